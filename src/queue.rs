@@ -27,6 +27,27 @@
 //!
 //! * [`Queue`] pushes jobs ([`NewJob`]), and shows and steers them. [`QueueOptions`] has the
 //!   settings and their defaults.
+//! * [`TypedJob`] is a kind as a type: its name is written once, with the settings of each push.
+//!
+//!   ```
+//!   # use waterline::{Retry, Store, queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner, TypedJob}};
+//!   # let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+//!   #[derive(serde::Serialize, serde::Deserialize)]
+//!   struct Welcome { address: String }
+//!
+//!   impl TypedJob for Welcome {
+//!       const KIND: &'static str = "welcome";
+//!
+//!       fn settings(&self, job: NewJob) -> NewJob {
+//!           job.retry(Retry::none())
+//!       }
+//!   }
+//!
+//!   queue.push_job(&Welcome { address: "ann@example.org".into() })?;
+//!   let runner = Runner::builder(&queue).job(|_job, _welcome: Welcome| Ok(Outcome::Done));
+//!   # assert_eq!(runner.drain(DrainLimits::default())?.finished, 1);
+//!   # Ok::<(), waterline::queue::QueueError>(())
+//!   ```
 //! * [`Effects::enqueue`](crate::Effects::enqueue) pushes in an atomic write: so a stream, or a
 //!   job, pushes exactly once.
 //! * [`Runner`] runs jobs with handlers: functions, deferred ones, futures. [`Outcome`] is the
@@ -177,6 +198,7 @@ pub use self::words::related::{OnDead, Root, Skipped};
 pub use self::words::schedule::cron::Cron;
 pub use self::words::schedule::every::Every;
 pub use self::words::schedule::{CatchUp, Overlap, Schedule};
+pub use self::words::typed::TypedJob;
 pub use self::words::unique::{Clash, Unique};
 pub use crate::base::clock::Clock;
 

@@ -65,6 +65,28 @@ pub enum ConfigError {
         /// The jobs that they are for.
         limit: String,
     },
+    /// A type of jobs ([`TypedJob`](crate::queue::TypedJob)) that returns a job or a limit which is
+    /// not that of its kind.
+    #[error("the type of the kind {kind:?} returns {returned}: return the one that it was given, with more settings")]
+    KindForeign {
+        /// The kind.
+        kind: String,
+        /// The thing that it returns, for example `a limit of the queue`.
+        returned: String,
+    },
+    /// A limit of a type of jobs that the queue of a runner was opened without.
+    #[error(
+        "the queue {queue:?} was opened without the limit that {job} sets for its kind {kind:?}, so it would not hold: open \
+         the queue with `.job::<{job}>()` in its `QueueOptions`"
+    )]
+    LimitMissing {
+        /// The kind.
+        kind: String,
+        /// The name of the queue.
+        queue: String,
+        /// The name of the type.
+        job: &'static str,
+    },
     /// A job that is compared by a field which its payload does not have.
     #[error(
         "the job is compared with others by the field {field:?}, which its payload does not have: the payload must be an object with that field"
@@ -156,6 +178,12 @@ pub enum ConfigError {
     /// A runner with two handlers for one kind of jobs.
     #[error("the runner has two handlers for the kind {kind:?}: use one")]
     HandlerTwice {
+        /// The kind.
+        kind: String,
+    },
+    /// A runner with a timeout for a kind of jobs, and no handler for it.
+    #[error("the runner has a timeout for the kind {kind:?}, and no handler: add one, or correct the kind")]
+    TimeoutWithoutHandler {
         /// The kind.
         kind: String,
     },

@@ -12,6 +12,7 @@ use crate::queue::rules::fair::Rule;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
+use crate::queue::words::typed::TypedJob;
 #[cfg(doc)]
 use crate::queue::{Fair, GroupBuilder};
 use std::collections::HashMap;
@@ -128,6 +129,14 @@ impl Group {
     /// otherwise those of [`Queue::push`].
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.routed(&job)?.push(job)
+    }
+
+    /// Pushes a job whose kind is a type, as [`push`](Self::push) does. See [`TypedJob`].
+    ///
+    /// # Errors
+    /// Those of [`NewJob::of`] and of [`push`](Self::push).
+    pub fn push_job(&self, job: &impl TypedJob) -> Result<Pushed, QueueError> {
+        self.push(NewJob::of(job)?)
     }
 
     /// Pushes jobs into the queues that take their kinds, in one atomic write: all of them or none.

@@ -20,6 +20,7 @@ use crate::queue::words::hook::Proposed;
 use crate::queue::words::job::{JobId, Pushed};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::typed::TypedJob;
 #[cfg(doc)]
 use crate::queue::{Clash, JobState, PushOutcome, Runner};
 use crate::store::Store;
@@ -190,6 +191,14 @@ impl Queue {
         Ok(self.push_asked(vec![job])?.remove(0))
     }
 
+    /// Pushes a job whose kind is a type, as [`push`](Self::push) does. [`TypedJob`] has an example.
+    ///
+    /// # Errors
+    /// Those of [`NewJob::of`] and of [`push`](Self::push).
+    pub fn push_job(&self, job: &impl TypedJob) -> Result<Pushed, QueueError> {
+        self.push(NewJob::of(job)?)
+    }
+
     /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
     ///
     /// # Errors
@@ -248,15 +257,16 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Asks the hook if this job may be pushed. Nothing of the job is anywhere yet.
+    /// Asks the hook if this job may be pushed, and notes its kind. Nothing of the job is anywhere
+    /// yet, and the caller holds no lock.
     pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
-        let Some(hook) = &self.shared.options.before_push.0 else { return Ok(()) };
-        if job.check().is_err() {
-            // It is refused anyway.
-            return Ok(());
+        // A job that is refused anyway is no news.
+        if let Some(hook) = self.shared.options.before_push.0.as_ref().filter(|_| job.check().is_ok()) {
+            let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
+            guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })?;
         }
-        let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
-        guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })
+        self.shared.note_kind(&job.kind, || job.check().is_ok());
+        Ok(())
     }
 }
 

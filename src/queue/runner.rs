@@ -18,3 +18,4 @@ pub(crate) mod source;
 #[cfg(feature = "tokio")]
 pub(crate) mod task;
 pub(crate) mod timeouts;
+pub(crate) mod typed;

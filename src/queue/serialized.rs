@@ -125,6 +125,7 @@ fields!(QueueStatus, of:
     oldest_ready = of.oldest_ready.as_ref().map(|(id, _)| id),
     oldest_ready_for = of.oldest_ready.as_ref().map(|(_, age)| long(*age)),
     waits = of.waits.word(),
+    unknown_kinds = of.unknown_kinds,
     text = of.to_string(),
 );
 

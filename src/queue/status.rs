@@ -21,6 +21,12 @@ pub struct QueueStatus {
     pub oldest_ready: Option<(JobId, Duration)>,
     /// The reason why no job starts right now.
     pub waits: Waits,
+    /// The kinds that somebody has pushed since the queue was opened, and that its runner has no
+    /// handler for: mostly they are misspelt. [`Unknown`](super::Unknown) says what becomes of
+    /// their jobs. It has 64 kinds at most, and none without a runner, as in a store that is only
+    /// read. A kind stays here when its jobs are gone. Jobs that were pushed in an earlier life are
+    /// seen when the runner takes them.
+    pub unknown_kinds: Vec<String>,
 }
 
 /// The reason why no job of a queue starts right now.
@@ -133,6 +139,13 @@ impl fmt::Display for QueueStatus {
                 write!(f, "cannot use its store since {since:.1?}, and tries again: {error}")?;
             }
         }
+        if let [first, others @ ..] = &self.unknown_kinds[..] {
+            write!(f, "; jobs of the kind {first:?} ")?;
+            if !others.is_empty() {
+                write!(f, "and of {} more ", others.len())?;
+            }
+            f.write_str("were pushed, for which its runner has no handler: add one, or correct the kind")?;
+        }
         write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
         if waiting > 0 {
             write!(f, ", waiting for other jobs {waiting}")?;
@@ -197,6 +210,7 @@ impl Queue {
         };
         let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
         let oldest_ready = survey.oldest_ready.map(|(id, since)| (id, age(since)));
-        Ok(QueueStatus { queue: self.name().to_owned(), counts: survey.counts, oldest_ready, waits })
+        let (queue, unknown_kinds) = (self.name().to_owned(), self.shared.kinds.unhandled());
+        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds })
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod averages;
 pub(crate) mod bell;
+pub(crate) mod kinds;
 pub(crate) mod lines;
 pub(crate) mod shared;
 pub(crate) mod subscribers;

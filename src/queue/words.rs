@@ -18,4 +18,5 @@ pub(crate) mod related;
 pub(crate) mod row;
 pub(crate) mod schedule;
 pub(crate) mod told;
+pub(crate) mod typed;
 pub(crate) mod unique;

@@ -1,6 +1,8 @@
 //! The lines of the log about jobs: each thing that a queue does by itself is told once, names its
 //! job, and may be told to a subscriber that uses the same store.
 
+mod kinds;
+
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Once;

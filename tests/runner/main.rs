@@ -9,3 +9,4 @@ mod metrics;
 mod pushed;
 mod runner;
 mod stopping;
+mod typed;

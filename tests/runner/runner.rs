@@ -1224,7 +1224,7 @@ fn each_line_about_a_job_names_the_queue_the_job_and_the_attempt() {
     let kept = lines();
     let clock = Clock::manual(noon());
     let queue = Queue::open(&Store::in_memory(), "told", QueueOptions::default().clock(clock.clone())).unwrap();
-    queue.push(job("silent").id("silent")).unwrap();
+    queue.push(job("fails").id("silent")).unwrap();
     let lease = queue.accept(Accept::new()).unwrap().unwrap();
     clock.advance(MINUTE);
     assert!(queue.accept(Accept::new()).unwrap().is_none());

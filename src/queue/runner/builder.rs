@@ -1,8 +1,9 @@
 //! The settings of a runner.
 
-use crate::base::config::{ConfigError, check_attempt_timeout, check_max_processing, check_name, check_zero};
+use crate::base::config::{ConfigError, check_max_processing};
 #[cfg(feature = "metrics")]
 use crate::base::error::describe;
+#[cfg(doc)]
 use crate::base::failure::Failure;
 #[cfg(feature = "metrics")]
 use crate::base::guard::guarded;
@@ -19,7 +20,7 @@ use crate::queue::runner::gates::{Gates, RunnerGate};
 use crate::queue::runner::handle::Runner;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Boxed;
-use crate::queue::runner::handler::{Finisher, Handler};
+use crate::queue::runner::handler::{Finisher, Handler, decoded};
 use crate::queue::runner::hooks::Hooks;
 #[cfg(feature = "metrics")]
 use crate::queue::runner::metrics::{Attempts, Gauges};
@@ -27,10 +28,11 @@ use crate::queue::runner::outcome::{Outcome, QueueEvent, Unknown};
 use crate::queue::runner::pool::{Pool, Settings};
 use crate::queue::runner::running::Running;
 use crate::queue::runner::source::Source;
+use crate::queue::runner::timeouts::Times;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobId, check_kind};
-use crate::queue::words::json::from_json;
+use crate::queue::words::job::check_kind;
+use crate::queue::words::limit::Limit;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::fmt;
@@ -39,21 +41,19 @@ use std::time::Duration;
 impl Runner {
     /// Returns the settings of a runner of this queue. It needs a handler at least.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
-        Self::of(Source(Arc::new(Members::of_one(queue.clone()))))
+        Self::of(Source(Arc::new(Members::of_one(queue.clone()))), None)
     }
 
-    pub(super) fn of_group(group: &Group) -> RunnerBuilder {
-        Self::of(Source(group.members().clone()))
-    }
-
-    fn of(source: Source) -> RunnerBuilder {
+    fn of(source: Source, group: Option<Group>) -> RunnerBuilder {
         RunnerBuilder {
             source,
+            group,
             handlers: HashMap::new(),
             hooks: Hooks::default(),
             unknown: Unknown::default(),
             max_processing: None,
-            attempt_timeout: None,
+            times: Times::default(),
+            wanted: Vec::new(),
             gates: Vec::new(),
             #[cfg(feature = "metrics")]
             gauges: None,
@@ -84,12 +84,16 @@ impl Runner {
 /// ```
 #[must_use]
 pub struct RunnerBuilder {
-    source: Source,
-    handlers: HashMap<String, Handler>,
+    pub(super) source: Source,
+    /// The group whose queues it runs, if it is not one queue.
+    pub(super) group: Option<Group>,
+    pub(super) handlers: HashMap<String, Handler>,
     hooks: Hooks,
     unknown: Unknown,
     max_processing: Option<usize>,
-    attempt_timeout: Option<Duration>,
+    pub(super) times: Times,
+    /// The limits that types have, which a queue must have too, and the names of the types.
+    pub(super) wanted: Vec<(Limit, &'static str)>,
     gates: Vec<RunnerGate>,
     #[cfg(feature = "metrics")]
     gauges: Option<Arc<Gauges>>,
@@ -102,7 +106,8 @@ impl RunnerBuilder {
     /// is a failed attempt: the [`Retry`](crate::Retry) of the job decides, unless the error is or
     /// contains a [`Failure`]. A payload that does not fit the type makes the job dead, since no
     /// retry mends it. An attempt that fails while the runner stops does not count, so a handler
-    /// that obeys [`Running::is_stopping`] returns an error.
+    /// that obeys [`Running::is_stopping`] returns an error. With [`job`](Self::job) the kind comes
+    /// from the type.
     pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -180,14 +185,16 @@ impl RunnerBuilder {
 
     fn add(mut self, kind: impl Into<String>, handler: Handler) -> Self {
         let kind = kind.into();
-        if let Err(config) = check_kind(&kind) {
-            self.refused.get_or_insert(config);
+        self.refuse(check_kind(&kind));
+        if self.handlers.insert(kind.clone(), handler).is_some() {
+            self.refuse(Err(ConfigError::HandlerTwice { kind }));
         }
-        if self.handlers.contains_key(&kind) {
-            self.refused.get_or_insert(ConfigError::HandlerTwice { kind: kind.clone() });
-        }
-        self.handlers.insert(kind, handler);
         self
+    }
+
+    /// Keeps the first setting that was refused, for the start.
+    pub(super) fn refuse(&mut self, checked: Result<(), ConfigError>) {
+        self.refused = self.refused.take().or(checked.err());
     }
 
     /// Sets the treatment of jobs whose kind has no handler. Default: [`Unknown::Dead`].
@@ -208,9 +215,10 @@ impl RunnerBuilder {
     /// Sets a limit to the time of an attempt; 0 is refused. Default: none, since only you know how
     /// long a job may take. An attempt that is deferred or async
     /// fails then, and what it reports later changes nothing. A function cannot be stopped: it sees
-    /// [`Running::is_stopping`], and its answer counts.
+    /// [`Running::is_stopping`], and its answer counts. A kind may have a time of its own:
+    /// [`attempt_timeout_of`](Self::attempt_timeout_of).
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.attempt_timeout = Some(timeout);
+        self.times.all = Some(timeout);
         self
     }
 
@@ -283,7 +291,8 @@ impl RunnerBuilder {
         }
         let max_processing = self.max_processing.unwrap_or_else(|| Handler::slots(self.handlers.values()));
         check_max_processing(max_processing)?;
-        check_attempt_timeout(self.attempt_timeout)?;
+        self.times.check()?;
+        self.check_kinds()?;
         #[cfg(feature = "tokio")]
         let runtime = tokio::runtime::Handle::try_current().ok();
         #[cfg(feature = "tokio")]
@@ -292,6 +301,7 @@ impl RunnerBuilder {
         }
         self.source.first().writable()?;
         let names = self.source.take_names(max_processing)?;
+        self.source.note_handlers(self.handlers.keys(), self.unknown);
         Pool::start(
             Settings {
                 source: self.source,
@@ -299,7 +309,7 @@ impl RunnerBuilder {
                 hooks: self.hooks,
                 unknown: self.unknown,
                 max_processing,
-                attempt_timeout: self.attempt_timeout,
+                times: self.times,
                 gates: Gates::new(self.gates),
                 #[cfg(feature = "metrics")]
                 gauges: self.gauges,
@@ -314,13 +324,7 @@ impl RunnerBuilder {
     /// Adds a condition without which no job is claimed. All gates must be open. [`RunnerGate`] has
     /// an example.
     pub fn gate(mut self, gate: RunnerGate) -> Self {
-        if let Err(config) = check_name("gate", &gate.name) {
-            self.refused.get_or_insert(config);
-        }
-        let why = format!("the answers of the gate {:?} hold for no time: use some milliseconds at least", gate.name);
-        if let Err(config) = check_zero("gate", gate.every.is_zero(), &why) {
-            self.refused.get_or_insert(config);
-        }
+        self.refuse(gate.check());
         self.gates.push(gate);
         self
     }
@@ -430,17 +434,11 @@ impl fmt::Debug for RunnerBuilder {
     }
 }
 
-/// Returns the payload as its type. No retry mends a payload that does not fit.
-fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError> {
-    let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
-    Ok(from_json(payload).map_err(misfit)?)
-}
-
 impl Group {
     /// Returns the settings of a runner of all queues that the group claims from: one pool of
     /// threads, with one `max_processing`. It needs a handler at least. A queue has one runner at
     /// most, also in two groups.
     pub fn runner(&self) -> RunnerBuilder {
-        Runner::of_group(self)
+        Runner::of(Source(self.members().clone()), Some(self.clone()))
     }
 }

@@ -1,5 +1,6 @@
 //! Gates: conditions outside of the queue without which a runner claims no job.
 
+use crate::base::config::{ConfigError, check_name, check_zero};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
@@ -71,6 +72,13 @@ impl RunnerGate {
     pub fn every(mut self, time: Duration) -> Self {
         self.every = time;
         self
+    }
+
+    /// Refuses a gate that cannot be.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        check_name("gate", &self.name)?;
+        let why = format!("the answers of the gate {:?} hold for no time: use some milliseconds at least", self.name);
+        check_zero("gate", self.every.is_zero(), &why)
     }
 
     /// Asks the user's code.

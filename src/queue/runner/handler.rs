@@ -1,11 +1,16 @@
 //! The user's code of a runner: handlers and hooks. A panic in them is an error.
 
 use crate::base::config::available_parallelism;
+use crate::base::failure::Failure;
 use crate::base::index::BoxError;
 use crate::effects::Effects;
 use crate::queue::runner::attempt::{Attempt, Report};
 use crate::queue::runner::outcome::Outcome;
 use crate::queue::runner::running::Running;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::job::JobId;
+use crate::queue::words::json::from_json;
+use serde::de::DeserializeOwned;
 use std::fmt;
 
 type Direct = dyn Fn(&Running, &[u8]) -> Result<Outcome, BoxError> + Send + Sync;
@@ -102,6 +107,12 @@ impl fmt::Debug for Finisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Finisher").finish_non_exhaustive()
     }
+}
+
+/// Returns the payload as its type. No retry mends a payload that does not fit.
+pub(super) fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError> {
+    let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
+    Ok(from_json(payload).map_err(misfit)?)
 }
 
 /// True if a thread of the runner runs the job to its end, and reports it.

@@ -23,7 +23,8 @@ pub enum Outcome {
     Dead(String),
 }
 
-/// The treatment of a job whose kind has no handler.
+/// The treatment of a job whose kind has no handler. The first push of such a kind is a line of the
+/// log, and [`QueueStatus::unknown_kinds`](crate::queue::QueueStatus::unknown_kinds) has the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unknown {

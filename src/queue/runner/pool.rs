@@ -15,7 +15,7 @@ use crate::queue::runner::hooks::Hooks;
 use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::runner::source::Source;
-use crate::queue::runner::timeouts::Timeouts;
+use crate::queue::runner::timeouts::{Timeouts, Times};
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use std::any::Any;
@@ -37,7 +37,7 @@ pub(super) struct Settings {
     pub(super) hooks: Hooks,
     pub(super) unknown: Unknown,
     pub(super) max_processing: usize,
-    pub(super) attempt_timeout: Option<Duration>,
+    pub(super) times: Times,
     pub(super) gates: Gates,
     #[cfg(feature = "metrics")]
     pub(super) gauges: Option<Arc<crate::queue::runner::metrics::Gauges>>,
@@ -178,7 +178,7 @@ impl Desk for Pool {
 impl Pool {
     pub(super) fn start(settings: Settings, name: Box<dyn Any + Send>) -> Result<Arc<Self>, QueueError> {
         let begun = settings.source.moment().now;
-        let timeouts = settings.attempt_timeout.map(|after| Arc::new(Timeouts::new(after)));
+        let timeouts = settings.times.are_any().then(|| Arc::new(Timeouts::new(settings.times.clone())));
         if let Some(timeouts) = &timeouts {
             let waits: Weak<dyn Waits> = Arc::downgrade(&(timeouts.clone() as Arc<dyn Waits>));
             settings.source.clock().tell(waits);

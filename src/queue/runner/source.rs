@@ -6,6 +6,7 @@ use crate::base::sync::Arc;
 use crate::base::wakers::Called;
 use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
+use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::running::Running;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
@@ -63,6 +64,12 @@ impl Source {
             names.push(name.ok_or_else(|| Error::InUse { name: queue.name().to_owned() })?);
         }
         Ok(Box::new(names))
+    }
+
+    /// Tells the queues which kinds have a handler, and what becomes of the others.
+    pub(super) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String> + Clone, unknown: Unknown) {
+        let snooze = if let Unknown::Snooze(time) = unknown { Some(time) } else { None };
+        self.0.queues().for_each(|queue| queue.shared.note_handlers(kinds.clone(), snooze));
     }
 
     pub(super) fn set_slots(&self, slots: usize) {

@@ -1,14 +1,38 @@
 //! The timeouts of attempts, and the thread that notices their ends.
 
 use crate::base::clock::Waits;
+use crate::base::config::{ConfigError, check_attempt_timeout};
 use crate::base::sync::{Condvar, Mutex, wait_until};
 use crate::queue::runner::running::FlightId;
 use crate::queue::runner::source::Source;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+/// The times that attempts may take.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Times {
+    /// That of each kind without one of its own.
+    pub(super) all: Option<Duration>,
+    pub(super) of_kinds: HashMap<String, Duration>,
+}
+
+impl Times {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.of_kinds.values().copied().chain(self.all).try_for_each(|after| check_attempt_timeout(Some(after)))
+    }
+
+    /// True if some attempts may take only a time.
+    pub(super) fn are_any(&self) -> bool {
+        self.all.is_some() || !self.of_kinds.is_empty()
+    }
+
+    fn of(&self, kind: &str) -> Option<Duration> {
+        self.of_kinds.get(kind).copied().or(self.all)
+    }
+}
+
 pub(super) struct Timeouts {
-    after: Duration,
+    times: Times,
     ends: Mutex<Ends>,
     bell: Condvar,
 }
@@ -17,24 +41,26 @@ pub(super) struct Timeouts {
 #[derive(Default)]
 struct Ends {
     by_time: BTreeSet<(Instant, FlightId)>,
-    by_flight: HashMap<FlightId, Instant>,
+    /// The end of each, and the time that it may take.
+    by_flight: HashMap<FlightId, (Instant, Duration)>,
     /// True once no attempt is left, and none will begin.
     over: bool,
 }
 
 impl Timeouts {
-    pub(super) fn new(after: Duration) -> Self {
-        Self { after, ends: Mutex::default(), bell: Condvar::new() }
+    pub(super) fn new(times: Times) -> Self {
+        Self { times, ends: Mutex::default(), bell: Condvar::new() }
     }
 
-    /// Notes that an attempt begins. Returns true if its end is the next one.
-    pub(super) fn begin(&self, flight: FlightId, now: Instant) -> bool {
+    /// Notes that an attempt of this kind begins. Returns true if its end is the next one.
+    pub(super) fn begin(&self, flight: FlightId, kind: &str, now: Instant) -> bool {
+        let Some(after) = self.times.of(kind) else { return false };
         // An end beyond the end of the clock never comes.
-        let Some(end) = now.checked_add(self.after) else { return false };
+        let Some(end) = now.checked_add(after) else { return false };
         let mut ends = self.ends.lock();
-        ends.by_flight.insert(flight, end);
+        ends.by_flight.insert(flight, (end, after));
         ends.by_time.insert((end, flight));
-        // All attempts have the same time, so that is mostly the only one.
+        // Attempts of a kind have the same time, so that is mostly the only one.
         let is_next = ends.by_time.first() == Some(&(end, flight));
         if is_next {
             self.bell.notify_one();
@@ -44,7 +70,7 @@ impl Timeouts {
 
     pub(super) fn forget(&self, flight: FlightId) {
         let mut ends = self.ends.lock();
-        if let Some(end) = ends.by_flight.remove(&flight) {
+        if let Some((end, _)) = ends.by_flight.remove(&flight) {
             ends.by_time.remove(&(end, flight));
         }
     }
@@ -59,7 +85,7 @@ impl Timeouts {
     /// The loop of the thread.
     pub(super) fn watch(&self, source: &Source, overdue: impl Fn(FlightId, Duration)) {
         loop {
-            let flight = {
+            let (flight, after) = {
                 let mut ends = self.ends.lock();
                 if ends.over {
                     return;
@@ -69,8 +95,8 @@ impl Timeouts {
                 match ends.by_time.first().copied() {
                     Some((end, flight)) if end <= at.now => {
                         ends.by_time.remove(&(end, flight));
-                        ends.by_flight.remove(&flight);
-                        flight
+                        let after = ends.by_flight.remove(&flight).map(|(_, after)| after);
+                        (flight, after.unwrap_or_default())
                     }
                     next => {
                         let pause = next.map(|(end, _)| end.saturating_duration_since(at.now));
@@ -79,7 +105,7 @@ impl Timeouts {
                     }
                 }
             };
-            overdue(flight, self.after);
+            overdue(flight, after);
         }
     }
 }
@@ -99,10 +125,10 @@ mod tests {
 
     #[test]
     fn an_attempt_that_ends_before_the_one_that_is_waited_for_wakes_the_thread() {
-        let timeouts = Timeouts::new(Duration::from_secs(60));
-        let now = time::now();
-        assert!(timeouts.begin((0, 1), now + Duration::from_secs(1)), "it is the only one");
-        assert!(timeouts.begin((0, 2), now), "its thread has waited for the lock since the clock was read");
-        assert!(!timeouts.begin((0, 3), now + Duration::from_secs(2)));
+        let times = Times { all: Some(Duration::from_secs(60)), ..Times::default() };
+        let (timeouts, now) = (Timeouts::new(times), time::now());
+        assert!(timeouts.begin((0, 1), "k", now + Duration::from_secs(1)), "it is the only one");
+        assert!(timeouts.begin((0, 2), "k", now), "its thread has waited for the lock since the clock was read");
+        assert!(!timeouts.begin((0, 3), "k", now + Duration::from_secs(2)));
     }
 }

@@ -101,6 +101,12 @@ impl Line {
                 tracing::debug!(target: "waterline", queue, id, kind, attempt, %limit, "a limit has no place for a job, so it waits for its turn");
             }
             Self::Damaged(damaged) => damaged.write(queue),
+            Self::Unhandled { kind, snooze: None } => {
+                tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so each is dead as soon as the runner takes it: add a handler, or correct the kind, and requeue the dead ones");
+            }
+            Self::Unhandled { kind, snooze: Some(time) } => {
+                tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so it snoozes each of them for {time:.1?}, again and again: add a handler, or correct the kind");
+            }
             Self::Passed { name, tick, why, run } => {
                 let (tick, id) = (format!("{:?}", job::time(*tick)), run.as_deref());
                 match why {

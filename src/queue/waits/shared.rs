@@ -9,6 +9,7 @@ use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::base::wakers::Called;
 use crate::queue::waits::averages::Averages;
 use crate::queue::waits::bell::Bell;
+use crate::queue::waits::kinds::Kinds;
 use crate::queue::waits::lines::{self, Lines};
 use crate::queue::waits::subscribers::Subscribers;
 use crate::queue::words::durations::Durations;
@@ -19,7 +20,7 @@ use crate::queue::words::told::Happened;
 use std::collections::HashMap;
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The queues that are open in a database.
 #[derive(Default)]
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     bells: Mutex<Vec<Weak<Bell>>>,
     pub(crate) subscribers: Subscribers,
     pub(crate) averages: Averages,
+    pub(crate) kinds: Kinds,
     lines: Lines,
     /// The tasks that are to be woken once no lock is held.
     called: Mutex<Called>,
@@ -89,6 +91,7 @@ pub(crate) struct RunnerName(Arc<Shared>);
 
 impl Drop for RunnerName {
     fn drop(&mut self) {
+        self.0.kinds.end();
         self.0.slots.store(0, Ordering::Release);
         self.0.note_gate(None);
     }
@@ -130,6 +133,7 @@ impl Shared {
             bells: Mutex::default(),
             subscribers: Subscribers::default(),
             averages: Averages::new(durations),
+            kinds: Kinds::default(),
             lines: Lines::default(),
             called: Mutex::default(),
             #[cfg(feature = "tokio")]
@@ -265,6 +269,21 @@ impl Shared {
     pub(crate) fn take_runner(self: &Arc<Self>, slots: usize) -> Option<RunnerName> {
         let taken = self.slots.compare_exchange(0, slots, Ordering::AcqRel, Ordering::Acquire);
         taken.ok().map(|_| RunnerName(self.clone()))
+    }
+
+    /// Notes the kinds that the runner has handlers for, and the time for which it snoozes others;
+    /// `None`: it buries them. The caller holds no lock.
+    pub(crate) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String>, snooze: Option<Duration>) {
+        self.lines.add(self.kinds.begin(kinds, snooze));
+        self.settle();
+    }
+
+    /// Notes the kind of a job that is pushed, unless that is refused. The caller holds no lock.
+    pub(crate) fn note_kind(&self, kind: &str, is_sound: impl FnOnce() -> bool) {
+        if !self.kinds.has(kind) && is_sound() {
+            self.lines.add(self.kinds.add(kind));
+            self.settle();
+        }
     }
 
     /// Changes the number of slots of the runner that there is.

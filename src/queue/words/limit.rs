@@ -102,7 +102,7 @@ impl fmt::Display for LimitOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Limit {
-    of: LimitOf,
+    pub(crate) of: LimitOf,
     bounds: Bounds,
 }
 

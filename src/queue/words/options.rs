@@ -7,6 +7,7 @@ use crate::base::retry::Retry;
 use crate::queue::words::hook::{BeforePush, Proposed};
 use crate::queue::words::job::Retention;
 use crate::queue::words::limit::{self, Limit};
+use crate::queue::words::typed::{TypedJob, limit_of};
 use std::time::Duration;
 
 /// The longest sleep of a thread that waits for a due time. The clock on the wall may be set while
@@ -62,6 +63,8 @@ pub struct QueueOptions {
     pub(crate) before_push: BeforePush,
     pub(crate) limits: Vec<Limit>,
     pub(crate) clock: Clock,
+    /// The first setting that was refused.
+    refused: Option<ConfigError>,
 }
 
 impl Default for QueueOptions {
@@ -79,6 +82,7 @@ impl Default for QueueOptions {
             before_push: BeforePush::default(),
             limits: Vec::new(),
             clock: Clock::default(),
+            refused: None,
         }
     }
 }
@@ -236,6 +240,37 @@ impl QueueOptions {
         self
     }
 
+    /// Adds the [limit](TypedJob::limit) of a kind that is a type, if it has one. A runner of such
+    /// a kind does not start without its limit. A queue may have jobs of other kinds too.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{Limit, LimitOf, Queue, QueueOptions, Rate, TypedJob};
+    ///
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Fetch(String);
+    ///
+    /// impl TypedJob for Fetch {
+    ///     const KIND: &'static str = "fetch";
+    ///
+    ///     fn limit(limit: Limit) -> Limit {
+    ///         limit.rate(Rate::new(10, Duration::from_secs(1)))
+    ///     }
+    /// }
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default().job::<Fetch>())?;
+    /// queue.push_job(&Fetch("/".into()))?;
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn job<J: TypedJob>(mut self) -> Self {
+        match limit_of::<J>() {
+            Ok(limit) => self.limits.extend(limit),
+            Err(config) => drop(self.refused.get_or_insert(config)),
+        }
+        self
+    }
+
     /// Sets the clock, for tests. Default: that of the system.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -243,6 +278,7 @@ impl QueueOptions {
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.refused.clone().map_or(Ok(()), Err)?;
         let why = "the lease is 0, so each job would be taken back at once: use some seconds at least";
         check_zero("lease", self.lease.is_zero(), why)?;
         check_max_crashes(self.max_crashes)?;

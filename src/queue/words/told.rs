@@ -3,6 +3,7 @@
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::LimitOf;
 use crate::queue::words::related::Skipped;
+use std::time::Duration;
 
 /// A thing that happened in a batch, for those who wait.
 #[derive(Clone, Debug)]
@@ -45,6 +46,9 @@ pub(crate) enum Line {
     Damaged(Damaged),
     /// A tick of a periodic job made no job. `run` is the one that has not ended.
     Passed { name: String, tick: u64, why: Passed, run: Option<JobId> },
+    /// Jobs of a kind are pushed that the runner has no handler for. It snoozes them for a time, or
+    /// buries them.
+    Unhandled { kind: String, snooze: Option<Duration> },
 }
 
 /// The job that a line is about.

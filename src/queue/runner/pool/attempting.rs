@@ -22,7 +22,7 @@ impl Pool {
             self.hooks().tell(&job, &QueueEvent::AttemptBegun { queue, id, kind, attempt, expected });
         }
         if let Some(timeouts) = &self.timeouts {
-            timeouts.begin(job.flight(), self.source().moment().now);
+            timeouts.begin(job.flight(), kind, self.source().moment().now);
         }
         let before = self.hooks().before(&job);
         let handler = self.settings.handlers.get(job.kind());

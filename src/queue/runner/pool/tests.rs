@@ -34,7 +34,7 @@ fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, 
         hooks,
         unknown: Unknown::default(),
         max_processing,
-        attempt_timeout: None,
+        times: Times::default(),
         #[cfg(feature = "metrics")]
         gauges: None,
         gates: Gates::default(),
