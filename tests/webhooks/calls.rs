@@ -6,8 +6,9 @@ use axum::http::{Method, StatusCode};
 use serde_json::json;
 use std::time::Duration;
 
-/// A service in memory. Its receiver refuses event 4 until it has come three times, and events 5 and
-/// 7 a few times; it wants event 6 again after a second, and holds event 8 and those from 100 on.
+/// A service in memory. Its receiver refuses event 4 until it has come three times, and events 5
+/// and 7 a few times; it wants event 6 again after a second, and holds event 8 and those from 100
+/// on.
 async fn begin(more: &[&str]) -> (Service, Receiver, Client) {
     let receiver = Receiver::start(|n, request| match (n, request) {
         (4, 1..=2) => Answer::Refuse(410),

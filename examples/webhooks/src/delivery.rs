@@ -7,11 +7,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{NewJob, Outcome, QueueError, Running, Unique};
+use waterline::queue::{NewJob, Outcome, Running, TypedJob, Unique};
 use waterline::{BoxError, Failure};
 
-/// The kind of the jobs.
-pub const KIND: &str = "deliver";
 /// The time for which an idempotency key is remembered, and an event that was delivered is shown.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most bytes that are read of an answer. Nobody needs them, but a connection is used again
@@ -32,10 +30,11 @@ pub struct Delivery {
     pub idempotency_key: String,
 }
 
-impl Delivery {
-    pub fn job(&self) -> Result<NewJob, QueueError> {
-        let same = Unique::within(KEPT).only(["tenant", "idempotency_key"]);
-        Ok(NewJob::new(KIND, self)?.key(&self.tenant).unique(same))
+impl TypedJob for Delivery {
+    const KIND: &'static str = "deliver";
+
+    fn settings(&self, job: NewJob) -> NewJob {
+        job.key(&self.tenant).unique(Unique::within(KEPT).only(["tenant", "idempotency_key"]))
     }
 }
 

@@ -88,7 +88,7 @@ async fn run(args: &Args) -> Result<(), BoxError> {
     let queue = Queue::open(&store(args)?, "webhooks", options(args))?;
     let http = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build_http();
     let runner = Runner::builder(&queue)
-        .on_async(delivery::KIND, move |job, delivery| delivery::deliver(http.clone(), job, delivery))
+        .job_async(move |job, delivery| delivery::deliver(http.clone(), job, delivery))
         .max_processing(args.at_once)
         .attempt_timeout(args.timeout)
         .metrics()
