@@ -39,6 +39,11 @@ async fn a_thousand_clients_that_wait_need_no_thread() {
     shown.join_all().await;
     let threads = || of_process(service.id(), "Threads");
     let before = threads();
+    // Clients that go away leave nothing behind.
+    let gone: JoinSet<_> = all("/wait");
+    until_waiting(&client, &service, polls as usize).await;
+    drop(gone);
+    until_waiting(&client, &service, 0).await;
     let waiting: JoinSet<_> = all("/wait");
     until_waiting(&client, &service, polls as usize).await;
     // The runtime ends a thread that it started for the burst of requests after ten seconds.

@@ -114,9 +114,13 @@ impl Client {
 
     /// Waits until an event has ended, and returns its end.
     pub async fn ended(&self, service: &str, id: &str) -> Value {
-        let (status, seen) = self.get(format!("{service}/events/{id}/wait?timeout=60")).await;
-        assert_eq!(status, StatusCode::OK, "{id}: {seen}");
-        seen
+        loop {
+            match self.get(format!("{service}/events/{id}/wait")).await {
+                (StatusCode::OK, seen) => return seen,
+                (StatusCode::NO_CONTENT, _) => {}
+                (status, seen) => panic!("{id}: {status}: {seen}"),
+            }
+        }
     }
 
     /// Returns the ids of all dead letters, read in pages of this size.

@@ -48,3 +48,22 @@ async fn a_service_that_is_asked_to_end_finishes_its_deliveries_and_the_next_one
     }
     assert_eq!(delivered(&receiver.requests()), events);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_outlasts_the_time_of_a_stop_is_made_again_and_that_is_no_failure_of_it() {
+    let place = tempfile::tempdir().unwrap();
+    let (receiver, client) = (Receiver::start(|_, _| Answer::Hold).await, Client::new());
+    let start = || Service::start(Some(place.path()), &["--stop-within", "0.1"]);
+    let mut service = start();
+    let id = client.pushed(&service.url, &receiver, 1).await;
+    receiver.until_accepted(1).await;
+    service.terminate();
+    let ended = tokio::task::block_in_place(|| service.end());
+    assert_eq!(ended.code(), Some(1), "it says that a delivery is left");
+    receiver.release();
+    let service = start();
+    let seen = client.ended(&service.url, &id).await;
+    let data = (&seen["data"]["attempts"], &seen["data"]["crashes"]);
+    assert_eq!((&seen["state"], data), (&json!("finished"), (&json!(1), &json!(0))), "{seen}");
+    assert_eq!(receiver.requests()[&1].accepted, 2);
+}

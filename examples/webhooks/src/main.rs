@@ -42,6 +42,9 @@ struct Args {
     /// The number of attempts, after which an event is dead
     #[arg(long, value_name = "N", default_value_t = 12)]
     attempts: u32,
+    /// The number of deaths of this process under an event, after which the event is dead
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    crashes: u32,
     /// The back-off after the first failure, in seconds; it doubles up to an hour
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     backoff: Duration,
@@ -138,6 +141,7 @@ fn options(args: &Args) -> QueueOptions {
     QueueOptions::default()
         .limit(Limit::each_key().at_once(args.tenant_at_once).rate(rate))
         .retry(Retry::exponential(args.backoff, Duration::from_secs(3600)).max_attempts(args.attempts).jitter(0.2))
+        .max_crashes(args.crashes)
         .max_waiting(args.waiting)
         .retention(Retention::For(delivery::KEPT))
 }
