@@ -13,6 +13,7 @@ use crate::queue::words::error::QueueError;
 use crate::queue::words::info::JobInfo;
 use crate::queue::words::job::{JobId, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
+use crate::queue::words::typed::TypedJob;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
@@ -83,6 +84,20 @@ impl Queue {
     /// Those of [`push`](Self::push) and of [`run_async`](Self::run_async).
     pub async fn push_async(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.run_async(|queue| queue.push(job)).await
+    }
+
+    /// Pushes a job whose kind is a type: the future of [`push_job`](Self::push_job). See
+    /// [`push_async`](Self::push_async) for a future that is dropped.
+    ///
+    /// # Errors
+    /// Those of [`push_job`](Self::push_job) and of [`run_async`](Self::run_async).
+    pub fn push_job_async<'q, J: TypedJob>(
+        &'q self,
+        job: &J,
+    ) -> impl Future<Output = Result<Pushed, QueueError>> + Send + use<'q, J> {
+        // The future does not hold the job itself, which need not be `Sync`.
+        let job = NewJob::of(job);
+        async { self.push_async(job?).await }
     }
 
     /// Pushes a job, and waits so long for room if the queue is full: the future of
@@ -202,6 +217,18 @@ impl Queue {
 }
 
 impl Group {
+    /// Pushes a job whose kind is a type: the future of [`push_job`](Self::push_job).
+    ///
+    /// # Errors
+    /// Those of [`push_job`](Self::push_job) and of [`Queue::run_async`].
+    pub fn push_job_async<'g, J: TypedJob>(
+        &'g self,
+        job: &J,
+    ) -> impl Future<Output = Result<Pushed, QueueError>> + Send + use<'g, J> {
+        let job = NewJob::of(job);
+        async { self.push_async(job?).await }
+    }
+
     /// Pushes a job into the queue that takes its kind: the future of [`push`](Self::push). See
     /// [`Queue::push_async`] for a future that is dropped.
     ///
