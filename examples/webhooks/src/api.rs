@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;
-use waterline::queue::{JobInfo, JobState, NewJob, Pushed, Queue, QueueError, QueueStatus, Waits};
+use waterline::queue::{JobInfo, JobState, Pushed, Queue, QueueError, QueueStatus, Waits};
 
 /// The longest time that a client may wait for the end of an event.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
@@ -73,7 +73,7 @@ async fn push(State(app): State<App>, Json(event): Json<Delivery>) -> Result<(St
         let error = format!("{:?} is no address of the form http://host/path", event.url);
         return Err(Refused(StatusCode::UNPROCESSABLE_ENTITY, error));
     }
-    Ok((StatusCode::ACCEPTED, Json(app.queue.push_async(NewJob::of(&event)?).await?)))
+    Ok((StatusCode::ACCEPTED, Json(app.queue.push_job_async(&event).await?)))
 }
 
 async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Json<JobInfo>, Refused> {
