@@ -149,7 +149,8 @@ async fn an_operator_sees_the_state_the_metrics_and_the_health() {
     assert_eq!(client.get(at("/health")).await, (StatusCode::OK, json!("well\n")));
     receiver.release();
     // The gauges are set once a second.
-    let wanted = ["waterline_queue_jobs{queue=\"webhooks\",state=\"finished\"} 1", "waterline_queue_up"];
+    let finished = "waterline_queue_jobs{queue=\"webhooks\",state=\"finished\"} 1";
+    let wanted = [finished, "waterline_queue_up", "waterline_queue_attempt_seconds_bucket"];
     loop {
         let (_, text) = client.get(at("/metrics")).await;
         if wanted.iter().all(|line| text.as_str().unwrap().contains(line)) {

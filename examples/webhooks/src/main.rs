@@ -18,6 +18,10 @@ use tokio::sync::watch;
 use waterline::queue::{Limit, Queue, QueueOptions, Rate, Retention, Runner};
 use waterline::{BoxError, Retry, Store};
 
+/// The upper bounds of the buckets of each histogram, in seconds. Without them it is a summary, and
+/// those of several processes cannot be added.
+const BUCKETS: [f64; 7] = [0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0];
+
 /// Deliver webhooks.
 #[derive(Parser)]
 #[command(name = "webhooks")]
@@ -85,7 +89,7 @@ async fn run(args: &Args) -> Result<(), BoxError> {
     // Before the first delivery: a signal that comes earlier kills the process at once.
     let (stop, mut stopping) = watch::channel(false);
     ctrlc::set_handler(move || _ = stop.send(true))?;
-    let metrics = PrometheusBuilder::new().install_recorder()?;
+    let metrics = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
     tokio::spawn(upkeep(metrics.clone()));
 
     let queue = Queue::open(&store(args)?, "webhooks", options(args))?;
