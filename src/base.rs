@@ -10,6 +10,7 @@ pub(crate) mod index;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;
 pub(crate) mod retry;
+pub(crate) mod serialized;
 pub(crate) mod structure;
 pub(crate) mod sync;
 pub(crate) mod time;

@@ -14,6 +14,7 @@ pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod observers;
+mod serialized;
 pub(crate) mod spans;
 pub(crate) mod status;
 

@@ -62,9 +62,11 @@
 //! * [`Group`] uses several queues as one: a push goes to the queue of its kind, and one runner or
 //!   one loop takes from all of them, by shares or by rank ([`Fair`]).
 //! * [`Queue::status`] says in one sentence what the queue waits for, [`Queue::counts`] how many
-//!   jobs are in each [`JobState`], and [`Queue::list`] which ones.
+//!   jobs are in each [`JobState`], and [`Queue::list`] and [`Queue::page`] which ones.
 //!   [`Queue::subscribe`] tells you when a job changes, and [`Queue::watch`] when any job does.
 //!   Jobs that die, are skipped or are held have lines of `tracing` with queue, id and attempt.
+//! * The answers ([`JobInfo`], [`Page`], [`QueueStatus`], [`QueueChange`], [`Seen`] …) are
+//!   [`serde::Serialize`], for a service of yours. Times are in milliseconds since 1970.
 //! * [`NewJob::meta`] and [`Queue::notes`] keep values beside a job and for all jobs of a kind, and
 //!   [`Running::progress`] shows how far a job is.
 //!
@@ -88,7 +90,7 @@
 //! is over: up to 1,024 at once.
 //!
 //! Since a job may run again, make its effects the same when they are repeated. Or make them in one
-//! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::finish_with`]. Only effects
+//! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::with`]. Only effects
 //! elsewhere (a mail, a request, a file) then happen again.
 //!
 //! ```
@@ -168,6 +170,7 @@ pub use self::group::status::GroupStatus;
 pub use self::handle::Queue;
 pub use self::lazy::Lazy;
 pub use self::lease::Lease;
+pub use self::lease::writes::LeaseWrites;
 pub use self::notes::{Note, Notes};
 pub use self::periodic::PeriodicBuilder;
 pub use self::rules::fair::Fair;
@@ -183,6 +186,7 @@ pub use self::subscription::{Seen, Subscription};
 pub use self::waits::watchers::QueueChange;
 pub use self::watch::Watch;
 pub use self::words::capabilities::Capabilities;
+pub use self::words::data::JobData;
 pub use self::words::durations::Durations;
 pub use self::words::ended::AttemptEnd;
 pub use self::words::error::QueueError;
@@ -192,6 +196,7 @@ pub use self::words::job::{Counts, JobId, JobState, Priority, PushOutcome, Pushe
 pub use self::words::limit::{Limit, LimitOf, Rate};
 pub use self::words::new_job::NewJob;
 pub use self::words::options::QueueOptions;
+pub use self::words::page::Page;
 pub use self::words::progress::JobProgress;
 pub use self::words::related::{OnDead, Root, Skipped};
 #[cfg(feature = "cron")]

@@ -101,6 +101,17 @@ pub enum ConfigError {
         /// The id.
         id: String,
     },
+    /// A cursor that is none of this list of jobs: it was changed, or comes from another state or
+    /// queue.
+    #[error(
+        "the cursor is none of the list of {state} jobs of the queue {queue:?}: use `next` of the page before, or begin without one"
+    )]
+    Cursor {
+        /// The name of the queue.
+        queue: String,
+        /// The state of the jobs that were asked for.
+        state: String,
+    },
     /// A time after the year 9999: that of a run, a root, an expiry, a window of a unique job or a
     /// pause.
     #[error("the time of the job, or of the pause, is after the year 9999: use an earlier or a shorter one")]

@@ -45,6 +45,9 @@ impl fmt::Display for State {
 /// but do not parse it: programs read the fields. If an error of yours has several lines, they are
 /// shown as they are.
 ///
+/// `serde` writes its fields, for an answer over HTTP: durations in whole milliseconds, the reason
+/// in `blocked` as a word, and the line of `Display` as `text`.
+///
 /// It has no throughput: take two snapshots and divide the difference of [`done`](Self::done) by
 /// the time between them. [`PipelineStatus`](crate::PipelineStatus) does that for stages.
 ///
@@ -59,6 +62,7 @@ impl fmt::Display for State {
 /// let line = "halted: watermark 1, head 2, lag 1, 0 in flight, 0 done ahead; \
 ///             the consumer halted at 2: job 2 failed in attempt 1: no";
 /// assert_eq!(handle.status().to_string(), line);
+/// assert_eq!(serde_json::json!(handle.status())["state"], "halted");
 /// # Ok::<(), waterline::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Claiming jobs: for a loop of the user's, and for the threads of a runner.
 
 use crate::base::config::ConfigError;
+use crate::base::sync::Arc;
 use crate::queue::engine::{Beside, Claim, Claimed, Glance};
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
@@ -11,6 +12,7 @@ use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
 use crate::queue::words::job::millis;
 use crate::queue::words::options::LONGEST_SLEEP;
+use crate::queue::words::wanted::Wanted;
 use std::time::{Duration, Instant, SystemTime};
 
 /// The most writes with which one look does what time has brought.
@@ -23,6 +25,7 @@ const ROUNDS: usize = 16;
 pub struct Accept {
     pub(super) timeout: Option<Duration>,
     max_run_at: Option<SystemTime>,
+    kinds: Option<Arc<[String]>>,
 }
 
 impl Accept {
@@ -45,14 +48,40 @@ impl Accept {
         self
     }
 
-    /// Returns which jobs wake somebody who waits with it.
-    pub(super) fn takes(&self) -> Takes {
-        if self.max_run_at.is_some() { Takes::Some } else { Takes::Each }
+    /// Takes only jobs of these kinds, in their order. The others stay as they are, for somebody
+    /// else. With no kind at all it takes none.
+    ///
+    /// It looks at the first 256 ready jobs of each priority, at the first 256 limits that have a
+    /// place for a job that waits for one ([`Limit`]; the job is taken if it is the first one of
+    /// its line), and with [`max_run_at`](Self::max_run_at) at the first 256 jobs that are not due.
+    /// A job of these kinds behind that many others is not found before they have gone. A queue for
+    /// each kind has no such bound: a [`Group`](crate::queue::Group) uses them as one, and
+    /// [`Group::only`](crate::queue::Group::only) takes from some of them.
+    ///
+    /// [`Limit`]: crate::queue::Limit
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "images", QueueOptions::default())?;
+    /// queue.push_all([NewJob::new("video", "b")?, NewJob::new("png", "a")?])?;
+    /// // This worker has no codec for videos.
+    /// let mut lease = queue.accept(Accept::new().kinds(["png", "gif"]))?.expect("a job of a kind of these");
+    /// assert_eq!(lease.kind(), "png");
+    /// lease.finish(None)?;
+    /// assert!(queue.accept(Accept::new().kinds(["png", "gif"]))?.is_none());
+    /// assert_eq!(queue.counts().ready, 1);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn kinds<K: Into<String>>(mut self, kinds: impl IntoIterator<Item = K>) -> Self {
+        self.kinds = Some(kinds.into_iter().map(Into::into).collect());
+        self
     }
 
-    /// Returns the time by which a job must be due, in milliseconds since 1970.
-    pub(super) fn most(&self) -> Result<Option<u64>, ConfigError> {
-        self.max_run_at.map(millis).transpose()
+    /// Returns the jobs that it takes.
+    pub(super) fn wanted(&self) -> Result<Wanted, ConfigError> {
+        Ok(Wanted { due_by: self.max_run_at.map(millis).transpose()?, kinds: self.kinds.clone() })
     }
 }
 
@@ -88,12 +117,12 @@ impl Queue {
     /// database fails. A job that cannot be read is set aside ([`JobState::Damaged`]), and is no
     /// error.
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
-        let most = accept.most()?;
+        let wanted = accept.wanted()?;
         let deadline = accept.timeout.and_then(|timeout| self.moment().now.checked_add(timeout));
-        let takes = accept.takes();
+        let takes = Takes::of(&wanted);
         loop {
             let news = self.shared.bell.news();
-            if let Some(claimed) = self.claim(most)? {
+            if let Some(claimed) = self.claim(&wanted)? {
                 return Ok(Some(Lease::new(self.clone(), claimed)));
             }
             let is_over = deadline.is_some_and(|deadline| deadline <= self.moment().now);
@@ -105,9 +134,9 @@ impl Queue {
     }
 
     /// Claims the next job, and does beside it what time has brought.
-    pub(super) fn claim(&self, due_by: Option<u64>) -> Result<Option<Claimed>, QueueError> {
-        let claim = Claim { queue: self.number, most: 1, due_by };
+    pub(super) fn claim(&self, wanted: &Wanted) -> Result<Option<Claimed>, QueueError> {
         loop {
+            let claim = Claim { queue: self.number, most: 1, wanted: wanted.clone() };
             let turned = self.engine.turn(&[], Some(claim), Beside::Tidy)?;
             if let Some(claimed) = turned.claimed.into_iter().next() {
                 self.pass_on();

@@ -9,10 +9,12 @@ use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::subscription::Subscription;
+use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::JobInfo;
 use crate::queue::words::job::{JobId, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
+use crate::queue::words::page::Page;
 use crate::queue::words::typed::TypedJob;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -164,6 +166,15 @@ impl Queue {
         self.run_async(move |queue| queue.list(state, from.as_ref(), limit)).await
     }
 
+    /// Lists a page of jobs in this state: the future of [`page`](Self::page).
+    ///
+    /// # Errors
+    /// Those of [`page`](Self::page) and of [`run_async`](Self::run_async).
+    pub async fn page_async(&self, state: JobState, cursor: Option<&str>, limit: usize) -> Result<Page, QueueError> {
+        let cursor = cursor.map(str::to_owned);
+        self.run_async(move |queue| queue.page(state, cursor.as_deref(), limit)).await
+    }
+
     /// Claims the next job for the caller: the future of [`accept`](Self::accept). While it waits
     /// it costs no thread.
     ///
@@ -261,7 +272,7 @@ where
     let deadline = accept.timeout.and_then(|timeout| first.moment().now.checked_add(timeout));
     let mut at_once = accept.clone();
     at_once.timeout = None;
-    let takes = accept.takes();
+    let takes = Takes::of(&accept.wanted()?);
     // One who was woken for a job, and is dropped before it claims, wakes another one.
     let _passes_on = PassesOn(members);
     loop {

@@ -20,9 +20,11 @@ use crate::queue::words::limit::LimitOf;
 use crate::queue::words::meta::Meta;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
+use crate::queue::words::wanted::Wanted;
 use serde_json::Value;
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -58,15 +60,14 @@ pub(crate) struct Ending {
 }
 
 /// A wish for jobs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Claim {
     /// The queue.
     pub queue: QueueNo,
     /// The most jobs to be claimed.
     pub most: usize,
-    /// The time by which a job must be due, in milliseconds since 1970; a time to come hands out
-    /// jobs before they are due. `None`: those that are due.
-    pub due_by: Option<u64>,
+    /// The jobs that are meant.
+    pub wanted: Wanted,
 }
 
 /// A job that was claimed. The place in its row is the token of the lease.
@@ -116,6 +117,17 @@ pub(crate) enum Edit {
     Meta(String, Option<Value>),
     /// It runs once more when this run has succeeded, from this time on: milliseconds since 1970.
     Resubmit(u64),
+}
+
+impl Edit {
+    /// Says what it does, for the text of an error.
+    pub(crate) fn doing(&self) -> &'static str {
+        match self {
+            Self::Nothing | Self::Data(_) => "update a job",
+            Self::Meta(..) => "set metadata of a job",
+            Self::Resubmit(_) => "resubmit a job",
+        }
+    }
 }
 
 /// A change of a queue by somebody who steers it. The answer is the number of jobs that it changed.
@@ -288,12 +300,12 @@ pub(crate) trait QueueEngine: Send + Sync + 'static {
     /// Returns a job with all that belongs to it.
     fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError>;
 
-    /// Returns jobs of a state behind this one: so many at most.
+    /// Returns jobs of a state behind this place: so many at most.
     fn list(
         &self,
         queue: QueueNo,
         state: JobState,
-        behind: Option<&JobInfo>,
+        behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError>;
 

@@ -97,7 +97,7 @@ impl Effects {
     }
 
     /// Pushes a batch of jobs and the one that runs when all of them have ended, in this atomic
-    /// write, and returns the id of that one. See [`Queue::push_batch`].
+    /// write. Returns their ids, with that of the last one at the end. See [`Queue::push_batch`].
     ///
     /// ```
     /// use waterline::Store;
@@ -109,7 +109,8 @@ impl Effects {
     /// Runner::builder(&queue)
     ///     .on_transactional("split", move |_job, count: u32, effects| {
     ///         let all = (1..=count).map(|page| NewJob::new("page", &page)).collect::<Result<Vec<_>, _>>()?;
-    ///         effects.enqueue_batch(&pages, all, NewJob::new("bind", &count)?)?;
+    ///         let ids = effects.enqueue_batch(&pages, all, NewJob::new("bind", &count)?)?;
+    ///         assert_eq!(ids.len(), count as usize + 1);
     ///         Ok(Outcome::Done)       // with the pages and the binding, or without any
     ///     })
     ///     .on("page", |_job, _page: u32| Ok(Outcome::Done))
@@ -126,7 +127,7 @@ impl Effects {
         queue: &Queue,
         jobs: impl IntoIterator<Item = NewJob>,
         then: NewJob,
-    ) -> Result<JobId, Error> {
+    ) -> Result<Vec<JobId>, Error> {
         let jobs: Vec<_> = jobs.into_iter().collect();
         // A job that the hook refuses changes nothing, so the closure may go on without the batch.
         jobs.iter().chain([&then]).try_for_each(|job| queue.ask_before_push(job))?;
@@ -135,7 +136,7 @@ impl Effects {
             Err(config) => return Err(self.refuse_config(config)),
         };
         self.enqueue_pushes(queue, &pushes)?;
-        Ok(pushes.into_iter().next_back().map(|push| push.id).unwrap_or_default())
+        Ok(pushes.into_iter().map(|push| push.id).collect())
     }
 
     /// Pushes a job into the queue of a [`Group`] that takes its kind, in this atomic write.

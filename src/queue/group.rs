@@ -9,6 +9,7 @@ use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::rules::fair::Rule;
+use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
@@ -236,15 +237,17 @@ impl Group {
     /// Those of [`Queue::accept`].
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let (members, bell) = (&self.members, self.members.bell());
-        let most = accept.most()?;
+        let wanted = accept.wanted()?;
         let first = members.queue(0);
         let deadline = accept.timeout.and_then(|timeout| first.moment().now.checked_add(timeout));
-        let takes = accept.takes();
         loop {
             let news = bell.news();
-            let (mut tried, mut damaged) = (Vec::new(), None);
-            while let Some(choice) = members.choose(&tried, most) {
-                match members.claim(choice, most) {
+            let (mut tried, mut tried_early, mut damaged) = (Vec::new(), Vec::new(), None);
+            let next = |tried: &[usize], early: &[usize]| {
+                members.choose(tried).or_else(|| members.choose_early(early, wanted.due_by))
+            };
+            while let Some(choice) = next(&tried, &tried_early) {
+                match members.claim(choice, &wanted) {
                     Ok(Some(claimed)) => return Ok(Some(Lease::new(members.queue(choice.place).clone(), claimed))),
                     Ok(None) => {}
                     // Other queues are not held up by it.
@@ -252,6 +255,10 @@ impl Group {
                     Err(error) => return Err(error),
                 }
                 tried.push(choice.place);
+                // One that has ready jobs of other kinds alone may have one of these for later.
+                if choice.is_early || wanted.kinds.is_none() {
+                    tried_early.push(choice.place);
+                }
             }
             if let Some(damaged) = damaged {
                 return Err(damaged);
@@ -260,7 +267,7 @@ impl Group {
             if accept.timeout.is_none() || is_over {
                 return Ok(None);
             }
-            members.sleep(news, deadline, takes, &tried, &[]);
+            members.sleep(news, deadline, Takes::of(&wanted), &tried, &[]);
         }
     }
 

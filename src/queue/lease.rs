@@ -1,23 +1,27 @@
 //! The hold on one running job.
 
 use crate::base::config::DEFAULT_EFFECTS;
-use crate::base::error::{Error, describe};
+use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
-use crate::queue::engine::{Beside, Claimed, Edit, Ending};
+use crate::queue::engine::{Claimed, Edit};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
-use crate::queue::rules::ends::End;
-use crate::queue::words::ended::AttemptEnd;
+use crate::queue::lease::hold::Hold;
+use crate::queue::lease::writes::LeaseWrites;
+use crate::queue::words::data::JobData;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobState, millis};
-use crate::queue::words::json::{from_json, to_json};
+use crate::queue::words::job::JobState;
+use crate::queue::words::json::from_json;
 use crate::queue::words::meta::check_key;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::time::SystemTime;
+
+mod hold;
+pub(crate) mod writes;
 
 /// The hold on a running job, from [`Queue::accept`].
 ///
@@ -58,9 +62,8 @@ use std::time::SystemTime;
 /// ```
 #[must_use = "a lease that is dropped fails the attempt of its job"]
 pub struct Lease {
-    job: InHand,
+    hold: Hold,
     payload: Vec<u8>,
-    ended: bool,
 }
 
 shows_its_job!(Lease);
@@ -68,18 +71,11 @@ shows_its_job!(Lease);
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
         let Claimed { id, row, payload, .. } = claimed;
-        let lease = Self { job: InHand::new(queue, id, row), payload, ended: false };
-        lease.prolong();
-        lease
+        Self { hold: Hold::new(InHand::new(queue, id, row)), payload }
     }
 
     fn job(&self) -> &InHand {
-        &self.job
-    }
-
-    fn prolong(&self) -> bool {
-        let queue = &self.job.queue;
-        queue.engine.renew(&self.job.held(), Some(queue.shared.options.lease))
+        &self.hold.job
     }
 
     /// Returns the payload of the job.
@@ -87,7 +83,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Payload`] if it does not fit the type.
     pub fn payload<P: DeserializeOwned>(&self) -> Result<P, QueueError> {
-        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.job.id.clone(), source })
+        from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id().to_owned(), source })
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It renews the lease too.
@@ -98,7 +94,7 @@ impl Lease {
     pub fn set_meta(&mut self, key: impl Into<String>, value: Option<Value>) -> Result<(), QueueError> {
         let key = key.into();
         check_key(&key)?;
-        self.edit(Edit::Meta(key, value))
+        self.hold.edit(Edit::Meta(key, value), Changes::default())
     }
 
     /// Shows how far the job is, as [`Running::progress`](crate::queue::Running::progress) does. It
@@ -107,11 +103,57 @@ impl Lease {
     /// # Errors
     /// Those of that call.
     pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
-        if self.ended {
-            return Err(self.job.halt());
-        }
-        self.job.show(fraction, note.as_ref())?;
-        self.renewed()
+        self.hold.show(fraction, note.as_ref())
+    }
+
+    /// Takes writes of yours for the next call on this lease: the writes and that call are one
+    /// atomic write, and both happen or neither. The writes may have 64 MiB.
+    ///
+    /// The closure runs at once. Its writes are made by the call on the answer, which may be any of
+    /// [`LeaseWrites`]. If that call fails, nothing is written, and the lease is as it was.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions};
+    ///
+    /// let store = Store::in_memory();
+    /// let queue = Queue::open(&store, "imports", QueueOptions::default())?;
+    /// let totals = store.table("totals")?;
+    /// queue.push_all([NewJob::new("import", "a.csv")?, NewJob::new("import", "none.csv")?])?;
+    ///
+    /// let mut lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// let rows = 3;
+    /// lease.with(|effects| effects.add(&totals, "rows", rows))?.finish(&rows)?;
+    ///
+    /// let mut lease = queue.accept(Accept::new())?.expect("another one is");
+    /// let state = lease
+    ///     .with(|effects| {
+    ///         effects.add(&totals, "lost files", 1)?;
+    ///         effects.enqueue(&queue, NewJob::new("tell the owner", "none.csv")?).map(drop)
+    ///     })?
+    ///     .bury("there is no such file")?;
+    /// assert_eq!(state, Some(JobState::Dead));
+    /// assert_eq!((totals.counter("rows")?, totals.counter("lost files")?), (3, 1));
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of the closure, or of a change that was refused it: those of
+    /// [`Store::write`](crate::Store::write). A queue that is in no store takes no writes.
+    pub fn with(
+        &mut self,
+        writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
+    ) -> Result<LeaseWrites<'_>, QueueError> {
+        let mut effects = Effects::new(Changes::default(), self.job().queue.engine.address(), DEFAULT_EFFECTS);
+        let answer = writes(&mut effects);
+        let (changes, refused) = effects.finish();
+        answer.and(refused)?;
+        Ok(LeaseWrites::new(&mut self.hold, changes))
+    }
+
+    /// Returns the calls that come without writes.
+    fn alone(&mut self) -> LeaseWrites<'_> {
+        LeaseWrites::new(&mut self.hold, Changes::default())
     }
 
     /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
@@ -119,26 +161,20 @@ impl Lease {
     /// [`QueueOptions::lease`](crate::queue::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is nested
-    /// too deep to be read again, [`QueueError::Store`] when the database fails.
-    pub fn update(&mut self, data: Option<Value>) -> Result<(), QueueError> {
-        let data = self.json(data)?;
-        self.edit(data.map_or(Edit::Nothing, Edit::Data))
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON
+    /// or is nested too deep to be read again, [`QueueError::Store`] when the database fails.
+    pub fn update(&mut self, data: impl Into<JobData>) -> Result<(), QueueError> {
+        self.alone().update(data)
     }
 
     /// Makes writes of yours in one batch with the check of the lease: a worker that has lost its
-    /// job writes nothing. It renews the lease too. The writes may have 64 MiB.
+    /// job writes nothing. It renews the lease too. It is short for [`with`](Self::with) and
+    /// `update(None)`.
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over; otherwise those of
-    /// [`Store::write`](crate::Store::write).
+    /// [`QueueError::Halt`] if the lease is over; otherwise those of [`with`](Self::with).
     pub fn write(&mut self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<(), QueueError> {
-        let effects = self.asked(writes)?;
-        self.held_by(|job| match job.queue.embedded() {
-            Some(embedded) => embedded.write_with(&job.held(), effects).map(|row| job.note(&row)),
-            None => job.edit(Edit::Nothing),
-        })?;
-        self.renewed()
+        self.with(writes)?.update(None)
     }
 
     /// Ends the job with success, and leaves this data; `None`: that which it has. Returns the
@@ -147,12 +183,13 @@ impl Lease {
     ///
     /// # Errors
     /// Those of [`update`](Self::update).
-    pub fn finish(&mut self, data: Option<Value>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Finished, self.json(data)?, Changes::default())
+    pub fn finish(&mut self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
+        self.alone().finish(data)
     }
 
     /// Ends the job with success, together with writes of yours: both happen, or neither. Returns
-    /// the state that the job has after both: one of the writes may push it anew.
+    /// the state that the job has after both: one of the writes may push it anew. It is short for
+    /// [`with`](Self::with) and `finish(None)`.
     ///
     /// # Errors
     /// Those of [`write`](Self::write).
@@ -160,8 +197,7 @@ impl Lease {
         &mut self,
         writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
     ) -> Result<Option<JobState>, QueueError> {
-        let effects = self.asked(writes)?;
-        self.end(End::Finished, None, effects)
+        self.with(writes)?.finish(None)
     }
 
     /// Ends the attempt as failed. The job runs again after the back-off of its
@@ -170,7 +206,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.
     pub fn retry(&mut self, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Failed { error: describe(&*error.into()), at: None }, None, Changes::default())
+        self.alone().retry(error)
     }
 
     /// The same, with the time of the next attempt.
@@ -179,8 +215,7 @@ impl Lease {
     /// [`QueueError::Config`] for a time beyond the year 9999; otherwise those of
     /// [`retry`](Self::retry).
     pub fn retry_at(&mut self, time: SystemTime, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
-        let at = Some(millis(time)?);
-        self.end(End::Failed { error: describe(&*error.into()), at }, None, Changes::default())
+        self.alone().retry_at(time, error)
     }
 
     /// Ends the attempt without counting it: the job was not ready, and runs again at this time.
@@ -188,7 +223,7 @@ impl Lease {
     /// # Errors
     /// Those of [`retry_at`](Self::retry_at).
     pub fn snooze(&mut self, until: SystemTime) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Snoozed { at: millis(until)? }, None, Changes::default())
+        self.alone().snooze(until)
     }
 
     /// Ends the job as failed for good: it is dead, whatever its `Retry` says.
@@ -196,7 +231,7 @@ impl Lease {
     /// # Errors
     /// Those of [`retry`](Self::retry).
     pub fn bury(&mut self, reason: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
-        self.end(End::Buried { reason: describe(&*reason.into()) }, None, Changes::default())
+        self.alone().bury(reason)
     }
 
     /// Makes the job run once more, at this time (`None`: at once), when this run has succeeded.
@@ -204,87 +239,26 @@ impl Lease {
     /// # Errors
     /// Those of [`retry_at`](Self::retry_at).
     pub fn resubmit(&mut self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
-        let due = run_at.map_or(Ok(0), millis)?;
-        self.edit(Edit::Resubmit(due))
-    }
-
-    fn asked(&self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<Changes, QueueError> {
-        let mut effects = Effects::new(Changes::default(), self.job.queue.engine.address(), DEFAULT_EFFECTS);
-        let answer = writes(&mut effects);
-        let (changes, refused) = effects.finish();
-        answer.and(refused)?;
-        Ok(changes)
-    }
-
-    fn json(&self, data: Option<Value>) -> Result<Option<Vec<u8>>, QueueError> {
-        data.map(|data| to_json(self.id(), &data)).transpose()
-    }
-
-    /// Ends the attempt.
-    fn end(&mut self, end: End, data: Option<Vec<u8>>, effects: Changes) -> Result<Option<JobState>, QueueError> {
-        let ending = Ending { job: self.job.held(), end: end.clone(), data, durations: None };
-        let ends = std::slice::from_ref(&ending);
-        let state = self.held_by(|job| {
-            let turned = match job.queue.embedded() {
-                Some(embedded) => embedded.turn_with(ends, None, Beside::Alone, effects)?,
-                None => job.queue.engine.turn(ends, None, Beside::Alone)?,
-            };
-            turned.ended.into_iter().next().flatten().ok_or_else(|| job.halt())
-        })?;
-        self.ended = true;
-        self.log(&AttemptEnd::of(&end, state));
-        Ok(state)
-    }
-
-    /// Changes the job, and prolongs the lease.
-    fn edit(&mut self, edit: Edit) -> Result<(), QueueError> {
-        self.held_by(|job| job.edit(edit))?;
-        self.renewed()
-    }
-
-    /// Makes a call if the lease holds.
-    fn held_by<R>(&mut self, call: impl FnOnce(&InHand) -> Result<R, QueueError>) -> Result<R, QueueError> {
-        let answer = if self.ended || !self.job.holds() {
-            if !self.ended {
-                // The silence may have ended it before anybody has looked.
-                self.job.queue.catch_up();
-            }
-            Err(self.job.halt())
-        } else {
-            call(&self.job)
-        };
-        if matches!(answer, Err(QueueError::Halt { .. })) && !std::mem::replace(&mut self.ended, true) {
-            self.log(&AttemptEnd::Lost);
-        }
-        answer
+        self.alone().resubmit(run_at)
     }
 
     /// Gives the job back as if it had not been claimed.
     #[cfg(feature = "tokio")]
     pub(super) fn put_back(&mut self) -> Result<(), QueueError> {
-        let end = End::PutBack { error: "nobody took it from its claim".to_owned() };
-        self.end(end, None, Changes::default()).map(drop)
-    }
-
-    fn log(&self, ended: &AttemptEnd) {
-        self.job.queue.shared.log_end((self.id(), self.kind(), self.attempt()), ended);
-    }
-
-    fn renewed(&self) -> Result<(), QueueError> {
-        if self.prolong() { Ok(()) } else { Err(self.job.halt()) }
+        self.hold.put_back()
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.ended {
+        if self.hold.ended {
             return;
         }
         match self.retry("its lease was dropped before the job had ended") {
             Ok(_) | Err(QueueError::Halt { .. }) => {}
             Err(error) => {
-                let (queue, id) = (self.job.queue.name(), self.id());
-                let after = self.job.queue.shared.options.lease;
+                let (queue, id) = (self.job().queue.name(), self.id());
+                let after = self.job().queue.shared.options.lease;
                 tracing::error!(
                     target: "waterline",
                     queue,

@@ -10,6 +10,7 @@ use crate::queue::words::info::JobInfo;
 #[cfg(doc)]
 use crate::queue::words::job::JobId;
 use crate::queue::words::job::{Counts, JobState};
+use crate::queue::words::page::{Page, Place};
 use crate::store::Store;
 
 impl Queue {
@@ -93,7 +94,49 @@ impl Queue {
     /// Those of [`get`](Self::get).
     pub fn list(&self, state: JobState, from: Option<&JobInfo>, limit: usize) -> Result<Vec<JobInfo>, QueueError> {
         self.catch_up();
-        self.engine.list(self.number, state, from, limit)
+        self.engine.list(self.number, state, from.map(|job| Place::of(job, state)).as_ref(), limit)
+    }
+
+    /// Returns a page of the jobs in this state, in the order of [`list`](Self::list): as many as
+    /// the limit says, and one at least if there is any. It begins behind the page whose
+    /// [`Page::next`] is the cursor, or with the first job.
+    ///
+    /// A cursor is text for an address (`GET /jobs?state=dead&cursor=…`), of the letters and digits
+    /// of ASCII. It holds also when the last job of its page has left the state or was removed, and
+    /// after a restart. A reader who goes through all pages sees each job once that stays where it
+    /// is in the list. A job that leaves the state and comes back meanwhile, or that a limit begins
+    /// to hold, may come a second time.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push_all((0..25).map(|n| NewJob::new("k", &n).unwrap()))?;
+    /// let first = queue.page(JobState::Ready, None, 10)?;
+    /// let second = queue.page(JobState::Ready, first.next.as_deref(), 10)?;
+    /// let third = queue.page(JobState::Ready, second.next.as_deref(), 10)?;
+    /// assert_eq!([first.jobs.len(), second.jobs.len(), third.jobs.len()], [10, 10, 5]);
+    /// assert_eq!(third.next, None);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] with [`ConfigError::Cursor`] for a cursor of another state or queue,
+    /// and for text that is none; otherwise those of [`get`](Self::get).
+    ///
+    /// [`ConfigError::Cursor`]: crate::ConfigError::Cursor
+    pub fn page(&self, state: JobState, cursor: Option<&str>, limit: usize) -> Result<Page, QueueError> {
+        let limit = limit.max(1);
+        let behind = cursor.map(|cursor| Place::of_cursor(cursor, self.name(), state)).transpose()?;
+        self.catch_up();
+        // The one behind them says if there is another page.
+        let mut jobs = self.engine.list(self.number, state, behind.as_ref(), limit.saturating_add(1))?;
+        let has_more = jobs.len() > limit;
+        jobs.truncate(limit);
+        let last = jobs.last().filter(|_| has_more);
+        let next = last.map(|job| Place::of(job, state).cursor(self.name(), state));
+        Ok(Page { jobs, next })
     }
 
     /// Removes all jobs that wait or run when they are reached, and returns their number. Finished

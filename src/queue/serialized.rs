@@ -1,20 +1,25 @@
 //! The answers of a queue as `serde` writes them: for an answer over HTTP, or a file.
 //!
-//! They are written by hand: `derive` brings a procedural macro, which takes longer to compile
-//! than all of this. A time is in whole milliseconds since 1970, a duration in whole milliseconds.
+//! A time is in whole milliseconds since 1970, a duration in whole milliseconds.
 
+use crate::base::serialized::{long, object};
 use crate::base::time::millis;
+use crate::queue::group::status::GroupStatus;
 use crate::queue::status::{QueueStatus, Waits};
+use crate::queue::subscription::Seen;
+use crate::queue::waits::watchers::QueueChange;
+use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::info::{JobInfo, PeriodicInfo};
 use crate::queue::words::job::{Counts, JobState, Priority, PushOutcome, Pushed};
 use crate::queue::words::json::from_json;
 use crate::queue::words::limit::LimitOf;
+use crate::queue::words::page::Page;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::related::{Root, Skipped};
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// Writes a struct with these fields.
 macro_rules! fields {
@@ -22,10 +27,7 @@ macro_rules! fields {
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let $of = self;
-                let count = [$(stringify!($name)),+].len();
-                let mut fields = serializer.serialize_struct(stringify!($type), count)?;
-                $(fields.serialize_field(stringify!($name), &$value)?;)+
-                fields.end()
+                object!(serializer, stringify!($type); $($name = $value,)+)
             }
         }
     };
@@ -58,10 +60,6 @@ macro_rules! words {
 
 fn at(time: SystemTime) -> u64 {
     millis(time).unwrap_or_default()
-}
-
-fn long(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 words!(JobState: Scheduled = "scheduled", Ready = "ready", Running = "running", Finished = "finished", Dead = "dead",
@@ -107,6 +105,8 @@ fields!(JobInfo, of:
     damaged = of.damaged,
 );
 
+fields!(Page, of: jobs = of.jobs, next = of.next,);
+
 fields!(PeriodicInfo, of:
     name = of.name,
     schedule = of.schedule,
@@ -128,6 +128,37 @@ fields!(QueueStatus, of:
     unknown_kinds = of.unknown_kinds,
     text = of.to_string(),
 );
+
+fields!(GroupStatus, of: queues = of.queues, text = of.to_string(),);
+
+fields!(Seen, of: state = of.state, data = of.data, progress = of.progress,);
+
+/// `change` says which one it is.
+impl Serialize for QueueChange {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Job { id, state } => object!(serializer, "QueueChange"; change = "job", id = id, state = state),
+            Self::Paused { until } => object!(serializer, "QueueChange"; change = "paused", until = until.map(at)),
+            Self::Resumed => object!(serializer, "QueueChange"; change = "resumed"),
+            Self::Missed { changes } => object!(serializer, "QueueChange"; change = "missed", changes = changes),
+        }
+    }
+}
+
+/// `end` says which one it is.
+impl Serialize for AttemptEnd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (end, error) = match self {
+            Self::Finished => ("finished", None),
+            Self::Retried { error } => ("retried", Some(error)),
+            Self::Snoozed => ("snoozed", None),
+            Self::PutBack { error } => ("put_back", Some(error)),
+            Self::Dead { error } => ("dead", Some(error)),
+            Self::Lost => ("lost", None),
+        };
+        object!(serializer, "AttemptEnd"; end = end, error = error)
+    }
+}
 
 impl Serialize for PushOutcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,7 @@
 //! The words of a queue: what its users type and read. They know no store.
 
 pub(crate) mod capabilities;
+pub(crate) mod data;
 pub(crate) mod durations;
 pub(crate) mod ended;
 pub(crate) mod error;
@@ -12,6 +13,7 @@ pub(crate) mod limit;
 pub(crate) mod meta;
 pub(crate) mod new_job;
 pub(crate) mod options;
+pub(crate) mod page;
 pub(crate) mod periodic;
 pub(crate) mod progress;
 pub(crate) mod related;
@@ -20,3 +22,4 @@ pub(crate) mod schedule;
 pub(crate) mod told;
 pub(crate) mod typed;
 pub(crate) mod unique;
+pub(crate) mod wanted;

@@ -49,7 +49,19 @@ fn a_search_for_a_cycle_that_gets_long_is_given_up_and_the_job_is_refused() {
 fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
     on_store(|bench| {
         let (queue, table) = (&bench.queue, bench.store().table("t").unwrap());
-        bench.store().write(|effects| effects.enqueue_batch(queue, [job("a"), job("b")], job("c")).map(drop)).unwrap();
+        let mut ids = Vec::new();
+        let made = NewJob::new("k", &1).unwrap();
+        bench
+            .store()
+            .write(|effects| {
+                ids = effects.enqueue_batch(queue, [job("a"), job("b")], job("c"))?;
+                ids.extend(effects.enqueue_batch(queue, [], made)?);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(ids[..3], ["a", "b", "c"], "in their order, with the last one at the end");
+        assert_eq!(bench.state(&ids[3]), Some(JobState::Ready), "the id that the queue has made");
+        queue.remove(&ids[3]).unwrap();
         assert_eq!(bench.info("c").waits_for, 2);
         let refused = bench.store().write(|effects| {
             effects.put(&table, "key", "value")?;

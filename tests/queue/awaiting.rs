@@ -217,6 +217,10 @@ fn a_push_that_is_polled_is_made_whether_or_not_somebody_hears_of_it() {
         let all = bench.queue.list(JobState::Ready, None, 9).unwrap();
         assert_eq!(bench.queue.list_async(JobState::Ready, None, 9).await.unwrap(), all);
         assert_eq!(bench.queue.list_async(JobState::Ready, Some(&all[0]), 9).await.unwrap(), all[1..]);
+        let page = bench.queue.page_async(JobState::Ready, None, 1).await.unwrap();
+        assert_eq!(page, bench.queue.page(JobState::Ready, None, 1).unwrap());
+        let rest = bench.queue.page_async(JobState::Ready, page.next.as_deref(), 9).await.unwrap();
+        assert_eq!((rest.jobs, rest.next), (all[1..].to_vec(), None));
         let unknown = bench.queue.subscribe_async("nobody").await.unwrap_err();
         assert!(matches!(unknown, QueueError::NotFound { .. }), "{unknown:?}");
         let removed = bench.queue.run_async(|queue| queue.remove("polled")).await;

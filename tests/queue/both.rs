@@ -37,7 +37,7 @@ enum Op {
     Push(NewJob),
     PushAll(Vec<NewJob>),
     Batch(Vec<NewJob>, NewJob),
-    Accept(Option<Duration>),
+    Accept(Option<Duration>, Option<&'static str>),
     Work(usize, Work),
     SetMeta(&'static str, Option<u8>),
     Remove(&'static str),
@@ -133,13 +133,14 @@ fn work() -> impl Strategy<Value = Work> {
 fn op() -> impl Strategy<Value = Op> {
     let overlap = prop::sample::select(vec![Overlap::Skip, Overlap::Allow]);
     let catch_up = prop::sample::select(vec![CatchUp::None, CatchUp::One, CatchUp::All]);
+    let kind = prop::sample::select(vec!["k", "l"]);
     // A tick of each minute of some days would be too many jobs.
     let every = prop::sample::select(vec![12 * HOUR, DAY]);
     prop_oneof![
         12 => job().prop_map(Op::Push),
         1 => vec(job(), 0..4).prop_map(Op::PushAll),
         1 => (vec(job(), 0..3), job()).prop_map(|(jobs, then)| Op::Batch(jobs, then)),
-        12 => weighted(0.1, time()).prop_map(Op::Accept),
+        12 => (weighted(0.1, time()), weighted(0.2, kind)).prop_map(|(early, kind)| Op::Accept(early, kind)),
         10 => (0..3usize, work()).prop_map(|(lease, work)| Op::Work(lease, work)),
         1 => (id(), weighted(0.7, any::<u8>())).prop_map(|(id, value)| Op::SetMeta(id, value)),
         2 => id().prop_map(Op::Remove),
@@ -189,8 +190,9 @@ impl Side {
             Op::Push(job) => said(queue.push(job)),
             Op::PushAll(jobs) => said(queue.push_all(jobs)),
             Op::Batch(jobs, then) => said(queue.push_batch(jobs, then)),
-            Op::Accept(early) => {
+            Op::Accept(early, kind) => {
                 let accept = early.map(|early| wall + early).into_iter().fold(Accept::new(), Accept::max_run_at);
+                let accept = kind.into_iter().fold(accept, |accept, kind| accept.kinds([kind]));
                 let lease = queue.accept(accept).unwrap();
                 let text = lease.as_ref().map(|lease| (lease.id().to_owned(), lease.attempt(), lease.crashes()));
                 self.leases.extend(lease);
@@ -291,6 +293,16 @@ fn stored(queue: &Queue) -> Vec<String> {
     for state in STATES {
         let listed = queue.list(state, None, usize::MAX).unwrap();
         known.extend(listed.iter().map(|job| job.id.clone()));
+        let (mut paged, mut next) = (Vec::new(), None);
+        loop {
+            let page = queue.page(state, next.as_deref(), 2).unwrap();
+            paged.extend(page.jobs);
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(paged, listed, "the pages of the {state} jobs (left) and their list");
         all.push(format!("{state:?}: {:?}", listed.iter().map(|job| &job.id).collect::<Vec<_>>()));
     }
     all.extend(known.iter().map(|id| format!("{:?}", queue.get(id).unwrap().as_ref().map(shown))));

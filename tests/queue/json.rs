@@ -3,8 +3,10 @@
 use common::queues::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::time::Duration;
 use waterline::queue::{
-    Accept, Counts, DrainLimits, Every, JobState, Limit, NewJob, Outcome, QueueError, QueueOptions, Runner,
+    Accept, AttemptEnd, Counts, DrainLimits, Every, Group, JobState, Limit, NewJob, Outcome, QueueError, QueueEvent,
+    QueueOptions, Runner,
 };
 use waterline::{ConfigError, Error, Retry};
 
@@ -55,7 +57,7 @@ fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
     on_each(&QueueOptions::default(), |Bench { queue, .. }| {
         queue.push(NewJob::new("k", &()).unwrap().id("a").retry(Retry::none())).unwrap();
         let runner = Runner::builder(&queue).on("k", |job, ()| {
-            assert_too_deep(job.update(&deep(128)));
+            assert_too_deep(job.update(deep(128)));
             Ok(Outcome::DoneWith(deep(128)))
         });
         assert_eq!(runner.drain(DrainLimits::default()).unwrap().dead, 1);
@@ -127,4 +129,53 @@ fn the_answers_of_a_queue_are_json_for_whoever_asks_over_a_network() {
     let tick = now + 1000;
     assert_eq!((&periodic[0]["name"], &periodic[0]["last_tick"]), (&json!("p"), &json!(tick)));
     assert_eq!(periodic[0]["next_tick"], json!(tick + 3_600_000));
+}
+
+#[test]
+fn changes_ends_pages_and_summaries_of_a_queue_are_json_too() {
+    let bench = Bench::in_memory(QueueOptions::default());
+    let now = 1_700_000_000_000u64;
+    let mut watch = bench.queue.watch();
+    let mut told = || json!(watch.wait(Duration::ZERO));
+    bench.push(job("a"));
+    assert_eq!(told(), json!({ "change": "job", "id": "a", "state": "ready" }));
+    bench.queue.pause(Some(SECOND)).unwrap();
+    assert_eq!(told(), json!({ "change": "paused", "until": now + 1000 }));
+    bench.queue.resume().unwrap();
+    assert_eq!(told(), json!({ "change": "resumed" }));
+    bench.queue.pause(None).unwrap();
+    assert_eq!(told(), json!({ "change": "paused", "until": null }));
+    bench.queue.resume().unwrap();
+    let mut lease = bench.take("a");
+    let mut subscription = bench.queue.subscribe("a").unwrap();
+    lease.update("half").unwrap();
+    let seen = subscription.wait(LONG).unwrap().unwrap();
+    assert_eq!(json!(seen), json!({ "state": "running", "data": "half", "progress": null }));
+    lease.finish(None).unwrap();
+
+    let page = bench.queue.page(JobState::Finished, None, 1).unwrap();
+    assert_eq!(json!(page), json!({ "jobs": page.jobs, "next": null }));
+    bench.push(job("b"));
+    let (sender, ends) = crossbeam_channel::unbounded();
+    let summary = Runner::builder(&bench.queue)
+        .on("k", |_job, _n: u32| Err("no".into()))
+        .observe(move |event| {
+            if let QueueEvent::AttemptEnded { ended, .. } = event {
+                sender.send(json!(ended)).unwrap();
+            }
+        })
+        .drain(DrainLimits::default())
+        .unwrap();
+    assert_eq!(ends.iter().collect::<Vec<_>>(), [json!({ "end": "retried", "error": "no" })]);
+    assert_eq!(json!(AttemptEnd::Lost), json!({ "end": "lost", "error": null }));
+    assert_eq!(
+        json!(summary),
+        json!({
+            "finished": 0, "retried": 1, "snoozed": 0, "dead": 0, "lost": 0, "elapsed": 0,
+            "reached": "nothing_ready", "text": summary.to_string(),
+        })
+    );
+    let group = Group::new(&bench.store()).queue("g", ["k"], QueueOptions::default()).open().unwrap();
+    let status = group.status().unwrap();
+    assert_eq!(json!(status), json!({ "queues": status.queues, "text": status.to_string() }));
 }

@@ -2,8 +2,8 @@
 
 use common::*;
 use crossbeam_channel::{Receiver, bounded};
-use std::time::Duration;
-use waterline::{Blocked, MemoryProgress, Retry, State};
+use std::time::{Duration, SystemTime};
+use waterline::{Blocked, Clock, MemoryProgress, Retry, State};
 
 #[test]
 fn a_paused_consumer_that_stops_names_the_job_that_it_waits_for() {
@@ -81,4 +81,35 @@ fn reasons_to_wait_have_the_fields_that_programs_name() {
     };
     assert_eq!(index_of(&Blocked::Missing { index: 7 }), Some(7));
     assert_eq!(index_of(&Blocked::Progress { error: "full".to_owned() }), None);
+}
+
+#[test]
+fn a_status_is_json_for_whoever_asks_over_a_network() {
+    let (worker, stage) = manual_worker();
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+    let consumer = builder(numbers(3), &MemoryProgress::new())
+        .max_processing(2)
+        .clock(clock.clone())
+        .start_worker(worker)
+        .unwrap();
+    let handle = consumer.handle();
+    let mut running = stage.take(2);
+    clock.advance(Duration::from_millis(1500));
+    let status = handle.status();
+    assert_eq!(
+        serde_json::json!(status),
+        serde_json::json!({
+            "state": "running", "head": 2, "last_processed": null, "lag": 3, "next": 2, "processing": 2,
+            "done_ahead": 0, "unsaved": 0, "blocked": "running", "ended_upstream": null, "done": 0, "failed": 0,
+            "retries": 0, "saves": 0, "absent": 0, "parked": 0,
+            "oldest": { "index": 0, "attempt": 1, "elapsed": 1500 },
+            "text": status.to_string(),
+        })
+    );
+    handle.request_stop();
+    running.remove(&0).unwrap().succeed();
+    running.remove(&1).unwrap().succeed();
+    consumer.stop().unwrap();
+    let status = serde_json::json!(handle.status());
+    assert_eq!((&status["state"], &status["oldest"]), (&"finished".into(), &serde_json::Value::Null));
 }

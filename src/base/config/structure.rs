@@ -46,6 +46,7 @@ impl fmt::Debug for ConfigError {
                 MetaSize { bytes },
                 JsonDepth {},
                 RunAt {},
+                Cursor { queue, state },
                 PeriodicTwice { name },
                 PeriodicJob { name },
                 CatchUpSkips { name },

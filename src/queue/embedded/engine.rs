@@ -23,6 +23,7 @@ use crate::queue::words::job::{Counts, JobId, JobState, Pushed};
 use crate::queue::words::meta::Meta;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
@@ -216,22 +217,8 @@ impl QueueEngine for Embedded {
     }
 
     fn edit(&self, queue: QueueNo, id: &str, token: Option<u64>, edit: Edit) -> Result<Row, QueueError> {
-        let (id, lease) = (id.to_owned(), token.unwrap_or_default());
-        let doing = match &edit {
-            Edit::Nothing | Edit::Data(_) => "update a job",
-            Edit::Meta(..) => "set metadata of a job",
-            Edit::Resubmit(_) => "resubmit a job",
-        };
-        self.call(queue, doing, move |step| match &edit {
-            Edit::Nothing => step.leased(&id, lease),
-            Edit::Data(data) => step.update(&id, lease, data),
-            Edit::Meta(key, value) => step.set_meta(&id, token, key, value.as_ref()),
-            Edit::Resubmit(due) => {
-                let row = Row { resubmit: Some(*due), ..step.leased(&id, lease)? };
-                step.write_row(&id, &row)?;
-                Ok(row)
-            }
-        })
+        let id = id.to_owned();
+        self.call(queue, edit.doing(), move |step| step.edit(&id, token, &edit))
     }
 
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError> {
@@ -380,7 +367,7 @@ impl QueueEngine for Embedded {
         &self,
         queue: QueueNo,
         state: JobState,
-        behind: Option<&JobInfo>,
+        behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
         let mut jobs = Vec::new();

@@ -10,8 +10,8 @@ use crate::queue::words::error::QueueError;
 use crate::queue::words::info::JobInfo;
 use crate::queue::words::job::{JobId, JobState, Priority};
 use crate::queue::words::json::from_json;
-use crate::queue::words::limit::name_of;
 use crate::queue::words::meta::Meta;
+use crate::queue::words::page::Place;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
 
@@ -109,7 +109,7 @@ impl Look<'_> {
     pub(crate) fn each(
         &self,
         state: JobState,
-        from: Option<&JobInfo>,
+        from: Option<&Place>,
         mut each: impl FnMut(&str, Found) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
         let keys = self.queue.keys;
@@ -124,8 +124,8 @@ impl Look<'_> {
         };
         let begin = self.queue.look(|live| live.from.of(list));
         let begin = match from {
-            Some(job) => {
-                let mut behind = keys.entry(list, job.list_place(state), &job.id);
+            Some(place) => {
+                let mut behind = keys.entry(list, place.number, &place.id);
                 behind.push(0);
                 behind
             }
@@ -155,11 +155,11 @@ impl Look<'_> {
 
     pub(crate) fn each_ready(
         &self,
-        from: Option<&JobInfo>,
+        from: Option<&Place>,
         mut each: impl FnMut(&str, Found) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
-        let (first, index) = from.map_or((0, 0), |job| (job.priority as usize, job.place.saturating_add(1)));
-        let held = from.and_then(|job| job.held_by.as_ref().map(|limit| (name_of(limit), index)));
+        let (first, index) = from.map_or((0, 0), |place| (place.priority as usize, place.number.saturating_add(1)));
+        let held = from.and_then(|place| place.limit.clone().map(|limit| (limit, index)));
         if held.is_none() {
             for lane in first..Priority::ALL.len() {
                 if !self.each_in_lane(lane, if lane == first { index } else { 0 }, &mut each)? {
@@ -242,10 +242,10 @@ impl Look<'_> {
 
     pub(crate) fn each_running(
         &self,
-        from: Option<&JobInfo>,
+        from: Option<&Place>,
         mut each: impl FnMut(&str, Found) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
-        let behind = from.map_or(0, |job| job.place.saturating_add(1));
+        let behind = from.map_or(0, |place| place.number.saturating_add(1));
         let mut running: Vec<(u64, JobId)> =
             self.queue.look(|live| live.running.iter().map(|(token, holder)| (*token, holder.id.clone())).collect());
         running.sort_unstable();

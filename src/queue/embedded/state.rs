@@ -374,8 +374,13 @@ mod tests {
     use crate::queue::words::new_job::NewJob;
     use crate::queue::words::options::QueueOptions;
     use crate::queue::words::schedule::every::Every;
+    use crate::queue::words::wanted::Wanted;
     use crate::store::Store;
     use std::time::{Duration, SystemTime};
+
+    fn due_by(most: u64) -> Wanted {
+        Wanted { due_by: Some(most), kinds: None }
+    }
 
     #[test]
     fn a_lease_that_is_prolonged_wakes_nobody() {
@@ -428,11 +433,11 @@ mod tests {
         queue.push_all([job(), job().delay(Duration::from_secs(1))]).expect("they are pushed");
         let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
         let news = queue.shared.bell.news();
-        assert!(queue.claim(Some(1000)).expect("it works").is_none(), "the key has no place");
+        assert!(queue.claim(&due_by(1000)).expect("it works").is_none(), "the key has no place");
         lease.finish(None).expect("the lease holds");
         // The thread sleeps until there is news.
         assert_ne!(queue.shared.bell.news(), news);
-        assert!(queue.claim(Some(1000)).expect("it works").is_some());
+        assert!(queue.claim(&due_by(1000)).expect("it works").is_some());
     }
 
     #[test]
@@ -444,10 +449,10 @@ mod tests {
         queue.push_all([job("a"), job("a").delay(Duration::from_secs(1))]).expect("they are pushed");
         let _holder = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
         let news = queue.shared.bell.news();
-        assert!(queue.claim(Some(5000)).expect("it works").is_none(), "the key has no place");
+        assert!(queue.claim(&due_by(5000)).expect("it works").is_none(), "the key has no place");
         queue.push(job("b").delay(Duration::from_secs(2))).expect("it is pushed");
         assert_ne!(queue.shared.bell.news(), news);
-        assert!(queue.claim(Some(5000)).expect("it works").is_some());
+        assert!(queue.claim(&due_by(5000)).expect("it works").is_some());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::ctx::Ctx;
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::tail::Tail;
-use crate::queue::engine::Claimed;
+use crate::queue::engine::{Claimed, Edit};
 use crate::queue::rules::fair::Draw;
 use crate::queue::waits::lines::is_wanted;
 use crate::queue::words::error::{QueueError, is_damage};
@@ -302,8 +302,23 @@ impl Step<'_, '_> {
         if std::mem::take(&mut row.has_data) { self.delete(self.rows(), &self.queue.keys.data(id)) } else { Ok(()) }
     }
 
+    /// Changes a job: with a token only if that lease holds. Returns its row.
+    pub(crate) fn edit(&mut self, id: &str, token: Option<u64>, edit: &Edit) -> Result<Row, BoxError> {
+        let lease = token.unwrap_or_default();
+        match edit {
+            Edit::Nothing => self.leased(id, lease),
+            Edit::Data(data) => self.update(id, lease, data),
+            Edit::Meta(key, value) => self.set_meta(id, token, key, value.as_ref()),
+            Edit::Resubmit(due) => {
+                let row = Row { resubmit: Some(*due), ..self.leased(id, lease)? };
+                self.write_row(id, &row)?;
+                Ok(row)
+            }
+        }
+    }
+
     /// Writes the data of a running job.
-    pub(crate) fn update(&mut self, id: &str, token: u64, data: &[u8]) -> Result<Row, BoxError> {
+    fn update(&mut self, id: &str, token: u64, data: &[u8]) -> Result<Row, BoxError> {
         let mut row = self.leased(id, token)?;
         let had_data = row.has_data;
         self.set_data(id, &mut row, data)?;

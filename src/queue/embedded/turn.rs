@@ -8,7 +8,7 @@ use crate::queue::embedded::engine::{Embedded, SOME};
 use crate::queue::embedded::intent::{Steps, call, call_on};
 use crate::queue::embedded::state::QueueState;
 use crate::queue::embedded::step::{AT_ONCE, Claim, Step};
-use crate::queue::engine::{self, Beside, Ending, Held, QueueNo, Turned};
+use crate::queue::engine::{self, Beside, Edit, Ending, Held, QueueNo, Turned};
 use crate::queue::rules::ends::End;
 use crate::queue::words::error::{QueueError, is_damage, is_halt};
 use crate::queue::words::row::Row;
@@ -56,11 +56,18 @@ impl Embedded {
         call_on(&self.store, queues, doing, effects, move |steps| turn.run(steps, count))
     }
 
-    /// Makes writes of the user's if a lease holds. Returns the row of its job.
-    pub(crate) fn write_with(&self, job: &Held, effects: Changes) -> Result<Row, QueueError> {
-        let (id, token) = (job.id.clone(), job.token);
-        call_on(&self.store, [self.state(job.queue)], "write for a job", effects, move |steps| {
-            steps.at(0, |step| step.leased(&id, token))
+    /// Changes a job in one write with these of the user's, if the lease holds. Returns its row.
+    pub(crate) fn edit_with(&self, job: &Held, edit: Edit, effects: Changes) -> Result<Row, QueueError> {
+        let doing = if effects.is_empty() { edit.doing() } else { "write for a job" };
+        let (id, token, has_effects) = (job.id.clone(), job.token, !effects.is_empty());
+        call_on(&self.store, [self.state(job.queue)], doing, effects, move |steps| {
+            let row = steps.at(0, |step| step.edit(&id, Some(token), &edit))?;
+            if !has_effects {
+                return Ok(row);
+            }
+            steps.make_effects()?;
+            // One of them may have pushed the job once more.
+            Ok(steps.at(0, |step| step.row(&id))?.unwrap_or(row))
         })
     }
 
@@ -122,8 +129,8 @@ impl Turn {
                     let own = self.durations.iter().filter(|(place, _)| *place == at);
                     step.store_durations(own.map(|(_, durations)| durations))?;
                 }
-                match self.from {
-                    Some((from, claim)) if from == at => claim_many(step, claim, &mut turned),
+                match &self.from {
+                    Some((from, claim)) if *from == at => claim_many(step, claim, &mut turned),
                     _ => Ok(()),
                 }
             })?;
@@ -139,9 +146,9 @@ impl Turn {
     }
 }
 
-fn claim_many(step: &mut Step<'_, '_>, claim: engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
+fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
     for _ in 0..claim.most {
-        match step.claim(claim.due_by)? {
+        match step.claim(&claim.wanted)? {
             Claim::Job(claimed) => turned.claimed.push(*claimed),
             Claim::Again => {
                 turned.again = turned.claimed.is_empty();

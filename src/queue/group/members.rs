@@ -11,6 +11,7 @@ use crate::queue::handle::Queue;
 use crate::queue::rules::fair::{Draw, Rule};
 use crate::queue::waits::bell::{Bell, Takes};
 use crate::queue::words::error::QueueError;
+use crate::queue::words::wanted::Wanted;
 use std::time::{Duration, Instant};
 
 /// The time for which a runner claims nothing from a queue with a record that cannot be read.
@@ -32,7 +33,7 @@ pub(in crate::queue) struct Members {
 pub(in crate::queue) struct Choice {
     pub(in crate::queue) place: usize,
     /// No job is due, so the claim takes one that is due later.
-    is_early: bool,
+    pub(in crate::queue) is_early: bool,
 }
 
 impl Members {
@@ -77,17 +78,10 @@ impl Members {
     // The choice.
 
     /// Chooses the queue for the next claim, but none of those. `None`: no other one has a job.
-    pub(in crate::queue) fn choose(&self, without: &[usize], most: Option<u64>) -> Option<Choice> {
+    pub(in crate::queue) fn choose(&self, without: &[usize]) -> Option<Choice> {
         let at = self.moment();
-        let others = || (0..self.list.len()).filter(|place| !without.contains(place));
-        let ready: Vec<_> = others().filter(|place| has_work(&self.list[*place])).collect();
-        if ready.is_empty() {
-            let most = most.filter(|most| *most >= at.wall)?;
-            let front = |place: usize| (self.list[place].glance(), place);
-            let early = others().map(front).filter(|(glance, _)| !glance.is_paused && glance.due <= most);
-            let first = early.map(|(glance, place)| (glance.due, place)).min();
-            return first.map(|(_, place)| Choice { place, is_early: true });
-        }
+        let others = (0..self.list.len()).filter(|place| !without.contains(place));
+        let ready: Vec<_> = others.filter(|place| has_work(&self.list[*place])).collect();
         let turn = if ready.len() > 1 { self.turns.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let place = self.rule.choose(&ready, Draw::new(self.seed, turn), |place| {
             let queue = &self.list[place];
@@ -96,10 +90,21 @@ impl Members {
         place.map(|place| Choice { place, is_early: false })
     }
 
+    /// Chooses the queue for a claim of a job that is due by this time to come, but none of those.
+    pub(super) fn choose_early(&self, without: &[usize], due_by: Option<u64>) -> Option<Choice> {
+        let due_by = due_by.filter(|due_by| *due_by >= self.moment().wall)?;
+        let others = (0..self.list.len()).filter(|place| !without.contains(place));
+        let front = |place: usize| (self.list[place].glance(), place);
+        let early = others.map(front).filter(|(glance, _)| !glance.is_paused && glance.due <= due_by);
+        let first = early.map(|(glance, place)| (glance.due, place)).min();
+        first.map(|(_, place)| Choice { place, is_early: true })
+    }
+
     /// Claims a job of the queue that was chosen.
-    pub(super) fn claim(&self, choice: Choice, most: Option<u64>) -> Result<Option<Claimed>, QueueError> {
+    pub(super) fn claim(&self, choice: Choice, wanted: &Wanted) -> Result<Option<Claimed>, QueueError> {
         let wall = self.moment().wall;
-        let claimed = self.queue(choice.place).claim(most.filter(|most| choice.is_early || *most < wall));
+        let due_by = wanted.due_by.filter(|due_by| choice.is_early || *due_by < wall);
+        let claimed = self.queue(choice.place).claim(&Wanted { due_by, kinds: wanted.kinds.clone() });
         if matches!(claimed, Ok(Some(_))) {
             self.pass_on();
         }

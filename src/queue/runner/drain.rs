@@ -1,5 +1,7 @@
 //! Running jobs until there are none, or a limit is reached.
 
+use crate::base::serialized::{long, object};
+use serde::ser::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
@@ -94,6 +96,30 @@ impl fmt::Display for Summary {
             f,
             "{finished} finished, {retried} to be tried again, {snoozed} not ready, {dead} dead, {lost} lost in {elapsed:.1?}: \
              {reached}"
+        )
+    }
+}
+
+/// The elapsed time is in whole milliseconds.
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let reached = match self.reached {
+            Reached::NothingReady => "nothing_ready",
+            Reached::Paused => "paused",
+            Reached::Gate => "gate",
+            Reached::Limited => "limited",
+            Reached::Jobs => "jobs",
+            Reached::Time => "time",
+        };
+        object!(serializer, "Summary";
+            finished = self.finished,
+            retried = self.retried,
+            snoozed = self.snoozed,
+            dead = self.dead,
+            lost = self.lost,
+            elapsed = long(self.elapsed),
+            reached = reached,
+            text = self.to_string(),
         )
     }
 }

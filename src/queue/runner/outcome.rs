@@ -1,6 +1,9 @@
 //! The answer of a handler, and the events of an attempt.
 
+use crate::queue::words::data::JobData;
 use crate::queue::words::ended::AttemptEnd;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::json::from_json;
 use std::time::{Duration, SystemTime};
 
 /// The answer of a handler that did not fail. (`Err` is a failed attempt: see
@@ -13,7 +16,8 @@ pub enum Outcome {
     Done,
     /// The job is finished, and leaves this data, which [`Queue::get`](crate::queue::Queue::get)
     /// and a [`Subscription`](crate::queue::Subscription) show. Data that is nested too deep to be
-    /// read again (127 arrays and objects) fails the attempt.
+    /// read again (127 arrays and objects) fails the attempt. See also
+    /// [`done_with`](Self::done_with).
     DoneWith(serde_json::Value),
     /// The attempt failed, and the next one is at this time, whatever the back-off says.
     RetryAt(SystemTime),
@@ -21,6 +25,36 @@ pub enum Outcome {
     Snooze(SystemTime),
     /// The job failed for good, for this reason.
     Dead(String),
+}
+
+impl Outcome {
+    /// Makes the outcome of a job that is finished and leaves a value of yours. It is
+    /// [`DoneWith`](Self::DoneWith) with the value as JSON, and [`Done`](Self::Done) for `None`.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use waterline::Store;
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "orders", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("order", &3)?)?.id;
+    /// Runner::builder(&queue)
+    ///     .on("order", |_job, pieces: u32| {
+    ///         let receipt = BTreeMap::from([("pieces", pieces)]);     // or a struct of yours
+    ///         Ok(Outcome::done_with(&receipt)?)
+    ///     })
+    ///     .drain(DrainLimits::default())?;
+    /// let data = queue.get(id)?.expect("it is kept").data.expect("it has left some");
+    /// assert_eq!(data["pieces"], 3);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Payload`] for a value that is no JSON, or is nested too deep to be read again.
+    pub fn done_with(data: impl Into<JobData>) -> Result<Self, QueueError> {
+        let Some(json) = data.into().json("")? else { return Ok(Self::Done) };
+        from_json(&json).map(Self::DoneWith).map_err(|source| QueueError::Payload { id: String::new(), source })
+    }
 }
 
 /// The treatment of a job whose kind has no handler. The first push of such a kind is a line of the

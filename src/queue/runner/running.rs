@@ -4,10 +4,9 @@ use crate::base::sync::{Arc, AtomicBool, Ordering};
 use crate::queue::engine::{Claimed, Edit, Held};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
+use crate::queue::words::data::JobData;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::json::to_json;
 use crate::queue::words::meta::check_key;
-use serde::Serialize;
 use std::fmt;
 use std::time::Instant;
 
@@ -114,15 +113,16 @@ impl Running {
         self.0.overdue.store(true, Ordering::Relaxed);
     }
 
-    /// Replaces the data of the job, which the next attempt and [`Queue::get`] show.
+    /// Replaces the data of the job, which the next attempt and [`Queue::get`] show. `None` leaves
+    /// it as it is.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is no
     /// JSON, [`QueueError::Store`] when the database fails.
-    pub fn update(&self, data: &(impl Serialize + ?Sized)) -> Result<(), QueueError> {
-        let data = to_json(self.id(), data)?;
+    pub fn update(&self, data: impl Into<JobData>) -> Result<(), QueueError> {
+        let data = data.into().json(self.id())?;
         self.check()?;
-        self.job().edit(Edit::Data(data))
+        data.map_or(Ok(()), |data| self.job().edit(Edit::Data(data)))
     }
 
     /// Sets a value of the metadata of the job; `None` takes it away. It is one atomic write.

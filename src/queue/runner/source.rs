@@ -89,7 +89,7 @@ impl Source {
             return Some(self.first());
         }
         let (aside, _) = self.0.aside();
-        self.0.choose(&aside, None).map(|choice| self.0.queue(choice.place))
+        self.0.choose(&aside).map(|choice| self.0.queue(choice.place))
     }
 
     /// True if a claim may find a job now.

@@ -4,6 +4,7 @@ use crate::base::sync::{Condvar, Mutex, wait_until};
 #[cfg(feature = "tokio")]
 use crate::base::wakers::wait_at;
 use crate::base::wakers::{Called, Tasks};
+use crate::queue::words::wanted::Wanted;
 use std::time::Instant;
 
 /// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes
@@ -172,8 +173,15 @@ impl Drop for Picky<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     Each,
-    /// Those that are due by a time of its own.
+    /// Those that are due by a time of its own, or of some kinds.
     Some,
     /// None, since its slots are taken.
     Nothing,
+}
+
+impl Takes {
+    /// Returns what a thread takes that wants these jobs.
+    pub(crate) fn of(wanted: &Wanted) -> Self {
+        if wanted.due_by.is_some() || wanted.kinds.is_some() { Self::Some } else { Self::Each }
+    }
 }

@@ -93,12 +93,10 @@ pub enum QueueError {
     Config(#[from] ConfigError),
 
     /// A payload or data that cannot be turned into JSON, or back into the type that was asked for.
-    #[error(
-        "the payload or the data of the job {id:?} does not fit its type, or cannot be JSON: push it and read it as one type \
-         that can"
-    )]
+    #[error("{}", misfit(id))]
     Payload {
-        /// The id of the job. Before a job has an id, it is the kind of the job.
+        /// The id of the job. Before a job has an id, it is the kind of the job. It is empty for
+        /// [`Outcome::done_with`](crate::queue::Outcome::done_with), which knows no job.
         id: JobId,
         /// The reason.
         source: BoxError,
@@ -132,6 +130,17 @@ fn cycle(queue: &str, id: &str, through: &Option<JobId>) -> String {
              say if it is among them: push it under another id"
         ),
     }
+}
+
+fn misfit(id: &str) -> String {
+    if id.is_empty() {
+        return "the data that the job is to leave cannot be JSON that can be read again: leave a type that can"
+            .to_owned();
+    }
+    format!(
+        "the payload or the data of the job {id:?} does not fit its type, or cannot be JSON: push it and read it as one type \
+         that can"
+    )
 }
 
 fn still_running(running: &[JobId]) -> String {

@@ -6,11 +6,16 @@ use crate::queue::words::error::QueueError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Turns a value into JSON that can be read again. A panic of its code is an error.
+/// Turns a value of the job with this id into JSON.
 pub(crate) fn to_json(id: &str, value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, QueueError> {
-    let text = crate::base::guard::guarded(|| Ok(serde_json::to_vec(value)?));
-    text.and_then(|text| check_depth(&text).map(|()| text).map_err(BoxError::from))
-        .map_err(|source| QueueError::Payload { id: id.to_owned(), source })
+    json_of(value).map_err(|source| QueueError::Payload { id: id.to_owned(), source })
+}
+
+/// Turns a value into JSON that can be read again. A panic of its code is an error.
+pub(crate) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, BoxError> {
+    let text = crate::base::guard::guarded(|| Ok(serde_json::to_vec(value)?))?;
+    check_depth(&text)?;
+    Ok(text)
 }
 
 /// The deepest JSON that `serde_json` reads: arrays and objects within each other.

@@ -217,8 +217,8 @@ impl NewJob {
 
     /// Makes the job a leaf of this root, which it has from the job that pushes it:
     /// [`Running::root`](crate::queue::Running::root), [`Lease::root`](crate::queue::Lease::root).
-    /// A leaf registers nothing. It must not get a time of its own, or the jobs of an old root
-    /// would count as new.
+    /// [`Root::new`] makes it of a name and a time that were kept. A leaf registers nothing. It
+    /// must not get a time of its own, or the jobs of an old root would count as new.
     pub fn leaf(mut self, root: &Root) -> Self {
         (self.root, self.is_root) = (Some(root.clone()), false);
         self

@@ -5,6 +5,23 @@ use crate::queue::words::job::{check_signature, millis};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The root of a tree of jobs: see [`NewJob::root`](crate::queue::NewJob::root).
+///
+/// A job has it from its push or from the job that pushed it. A program that has stored the name
+/// and the time alone makes it anew, to push a leaf:
+///
+/// ```
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+/// use waterline::Store;
+/// use waterline::queue::{NewJob, Queue, QueueOptions, Root};
+///
+/// let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
+/// queue.push(NewJob::new("refresh all", &())?.root("template:box", SystemTime::now()))?;
+/// // An older root, from a message of another service.
+/// let root = Root::new("template:box", UNIX_EPOCH + Duration::from_millis(1_700_000_000_000));
+/// let leaf = queue.push(NewJob::new("refresh", "/")?.leaf(&root))?.id;
+/// assert_eq!(queue.get(&leaf)?.expect("it is there").root, Some(root));
+/// # Ok::<(), waterline::queue::QueueError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Root {
@@ -15,7 +32,12 @@ pub struct Root {
 }
 
 impl Root {
-    pub(crate) fn new(signature: impl Into<String>, timestamp: SystemTime) -> Self {
+    /// Makes the root of the tree with this name, at this time.
+    ///
+    /// The push of its job says if it is none: for an empty or a long name it is
+    /// [`ConfigError::Length`], and for a time beyond the year 9999 [`ConfigError::RunAt`].
+    #[must_use]
+    pub fn new(signature: impl Into<String>, timestamp: SystemTime) -> Self {
         Self { signature: signature.into(), timestamp }
     }
 

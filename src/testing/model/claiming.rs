@@ -7,20 +7,21 @@ use crate::queue::rules::lanes::lanes;
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::QUEUE;
 use crate::queue::words::unique::Until;
+use crate::queue::words::wanted::Wanted;
 use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
 use std::collections::BTreeSet;
 
 impl Jobs {
-    pub(super) fn claim(&mut self, due_by: Option<u64>, at: &Moment) -> Option<Claimed> {
+    pub(super) fn claim(&mut self, wanted: &Wanted, at: &Moment) -> Option<Claimed> {
         for (name, bucket) in &mut self.buckets {
             self.limits.bounds(name).rate.into_iter().for_each(|rate| bucket.fill(rate, at.wall));
         }
         while at.wall >= self.paused_until && !self.is_full(at) {
-            let is_early = self.in_state(JobState::Ready).next().is_none();
+            let is_early = self.has_none_ready(wanted);
             let mut has_ended = false;
             // The limits whose tokens an earlier job waits for.
             let mut awaited = BTreeSet::new();
-            for candidate in self.candidates(due_by, at) {
+            for candidate in self.candidates(wanted, at) {
                 let Some(job) = self.all.get(&candidate).filter(|job| job.row.state.waits()) else { continue };
                 let (cost, names) = (job.row.extras().cost, self.limits.names(&job.row));
                 if names.iter().any(|name| awaited.contains(name)) || !self.has_place(&candidate, at) {
@@ -48,7 +49,8 @@ impl Jobs {
                         return None;
                     }
                 }
-                return Some(self.begin(candidate, at));
+                // The first one that is wanted may cost more than the first one of all.
+                return self.has_tokens(QUEUE, cost, at).then(|| self.begin(candidate, at));
             }
             if !has_ended {
                 return None;
@@ -58,24 +60,30 @@ impl Jobs {
     }
 
     /// Returns the jobs that a claim may take, in its order.
-    pub(super) fn candidates(&self, due_by: Option<u64>, at: &Moment) -> Vec<JobId> {
+    pub(super) fn candidates(&self, wanted: &Wanted, at: &Moment) -> Vec<JobId> {
         let lanes = lanes(self.claims);
         let rank = |job: &Job| lanes.iter().position(|lane| *lane == job.row.priority as usize);
-        let past = due_by.filter(|due_by| *due_by < at.wall).unwrap_or(u64::MAX);
-        let mut ready: Vec<_> = self.in_state(JobState::Ready).filter(|(_, job)| job.row.due <= past).collect();
+        let takes = |(_, job): &(&JobId, &Job)| wanted.takes(&job.row, at.wall);
+        let mut ready: Vec<_> = self.in_state(JobState::Ready).filter(takes).collect();
         ready.sort_by_key(|(_, job)| (rank(job), job.row.place));
-        if ready.is_empty() && self.in_state(JobState::Ready).next().is_none() {
-            return self.early(due_by);
+        if self.has_none_ready(wanted) {
+            return self.early(wanted);
         }
         ready.into_iter().map(|(id, _)| id.clone()).collect()
     }
 
     /// Returns the jobs that a claim may take before they are due.
-    fn early(&self, due_by: Option<u64>) -> Vec<JobId> {
-        let due_by = due_by.unwrap_or(0);
-        let mut early: Vec<_> = self.in_state(JobState::Scheduled).filter(|(_, job)| job.row.due <= due_by).collect();
+    fn early(&self, wanted: &Wanted) -> Vec<JobId> {
+        let due_by = wanted.due_by.unwrap_or(0);
+        let is_wanted = |(_, job): &(&JobId, &Job)| job.row.due <= due_by && wanted.has_kind(&job.row.kind);
+        let mut early: Vec<_> = self.in_state(JobState::Scheduled).filter(is_wanted).collect();
         early.sort_by_key(|(id, job)| (job.row.due, *id));
         early.into_iter().map(|(id, _)| id.clone()).collect()
+    }
+
+    /// True if no job of the wanted kinds is ready, however long it has been due.
+    fn has_none_ready(&self, wanted: &Wanted) -> bool {
+        !self.in_state(JobState::Ready).any(|(_, job)| wanted.has_kind(&job.row.kind))
     }
 
     /// True if no job may begin, since a limit of the queue is full or a job runs alone.
@@ -83,7 +91,7 @@ impl Jobs {
         let running = || self.in_state(JobState::Running);
         let is_alone = running().any(|(_, job)| self.is_next_alone || job.row.extras().is_suspect);
         let most = self.limits.queue.at_once;
-        let first = || self.candidates(None, at).first().map(|id| self.all[id].row.extras().cost);
+        let first = || self.candidates(&Wanted::default(), at).first().map(|id| self.all[id].row.extras().cost);
         let shut = self.limits.queue.rate.is_some() && first().is_some_and(|cost| !self.has_tokens(QUEUE, cost, at));
         is_alone || most.is_some_and(|most| running().count() >= most as usize) || shut
     }

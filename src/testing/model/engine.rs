@@ -18,6 +18,7 @@ use crate::queue::words::json::from_json;
 use crate::queue::words::meta::{self, Meta};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
+use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
@@ -163,7 +164,7 @@ impl QueueEngine for Model {
             turned.claimed = self.change(claim.queue, |jobs, at| {
                 jobs.take_back(at);
                 jobs.tidy(at);
-                let next = std::iter::from_fn(|| jobs.claim(claim.due_by, at));
+                let next = std::iter::from_fn(|| jobs.claim(&claim.wanted, at));
                 next.take(claim.most).collect()
             });
             turned.claimed.iter_mut().for_each(|claimed| claimed.queue = claim.queue);
@@ -363,11 +364,11 @@ impl QueueEngine for Model {
         &self,
         queue: QueueNo,
         state: JobState,
-        behind: Option<&JobInfo>,
+        behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
-        let behind = behind.map(|job| {
-            (if state == JobState::Ready { job.priority as usize } else { 0 }, job.list_place(state), job.id.clone())
+        let behind = behind.map(|place| {
+            (if state == JobState::Ready { place.priority as usize } else { 0 }, place.number, place.id.clone())
         });
         Ok(self.look(queue, |jobs, _| {
             let mut listed: Vec<_> = jobs.in_state(state).map(|(id, job)| (place(id, job), job)).collect();

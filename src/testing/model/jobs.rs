@@ -17,6 +17,7 @@ use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{About, Happened, Line};
 use crate::queue::words::unique::{Until, refuses_twins};
+use crate::queue::words::wanted::Wanted;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -335,7 +336,7 @@ impl Jobs {
         let is_suspect = |job: &Job| job.row.extras().is_suspect;
         let runs_alone = self.in_state(JobState::Running).any(|(_, job)| is_suspect(job));
         let alone = if runs_alone { Some(true) } else { (self.is_next_alone && running > 0).then_some(false) };
-        let first = self.candidates(None, at).into_iter().next();
+        let first = self.candidates(&Wanted::default(), at).into_iter().next();
         let mut held: BTreeMap<String, u64> = BTreeMap::new();
         for (_, job) in ready().filter(|(id, _)| !self.has_place(id, at)) {
             let names = self.limits.names(&job.row);

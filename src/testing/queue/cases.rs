@@ -77,6 +77,12 @@ macro_rules! __each_queue_case {
                 jobs_given_up_at_a_stop_keep_the_leases_of_their_own_queues,
                 each_job_of_twenty_queues_runs_once_and_no_wake_up_is_lost,
                 a_runner_of_twenty_queues_runs_each_job_once_and_misses_no_wake_up;
+            kinds:
+                an_accept_of_some_kinds_takes_them_in_their_order_and_leaves_the_others,
+                an_accept_of_some_kinds_knows_the_times_of_its_jobs,
+                an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_not_hold,
+                each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up_from_another,
+                a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one;
             leases:
                 c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag,
                 c15_c16_resubmit_of_a_running_job_runs_it_once_more_at_the_last_time_or_at_once,
@@ -86,7 +92,10 @@ macro_rules! __each_queue_case {
                 c29_retry_at_sets_the_time_and_counts_and_snooze_gives_the_attempt_back,
                 c29_a_run_of_at_least_heal_after_makes_its_failure_the_first_one_and_a_shorter_run_does_not,
                 c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing,
-                c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end;
+                c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end,
+                the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is,
+                a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer,
+                a_job_leaves_any_value_that_is_json_and_none_leaves_what_it_has;
             limits:
                 a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on,
                 each_key_has_a_limit_of_its_own_and_a_named_key_another_one,
@@ -117,6 +126,9 @@ macro_rules! __each_queue_case {
                 each_call_shows_its_progress_at_once_to_readers_and_subscribers,
                 a_job_that_begins_anew_has_shown_nothing,
                 progress_that_is_none_is_refused_and_a_lost_job_shows_nothing;
+            pages:
+                pages_show_each_job_that_stays_once_while_others_come_and_go,
+                a_cursor_holds_when_its_job_has_left_the_state_and_is_refused_for_another_one;
             parity:
                 c10_a_job_whose_id_is_the_last_one_of_its_time_is_not_skipped,
                 c11_ids_that_are_alike_and_jobs_for_later_hold_up_no_claim,
@@ -156,6 +168,11 @@ macro_rules! __each_queue_case {
                 a_schedule_may_change_with_a_restart_and_goes_on_from_the_last_tick,
                 a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts,
                 a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered;
+            roots:
+                m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run,
+                a_leaf_and_a_root_that_is_not_pushed_register_nothing,
+                a_leaf_may_be_pushed_with_the_name_and_the_time_of_its_root_alone,
+                m14_the_register_of_roots_lives_28_days_and_over_a_restart;
             states:
                 c01_to_c05_a_push_on_each_state_does_as_the_table_says,
                 c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says;
@@ -182,9 +199,6 @@ macro_rules! __each_queue_case {
                 a_claim_of_jobs_for_later_passes_all_that_are_needless,
                 p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless,
                 a_success_is_remembered_for_a_day_and_over_a_restart,
-                m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run,
-                a_leaf_and_a_root_that_is_not_pushed_register_nothing,
-                m14_the_register_of_roots_lives_28_days_and_over_a_restart,
                 p07_a_job_that_nobody_took_in_time_is_dead_and_says_why,
                 p07_a_sweep_ends_expired_jobs_that_no_claim_reaches,
                 a_job_that_was_taken_in_time_expires_no_more_however_it_goes_on,

@@ -1,8 +1,10 @@
 //! Leases: their calls, their end by silence, and the retries of what fails.
 
-use crate::queue::{Accept, JobState, QueueError, QueueOptions};
+use crate::queue::{Accept, DrainLimits, JobState, LeaseWrites, NewJob, Outcome, QueueError, QueueOptions, Runner};
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
+use serde_json::{Value, json};
+use std::collections::HashMap;
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
@@ -181,4 +183,117 @@ pub(super) fn c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_di
         drop(lease);
     }
     assert_eq!(bench.info("a").state, JobState::Dead);
+}
+
+/// A call that makes writes, and the state that its job has then.
+type Write = (fn(LeaseWrites<'_>) -> Result<Option<JobState>, QueueError>, JobState);
+
+const WRITES: [Write; 7] = [
+    (|writes| writes.update(Some("new".into())).map(|()| Some(JobState::Running)), JobState::Running),
+    (|writes| writes.resubmit(None).map(|()| Some(JobState::Running)), JobState::Running),
+    (|writes| writes.finish(Some("new".into())), JobState::Finished),
+    (|writes| writes.retry("no"), JobState::Scheduled),
+    (|writes| writes.retry_at(noon() + HOUR, "no"), JobState::Scheduled),
+    (|writes| writes.snooze(noon() + HOUR), JobState::Scheduled),
+    (|writes| writes.bury("no"), JobState::Dead),
+];
+
+pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is(on: &Benches<'_>) {
+    for (call, state) in WRITES {
+        let bench = on.bench();
+        let queue = bench.queue.clone();
+        let mut lease = bench.running("a");
+        lease.update(Some("old".into())).unwrap();
+        if !bench.can().writes_beside {
+            let refused = lease.with(|effects| effects.enqueue(&queue, job("next")).map(drop));
+            assert!(matches!(&refused, Err(QueueError::Config(ConfigError::Foreign { .. }))), "{refused:?}");
+            drop(refused);
+            assert_eq!(call(lease.with(|_| Ok(())).unwrap()).unwrap(), Some(state));
+            continue;
+        }
+        let before = bench.info("a");
+        let writes = lease.with(|effects| {
+            effects.enqueue(&queue, job("next"))?;
+            effects.enqueue(&queue, job("other").after(["never"])).map(drop)
+        });
+        let refused = call(writes.unwrap());
+        assert!(matches!(&refused, Err(QueueError::NotFound { .. })), "{refused:?}");
+        assert_eq!((bench.info("a"), bench.state("next")), (before, None), "neither");
+        assert_eq!(
+            call(lease.with(|effects| effects.enqueue(&queue, job("next")).map(drop)).unwrap()).unwrap(),
+            Some(state)
+        );
+        assert_eq!(bench.states(["a", "next"]), [Some(state), Some(JobState::Ready)], "both");
+        bench.queue.remove("a").unwrap();
+        let writes = lease.with(|effects| effects.enqueue(&queue, job("late")).map(drop)).unwrap();
+        assert_halt(call(writes));
+        assert_eq!(bench.states(["a", "late"]), [None, None], "the lease is over");
+    }
+}
+
+pub(super) fn a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer(on: &Benches<'_>) {
+    let bench = on.bench();
+    if !bench.can().writes_beside {
+        return;
+    }
+    let queue = bench.queue.clone();
+    let mut lease = bench.running("a");
+    // The end comes first, so this is the push of a job that has ended.
+    let states: [Write; 3] = [
+        (|writes| writes.finish(None), JobState::Ready),
+        (|writes| writes.bury("no"), JobState::Ready),
+        (|writes| writes.snooze(noon() + HOUR), JobState::Ready),
+    ];
+    for (call, state) in states {
+        let writes = lease.with(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
+        assert_eq!(call(writes).unwrap(), Some(state));
+        lease = bench.claim();
+    }
+    lease.write(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
+    assert!(lease.is_resubmitted(), "the call that pushes it shows that");
+    assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
+}
+
+pub(super) fn a_job_leaves_any_value_that_is_json_and_none_leaves_what_it_has(on: &Benches<'_>) {
+    let bench = on.bench();
+    let no_json = HashMap::from([((1, 2), 3)]);
+    let mut lease = bench.running("a");
+    let refused = |answer: Result<(), QueueError>| {
+        assert!(matches!(&answer, Err(QueueError::Payload { id, .. }) if id == "a"), "{answer:?}");
+    };
+    let mut row = vec![1, 2];
+    lease.update(&row).unwrap();
+    refused(lease.update(&no_json));
+    refused(lease.finish(&no_json).map(drop));
+    assert_eq!(lease.data(), Some(json!([1, 2])), "the lease holds, and the job keeps its data");
+    lease.update(&mut row).unwrap();
+    lease.update("text").unwrap();
+    lease.update(None).unwrap();
+    assert_eq!(lease.data(), Some(json!("text")));
+    lease.update(json!({ "row": 3 })).unwrap();
+    lease.finish(Some(Value::Null)).unwrap();
+    assert_eq!(bench.info("a").data, Some(Value::Null), "that is a value too");
+
+    for id in ["data", "none", "misfit"] {
+        bench.push(NewJob::new(id, &1).unwrap().id(id).retry(Retry::none()));
+    }
+    let summary = Runner::builder(&bench.queue)
+        .on("data", |job, n: u32| {
+            job.update(&n)?;
+            job.update(None)?;
+            assert_eq!(job.data(), Some(json!(1)));
+            job.update("text")?;
+            Ok(Outcome::done_with(&[n])?)
+        })
+        .on("none", |job, n: u32| {
+            job.update(&n)?;
+            Ok(Outcome::done_with(None)?)
+        })
+        .on("misfit", move |_job, _n: u32| Ok(Outcome::done_with(&no_json)?))
+        .drain(DrainLimits::default())
+        .unwrap();
+    assert_eq!((summary.finished, summary.dead), (2, 1));
+    assert_eq!((bench.info("data").data, bench.info("none").data), (Some(json!([1])), Some(json!(1))));
+    let error = bench.info("misfit").error.unwrap();
+    assert!(error.starts_with("the data that the job is to leave cannot be JSON"), "{error}");
 }

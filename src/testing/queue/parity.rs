@@ -43,7 +43,7 @@ pub(super) fn c13_data_that_is_no_json_is_refused_and_the_job_runs_on(on: &Bench
     let keys = BTreeMap::from([((1, 2), 3)]);
     let summary = Runner::builder(&bench.queue)
         .on("k", move |job, _: u32| {
-            job.update(&"half")?;
+            job.update("half")?;
             assert!(matches!(job.update(&keys), Err(QueueError::Payload { .. })));
             assert_eq!(job.data(), Some("half".into()), "nothing is changed");
             job.check()?;

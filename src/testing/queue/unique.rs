@@ -5,7 +5,7 @@ use crate::Retry;
 use crate::queue::{Accept, Clash, JobState, NewJob, PushOutcome, Retention, Skipped, Unique};
 use crate::testing::queue::bench::*;
 use serde_json::json;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// A job whose twins have the same page.
 fn page(id: &str, page: &str, unique: Unique) -> NewJob {
@@ -306,62 +306,6 @@ pub(super) fn a_success_is_remembered_for_a_day_and_over_a_restart(on: &Benches<
     assert_eq!(skipped(&bench, "b"), Some(Skipped::Executed));
     bench.clock.advance(MILLI);
     assert_eq!(bench.claim_all(), ["c"]);
-}
-
-// Roots and leaves.
-
-pub(super) fn m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run(on: &Benches<'_>) {
-    let bench = on.bench();
-    let root = |id: &str, at: SystemTime| job(id).root("tree", at);
-    bench.push(root("old", noon()));
-    let old = bench.claim();
-    let of_old = old.root().expect("it has one").clone();
-    bench.push(job("leaf").leaf(&of_old));
-    bench.push(job("late leaf").leaf(&of_old).delay(SECOND));
-    assert_eq!(bench.claim_all(), ["leaf"], "its root is the newest");
-    bench.push(root("new", noon() + MILLI));
-    bench.push(root("other tree", noon()).leaf(&of_old).root("other", noon()));
-    bench.push(root("same time", noon() + MILLI));
-    bench.push(root("older", noon()));
-    bench.clock.advance(SECOND);
-    assert_eq!(bench.claim_all(), ["new", "other tree", "same time"]);
-    for id in ["late leaf", "older"] {
-        assert_eq!((bench.state(id), skipped(&bench, id)), (Some(JobState::Finished), Some(Skipped::Superseded)));
-    }
-    drop(old);
-}
-
-pub(super) fn a_leaf_and_a_root_that_is_not_pushed_register_nothing(on: &Benches<'_>) {
-    let bench = on.bench();
-    bench.push(job("root").root("tree", noon()));
-    let mut lease = bench.claim();
-    let mut newer = lease.root().unwrap().clone();
-    newer.timestamp += MINUTE;
-    bench.push(job("wrong leaf").leaf(&newer));
-    // The same id for the same time is a duplicate, whose payload and root do not count.
-    assert_eq!(bench.push(job("waits").root("tree", noon())), PushOutcome::Added);
-    assert_eq!(bench.push(job("waits").root("tree", noon() + MINUTE)), duplicate("waits"));
-    lease.finish(None).unwrap();
-    assert_eq!(bench.claim_all(), ["wrong leaf", "waits"]);
-}
-
-pub(super) fn m14_the_register_of_roots_lives_28_days_and_over_a_restart(on: &Benches<'_>) {
-    let mut bench = on.bench();
-    let leaf = |id: &str, root: &crate::queue::Root| job(id).leaf(root).expires(40 * DAY);
-    bench.push(job("old").root("tree", noon()));
-    let mut old = bench.claim();
-    let root = old.root().unwrap().clone();
-    old.finish(None).unwrap();
-    bench.push(job("new").root("tree", noon() + SECOND));
-    bench.claim().finish(None).unwrap();
-    bench.reopen();
-    bench.clock.advance(28 * DAY - MILLI);
-    bench.push(leaf("a", &root));
-    assert!(bench.accept().is_none());
-    assert_eq!(skipped(&bench, "a"), Some(Skipped::Superseded));
-    bench.clock.advance(MILLI);
-    bench.push(leaf("b", &root));
-    assert_eq!(bench.claim_all(), ["b"]);
 }
 
 // Expiry.

@@ -15,28 +15,24 @@ use crate::queue::rules::lanes::{self, Lane};
 use crate::queue::words::job::{JobId, JobState, Priority};
 use crate::queue::words::row::Row;
 use crate::queue::words::told::Damaged;
+use crate::queue::words::wanted::Wanted;
 
-/// The entries that a claim of a job that was due by some time reads first. Mostly one of them is
-/// such a job.
+/// The entries that a claim of some jobs alone reads first. Mostly one of them is such a job.
 const FIRST_LOOKS: usize = 4;
 
 /// The entries of a ready log are deleted by the range, once it has so many.
 const RANGE: u64 = 10_000;
 
 impl Step<'_, '_> {
-    /// Claims the next job. With `most`, only a job that is due by then, which may be a time to
-    /// come.
-    pub(in crate::queue) fn claim(&mut self, most: Option<u64>) -> Result<Claim, BoxError> {
+    /// Claims the next job among these.
+    pub(in crate::queue) fn claim(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
         if self.tail.head.is_paused(self.at.wall) {
             return Ok(Claim::Nothing);
         }
         if self.tail.gate.is_full(self.tokens_at) {
             return Ok(Claim::Nothing);
         }
-        let claim = match most {
-            Some(most) if most < self.at.wall => self.claim_due_by(most)?,
-            _ => self.claim_first(most)?,
-        };
+        let claim = if wanted.is_choosy(self.at.wall) { self.claim_wanted(wanted)? } else { self.claim_first(wanted)? };
         let claim = if std::mem::take(&mut self.has_lost) {
             self.recount()?;
             if matches!(claim, Claim::Nothing) { Claim::Again } else { claim }
@@ -48,24 +44,19 @@ impl Step<'_, '_> {
         Ok(if matches!(claim, Claim::Nothing) && !is_last { Claim::Again } else { claim })
     }
 
-    fn claim_first(&mut self, most: Option<u64>) -> Result<Claim, BoxError> {
+    fn claim_first(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
         for _ in 0..LOOKS {
             let lane = lanes::lane(&self.tail.head.lanes, self.tail.head.claims);
             if self.tail.head.has_freed() {
                 match self.turn()? {
-                    Turn::Passed => continue,
+                    Turn::Passed | Turn::Gap => continue,
                     Turn::Job(held) if lanes::is_before(held.row.priority as usize, lane, self.tail.head.claims) => {
                         return self.claim_held(*held);
                     }
                     Turn::Job(held) => self.keep_turn(*held)?,
                 }
             }
-            let Some(lane) = lane else {
-                let Head { held, counts, .. } = &self.tail.head;
-                // A ready job that is in no log has lost its entry.
-                self.has_lost |= *held == 0 && counts[JobState::Ready.number()] > 0;
-                return most.map_or(Ok(Claim::Nothing), |most| self.claim_early(most));
-            };
+            let Some(lane) = lane else { return self.claim_early(wanted) };
             // The entry that is claimed now is read below, so it is deleted with a later range.
             self.delete_behind(lane)?;
             let index = self.tail.head.lanes[lane].next;
@@ -167,36 +158,51 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Claims a ready job that was due by this time. It may stand behind others.
-    fn claim_due_by(&mut self, most: u64) -> Result<Claim, BoxError> {
-        for _ in 0..LOOKS {
-            if !self.tail.head.has_freed() {
+    /// Claims a job among these, which may stand behind others.
+    fn claim_wanted(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+        for _ in 0..AT_ONCE {
+            if let Some(claim) = self.look_for(wanted)? {
+                return Ok(claim);
+            }
+        }
+        Ok(Claim::Again)
+    }
+
+    /// Looks for a job among these. `None`: one has ended instead, which may have made another one
+    /// ready that comes before those that were looked at.
+    fn look_for(&mut self, wanted: &Wanted) -> Result<Option<Claim>, BoxError> {
+        let wall = self.at.wall;
+        let held = self.wanted_turn(|row| wanted.takes(row, wall))?;
+        let claims = self.tail.head.claims;
+        let mut found_stale = false;
+        for lane in lanes::lanes(claims) {
+            if held.is_some_and(|(_, priority)| lanes::is_before(priority, Some(lane), claims)) {
                 break;
             }
-            match self.turn()? {
-                Turn::Passed => {}
-                Turn::Job(held) if held.row.due <= most => return self.claim_held(*held),
-                Turn::Job(held) => {
-                    self.keep_turn(*held)?;
-                    break;
-                }
+            if let Some(claim) = self.claim_in_lane(lane, wanted, &mut found_stale)? {
+                return Ok(Some(claim).filter(|claim| !matches!(claim, Claim::Again)));
             }
         }
-        let mut found_stale = false;
-        for lane in lanes::lanes(self.tail.head.claims) {
-            match self.claim_in_lane(lane, most, &mut found_stale)? {
-                Claim::Again => {}
-                claim => return Ok(claim),
-            }
+        if let Some((index, _)) = held {
+            return match self.turn_at(index)? {
+                Turn::Job(held) => self.claim_held(*held).map(Some),
+                // A job of the ready log has taken its place.
+                Turn::Passed | Turn::Gap => Ok(None),
+            };
         }
         // They are deleted now, so the next look sees what is behind them.
-        Ok(if found_stale { Claim::Again } else { Claim::Nothing })
+        if found_stale { Ok(Some(Claim::Again)) } else { self.claim_early(wanted).map(Some) }
     }
 
     /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
-    /// look begins at the front, which moves on only if everything there has gone. `Again`: none of
-    /// them is such a job.
-    fn claim_in_lane(&mut self, lane: usize, most: u64, found_stale: &mut bool) -> Result<Claim, BoxError> {
+    /// look begins at the front, which moves on only if everything there has gone. `None`: none of
+    /// them is such a job. `Again`: one has ended.
+    fn claim_in_lane(
+        &mut self,
+        lane: usize,
+        wanted: &Wanted,
+        found_stale: &mut bool,
+    ) -> Result<Option<Claim>, BoxError> {
         let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
         let mut is_front = true;
         while looks > 0 {
@@ -209,25 +215,27 @@ impl Step<'_, '_> {
             (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
             for (index, id) in entries {
                 let row = self.row_in(JobState::Ready, &id)?.filter(|row| row.is_at(lane, index));
-                if row.as_ref().is_some_and(|row| row.due > most) {
+                if row.as_ref().is_some_and(|row| !wanted.takes(row, self.at.wall)) {
                     is_front = false;
                     continue;
                 }
-                let claim = row.map_or(Ok(Claim::Again), |row| self.claim_job(id, row))?;
+                let is_stale = row.is_none();
+                let claim = row.map_or(Ok(Claim::Again), |row| self.claim_job(id.clone(), row))?;
                 if matches!(claim, Claim::Nothing) {
-                    return Ok(claim);
+                    return Ok(Some(claim));
                 }
                 self.delete(self.entries(), &self.queue.keys.ready(lane, index))?;
                 if is_front {
                     self.move_front(lane, index + 1);
                 }
-                if matches!(claim, Claim::Job(_)) {
-                    return Ok(claim);
+                let is_held = matches!(claim, Claim::Again) && self.row_in(JobState::Ready, &id)?.is_some();
+                if !is_stale && !is_held {
+                    return Ok(Some(claim));
                 }
                 *found_stale = true;
             }
         }
-        Ok(Claim::Again)
+        Ok(None)
     }
 
     fn move_front(&mut self, lane: usize, front: u64) {
@@ -248,9 +256,15 @@ impl Step<'_, '_> {
         Ok(entries.into_iter().map(id).collect())
     }
 
-    /// Claims the scheduled job that is due first, if it is due by this time.
-    fn claim_early(&mut self, most: u64) -> Result<Claim, BoxError> {
-        let (listed, next) = self.listed(List::Scheduled, most, AT_ONCE)?;
+    /// Claims the scheduled job that is due first among these, if they are wanted before their
+    /// time. No ready one is there.
+    fn claim_early(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+        let Head { held, counts, lanes, claims, .. } = &self.tail.head;
+        // A ready job that is in no log has lost its entry.
+        self.has_lost |= *held == 0 && counts[JobState::Ready.number()] > 0 && lanes::lane(lanes, *claims).is_none();
+        let Some(most) = wanted.early(self.at.wall) else { return Ok(Claim::Nothing) };
+        let looks = if wanted.kinds.is_some() { LOOKS } else { AT_ONCE };
+        let (listed, next) = self.listed(List::Scheduled, most, looks)?;
         if listed.is_empty() {
             // A push before the next one then wakes those who wait for it.
             self.tail.from.set(List::Scheduled, next);
@@ -258,7 +272,11 @@ impl Step<'_, '_> {
         let mut has_ended = false;
         for (at, id) in listed {
             let row = self.row_in(JobState::Scheduled, &id)?;
-            let Some(row) = row.filter(|row| row.state == JobState::Scheduled && row.due == at) else { continue };
+            let Some(row) =
+                row.filter(|row| row.state == JobState::Scheduled && row.due == at && wanted.has_kind(&row.kind))
+            else {
+                continue;
+            };
             match self.claim_job(id.clone(), row)? {
                 // A job that a limit has no place for stays where it is, since it is not due. One
                 // that has ended makes a place in the list, and others may have waited for it.

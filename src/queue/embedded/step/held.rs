@@ -16,14 +16,16 @@ pub(super) enum Turn {
     Job(Box<Candidate>),
     /// It had none, and something was done about it: look again.
     Passed,
+    /// No limit is there.
+    Gap,
 }
 
 /// A held job that may begin.
 pub(super) struct Candidate {
     id: JobId,
     pub(super) row: Row,
-    /// The limit whose turn it is.
-    turn: usize,
+    /// The limit whose turn it is, and its place in the log.
+    turn: (usize, u64),
     names: Names,
     book: Book,
 }
@@ -43,11 +45,45 @@ impl Step<'_, '_> {
     /// whose job is claimed goes to its end. So limits take turns.
     pub(super) fn turn(&mut self) -> Result<Turn, BoxError> {
         self.delete_behind(FREED)?;
+        self.turn_at(self.tail.head.log(FREED).next)
+    }
+
+    /// Looks for the first limit whose job is wanted, and returns its place in the log and the
+    /// priority of that job. The limits before it keep their turns.
+    pub(super) fn wanted_turn(&mut self, takes: impl Fn(&Row) -> bool) -> Result<Option<(u64, usize)>, BoxError> {
+        if !self.tail.head.has_freed() {
+            return Ok(None);
+        }
+        self.delete_behind(FREED)?;
+        let mut index = 0;
+        for _ in 0..LOOKS {
+            let log = *self.tail.head.log(FREED);
+            index = log.next.max(index);
+            if index >= log.end {
+                break;
+            }
+            match self.turn_at(index)? {
+                Turn::Passed => {}
+                Turn::Gap => index += 1,
+                Turn::Job(held) => {
+                    let found = takes(&held.row).then_some((index, held.row.priority as usize));
+                    self.keep_turn(*held)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                    index += 1;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks at the limit at this place of the log.
+    pub(super) fn turn_at(&mut self, index: u64) -> Result<Turn, BoxError> {
         let queue = self.queue;
-        let index = self.tail.head.log(FREED).next;
         let Some(name) = self.batch.get(&queue.entries, &queue.keys.ready(FREED, index))? else {
-            self.head().log_mut(FREED).next += 1;
-            return Ok(Turn::Passed);
+            self.pass_freed(index)?;
+            return Ok(Turn::Gap);
         };
         let (name, mut book) = (id_in(name), Book::default());
         let turn = self.open_limit(&mut book, &name)?;
@@ -56,7 +92,7 @@ impl Step<'_, '_> {
             return self.call_limits_anew();
         }
         if book.record(turn).held == 0 || book.record(turn).waits.is_some() || !book.at(turn).has_room() {
-            return self.leave_freed(book, turn);
+            return self.leave_freed(book, (turn, index));
         }
         let mut log = turn;
         let mut first = self.first_held(&mut book, turn)?;
@@ -67,8 +103,8 @@ impl Step<'_, '_> {
             }
         }
         match first {
-            First::Job(id, row) => self.look_at_held(book, (turn, log), id, *row),
-            First::None if log == turn => self.leave_freed(book, turn),
+            First::Job(id, row) => self.look_at_held(book, (turn, index), log, (id, *row)),
+            First::None if log == turn => self.leave_freed(book, (turn, index)),
             _ => self.passed(book),
         }
     }
@@ -78,9 +114,9 @@ impl Step<'_, '_> {
     fn look_at_held(
         &mut self,
         mut book: Book,
-        (turn, log): (usize, usize),
-        id: JobId,
-        row: Row,
+        (turn, index): (usize, u64),
+        log: usize,
+        (id, row): (JobId, Row),
     ) -> Result<Turn, BoxError> {
         if let Some(end) = self.unrun(&id, &row) {
             self.write_book(book)?;
@@ -96,7 +132,7 @@ impl Step<'_, '_> {
         }
         if !book.at(turn).has_place(cost) {
             book.at(turn).need = cost;
-            return self.leave_freed(book, turn);
+            return self.leave_freed(book, (turn, index));
         }
         for other in names.iter().filter(|other| **other != name) {
             let at = self.open_limit(&mut book, other)?;
@@ -115,10 +151,10 @@ impl Step<'_, '_> {
                     return self.passed(book);
                 }
                 self.wait_for_kind(&mut book, log, at, cost)?;
-                return self.leave_freed(book, turn);
+                return self.leave_freed(book, (turn, index));
             }
         }
-        Ok(Turn::Job(Box::new(Candidate { id, row, turn, names, book })))
+        Ok(Turn::Job(Box::new(Candidate { id, row, turn: (turn, index), names, book })))
     }
 
     fn passed(&mut self, book: Book) -> Result<Turn, BoxError> {
@@ -126,11 +162,20 @@ impl Step<'_, '_> {
         Ok(Turn::Passed)
     }
 
-    /// Takes the first limit out of the log.
-    fn leave_freed(&mut self, mut book: Book, turn: usize) -> Result<Turn, BoxError> {
-        self.head().log_mut(FREED).next += 1;
+    /// Takes a limit out of the log, at this place.
+    fn leave_freed(&mut self, mut book: Book, (turn, index): (usize, u64)) -> Result<Turn, BoxError> {
+        self.pass_freed(index)?;
         book.record(turn).called = false;
         self.passed(book)
+    }
+
+    /// Takes the entry at this place out of the log of the limits that have a place.
+    fn pass_freed(&mut self, index: u64) -> Result<(), BoxError> {
+        if index == self.tail.head.log(FREED).next {
+            self.head().log_mut(FREED).next += 1;
+            return Ok(());
+        }
+        Ok(self.delete(self.entries(), &self.queue.keys.ready(FREED, index))?)
     }
 
     /// Returns the first entry of a limit's log that lives.

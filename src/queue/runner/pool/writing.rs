@@ -12,6 +12,7 @@ use crate::queue::runner::running::Running;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
+use crate::queue::words::wanted::Wanted;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The work of a write beside the ends of attempts.
@@ -167,7 +168,7 @@ impl Pool {
             return Ok((Vec::new(), Answer::Nothing));
         }
         let ends: Vec<_> = reports.iter().map(ending).collect();
-        let claim = from.map(|queue| Claim { queue: queue.number, most: 1, due_by: None });
+        let claim = from.map(|queue| Claim { queue: queue.number, most: 1, wanted: Wanted::default() });
         let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
         let first = self.source().first();
         let mut turned = match first.embedded() {

@@ -1,0 +1,70 @@
+//! The status of a consumer as `serde` writes it.
+
+use crate::base::serialized::{long, object};
+use crate::observe::status::{Attempt, Blocked, State, Status};
+use serde::ser::{Serialize, Serializer};
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "Status";
+            state = self.state,
+            head = self.head,
+            last_processed = self.last_processed,
+            // Nobody knows it without a head.
+            lag = self.head.map(|_| self.lag()),
+            next = self.next,
+            processing = self.processing,
+            done_ahead = self.done_ahead,
+            unsaved = self.unsaved,
+            blocked = self.blocked.word(),
+            ended_upstream = self.ended_upstream,
+            done = self.done,
+            failed = self.failed,
+            retries = self.retries,
+            saves = self.saves,
+            absent = self.absent,
+            parked = self.parked,
+            oldest = self.oldest,
+            text = self.to_string(),
+        )
+    }
+}
+
+impl Serialize for Attempt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "Attempt"; index = self.index, attempt = self.attempt, elapsed = long(self.elapsed))
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The sentence of the status says the rest.
+impl Blocked {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::CaughtUp => "caught_up",
+            Self::Running { .. } => "running",
+            Self::Overdue { .. } => "overdue",
+            Self::Retrying { .. } => "retrying",
+            Self::Deferred { .. } => "deferred",
+            Self::Threads { .. } => "threads",
+            Self::Missing { .. } => "missing",
+            Self::Looking { .. } => "looking",
+            Self::Source { .. } => "source",
+            Self::Progress { .. } => "progress",
+            Self::AheadOfSource { .. } => "ahead_of_source",
+            Self::Upstream { .. } => "upstream",
+            Self::Alone { .. } => "alone",
+            Self::InUse { .. } => "in_use",
+            Self::Paused => "paused",
+            Self::Held { .. } => "held",
+            Self::Leaving { .. } => "leaving",
+            Self::Halted { .. } => "halted",
+        }
+    }
+}

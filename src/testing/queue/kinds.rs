@@ -1,0 +1,156 @@
+//! Claims of some kinds alone.
+
+use crate::Retry;
+use crate::queue::{Accept, JobState, Lease, Limit, NewJob, Priority, QueueOptions};
+use crate::testing::queue::bench::*;
+use crossbeam_channel::bounded;
+use std::time::Duration;
+
+/// A job of the kind that its id begins with: `a0` of the kind `a`.
+fn of_kind(id: &str) -> NewJob {
+    NewJob::new(&id[..1], &1).unwrap().id(id)
+}
+
+fn kinds(kinds: &str) -> Accept {
+    Accept::new().kinds(kinds.chars())
+}
+
+fn accept(bench: &Bench, accept: Accept) -> Option<Lease> {
+    bench.queue.accept(accept).unwrap()
+}
+
+#[track_caller]
+fn finish(bench: &Bench, wanted: Accept, id: &str) {
+    let mut lease = accept(bench, wanted).unwrap_or_else(|| panic!("{id} is ready"));
+    assert_eq!(lease.id(), id);
+    lease.finish(None).unwrap();
+}
+
+pub(super) fn an_accept_of_some_kinds_takes_them_in_their_order_and_leaves_the_others(on: &Benches<'_>) {
+    let bench = on.bench();
+    let first = ["b0", "a0", "c0", "a1", "b1"].map(of_kind);
+    let urgent = ["c1", "a2"].map(|id| of_kind(id).priority(Priority::Urgent));
+    bench.queue.push_all(first.into_iter().chain(urgent)).unwrap();
+    assert!(accept(&bench, kinds("")).is_none(), "no kind, no job");
+    assert!(accept(&bench, kinds("d")).is_none());
+    finish(&bench, kinds("a"), "a2");
+    finish(&bench, kinds("ab"), "b0");
+    finish(&bench, kinds("a"), "a0");
+    finish(&bench, kinds("a"), "a1");
+    assert!(accept(&bench, kinds("a")).is_none());
+    bench.queue.pause(None).unwrap();
+    assert!(accept(&bench, kinds("b")).is_none());
+    bench.queue.resume().unwrap();
+    assert_eq!(bench.claim_all(), ["c1", "c0", "b1"], "the others are where they were");
+}
+
+pub(super) fn an_accept_of_some_kinds_knows_the_times_of_its_jobs(on: &Benches<'_>) {
+    let bench = on.bench();
+    let due = |id: &str, at| bench.push(of_kind(id).run_at(at));
+    due("a0", noon() - SECOND);
+    due("b0", noon() - SECOND);
+    due("b1", noon() - MINUTE);
+    due("b2", noon() + MINUTE);
+    due("a1", noon() + SECOND);
+    finish(&bench, kinds("b").max_run_at(noon() - SECOND - MILLI), "b1");
+    assert!(accept(&bench, kinds("ab").max_run_at(noon() - SECOND - MILLI)).is_none());
+    finish(&bench, kinds("b").max_run_at(noon() + HOUR), "b0");
+    // A job of another kind is ready, which is nothing to this one.
+    finish(&bench, kinds("b").max_run_at(noon() + HOUR), "b2");
+    assert!(accept(&bench, kinds("a").max_run_at(noon())).is_some_and(|mut lease| lease.finish(None).is_ok()));
+    assert!(accept(&bench, kinds("a").max_run_at(noon())).is_none(), "a1 is not due by then");
+    finish(&bench, kinds("a").max_run_at(noon() + SECOND), "a1");
+
+    bench.push(of_kind("a2").expires(SECOND));
+    bench.push(of_kind("b3").expires(SECOND));
+    bench.push(of_kind("a3"));
+    bench.clock.advance(SECOND);
+    finish(&bench, kinds("a"), "a3");
+    assert_eq!(bench.states(["a2", "b3"]), [Some(JobState::Dead); 2]);
+}
+
+pub(super) fn an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_not_hold(on: &Benches<'_>) {
+    let limits = [Limit::kind("a").at_once(1), Limit::kind("b").at_once(1)];
+    let options = QueueOptions::default().retry(Retry::fixed(SECOND));
+    let bench = on.bench_with(limits.into_iter().fold(options, QueueOptions::limit));
+    bench.queue.push_all(["a0", "a1", "b0", "b1", "c0", "a2", "b2"].map(of_kind)).unwrap();
+    let mut a0 = bench.take("a0");
+    let mut b0 = bench.take("b0");
+    finish(&bench, kinds("abc"), "c0");
+    assert!(accept(&bench, kinds("ab")).is_none(), "both limits are full");
+    for _ in 0..2 {
+        // The limit of `a` has its turn first, and keeps it.
+        a0.finish(None).unwrap();
+        b0.finish(None).unwrap();
+        b0 = accept(&bench, kinds("b")).expect("the limit of b has a place");
+        assert_eq!(b0.kind(), "b");
+        assert!(accept(&bench, kinds("b")).is_none(), "and now it has none");
+        a0 = accept(&bench, kinds("ca")).expect("so has that of a");
+        assert_eq!((a0.kind(), accept(&bench, kinds("ab")).map(|lease| lease.id().to_owned())), ("a", None));
+    }
+    assert_eq!((a0.id(), b0.id()), ("a2", "b2"), "each kind in its order");
+    b0.finish(None).unwrap();
+    // A job that nobody has held so far, behind one of a kind that is full.
+    bench.queue.push_all(["a3", "b3"].map(of_kind)).unwrap();
+    finish(&bench, kinds("b"), "b3");
+    let queue = &bench.queue;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(move || queue.accept(kinds("a").timeout(Duration::MAX)).unwrap().unwrap());
+        a0.finish(None).unwrap();
+        assert_eq!(waiter.join().unwrap().id(), "a3");
+    });
+}
+
+pub(super) fn each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up_from_another(on: &Benches<'_>) {
+    let bench = on.bench();
+    let waiting = |wanted: Accept| {
+        let (sender, answers) = bounded(1);
+        let queue = bench.queue.clone();
+        std::thread::spawn(move || {
+            let _ = sender.send(queue.accept(wanted.timeout(Duration::MAX)).unwrap());
+        });
+        answers
+    };
+    for n in 0..10 {
+        let (a, b, any) = (waiting(kinds("a")), waiting(kinds("b")), waiting(Accept::new()));
+        (0..200).for_each(|_| std::thread::yield_now());
+        bench.push(of_kind(&format!("c{n}")));
+        any.recv_timeout(LONG).expect("it is woken").unwrap().finish(None).unwrap();
+        bench.push(of_kind(&format!("b{n}")));
+        b.recv_timeout(LONG).expect("it is woken").unwrap().finish(None).unwrap();
+        assert!(a.is_empty());
+        bench.push(of_kind(&format!("a{n}")).delay(MINUTE));
+        bench.clock.advance(MINUTE);
+        a.recv_timeout(LONG).expect("it is woken").unwrap().finish(None).unwrap();
+    }
+}
+
+pub(super) fn a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one(on: &Benches<'_>) {
+    let (database, bench) = (on.database(), on.bench());
+    let options = || bench.options.clone();
+    let group = database.group().queue("x", ["a", "b"], options()).queue("y", ["c", "d"], options()).open().unwrap();
+    let wanted = |kinds: &str| {
+        let lease = group.accept(Accept::new().kinds(kinds.chars()).max_run_at(noon() + HOUR)).unwrap();
+        lease.map(|mut lease| lease.finish(None).map(|_| lease.id().to_owned()).unwrap())
+    };
+    group.push_all(["a0", "c0", "d0", "b0"].map(of_kind)).unwrap();
+    group.push(of_kind("d1").delay(MINUTE)).unwrap();
+    group.push(of_kind("b1").delay(SECOND)).unwrap();
+    assert_eq!(wanted("d").as_deref(), Some("d0"));
+    assert_eq!(wanted("e"), None);
+    // Both queues have ready jobs of other kinds, and jobs of these for later.
+    assert_eq!([wanted("d"), wanted("d")], [Some("d1".to_owned()), None]);
+    assert_eq!(wanted("b").as_deref(), Some("b0"));
+    assert_eq!([wanted("b"), wanted("b")], [Some("b1".to_owned()), None]);
+    let (a, c) = (wanted("ac").unwrap(), wanted("ac").unwrap());
+    assert!([(&*a, &*c), (&*c, &*a)].contains(&("a0", "c0")), "{a} {c}");
+    std::thread::scope(|scope| {
+        let accept = || group.accept(Accept::new().kinds(["c"]).timeout(Duration::MAX)).unwrap().unwrap();
+        let waiter = scope.spawn(accept);
+        group.push(of_kind("a2")).unwrap();
+        group.push(of_kind("c2")).unwrap();
+        let mut lease = waiter.join().unwrap();
+        assert_eq!(lease.id(), "c2");
+        lease.finish(None).unwrap();
+    });
+}
