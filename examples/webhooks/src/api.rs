@@ -1,6 +1,5 @@
 //! The service as its clients see it.
 
-use crate::calls;
 use crate::delivery::Delivery;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, Uri};
@@ -12,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;
-use waterline::queue::{JobInfo, JobState, Pushed, Queue, QueueError, QueueStatus, Waits};
+use waterline::queue::{JobInfo, JobState, Page, Pushed, Queue, QueueError, QueueStatus, Waits};
 
 /// The longest time that a client may wait for the end of an event.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
@@ -140,9 +139,10 @@ struct Part {
 }
 
 /// Shows the dead letters, a page at a time. `next` is the cursor of the next page.
-async fn dead(State(app): State<App>, Query(part): Query<Part>) -> Result<Json<calls::Page>, Refused> {
+async fn dead(State(app): State<App>, Query(part): Query<Part>) -> Result<Json<Page>, Refused> {
     let limit = part.limit.unwrap_or(100).clamp(1, MOST_IN_A_PAGE);
-    Ok(Json(calls::page(&app.queue, JobState::Dead, part.cursor, limit).await?))
+    let page = move |queue: &Queue| queue.page(JobState::Dead, part.cursor.as_deref(), limit);
+    Ok(Json(app.queue.run_async(page).await?))
 }
 
 async fn redrive(State(app): State<App>, Path(id): Path<String>) -> Result<StatusCode, Refused> {

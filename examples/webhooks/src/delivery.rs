@@ -67,7 +67,7 @@ pub async fn deliver(http: Http, job: Running, delivery: Delivery) -> Result<Out
         return refused(head.status, &head.headers, SystemTime::now());
     }
     let receipt = Receipt { status: head.status.as_u16(), attempts: job.attempt(), crashes: job.crashes() };
-    Ok(Outcome::DoneWith(serde_json::to_value(&receipt)?))
+    Ok(Outcome::done_with(&receipt)?)
 }
 
 /// Decides what becomes of an event that its receiver has refused.

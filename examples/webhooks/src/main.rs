@@ -2,7 +2,6 @@
 //! receiver at least once. README.md beside it says how to run it, and what it shows.
 
 mod api;
-mod calls;
 mod delivery;
 
 use clap::Parser;
