@@ -1,6 +1,8 @@
 //! The status of a pipeline, for an operator.
 
+use crate::base::serialized::{long, object};
 use crate::observe::status::{Blocked, Status};
+use serde::ser::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
@@ -33,6 +35,23 @@ impl PipelineStatus {
     #[must_use]
     pub fn stage(&self, name: &str) -> Option<&StageStatus> {
         self.stages.iter().find(|stage| stage.name == name)
+    }
+}
+
+impl Serialize for StageStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "StageStatus";
+            name = self.name,
+            status = self.status,
+            jobs_per_second = self.jobs_per_second,
+            time_left = self.time_left.map(long),
+        )
+    }
+}
+
+impl Serialize for PipelineStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "PipelineStatus"; stages = self.stages, text = self.to_string())
     }
 }
 

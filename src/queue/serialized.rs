@@ -131,7 +131,7 @@ fields!(QueueStatus, of:
 
 fields!(GroupStatus, of: queues = of.queues, text = of.to_string(),);
 
-fields!(Seen, of: state = of.state, data = of.data, progress = of.progress,);
+fields!(Seen, of: state = of.state, data = of.data, error = of.error, progress = of.progress,);
 
 /// `change` says which one it is.
 impl Serialize for QueueChange {

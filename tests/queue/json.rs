@@ -150,7 +150,7 @@ fn changes_ends_pages_and_summaries_of_a_queue_are_json_too() {
     let mut subscription = bench.queue.subscribe("a").unwrap();
     lease.update("half").unwrap();
     let seen = subscription.wait(LONG).unwrap().unwrap();
-    assert_eq!(json!(seen), json!({ "state": "running", "data": "half", "progress": null }));
+    assert_eq!(json!(seen), json!({ "state": "running", "data": "half", "error": null, "progress": null }));
     lease.finish(None).unwrap();
 
     let page = bench.queue.page(JobState::Finished, None, 1).unwrap();

@@ -170,6 +170,13 @@ fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_t
         let processed = |name| status.stage(name).unwrap().status.last_processed.unwrap();
         assert!(status.stages.iter().all(|stage| stage.status.state == State::Finished), "{status}");
         assert_eq!(processed("chunks"), (processed("blocks") + 1) * FAN_OUT);
+        let json = serde_json::json!(status);
+        let (stage, first) = (&json["stages"][0], &status.stages[0]);
+        assert_eq!(
+            (&stage["name"], &stage["status"], &json["text"]),
+            (&"blocks".into(), &serde_json::json!(first.status), &status.to_string().into())
+        );
+        assert_eq!(stage["time_left"], serde_json::json!(first.time_left.map(|left| left.as_millis() as u64)));
         assert_eq!(counted(&store), (processed("chunks"), true));
     });
 }

@@ -76,11 +76,10 @@ impl Place {
     }
 }
 
-/// Returns a number that these bytes of a cursor have for this queue alone (FNV-1a), so that nobody
-/// goes on from a cursor of another queue, or from a part of one.
+/// Returns a number that these bytes of a cursor have for this queue alone, so that nobody goes on
+/// from a cursor of another queue, or from a part of one.
 fn check(queue: &str, bytes: &[u8]) -> u32 {
-    let all = queue.bytes().chain([0]).chain(bytes.iter().copied());
-    all.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    crc32fast::hash(&[queue.as_bytes(), &[0], bytes].concat())
 }
 
 #[cfg(test)]
