@@ -104,7 +104,7 @@ async fn wait(
     let mut event = app.queue.subscribe_async(id).await?;
     tokio::select! {
         ended = event.wait_ended_async(timeout) => Ok(match ended? {
-            Some(end) => Json(json!({ "state": end.state, "data": end.data, "error": end.error })).into_response(),
+            Some(end) => Json(end).into_response(),
             None => StatusCode::NO_CONTENT.into_response(),
         }),
         _ = app.stopping.wait_for(|stops| *stops) => Err(stops()),
