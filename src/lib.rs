@@ -1,7 +1,7 @@
 // README.md defines its links at its end. If a link is defined twice, Markdown takes the first
 // definition: so these lead to a page of this documentation, or to the file on docs.rs.
 #![cfg_attr(
-    feature = "rocksdb",
+    all(feature = "rocksdb", any(feature = "tokio", not(doctest))),
     doc = concat!(
         "[async]: crate::async_code\n",
         "[costs]: crate::costs\n",
@@ -24,7 +24,7 @@
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",
     )
 )]
-#![cfg_attr(feature = "rocksdb", doc = include_str!("../README.md"))]
+#![cfg_attr(all(feature = "rocksdb", any(feature = "tokio", not(doctest))), doc = include_str!("../README.md"))]
 #![cfg_attr(not(feature = "rocksdb"), doc = "Process an ordered stream in parallel, by index, and never skip a job.")]
 //!
 //! ## Where to look
@@ -134,10 +134,13 @@ pub use store::{Durability, Rows, Store, StoreOptions, Table};
 #[doc(hidden)]
 pub use observe::events::AttemptOutcome as Outcome;
 
-// The pages. Those about the queue are in its module. The program of this one needs `tokio`, so
-// without it the page is shown, and the program is not run.
+// The pages. Those about the queue are in its module. A program of these two, and one of README.md,
+// need `tokio`, so without it the page is shown, and no program of it is run.
 #[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/async.md"))]
 pub mod async_code {}
+
+#[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/service.md"))]
+pub mod service {}
 
 #[doc = include_str!("../docs/costs.md")]
 pub mod costs {}
@@ -147,9 +150,6 @@ pub mod design {}
 
 #[doc = include_str!("../docs/failures.md")]
 pub mod failures {}
-
-#[doc = include_str!("../docs/service.md")]
-pub mod service {}
 
 #[doc = include_str!("../docs/storage.md")]
 pub mod storage {}
