@@ -1,0 +1,27 @@
+//! The example `webhooks` as a process: its calls, its deaths and its end, with a receiver of the
+//! test.
+#![cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "some tests need a disk"))]
+
+mod calls;
+#[cfg(all(feature = "rocksdb", target_os = "linux"))]
+mod figures;
+#[cfg(all(feature = "rocksdb", unix))]
+mod kills;
+#[cfg(target_os = "linux")]
+mod polls;
+mod receiver;
+mod service;
+#[cfg(all(feature = "rocksdb", unix))]
+mod stop;
+
+use std::future::Future;
+
+/// Awaits something that comes soon, and fails if it does not.
+#[track_caller]
+fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let (what, place) = (what.to_owned(), std::panic::Location::caller());
+    async move {
+        let done = tokio::time::timeout(common::LONG, future).await;
+        done.unwrap_or_else(|_| panic!("{place}: waited in vain for {what}"))
+    }
+}
