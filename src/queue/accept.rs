@@ -199,8 +199,13 @@ impl Queue {
     /// Wakes one thread that waits, since there is more than the caller takes.
     pub(super) fn pass_on(&self) {
         if self.shared.bell.is_awaited() && self.glance().ready > 0 {
-            self.shared.wake(Wake { jobs: 1, ..Wake::default() });
-            self.shared.settle();
+            self.call_one();
         }
+    }
+
+    /// Wakes one who waits for a job, since there may be one.
+    pub(super) fn call_one(&self) {
+        self.shared.wake(Wake { jobs: 1, ..Wake::default() });
+        self.shared.settle();
     }
 }

@@ -1,9 +1,11 @@
 //! The calls of a queue as futures: no thread is blocked meanwhile, and those that wait need none.
 
 mod changes;
+mod keeper;
 
 use crate::base::wakers::{off_thread, within};
 use crate::queue::accept::Accept;
+use crate::queue::awaiting::keeper::Waiting;
 use crate::queue::group::Group;
 use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
@@ -16,7 +18,7 @@ use crate::queue::words::job::{JobId, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::page::Page;
 use crate::queue::words::typed::TypedJob;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 impl Queue {
@@ -114,7 +116,7 @@ impl Queue {
     /// If it has to wait, and the runtime was built without
     /// [`enable_time`](tokio::runtime::Builder::enable_time).
     pub async fn push_within_async(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
-        let deadline = self.moment().now.checked_add(timeout);
+        let mut waiting = Waiting::new(self, timeout);
         let prepare = |queue: &Self| {
             queue.ask_before_push(&job)?;
             Ok(queue.engine.prepare(queue.number, vec![job])?)
@@ -124,22 +126,22 @@ impl Queue {
             let again = pushes.clone();
             match self.run_async(|queue| queue.push_if_room(again)).await? {
                 Ok(pushed) => return Ok(pushed),
-                Err(full) if !self.room_came(deadline).await => return Err(full),
+                Err(full) if !self.room_came(&mut waiting).await => return Err(full),
                 Err(_) => {}
             }
         }
     }
 
     /// Waits until fewer jobs wait than may. False: that is not so by the deadline.
-    async fn room_came(&self, deadline: Option<Instant>) -> bool {
+    async fn room_came(&self, waiting: &mut Waiting) -> bool {
         loop {
-            match self.look_for_room(deadline) {
-                Err(has_room) => return has_room,
-                Ok(pause) => {
-                    let has_room = self.shared.bell.room(|| self.look_for_room(deadline).is_err());
-                    within(self.limit(pause), has_room).await;
-                }
-            }
+            let news = self.shared.bell.news();
+            let has_room = || self.glance().has_room;
+            match waiting.sleep() {
+                _ if has_room() => return true,
+                None => return false,
+                Some(limit) => within(limit, self.shared.bell.room(news, has_room)).await,
+            };
         }
     }
 
@@ -268,29 +270,26 @@ async fn accepted<F>(members: &Members, accept: Accept, claim: F) -> Result<Opti
 where
     F: Fn(Accept) -> Result<Option<Lease>, QueueError> + Clone + Send + 'static,
 {
-    let first = members.queue(0);
-    let deadline = accept.timeout.and_then(|timeout| first.moment().now.checked_add(timeout));
+    let timeout = accept.timeout.unwrap_or_default();
+    let mut waits: Vec<_> = members.queues().map(|queue| Waiting::new(queue, timeout)).collect();
     let mut at_once = accept.clone();
     at_once.timeout = None;
     let takes = Takes::of(&accept.wanted()?);
-    // One who was woken for a job, and is dropped before it claims, wakes another one.
-    let _passes_on = PassesOn(members);
     loop {
         let news = members.bell().news();
         let (claim, at_once) = (claim.clone(), at_once.clone());
         if let Some(lease) = off_thread(move || claim(at_once).map(Claimed)).await??.take() {
             return Ok(Some(lease));
         }
-        let at = first.moment();
-        let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
-        if accept.timeout.is_none() || rest.is_some_and(|rest| rest.is_zero()) {
-            return Ok(None);
+        let mut sleep = None;
+        for waiting in &mut waits {
+            sleep = waiting.sleep();
         }
-        let next = members.queues().filter_map(|queue| queue.glance().next_change);
-        let pause = rest.into_iter().chain(next).min();
-        if pause.is_none_or(|pause| !pause.is_zero()) {
-            within(first.limit(pause), members.bell().heard(news, takes)).await;
-        }
+        let Some(limit) = sleep else { return Ok(None) };
+        // One who was woken for a job, and is dropped before it looks, wakes another one.
+        let mut sleeper = PassesOn { members, sleeps: true };
+        within(limit, members.bell().heard(news, takes)).await;
+        sleeper.sleeps = false;
     }
 }
 
@@ -306,28 +305,25 @@ impl Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        let Some(lease) = self.0.take().map(PutBack) else { return };
-        // The write may not block a thread of the runtime.
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn_blocking(|| drop(lease));
+        let Some(lease) = self.0.take() else { return };
+        // The write may not block a thread of the runtime. A runtime that ends drops the call, and
+        // with it the lease.
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(|| lease.put_back())),
+            Err(_) => lease.put_back(),
         }
     }
 }
 
-/// Puts a job back when it is dropped.
-struct PutBack(Lease);
-
-impl Drop for PutBack {
-    fn drop(&mut self) {
-        // If that fails, the drop of the lease tries it its way, and says so.
-        self.0.put_back().ok();
-    }
+struct PassesOn<'a> {
+    members: &'a Members,
+    sleeps: bool,
 }
-
-struct PassesOn<'a>(&'a Members);
 
 impl Drop for PassesOn<'_> {
     fn drop(&mut self) {
-        self.0.pass_on();
+        if self.sleeps {
+            self.members.pass_on();
+        }
     }
 }

@@ -26,6 +26,8 @@ use crate::queue::{Clash, JobState, PushOutcome, Runner};
 use crate::store::Store;
 use std::any::Any;
 use std::fmt;
+#[cfg(feature = "tokio")]
+use std::sync::Weak;
 
 /// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
 /// thread. It keeps its store open.
@@ -250,6 +252,32 @@ impl Queue {
     }
 }
 
+/// A queue that this keeps no open one.
+#[cfg(feature = "tokio")]
+pub(super) struct WeakQueue {
+    engine: Weak<dyn QueueEngine>,
+    number: QueueNo,
+    shared: Weak<Shared>,
+    keep: Weak<dyn Any + Send + Sync>,
+}
+
+#[cfg(feature = "tokio")]
+impl WeakQueue {
+    /// Returns the queue, if somebody has it open.
+    pub(super) fn upgrade(&self) -> Option<Queue> {
+        let (engine, shared, keep) = (self.engine.upgrade()?, self.shared.upgrade()?, self.keep.upgrade()?);
+        Some(Queue { engine, number: self.number, shared, _keep: keep })
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Queue {
+    pub(super) fn downgrade(&self) -> WeakQueue {
+        let (engine, shared) = (Arc::downgrade(&self.engine), Arc::downgrade(&self.shared));
+        WeakQueue { engine, number: self.number, shared, keep: Arc::downgrade(&self._keep) }
+    }
+}
+
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").field("name", &self.name()).field("counts", &self.counts()).finish_non_exhaustive()
@@ -259,10 +287,13 @@ impl fmt::Debug for Queue {
 impl Queue {
     /// Asks the hook if these jobs may be pushed, and notes their kinds. Nothing of them is anywhere
     /// yet, and the caller holds no lock.
-    pub(crate) fn ask_before_pushes<'j>(&self, jobs: impl IntoIterator<Item = &'j NewJob>) -> Result<(), QueueError> {
+    pub(crate) fn ask_before_pushes<'j>(
+        &self,
+        jobs: impl IntoIterator<Item = &'j NewJob> + Clone,
+    ) -> Result<(), QueueError> {
         let mut noted = None;
+        jobs.clone().into_iter().try_for_each(|job| self.ask_hook(job))?;
         for job in jobs {
-            self.ask_hook(job)?;
             // Mostly all jobs of a batch have one kind.
             if noted.replace(&job.kind) != Some(&job.kind) {
                 self.shared.note_kind(&job.kind, || job.check().is_ok());

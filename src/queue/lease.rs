@@ -64,6 +64,8 @@ pub(crate) mod writes;
 pub struct Lease {
     hold: Hold,
     payload: Vec<u8>,
+    /// True if nobody has taken it from its claim, so that its end counts for nothing.
+    is_untaken: bool,
 }
 
 shows_its_job!(Lease);
@@ -71,7 +73,7 @@ shows_its_job!(Lease);
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
         let Claimed { id, row, payload, .. } = claimed;
-        Self { hold: Hold::new(InHand::new(queue, id, row)), payload }
+        Self { hold: Hold::new(InHand::new(queue, id, row)), payload, is_untaken: false }
     }
 
     fn job(&self) -> &InHand {
@@ -242,10 +244,10 @@ impl Lease {
         self.alone().resubmit(run_at)
     }
 
-    /// Gives the job back as if it had not been claimed.
+    /// Gives the job back as if nobody had claimed it.
     #[cfg(feature = "tokio")]
-    pub(super) fn put_back(&mut self) -> Result<(), QueueError> {
-        self.hold.put_back()
+    pub(super) fn put_back(mut self) {
+        self.is_untaken = true;
     }
 }
 
@@ -254,7 +256,12 @@ impl Drop for Lease {
         if self.hold.ended {
             return;
         }
-        match self.retry("its lease was dropped before the job had ended") {
+        let given_back = if self.is_untaken {
+            self.hold.put_back().or_else(|_| self.hold.put_back())
+        } else {
+            self.retry("its lease was dropped before the job had ended")
+        };
+        match given_back {
             Ok(_) | Err(QueueError::Halt { .. }) => {}
             Err(error) => {
                 let (queue, id) = (self.job().queue.name(), self.id());

@@ -2,6 +2,8 @@
 
 pub(crate) mod averages;
 pub(crate) mod bell;
+#[cfg(feature = "tokio")]
+pub(crate) mod kept;
 pub(crate) mod kinds;
 pub(crate) mod lines;
 pub(crate) mod shared;

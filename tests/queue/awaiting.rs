@@ -117,6 +117,11 @@ fn a_wait_tells_what_has_come_before_it_and_ends_with_its_time() {
             assert_eq!((seen.state, seen.error), (Some(JobState::Finished), None));
         }
         assert_eq!(all[1].wait_ended_async(Duration::ZERO).await.unwrap(), None);
+        bench.push(job("gone"));
+        let mut gone = [bench.queue.subscribe("gone").unwrap()];
+        bench.queue.remove("gone").unwrap();
+        let none = Subscription::wait_any_for_async(&mut gone, JobState::Finished, HOUR).await.unwrap();
+        assert_eq!(none, None);
         let mut queues = vec![all.pop().unwrap()];
         let (clock, mut last) = (bench.clock.clone(), all.pop().unwrap());
         let minute = begun(async move { (last.wait_async(MINUTE).await.unwrap(), last) }).await;
@@ -417,6 +422,100 @@ fn a_runtime_that_ends_takes_the_calls_with_it_and_the_queue_goes_on() {
                 bench.clock.advance(HOUR);
                 assert!(task.await.unwrap().is_some());
             });
+        });
+    });
+}
+
+#[test]
+fn a_dropped_claim_costs_its_job_no_attempt_also_if_one_write_fails() {
+    run(|| async {
+        let disk = waterline::testing::FaultyStore::new().unwrap();
+        let store = disk.store();
+        let options = QueueOptions::default().retry(waterline::Retry::none());
+        let queue = Queue::open(&store, "q", options).unwrap();
+        queue.push(job("a")).unwrap();
+        {
+            let mut claim = pin!(queue.accept_async(Accept::new().timeout(HOUR)));
+            assert!(poll_once(claim.as_mut()).is_pending());
+            // The thread for calls that block has ended the claim, which nobody has heard of.
+            spawn_blocking(|| ()).await.unwrap();
+            assert_eq!(queue.counts().running, 1);
+            disk.fail(0..1);
+        }
+        rest().await;
+        let job = queue.get("a").unwrap().unwrap();
+        assert_eq!((job.state, job.failures, job.error), (JobState::Ready, 0, None), "nobody has run it");
+    });
+}
+
+#[test]
+fn a_wait_for_one_of_several_jobs_tells_at_the_end_of_its_time_what_time_has_brought() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        for is_task in [false, true] {
+            bench.push(job("early"));
+            bench.push(job("late"));
+            let _early = bench.take("early");
+            bench.clock.advance(30 * SECOND);
+            let mut late = bench.take("late");
+            let mut all = vec![bench.queue.subscribe("late").unwrap(), bench.queue.subscribe("early").unwrap()];
+            // The worker of the second one is silent, and the lease of the first one holds.
+            bench.clock.advance(40 * SECOND);
+            let seen = if is_task {
+                Subscription::wait_any_async(&mut all, Duration::ZERO).await.unwrap()
+            } else {
+                Subscription::wait_any(&mut all, Duration::ZERO).unwrap()
+            };
+            assert_eq!(seen.map(|(place, _)| place), Some(1), "a task: {is_task}");
+            late.finish(None).unwrap();
+            bench.queue.remove("early").unwrap();
+            bench.queue.remove("late").unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_wait_without_time_sees_what_time_brings_beside_a_task_that_nobody_polls() {
+    on_each_run(&QueueOptions::default(), |bench| async move {
+        bench.push(job("idle").delay(HOUR));
+        bench.push(job("a").delay(SECOND));
+        let mut idle = bench.queue.subscribe("idle").unwrap();
+        let mut never_polled_again = pin!(idle.wait_async(HOUR));
+        assert!(poll_once(never_polled_again.as_mut()).is_pending());
+        let mut one = bench.queue.subscribe("a").unwrap();
+        bench.clock.advance(MINUTE);
+        let mut seen = None;
+        for _ in 0..3 {
+            // A look now and then, as a loop makes it that has more to do.
+            seen = seen.or(one.wait_for_async(JobState::Ready, Duration::ZERO).await.unwrap());
+            rest().await;
+        }
+        let thread = one.wait_for(JobState::Ready, Duration::ZERO).unwrap();
+        assert!(thread.is_some());
+        assert_eq!(seen, thread);
+    });
+}
+
+#[test]
+fn a_call_of_a_lease_whose_writes_were_made_is_no_halt() {
+    /// Removes the job as soon as its change is told: before the call that made it is over.
+    struct Removes(Queue);
+    impl Wake for Removes {
+        fn wake(self: Arc<Self>) {
+            self.0.remove("a").unwrap();
+        }
+    }
+    on_store_with(QueueOptions::default(), |bench| {
+        run(move || async move {
+            let table = bench.store().table("t").unwrap();
+            bench.push(job("a"));
+            let mut lease = bench.take("a");
+            let mut watch = bench.queue.watch();
+            let waker = Waker::from(Arc::new(Removes(bench.queue.clone())));
+            let mut change = pin!(watch.wait_async(HOUR));
+            assert!(change.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            let answer = lease.with(|effects| effects.add(&table, "n", 1)).unwrap().update(Some(1.into()));
+            let is_written = table.counter("n").unwrap() == 1;
+            assert_eq!(answer.is_ok(), is_written, "{answer:?}");
         });
     });
 }

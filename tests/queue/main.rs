@@ -6,6 +6,8 @@ mod awaiting;
 mod both;
 mod bounded;
 mod calls;
+#[cfg(feature = "tokio")]
+mod crowded;
 mod group;
 mod json;
 mod limits;

@@ -143,3 +143,14 @@ fn in_a_group_the_queue_that_took_the_push_tells_of_it() {
     assert!(told("group asked").is_empty());
     runner.stop().unwrap();
 }
+
+#[test]
+fn a_batch_that_the_hook_refuses_pushes_no_kind() {
+    log();
+    let hook = |job: &waterline::queue::Proposed<'_>| if job.kind == "spam" { Err("no".into()) } else { Ok(()) };
+    let queue = Queue::open(&Store::in_memory(), "refused", QueueOptions::default().before_push(hook)).unwrap();
+    let runner = builder(&queue).start().unwrap();
+    queue.push_all([job("mispelt"), job("spam")]).unwrap_err();
+    assert_eq!((told("refused"), unknown(&queue)), (vec![], vec![]), "nobody has pushed a job");
+    runner.stop().unwrap();
+}

@@ -33,7 +33,8 @@ impl Hold {
             return Err(self.job.halt());
         }
         self.job.show(fraction, note)?;
-        self.renewed()
+        self.prolong();
+        Ok(())
     }
 
     /// Ends the attempt.
@@ -58,19 +59,20 @@ impl Hold {
     }
 
     /// Gives the job back as if it had not been claimed.
-    #[cfg(feature = "tokio")]
-    pub(super) fn put_back(&mut self) -> Result<(), QueueError> {
+    pub(super) fn put_back(&mut self) -> Result<Option<JobState>, QueueError> {
         let end = End::PutBack { error: "nobody took it from its claim".to_owned() };
-        self.end(end, None, Changes::default()).map(drop)
+        self.end(end, None, Changes::default())
     }
 
-    /// Changes the job, and prolongs the lease.
+    /// Changes the job, and prolongs the lease. If it has ended since the change, the next call
+    /// says so: this one has made its writes.
     pub(super) fn edit(&mut self, edit: Edit, effects: Changes) -> Result<(), QueueError> {
+        let is_renewal = matches!(edit, Edit::Nothing) && effects.is_empty();
         self.held_by(|job| match job.queue.embedded() {
             Some(embedded) => embedded.edit_with(&job.held(), edit, effects).map(|row| job.note(&row)),
             None => job.edit(edit),
         })?;
-        self.renewed()
+        if self.prolong() || !is_renewal { Ok(()) } else { Err(self.job.halt()) }
     }
 
     /// Makes a call if the lease holds.
@@ -93,9 +95,5 @@ impl Hold {
     fn log(&self, ended: &AttemptEnd) {
         let InHand { queue, id, row, .. } = &self.job;
         queue.shared.log_end((id, &row.kind, row.failures.saturating_add(1)), ended);
-    }
-
-    fn renewed(&self) -> Result<(), QueueError> {
-        if self.prolong() { Ok(()) } else { Err(self.job.halt()) }
     }
 }

@@ -3,7 +3,6 @@
 use crate::base::clock::{Clock, Moment};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
-use crate::base::wakers::Called;
 use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::runner::outcome::Unknown;
@@ -150,9 +149,7 @@ impl Source {
     }
 
     pub(super) fn ring(&self) {
-        let mut called = Called::default();
-        self.0.bell().ring_all(&mut called);
-        called.wake();
+        self.0.bell().ring_all();
     }
 
     pub(super) fn slot_is_free(&self) {

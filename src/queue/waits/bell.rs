@@ -73,12 +73,10 @@ impl Bell {
         }
     }
 
-    /// Makes everybody who waits look again.
-    pub(crate) fn ring_all(&self, called: &mut Called) {
+    /// Makes every thread that waits look again.
+    pub(crate) fn ring_all(&self) {
         let mut heard = self.heard.lock();
         heard.news += 1;
-        heard.tasks.call(usize::MAX, called);
-        heard.blocked_tasks.call(usize::MAX, called);
         if heard.asleep > 0 {
             self.changed.notify_all();
         }
@@ -88,6 +86,15 @@ impl Bell {
         if heard.blocked > 0 {
             self.room.notify_all();
         }
+    }
+
+    /// Makes every task that waits look again.
+    #[cfg(any(feature = "tokio", test, feature = "testing"))]
+    pub(crate) fn call_all(&self, called: &mut Called) {
+        let mut heard = self.heard.lock();
+        heard.news += 1;
+        heard.tasks.call(usize::MAX, called);
+        heard.blocked_tasks.call(usize::MAX, called);
     }
 
     /// Makes those look again who wait for room.
@@ -152,9 +159,11 @@ impl Bell {
         wait_at(&self.heard, |heard| &mut heard.tasks, |heard| (heard.news != news).then_some(())).await;
     }
 
-    /// Waits, as a task, until this is true, which is looked at whenever there may be room.
-    pub(crate) async fn room(&self, has_room: impl Fn() -> bool) {
-        wait_at(&self.heard, |heard| &mut heard.blocked_tasks, |_| has_room().then_some(())).await;
+    /// Waits, as a task, until this is true, which is looked at whenever there may be room, or
+    /// until there is news.
+    pub(crate) async fn room(&self, news: u64, has_room: impl Fn() -> bool) {
+        let look = |heard: &mut Heard| (heard.news != news || has_room()).then_some(());
+        wait_at(&self.heard, |heard| &mut heard.blocked_tasks, look).await;
     }
 }
 

@@ -3,12 +3,12 @@
 
 use crate::base::clock::{Moment, Waits};
 use crate::base::config::ConfigError;
-#[cfg(feature = "tokio")]
-use crate::base::sync::AtomicBool;
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::base::wakers::Called;
 use crate::queue::waits::averages::Averages;
 use crate::queue::waits::bell::Bell;
+#[cfg(feature = "tokio")]
+use crate::queue::waits::kept::Kept;
 use crate::queue::waits::kinds::Kinds;
 use crate::queue::waits::lines::{self, Lines};
 use crate::queue::waits::subscribers::Subscribers;
@@ -40,9 +40,9 @@ pub(crate) struct Shared {
     lines: Lines,
     /// The tasks that are to be woken once no lock is held.
     called: Mutex<Called>,
-    /// True if a task looks after what time brings, for all that wait.
+    /// The tasks that wait.
     #[cfg(feature = "tokio")]
-    is_kept: AtomicBool,
+    pub(crate) kept: Arc<Kept>,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
     trouble: Mutex<Trouble>,
@@ -70,20 +70,6 @@ pub(crate) struct Wake {
     pub room: bool,
     /// Those who wait for a change have to look, since time brings one sooner.
     pub sooner: bool,
-}
-
-/// The duty of a task to look after what time brings to a queue, for all tasks that wait there.
-/// When it is dropped, another one takes it.
-#[cfg(feature = "tokio")]
-pub(crate) struct Keeper(Arc<Shared>);
-
-#[cfg(feature = "tokio")]
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.0.is_kept.store(false, Ordering::Release);
-        self.0.call(|called| self.0.subscribers.ring(called));
-        self.0.settle();
-    }
 }
 
 /// The right to run a queue, until it is dropped.
@@ -137,7 +123,7 @@ impl Shared {
             lines: Lines::default(),
             called: Mutex::default(),
             #[cfg(feature = "tokio")]
-            is_kept: AtomicBool::new(false),
+            kept: Arc::default(),
             slots: AtomicUsize::new(0),
             trouble: Mutex::default(),
         });
@@ -177,13 +163,18 @@ impl Shared {
             if wake.room {
                 self.bell.ring_room(called);
             }
-            if wake.all {
-                self.each_bell(|bell| bell.ring_all(called));
-            } else if wake.jobs > 0 || wake.early {
+            if wake.jobs > 0 || wake.early {
                 self.each_bell(|bell| bell.ring(wake.jobs, called));
             }
+            if wake.all {
+                self.each_bell(Bell::ring_all);
+            }
             if wake.sooner {
-                self.subscribers.ring(called);
+                self.subscribers.ring();
+            }
+            #[cfg(feature = "tokio")]
+            if wake.all || wake.sooner {
+                self.kept.ring(called);
             }
         });
     }
@@ -191,7 +182,7 @@ impl Shared {
     /// Makes everybody who waits for a job look again. The tasks wait until somebody
     /// [settles](Self::settle).
     pub(crate) fn ring(&self) {
-        self.call(|called| self.each_bell(|bell| bell.ring_all(called)));
+        self.wake(Wake { all: true, ..Wake::default() });
     }
 
     fn call(&self, ring: impl FnOnce(&mut Called)) {
@@ -235,10 +226,17 @@ impl Shared {
         self.trouble.lock().clone()
     }
 
-    /// Returns the duty to look after what time brings, unless another task has it.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn keep(self: &Arc<Self>) -> Option<Keeper> {
-        (!self.is_kept.swap(true, Ordering::AcqRel)).then(|| Keeper(self.clone()))
+    /// Makes all tasks that wait look again.
+    #[cfg(any(feature = "tokio", test, feature = "testing"))]
+    pub(crate) fn call_all_tasks(&self) {
+        self.call(|called| {
+            self.bell.ring_room(called);
+            self.each_bell(|bell| bell.call_all(called));
+            self.subscribers.ring_tasks(called);
+            #[cfg(feature = "tokio")]
+            self.kept.ring(called);
+        });
+        self.settle();
     }
 
     // The bells.
@@ -310,6 +308,7 @@ impl Shared {
 impl Waits for Shared {
     fn clock_was_set(&self) {
         self.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
-        self.settle();
+        #[cfg(any(feature = "tokio", test, feature = "testing"))]
+        self.call_all_tasks();
     }
 }

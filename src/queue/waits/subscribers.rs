@@ -34,12 +34,16 @@ pub(crate) struct Told {
 impl Slot {
     /// Wakes the threads that wait, and adds the tasks to the list of those that are to be woken.
     fn call(&self, told: &mut Told, called: &mut Called) {
+        self.ring(told);
+        told.tasks.call(usize::MAX, called);
+    }
+
+    fn ring(&self, told: &Told) {
         self.changed.notify_all();
         if let Some(bell) = &told.bell {
             *bell.rung.lock() += 1;
             bell.changed.notify_all();
         }
-        told.tasks.call(usize::MAX, called);
     }
 }
 
@@ -119,13 +123,24 @@ impl Subscribers {
         }
     }
 
-    /// Makes all who wait look at the clock again, and at what time brings.
-    pub(crate) fn ring(&self, called: &mut Called) {
-        self.watchers.ring(called);
+    /// Makes the threads that wait look at the clock again, and at what time brings.
+    pub(crate) fn ring(&self) {
+        self.watchers.ring();
         for slot in self.slots.lock().values().flatten() {
             let mut told = slot.state.lock();
             told.calls += 1;
-            slot.call(&mut told, called);
+            slot.ring(&told);
+        }
+    }
+
+    /// Makes the tasks that wait look at the clock again.
+    #[cfg(any(feature = "tokio", test, feature = "testing"))]
+    pub(crate) fn ring_tasks(&self, called: &mut Called) {
+        self.watchers.ring_tasks(called);
+        for slot in self.slots.lock().values().flatten() {
+            let mut told = slot.state.lock();
+            told.calls += 1;
+            told.tasks.call(usize::MAX, called);
         }
     }
 

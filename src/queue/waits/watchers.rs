@@ -115,8 +115,17 @@ impl Watchers {
         }
     }
 
-    /// Makes all who wait look at the clock again.
-    pub(crate) fn ring(&self, called: &mut Called) {
+    /// Makes the threads that wait look at the clock again.
+    pub(crate) fn ring(&self) {
+        for buffer in self.buffers.lock().iter() {
+            buffer.waiting.lock().calls += 1;
+            buffer.changed.notify_all();
+        }
+    }
+
+    /// Makes the tasks that wait look at the clock again.
+    #[cfg(any(feature = "tokio", test, feature = "testing"))]
+    pub(crate) fn ring_tasks(&self, called: &mut Called) {
         for buffer in self.buffers.lock().iter() {
             buffer.call(&mut buffer.waiting.lock(), called);
         }
