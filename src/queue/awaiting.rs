@@ -305,12 +305,12 @@ impl Claimed {
 
 impl Drop for Claimed {
     fn drop(&mut self) {
-        let Some(lease) = self.0.take() else { return };
+        let Some(mut lease) = self.0.take() else { return };
+        lease.leave_untaken();
         // The write may not block a thread of the runtime. A runtime that ends drops the call, and
         // with it the lease.
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(|| lease.put_back())),
-            Err(_) => lease.put_back(),
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn_blocking(|| drop(lease));
         }
     }
 }

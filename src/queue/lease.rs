@@ -244,9 +244,9 @@ impl Lease {
         self.alone().resubmit(run_at)
     }
 
-    /// Gives the job back as if nobody had claimed it.
+    /// Makes its drop give the job back as if nobody had claimed it.
     #[cfg(feature = "tokio")]
-    pub(super) fn put_back(mut self) {
+    pub(super) fn leave_untaken(&mut self) {
         self.is_untaken = true;
     }
 }

@@ -43,7 +43,7 @@ impl Subscription {
 
     /// Waits until the job has ended, without a thread: the future of
     /// [`wait_ended`](Self::wait_ended). It may be dropped at any time, as when a client that waits
-    /// for a result has gone. [`Queue::push_async`] has an example.
+    /// for a result has gone. [`push_async`](crate::queue::Queue::push_async) has an example.
     ///
     /// # Errors
     /// Those of [`wait_ended`](Self::wait_ended).

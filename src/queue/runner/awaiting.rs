@@ -1,9 +1,11 @@
 //! The calls that wait for the end of a runner, as futures: no thread is blocked meanwhile.
 
 use crate::base::sync::Arc;
+use crate::base::time;
 use crate::base::wakers::within;
 use crate::queue::runner::handle::Runner;
 use crate::queue::runner::pool::Pool;
+use crate::queue::runner::pool::stopping::HAND_BACK;
 use crate::queue::words::error::QueueError;
 use std::time::Duration;
 
@@ -74,9 +76,15 @@ impl Leaving {
         let Some(pool) = self.0.clone() else { return Ok(()) };
         // On a thread of its own it waits for nothing.
         let gone = pool.is_own_thread() || within(limit.unwrap_or(Duration::MAX), pool.gone()).await.is_some();
+        if gone {
+            self.0 = None;
+            // There is nothing left to wait for.
+            return pool.wait(None);
+        }
+        let running = pool.abandon(true);
+        within(HAND_BACK, pool.handed_back(&running)).await;
         self.0 = None;
-        // There is nothing left to wait for, or no time.
-        pool.wait(if gone { None } else { Some(Duration::ZERO) })
+        pool.finish(&running, time::now().checked_add(HAND_BACK))
     }
 }
 

@@ -27,7 +27,7 @@ mod attempting;
 mod gating;
 mod line;
 mod resizing;
-mod stopping;
+pub(super) mod stopping;
 mod writing;
 
 /// The settings of a runner, which are checked.

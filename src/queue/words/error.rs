@@ -150,11 +150,12 @@ fn still_running(running: &[JobId]) -> String {
             "a hook of the runner or a write of the store went on {after}: allow more time, or look at the store"
         ),
         [job] => format!(
-            "the job {job:?} still ran {after}: it runs again after the lease of the queue, unless it ends by then"
+            "the job {job:?} still ran {after}: a future runs again in the next life, and any other job after the lease of the \
+             queue, unless it ends by then"
         ),
         [first, ..] => format!(
-            "{} jobs still ran {after}, the first of them {first:?}: they run again after the lease of the queue, unless they \
-             end by then",
+            "{} jobs still ran {after}, the first of them {first:?}: futures run again in the next life, and any others after \
+             the lease of the queue, unless they end by then",
             running.len()
         ),
     }

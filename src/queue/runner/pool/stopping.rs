@@ -12,10 +12,12 @@ use crate::queue::runner::handler::Handler;
 use crate::queue::runner::pool::Pool;
 use crate::queue::runner::running::Running;
 use crate::queue::words::error::QueueError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The time for which a stop that gives up its jobs waits for its note, should the disk be slow.
-const NOTE: Duration = Duration::from_secs(1);
+/// The time for which a stop that gives up its jobs waits for its note, and until dropped futures
+/// are handed back, should the disk be slow. A program that ends before that closes the store on one
+/// thread while it ends on another one.
+pub(in crate::queue::runner) const HAND_BACK: Duration = Duration::from_secs(1);
 
 impl Pool {
     pub(in crate::queue::runner) fn stop(&self, limit: Option<Duration>) -> Result<(), QueueError> {
@@ -58,6 +60,8 @@ impl Pool {
     fn note_is_over(&self) {
         self.state.lock().noting -= 1;
         self.stirred.notify_all();
+        #[cfg(feature = "tokio")]
+        self.crew.awaited().wake_all();
     }
 
     /// Notes that these jobs run while the runner stops. The caller has counted the note.
@@ -85,14 +89,33 @@ impl Pool {
             let mut state = self.state.lock();
             self.crew.wait_gone(&mut state, deadline)
         };
-        let running = if gone { Vec::new() } else { self.abandon(true) };
-        if !running.is_empty() {
-            let (mut state, until) = (self.state.lock(), crate::base::time::now().checked_add(NOTE));
-            while state.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
+        if gone {
+            return self.finish(&[], deadline);
         }
+        let running = self.abandon(true);
+        let until = crate::base::time::now().checked_add(HAND_BACK);
+        if !running.is_empty() {
+            let mut state = self.state.lock();
+            while state.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
+            if self.are_futures(&running) {
+                self.crew.wait_gone(&mut state, until);
+            }
+        }
+        self.finish(&running, until)
+    }
+
+    /// Ends the runner, of which these jobs were given up. It waits until the deadline for the
+    /// threads that are about to end.
+    pub(in crate::queue::runner) fn finish(
+        &self,
+        running: &[Running],
+        deadline: Option<Instant>,
+    ) -> Result<(), QueueError> {
+        let gone = self.state.lock().roster.is_gone();
         let joined = gone && self.crew.join(deadline);
         self.crew.leave_as_owner();
         if !running.is_empty() || !joined {
+            let running = running.iter().map(|job| job.id().to_owned()).collect();
             return Err(QueueError::StopTimeout { running });
         }
         if self.state.lock().panicked {
@@ -101,9 +124,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives up the jobs that still run, and returns their ids. The threads stay for the ends of
-    /// those futures that are still to be dropped, unless no thread `stays`.
-    pub(super) fn abandon(&self, stays: bool) -> Vec<String> {
+    /// Gives up the jobs that still run, and returns them. The threads stay for the ends of those
+    /// futures that are still to be dropped, unless no thread `stays`.
+    pub(in crate::queue::runner) fn abandon(&self, stays: bool) -> Vec<Running> {
         let mut jobs = Vec::new();
         #[cfg(feature = "tokio")]
         let mut tasks = Vec::new();
@@ -122,7 +145,12 @@ impl Pool {
         #[cfg(feature = "tokio")]
         tasks.iter().for_each(tokio::task::AbortHandle::abort);
         self.end_if_over(&mut self.state.lock());
-        jobs.iter().map(|job| job.id().to_owned()).collect()
+        jobs
+    }
+
+    /// True if all of these are futures, which end by themselves once they are given up.
+    fn are_futures(&self, jobs: &[Running]) -> bool {
+        jobs.iter().all(|job| self.is_future(job))
     }
 
     /// True if the job is a future, whose drop reports its end.
@@ -160,6 +188,17 @@ impl Pool {
     pub(in crate::queue::runner) fn let_go(&self) {
         self.request_stop();
         self.crew.leave_as_owner();
+    }
+
+    /// Waits until it is noted that these jobs were given up, and until the futures among them are
+    /// handed back, if there is nothing else.
+    pub(in crate::queue::runner) async fn handed_back(&self, jobs: &[Running]) {
+        let are_futures = self.are_futures(jobs);
+        let is_over = || {
+            let state = self.state.lock();
+            (state.noting == 0 && (!are_futures || state.roster.is_gone())).then_some(())
+        };
+        self.crew.awaited().wait(is_over).await;
     }
 
     /// Waits until everybody is gone.
