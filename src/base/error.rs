@@ -375,8 +375,8 @@ pub enum Error {
     /// was started. If the runtime shuts down later, it is the source of [`Error::Job`] for a job
     /// that was running: the job is not tried again, since no attempt can run.
     #[error(
-        "no job can run, since the tokio runtime has shut down, or the start was on a thread of no runtime: start again within \
-         a runtime that lives until the end; nothing is lost"
+        "no job can run and no call can be made, since the tokio runtime has shut down, or the caller is in none: start or \
+         call again within a runtime that lives until the end; nothing is lost"
     )]
     Runtime,
 

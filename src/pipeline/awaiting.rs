@@ -14,8 +14,8 @@ impl Pipeline {
     ///
     /// The future owns the pipeline. If it is dropped before it is ready, all stages are asked to
     /// stop, and nobody waits. To stop the pipeline while this future waits, call
-    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and await it to its
-    /// end.
+    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and go on to await
+    /// this future.
     ///
     /// ```
     /// use waterline::{Jobs, MemoryJobs, MemoryProgress, Pipeline};

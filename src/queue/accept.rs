@@ -48,7 +48,7 @@ impl Accept {
         self
     }
 
-    /// Takes only jobs of these kinds, in their order. The others stay as they are, for somebody
+    /// Takes only jobs of these kinds, in the order of the queue. The others stay as they are, for somebody
     /// else. With no kind at all it takes none.
     ///
     /// It looks at the first 256 ready jobs of each priority, at the first 256 limits that have a

@@ -206,7 +206,7 @@ impl Queue {
     /// Those of [`accept`](Self::accept) and of [`run_async`](Self::run_async).
     ///
     /// # Panics
-    /// If it has to wait for a time, and the runtime was built without
+    /// If it has to wait, and the runtime was built without
     /// [`enable_time`](tokio::runtime::Builder::enable_time).
     pub async fn accept_async(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let queue = self.clone();

@@ -112,7 +112,8 @@ impl Lease {
     /// atomic write, and both happen or neither. The writes may have 64 MiB.
     ///
     /// The closure runs at once. Its writes are made by the call on the answer, which may be any of
-    /// [`LeaseWrites`]. If that call fails, nothing is written, and the lease is as it was.
+    /// [`LeaseWrites`]. If that call fails, nothing is written. The lease is then as it was,
+    /// or it is over ([`QueueError::Halt`]).
     ///
     /// ```
     /// use waterline::Store;

@@ -21,8 +21,10 @@ impl Subscription {
     /// Those of [`wait`](Self::wait).
     ///
     /// # Panics
-    /// If it has to wait for a time, and the runtime was built without
-    /// [`enable_time`](tokio::runtime::Builder::enable_time), or there is none.
+    /// If it has to wait, and the runtime was built without
+    /// [`enable_time`](tokio::runtime::Builder::enable_time); if it has to wait for a time, and
+    /// there is no runtime. Outside of a runtime it hears what is written, and nobody looks after
+    /// what time brings.
     pub async fn wait_async(&mut self, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         let told = self.told;
         self.comes(timeout, move |slot| slot.changes > told).await

@@ -344,7 +344,7 @@ impl RunnerBuilder {
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
     ///
     /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
-    /// `finished`, `dead` or `waiting`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
+    /// `finished`, `dead`, `waiting` or `damaged`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
     /// or `put back`: see [`AttemptEnd`]. Queues of the same name in two stores need two recorders.
     ///
     /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,

@@ -9,8 +9,8 @@ use serde_json::Value;
 /// The data that a job leaves: for its next attempt, and for everybody who looks at the job.
 ///
 /// Each call that takes data takes one of these: a reference to a value of yours, which is turned
-/// into JSON at once, a [`serde_json::Value`], or an `Option` of one. `None` leaves the data that
-/// the job has. A value that cannot be JSON is [`QueueError::Payload`], from the call that takes
+/// into JSON at once, a [`serde_json::Value`], or an `Option` of such a value. `None` leaves the
+/// data that the job has; a reference to a `None` is JSON's `null`. A value that cannot be JSON is [`QueueError::Payload`], from the call that takes
 /// it.
 ///
 /// ```

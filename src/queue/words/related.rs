@@ -34,8 +34,8 @@ pub struct Root {
 impl Root {
     /// Makes the root of the tree with this name, at this time.
     ///
-    /// The push of its job says if it is none: for an empty or a long name it is
-    /// [`ConfigError::Length`], and for a time beyond the year 9999 [`ConfigError::RunAt`].
+    /// A push refuses an empty or a long name ([`ConfigError::Length`]), and a time beyond the year
+    /// 9999 ([`ConfigError::RunAt`]).
     #[must_use]
     pub fn new(signature: impl Into<String>, timestamp: SystemTime) -> Self {
         Self { signature: signature.into(), timestamp }

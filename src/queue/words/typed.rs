@@ -107,8 +107,8 @@ pub trait TypedJob: Serialize + DeserializeOwned {
     /// Returns the job with the settings that each push of this kind has. [`NewJob::of`] calls it
     /// first, so a setting that a push makes afterwards wins. Default: the job as it is.
     ///
-    /// It must return the job that it was given: one of another kind is
-    /// [`ConfigError::KindForeign`].
+    /// It must return the job that it was given, with the payload that it has: one of another kind
+    /// is [`ConfigError::KindForeign`].
     fn settings(&self, job: NewJob) -> NewJob {
         job
     }
