@@ -48,8 +48,8 @@ impl Accept {
         self
     }
 
-    /// Takes only jobs of these kinds, in the order of the queue. The others stay as they are, for somebody
-    /// else. With no kind at all it takes none.
+    /// Takes only jobs of these kinds, in the order of the queue. The others stay as they are, for
+    /// somebody else. With no kind at all it takes none.
     ///
     /// It looks at the first 256 ready jobs of each priority, at the first 256 limits that have a
     /// place for a job that waits for one ([`Limit`]; the job is taken if it is the first one of

@@ -24,9 +24,8 @@ pub struct QueueStatus {
     /// The kinds that somebody has pushed since the queue was opened, and that its runner has no
     /// handler for: mostly they are misspelt. [`Unknown`](super::Unknown) says what becomes of
     /// their jobs. It has 64 kinds at most, and none without a runner, as in a store that is only
-    /// read. A kind stays here when its jobs are gone, and if its push was refused later, as by a full
-    /// queue. Jobs that were pushed in an earlier life are
-    /// seen when the runner takes them.
+    /// read. A kind stays here when its jobs are gone, and if its push was refused later, as by a
+    /// full queue. Jobs that were pushed in an earlier life are seen when the runner takes them.
     pub unknown_kinds: Vec<String>,
 }
 

@@ -173,9 +173,9 @@ impl Subscription {
         self.wait_until(timeout, has_ended)
     }
 
-    /// Waits until one of several jobs, of any queues, changes its state, its data or its
-    /// progress, or was removed. Returns its place in the list. `None`: the time is over (by the clock of the first
-    /// one's queue), or the list is empty. It blocks its thread.
+    /// Waits until one of several jobs, of any queues, changes its state, its data or its progress,
+    /// or was removed. Returns its place in the list. `None`: the time is over (by the clock of the
+    /// first one's queue), or the list is empty. It blocks its thread.
     ///
     /// ```
     /// use std::time::Duration;

@@ -344,8 +344,9 @@ impl RunnerBuilder {
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
     ///
     /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
-    /// `finished`, `dead`, `waiting` or `damaged`; `ended` is `finished`, `retried`, `snoozed`, `dead`, `lost`
-    /// or `put back`: see [`AttemptEnd`]. Queues of the same name in two stores need two recorders.
+    /// `finished`, `dead`, `waiting` or `damaged`; `ended` is `finished`, `retried`, `snoozed`,
+    /// `dead`, `lost` or `put back`: see [`AttemptEnd`]. Queues of the same name in two stores need
+    /// two recorders.
     ///
     /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
     /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`

@@ -10,8 +10,8 @@ use serde_json::Value;
 ///
 /// Each call that takes data takes one of these: a reference to a value of yours, which is turned
 /// into JSON at once, a [`serde_json::Value`], or an `Option` of such a value. `None` leaves the
-/// data that the job has; a reference to a `None` is JSON's `null`. A value that cannot be JSON is [`QueueError::Payload`], from the call that takes
-/// it.
+/// data that the job has; a reference to a `None` is JSON's `null`. A value that cannot be JSON is
+/// [`QueueError::Payload`], from the call that takes it.
 ///
 /// ```
 /// use std::collections::BTreeMap;

@@ -15,8 +15,8 @@ use crate::queue::words::error::QueueError;
 use std::time::{Duration, Instant};
 
 /// The time for which a stop that gives up its jobs waits for its note, and until dropped futures
-/// are handed back, should the disk be slow. A program that ends before that closes the store on one
-/// thread while it ends on another one.
+/// are handed back, should the disk be slow. A program that ends before that closes the store on
+/// one thread while it ends on another one.
 pub(in crate::queue::runner) const HAND_BACK: Duration = Duration::from_secs(1);
 
 impl Pool {
