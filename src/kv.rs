@@ -12,8 +12,12 @@ pub(crate) mod batch;
 #[cfg(test)]
 pub(crate) mod double;
 pub(crate) mod memory;
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+pub(crate) mod place;
 #[cfg(feature = "rocksdb")]
 pub(crate) mod rocksdb;
+#[cfg(feature = "sqlite-system")]
+pub(crate) mod sqlite;
 
 /// The column family of the format, the consumers' progress and the bounds of logs.
 pub(crate) const SYSTEM: &str = "waterline.system";
@@ -93,6 +97,23 @@ impl KeyRange {
 /// A closure that is shown keys and values. It returns false to end that.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
+/// The ways in which an engine deletes ranges of keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deletion {
+    /// The most rows and the most bytes that a write may delete and still take a few milliseconds.
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// True if [`Kv::reclaim`] does anything.
+    pub(crate) reclaims: bool,
+}
+
+impl Default for Deletion {
+    /// A range costs the same however much is in it.
+    fn default() -> Self {
+        Self { rows: u64::MAX, bytes: u64::MAX, reclaims: true }
+    }
+}
+
 /// An ordered key-value store with atomic batches.
 pub(crate) trait Kv: Send + Sync {
     /// Returns the number of the family with this name, if there is one.
@@ -122,13 +143,14 @@ pub(crate) trait Kv: Send + Sync {
     /// survive the loss of power once this returns.
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
 
-    /// Flushes: everything that was written survives the loss of power once this returns.
-    fn sync(&self) -> Result<(), StoreError>;
-
-    /// Gives back the disk space of keys in this range, all of which were deleted. It survives the
-    /// loss of power by itself, so the deletion has to be [synced](Self::sync) before. Nothing is
-    /// lost when it is not called, or fails.
+    /// Gives back the disk space of keys in this range, all of which were deleted. Nothing is lost
+    /// when it is not called, or fails.
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
+
+    /// Returns what it costs to delete by the range.
+    fn deletion(&self) -> Deletion {
+        Deletion::default()
+    }
 
     /// Says that the store is gone. The database closes as soon as a thread of the store lets go of
     /// it, and whoever opens it again waits for that.

@@ -128,7 +128,7 @@ pub use source::watermark::Watermark;
 #[cfg(feature = "tokio")]
 pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
-pub use store::{Durability, Rows, Store, StoreOptions, Table};
+pub use store::{Durability, Engine, Rows, Store, StoreOptions, Table};
 
 // Programs that were written before the first version have this name.
 #[doc(hidden)]

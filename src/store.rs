@@ -7,20 +7,18 @@ use crate::commit::writer::Writer;
 use crate::kv::batch::{Batch, Records};
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 use crate::kv::{LOGS, OURS, SYSTEM, TABLES};
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-#[cfg(feature = "rocksdb")]
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 use std::path::Path;
 
-#[cfg(feature = "rocksdb")]
-mod attach;
+mod engine;
 pub(crate) mod format;
 mod ids;
 pub(crate) mod keys;
-#[cfg(any(test, feature = "rocksdb"))]
+#[cfg(any(test, feature = "rocksdb", feature = "sqlite-system"))]
 mod locked;
 mod options;
 mod refresh;
@@ -28,6 +26,7 @@ mod refresh;
 pub(crate) mod samples;
 mod table;
 
+pub use engine::Engine;
 use format::Format;
 pub(crate) use ids::Ids;
 pub use options::StoreOptions;
@@ -110,7 +109,7 @@ struct Inner {
     /// The place of a store in a database of somebody else. It is the last field: whoever attaches
     /// to the database again waits until the rest is gone.
     #[cfg(feature = "rocksdb")]
-    _attached: Option<attach::Place>,
+    _attached: Option<engine::rocksdb::Place>,
 }
 
 impl Inner {
@@ -133,7 +132,6 @@ impl Inner {
 
     /// Loads the store that has lived on this key-value store, or makes one. An error names the
     /// place.
-    #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     fn on(kv: Arc<dyn Kv>, create: bool, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let id = kv.family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
@@ -152,7 +150,6 @@ impl Inner {
 
     /// Loads the store that lives on this key-value store, and writes nothing. It may be of an
     /// older version, which has fewer families.
-    #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     fn read_only_on(kv: Arc<dyn Kv>, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let not_found = || Error::NotFound { what: "store", name: place.to_string() };
@@ -170,14 +167,14 @@ impl Store {
     /// [`Durability::Buffered`].
     ///
     /// A store has a version. Every later version of this library reads the stores of all earlier
-    /// versions. It raises an older store in one write, here and in [`Store::attach`], and loses
+    /// versions. It raises an older store in one write, here and where it is attached, and loses
     /// nothing. From then on older versions of the library refuse the store. If a newer version has
     /// made the store, or has put something into it that this version would damage, the answer is
     /// [`Error::Format`] and nothing is changed. The page [`storage`](crate::storage) says more.
     ///
     /// # Errors
     /// The errors of [`StoreOptions::open`].
-    #[cfg(feature = "rocksdb")]
+    #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::options().open(path)
     }
@@ -191,9 +188,8 @@ impl Store {
     /// clone. It does not need the feature `rocksdb`.
     #[must_use]
     pub fn in_memory() -> Self {
-        let kv = MemoryKv::default();
-        let families = kv.families();
-        Self::of(Inner::new(Arc::new(kv), families, Format::default()), &Self::options())
+        let store = Self::on(Arc::new(MemoryKv::default()), &Self::options(), &"memory");
+        store.unwrap_or_else(|error| unreachable!("memory refuses nothing: {error}"))
     }
 
     /// Returns a key space of yours. The same name is the same table.
@@ -241,7 +237,6 @@ impl Store {
     }
 
     /// Opens the store on this key-value store. An error names the place.
-    #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
     pub(crate) fn on(kv: Arc<dyn Kv>, options: &StoreOptions, place: &dyn fmt::Display) -> Result<Self, Error> {
         let inner =
             if options.read_only { Inner::read_only_on(kv, place) } else { Inner::on(kv, options.create, place) };

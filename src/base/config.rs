@@ -1,11 +1,13 @@
 //! Settings and their checks: the defaults, the bounds, and the error for a value that is refused.
 
 use crate::base::index::Index;
+use std::path::PathBuf;
 
 mod bounds;
 mod exhausted;
 mod structure;
 
+use self::bounds::taken_twice;
 pub(crate) use self::bounds::*;
 pub use self::exhausted::OnExhausted;
 
@@ -368,6 +370,15 @@ pub enum ConfigError {
         /// The name of the family.
         name: String,
     },
+    /// A directory whose store is of another [`Engine`](crate::Engine) than the one that was asked
+    /// for, or of one that is not compiled in.
+    #[error("{why}")]
+    Engine {
+        /// The directory.
+        path: PathBuf,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// A [`Watermark`](crate::Watermark) that another consumer publishes into.
     #[error(
         "another consumer publishes into the watermark that {name:?} was given: give each consumer a `Watermark::new()` of its own"
@@ -436,12 +447,4 @@ pub enum ConfigError {
          `join` on others"
     )]
     OwnThread,
-}
-
-fn taken_twice(kind: &str, first: &str, second: &str) -> String {
-    if first == second {
-        format!("the queue {first:?} of the group takes the kind {kind:?} twice: name it once")
-    } else {
-        format!("the queues {first:?} and {second:?} of the group both take the kind {kind:?}: give it to one of them")
-    }
 }

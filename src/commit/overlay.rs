@@ -2,7 +2,7 @@
 
 use crate::base::error::StoreError;
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
-use crate::kv::{Family, KeyRange, Kv, Order, Scan};
+use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -55,6 +55,11 @@ impl<'a> Overlay<'a> {
             changed.forget(*family, &self.batch, mark.position());
         }
         self.batch.truncate(mark);
+    }
+
+    /// Returns what it costs the database to delete by the range.
+    pub(crate) fn deletion(&self) -> Deletion {
+        self.kv.deletion()
     }
 
     /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.

@@ -56,10 +56,6 @@ impl<D: Double> Kv for D {
         Double::write(self, batch, synced)
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
-        self.memory().sync()
-    }
-
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         Double::reclaim(self, family, keys)
     }

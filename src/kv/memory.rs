@@ -1,7 +1,7 @@
 //! The seam on memory: for streams that need not survive, and for tests, which make it fail.
 
 use super::batch::{Batch, FamilyId, Record};
-use super::{Each, Family, KeyRange, Kv, OURS, Order, Scan, prefix_end};
+use super::{Each, Family, KeyRange, Kv, Order, Scan, prefix_end};
 use crate::base::error::StoreError;
 use crate::base::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
@@ -86,9 +86,10 @@ pub(crate) struct MemoryKv {
 impl MemoryKv {
     /// Makes the families that every store has, and returns those that are in use: the families of
     /// the system, of the tables and of the logs.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn families(&self) -> [Family; 3] {
         let mut image = self.image.lock();
-        let [system, tables, logs, ..] = OURS.map(|name| Family::new(name, image.family(name)));
+        let [system, tables, logs, ..] = super::OURS.map(|name| Family::new(name, image.family(name)));
         [system, tables, logs]
     }
 }
@@ -149,18 +150,14 @@ impl Kv for MemoryKv {
         Ok(image.rows(family.id)?.range::<[u8], _>(bounds).next_back().map(|(key, _)| key.clone()))
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
+    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         #[cfg(any(test, feature = "testing"))]
         {
             let image = self.image.lock();
-            self.faults.lock().after_write(&image, true);
+            let mut faults = self.faults.lock();
+            faults.after_write(&image, true);
+            faults.reclaimed(family.id, keys);
         }
-        Ok(())
-    }
-
-    fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
-        #[cfg(any(test, feature = "testing"))]
-        self.faults.lock().reclaimed(family.id, keys);
         #[cfg(not(any(test, feature = "testing")))]
         let _memory_knows_no_disk = (family, keys);
         Ok(())

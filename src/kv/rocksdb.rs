@@ -5,37 +5,16 @@ pub(crate) mod secondary;
 use super::batch::{Batch, FamilyId};
 use super::{Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan, batch, key_below, prefix_end};
 use crate::base::error::{Error, StoreError};
-use crate::base::sync::{Arc, Condvar, Mutex, RwLock};
-use crate::base::time;
+use crate::base::sync::{Arc, RwLock};
+use crate::kv::place::{Place, no_store, opening};
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, InfoLogger, IteratorMode, LogLevel, MultiThreaded,
     Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use std::any::TypeId;
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
-use std::thread::ThreadId;
-use std::time::Duration;
-
-/// The directories of the databases that are opened here. RocksDB knows what this process has open
-/// by the name that it was given: by another spelling, or a link, it would open a database a second
-/// time, and the two would overwrite each other.
-static OPEN: LazyLock<Mutex<HashMap<PathBuf, Use>>> = LazyLock::new(Mutex::default);
-
-/// The use that this process makes of a directory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    Open,
-    /// Its store is gone: its last handle was dropped on this thread. A thread of the store, maybe
-    /// this one, still has to let go of it.
-    Closes(ThreadId),
-}
-
-/// Told when one of them is closed.
-static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
+use std::path::Path;
 
 /// The number of table files that are open at a time: half of what a process may usually have.
 /// RocksDB would open all there are, and rows in ascending order leave a small one behind in each
@@ -46,7 +25,7 @@ const OPEN_FILES: i32 = if cfg!(test) { 74 } else { 512 };
 pub(crate) struct RocksKv {
     db: Arc<DB>,
     /// Behind the database, which is closed before its directory is free again.
-    directory: Option<Directory>,
+    place: Option<Place>,
     /// The families that were ever looked up, where somebody else may drop them.
     watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
     /// True if nothing is written. Then a family of ours that is not there is an empty one, since
@@ -60,19 +39,19 @@ const ABSENT: FamilyId = FamilyId(u32::MAX);
 impl RocksKv {
     /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, Error> {
-        Self::open_in(Directory::reserve(path, create)?, path, create)
+        Self::open_in(Place::directory(path, create)?, path, create)
     }
 
     /// The same for a database that was locked a moment ago, and may be locked for days.
     pub(crate) fn open_again(path: &Path, create: bool) -> Result<Self, Error> {
-        let directory = Directory::reserve(path, create)?;
+        let place = Place::directory(path, create)?;
         if is_locked(path) {
             return Err(Error::Locked { path: path.to_owned() });
         }
-        Self::open_in(directory, path, create)
+        Self::open_in(place, path, create)
     }
 
-    fn open_in(mut directory: Directory, path: &Path, create: bool) -> Result<Self, Error> {
+    fn open_in(mut place: Place, path: &Path, create: bool) -> Result<Self, Error> {
         // RocksDB itself would leave files in that directory before it finds no database there.
         if !create && !has_database(path)? {
             return Err(no_store(path));
@@ -101,8 +80,8 @@ impl RocksKv {
         let descriptors = families.into_iter().map(|name| ColumnFamilyDescriptor::new(name, family_options()));
         match DB::open_cf_descriptors(&options, path, descriptors) {
             Ok(db) => {
-                directory.opened = true;
-                Ok(Self { db: Arc::new(db), directory: Some(directory), watched: None, read_only: false })
+                place.opened = true;
+                Ok(Self { db: Arc::new(db), place: Some(place), watched: None, read_only: false })
             }
             Err(e) if is_lock_held(&e) => Err(Error::Locked { path: path.to_owned() }),
             Err(e) => Err(failed(opening(path))(e).into()),
@@ -131,13 +110,13 @@ impl RocksKv {
         if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
             Self::watched(db)
         } else {
-            Self { db, directory: None, watched: None, read_only: false }
+            Self { db, place: None, watched: None, read_only: false }
         }
     }
 
     /// A database that is only read, of whatever kind: the user's own one, or a secondary.
     pub(crate) fn read_only(db: Arc<DB>) -> Self {
-        Self { db, directory: None, watched: None, read_only: true }
+        Self { db, place: None, watched: None, read_only: true }
     }
 
     /// True if it is a family of ours that the database does not have, and need not have.
@@ -147,7 +126,7 @@ impl RocksKv {
 
     /// A database whose families may be dropped at any time.
     fn watched(db: Arc<DB>) -> Self {
-        Self { db, directory: None, watched: Some(RwLock::default()), read_only: false }
+        Self { db, place: None, watched: Some(RwLock::default()), read_only: false }
     }
 
     /// The number that this family has now. It is shown nowhere but in a batch.
@@ -181,60 +160,9 @@ impl RocksKv {
     }
 }
 
-/// A directory that is in use by this process, under its one true name.
-struct Directory {
-    path: PathBuf,
-    /// The database was opened. Two threads that only try would wake each other for ever.
-    opened: bool,
-}
-
-impl Directory {
-    fn reserve(path: &Path, create: bool) -> Result<Self, Error> {
-        let made = if create { std::fs::create_dir_all(path) } else { Ok(()) };
-        let real = match made.and_then(|()| path.canonicalize()) {
-            Err(e) if !create && e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
-            real => real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?,
-        };
-        let mut open = OPEN.lock();
-        loop {
-            match open.get(&real) {
-                None => break,
-                // A thread that waits for itself would wait for ever.
-                Some(Use::Closes(by)) if *by != std::thread::current().id() => CLOSED.wait(&mut open),
-                Some(_) => return Err(Error::Locked { path: path.to_owned() }),
-            }
-        }
-        open.insert(real.clone(), Use::Open);
-        Ok(Self { path: real, opened: false })
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        OPEN.lock().remove(&self.path);
-        if self.opened {
-            CLOSED.notify_all();
-        }
-    }
-}
-
-/// Waits until this process has closed a database, or for this long. (Other processes do not tell.)
-pub(crate) fn wait_closed(limit: Duration) {
-    let mut open = OPEN.lock();
-    CLOSED.wait_until(&mut open, time::now() + limit);
-}
-
 /// True if RocksDB has a database there: `CURRENT` names the file that lists all others.
 fn has_database(path: &Path) -> Result<bool, StoreError> {
     path.join("CURRENT").try_exists().map_err(|e| StoreError { doing: opening(path), source: e.into() })
-}
-
-fn no_store(path: &Path) -> Error {
-    Error::NotFound { what: "store", name: path.display().to_string() }
-}
-
-fn opening(path: &Path) -> String {
-    format!("open the database at {}", path.display())
 }
 
 /// True if the lock is held, by this process or another one. RocksDB has no kind of error for that,
@@ -285,8 +213,8 @@ macro_rules! family {
 
 impl Kv for RocksKv {
     fn closes(&self) {
-        if let Some(directory) = &self.directory {
-            OPEN.lock().insert(directory.path.clone(), Use::Closes(std::thread::current().id()));
+        if let Some(place) = &self.place {
+            place.closes();
         }
     }
 
@@ -376,11 +304,10 @@ impl Kv for RocksKv {
         Ok(pair.transpose().map_err(failed("read"))?.map(|(key, _)| key.into_vec()))
     }
 
-    fn sync(&self) -> Result<(), StoreError> {
-        self.db.flush_wal(true).map_err(failed("sync"))
-    }
-
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
+        // Files are gone for good at once. The loss of power could otherwise take the writes that
+        // deleted what is in them.
+        self.db.flush_wal(true).map_err(failed("sync"))?;
         let family = family!(self.db, &family.name)?;
         // RocksDB takes the end as a part of the range: it would delete a file whose last key is
         // the first one that is still needed.

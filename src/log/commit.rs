@@ -40,6 +40,8 @@ pub(crate) struct LogTail {
     pushed: u64,
     /// The bounds to be written, if the batch trims the log.
     trimmed: Option<Bounds>,
+    /// True if the database is to give back the disk space of what is deleted.
+    reclaims: bool,
 }
 
 impl LogTail {
@@ -71,10 +73,12 @@ impl LogTail {
         batch: &mut Overlay<'_>,
     ) -> Result<(), BoxError> {
         let tail = (self.end, self.pushed, self.trimmed);
-        let (records, bounds) = log.trim(first.min(self.end), tail, deleted)?;
+        let costs = batch.deletion();
+        let (records, bounds) = log.trim(first.min(self.end), tail, deleted, costs)?;
         batch.append(&records);
         self.first = bounds.first;
         self.trimmed = Some(bounds);
+        self.reclaims = costs.reclaims;
         Ok(())
     }
 
@@ -90,7 +94,7 @@ impl Participant for LogState {
     type Tail = LogTail;
 
     fn tail(&self) -> LogTail {
-        LogTail { first: self.first(), end: self.end(), pushed: 0, trimmed: None }
+        LogTail { first: self.first(), end: self.end(), pushed: 0, trimmed: None, reclaims: false }
     }
 
     fn apply(&self, tail: &mut LogTail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
@@ -107,7 +111,7 @@ impl Participant for LogState {
             self.pushed(tail.end);
         }
         let deleted = self.trimmed(tail.trimmed?);
-        (!deleted.is_empty()).then(|| -> Chore {
+        (tail.reclaims && !deleted.is_empty()).then(|| -> Chore {
             Box::new(move |kv| {
                 if let Err(error) = self.reclaim(kv) {
                     tracing::warn!(log = self.name, %error, "disk space is given back later");
@@ -121,14 +125,11 @@ impl LogState {
     /// Gives back the disk space of all items that are deleted by now. Space that could not be
     /// given back is tried again with the next piece.
     fn reclaim(&self, kv: &dyn Kv) -> Result<(), StoreError> {
-        // Asked before the sync, so that the sync covers every write that deleted something in
-        // here: files are gone for good at once, and the loss of power could otherwise take the
-        // writes, and so leave consumers that still need the items.
+        // Everything in here was deleted by a write that has ended.
         let deleted = self.not_reclaimed();
         if deleted.is_empty() {
             return Ok(());
         }
-        kv.sync()?;
         kv.reclaim(self.family(), &self.key(deleted.start)[..]..&self.key(deleted.end)[..])?;
         self.reclaimed(deleted.end);
         Ok(())

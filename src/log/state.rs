@@ -6,8 +6,8 @@ use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::commit::sealed::Kind;
-use crate::kv::Family;
 use crate::kv::batch::{FamilyId, Records};
+use crate::kv::{Deletion, Family};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
 use crate::store::keys;
@@ -285,20 +285,32 @@ impl LogState {
 
     /// Returns the records that remove all items below this index, and the bounds then. The tail is
     /// the end of the log, which is not below that index, the bytes that the batch has pushed, and
-    /// the bounds after the trims of the batch so far.
+    /// the bounds after the trims of the batch so far. Where it takes time to delete many items, a
+    /// piece of them goes in each batch, unless all of them must go now.
     pub(super) fn trim(
         &self,
         first: Index,
         (end, pushed, before): (Index, u64, Option<Bounds>),
         deletion: Deleted,
+        costs: Deletion,
     ) -> Result<(Records, Bounds), Error> {
         let mut records = Records::default();
         let mut deleted = before.map_or_else(|| self.deleted.load(Ordering::Acquire), |bounds| bounds.deleted);
-        let many = first - deleted >= RANGE || deletion == Deleted::Now;
-        let large = self.bytes.load(Ordering::Relaxed) + pushed >= BYTES;
-        if first > deleted && (many || large) {
-            records.delete_range(self.family.id, &self.key(deleted), &self.key(first))?;
-            deleted = first;
+        let bytes = self.bytes.load(Ordering::Relaxed) + pushed;
+        let many = first - deleted >= RANGE.min(costs.rows) || deletion == Deleted::Now;
+        if first > deleted && (many || bytes >= BYTES.min(costs.bytes)) {
+            let to = match deletion {
+                Deleted::Now => first,
+                Deleted::Later => {
+                    let average = bytes / (first - deleted);
+                    // More than the batch pushes, so that the log does not grow.
+                    let pushed = 2 * (end - self.end().min(end));
+                    let piece = costs.rows.min(costs.bytes / average.max(1)).max(pushed).max(1);
+                    first.min(deleted.saturating_add(piece))
+                }
+            };
+            records.delete_range(self.family.id, &self.key(deleted), &self.key(to))?;
+            deleted = to;
         }
         let bounds = Bounds { id: self.id, first, end, deleted, codec: self.codec };
         records.put(self.system, &[&bounds_key(&self.name)], &[&bounds.encode(&self.name)])?;
@@ -311,7 +323,10 @@ impl LogState {
         self.tell_listeners();
         let deleted = self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted;
         if !deleted.is_empty() {
-            self.bytes.store(0, Ordering::Relaxed);
+            // Those that are left have their part of the bytes.
+            let (left, all) = (bounds.first - deleted.end, bounds.first - deleted.start);
+            let bytes = u128::from(self.bytes.load(Ordering::Relaxed)) * u128::from(left) / u128::from(all.max(1));
+            self.bytes.store(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         deleted
     }
@@ -345,7 +360,7 @@ mod tests {
         let family = Family::new("f", FamilyId(1));
         let log = LogState::new("l", (&family, FamilyId(2)), bounds, 100_000);
         let trim = |first| {
-            let (_, bounds) = log.trim(first, (100_000, 0, None), Deleted::Later).unwrap();
+            let (_, bounds) = log.trim(first, (100_000, 0, None), Deleted::Later, Deletion::default()).unwrap();
             log.trimmed(bounds)
         };
         assert!(trim(2).is_empty());
@@ -395,7 +410,7 @@ mod tests {
         let family = Family::new("f", FamilyId(1));
         for codec in ["json", "bytes"] {
             let log = LogState::new("l", (&family, FamilyId(2)), bounds(codec), 900);
-            let (_, trimmed) = log.trim(8, (900, 0, None), Deleted::Later).unwrap();
+            let (_, trimmed) = log.trim(8, (900, 0, None), Deleted::Later, Deletion::default()).unwrap();
             assert_eq!(trimmed, Bounds { first: 8, ..bounds(codec) });
         }
     }

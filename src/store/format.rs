@@ -18,12 +18,10 @@ use crate::kv::batch::Batch;
 use crate::kv::{Family, Kv};
 use std::collections::BTreeSet;
 
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 pub(super) mod reading;
 
-#[cfg(feature = "rocksdb")]
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 pub(super) use reading::check;
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 pub(super) use reading::{read, take_up};
 
 /// The record since version 2. A record of a later version has the same seal, so it is told from a

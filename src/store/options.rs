@@ -1,17 +1,14 @@
 //! The options to open a store with.
 
 use super::Durability;
-#[cfg(feature = "rocksdb")]
-use super::{Store, format, locked};
-#[cfg(feature = "rocksdb")]
-use crate::{
-    base::error::Error,
-    base::sync::Arc,
-    base::time,
-    kv::rocksdb::secondary::Secondary,
-    kv::rocksdb::{RocksKv, wait_closed},
-};
-#[cfg(feature = "rocksdb")]
+use super::Engine;
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+use super::{Store, locked};
+#[cfg(feature = "sqlite-system")]
+use crate::kv::sqlite::connection::OnConnect;
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+use crate::{base::error::Error, base::time, kv::place::wait_closed};
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 use std::{path::Path, time::Duration};
 
 /// The options to open a [`Store`](crate::Store) with; made by
@@ -19,7 +16,7 @@ use std::{path::Path, time::Duration};
 ///
 /// ```no_run
 /// use waterline::{Durability, Store};
-/// # #[cfg(feature = "rocksdb")]
+/// # #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 /// let store = Store::options().durability(Durability::Synced).open("data")?;
 /// # Ok::<(), waterline::Error>(())
 /// ```
@@ -29,11 +26,21 @@ pub struct StoreOptions {
     pub(super) durability: Durability,
     pub(super) create: bool,
     pub(super) read_only: bool,
+    pub(super) engine: Option<Engine>,
+    #[cfg(feature = "sqlite-system")]
+    pub(super) on_connect: OnConnect,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { durability: Durability::default(), create: true, read_only: false }
+        Self {
+            durability: Durability::default(),
+            create: true,
+            read_only: false,
+            engine: None,
+            #[cfg(feature = "sqlite-system")]
+            on_connect: OnConnect::default(),
+        }
     }
 }
 
@@ -69,8 +76,8 @@ impl StoreOptions {
     /// Like the durability, this belongs to the handle: of two stores that are attached to one
     /// database, one may make what the other may not.
     ///
-    #[cfg_attr(feature = "rocksdb", doc = "```")]
-    #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
+    #[cfg_attr(any(feature = "rocksdb", feature = "sqlite-system"), doc = "```")]
+    #[cfg_attr(not(any(feature = "rocksdb", feature = "sqlite-system")), doc = "```ignore")]
     /// use waterline::{Consumer, Error, MemoryJobs, Store};
     ///
     /// # let directory = tempfile::tempdir().unwrap();
@@ -92,6 +99,29 @@ impl StoreOptions {
     /// ```
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
+        self
+    }
+
+    /// Sets the engine of a store that is made. Without this a new directory gets RocksDB where both
+    /// engines are compiled in. A store that is there keeps its own: with the name of another one,
+    /// `open` is an error.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")] {
+    /// use waterline::{Engine, Store};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path();
+    /// let store = Store::options().engine(Engine::Sqlite).open(path)?;
+    /// store.table("heights")?.put("k2", "8611")?;
+    /// drop(store);
+    /// let store = Store::open(path)?;    // its files say what it is
+    /// assert_eq!(store.table("heights")?.get("k2")?.as_deref(), Some(b"8611".as_slice()));
+    /// # }
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
         self
     }
 
@@ -121,8 +151,8 @@ impl StoreOptions {
     /// application, its 11th version may go on showing values that were replaced. `open` has no
     /// such limits.
     ///
-    #[cfg_attr(feature = "rocksdb", doc = "```")]
-    #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
+    #[cfg_attr(any(feature = "rocksdb", feature = "sqlite-system"), doc = "```")]
+    #[cfg_attr(not(any(feature = "rocksdb", feature = "sqlite-system")), doc = "```ignore")]
     /// use waterline::{Error, Store};
     ///
     /// # let directory = tempfile::tempdir().unwrap();
@@ -153,9 +183,9 @@ impl StoreOptions {
     /// * [`Error::Corrupt`] if the record of the version is damaged.
     /// * [`Error::Store`] for any other error of RocksDB. For a read-only store also if the
     ///   application replaced its files for 10 seconds in each try to read them.
-    #[cfg(feature = "rocksdb")]
+    #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        self.open_by(path.as_ref(), RocksKv::open)
+        Engine::open(&self, path.as_ref(), false)
     }
 
     /// Opens the database like [`open`](Self::open), and tries again for at most this long while
@@ -176,25 +206,10 @@ impl StoreOptions {
     /// # Errors
     /// The errors of [`open`](Self::open). It is [`Error::Locked`] if the time is over and the
     /// database is still open elsewhere.
-    #[cfg(feature = "rocksdb")]
+    #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
     pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
         let (path, begun, mut tried) = (path.as_ref(), time::now(), false);
-        let open = || {
-            let again = std::mem::replace(&mut tried, true);
-            self.open_by(path, if again { RocksKv::open_again } else { RocksKv::open })
-        };
+        let open = || Engine::open(&self, path, std::mem::replace(&mut tried, true));
         locked::retry(timeout, || time::now().saturating_duration_since(begun), wait_closed, open)
-    }
-
-    #[cfg(feature = "rocksdb")]
-    fn open_by(&self, path: &Path, open: fn(&Path, bool) -> Result<RocksKv, Error>) -> Result<Store, Error> {
-        if self.read_only {
-            return Store::on(Arc::new(Secondary::open(path)?), self, &path.display());
-        }
-        let mut kv = open(path, self.create)?;
-        // The check comes before anything is made, so a refused store keeps its families.
-        format::check(&kv, self.create, &path.display())?;
-        kv.make_families()?;
-        Store::on(Arc::new(kv), self, &path.display())
     }
 }

@@ -1,6 +1,5 @@
 //! The database under a read-only store, and the list of its tables.
 
-#[cfg(any(test, feature = "rocksdb", feature = "testing"))]
 use super::format;
 use super::{Store, keys};
 use crate::base::error::Error;
@@ -11,7 +10,6 @@ impl Store {
     pub(crate) fn refresh_database(&self) -> Result<(), Error> {
         self.kv().refresh()?;
         // A newer version of this library may have raised the store.
-        #[cfg(any(test, feature = "rocksdb", feature = "testing"))]
         format::read(self.kv(), self.system(), true, &"the path that was opened")?;
         Ok(())
     }

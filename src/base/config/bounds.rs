@@ -123,3 +123,12 @@ pub(crate) fn check_attempt_timeout(after: Option<Duration>) -> Result<(), Confi
     let why = "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout";
     check_zero("attempt_timeout", after == Some(Duration::ZERO), why)
 }
+
+/// Says that a group would take a kind of jobs from two places.
+pub(super) fn taken_twice(kind: &str, first: &str, second: &str) -> String {
+    if first == second {
+        format!("the queue {first:?} of the group takes the kind {kind:?} twice: name it once")
+    } else {
+        format!("the queues {first:?} and {second:?} of the group both take the kind {kind:?}: give it to one of them")
+    }
+}

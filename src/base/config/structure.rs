@@ -33,6 +33,7 @@ impl fmt::Debug for ConfigError {
                 FamilyMissing { name },
                 FamilyUnknown { name },
                 FamilyReserved { name },
+                Engine { path, why },
                 WatermarkInUse { name },
                 GateCycle { consumer, upstream },
                 UpstreamEnded { consumer, upstream, next, last_processed },

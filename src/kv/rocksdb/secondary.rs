@@ -20,11 +20,12 @@
 //! RocksDB wants a directory for the text log of a secondary. This one has no text log, and the
 //! directory that it is given lies below a file, so nothing can ever be made there.
 
-use super::{RocksKv, failed, family_options, has_database, no_store, opening};
+use super::{RocksKv, failed, family_options, has_database};
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, RwLock};
 use crate::base::time;
 use crate::kv::batch::{Batch, FamilyId};
+use crate::kv::place::{no_store, opening};
 use crate::kv::{Each, Family, KeyRange, Kv, Order, Pair, SYSTEM, Scan};
 use rocksdb::{ColumnFamilyDescriptor, DB, InfoLogger, LogLevel, Options};
 use std::io::ErrorKind;
@@ -272,10 +273,6 @@ impl Kv for Secondary {
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         self.read(|kv| kv.write(batch, synced))
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        Ok(())
     }
 
     fn reclaim(&self, _family: &Family, _keys: Range<&[u8]>) -> Result<(), StoreError> {

@@ -4,6 +4,7 @@ use super::*;
 use crate::base::error::describe;
 use crate::kv::{LOGS, SYSTEM, TABLES};
 use proptest::prelude::*;
+use std::path::PathBuf;
 use std::time::Duration;
 
 fn directory() -> tempfile::TempDir {
@@ -104,7 +105,6 @@ fn a_batch_is_written_and_read() {
     assert_eq!(keys(b"ab"..b"f", 2), [&b"ab"[..], b"b"]);
     assert_eq!(keys(b"c"..b"f", 2), [b"e"]);
     assert_eq!((kv.last(&tables, b"a").unwrap(), kv.last(&tables, b"d").unwrap()), (Some(b"ab".to_vec()), None));
-    kv.sync().unwrap();
     kv.reclaim(&tables, b"c"..b"e").unwrap();
     assert_eq!(keys(b""..b"z", 9).len(), 3);
 }

@@ -4,10 +4,10 @@ use super::*;
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::RwLock;
 use crate::commit::draft::Draft;
-use crate::kv::Family;
 use crate::kv::batch::Record;
 use crate::kv::double::Double;
 use crate::kv::memory::MemoryKv;
+use crate::kv::{Deletion, Family};
 use crate::{Consumer, JobLog, Jobs, Store};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use std::ops::Range;
@@ -221,7 +221,7 @@ fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
     log.push_all(&[1, 2, 3]).unwrap();
     // The database has the write, and the log does not know of it yet.
     let tail = (log.state().end(), 0, None);
-    let (records, _) = log.state().trim(3, tail, Deleted::Now).unwrap();
+    let (records, _) = log.state().trim(3, tail, Deleted::Now, Deletion::default()).unwrap();
     let mut batch = crate::kv::batch::Batch::default();
     batch.append(&records);
     store.write_batch(&batch).unwrap();

@@ -4,7 +4,7 @@ use super::{Format, KNOWN, SEAL, put};
 use crate::base::error::Error;
 use crate::base::sync::Mutex;
 use crate::commit::sealed::{Fields, Unreadable, listed};
-#[cfg(feature = "rocksdb")]
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 use crate::kv::SYSTEM;
 use crate::kv::{Family, Kv};
 use crate::store::keys;
@@ -44,7 +44,7 @@ pub(crate) fn read(
 
 /// Returns an error if [`read`](read()) would. Nothing is wrong with a database that has no
 /// families of ours yet.
-#[cfg(feature = "rocksdb")]
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 pub(crate) fn check(kv: &dyn Kv, create: bool, place: &dyn fmt::Display) -> Result<(), Error> {
     match kv.family(SYSTEM)? {
         Some(id) => read(kv, &Family::new(SYSTEM, id), create, place).map(drop),

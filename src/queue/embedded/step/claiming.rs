@@ -99,7 +99,7 @@ impl Step<'_, '_> {
     /// Deletes the entries of a ready log that were claimed, once they are many.
     pub(super) fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
         let Lane { next, deleted, .. } = *self.tail.head.log(lane);
-        if next - deleted < RANGE {
+        if next - deleted < RANGE.min(self.batch.deletion().rows) {
             return Ok(());
         }
         self.head().log_mut(lane).deleted = next;

@@ -1,10 +1,12 @@
-//! A store that lives in a database of the user.
+//! A store on RocksDB: in a directory of ours, or in a database of the user.
 
-use super::{Inner, Store, StoreOptions};
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Condvar, Mutex};
+use crate::kv::rocksdb::secondary::Secondary;
 use crate::kv::rocksdb::{self, RocksKv};
+use crate::store::{Inner, Store, StoreOptions, format};
 use ::rocksdb::{ColumnFamilyDescriptor, DB};
+use std::path::Path;
 use std::sync::{LazyLock, Weak};
 
 /// The address of a database, and the store in it.
@@ -18,7 +20,7 @@ static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
 /// The place of a store among those that are attached, until the store is closed.
-pub(super) struct Place {
+pub(in crate::store) struct Place {
     address: usize,
 }
 
@@ -27,6 +29,20 @@ impl Drop for Place {
         ATTACHED.lock().retain(|(address, _)| *address != self.address);
         CLOSED.notify_all();
     }
+}
+
+/// Opens the store in this directory. `again` says that it was locked a moment ago.
+pub(super) fn open(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Error> {
+    let place = path.display();
+    if options.read_only {
+        return Store::on(Arc::new(Secondary::open(path)?), options, &place);
+    }
+    let open = if again { RocksKv::open_again } else { RocksKv::open };
+    let mut kv = open(path, options.create)?;
+    // The check comes before anything is made, so a refused store keeps its families.
+    format::check(&kv, options.create, &place)?;
+    kv.make_families()?;
+    Store::on(Arc::new(kv), options, &place)
 }
 
 impl StoreOptions {

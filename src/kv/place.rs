@@ -1,0 +1,120 @@
+//! The directories and files of the databases that this process has open, and the wait for one that
+//! it closes.
+
+use crate::base::error::{Error, StoreError};
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::time;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// The places of the databases that are opened here. RocksDB knows what this process has open by
+/// the name that it was given: by another spelling, or a link, it would open a database a second
+/// time, and the two would overwrite each other.
+static OPEN: LazyLock<Mutex<HashMap<PathBuf, Use>>> = LazyLock::new(Mutex::default);
+
+/// The use that this process makes of a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Open,
+    /// Its store is gone: its last handle was dropped on this thread. A thread of the store, maybe
+    /// this one, still has to let go of it.
+    Closes(ThreadId),
+}
+
+/// Told when one of them is closed.
+static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
+
+/// A directory or a file that is in use by this process, under its one true name.
+pub(super) struct Place {
+    path: PathBuf,
+    /// The database was opened. Two threads that only try would wake each other for ever.
+    pub(super) opened: bool,
+}
+
+impl Place {
+    /// Reserves a directory, which `create` makes.
+    pub(super) fn directory(path: &Path, create: bool) -> Result<Self, Error> {
+        let made = if create { std::fs::create_dir_all(path) } else { Ok(()) };
+        match made.and_then(|()| path.canonicalize()) {
+            Err(e) if !create && e.kind() == ErrorKind::NotFound => Err(no_store(path)),
+            real => Self::reserve(real.map_err(|e| failed(path, e))?, path),
+        }
+    }
+
+    /// Reserves a file, which need not be there yet.
+    #[cfg(feature = "sqlite-system")]
+    pub(super) fn file(path: &Path) -> Result<Self, Error> {
+        Self::reserve(real_file(path).map_err(|e| failed(path, e))?, path)
+    }
+
+    fn reserve(real: PathBuf, path: &Path) -> Result<Self, Error> {
+        let mut open = OPEN.lock();
+        loop {
+            match open.get(&real) {
+                None => break,
+                // A thread that waits for itself would wait for ever.
+                Some(Use::Closes(by)) if *by != std::thread::current().id() => CLOSED.wait(&mut open),
+                Some(_) => return Err(Error::Locked { path: path.to_owned() }),
+            }
+        }
+        open.insert(real.clone(), Use::Open);
+        Ok(Self { path: real, opened: false })
+    }
+
+    /// The one true name.
+    #[cfg(feature = "sqlite-system")]
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says that the database closes soon. An open of it waits for that.
+    pub(super) fn closes(&self) {
+        OPEN.lock().insert(self.path.clone(), Use::Closes(std::thread::current().id()));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        OPEN.lock().remove(&self.path);
+        if self.opened {
+            CLOSED.notify_all();
+        }
+    }
+}
+
+/// Returns the one true name of a file, which may not be there yet. Its directory is.
+#[cfg(feature = "sqlite-system")]
+fn real_file(path: &Path) -> std::io::Result<PathBuf> {
+    match path.canonicalize() {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let name = path.file_name().unwrap_or_else(|| OsStr::new(""));
+            let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+            Ok(directory.canonicalize()?.join(name))
+        }
+        real => real,
+    }
+}
+
+/// Waits until this process has closed a database, or for this long. (Other processes do not tell.)
+pub(crate) fn wait_closed(limit: Duration) {
+    let mut open = OPEN.lock();
+    CLOSED.wait_until(&mut open, time::now() + limit);
+}
+
+/// Returns the error for a path at which there is no store.
+pub(super) fn no_store(path: &Path) -> Error {
+    Error::NotFound { what: "store", name: path.display().to_string() }
+}
+
+pub(super) fn opening(path: &Path) -> String {
+    format!("open the database at {}", path.display())
+}
+
+fn failed(path: &Path, error: std::io::Error) -> StoreError {
+    StoreError { doing: opening(path), source: error.into() }
+}

@@ -1,0 +1,235 @@
+//! The seam on SQLite: a table for each family, in a file of ours or beside the tables of the user.
+//!
+//! One connection writes. Each read has a connection of its own, from a pool. The file has a
+//! write-ahead log (*WAL*), so nobody who reads waits for the one who writes, and the other way
+//! round.
+
+use super::batch::{Batch, FamilyId};
+use super::place::{Place, no_store, opening};
+use super::{Deletion, Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan};
+use crate::base::error::{Error, StoreError};
+use connection::{Connections, Mode, OnConnect};
+use lock::Lock;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use scan::Pages;
+use sql::Sql;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use write::Writing;
+
+pub(crate) mod connection;
+mod failure;
+mod lock;
+mod scan;
+mod sql;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use failure::failed;
+
+/// The database in a directory of ours.
+pub(crate) const FILE: &str = "waterline.sqlite";
+
+pub(crate) struct SqliteKv {
+    /// The side that writes. A store that is only read has none.
+    writing: Option<Writing>,
+    readers: Connections,
+    /// The families that the file does not have, where nothing may be made: each is an empty one.
+    absent: Vec<FamilyId>,
+    /// Behind the connections: whoever takes it next finds them closed.
+    _lock: Option<Lock>,
+    /// Behind everything else.
+    place: Option<Place>,
+}
+
+/// Where the database is, and who else may be in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// The file of the database.
+    pub(crate) file: PathBuf,
+    /// Called with each new connection.
+    pub(crate) on_connect: OnConnect,
+}
+
+impl SqliteKv {
+    /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
+    /// The tables are not made here.
+    pub(crate) fn open(directory: Option<&Path>, site: Site, create: bool) -> Result<Self, Error> {
+        let path = directory.unwrap_or(&site.file);
+        let mut place = match directory {
+            Some(directory) => Place::directory(directory, create)?,
+            None => Place::file(path)?,
+        };
+        if !create && !has_file(&site.file)? {
+            return Err(no_store(path));
+        }
+        let file = if directory.is_some() { place.path().join(FILE) } else { place.path().to_owned() };
+        let lock = Lock::take(&file, path)?;
+        let site = Site { file, ..site };
+        let connection = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
+        let readers = Connections::new(site, Mode::Reader);
+        if !create && tables(&connection).map_err(failed(opening(path)))?.is_empty() {
+            return Err(no_store(path));
+        }
+        connection::use_wal(&connection).map_err(|source| StoreError { doing: opening(path), source })?;
+        place.opened = true;
+        let writing = Some(Writing::new(connection, readers.file()));
+        Ok(Self { writing, readers, absent: Vec::new(), _lock: Some(lock), place: Some(place) })
+    }
+
+    /// Opens the database for a look from beside. It makes nothing, and needs no lock.
+    pub(crate) fn look(path: &Path, site: Site) -> Result<Self, Error> {
+        if !has_file(&site.file)? {
+            return Err(no_store(path));
+        }
+        let readers = Connections::new(site, Mode::Look);
+        let there = readers.with(opening(path), tables)?;
+        if there.is_empty() {
+            return Err(no_store(path));
+        }
+        let absent = (0..).zip(OURS).filter(|(_, name)| !there.contains(&sql::table(name)));
+        let absent = absent.map(|(at, _)| FamilyId(at + 1)).collect();
+        Ok(Self { writing: None, readers, absent, _lock: None, place: None })
+    }
+
+    /// True if a store has lived in the database.
+    pub(crate) fn has_tables(&self) -> Result<bool, StoreError> {
+        self.readers.with("read", |connection| Ok(!tables(connection)?.is_empty()))
+    }
+
+    /// Makes the tables of a store that the database does not have.
+    pub(crate) fn make_families(&self) -> Result<(), StoreError> {
+        let writing = self.writing.as_ref().ok_or_else(read_only)?;
+        writing.with(|connection| connection.execute_batch(&sql::create())).map_err(failed("make its tables"))
+    }
+
+    /// Returns the statements for a family.
+    fn sql(&self, family: &Family) -> Result<&'static Sql, StoreError> {
+        sql::of(family.id).ok_or_else(|| no_family(family.id))
+    }
+
+    fn is_absent(&self, family: &Family) -> bool {
+        self.absent.contains(&family.id)
+    }
+}
+
+fn no_family(family: FamilyId) -> StoreError {
+    StoreError { doing: "find its table".to_owned(), source: format!("there is no family {}", family.0).into() }
+}
+
+fn read_only() -> StoreError {
+    StoreError { doing: "write".to_owned(), source: Error::ReadOnly.into() }
+}
+
+/// True if there is a file. (It is not opened: SQLite would lose its locks when we close it.)
+fn has_file(file: &Path) -> Result<bool, StoreError> {
+    file.try_exists().map_err(|e| StoreError { doing: opening(file), source: e.into() })
+}
+
+/// Returns the names of our tables that the database has; none if there is not the one of the
+/// system.
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut names = connection.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB ?1")?;
+    let names: Vec<String> = names.query_map([sql::OURS], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(if names.contains(&sql::table(SYSTEM)) { names } else { Vec::new() })
+}
+
+/// Returns the value of a key.
+fn value(connection: &Connection, sql: &Sql, key: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
+    let mut get = connection.prepare_cached(&sql.get)?;
+    get.query_row([key], |row| row.get(0)).optional()
+}
+
+impl Kv for SqliteKv {
+    fn closes(&self) {
+        if let Some(place) = &self.place {
+            place.closes();
+        }
+    }
+
+    fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
+        Ok(sql::family(name))
+    }
+
+    fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let sql = self.sql(family)?;
+        if self.is_absent(family) {
+            return Ok(None);
+        }
+        self.readers.with("read", |connection| value(connection, sql, key))
+    }
+
+    fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let sql = self.sql(family)?;
+        if self.is_absent(family) {
+            return Ok(vec![None; keys.len()]);
+        }
+        self.readers.with("read", |connection| {
+            // One moment for all of them. A drop ends it.
+            let moment = connection.unchecked_transaction()?;
+            keys.iter().map(|key| value(&moment, sql, key)).collect()
+        })
+    }
+
+    fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
+        if keys.is_empty() || self.is_absent(family) {
+            return Box::new(std::iter::empty());
+        }
+        match self.sql(family).and_then(|sql| Pages::open(&self.readers, sql, keys, order)) {
+            Ok(pages) => Box::new(pages),
+            Err(error) => Box::new(std::iter::once(Err(error))),
+        }
+    }
+
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        let sql = self.sql(family)?;
+        if keys.start >= keys.end || self.is_absent(family) {
+            return Ok(());
+        }
+        self.readers.with("read", |connection| {
+            let mut rows = connection.prepare_cached(&sql.range)?;
+            let mut rows = rows.query(params![keys.start, keys.end])?;
+            while let Some(row) = rows.next()? {
+                if !each(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let sql = self.sql(family)?;
+        if self.is_absent(family) {
+            return Ok(None);
+        }
+        self.readers.with("read", |connection| {
+            let mut last = connection.prepare_cached(if super::prefix_end(prefix).is_some() {
+                &sql.last
+            } else {
+                &sql.last_open
+            })?;
+            let key = |row: &rusqlite::Row<'_>| row.get(0);
+            match super::prefix_end(prefix) {
+                Some(end) => last.query_row([prefix, &end], key),
+                None => last.query_row([prefix], key),
+            }
+            .optional()
+        })
+    }
+
+    fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
+        self.writing.as_ref().ok_or_else(read_only)?.write(batch, synced, &self.readers)
+    }
+
+    /// Freed pages are used again, and the file stays as it is.
+    fn reclaim(&self, _family: &Family, _keys: Range<&[u8]>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn deletion(&self) -> Deletion {
+        // Each row that goes costs a microsecond or two, and each page of a long value about one.
+        Deletion { rows: 1_000, bytes: 4 << 20, reclaims: false }
+    }
+}

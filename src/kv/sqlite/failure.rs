@@ -1,0 +1,51 @@
+//! The errors of SQLite, each with what to do about it.
+
+use crate::base::error::StoreError;
+use rusqlite::ErrorCode;
+use std::fmt;
+
+/// An error of SQLite, with the advice that its own words lack.
+#[derive(Debug)]
+struct Failure {
+    error: rusqlite::Error,
+    advice: &'static str,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.error, self.advice)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Returns the error of a call that could not do this.
+pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> StoreError {
+    move |error| {
+        let source = match error.sqlite_error_code().and_then(advice) {
+            Some(advice) => Failure { error, advice }.into(),
+            None => error.into(),
+        };
+        StoreError { doing: doing.into(), source }
+    }
+}
+
+fn advice(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::DatabaseBusy => {
+            "another connection holds the lock of the file for longer than `busy_timeout`: end its transaction, or \
+             do not wait for the store inside of one"
+        }
+        ErrorCode::DatabaseCorrupt => "the file is damaged: restore it from a backup",
+        ErrorCode::NotADatabase => "this file is no SQLite database: give another path",
+        ErrorCode::DiskFull => "free some space on its disk",
+        ErrorCode::ReadOnly => "this process may not write to the file or its directory: look at their permissions",
+        ErrorCode::CannotOpen => "look if its directory is there, and at the permissions of both",
+        _ => return None,
+    })
+}
+
+/// True if another connection holds the lock.
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}

@@ -1,0 +1,42 @@
+//! The lock of a store. Names, ids, tails and bounds live in the memory of the one process that
+//! writes, so there must be no second one.
+//!
+//! It is a small database of its own, in a transaction that excludes all others. The lock of an
+//! operating system lies below that, so it is gone when its process dies.
+
+use super::failure::{failed, is_busy};
+use crate::base::error::Error;
+use crate::base::sync::Mutex;
+use crate::kv::place::opening;
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Held until it is dropped.
+pub(super) struct Lock {
+    _held: Mutex<Connection>,
+}
+
+impl Lock {
+    /// Takes the lock of this database. An error names the path.
+    pub(super) fn take(file: &Path, path: &Path) -> Result<Self, Error> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let taken = Connection::open_with_flags(lock_of(file), flags).and_then(|held| {
+            held.busy_timeout(Duration::ZERO)?;
+            held.execute_batch("BEGIN EXCLUSIVE")?;
+            Ok(held)
+        });
+        match taken {
+            Ok(held) => Ok(Self { _held: Mutex::new(held) }),
+            Err(error) if is_busy(&error) => Err(Error::Locked { path: path.to_owned() }),
+            Err(error) => Err(failed(opening(path))(error).into()),
+        }
+    }
+}
+
+/// Returns the file of the lock: the name of the database, and more.
+fn lock_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-lock");
+    name.into()
+}

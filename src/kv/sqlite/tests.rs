@@ -1,0 +1,206 @@
+//! The answers of SQLite beside those of memory, and what it alone does: connections, transactions
+//! and locks.
+
+use super::*;
+use crate::base::error::describe;
+use crate::base::sync::Arc;
+use crate::kv::memory::MemoryKv;
+use crate::kv::{Pair, READY, TABLES};
+use proptest::prelude::*;
+
+fn site(directory: &Path) -> Site {
+    Site { file: directory.join(FILE), on_connect: OnConnect::default() }
+}
+
+fn open(directory: &Path) -> SqliteKv {
+    let kv = SqliteKv::open(Some(directory), site(directory), true).unwrap();
+    kv.make_families().unwrap();
+    kv
+}
+
+fn family(kv: &dyn Kv, name: &str) -> Family {
+    Family::new(name, kv.family(name).unwrap().unwrap())
+}
+
+fn put(kv: &dyn Kv, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    batch.put(family(kv, TABLES).id, &[key], &[value]).unwrap();
+    kv.write(&batch, false)
+}
+
+fn keys(scan: Scan<'_>) -> Vec<u8> {
+    scan.map(|pair| pair.unwrap().0[0]).collect()
+}
+
+/// One change: the family, the key, and the value if it is put. A range ends at the second key.
+type Change = (bool, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(b'a'), Just(255)], 0..4)
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let value = prop_oneof![4 => 0..20usize, 1 => 4_000..9_000usize].prop_map(|length| vec![7; length]);
+    (any::<bool>(), key(), proptest::option::weighted(0.7, value), proptest::option::of(key()))
+}
+
+fn written(kv: &dyn Kv, changes: &[Change]) {
+    let mut batch = Batch::default();
+    for (tables, key, value, to) in changes {
+        let family = family(kv, if *tables { TABLES } else { READY }).id;
+        match (value, to) {
+            (Some(value), _) => batch.put(family, &[key], &[value]).unwrap(),
+            (None, None) => batch.delete(family, &[key]).unwrap(),
+            (None, Some(to)) => batch.delete_range(family, key.min(to), key.max(to)).unwrap(),
+        }
+    }
+    kv.write(&batch, changes.len().is_multiple_of(2)).unwrap();
+}
+
+/// Everything that the seam says of a family, around these two keys.
+fn shown(kv: &dyn Kv, name: &str, from: &[u8], to: &[u8]) -> String {
+    let family = family(kv, name);
+    let pairs = |range: KeyRange, order| -> Vec<Pair> { kv.rows(&family, range, order).map(Result::unwrap).collect() };
+    let range = |end: Option<&[u8]>| KeyRange { from: from.to_vec(), to: end.map(<[u8]>::to_vec) };
+    let orders = [Order::Ascending, Order::Descending];
+    let all = orders.map(|order| [pairs(range(Some(to)), order), pairs(range(None), order)]);
+    let mut seen = Vec::new();
+    kv.range(&family, from..to, &mut |key, value| {
+        seen.push((key.to_vec(), value.to_vec()));
+        seen.len() < 3
+    })
+    .unwrap();
+    let got = kv.multi_get(&family, &[from.to_vec(), to.to_vec(), from.to_vec()]).unwrap();
+    let last = kv.last(&family, from).unwrap();
+    let scanned: Vec<_> = kv.scan(&family, to).map(Result::unwrap).collect();
+    format!("{all:?} {seen:?} {got:?} {last:?} {scanned:?} {:?}", kv.get(&family, from).unwrap())
+}
+
+#[test]
+fn sqlite_answers_as_memory_does() {
+    proptest!(ProptestConfig { cases: 64, ..ProptestConfig::default() }, |(
+        batches in proptest::collection::vec(proptest::collection::vec(change(), 0..12), 0..6),
+        reopen in any::<bool>(),
+        (from, to) in (key(), key()),
+    )| {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("data");
+        let memory = MemoryKv::default();
+        OURS.iter().for_each(|name| assert!(memory.family(name).unwrap().is_some()));
+        let mut kv = open(&directory);
+        for changes in &batches {
+            written(&memory, changes);
+            written(&kv, changes);
+            if reopen {
+                drop(kv);
+                kv = open(&directory);
+            }
+        }
+        let (from, to) = (from.clone().min(to.clone()), from.max(to));
+        for name in [TABLES, READY] {
+            prop_assert_eq!(shown(&kv, name, &from, &to), shown(&memory, name, &from, &to));
+        }
+        let look = SqliteKv::look(&directory, site(&directory)).unwrap();
+        prop_assert_eq!(shown(&look, TABLES, &from, &to), shown(&memory, TABLES, &from, &to));
+    });
+}
+
+#[test]
+fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
+    let place = tempfile::tempdir().unwrap();
+    let kv = open(place.path());
+    let tables = family(&kv, TABLES);
+    for key in 0..=255 {
+        put(&kv, &[key], &[0; 3_000]).unwrap();
+    }
+    let (mut forth, back) = (kv.scan(&tables, b""), kv.rows(&tables, KeyRange::prefix(b""), Order::Descending));
+    assert_eq!(forth.next().unwrap().unwrap().0, [0]);
+    for key in 0..=255 {
+        let mut batch = Batch::default();
+        batch.delete(tables.id, &[&[key]]).unwrap();
+        kv.write(&batch, false).unwrap();
+    }
+    assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
+    assert_eq!(keys(forth), (1..=255).collect::<Vec<_>>());
+    assert_eq!(keys(back), (0..=255).rev().collect::<Vec<_>>());
+    // Their connections are free again, and show the present.
+    assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
+    assert_eq!(kv.readers.idle(), 3);
+}
+
+#[test]
+fn scans_wait_for_no_connection() {
+    let place = tempfile::tempdir().unwrap();
+    let kv = open(place.path());
+    put(&kv, b"a", b"1").unwrap();
+    put(&kv, b"b", b"2").unwrap();
+    let tables = family(&kv, TABLES);
+    let scans: Vec<_> = (0..100).map(|_| kv.scan(&tables, b"")).collect();
+    assert_eq!(kv.get(&tables, b"a").unwrap(), Some(b"1".to_vec()));
+    assert!(scans.into_iter().all(|scan| scan.count() == 2));
+}
+
+#[test]
+fn a_batch_that_fails_changes_nothing_and_others_are_written() {
+    let place = tempfile::tempdir().unwrap();
+    let kv = open(place.path());
+    let tables = family(&kv, TABLES);
+    let mut guilty = Batch::default();
+    guilty.put(tables.id, &[b"k"], &[b"v"]).unwrap();
+    guilty.put(FamilyId(9), &[b"k"], &[b"v"]).unwrap();
+    let error = describe(&kv.write(&guilty, false).unwrap_err());
+    assert!(error.contains("no family 9"), "{error}");
+    assert_eq!(kv.get(&tables, b"k").unwrap(), None);
+    // Those who wait while somebody writes share a transaction, and only the guilty one fails.
+    let kv = Arc::new(kv);
+    let writing = kv.writing.as_ref().unwrap();
+    std::thread::scope(|scope| {
+        let held = writing.connection.lock();
+        let threads: Vec<_> = (0..8u8)
+            .map(|key| {
+                let (kv, guilty) = (kv.clone(), &guilty);
+                scope.spawn(move || if key == 3 { kv.write(guilty, false) } else { put(&*kv, &[key], b"v") })
+            })
+            .collect();
+        while writing.waiting.lock().len() < 8 {
+            std::thread::yield_now();
+        }
+        drop(held);
+        let results: Vec<bool> = threads.into_iter().map(|thread| thread.join().unwrap().is_ok()).collect();
+        assert_eq!(results, [true, true, true, false, true, true, true, true]);
+    });
+    assert_eq!(keys(kv.scan(&tables, b"")), [0, 1, 2, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_store_has_one_process_that_writes_by_any_name_of_its_file() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("data");
+    let first = open(&directory);
+    let locked = |result: Result<SqliteKv, Error>| matches!(result, Err(Error::Locked { .. }));
+    assert!(locked(SqliteKv::open(Some(&directory), site(&directory), true)));
+    let file = directory.join("..").join("data").join(FILE);
+    let attached = || SqliteKv::open(None, Site { file: file.clone(), on_connect: OnConnect::default() }, true);
+    assert!(locked(attached()), "the file of a directory is the same database");
+    put(&first, b"k", b"v").unwrap();
+    let look = SqliteKv::look(&directory, site(&directory)).unwrap();
+    assert_eq!(keys(look.scan(&family(&look, TABLES), b"")), b"k");
+    assert!(put(&look, b"l", b"v").is_err());
+    drop(first);
+    assert!(attached().is_ok());
+}
+
+#[test]
+fn nothing_is_made_where_nothing_is_to_be_made() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("data");
+    let not_found = |result: Result<SqliteKv, Error>| matches!(result, Err(Error::NotFound { what: "store", .. }));
+    assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
+    assert!(not_found(SqliteKv::look(&directory, site(&directory))));
+    assert!(!directory.exists());
+    // A file of somebody else has no store of ours.
+    std::fs::create_dir(&directory).unwrap();
+    Connection::open(directory.join(FILE)).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
+    assert!(not_found(SqliteKv::look(&directory, site(&directory))));
+}

@@ -1,0 +1,230 @@
+//! The side that writes: one connection. The batches that several threads write at a time go into
+//! one transaction.
+
+use super::connection::{BUSY, Connections, LONG_LOG, log_of};
+use super::failure::failed;
+use super::{no_family, sql};
+use crate::base::error::StoreError;
+use crate::base::index::BoxError;
+use crate::base::sync::{Arc, Mutex};
+use crate::kv::batch::{Batch, Record};
+use rusqlite::{CachedStatement, Connection, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The bytes, about, after which somebody looks at the length of the log. Each transaction counts
+/// for a page at least.
+const LOOK_EVERY: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+/// The time for which a log that is to begin anew waits for those who read it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+pub(super) struct Writing {
+    pub(super) connection: Mutex<Writer>,
+    /// The batches of the threads that wait for the connection.
+    pub(super) waiting: Mutex<Vec<Arc<Waiting>>>,
+}
+
+/// A batch whose thread waits for the connection. The thread that has it writes this one too.
+pub(super) struct Waiting {
+    batch: Batch,
+    synced: bool,
+    told: Mutex<Option<Result<(), StoreError>>>,
+}
+
+impl Writing {
+    pub(super) fn new(connection: Connection, file: &Path) -> Self {
+        let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64 };
+        Self { connection: Mutex::new(Writer { connection, log }), waiting: Mutex::default() }
+    }
+
+    /// Calls this with the connection.
+    pub(super) fn with<R>(&self, call: impl FnOnce(&Connection) -> R) -> R {
+        call(&self.connection.lock().connection)
+    }
+
+    pub(super) fn write(&self, batch: &Batch, synced: bool, readers: &Connections) -> Result<(), StoreError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if let Some(mut writer) = self.connection.try_lock() {
+            let written = transaction(&writer.connection, synced, |connection| apply(connection, batch));
+            writer.look(batch.len(), readers);
+            return written;
+        }
+        let mine = Arc::new(Waiting { batch: batch.clone(), synced, told: Mutex::default() });
+        self.waiting.lock().push(mine.clone());
+        let mut writer = self.connection.lock();
+        if let Some(told) = mine.told.lock().take() {
+            return told;
+        }
+        let all = std::mem::take(&mut *self.waiting.lock());
+        write_all(&writer.connection, &all);
+        writer.look(all.iter().map(|waiting| waiting.batch.len()).sum(), readers);
+        mine.told.lock().take().unwrap_or_else(|| unreachable!("each batch on the list is written"))
+    }
+}
+
+/// The connection, and its log.
+pub(super) struct Writer {
+    connection: Connection,
+    log: Log,
+}
+
+/// The write-ahead log, which has to begin anew from time to time.
+struct Log {
+    file: PathBuf,
+    /// About as many bytes as were written since somebody looked at its length.
+    unseen: usize,
+    /// The length from which it is too long.
+    long: u64,
+}
+
+impl Writer {
+    /// Looks at the length of the log after about so many more bytes. SQLite writes the log back by
+    /// itself; it begins anew when nobody reads it at that moment. This waits for such a moment,
+    /// for a short time, and says who is in the way.
+    fn look(&mut self, bytes: usize, readers: &Connections) {
+        let log = &mut self.log;
+        log.unseen += bytes + PAGE;
+        if log.unseen < LOOK_EVERY {
+            return;
+        }
+        log.unseen = 0;
+        let length = std::fs::metadata(&log.file).map_or(0, |log| log.len());
+        if length < log.long {
+            return;
+        }
+        if self.begin_anew() {
+            self.log.long = LONG_LOG as u64;
+            return;
+        }
+        self.log.long = 2 * length;
+        let megabytes = length >> 20;
+        let log = self.log.file.display();
+        match readers.oldest() {
+            Some((table, open)) => tracing::warn!(
+                %log, megabytes, table, seconds = open.as_secs(),
+                "the write-ahead log grows, since a scan of this table is open: read it to its end, or drop it"
+            ),
+            None => tracing::warn!(
+                %log, megabytes,
+                "the write-ahead log grows, since a connection outside of the store has a transaction open: end it"
+            ),
+        }
+    }
+
+    /// Writes the log back, and lets it begin anew. Returns false if somebody still reads it.
+    fn begin_anew(&self) -> bool {
+        let busy = self
+            .connection
+            .busy_timeout(PATIENCE)
+            .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0)));
+        self.connection.busy_timeout(BUSY).is_ok() && busy.is_ok_and(|busy| busy == 0)
+    }
+}
+
+/// Writes these batches in one transaction. If that fails, each gets one of its own: only the
+/// guilty one fails.
+fn write_all(connection: &Connection, all: &[Arc<Waiting>]) {
+    let synced = all.iter().any(|waiting| waiting.synced);
+    let together = transaction(connection, synced, |connection| {
+        all.iter().try_for_each(|waiting| apply(connection, &waiting.batch))
+    });
+    match together {
+        Err(_) if all.len() > 1 => {
+            for waiting in all {
+                let written = transaction(connection, waiting.synced, |connection| apply(connection, &waiting.batch));
+                *waiting.told.lock() = Some(written);
+            }
+        }
+        mut together => {
+            for waiting in all {
+                *waiting.told.lock() = Some(std::mem::replace(&mut together, Ok(())));
+            }
+        }
+    }
+}
+
+/// Runs this in a transaction: all of it is written, or nothing.
+fn transaction(
+    connection: &Connection,
+    synced: bool,
+    run: impl FnOnce(&Connection) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let begun = Open::begin(connection, synced).map_err(failed("write"))?;
+    run(begun.0)?;
+    begun.commit().map_err(failed("write"))
+}
+
+/// A transaction. It is rolled back when this is dropped.
+struct Open<'a>(&'a Connection);
+
+impl<'a> Open<'a> {
+    fn begin(connection: &'a Connection, synced: bool) -> rusqlite::Result<Self> {
+        // It cannot be changed within a transaction.
+        let durability = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+        connection.prepare_cached(durability)?.execute([])?;
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        Ok(Self(connection))
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit() {
+            // After most errors SQLite has rolled back by itself. If this fails too, the next BEGIN
+            // does, and says why.
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+    }
+}
+
+/// The statements of a batch, each looked up once.
+struct Prepared<'c> {
+    connection: &'c Connection,
+    statements: [Option<CachedStatement<'c>>; 3 * 8],
+}
+
+impl<'c> Prepared<'c> {
+    fn get(&mut self, record: &Record<'_>) -> Result<&mut CachedStatement<'c>, BoxError> {
+        let family = record.family();
+        let sql = sql::of(family).ok_or_else(|| no_family(family))?;
+        let (kind, text) = match record {
+            Record::Put { .. } => (0, &sql.put),
+            Record::Delete { .. } => (1, &sql.delete),
+            Record::DeleteRange { .. } => (2, &sql.delete_range),
+        };
+        let slot = &mut self.statements[8 * kind + family.0 as usize];
+        Ok(match slot {
+            Some(statement) => statement,
+            None => slot.insert(self.connection.prepare_cached(text)?),
+        })
+    }
+}
+
+/// Makes the changes of a batch.
+fn apply(connection: &Connection, batch: &Batch) -> Result<(), StoreError> {
+    let mut prepared = Prepared { connection, statements: Default::default() };
+    let mut count = 0;
+    for record in batch.records() {
+        count += 1;
+        let doing = |source: BoxError| StoreError { doing: "write".to_owned(), source };
+        let statement = prepared.get(&record).map_err(doing)?;
+        let done = match record {
+            Record::Put { key, value, .. } => statement.execute(params![key, value]),
+            Record::Delete { key, .. } => statement.execute(params![key]),
+            Record::DeleteRange { from, to, .. } => statement.execute(params![from, to]),
+        };
+        done.map_err(failed("write"))?;
+    }
+    if count != batch.count() {
+        return Err(StoreError { doing: "write".to_owned(), source: "the batch has a wrong count".into() });
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! The engines that a store on a disk can live on. Nothing else above `kv` names one.
+
+use std::fmt;
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+use {
+    super::{Store, StoreOptions},
+    crate::base::config::ConfigError,
+    crate::base::error::{Error, StoreError},
+    std::path::Path,
+};
+
+#[cfg(feature = "rocksdb")]
+pub(super) mod rocksdb;
+#[cfg(feature = "sqlite-system")]
+mod sqlite;
+
+/// The database that a [`Store`](crate::Store) on a disk lives on. Each is a feature of this crate.
+///
+/// The files in a directory say which one it is, so a program that opens a store again need not
+/// know. A new directory gets RocksDB where both are compiled in, or what
+/// [`StoreOptions::engine`](crate::StoreOptions::engine) says.
+///
+/// | | RocksDB | SQLite |
+/// |---|---|---|
+/// | feature | `rocksdb` (the default) | `sqlite`, or `sqlite-system` |
+/// | to compile it | 20 minutes on two cores, a C++ compiler and libclang | half a minute, a C compiler |
+/// | in a directory of ours | many files; `CURRENT` names the others | `waterline.sqlite` |
+/// | in a database of yours | `Store::attach` | `Store::attach_sqlite` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// RocksDB: the faster one for many jobs, and the one with the smaller files.
+    RocksDb,
+    /// SQLite: the one that is there in minutes, and that many users have already.
+    Sqlite,
+}
+
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+impl Engine {
+    const ALL: [Self; 2] = [Self::RocksDb, Self::Sqlite];
+
+    /// The file by which its directory is known.
+    fn file(self) -> &'static str {
+        match self {
+            Self::RocksDb => "CURRENT",
+            Self::Sqlite => "waterline.sqlite",
+        }
+    }
+
+    /// The feature of this crate that it needs.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::RocksDb => "rocksdb",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    fn is_compiled_in(self) -> bool {
+        match self {
+            Self::RocksDb => cfg!(feature = "rocksdb"),
+            Self::Sqlite => cfg!(feature = "sqlite-system"),
+        }
+    }
+
+    /// Returns the engine of the store in this directory, or of the one that is made there.
+    fn of(path: &Path, wanted: Option<Self>) -> Result<Self, Error> {
+        let mut there = Vec::new();
+        for engine in Self::ALL {
+            if path.join(engine.file()).try_exists().map_err(|e| failed(path, e))? {
+                there.push(engine);
+            }
+        }
+        let at = path.display();
+        let engine = match (wanted, &there[..]) {
+            (Some(wanted), []) => Ok(wanted),
+            (Some(wanted), there) if there.contains(&wanted) => Ok(wanted),
+            (Some(wanted), [found, ..]) => Err(format!(
+                "the store at {at} is one of {found}, and `engine` says {wanted}: leave `engine` out, or give another directory"
+            )),
+            (None, []) => Ok(Self::ALL.into_iter().find(|engine| engine.is_compiled_in()).unwrap_or(Self::RocksDb)),
+            (None, [found]) => Ok(*found),
+            (None, _) => {
+                Err(format!("there are a store of RocksDB and one of SQLite at {at}: say which one with `engine`"))
+            }
+        };
+        let engine =
+            engine.and_then(|engine| if engine.is_compiled_in() { Ok(engine) } else { Err(engine.missing(path)) });
+        Ok(engine.map_err(|why| ConfigError::Engine { path: path.to_owned(), why })?)
+    }
+
+    /// Says that this engine is not compiled in.
+    fn missing(self, path: &Path) -> String {
+        format!(
+            "the store at {} is one of {self}: compile this crate with its feature `{}`, or give another directory",
+            path.display(),
+            self.feature()
+        )
+    }
+
+    /// Opens the store in this directory. `again` says that it was locked a moment ago.
+    pub(super) fn open(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Error> {
+        match Self::of(path, options.engine)? {
+            #[cfg(feature = "rocksdb")]
+            Self::RocksDb => rocksdb::open(options, path, again),
+            #[cfg(feature = "sqlite-system")]
+            Self::Sqlite => {
+                // A try leaves nothing behind, however often it is made.
+                let _first_or_again = again;
+                sqlite::open(options, path)
+            }
+            #[cfg(not(all(feature = "rocksdb", feature = "sqlite-system")))]
+            engine => Err(ConfigError::Engine { path: path.to_owned(), why: engine.missing(path) }.into()),
+        }
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RocksDb => "RocksDB",
+            Self::Sqlite => "SQLite",
+        })
+    }
+}
+
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+fn failed(path: &Path, error: std::io::Error) -> StoreError {
+    StoreError { doing: format!("open the database at {}", path.display()), source: error.into() }
+}

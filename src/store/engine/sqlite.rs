@@ -1,0 +1,110 @@
+//! A store on SQLite: in a directory of ours, or in a file of the user.
+
+use crate::base::error::Error;
+use crate::base::sync::Arc;
+use crate::kv::sqlite::connection::OnConnect;
+use crate::kv::sqlite::{FILE, Site, SqliteKv};
+use crate::store::{Store, StoreOptions, format};
+use rusqlite::Connection;
+use std::path::Path;
+
+/// Opens the store in this directory.
+pub(super) fn open(options: &StoreOptions, path: &Path) -> Result<Store, Error> {
+    open_file(options, Some(path), &path.join(FILE))
+}
+
+fn open_file(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Result<Store, Error> {
+    let path = directory.unwrap_or(file);
+    let site = Site { file: file.to_owned(), on_connect: options.on_connect.clone() };
+    let place = path.display();
+    if options.read_only {
+        return Store::on(Arc::new(SqliteKv::look(path, site)?), options, &place);
+    }
+    let kv = SqliteKv::open(directory, site, options.create)?;
+    // The check comes before anything is made, so a refused store keeps its tables.
+    if kv.has_tables()? {
+        format::check(&kv, options.create, &place)?;
+    }
+    kv.make_families()?;
+    Store::on(Arc::new(kv), options, &place)
+}
+
+impl StoreOptions {
+    /// Calls this with each connection that the store opens, before the store uses it: to add SQL
+    /// functions, or to give a key to a database that is encrypted. An error of it is an
+    /// [`Error::Store`] of the call that needs the connection.
+    ///
+    /// The store sets `foreign_keys` to on, `synchronous`, `wal_autocheckpoint`,
+    /// `journal_size_limit` and `cache_size` afterwards.
+    ///
+    /// ```no_run
+    /// use waterline::Store;
+    ///
+    /// let options = Store::options().on_connect(|connection| connection.pragma_update(None, "key", "secret"));
+    /// let store = options.attach_sqlite("app.db")?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn on_connect<F>(mut self, set_up: F) -> Self
+    where
+        F: Fn(&Connection) -> rusqlite::Result<()> + Send + Sync + 'static,
+    {
+        self.on_connect = OnConnect(Some(Arc::new(set_up)));
+        self
+    }
+
+    /// Returns the store in a file of yours, as [`Store::attach_sqlite`] does, with these options.
+    ///
+    /// # Errors
+    /// The errors of [`Store::attach_sqlite`], and [`Error::NotFound`] if there is no store in the
+    /// file and [`create`](Self::create) is `false`.
+    pub fn attach_sqlite(self, file: impl AsRef<Path>) -> Result<Store, Error> {
+        open_file(&self, None, file.as_ref())
+    }
+}
+
+impl Store {
+    /// Returns a store that lives in an SQLite file of yours, beside your own tables. Its tables
+    /// have names that begin with `waterline_`: leave them alone. The file is made if there is
+    /// none. Writes are [`Durability::Buffered`](crate::Durability::Buffered), unless
+    /// [`StoreOptions`] say otherwise.
+    ///
+    /// Your own connections read and write the file as before, in this process and in others. The
+    /// store turns the write-ahead log of the file on, which stays on.
+    ///
+    /// * Nobody who reads waits. Of those who write, one does at a time: your transaction waits for
+    ///   a save of the store, for milliseconds at most, so set a `busy_timeout` of some seconds.
+    ///   And a save waits for your transaction, for 5 seconds at most: then it is an
+    ///   [`Error::Store`], and a consumer tries it again.
+    /// * A job that pushes to the store, or writes to it, while it has a transaction of its own
+    ///   that has written something, waits for itself. After the 5 seconds the push is an
+    ///   [`Error::Store`]. Commit first, or let the store make your change too.
+    ///
+    /// The store is for one process at a time. It holds the lock of the file `<file>-lock` until it
+    /// is dropped.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let file = directory.path().join("app.db");
+    /// use waterline::{Consumer, MemoryJobs, Store};
+    ///
+    /// let mine = rusqlite::Connection::open(&file)?;
+    /// mine.execute_batch("CREATE TABLE heights (name TEXT PRIMARY KEY, metres INTEGER)")?;
+    ///
+    /// let store = Store::attach_sqlite(&file)?;
+    /// let jobs: MemoryJobs<_> = (0..10u64).collect();
+    /// Consumer::builder(jobs, store.progress("heights")).stop_at(9).start(|_| Ok(()))?.join()?;
+    /// mine.execute("INSERT INTO heights VALUES ('k2', 8611)", [])?;    // as before
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// * [`Error::Locked`] if another store has the file, in this process or another one.
+    /// * [`Error::Format`] if a newer version of this library has made the store. Nothing is
+    ///   changed then.
+    /// * [`Error::Corrupt`] if the record of the version is damaged.
+    /// * [`Error::Store`] for any other error of SQLite.
+    pub fn attach_sqlite(file: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::options().attach_sqlite(file)
+    }
+}
