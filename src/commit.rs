@@ -11,6 +11,7 @@ pub(crate) mod intent;
 pub(crate) mod overlay;
 pub(crate) mod participant;
 pub(crate) mod sealed;
+pub(crate) mod statements;
 pub(crate) mod writer;
 
 use std::time::Duration;

@@ -4,12 +4,13 @@ use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::Index;
-use crate::commit::changes::{Add, Changes};
+use crate::commit::changes::{Add, Changes, Home};
 use crate::log::commit::push_op;
 use crate::log::{Codec, JobLog};
 use crate::store::{Store, Table};
 use std::fmt;
 
+mod execute;
 mod write;
 
 /// The changes that are made in one atomic write, or not at all. Two kinds of closures get it:
@@ -29,8 +30,8 @@ mod write;
 /// written before the next one starts.
 pub struct Effects {
     pub(crate) changes: Changes,
-    /// The address of the store whose tables and logs are meant.
-    store: usize,
+    /// The store whose tables and logs are meant.
+    store: Home,
     limit: usize,
     refused: Option<Refusal>,
 }
@@ -66,7 +67,7 @@ const OVERHEAD: usize = 16;
 
 impl Effects {
     /// Collects the effects of a job in a buffer that is empty.
-    pub(crate) fn new(changes: Changes, store: usize, limit: usize) -> Self {
+    pub(crate) fn new(changes: Changes, store: Home, limit: usize) -> Self {
         debug_assert!(changes.is_empty());
         Self { changes, store, limit, refused: None }
     }
@@ -248,16 +249,22 @@ impl Effects {
 
     /// Checks that the job may ask for so many more bytes of this store.
     pub(crate) fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
-        let more = length.saturating_add(OVERHEAD);
-        if store.address() != self.store {
+        if store.home() != self.store {
             Err(self.refuse(Refusal::Foreign(what, name.to_owned())))
         } else if store.writable().is_err() {
             Err(self.refuse(Refusal::ReadOnly))
-        } else if self.changes.len().saturating_add(more) > self.limit {
-            Err(self.refuse(Refusal::TooLarge(self.limit)))
         } else {
-            Ok(())
+            self.admit_more(length)
         }
+    }
+
+    /// Checks that the job may ask for so many more bytes.
+    fn admit_more(&mut self, length: usize) -> Result<(), Error> {
+        let more = length.saturating_add(OVERHEAD);
+        if self.changes.len().saturating_add(more) > self.limit {
+            return Err(self.refuse(Refusal::TooLarge(self.limit)));
+        }
+        Ok(())
     }
 
     fn refuse(&mut self, refused: Refusal) -> Error {

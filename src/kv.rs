@@ -6,6 +6,7 @@
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::Arc;
 use crate::kv::batch::{Batch, FamilyId};
+use crate::kv::statement::Transaction;
 use std::ops::Range;
 
 pub(crate) mod batch;
@@ -18,6 +19,7 @@ pub(crate) mod place;
 pub(crate) mod rocksdb;
 #[cfg(feature = "sqlite-system")]
 pub(crate) mod sqlite;
+pub(crate) mod statement;
 
 /// The column family of the format, the consumers' progress and the bounds of logs.
 pub(crate) const SYSTEM: &str = "waterline.system";
@@ -150,6 +152,16 @@ pub(crate) trait Kv: Send + Sync {
     /// Returns what it costs to delete by the range.
     fn deletion(&self) -> Deletion {
         Deletion::default()
+    }
+
+    /// True if it runs statements of SQL.
+    fn takes_sql(&self) -> bool {
+        false
+    }
+
+    /// Begins a transaction for statements of SQL and a batch. Nobody else writes until it ends.
+    fn begin(&self, _synced: bool, _careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        Err(StoreError { doing: "run a statement".to_owned(), source: "this database takes no SQL".into() })
     }
 
     /// Says that the store is gone. The database closes as soon as a thread of the store lets go of

@@ -113,6 +113,7 @@ pub use base::index::{BoxError, Index};
 pub use base::retry::Retry;
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
+pub use kv::statement::{SqlParams, SqlValue};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
 pub use observe::events::{AttemptOutcome, Event, Observer};

@@ -3,6 +3,7 @@
 use crate::base::config::{ConfigError, check_name};
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
+use crate::commit::changes::Home;
 use crate::commit::writer::Writer;
 use crate::kv::batch::{Batch, Records};
 use crate::kv::memory::MemoryKv;
@@ -287,9 +288,9 @@ impl Store {
         self.inner.format.note_in_use(self.kv(), self.system(), name)
     }
 
-    /// Returns a number that is the same for all handles of this store and for no other store.
-    pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
+    /// Returns a value that is the same for all handles of this store and for no other store.
+    pub(crate) fn home(&self) -> Home {
+        Home { address: Arc::as_ptr(&self.inner).addr(), takes_sql: self.kv().takes_sql() }
     }
 
     /// Returns the family of the format and of progress.

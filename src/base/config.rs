@@ -1,7 +1,6 @@
 //! Settings and their checks: the defaults, the bounds, and the error for a value that is refused.
 
 use crate::base::index::Index;
-use std::path::PathBuf;
 
 mod bounds;
 mod exhausted;
@@ -357,11 +356,14 @@ pub enum ConfigError {
         name: String,
     },
     /// A column family that the database was opened without.
-    #[error("the database was opened without a column family {name:?}: open the database with it, or create it first")]
+    #[error("the database has no column family {name:?}: open it with that, or use a table (SQLite has no families)")]
     FamilyUnknown {
         /// The name of the family.
         name: String,
     },
+    /// A statement of SQL for a store that takes none.
+    #[error("this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store")]
+    SqlUnsupported,
     /// A column family that belongs to the store.
     #[error(
         "the column family {name:?} belongs to the store, as all do whose names begin with \"waterline.\": use another name"
@@ -374,8 +376,6 @@ pub enum ConfigError {
     /// for, or of one that is not compiled in.
     #[error("{why}")]
     Engine {
-        /// The directory.
-        path: PathBuf,
         /// The reason, and what to do.
         why: String,
     },

@@ -3,13 +3,14 @@
 use crate::base::config::ConfigError;
 use crate::base::failure::{Verdict, verdict};
 use crate::base::index::{BoxError, Index};
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod store;
 mod structure;
 mod text;
 
+pub use store::StoreError;
 pub(crate) use text::describe;
 use text::{not_found, still, times};
 
@@ -225,6 +226,18 @@ pub enum Error {
         reason: String,
     },
 
+    /// A statement of [`Effects::execute`](crate::Effects::execute) that the database has refused:
+    /// for its text, its values, or the rows that it meets. Nothing was changed.
+    ///
+    /// A transactional job fails with it, as the source of [`Error::Job`], and is not tried again.
+    #[error("the database has refused the statement {sql:?}: correct it, its values, or the rows that it meets")]
+    Sql {
+        /// The statement.
+        sql: String,
+        /// The words of the database.
+        source: BoxError,
+    },
+
     /// A job that has killed its process as often as
     /// [`Builder::max_crashes`](crate::Builder::max_crashes) allows. It does not run any more. It
     /// is parked, or the consumer halts.
@@ -395,6 +408,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// True if a write that was refused for this is refused each time.
+    pub(crate) fn is_for_good(&self) -> bool {
+        matches!(self, Self::Counter { .. } | Self::Sql { .. })
+    }
+
     /// Returns the error and its causes in one line: what happened, what to do, and why.
     ///
     /// It contains the texts of your own errors, so it has bounds: 32 causes, and 1 MiB of text. (A
@@ -418,28 +436,11 @@ impl Error {
 
 /// Returns the rest of the text for the last attempt of a job: its state, and what to do.
 fn after_the_last(source: &BoxError) -> &'static str {
-    match source.downcast_ref() {
-        Some(Error::Counter { .. } | Error::Runtime) => " and is not tried again: fix the cause and start again",
+    match source.downcast_ref::<Error>() {
+        Some(error) if error.is_for_good() || matches!(error, Error::Runtime) => {
+            " and is not tried again: fix the cause and start again"
+        }
         _ if verdict(&**source) == Verdict::Permanent => " and is not tried again: fix the cause and start again",
         _ => ", its last: fix the cause and start again, or allow more attempts",
-    }
-}
-
-/// A failure of the embedded store, with its work at that moment. `{:?}` shows the text and the
-/// causes, `{:#?}` the structure.
-#[derive(thiserror::Error)]
-#[error("the store could not {doing}: look at its path, its permissions and its disk, and try again")]
-pub struct StoreError {
-    pub(crate) doing: String,
-    pub(crate) source: BoxError,
-}
-
-impl fmt::Debug for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() {
-            f.debug_struct("StoreError").field("doing", &self.doing).field("source", &self.source).finish()
-        } else {
-            f.write_str(&text::report(self))
-        }
     }
 }

@@ -9,7 +9,9 @@ use crate::commit::SAVE_PACE;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
 use crate::commit::participant::Chore;
+use crate::commit::statements::Manner;
 use crate::kv::Kv;
+use crate::kv::statement::NotCommitted;
 use std::time::{Duration, Instant};
 
 /// The intents that wait to be written. The thread that writes holds the lock on this.
@@ -36,6 +38,9 @@ pub(super) struct Pending {
     /// True if it is part of the batch that is being written.
     resolved: bool,
 }
+
+/// The answer to a commit that was refused: each job is to be looked at by itself.
+struct Careful;
 
 /// The next step of the writer's thread.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,7 +78,17 @@ impl Batches {
     /// which begins when this returns.
     #[must_use]
     pub(super) fn write(&mut self, now: Instant) -> Option<Duration> {
-        let mut draft = Draft::new(&*self.kv, &self.rows);
+        match self.try_write(now, false) {
+            Ok(pause) => pause,
+            Err(Careful) => self.try_write(now, true).unwrap_or_default(),
+        }
+    }
+
+    /// Writes everything that is due. `Careful` says that one of the statements is to blame, and
+    /// that nobody was told so far.
+    fn try_write(&mut self, now: Instant, careful: bool) -> Result<Option<Duration>, Careful> {
+        let synced = self.pending.iter().any(|pending| pending.is_due(now) && pending.is_synced());
+        let mut draft = Draft::new(&*self.kv, &self.rows, Manner { synced, careful });
         let mut synced = false;
         let chores = &mut self.chores;
         self.pending.retain_mut(|pending| pending.resolve(&mut draft, now, chores));
@@ -81,24 +96,27 @@ impl Batches {
             synced |= pending.is_synced();
         }
         if !self.pending.iter().any(|pending| pending.resolved) {
-            return None;
+            return Ok(None);
         }
         // The pace counts from the begin of a write: during a longer write enough arrives for the
         // next one.
         self.rests_until = now + SAVE_PACE;
         self.failing = false;
-        let write = || draft.close().and_then(|()| self.kv.write(draft.batch(), synced));
-        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write))
-            .unwrap_or_else(|payload| Err(StoreError { doing: "write".to_owned(), source: Panic::caught(payload) }));
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| draft.write(synced)));
+        let panicked = |source| NotCommitted::Store(StoreError { doing: "write".to_owned(), source });
+        let written = written.unwrap_or_else(|payload| Err(panicked(Panic::caught(payload))));
         let tails = draft.into_tails();
+        if !careful && matches!(written, Err(NotCommitted::Refused(_))) {
+            return Err(Careful);
+        }
         let Err(error) = written else {
             self.chores.append(&mut tails.publish());
             for pending in self.pending.extract_if(.., |pending| pending.resolved) {
                 kept(|| pending.intent.written());
             }
-            return None;
+            return Ok(None);
         };
-        let error = Arc::new(error);
+        let error = Arc::new(StoreError::from(error));
         let mut pause = None;
         self.pending.retain_mut(|pending| {
             let again = pending.resolved.then(|| pending.failed(Box::new(error.clone()), chores)).flatten();
@@ -106,7 +124,7 @@ impl Batches {
             pending.hurry &= !pending.resolved;
             again.is_some() || !pending.resolved
         });
-        pause
+        Ok(pause)
     }
 }
 

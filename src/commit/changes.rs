@@ -21,6 +21,14 @@ pub(crate) struct Changes {
     added: usize,
 }
 
+/// The store that changes are meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) address: usize,
+    /// True if it runs statements of SQL.
+    pub(crate) takes_sql: bool,
+}
+
 /// Additions to counters, and the rarest of changes beside them.
 #[derive(Clone, Debug, Default)]
 struct Adds {

@@ -6,9 +6,11 @@ use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock, RwLockWriteGuard};
 use crate::commit::changes::{Add, Changes, Op, Refused};
 use crate::commit::counter;
-use crate::commit::overlay::Overlay;
+use crate::commit::overlay::{Overlay, OverlayMark};
 use crate::commit::participant::{Participant, Refusal, Tails, TailsMark};
-use crate::kv::batch::{Batch, FamilyId, Mark, Record};
+use crate::commit::statements::Manner;
+use crate::kv::batch::{Batch, FamilyId, Record};
+use crate::kv::statement::NotCommitted;
 use crate::kv::{Family, Kv};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -34,7 +36,7 @@ pub(crate) struct Draft<'a> {
 
 /// A state to which a draft can go back.
 pub(crate) struct DraftMark {
-    batch: Mark,
+    batch: OverlayMark,
     tails: TailsMark,
 }
 
@@ -75,10 +77,10 @@ impl Cell {
 type Sought<'a> = (&'a Family, Option<Cell>);
 
 impl<'a> Draft<'a> {
-    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>) -> Self {
+    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>, manner: Manner) -> Self {
         Self {
             kv,
-            overlay: Overlay::new(kv),
+            overlay: Overlay::new(kv, manner),
             tails: Tails::default(),
             rows,
             shut: None,
@@ -112,9 +114,11 @@ impl<'a> Draft<'a> {
         self.highest.clear();
     }
 
-    /// Lets the participants add the records of their new states. Nothing comes after that.
-    pub(super) fn close(&mut self) -> Result<(), StoreError> {
-        self.tails.close(&mut self.overlay)
+    /// Lets the participants add the records of their new states, and writes the batch. Nothing
+    /// comes after that.
+    pub(super) fn write(&mut self, synced: bool) -> Result<(), NotCommitted> {
+        self.tails.close(&mut self.overlay).map_err(NotCommitted::Store)?;
+        self.overlay.write(synced)
     }
 
     /// Hands over the tails of the participants once all is written, and lets others change rows
@@ -145,6 +149,9 @@ impl<'a> Draft<'a> {
     /// append the rest again. If the change belongs to no job, the error is the reason.
     pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let before = all.iter().any(Changes::may_be_refused).then(|| self.mark());
+        if before.is_some() && self.overlay.statements().manner.careful {
+            return self.append_what_can_be(all);
+        }
         let Err(error) = self.append_all(all) else { return Ok(Vec::new()) };
         let Some(before) = before else { return Err(error) };
         match Refusal::reason(error) {

@@ -1,7 +1,9 @@
 //! The database overlaid by the batch so far: what participants read and write.
 
 use crate::base::error::StoreError;
+use crate::commit::statements::{InBatch, Manner};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
+use crate::kv::statement::NotCommitted;
 use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,6 +15,13 @@ pub(crate) struct Overlay<'a> {
     batch: Batch,
     /// An index of the batch's changes for each family that somebody has read.
     read: Vec<(FamilyId, Changed)>,
+    statements: InBatch<'a>,
+}
+
+/// A state of the batch to go back to.
+pub(super) struct OverlayMark {
+    batch: Mark,
+    statements: usize,
 }
 
 /// An index of the changes that the batch makes in one family. A read brings it up to date, so a
@@ -36,25 +45,36 @@ struct DeletedRange {
 // A participant may need only some of these calls.
 #[cfg_attr(not(test), allow(dead_code))]
 impl<'a> Overlay<'a> {
-    pub(super) fn new(kv: &'a dyn Kv) -> Self {
-        Self { kv, batch: Batch::default(), read: Vec::new() }
+    pub(super) fn new(kv: &'a dyn Kv, manner: Manner) -> Self {
+        Self { kv, batch: Batch::default(), read: Vec::new(), statements: InBatch::new(kv, manner) }
+    }
+
+    /// Returns the statements that run before the batch is written.
+    pub(super) fn statements(&mut self) -> &mut InBatch<'a> {
+        &mut self.statements
+    }
+
+    /// Writes the batch.
+    pub(super) fn write(&mut self, synced: bool) -> Result<(), NotCommitted> {
+        self.statements.write(&self.batch, synced)
     }
 
     pub(super) fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    pub(super) fn mark(&self) -> Mark {
-        self.batch.mark()
+    pub(super) fn mark(&mut self) -> OverlayMark {
+        OverlayMark { batch: self.batch.mark(), statements: self.statements.mark() }
     }
 
     /// Takes back everything that came after the mark. The cost grows with the number of these
     /// records.
-    pub(super) fn go_back(&mut self, mark: Mark) {
+    pub(super) fn go_back(&mut self, mark: OverlayMark) {
         for (family, changed) in &mut self.read {
-            changed.forget(*family, &self.batch, mark.position());
+            changed.forget(*family, &self.batch, mark.batch.position());
         }
-        self.batch.truncate(mark);
+        self.batch.truncate(mark.batch);
+        self.statements.go_back(mark.statements);
     }
 
     /// Returns what it costs the database to delete by the range.

@@ -118,7 +118,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
         F: Fn(Vec<Job<J::Job>>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
     {
         check_batch(max, self.max_processing)?;
-        let store = self.progress.store().address();
+        let store = self.progress.store().home();
         self.launch(Mode::BatchedTransactional, move |driver, settings| {
             driver.set_batches(max, linger);
             let limit = settings.effects.unwrap_or(usize::MAX);

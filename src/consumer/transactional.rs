@@ -56,7 +56,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     where
         F: Fn(Job<J::Job>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
     {
-        let store = self.progress.store().address();
+        let store = self.progress.store().home();
         self.launch(Mode::Transactional, move |driver, settings| {
             let limit = settings.effects.unwrap_or(usize::MAX);
             Arc::new(Transactional { work: run, store, limit, spans: driver.spans() })

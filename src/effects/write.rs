@@ -58,7 +58,7 @@ impl Store {
         F: FnOnce(&mut Effects) -> Result<(), Error>,
     {
         self.writable()?;
-        let mut effects = Effects::new(Changes::default(), self.address(), DEFAULT_EFFECTS);
+        let mut effects = Effects::new(Changes::default(), self.home(), DEFAULT_EFFECTS);
         let answer = changes(&mut effects);
         let (changes, refused) = effects.finish();
         answer.and(refused)?;

@@ -6,6 +6,7 @@
 
 use super::batch::{Batch, FamilyId};
 use super::place::{Place, no_store, opening};
+use super::statement::Transaction;
 use super::{Deletion, Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan};
 use crate::base::error::{Error, StoreError};
 use connection::{Connections, Mode, OnConnect};
@@ -17,6 +18,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use write::Writing;
 
+mod authorizer;
 pub(crate) mod connection;
 mod failure;
 mod lock;
@@ -24,6 +26,7 @@ mod scan;
 mod sql;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod write;
 
 use failure::failed;
@@ -221,6 +224,15 @@ impl Kv for SqliteKv {
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         self.writing.as_ref().ok_or_else(read_only)?.write(batch, synced, &self.readers)
+    }
+
+    fn takes_sql(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    fn begin(&self, synced: bool, careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        let writing = self.writing.as_ref().ok_or_else(read_only)?;
+        Ok(Box::new(writing.begin(&self.readers, synced, careful)?))
     }
 
     /// Freed pages are used again, and the file stays as it is.

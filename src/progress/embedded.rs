@@ -264,10 +264,16 @@ impl Progress for StoreProgress {
 
 /// Returns the record that saves this snapshot.
 pub(super) fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
+    take_id(ledger, ids)?;
+    Ok(ledger.entry(snapshot).ok_or("a page has to say all that is done")?)
+}
+
+/// Takes a number for a progress that has none.
+fn take_id(ledger: &mut Ledger, ids: &Ids) -> Result<(), Error> {
     if ledger.id().is_none() {
         ledger.set_id(ids.next()?);
     }
-    Ok(ledger.entry(snapshot).ok_or("a page has to say all that is done")?)
+    Ok(())
 }
 
 /// The way of one consumer to the store's writer.
@@ -279,6 +285,13 @@ struct StoreSaves {
 
 impl Saves for StoreSaves {
     fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+        // When the save is made, a statement of another intent may have begun a transaction. If
+        // this fails, that save tries it.
+        if self.store.kv().takes_sql()
+            && let Some(mut ledger) = self.ledger.try_lock()
+        {
+            let _tried_again = take_id(&mut ledger, self.store.ids());
+        }
         let intent = CommitIntent {
             system: self.store.system().id,
             ids: self.store.ids().clone(),
@@ -328,6 +341,9 @@ impl Intent for CommitIntent {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
         let all = ledger.wants_page();
         let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
+        // A number is reserved by a write of its own. A statement of a job begins a transaction,
+        // beside which there is no other write.
+        take_id(&mut ledger, &self.ids)?;
         let (mut from, mut to) = (0, effects.len());
         while from < to {
             let refused = draft.append(&effects[from..to])?;

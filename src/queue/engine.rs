@@ -7,6 +7,7 @@
 
 use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
+use crate::commit::changes::Home;
 use crate::queue::rules::ends::End;
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::Push;
@@ -231,8 +232,8 @@ pub(crate) trait QueueEngine: Send + Sync + 'static {
     /// Returns what it can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Returns a number that two values have if they keep the same database.
-    fn address(&self) -> usize;
+    /// Returns the same value as another engine if they keep the same database.
+    fn home(&self) -> Home;
 
     /// Opens a queue, or returns it as it is open. Its jobs that ran when their process died count
     /// a crash each.

@@ -147,7 +147,7 @@ impl Lease {
         &mut self,
         writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
     ) -> Result<LeaseWrites<'_>, QueueError> {
-        let mut effects = Effects::new(Changes::default(), self.job().queue.engine.address(), DEFAULT_EFFECTS);
+        let mut effects = Effects::new(Changes::default(), self.job().queue.engine.home(), DEFAULT_EFFECTS);
         let answer = writes(&mut effects);
         let (changes, refused) = effects.finish();
         answer.and(refused)?;

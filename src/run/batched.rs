@@ -6,6 +6,7 @@ use crate::base::caught::Failure;
 use crate::base::guard::guarded;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
+use crate::commit::changes::Home;
 use crate::effects::Effects;
 use crate::observe::spans::Spans;
 use tracing::span::EnteredSpan;
@@ -42,8 +43,8 @@ where
 /// in one write with the fact that its jobs are done.
 pub(crate) struct BatchedTransactional<F> {
     pub(crate) work: F,
-    /// The address of the store whose tables the jobs may change.
-    pub(crate) store: usize,
+    /// The store whose tables the jobs may change.
+    pub(crate) store: Home,
     /// The most bytes of effects that one batch may have.
     pub(crate) limit: usize,
     pub(crate) spans: Spans,

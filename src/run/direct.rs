@@ -6,7 +6,7 @@ use super::{Assignment, Runner};
 use crate::base::caught::Failure;
 use crate::base::guard::guarded;
 use crate::base::index::BoxError;
-use crate::commit::changes::Changes;
+use crate::commit::changes::{Changes, Home};
 use crate::effects::Effects;
 use crate::observe::spans::Spans;
 
@@ -30,8 +30,8 @@ impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
 /// Jobs that are done when the closure returns. Their effects are written after that.
 pub(crate) struct Transactional<F> {
     pub(crate) work: F,
-    /// The address of the store whose tables the jobs may change.
-    pub(crate) store: usize,
+    /// The store whose tables the jobs may change.
+    pub(crate) store: Home,
     /// The most bytes of effects that one job may have.
     pub(crate) limit: usize,
     pub(crate) spans: Spans,

@@ -85,7 +85,7 @@ impl Engine {
         };
         let engine =
             engine.and_then(|engine| if engine.is_compiled_in() { Ok(engine) } else { Err(engine.missing(path)) });
-        Ok(engine.map_err(|why| ConfigError::Engine { path: path.to_owned(), why })?)
+        Ok(engine.map_err(|why| ConfigError::Engine { why })?)
     }
 
     /// Says that this engine is not compiled in.
@@ -109,7 +109,7 @@ impl Engine {
                 sqlite::open(options, path)
             }
             #[cfg(not(all(feature = "rocksdb", feature = "sqlite-system")))]
-            engine => Err(ConfigError::Engine { path: path.to_owned(), why: engine.missing(path) }.into()),
+            engine => Err(ConfigError::Engine { why: engine.missing(path) }.into()),
         }
     }
 }

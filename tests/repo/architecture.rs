@@ -19,7 +19,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &["base", "kv", "commit"]),
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
-    ("effects", &["base", "commit", "store", "progress", "log"]),
+    ("effects", &["base", "kv", "commit", "store", "progress", "log"]),
     ("queue", &["base", "kv", "commit", "store", "crew", "effects"]),
     ("run", &["base", "observe", "crew", "commit", "effects"]),
     ("reader", &["base", "source"]),
@@ -31,7 +31,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &["base", "window", "observe", "source", "progress", "effects", "run", "reader", "saver", "notifier", "driver"],
     ),
     ("pipeline", &["base", "observe", "source", "progress", "driver", "consumer"]),
-    ("testing", &["base", "source", "kv", "store", "progress", "run", "consumer", "queue"]),
+    ("testing", &["base", "source", "kv", "commit", "store", "progress", "run", "consumer", "queue"]),
     ("fuzzing", &["base", "window", "kv", "store", "progress", "queue"]),
 ];
 

@@ -321,7 +321,11 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
         ),
         (
             ConfigError::FamilyUnknown { name: name() },
-            "the database was opened without a column family \"n\": open the database with it, or create it first",
+            "the database has no column family \"n\": open it with that, or use a table (SQLite has no families)",
+        ),
+        (
+            ConfigError::SqlUnsupported,
+            "this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store",
         ),
         (
             ConfigError::FamilyReserved { name: name() },

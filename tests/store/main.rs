@@ -14,4 +14,6 @@ mod moves;
 mod on_disk;
 mod opening;
 mod replay;
+#[cfg(feature = "sqlite")]
+mod statements;
 mod writes;

@@ -32,6 +32,7 @@ impl fmt::Debug for Error {
                 AttemptTimeout { index, attempt, after },
                 EffectsTooLarge { limit },
                 Counter { table, key, reason },
+                Sql { sql, source },
                 Crashed { index, crashes },
                 NotParked { name, index },
                 AlreadyDone { name, index },

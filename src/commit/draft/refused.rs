@@ -56,7 +56,13 @@ impl Draft<'_> {
                     Refusal::reason(error).map(Some)
                 })
             })?;
-            let Some((_, reason)) = left.into_iter().next() else { return Ok(None) };
+            let reason = match left.into_iter().next() {
+                Some((_, reason)) => reason,
+                None => match self.overlay.statements().check(ops) {
+                    Ok(()) => return Ok(None),
+                    Err(error) => Refusal::reason(error)?,
+                },
+            };
             self.go_back(before);
             if job.is_some() { Ok(Some(reason)) } else { Err(reason.into()) }
         })?;

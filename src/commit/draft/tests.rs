@@ -4,6 +4,7 @@
 use super::*;
 use crate::base::index::Index;
 use crate::commit::participant::Chore;
+use crate::commit::statements::Manner;
 use crate::kv::memory::MemoryKv;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +105,7 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
     const JOBS: u64 = 3_000;
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     let row = |n: u64| [b"another row ".as_slice(), &n.to_be_bytes()].concat();
     (0..JOBS).for_each(|n| draft.put(family.id, &row(n), b"").unwrap());
     draft.put(family.id, b"text", TEXT).unwrap();
@@ -128,7 +129,7 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
 fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_one() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     let job = |key: u8| {
         let mut changes = changes(&family, &[Want::Empty, Want::Put(key, 0), Want::Put(key / 2, 0), Want::Empty]);
         changes.put(family.id, &[&[key]], b"the last one").unwrap();
@@ -147,7 +148,7 @@ fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_
 fn a_family_that_is_emptied_again_after_a_draft_went_back_is_empty() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     let wants = |wants: &[Want]| [changes(&family, wants)];
     assert!(draft.append(&wants(&[Want::Put(1, 0)])).unwrap().is_empty());
     let before = draft.mark();
@@ -162,7 +163,7 @@ fn a_family_that_is_emptied_again_after_a_draft_went_back_is_empty() {
 fn an_add_of_no_job_is_an_error_and_nothing_is_appended() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     draft.put(family.id, &[1], TEXT).unwrap();
     let mut nobodys = Changes::default();
     nobodys.put(family.id, &[&[2]], b"").unwrap();
@@ -189,7 +190,7 @@ proptest! {
         let mut before = Batch::default();
         rows.iter().for_each(|(key, value)| before.put(family.id, &[&[*key]], &[value]).unwrap());
         kv.write(&before, false).unwrap();
-        let mut draft = Draft::new(&kv, &lock);
+        let mut draft = Draft::new(&kv, &lock, Manner::default());
         if let Some(then) = after(&rows, &earlier) {
             rows = then;
             prop_assert!(draft.append(&[changes(&family, &earlier)]).unwrap().is_empty());
@@ -280,7 +281,7 @@ fn a_chain_in_an_order_that_takes_too_many_rounds_is_made_in_part_and_the_rest_i
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
     let needs: Arc<Needs> = Arc::new(Needs(family.clone()));
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     // Each needs the one before it, and those of odd numbers come first: a round makes one of them.
     let order = (1..JOBS).step_by(2).chain((0..JOBS).step_by(2));
     let job = |key: u8| {
@@ -309,7 +310,7 @@ proptest! {
         let (kv, rows) = (MemoryKv::default(), RwLock::default());
         let [_, family, _] = kv.families();
         let needs: Arc<Needs> = Arc::new(Needs(family.clone()));
-        let mut draft = Draft::new(&kv, &rows);
+        let mut draft = Draft::new(&kv, &rows, Manner::default());
         let wanted = |(index, ops): (usize, &Ops)| {
             let mut changes = Changes::default();
             changes.put(family.id, &[&[b'r', index as u8]], b"").unwrap();

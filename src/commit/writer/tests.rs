@@ -5,6 +5,7 @@ use super::*;
 use crate::base::index::BoxError;
 use crate::commit::changes::{Add, Changes};
 use crate::commit::draft::Draft;
+use crate::commit::statements::Manner;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, SYSTEM};
 use crossbeam_channel::TryRecvError;
@@ -229,7 +230,7 @@ fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_bat
             changes
         })
         .collect();
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     // Two consumers save in one batch, and the second one finds the counters that the first one
     // has put.
     assert!(draft.append(&jobs).unwrap().is_empty());

@@ -66,7 +66,7 @@ impl Core {
         self.out.reader = true;
         let (mut for_good, mut in_batch, mut surplus) = (None, false, Vec::new());
         for Refused { index, attempt, error } in jobs {
-            let never = matches!(error, Error::Counter { .. });
+            let never = error.is_for_good();
             let failure = Failure::from(BoxError::from(error));
             if self.batch_refused(index, &failure.text, now) {
                 // The failure may be that of a job in the batch, which then fails alone.

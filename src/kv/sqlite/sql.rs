@@ -1,4 +1,7 @@
 //! The statements: a table for each family, with the key and the value of each row.
+//!
+//! A connection keeps statements by their texts. The mark in front makes the texts differ from
+//! those of a user, who may not touch these tables.
 
 use crate::kv::OURS as FAMILIES;
 use crate::kv::batch::FamilyId;
@@ -26,15 +29,17 @@ static SQL: LazyLock<[Sql; 7]> = LazyLock::new(|| FAMILIES.map(Sql::of));
 impl Sql {
     fn of(family: &str) -> Self {
         let table = table(family);
-        let rows = |with: &str| format!("SELECT k, v FROM {table} WHERE k >= ?1 {with}");
+        let rows = |with: &str| format!("/* waterline */ SELECT k, v FROM {table} WHERE k >= ?1 {with}");
         Self {
-            get: format!("SELECT v FROM {table} WHERE k = ?1"),
-            put: format!("INSERT INTO {table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v"),
-            delete: format!("DELETE FROM {table} WHERE k = ?1"),
-            delete_range: format!("DELETE FROM {table} WHERE k >= ?1 AND k < ?2"),
+            get: format!("/* waterline */ SELECT v FROM {table} WHERE k = ?1"),
+            put: format!(
+                "/* waterline */ INSERT INTO {table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
+            ),
+            delete: format!("/* waterline */ DELETE FROM {table} WHERE k = ?1"),
+            delete_range: format!("/* waterline */ DELETE FROM {table} WHERE k >= ?1 AND k < ?2"),
             range: rows("AND k < ?2 ORDER BY k"),
-            last: format!("SELECT k FROM {table} WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT 1"),
-            last_open: format!("SELECT k FROM {table} WHERE k >= ?1 ORDER BY k DESC LIMIT 1"),
+            last: format!("/* waterline */ SELECT k FROM {table} WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT 1"),
+            last_open: format!("/* waterline */ SELECT k FROM {table} WHERE k >= ?1 ORDER BY k DESC LIMIT 1"),
             page: [
                 rows("AND k < ?3 ORDER BY k LIMIT ?2"),
                 rows("ORDER BY k LIMIT ?2"),

@@ -1,8 +1,10 @@
 //! The side that writes: one connection. The batches that several threads write at a time go into
 //! one transaction.
 
+use super::authorizer::{self, IsUser};
 use super::connection::{BUSY, Connections, LONG_LOG, log_of};
 use super::failure::failed;
+use super::transaction::Begun;
 use super::{no_family, sql};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
@@ -10,6 +12,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
 use std::path::{Path, PathBuf};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 /// The bytes, about, after which somebody looks at the length of the log. Each transaction counts
@@ -22,6 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) struct Writing {
     pub(super) connection: Mutex<Writer>,
+    /// The thread that has a transaction of its own open.
+    held_by: Arc<Mutex<Option<ThreadId>>>,
     /// The batches of the threads that wait for the connection.
     pub(super) waiting: Mutex<Vec<Arc<Waiting>>>,
 }
@@ -36,7 +41,31 @@ pub(super) struct Waiting {
 impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
         let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64 };
-        Self { connection: Mutex::new(Writer { connection, log }), waiting: Mutex::default() }
+        let (author, held_by) = (authorizer::install(&connection), Arc::default());
+        let writer = Writer { connection, author, log, held_by: Arc::clone(&held_by) };
+        Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default() }
+    }
+
+    /// Begins a transaction for statements of the user. Nobody else writes until it ends.
+    pub(super) fn begin<'a>(
+        &'a self,
+        readers: &'a Connections,
+        synced: bool,
+        careful: bool,
+    ) -> Result<Begun<'a>, StoreError> {
+        self.refuse_myself()?;
+        let writer = self.connection.lock();
+        *self.held_by.lock() = Some(std::thread::current().id());
+        Begun::new(writer, readers, synced, careful)
+    }
+
+    /// A thread that waits for itself would wait for ever.
+    fn refuse_myself(&self) -> Result<(), StoreError> {
+        if *self.held_by.lock() == Some(std::thread::current().id()) {
+            let source = "this thread has a transaction of the store open: try it again after it".into();
+            return Err(StoreError { doing: "write".to_owned(), source });
+        }
+        Ok(())
     }
 
     /// Calls this with the connection.
@@ -53,6 +82,7 @@ impl Writing {
             writer.look(batch.len(), readers);
             return written;
         }
+        self.refuse_myself()?;
         let mine = Arc::new(Waiting { batch: batch.clone(), synced, told: Mutex::default() });
         self.waiting.lock().push(mine.clone());
         let mut writer = self.connection.lock();
@@ -68,8 +98,10 @@ impl Writing {
 
 /// The connection, and its log.
 pub(super) struct Writer {
-    connection: Connection,
+    pub(super) connection: Connection,
+    pub(super) author: IsUser,
     log: Log,
+    held_by: Arc<Mutex<Option<ThreadId>>>,
 }
 
 /// The write-ahead log, which has to begin anew from time to time.
@@ -82,10 +114,15 @@ struct Log {
 }
 
 impl Writer {
+    /// Notes that the thread which had a transaction open has it no more.
+    pub(super) fn is_free(&self) {
+        *self.held_by.lock() = None;
+    }
+
     /// Looks at the length of the log after about so many more bytes. SQLite writes the log back by
     /// itself; it begins anew when nobody reads it at that moment. This waits for such a moment,
     /// for a short time, and says who is in the way.
-    fn look(&mut self, bytes: usize, readers: &Connections) {
+    pub(super) fn look(&mut self, bytes: usize, readers: &Connections) {
         let log = &mut self.log;
         log.unseen += bytes + PAGE;
         if log.unseen < LOOK_EVERY {
@@ -163,15 +200,12 @@ struct Open<'a>(&'a Connection);
 
 impl<'a> Open<'a> {
     fn begin(connection: &'a Connection, synced: bool) -> rusqlite::Result<Self> {
-        // It cannot be changed within a transaction.
-        let durability = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-        connection.prepare_cached(durability)?.execute([])?;
-        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        begin(connection, synced)?;
         Ok(Self(connection))
     }
 
     fn commit(self) -> rusqlite::Result<()> {
-        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+        self.0.prepare_cached(COMMIT)?.execute([]).map(drop)
     }
 }
 
@@ -180,9 +214,25 @@ impl Drop for Open<'_> {
         if !self.0.is_autocommit() {
             // After most errors SQLite has rolled back by itself. If this fails too, the next BEGIN
             // does, and says why.
-            let _ = self.0.execute_batch("ROLLBACK");
+            let _ = roll_back(self.0);
         }
     }
+}
+
+/// The end of a transaction. The text differs from that of a user: statements are kept by their
+/// texts.
+pub(super) const COMMIT: &str = "/* waterline */ COMMIT";
+
+/// Begins a transaction.
+pub(super) fn begin(connection: &Connection, synced: bool) -> rusqlite::Result<()> {
+    // It cannot be changed within a transaction.
+    let durability = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+    connection.prepare_cached(durability)?.execute([])?;
+    connection.prepare_cached("/* waterline */ BEGIN IMMEDIATE")?.execute([]).map(drop)
+}
+
+pub(super) fn roll_back(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("ROLLBACK")
 }
 
 /// The statements of a batch, each looked up once.
@@ -209,7 +259,7 @@ impl<'c> Prepared<'c> {
 }
 
 /// Makes the changes of a batch.
-fn apply(connection: &Connection, batch: &Batch) -> Result<(), StoreError> {
+pub(super) fn apply(connection: &Connection, batch: &Batch) -> Result<(), StoreError> {
     let mut prepared = Prepared { connection, statements: Default::default() };
     let mut count = 0;
     for record in batch.records() {

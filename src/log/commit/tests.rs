@@ -4,6 +4,7 @@ use super::*;
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::RwLock;
 use crate::commit::draft::Draft;
+use crate::commit::statements::Manner;
 use crate::kv::batch::Record;
 use crate::kv::double::Double;
 use crate::kv::memory::MemoryKv;
@@ -155,7 +156,7 @@ fn two_trims_of_one_batch_delete_each_item_once() {
     let bounds = Bounds::of_a_new_log(7);
     let log = Arc::new(LogState::new("l", (&logs, system.id), bounds, 3 * PIECE));
     let rows = RwLock::default();
-    let mut draft = Draft::new(&kv, &rows);
+    let mut draft = Draft::new(&kv, &rows, Manner::default());
     for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
         let (tail, batch) = draft.part(&log).unwrap();
         tail.trim(&log, first, Deleted::Later, batch).unwrap();

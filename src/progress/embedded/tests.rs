@@ -61,7 +61,7 @@ impl SaveDesk for Scripted {
 fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
     let mut piece = Changes::default();
     for index in jobs {
-        let mut effects = Effects::new(Changes::default(), table.store().address(), 10_000);
+        let mut effects = Effects::new(Changes::default(), table.store().home(), 10_000);
         effects.put(table, index.to_be_bytes(), "row").unwrap();
         effects.add(table, if bad.contains(index) { "text" } else { "count" }, 1).unwrap();
         let (mut changes, _) = effects.finish();

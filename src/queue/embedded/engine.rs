@@ -5,6 +5,7 @@ use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
+use crate::commit::changes::Home;
 use crate::queue::embedded::intent::{call, call_on};
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::look::Look;
@@ -152,8 +153,8 @@ impl QueueEngine for Embedded {
         Capabilities::ALL
     }
 
-    fn address(&self) -> usize {
-        self.store.address()
+    fn home(&self) -> Home {
+        self.store.home()
     }
 
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError> {

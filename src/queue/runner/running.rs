@@ -1,6 +1,7 @@
 //! A job that a runner runs, as its handler sees it.
 
 use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::commit::changes::Home;
 use crate::queue::engine::{Claimed, Edit, Held};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
@@ -185,8 +186,8 @@ impl Running {
         if self.job().holds() { Ok(()) } else { Err(self.job().halt()) }
     }
 
-    pub(super) fn store_address(&self) -> usize {
-        self.queue().engine.address()
+    pub(super) fn home(&self) -> Home {
+        self.queue().engine.home()
     }
 }
 

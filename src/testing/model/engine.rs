@@ -4,6 +4,7 @@ use crate::base::clock::Moment;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::sync::{Arc, MutexGuard};
+use crate::commit::changes::Home;
 use crate::queue::engine::{
     Beside, Claim, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
 };
@@ -94,8 +95,8 @@ impl QueueEngine for Model {
         Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false }
     }
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self) as usize
+    fn home(&self) -> Home {
+        Home { address: std::ptr::from_ref(self) as usize, takes_sql: false }
     }
 
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError> {

@@ -38,7 +38,7 @@ impl Pool {
             None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
             Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
             Some(Handler::Transactional(handler)) => {
-                let mut effects = Effects::new(Changes::default(), job.store_address(), DEFAULT_EFFECTS);
+                let mut effects = Effects::new(Changes::default(), job.home(), DEFAULT_EFFECTS);
                 let outcome = guarded(|| handler(&job, payload, &mut effects));
                 let (effects, refused) = effects.finish();
                 let outcome = outcome.and_then(|outcome| Ok(refused.map(|()| outcome)?));

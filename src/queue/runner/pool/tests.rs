@@ -111,7 +111,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
         let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
         let table = queue.store().table("rows").unwrap();
         if has_effects {
-            let mut effects = Effects::new(Changes::default(), queue.store().address(), 99);
+            let mut effects = Effects::new(Changes::default(), queue.store().home(), 99);
             effects.put(&table, "row", "of the job").unwrap();
             reports[0].effects = effects.finish().0;
         }

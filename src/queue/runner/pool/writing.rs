@@ -217,7 +217,7 @@ impl Pool {
 /// True if no retry makes the writes of a job. A record that cannot be read may be one of another
 /// job, unless nothing is done beside the end of this one.
 fn is_for_good(error: &Error, beside: Beside) -> bool {
-    matches!(error, Error::Counter { .. }) || beside == Beside::Nothing && matches!(error, Error::Corrupt { .. })
+    error.is_for_good() || beside == Beside::Nothing && matches!(error, Error::Corrupt { .. })
 }
 
 /// Returns the end of an attempt as it is written, with the durations to be stored with it.

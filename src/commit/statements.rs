@@ -1,0 +1,113 @@
+//! Statements of SQL in a batch: the transaction that they run in, and the participant that runs
+//! them. The participant has no state, since the transaction has all.
+
+use crate::base::error::{Error, StoreError};
+use crate::base::index::BoxError;
+use crate::base::sync::Arc;
+use crate::commit::changes::Op;
+use crate::commit::overlay::Overlay;
+use crate::commit::participant::{AnyParticipant, Chore, Participant, Refusal};
+use crate::kv::Kv;
+use crate::kv::batch::Batch;
+use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction};
+use std::sync::LazyLock;
+
+/// The one participant of all stores. Each operation of it is a statement.
+static STATEMENTS: LazyLock<Arc<Statements>> = LazyLock::new(|| Arc::new(Statements));
+
+pub(crate) struct Statements;
+
+impl Statements {
+    pub(crate) fn participant() -> Arc<dyn AnyParticipant> {
+        STATEMENTS.clone()
+    }
+}
+
+impl Participant for Statements {
+    type Tail = ();
+
+    fn tail(&self) {}
+
+    fn apply(&self, _tail: &mut (), statement: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+        batch.statements().execute(statement)
+    }
+
+    fn publish(self: Arc<Self>, _tail: ()) -> Option<Chore> {
+        None
+    }
+}
+
+/// The manner in which a batch with statements is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    /// It survives the loss of power. SQLite wants to know that before the first statement.
+    pub(super) synced: bool,
+    /// A commit was refused, so each job is looked at by itself.
+    pub(super) careful: bool,
+}
+
+/// The statements of one batch. The first one begins their transaction.
+pub(crate) struct InBatch<'a> {
+    kv: &'a dyn Kv,
+    pub(super) manner: Manner,
+    begun: Option<Box<dyn Transaction + 'a>>,
+}
+
+impl<'a> InBatch<'a> {
+    pub(super) fn new(kv: &'a dyn Kv, manner: Manner) -> Self {
+        Self { kv, manner, begun: None }
+    }
+
+    fn execute(&mut self, statement: &[u8]) -> Result<(), BoxError> {
+        let transaction = match &mut self.begun {
+            Some(begun) => begun,
+            none => none.insert(self.kv.begin(self.manner.synced, self.manner.careful)?),
+        };
+        transaction.execute(statement).map_err(|not_run| match not_run {
+            NotRun::Store(error) => error.into(),
+            NotRun::Refused(source) => {
+                let sql = Statement::decode(statement).map(|statement| statement.sql.to_owned()).unwrap_or_default();
+                Refusal(Error::Sql { sql, source }).into()
+            }
+        })
+    }
+
+    pub(super) fn mark(&mut self) -> usize {
+        self.begun.as_mut().map_or(0, |begun| begun.mark())
+    }
+
+    pub(super) fn go_back(&mut self, mark: usize) {
+        if let Some(begun) = &mut self.begun {
+            begun.go_back(mark);
+        }
+    }
+
+    /// Refuses the job whose statements have just run if they break a rule that is checked at the
+    /// end. That is looked at only after a commit was refused.
+    pub(super) fn check(&mut self, ops: &[Op]) -> Result<(), BoxError> {
+        let Some(begun) = self.begun.as_mut().filter(|_| self.manner.careful) else { return Ok(()) };
+        if begun.keeps_the_rules()? {
+            return Ok(());
+        }
+        let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
+        let sql = last.map(|statement| statement.sql.to_owned()).unwrap_or_default();
+        let source = "a deferred foreign key of it or of a statement before it has no row to point at".into();
+        Err(Refusal(Error::Sql { sql, source }).into())
+    }
+
+    /// Writes the batch.
+    pub(super) fn write(&mut self, batch: &Batch, synced: bool) -> Result<(), NotCommitted> {
+        match self.begun.take() {
+            Some(begun) => begun.commit(batch),
+            None => self.kv.write(batch, synced).map_err(NotCommitted::Store),
+        }
+    }
+}
+
+impl From<NotCommitted> for StoreError {
+    fn from(not_committed: NotCommitted) -> Self {
+        match not_committed {
+            NotCommitted::Refused(error) | NotCommitted::Store(error) => error,
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A transaction with statements of the user, before our own rows are written in it.
+//!
+//! A statement that fails may leave a part of itself behind (`OR FAIL`), or take everything with it
+//! (`OR ROLLBACK`). So there is one savepoint, which moves on with the marks, and a list of the
+//! statements that have run: whatever is lost runs once more.
+
+use super::authorizer::Author;
+use super::connection::Connections;
+use super::failure::failed;
+use super::write::{Writer, apply, begin, roll_back};
+use crate::base::error::StoreError;
+use crate::base::index::BoxError;
+use crate::base::sync::MutexGuard;
+use crate::kv::batch::Batch;
+use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction, Value};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Error, ErrorCode, ToSql, params_from_iter};
+
+pub(super) struct Begun<'a> {
+    writer: MutexGuard<'a, Writer>,
+    readers: &'a Connections,
+    synced: bool,
+    /// The statements that have run and count.
+    run: Vec<Vec<u8>>,
+    /// The number of statements before the savepoint.
+    saved: usize,
+    /// True if the savepoint is to move on before the next statement.
+    moves_on: bool,
+    /// True if the database has something of a statement that does not count, or lacks something.
+    is_off: bool,
+    /// The reason why nothing can be committed.
+    broken: Option<StoreError>,
+    /// The rows without the row that their foreign keys point at, as they were before.
+    orphans: Option<i64>,
+}
+
+impl<'a> Begun<'a> {
+    pub(super) fn new(
+        writer: MutexGuard<'a, Writer>,
+        readers: &'a Connections,
+        synced: bool,
+        careful: bool,
+    ) -> Result<Self, StoreError> {
+        let mut begun = Self {
+            writer,
+            readers,
+            synced,
+            run: Vec::new(),
+            saved: 0,
+            moves_on: false,
+            is_off: false,
+            broken: None,
+            orphans: None,
+        };
+        begun.begin().map_err(failed("begin a transaction"))?;
+        if careful {
+            begun.orphans = Some(begun.count_orphans()?);
+        }
+        Ok(begun)
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.writer.connection
+    }
+
+    fn begin(&mut self) -> rusqlite::Result<()> {
+        begin(self.connection(), self.synced)?;
+        self.call(SAVE)?;
+        self.saved = 0;
+        Ok(())
+    }
+
+    fn call(&self, sql: &str) -> rusqlite::Result<()> {
+        self.connection().prepare_cached(sql)?.execute([]).map(drop)
+    }
+
+    fn count_orphans(&self) -> Result<i64, StoreError> {
+        let count = |connection: &Connection| connection.prepare_cached(ORPHANS)?.query_row([], |row| row.get(0));
+        count(self.connection()).map_err(failed("look for rows that break a foreign key"))
+    }
+
+    /// Makes the database what the first statements have made of it: so many.
+    fn restore(&mut self, count: usize) -> Result<(), StoreError> {
+        if self.connection().is_autocommit() {
+            self.begin().map_err(failed("begin a transaction again"))?;
+        } else if count >= self.saved {
+            self.call(BACK).map_err(failed("take back a statement"))?;
+        } else {
+            roll_back(self.connection()).map_err(failed("roll back"))?;
+            self.begin().map_err(failed("begin a transaction again"))?;
+        }
+        self.run.truncate(count);
+        self.is_off = false;
+        for statement in &self.run[self.saved..] {
+            self.writer.run(statement).map_err(|not_run| match not_run {
+                NotRun::Store(error) => error,
+                NotRun::Refused(source) => StoreError { doing: "run a statement once more".to_owned(), source },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the database what the statements that count have made of it.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        if self.is_off { self.restore(self.run.len()) } else { Ok(()) }
+    }
+}
+
+/// The savepoint. Each text differs from those that a user writes, since statements are kept by
+/// their texts.
+const SAVE: &str = "/* waterline */ SAVEPOINT waterline";
+const BACK: &str = "/* waterline */ ROLLBACK TO waterline";
+const RELEASE: &str = "/* waterline */ RELEASE waterline";
+const ORPHANS: &str = "/* waterline */ SELECT count(*) FROM pragma_foreign_key_check";
+
+impl Transaction for Begun<'_> {
+    fn execute(&mut self, statement: &[u8]) -> Result<(), NotRun> {
+        self.settle().map_err(NotRun::Store)?;
+        if std::mem::take(&mut self.moves_on) {
+            let moved = self.call(RELEASE).and_then(|()| self.call(SAVE));
+            moved.map_err(|e| NotRun::Store(failed("set a savepoint")(e)))?;
+            self.saved = self.run.len();
+        }
+        let run = self.writer.run(statement);
+        match run {
+            Ok(()) => self.run.push(statement.to_vec()),
+            Err(_) => self.is_off = true,
+        }
+        run
+    }
+
+    fn mark(&mut self) -> usize {
+        self.moves_on = self.run.len() > self.saved;
+        self.run.len()
+    }
+
+    fn go_back(&mut self, mark: usize) {
+        if self.broken.is_none() && (self.is_off || mark < self.run.len()) {
+            self.broken = self.restore(mark).err();
+        }
+    }
+
+    fn keeps_the_rules(&mut self) -> Result<bool, StoreError> {
+        self.settle()?;
+        Ok(self.count_orphans()? <= self.orphans.unwrap_or_default())
+    }
+
+    fn commit(mut self: Box<Self>, batch: &Batch) -> Result<(), NotCommitted> {
+        self.settle().map_err(NotCommitted::Store)?;
+        apply(self.connection(), batch).map_err(NotCommitted::Store)?;
+        self.call(super::write::COMMIT).map_err(|error| {
+            let is_refused = error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation);
+            let error = failed("write")(error);
+            if is_refused { NotCommitted::Refused(error) } else { NotCommitted::Store(error) }
+        })?;
+        let bytes = batch.len() + self.run.iter().map(Vec::len).sum::<usize>();
+        let readers = self.readers;
+        self.writer.look(bytes, readers);
+        Ok(())
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.writer.is_free();
+        if !self.connection().is_autocommit() {
+            // If this fails, the next BEGIN does, and says why.
+            let _ = roll_back(self.connection());
+        }
+    }
+}
+
+impl Writer {
+    /// Runs a statement of the user.
+    fn run(&self, statement: &[u8]) -> Result<(), NotRun> {
+        let refused = |reason: &str| NotRun::Refused(reason.into());
+        let Some(Statement { sql, values, rows }) = Statement::decode(statement) else {
+            return Err(refused("it cannot be read"));
+        };
+        let _author = Author::user(&self.author);
+        let run = || {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement.execute(params_from_iter(values.iter().map(Bound)))
+        };
+        match run() {
+            Err(error) if is_of_the_statement(&error) => Err(NotRun::Refused(BoxError::from(error))),
+            Err(error) => Err(NotRun::Store(failed("run a statement")(error))),
+            Ok(changed) => match rows {
+                Some(rows) if rows != changed as u64 => {
+                    Err(refused(&format!("it changed {changed} rows, and must change {rows}")))
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+}
+
+/// True if the statement is to blame, or what it meets. All other errors are the database's.
+fn is_of_the_statement(error: &Error) -> bool {
+    match error {
+        Error::SqliteFailure(error, _) => matches!(
+            error.code,
+            ErrorCode::ConstraintViolation
+                | ErrorCode::TypeMismatch
+                | ErrorCode::AuthorizationForStatementDenied
+                | ErrorCode::ParameterOutOfRange
+                | ErrorCode::TooBig
+                | ErrorCode::Unknown
+        ),
+        // All others are those of the library above: the wrong number of values, a text with more
+        // than one statement, rows that come back.
+        _ => true,
+    }
+}
+
+/// A value for a parameter.
+struct Bound<'a>(&'a Value<'a>);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match *self.0 {
+            Value::Null => ValueRef::Null,
+            Value::Integer(number) => ValueRef::Integer(number),
+            Value::Real(number) => ValueRef::Real(number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Blob(blob) => ValueRef::Blob(blob),
+        }))
+    }
+}

@@ -1,0 +1,288 @@
+//! Statements of SQL in the one write of a job (`Effects::execute`), in a file with tables of the
+//! user.
+
+use common::*;
+use proptest::prelude::*;
+use rusqlite::Connection;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
+use waterline::{BoxError, ConfigError, Consumer, Error, Index, MemoryJobs, OnExhausted, Store};
+
+/// A file with tables of a user, and a store in it.
+struct Mine {
+    file: tempfile::TempDir,
+    sql: Connection,
+}
+
+impl Mine {
+    fn new(tables: &str) -> Self {
+        watch();
+        let file = tempfile::tempdir().unwrap();
+        let sql = Connection::open(file.path().join("app.db")).unwrap();
+        sql.pragma_update(None, "foreign_keys", true).unwrap();
+        sql.execute_batch(tables).unwrap();
+        Self { file, sql }
+    }
+
+    fn store(&self) -> Store {
+        // A test that waits for the lock waits for a moment.
+        let options = Store::options().on_connect(|connection| connection.busy_timeout(Duration::from_millis(20)));
+        options.attach_sqlite(self.file.path().join("app.db")).unwrap()
+    }
+
+    /// Returns the rows of a query with a text and a number.
+    fn rows(&self, query: &str) -> Vec<(String, i64)> {
+        let mut query = self.sql.prepare(query).unwrap();
+        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    fn count(&self, table: &str) -> i64 {
+        self.sql.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    }
+}
+
+/// Runs one job for each text, which is a statement, and returns the indices that were parked, each
+/// with its error.
+fn parked(store: &Store, statements: Vec<String>) -> BTreeMap<Index, String> {
+    let last = statements.len() as Index - 1;
+    let jobs: MemoryJobs<String> = statements.into_iter().collect();
+    Consumer::builder(jobs, store.progress("jobs"))
+        .max_processing(8)
+        .on_exhausted(OnExhausted::Park { budget: 100 })
+        .stop_at(last)
+        .start_transactional(|job, effects| Ok(effects.execute(&job.payload, ())?))
+        .unwrap()
+        .join()
+        .unwrap();
+    let parked = store.parked("jobs").unwrap();
+    parked.into_iter().map(|parked| (parked.index, parked.error)).collect()
+}
+
+const ACCOUNTS: &str = "CREATE TABLE accounts (id TEXT PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents >= 0)) STRICT;";
+
+#[test]
+fn promise_09_a_statement_and_the_fact_that_its_job_is_done_are_one_write() {
+    let mine = Mine::new(ACCOUNTS);
+    mine.sql.execute("INSERT INTO accounts VALUES ('ann', 0)", []).unwrap();
+    for life in 1..=5i64 {
+        let store = mine.store();
+        Consumer::builder(numbers(1_000), store.progress("sum"))
+            .max_processing(16)
+            .stop_at(200 * life as u64 - 1)
+            .start_transactional(|job, effects| {
+                let (cents, id) = (job.payload as i64, "ann");
+                Ok(effects.execute("UPDATE accounts SET cents = cents + ?1 WHERE id = ?2", (cents, id))?)
+            })
+            .unwrap()
+            .join()
+            .unwrap();
+        let jobs = 200 * life;
+        assert_eq!(mine.rows("SELECT id, cents FROM accounts"), [("ann".to_owned(), jobs * (jobs - 1) / 2)]);
+    }
+}
+
+#[test]
+fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
+    let mine = Mine::new(ACCOUNTS);
+    mine.sql
+        .execute_batch(
+            "CREATE TABLE rolls (n INTEGER PRIMARY KEY);
+             CREATE TRIGGER back BEFORE INSERT ON rolls WHEN new.n = 7 BEGIN SELECT raise(ROLLBACK, 'seven'); END;",
+        )
+        .unwrap();
+    let bad = [
+        ("INSERT INTO accounts VALUES ('a', -1)", "CHECK constraint failed"),
+        ("INSERT INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
+        ("INSERT INTO accounts VALUES ('a', 'text')", "cannot store TEXT"),
+        ("INSERT INTO acounts VALUES ('a', 1)", "no such table: acounts"),
+        ("INSERT INTO accounts VALUES ('a', 1", "incomplete input"),
+        ("INSERT INTO accounts VALUES (?1, 1)", "NOT NULL|Wrong number of parameters"),
+        ("SELECT id FROM accounts", "Execute returned results"),
+        ("DELETE FROM accounts WHERE id = 'none'; DELETE FROM accounts", "Multiple statements"),
+        ("INSERT OR ROLLBACK INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
+        ("INSERT OR FAIL INTO accounts VALUES ('half', 1), ('good 0', 1)", "UNIQUE constraint failed"),
+        ("INSERT INTO rolls VALUES (7)", "seven"),
+        ("BEGIN", "not authorized"),
+        ("COMMIT", "not authorized"),
+        ("ROLLBACK", "not authorized"),
+        ("SAVEPOINT mine", "not authorized"),
+        ("PRAGMA synchronous = OFF", "not authorized"),
+        ("ATTACH 'other.db' AS other", "not authorized"),
+        ("DELETE FROM waterline_system", "not authorized"),
+        ("INSERT INTO accounts SELECT hex(k), 1 FROM Waterline_System", "access to|prohibited|not authorized"),
+        ("CREATE TABLE waterline_mine (x)", "not authorized"),
+        ("DROP TABLE waterline_system", "not authorized"),
+        ("VACUUM", "transaction|not authorized"),
+    ];
+    let mut statements = vec!["INSERT INTO accounts VALUES ('good 0', 0)".to_owned()];
+    for (number, (statement, _)) in (1..).zip(&bad) {
+        statements.extend([(*statement).to_owned(), format!("INSERT INTO accounts VALUES ('good {number}', 0)")]);
+    }
+    let refused = parked(&mine.store(), statements);
+    for (number, (statement, words)) in (0..).zip(&bad) {
+        let error = refused.get(&(2 * number + 1)).unwrap_or_else(|| panic!("{statement} was not refused"));
+        assert!(error.contains(statement), "{error}");
+        assert!(words.split('|').any(|words| error.contains(words)), "{statement}: {error}");
+    }
+    assert_eq!(refused.len(), bad.len(), "{refused:#?}");
+    assert_eq!(mine.count("accounts"), bad.len() as i64 + 1);
+    assert_eq!(mine.count("rolls"), 0);
+}
+
+#[test]
+fn a_deferred_foreign_key_fails_the_job_that_breaks_it_and_waits_for_one_that_mends_it() {
+    let mine = Mine::new(
+        "CREATE TABLE parents (id INTEGER PRIMARY KEY);
+         CREATE TABLE children (id INTEGER PRIMARY KEY,
+             parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED);",
+    );
+    let child = |id: i64, parent: i64| format!("INSERT INTO children VALUES ({id}, {parent})");
+    let parent = |id: i64| format!("INSERT INTO parents VALUES ({id})");
+    let store = mine.store();
+    // All of them in one save: the writer is held until each job has run.
+    let together = |statements: Vec<String>| -> Result<(), Error> {
+        store.write(|effects| statements.iter().try_for_each(|statement| effects.execute(statement, ())))
+    };
+    together(vec![child(1, 1), parent(1)]).unwrap();
+    let error = together(vec![child(2, 2), parent(3)]).unwrap_err();
+    assert!(matches!(&error, Error::Sql { sql, .. } if *sql == parent(3)), "{error:?}");
+    assert_eq!((mine.count("parents"), mine.count("children")), (1, 1));
+    let refused = parked(&store, vec![child(10, 10), child(11, 99), parent(10), child(12, 1)]);
+    let refused: Vec<_> = refused.into_keys().collect();
+    // Job 0 is refused where job 2 is in a later save.
+    assert!(refused == [1] || refused == [0, 1], "{refused:?}");
+}
+
+#[test]
+fn a_statement_that_must_change_its_rows_changes_them_or_nothing() {
+    let mine = Mine::new(ACCOUNTS);
+    let store = mine.store();
+    store.write(|effects| effects.execute("INSERT INTO accounts VALUES (?1, ?2)", ("ann", 5))).unwrap();
+    let take = |cents: i64| {
+        store.write(|effects| {
+            effects.execute("INSERT INTO accounts VALUES (?1, 0)", [format!("try {cents}")])?;
+            let take = "UPDATE accounts SET cents = cents - ?1 WHERE id = 'ann' AND cents >= ?1";
+            effects.execute_exactly(1, take, [cents])
+        })
+    };
+    take(3).unwrap();
+    let error = take(4).unwrap_err().report();
+    assert!(error.contains("UPDATE accounts") && error.contains("it changed 0 rows, and must change 1"), "{error}");
+    let left = [("ann".to_owned(), 2), ("try 3".to_owned(), 0)];
+    assert_eq!(mine.rows("SELECT id, cents FROM accounts ORDER BY id"), left);
+}
+
+#[test]
+fn statements_and_rows_and_jobs_of_a_queue_are_one_write() {
+    let mine = Mine::new("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT UNIQUE NOT NULL) STRICT;");
+    let store = mine.store();
+    let (mails, totals) =
+        (Queue::open(&store, "mails", QueueOptions::default()).unwrap(), store.table("totals").unwrap());
+    let order = |item: &str| {
+        store.write(|effects| {
+            effects.enqueue(&mails, NewJob::new("confirm", &item)?.id(item))?;
+            effects.add(&totals, "orders", 1)?;
+            effects.execute("INSERT INTO orders (item) VALUES (?1)", [item])
+        })
+    };
+    order("book").unwrap();
+    assert!(matches!(order("book"), Err(Error::Queue { .. } | Error::Sql { .. })));
+    order("lamp").unwrap();
+    // A handler of the queue writes with the end of its job.
+    let runner = Runner::builder(&mails)
+        .on_transactional("confirm", |_, item: String, effects| {
+            effects.execute_exactly(1, "UPDATE orders SET item = item || ' (confirmed)' WHERE item = ?1", [item])?;
+            Ok(Outcome::Done)
+        })
+        .start()
+        .unwrap();
+    eventually("all mails are sent", || mails.status().is_ok_and(|status| status.counts.ready == 0));
+    runner.stop().unwrap();
+    let items: Vec<_> =
+        mine.rows("SELECT item, id FROM orders ORDER BY id").into_iter().map(|(item, _)| item).collect();
+    assert_eq!(items, ["book (confirmed)", "lamp (confirmed)"]);
+    assert_eq!(totals.counter("orders").unwrap(), 2);
+}
+
+#[test]
+fn a_locked_file_is_an_error_of_the_store_and_every_save_is_tried_again() {
+    let mine = Mine::new(ACCOUNTS);
+    let store = mine.store();
+    let jobs = numbers(10);
+    let consumer = Consumer::builder(jobs, store.progress("jobs")).stop_at(9).start_transactional(|job, effects| {
+        let id = job.index.to_string();
+        Ok(effects.execute("INSERT INTO accounts VALUES (?1, 0)", [id])?)
+    });
+    let consumer = consumer.unwrap();
+    // A push by somebody who has a transaction of their own open waits for itself, and is told so.
+    mine.sql.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let table = store.table("rows").unwrap();
+    let error = table.put("k", "v").unwrap_err().report();
+    assert!(error.contains("busy_timeout"), "{error}");
+    let error = store.write(|effects| effects.execute("DELETE FROM accounts", ())).unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error:?}");
+    mine.sql.execute_batch("COMMIT").unwrap();
+    table.put("k", "v").unwrap();
+    consumer.join().unwrap();
+    assert_eq!(mine.count("accounts"), 10);
+}
+
+#[test]
+fn another_store_takes_no_statement_at_the_first_call() {
+    let store = Store::in_memory();
+    let refused = store.write(|effects| effects.execute("SELECT 1", ()));
+    assert!(matches!(refused, Err(Error::Config(ConfigError::SqlUnsupported))), "{refused:?}");
+    let consumer = Consumer::builder(numbers(1), store.progress("jobs"))
+        .start_transactional(|_, effects| effects.execute("SELECT 1", ()).map_err(BoxError::from));
+    let error = consumer.unwrap().join().unwrap_err().report();
+    assert!(error.contains("takes no SQL"), "{error}");
+}
+
+/// A job: some accounts get so many cents. Each account has none at first, and never less.
+type Transfer = Vec<(u8, i64)>;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(32), ..ProptestConfig::default() })]
+
+    /// The jobs that are refused, and the sums of the others, are those of a naive model that knows
+    /// all saves: every job is a write of its own here.
+    #[test]
+    fn promise_09_each_write_is_there_whole_or_was_refused(
+        writes in proptest::collection::vec(proptest::collection::vec((0..4u8, -9..20i64), 1..5), 1..60),
+        threads in 1..4usize,
+    ) {
+        let mine = Mine::new(ACCOUNTS);
+        let store = mine.store();
+        let add = "INSERT INTO accounts VALUES (?1, ?2) ON CONFLICT DO UPDATE SET cents = cents + excluded.cents";
+        let write = |transfer: &Transfer| {
+            store.write(|effects| {
+                transfer.iter().try_for_each(|(account, cents)| {
+                    effects.add(&store.table("counts")?, account.to_string(), *cents)?;
+                    effects.execute(add, (account.to_string(), *cents))
+                })
+            })
+        };
+        // The writes that share a batch differ from run to run, so the answers are compared with
+        // the rows.
+        let parts: Vec<_> = writes.chunks(writes.len().div_ceil(threads)).collect();
+        let made: Vec<Transfer> = std::thread::scope(|scope| {
+            let made = |part: &[Transfer]| -> Vec<Transfer> {
+                part.iter().filter(|transfer| match write(transfer) {
+                    Ok(()) => true,
+                    Err(Error::Sql { .. }) => false,
+                    Err(error) => panic!("{error:?}"),
+                }).cloned().collect()
+            };
+            let threads: Vec<_> = parts.iter().map(|part| scope.spawn(move || made(part))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut sums = BTreeMap::new();
+        made.iter().flatten().for_each(|(account, cents)| *sums.entry(account.to_string()).or_default() += cents);
+        prop_assert_eq!(mine.rows("SELECT id, cents FROM accounts ORDER BY id"), sums.clone().into_iter().collect::<Vec<_>>());
+        for (account, sum) in sums {
+            prop_assert_eq!(store.table("counts").unwrap().counter(&account).unwrap(), sum);
+        }
+    }
+}
