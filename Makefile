@@ -1,6 +1,6 @@
 # Every command that needs RocksDB uses the release profile. RocksDB is slow to compile (15 to 20
-# minutes on two cores), and each profile has a copy of its own. The demo, the tests and the
-# benchmarks share this copy.
+# minutes on two cores), and each profile has a copy of its own. The tests and the benchmarks share
+# this copy. The demo needs none: its store is one on SQLite.
 #
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
@@ -13,8 +13,9 @@ help: ## List these targets (the default)
 setup: ## Install the programs that this machine lacks to build RocksDB
 	@bash .ci/setup
 
-demo: setup ## Run the example: process the history of a git repository in parallel
-	cargo run --release --locked -p waterline-programs --example git_history -- $(ARGS)
+demo: ## Run the example: process the history of a git repository in parallel (STORE=rocksdb)
+	@bash .ci/setup $(or $(STORE),sqlite)
+	cargo run --release --locked -p waterline-demo $(if $(filter rocksdb,$(STORE)),--features rocksdb) -- $(ARGS)
 
 test: setup ## Run each test: in memory, or on RocksDB if its subject is a disk
 	@bash .ci/test

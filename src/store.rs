@@ -92,6 +92,7 @@ pub struct Store {
     create: bool,
     /// True if nothing is written through this handle.
     read_only: bool,
+    engine: Option<Engine>,
 }
 
 struct Inner {
@@ -193,6 +194,16 @@ impl Store {
         store.unwrap_or_else(|error| unreachable!("memory refuses nothing: {error}"))
     }
 
+    /// Returns the database that the store lives on; `None` for a store in memory.
+    ///
+    /// ```
+    /// assert_eq!(waterline::Store::in_memory().engine(), None);
+    /// ```
+    #[must_use]
+    pub fn engine(&self) -> Option<Engine> {
+        self.engine
+    }
+
     /// Returns a key space of yours. The same name is the same table.
     ///
     /// # Errors
@@ -246,13 +257,13 @@ impl Store {
 
     fn of(inner: impl Into<Arc<Inner>>, options: &StoreOptions) -> Self {
         let synced = options.durability == Durability::Synced;
-        Self { inner: inner.into(), synced, create: options.create, read_only: options.read_only }
+        Self { inner: inner.into(), synced, create: options.create, read_only: options.read_only, engine: None }
     }
 
     /// Returns a handle of the same store with these options.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(&self, options: &StoreOptions) -> Self {
-        Self::of(self.inner.clone(), options)
+        Self { engine: self.engine, ..Self::of(self.inner.clone(), options) }
     }
 
     /// True if this handle makes a progress, a log or a table that does not exist yet.

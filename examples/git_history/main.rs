@@ -2,8 +2,8 @@
 //! The index says which paths every commit changes, and how many lines the changed files have.
 //!
 //! ```sh
-//! cargo run --release --example git_history -- path/to/repository     # or none: the one that you stand in
-//! cargo run --release --example git_history -- --json --workers 8 --db /tmp/history
+//! make demo ARGS="path/to/repository"     # or none: the one that you stand in
+//! make demo ARGS="--json --workers 8 --db /tmp/history"
 //! ```
 //!
 //! It is a pipeline of two stages with a log between them:
@@ -110,7 +110,11 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     if args.reset {
         reset(&db)?;
     }
-    let data = Data::open(Store::open(&db)?)?;
+    let store = Store::open(&db)?;
+    if let Some(engine) = store.engine().filter(|_| !args.json) {
+        println!("the store is {engine}, in {}", db.display());
+    }
+    let data = Data::open(store)?;
     let chain = Arc::new(Chain::collect(&repository)?);
     let resumed_from = data.store.progress(COMMITS).last_processed()?;
     check_history(&chain, &data, resumed_from)?;
@@ -163,7 +167,8 @@ fn reset(db: &Path) -> Result<(), BoxError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(failed(e).into()),
     }
-    if !db.join("CURRENT").is_file() {
+    // One file of RocksDB, and one of SQLite.
+    if !["CURRENT", "waterline.sqlite"].iter().any(|name| db.join(name).is_file()) {
         return Err(format!("{} is not removed: it has files, but is no database", db.display()).into());
     }
     // To open it takes the lock. Any other error of the database is a reason to remove it.

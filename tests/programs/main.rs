@@ -2,8 +2,6 @@
 
 #[cfg(all(feature = "rocksdb", unix))]
 mod balances;
-#[cfg(feature = "rocksdb")]
-mod git_history;
 #[cfg(all(feature = "rocksdb", unix))]
 mod mailer;
 #[cfg(feature = "metrics")]

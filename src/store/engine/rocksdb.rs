@@ -4,7 +4,7 @@ use crate::base::error::Error;
 use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::kv::rocksdb::secondary::Secondary;
 use crate::kv::rocksdb::{self, RocksKv};
-use crate::store::{Inner, Store, StoreOptions, format};
+use crate::store::{Engine, Inner, Store, StoreOptions, format};
 use ::rocksdb::{ColumnFamilyDescriptor, DB};
 use std::path::Path;
 use std::sync::{LazyLock, Weak};
@@ -33,6 +33,14 @@ impl Drop for Place {
 
 /// Opens the store in this directory. `again` says that it was locked a moment ago.
 pub(super) fn open(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Error> {
+    opened(options, path, again).map(named)
+}
+
+fn named(store: Store) -> Store {
+    Store { engine: Some(Engine::RocksDb), ..store }
+}
+
+fn opened(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Error> {
     let place = path.display();
     if options.read_only {
         return Store::on(Arc::new(Secondary::open(path)?), options, &place);
@@ -70,9 +78,9 @@ impl StoreOptions {
             // It shares nothing with a store that writes, which may come later and raises an older
             // store then.
             let place = db.path().display().to_string();
-            return Store::on(Arc::new(RocksKv::read_only(db)), &self, &place);
+            return Store::on(Arc::new(RocksKv::read_only(db)), &self, &place).map(named);
         }
-        Ok(Store::of(attached(db, self.create)?, &self))
+        Ok(named(Store::of(attached(db, self.create)?, &self)))
     }
 }
 

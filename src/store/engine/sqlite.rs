@@ -4,7 +4,7 @@ use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::kv::sqlite::connection::OnConnect;
 use crate::kv::sqlite::{FILE, Site, SqliteKv};
-use crate::store::{Store, StoreOptions, format};
+use crate::store::{Engine, Store, StoreOptions, format};
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -14,6 +14,10 @@ pub(super) fn open(options: &StoreOptions, path: &Path) -> Result<Store, Error> 
 }
 
 fn open_file(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Result<Store, Error> {
+    Ok(Store { engine: Some(Engine::Sqlite), ..opened(options, directory, file)? })
+}
+
+fn opened(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Result<Store, Error> {
     let path = directory.unwrap_or(file);
     let site = Site { file: file.to_owned(), on_connect: options.on_connect.clone() };
     let place = path.display();

@@ -113,7 +113,7 @@ fn a_second_run_indexes_what_is_new_and_leaves_the_work_tree_clean() {
     let repo = small(&dir, 4);
     fs::create_dir(repo.join("below")).unwrap();
     let run = || {
-        let mut command = Command::new(crate::example("git_history"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_git_history"));
         report(&command.arg("--json").current_dir(repo.join("below")).output().unwrap())
     };
     let first = run();
@@ -476,7 +476,7 @@ impl Life {
 const SOON: u64 = 2_000;
 
 fn command(repo: &Path, db: &Path, more: &[&str]) -> Command {
-    let mut command = Command::new(crate::example("git_history"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_git_history"));
     command.arg(repo).arg("--json").arg("--db").arg(db).args(more);
     command
 }
