@@ -15,6 +15,7 @@ use std::fmt;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 use std::path::Path;
 
+mod copy;
 mod engine;
 pub(crate) mod format;
 mod ids;
