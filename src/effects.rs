@@ -5,6 +5,7 @@ use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::Index;
 use crate::commit::changes::{Add, Changes, Home};
+use crate::kv::batch::LARGEST;
 use crate::log::commit::push_op;
 use crate::log::{Codec, JobLog};
 use crate::store::{Store, Table};
@@ -226,6 +227,12 @@ impl Effects {
         if let Err(source) = guarded(|| log.codec().encode(item, &mut value)) {
             self.refuse(Refusal::Item(log.name().to_owned(), describe(&*source)));
             return Err(Error::Item { log: log.name().to_owned(), source });
+        }
+        if value.len() >= LARGEST as usize - 64 {
+            // Found when the save is made, it would fail for the other jobs too.
+            let reason = format!("it has {} bytes, and {} is the limit", value.len(), LARGEST - 64);
+            self.refuse(Refusal::Item(log.name().to_owned(), reason.clone()));
+            return Err(Error::Item { log: log.name().to_owned(), source: reason.into() });
         }
         self.admit(log.store(), "log", log.name(), value.len())?;
         self.changes.op(log.state().clone(), push_op(value));

@@ -64,10 +64,12 @@ impl Records {
     /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
     ///
     /// # Errors
-    /// Refuses a key or a value of 4 GiB or more, which the encoding cannot say; then nothing is
-    /// added.
+    /// Refuses a key and a value of more than [`LARGEST`] bytes together; then nothing is added.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let (key_length, value_length) = (length(key)?, length(value)?);
+        if key_length + value_length > LARGEST {
+            length(&[key, value].concat())?;
+        }
         self.tag(family, PUT, FAMILY_PUT);
         self.text(key_length, key);
         self.text(value_length, value);
@@ -77,7 +79,7 @@ impl Records {
     /// Removes a key.
     ///
     /// # Errors
-    /// Refuses a key of 4 GiB or more; then nothing is added.
+    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let key_length = length(key)?;
         self.tag(family, DELETE, FAMILY_DELETE);
@@ -88,7 +90,7 @@ impl Records {
     /// Removes all keys of a range.
     ///
     /// # Errors
-    /// Refuses a key of 4 GiB or more; then nothing is added.
+    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let (from_length, to_length) = (length(&[from])?, length(&[to])?);
         self.tag(family, DELETE_RANGE, FAMILY_DELETE_RANGE);
@@ -177,14 +179,19 @@ impl fmt::Debug for Records {
     }
 }
 
-/// Returns the length of all of these together, if the encoding can say it.
+/// The most bytes of a key and its value. SQLite has a limit of a billion for a row, and a store may
+/// move from one engine to another.
+pub(crate) const LARGEST: u32 = 999_000_000;
+
+/// Returns the length of all of these together, if a row may have so much.
 fn length(parts: &[&[u8]]) -> Result<u32, StoreError> {
     let length = parts.iter().map(|part| part.len() as u64).sum::<u64>();
-    u32::try_from(length).map_err(|_| too_large(format!("{length} bytes are too many for one key or value")))
+    let fits = u32::try_from(length).ok().filter(|length| *length <= LARGEST);
+    fits.ok_or_else(|| too_large(&format!("{length} bytes are too many for one key and its value"), "999 MB"))
 }
 
-fn too_large(reason: String) -> StoreError {
-    StoreError { doing: "write".to_owned(), source: format!("{reason}: 4 GiB is the limit").into() }
+fn too_large(reason: &str, limit: &str) -> StoreError {
+    StoreError { doing: "write".to_owned(), source: format!("{reason}: {limit} is the limit").into() }
 }
 
 /// Changes that are written together, header included.
@@ -213,7 +220,7 @@ impl Batch {
     /// Sets a value: see [`Records::put`].
     ///
     /// # Errors
-    /// Refuses a key or a value of 4 GiB or more; then nothing is added.
+    /// Refuses a key and a value of more than [`LARGEST`] bytes together; then nothing is added.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let put = self.records.put(family, key, value);
         self.recount();
@@ -223,7 +230,7 @@ impl Batch {
     /// Removes a key: see [`Records::delete`].
     ///
     /// # Errors
-    /// Refuses a key of 4 GiB or more; then nothing is added.
+    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let deleted = self.records.delete(family, key);
         self.recount();
@@ -233,7 +240,7 @@ impl Batch {
     /// Removes a range: see [`Records::delete_range`].
     ///
     /// # Errors
-    /// Refuses a key of 4 GiB or more; then nothing is added.
+    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let deleted = self.records.delete_range(family, from, to);
         self.recount();
@@ -296,7 +303,7 @@ impl Batch {
     pub(crate) fn checked(&self) -> Result<&[u8], StoreError> {
         match u32::try_from(self.len()) {
             Ok(_) => Ok(self.bytes()),
-            Err(_) => Err(too_large(format!("{} bytes are too many for one batch", self.len()))),
+            Err(_) => Err(too_large(&format!("{} bytes are too many for one batch", self.len()), "4 GiB")),
         }
     }
 

@@ -64,10 +64,13 @@ fn four_gibibytes_are_refused_and_nothing_is_added() {
         batch.delete(FamilyId(0), &parts),
     ] {
         let text = crate::base::error::describe(&refused.unwrap_err());
-        assert!(text.contains("4294967296 bytes are too many") && text.contains("4 GiB"), "{text}");
+        assert!(text.contains("4294967296 bytes are too many") && text.contains("999 MB"), "{text}");
     }
     assert_eq!(batch, before);
-    assert_eq!(length(&[&large, &large, &large, &large[1..]]).unwrap(), u32::MAX);
+    let (most, more) = (&large[..LARGEST as usize - 1], &large[..LARGEST as usize]);
+    assert!(length(&[b"k", most]).is_ok() && length(&[b"k", more]).is_err());
+    assert!(batch.put(FamilyId(1), &[b"k"], &[more]).is_err(), "a key and its value are one row");
+    assert_eq!(batch, before);
 }
 
 #[test]
