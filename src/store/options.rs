@@ -130,21 +130,28 @@ impl StoreOptions {
     ///
     /// * `open` and `open_within` need no lock and wait for none. The application may have the
     ///   store open, in this process or another one, and may be started, stopped and killed at any
-    ///   time. Any number of processes may look at once. The application does not notice it: no
-    ///   file of its directory changes, none is made, and no file is made elsewhere.
-    /// * The store shows the state of the moment in which it was opened, until
-    ///   [`Store::refresh`](crate::Store::refresh) shows the present one.
+    ///   time. Any number of processes may look at once.
+    /// * A store on RocksDB shows the state of the moment in which it was opened, until
+    ///   [`Store::refresh`](crate::Store::refresh) shows the present one. A store on SQLite shows
+    ///   in each call what is committed then, and a scan shows one moment; a log knows its new
+    ///   items after a refresh.
     /// * Every call that would write returns [`Error::ReadOnly`](crate::Error::ReadOnly) and
     ///   changes nothing, also `start` of a consumer with
     ///   [`Store::progress`](crate::Store::progress). Nothing is made either, as with
     ///   [`create(false)`](Self::create), and no thread is started.
     /// * A store of an older version of this library is read as it is, and is not raised.
     ///
-    /// A look keeps all table files of the database open, also those that the application has
-    /// deleted meanwhile, and keeps the content of its write-ahead log in memory: 128 MiB at most,
-    /// if the application uses `Store::open`. So drop a store that you do not need.
+    /// On RocksDB the application does not notice a look: no file of its directory changes, none is
+    /// made, and no file is made elsewhere. A look keeps all table files of the database open, also
+    /// those that the application has deleted meanwhile, and keeps the content of its write-ahead
+    /// log in memory: 128 MiB at most, if the application uses `Store::open`. So drop a store that
+    /// you do not need.
     ///
-    /// With `attach` it is a handle on a database that you opened, in whatever way.
+    /// On SQLite a look reads `waterline.sqlite` and its `-wal`, and takes part in `-shm`, the memory
+    /// that its processes share. Where the application runs, this process must be allowed to read
+    /// these files. Between two calls a look holds nothing.
+    ///
+    /// With `attach` (of RocksDB) it is a handle on a database that you opened, in whatever way.
     /// It shows at once the writes to that database. Another store on the same database may write.
     /// Two stores on it share a state if both write; a read-only one is by itself. If the database
     /// is a secondary, `refresh` lets it catch up, with the limits of RocksDB: after a flush of the
