@@ -179,8 +179,8 @@ impl fmt::Debug for Records {
     }
 }
 
-/// The most bytes of a key and its value. SQLite has a limit of a billion for a row, and a store may
-/// move from one engine to another.
+/// The most bytes of a key and its value. SQLite has a limit of a billion for a row, and a store
+/// may move from one engine to another.
 pub(crate) const LARGEST: u32 = 999_000_000;
 
 /// Returns the length of all of these together, if a row may have so much.
