@@ -2,9 +2,9 @@
 
 #[cfg(all(feature = "rocksdb", unix))]
 mod balances;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod git_history;
-#[cfg(all(feature = "rocksdb", unix))]
+#[cfg(all(feature = "disk", unix))]
 mod mailer;
 #[cfg(feature = "metrics")]
 mod metrics;

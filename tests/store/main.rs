@@ -7,10 +7,10 @@ mod codec;
 mod cut;
 mod formats;
 mod log;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod look;
 mod moves;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod on_disk;
 mod opening;
 mod replay;
