@@ -22,6 +22,7 @@ mod failure;
 mod lock;
 mod scan;
 mod sql;
+mod still;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -67,7 +68,7 @@ impl SqliteKv {
         let file = if directory.is_some() { place.path().join(FILE) } else { place.path().to_owned() };
         let lock = Lock::take(&file, path)?;
         let site = Site { file, ..site };
-        let connection = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
+        let (connection, _) = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
         let readers = Connections::new(site, Mode::Reader);
         if !create && tables(&connection).map_err(failed(opening(path)))?.is_empty() {
             return Err(no_store(path));

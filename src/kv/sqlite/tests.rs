@@ -204,3 +204,32 @@ fn nothing_is_made_where_nothing_is_to_be_made() {
     assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
     assert!(not_found(SqliteKv::look(&directory, site(&directory))));
 }
+
+#[test]
+fn a_look_at_a_file_that_nobody_has_open_makes_no_file_and_notices_who_opens_it() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    let files = || std::fs::read_dir(directory).unwrap().count();
+    let kv = open(directory);
+    let tables = family(&kv, TABLES);
+    for key in 0..=255 {
+        put(&kv, &[key], &[0; 3_000]).unwrap();
+    }
+    drop(kv);
+    let before = files();
+    let look = SqliteKv::look(directory, site(directory)).unwrap();
+    let mut scan = look.scan(&tables, b"");
+    assert_eq!(scan.next().unwrap().unwrap().0, [0]);
+    assert_eq!(look.get(&tables, b"z").unwrap().map(|value| value.len()), Some(3_000));
+    assert_eq!(files(), before);
+    let kv = open(directory);
+    put(&kv, b"z", b"new").unwrap();
+    // It has written into its log alone so far, and the connections of the look read that.
+    assert_eq!(look.get(&tables, b"z").unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(scan.next().unwrap().unwrap().0, [1]);
+    let beside = Connection::open(directory.join(FILE)).unwrap();
+    beside.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let error = scan.find_map(Result::err).expect("it is told that its file has changed");
+    assert!(describe(&error).contains("read once more"), "{}", describe(&error));
+    assert_eq!(look.get(&tables, b"z").unwrap().as_deref(), Some(&b"new"[..]));
+}
