@@ -54,6 +54,11 @@ fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     consumer.join().unwrap();
 }
 
+/// Returns the number of lives of a test. SQLite is opened faster, so there are more of them.
+fn lives(small: u32, whole: u32) -> u32 {
+    size(if engine() == Some(Engine::Sqlite) { 3 * small } else { small }, whole)
+}
+
 /// The child of `promise_01_…`: it writes a row for each job until it is killed. Jobs finish out of
 /// order, and some fail first.
 fn endless_life(dir: &Path, durability: Durability) {
@@ -153,13 +158,13 @@ fn kill_again_and_again(role: &str, lives: u32) -> Option<Index> {
 
 #[test]
 fn promise_01_nothing_is_skipped_however_often_the_process_is_killed() {
-    let Some(reached) = kill_again_and_again("crash::buffered_child", size(8, 50)) else { return };
+    let Some(reached) = kill_again_and_again("crash::buffered_child", lives(8, 50)) else { return };
     assert!(reached > size(100, 1_000), "the lives were too short to prove anything: {reached}");
 }
 
 #[test]
 fn promise_01_holds_with_synced_writes_too() {
-    kill_again_and_again("crash::synced_child", size(3, 10));
+    kill_again_and_again("crash::synced_child", lives(3, 10));
 }
 
 /// The words of the engine for a disk that takes no more.
@@ -310,7 +315,7 @@ impl Book {
 
 #[test]
 fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
-    let lives = size(8, 40);
+    let lives = lives(8, 40);
     assert!(u64::from(lives) * (MOST + BURST as u64) < WINDOW);
     let Some(dir) = a_directory() else { return };
     let (mut book, mut total) = (Book::default(), 0);
@@ -517,7 +522,7 @@ fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted
 #[test]
 fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
     let open = |dir: &Path| Counted::open(dir, Durability::Buffered);
-    let Some((done, ahead)) = count_again_and_again("crash::counting_child", size(8, 36), open) else { return };
+    let Some((done, ahead)) = count_again_and_again("crash::counting_child", lives(8, 36), open) else { return };
     assert!(
         done > size(100, 1_000) && ahead > size(100, 1_000),
         "the lives prove nothing: {done} jobs, {ahead} of them done ahead"
@@ -526,12 +531,12 @@ fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
 
 #[test]
 fn promise_09_holds_with_synced_writes_too() {
-    count_again_and_again("crash::synced_counting_child", size(3, 6), |dir| Counted::open(dir, Durability::Synced));
+    count_again_and_again("crash::synced_counting_child", lives(3, 6), |dir| Counted::open(dir, Durability::Synced));
 }
 
 #[test]
 fn promise_09_holds_in_a_database_of_the_users_too() {
-    count_again_and_again("crash::attached_counting_child", size(3, 9), Counted::attach);
+    count_again_and_again("crash::attached_counting_child", lives(3, 9), Counted::attach);
 }
 
 /// A consumer that counts its jobs one after the other, and pushes each to a log.
@@ -570,7 +575,7 @@ fn beginning_anew_child() {
 
 #[test]
 fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_process_is_killed() {
-    let lives = size(8, 30);
+    let lives = lives(8, 30);
     let Some(dir) = a_directory() else { return };
     let (mut between, mut items) = (0, 0);
     for life in 0.. {
