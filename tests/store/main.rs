@@ -3,7 +3,7 @@
 #[cfg(feature = "rocksdb")]
 mod attach;
 mod codec;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod cut;
 mod formats;
 mod log;
