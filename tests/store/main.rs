@@ -13,5 +13,9 @@ mod moves;
 #[cfg(feature = "disk")]
 mod on_disk;
 mod opening;
+#[cfg(feature = "sqlite")]
+mod power;
 mod replay;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod writes;
