@@ -246,3 +246,93 @@ fn promise_08_a_damaged_file_is_an_error_or_shows_what_was_in_it_and_is_never_a_
         assert!(is_right_or_an_error(&content, &whole, &what), "{what}");
     }
 }
+
+#[cfg(unix)]
+mod where_nobody_may_write {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    /// The variable with the directory of the child's look.
+    const DIR: &str = "WATERLINE_READ_ONLY_DIR";
+    /// The user that may do nothing.
+    const NOBODY: u32 = 65_534;
+
+    #[test]
+    #[ignore = "a child of the test below"]
+    fn looking_child() {
+        let Some(directory) = std::env::var_os(DIR) else { return };
+        for _ in 0..2 {
+            match on_engine().read_only().open(&directory) {
+                Ok(store) => println!("jobs: {}", store.table("sums").unwrap().counter("jobs").unwrap()),
+                Err(error @ Error::Store(_)) => println!("refused: {}", error.report()),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        let written = fs::write(Path::new(&directory).join("mine"), "");
+        assert!(written.is_err(), "the test proves nothing");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Looks at this directory in a process that may read and nothing else. Root may write anywhere,
+    /// so it lets somebody else look.
+    fn looked_at(place: &Path, directory: &Path) -> String {
+        let before = files(directory);
+        before.iter().for_each(|file| set_mode(&directory.join(file), 0o444));
+        set_mode(directory, 0o555);
+        let is_root =
+            fs::metadata(std::env::current_exe().unwrap()).is_ok() && fs::write(directory.join("x"), "").is_ok();
+        if is_root {
+            fs::remove_file(directory.join("x")).unwrap();
+        }
+        let program = place.join("program");
+        if !program.exists() {
+            fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+            set_mode(&program, 0o755);
+        }
+        let mut child = Command::new(program);
+        child.args(["--exact", "sqlite::where_nobody_may_write::looking_child", "--nocapture", "--include-ignored"]);
+        child.env(DIR, directory).current_dir("/");
+        if is_root {
+            child.uid(NOBODY).gid(NOBODY);
+        }
+        let output = child.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(files(directory), before, "no file is made");
+        set_mode(directory, 0o755);
+        before.iter().for_each(|file| set_mode(&directory.join(file), 0o644));
+        text
+    }
+
+    #[test]
+    fn a_store_is_looked_at_where_nobody_may_write_and_its_log_is_read_or_it_is_an_error() {
+        let Some(place) = a_directory_of(Engine::Sqlite) else { return };
+        set_mode(place.path(), 0o755);
+        let [closed, killed, bare] = ["closed", "killed", "bare"].map(|name| place.path().join(name));
+        let store = open_in(&closed).unwrap();
+        run(&store, 9);
+        // As a process that is killed leaves it.
+        [&killed, &bare].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+        for file in files(&closed) {
+            fs::copy(closed.join(&file), killed.join(&file)).unwrap();
+            if !file.ends_with("-shm") {
+                fs::copy(closed.join(&file), bare.join(&file)).unwrap();
+            }
+        }
+        drop(store);
+        assert_eq!(files(&closed), [FILE, "waterline.sqlite-lock"]);
+        for directory in [&closed, &killed] {
+            let text = looked_at(place.path(), directory);
+            assert_eq!(text.matches("jobs: 10").count(), 2, "{text}");
+        }
+        // Without the memory that processes share, the log cannot be read there.
+        let text = looked_at(place.path(), &bare);
+        assert_eq!(text.matches("refused: ").count(), 2, "{text}");
+        assert_eq!(open_in(&killed).unwrap().table("sums").unwrap().counter("jobs").unwrap(), 10);
+    }
+}
