@@ -16,7 +16,7 @@ setup: ## Install the programs that this machine lacks to build RocksDB
 demo: setup ## Run the example: process the history of a git repository in parallel
 	cargo run --release --locked -p waterline-programs --example git_history -- $(ARGS)
 
-test: setup ## Run each test: in memory, or on RocksDB if its subject is a disk
+test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subject is a store
 	@bash .ci/test
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED

@@ -1,8 +1,8 @@
-//! Power that is lost in the life of a store on SQLite. Of the writes since the last flush, the disk
-//! has any: it writes sector by sector, in any order. The next life finds what was flushed, and of
-//! the later commits as many as came one after the other.
+//! Power that is lost in the life of a store on SQLite. A disk writes sector by sector, in any
+//! order, so it has any of the writes since the last flush. The next life finds everything that was
+//! flushed, and of the later commits as many as came one after the other.
 //!
-//! The files are copied at each commit. What two copies differ in is mixed.
+//! The files are copied at each commit. The sectors in which two copies differ are mixed.
 
 use common::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,11 +212,11 @@ fn each_loss(durability: Durability) {
 }
 
 #[test]
-fn whatever_the_disk_has_after_a_loss_of_power_what_was_flushed_is_there_and_the_rest_is_a_prefix() {
+fn a_loss_of_power_leaves_what_was_flushed_and_a_prefix_of_the_rest_whatever_the_disk_has() {
     each_loss(Durability::Buffered);
 }
 
 #[test]
-fn the_same_holds_where_each_commit_is_flushed() {
+fn a_loss_of_power_leaves_each_commit_that_was_flushed() {
     each_loss(Durability::Synced);
 }

@@ -1,4 +1,4 @@
-//! What SQLite alone does: a store in a file of the user's, the engine of a directory, a look that
+//! The parts that SQLite alone has: a store in a file of the user's, the engine of a directory, a look that
 //! moves at once, and files that are damaged or no database.
 
 use crate::opening::not_found;
@@ -134,7 +134,7 @@ fn a_look_shows_each_write_at_once_and_a_scan_one_moment() {
     }
 }
 
-/// What a user can see of a store: its rows, its log, its progress and its queue.
+/// A part of a store that a user can see: its rows, its log, its progress and its queue.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Rows(Vec<(Vec<u8>, Vec<u8>)>),
@@ -192,7 +192,7 @@ fn filled(directory: &Path) {
     mails.push_all((0..40).map(|n| NewJob::new("welcome", &n).unwrap().id(n.to_string()))).unwrap();
 }
 
-/// Opens a database with this content. What is seen is right, and what is not seen is an error.
+/// Opens a database with this content. Everything that is seen is right, and the rest is an error.
 fn is_right_or_an_error(content: &[u8], whole: &[Seen], what: &str) -> bool {
     let ways = [Store::options(), Store::options().create(false), Store::options().read_only()];
     let mut is_error = false;
@@ -278,8 +278,8 @@ mod where_nobody_may_write {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Looks at this directory in a process that may read and nothing else. Root may write anywhere,
-    /// so it lets somebody else look.
+    /// Looks at this directory in a process that may read and nothing else. Root may write
+    /// anywhere, so it lets somebody else look.
     fn looked_at(place: &Path, directory: &Path) -> String {
         let before = files(directory);
         before.iter().for_each(|file| set_mode(&directory.join(file), 0o444));

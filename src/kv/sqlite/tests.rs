@@ -173,6 +173,37 @@ fn a_batch_that_fails_changes_nothing_and_others_are_written() {
 }
 
 #[test]
+fn a_write_is_flushed_if_it_or_one_beside_it_is_synced_and_not_otherwise() {
+    let place = tempfile::tempdir().unwrap();
+    let kv = Arc::new(open(place.path()));
+    let writing = kv.writing.as_ref().unwrap();
+    // It is that of the last transaction: 2 flushes the log with each commit, 1 does not.
+    let synchronous = || {
+        writing.with(|connection| connection.query_row("PRAGMA synchronous", [], |row| row.get::<_, i64>(0)).unwrap())
+    };
+    let write = |key: u8, synced: bool| {
+        let mut batch = Batch::default();
+        batch.put(family(&*kv, TABLES).id, &[&[key]], &[b"v"]).unwrap();
+        kv.write(&batch, synced).unwrap();
+    };
+    for (synced, expected) in [(false, 1), (true, 2), (false, 1), (true, 2)] {
+        write(0, synced);
+        assert_eq!(synchronous(), expected, "a write that is synced: {synced}");
+    }
+    for (one_synced, expected) in [(false, 1), (true, 2), (false, 1)] {
+        std::thread::scope(|scope| {
+            let held = writing.connection.lock();
+            (0..4).for_each(|key| _ = scope.spawn(move || write(key, one_synced && key == 2)));
+            while writing.waiting.lock().len() < 4 {
+                std::thread::yield_now();
+            }
+            drop(held);
+        });
+        assert_eq!(synchronous(), expected, "of four that share a transaction, one is synced: {one_synced}");
+    }
+}
+
+#[test]
 fn a_store_has_one_process_that_writes_by_any_name_of_its_file() {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().join("data");
