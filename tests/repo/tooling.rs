@@ -47,7 +47,7 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     // The programs are compiled once: the calls differ in their stores and programs alone.
     let build = |call: &str| {
         call.split_once(": ")
-            .and_then(|(_, call)| call.split(" --lib").next()?.split(" --test ").next())
+            .and_then(|(_, call)| call.split(" --lib").next()?.split(" --bins --test ").next())
             .map(str::to_owned)
     };
     assert_eq!(build(&quick[0]), build(&quick[1]));

@@ -1,5 +1,5 @@
-//! The parts that SQLite alone has: a store in a file of the user's, the engine of a directory, a look that
-//! moves at once, and files that are damaged or no database.
+//! The parts that SQLite alone has: a store in a file of the user's, the engine of a directory, a
+//! look that moves at once, and files that are damaged or no database.
 
 use crate::opening::not_found;
 use common::*;
