@@ -15,9 +15,10 @@ setup: ## Install the programs that this machine lacks to build RocksDB
 
 demo: ## Run the example: process the history of a git repository in parallel (STORE=rocksdb)
 	@bash .ci/setup $(or $(STORE),sqlite)
-	cargo run --release --locked -p waterline-demo $(if $(filter rocksdb,$(STORE)),--features rocksdb) -- $(ARGS)
+	cargo run --release --locked -p waterline-demo $(if $(filter rocksdb,$(STORE)),--features rocksdb) -- \
+		$(if $(STORE),--store $(STORE)) $(ARGS)
 
-test: setup ## Run each test: in memory, or on RocksDB if its subject is a disk
+test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subject is a store
 	@bash .ci/test
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED

@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
-use waterline::{BoxError, Error, Index, Jobs, Store};
+use waterline::{BoxError, Engine, Error, Index, Jobs, Store};
 
 mod history;
 mod objects;
@@ -80,6 +80,9 @@ struct Args {
     /// Say on stderr how far it is, each time that this many more commits or files are saved
     #[arg(long, value_name = "N")]
     every: Option<NonZeroU64>,
+    /// The engine of a new database
+    #[arg(long, value_name = "NAME", default_value = "sqlite", value_parser = ["sqlite", "rocksdb"])]
+    store: String,
     /// Remove the database, and begin anew
     #[arg(long)]
     reset: bool,
@@ -110,7 +113,12 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     if args.reset {
         reset(&db)?;
     }
-    let store = Store::open(&db)?;
+    let engine = match &*args.store {
+        "rocksdb" => Engine::RocksDb,
+        _ => Engine::Sqlite,
+    };
+    let is_new = !db.exists();
+    let store = if is_new { Store::options().engine(engine).open(&db)? } else { Store::open(&db)? };
     if let Some(engine) = store.engine().filter(|_| !args.json) {
         println!("the store is {engine}, in {}", db.display());
     }

@@ -24,6 +24,7 @@ mod failure;
 mod lock;
 mod scan;
 mod sql;
+mod still;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -69,8 +70,10 @@ impl SqliteKv {
         }
         let file = if directory.is_some() { place.path().join(FILE) } else { place.path().to_owned() };
         let lock = Lock::take(&file, path)?;
+        let ends = Ends::of(&file);
         let site = Site { file, ..site };
-        let connection = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
+        let (connection, _) = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
+        ends.within_a_page(&connection, path)?;
         let readers = Connections::new(site, Mode::Reader);
         if !create && tables(&connection).map_err(failed(opening(path)))?.is_empty() {
             return Err(no_store(path));
@@ -86,8 +89,10 @@ impl SqliteKv {
         if !has_file(&site.file)? {
             return Err(no_store(path));
         }
+        let ends = Ends::of(&site.file);
         let readers = Connections::new(site, Mode::Look);
         let there = readers.with(opening(path), tables)?;
+        ends.within_a_page(&*readers.lend().map_err(failed(opening(path)))?, path)?;
         if there.is_empty() {
             return Err(no_store(path));
         }
@@ -123,6 +128,27 @@ fn no_family(family: FamilyId) -> StoreError {
 
 fn read_only() -> StoreError {
     StoreError { doing: "write".to_owned(), source: Error::ReadOnly.into() }
+}
+
+/// The end of a file before it is opened; 0 if a log has what the file lacks.
+struct Ends(u64);
+
+impl Ends {
+    fn of(file: &Path) -> Self {
+        let length = |file: &Path| std::fs::metadata(file).map_or(0, |file| file.len());
+        Self(if length(&connection::log_of(file)) > 0 { 0 } else { length(file) })
+    }
+
+    /// Returns an error if it is within a page. SQLite would read zeros behind it.
+    fn within_a_page(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
+        let page: i64 =
+            connection.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(failed(opening(path)))?;
+        if self.0.is_multiple_of(page.unsigned_abs()) {
+            return Ok(());
+        }
+        let why = format!("the file ends after {} bytes, within a page: restore it from a backup", self.0);
+        Err(StoreError { doing: opening(path), source: why.into() })
+    }
 }
 
 /// True if there is a file. (It is not opened: SQLite would lose its locks when we close it.)

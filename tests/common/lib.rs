@@ -11,20 +11,24 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
-use waterline::{
-    BoxError, Clock, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Store, StoreOptions, Wakeup,
-};
+use waterline::{BoxError, Clock, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
 
 pub mod database;
 #[cfg(unix)]
 pub mod dying;
 pub mod every_write;
+mod place;
 pub mod queues;
+#[cfg(feature = "disk")]
+pub mod raw;
 #[cfg(feature = "metrics")]
 pub mod recorder;
 mod soak;
 pub mod tree;
 
+#[cfg(feature = "disk")]
+pub use place::open_in;
+pub use place::{Place, a_directory, a_directory_of, a_store, engine, engine_of, on_engine, on_store, theirs};
 pub use soak::{cases, seed, seeds, size};
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
@@ -212,52 +216,6 @@ pub fn numbers(n: u64) -> MemoryJobs<u64> {
 pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builder<J, MemoryProgress> {
     watch();
     Consumer::builder(jobs, progress.clone())
-}
-
-/// Returns the store to test on, which is empty: on a disk with the feature `rocksdb`, and in
-/// memory without it. Its directory lives as long as the second value.
-pub fn a_store() -> (Store, Option<tempfile::TempDir>) {
-    #[cfg(feature = "rocksdb")]
-    {
-        let place = tempfile::tempdir().unwrap();
-        (Store::open(place.path().join("store")).unwrap(), Some(place))
-    }
-    #[cfg(not(feature = "rocksdb"))]
-    (Store::in_memory(), None)
-}
-
-/// Runs a test on the store of this build (see [`a_store`]).
-pub fn on_store(test: impl Fn(&Store)) {
-    let (store, _place) = a_store();
-    test(&store);
-}
-
-/// A place where a store lives on while it is closed: a directory with the feature `rocksdb`, and a
-/// disk in memory without it.
-#[cfg_attr(not(feature = "rocksdb"), derive(Default))]
-pub struct Place(
-    #[cfg(feature = "rocksdb")] tempfile::TempDir,
-    #[cfg(not(feature = "rocksdb"))] waterline::fuzzing::Disk,
-);
-
-#[cfg(feature = "rocksdb")]
-impl Default for Place {
-    fn default() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-}
-
-impl Place {
-    pub fn open(&self) -> Store {
-        self.open_with(&Store::options())
-    }
-
-    pub fn open_with(&self, options: &StoreOptions) -> Store {
-        #[cfg(feature = "rocksdb")]
-        return options.clone().open(self.0.path()).unwrap();
-        #[cfg(not(feature = "rocksdb"))]
-        self.0.open(options).unwrap()
-    }
 }
 
 /// A source that follows the test's script. The job at an index is the index.

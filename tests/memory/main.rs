@@ -150,10 +150,8 @@ fn done_ahead_is_bits() {
     println!("a job done ahead while saves fail: {bits:.2} bits");
     assert!(bits <= 3.0, "a job done ahead while saves fail is {bits:.2} bits");
     // The memory of the database itself is not in this figure.
-    #[cfg(feature = "rocksdb")]
-    {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
+    if engine().is_some() {
+        let (store, _place) = a_store();
         let bits = bits_done_ahead(store.progress("saved"), LISTS, || (), live_bytes);
         println!("a job done ahead that is saved: {bits:.2} bits");
         assert!(bits <= 3.0, "a job done ahead that is saved is {bits:.2} bits");

@@ -5,6 +5,7 @@
 
 use common::*;
 use parking_lot::Mutex;
+#[cfg(feature = "rocksdb")]
 use rocksdb::{ColumnFamilyDescriptor, DB, Options};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -14,7 +15,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use waterline::{
-    Blocked, Consumer, Done, Durability, Effects, Error, Index, Job, Jobs, Progress, Retry, Status, Store, Table,
+    Blocked, Consumer, Done, Durability, Effects, Engine, Error, Index, Job, Jobs, Progress, Retry, Status, Store,
+    Table,
 };
 
 const DIR: &str = "WATERLINE_CRASH_DIR";
@@ -52,10 +54,15 @@ fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     consumer.join().unwrap();
 }
 
+/// Returns the number of lives of a test. SQLite is opened faster, so there are more of them.
+fn lives(small: u32, whole: u32) -> u32 {
+    size(if engine() == Some(Engine::Sqlite) { 3 * small } else { small }, whole)
+}
+
 /// The child of `promise_01_…`: it writes a row for each job until it is killed. Jobs finish out of
 /// order, and some fail first.
 fn endless_life(dir: &Path, durability: Durability) {
-    let store = Store::options().durability(durability).open(dir).unwrap();
+    let store = on_engine().durability(durability).open(dir).unwrap();
     let table = store.table("rows").unwrap();
     // Read before the start: the watermark may move at once.
     let first = store.progress("p").last_processed().unwrap();
@@ -130,12 +137,12 @@ fn die(mut child: Child, mut lines: Lines<BufReader<ChildStdout>>, life: u32, re
 }
 
 /// Kills the child after a while, again and again. Returns its last watermark.
-fn kill_again_and_again(role: &str, lives: u32) -> Index {
-    let dir = tempfile::tempdir().unwrap();
+fn kill_again_and_again(role: &str, lives: u32) -> Option<Index> {
+    let dir = a_directory()?;
     let mut before = None;
     for life in 0..lives {
         live_and_die(role, dir.path(), life, before);
-        let store = Store::open(dir.path()).unwrap();
+        let store = open_in(dir.path()).unwrap();
         let saved = store.progress("p").acquire().unwrap().map(|checkpoint| checkpoint.last_processed);
         assert!(saved >= before, "promise 7: progress went back from {before:?} to {saved:?} in life {life}");
         let table = store.table("rows").unwrap();
@@ -146,25 +153,30 @@ fn kill_again_and_again(role: &str, lives: u32) -> Index {
         }
         before = saved;
     }
-    before.expect("some jobs were processed")
+    Some(before.expect("some jobs were processed"))
 }
 
 #[test]
 fn promise_01_nothing_is_skipped_however_often_the_process_is_killed() {
-    let reached = kill_again_and_again("crash::buffered_child", size(8, 50));
+    let Some(reached) = kill_again_and_again("crash::buffered_child", lives(8, 50)) else { return };
     assert!(reached > size(100, 1_000), "the lives were too short to prove anything: {reached}");
 }
 
 #[test]
 fn promise_01_holds_with_synced_writes_too() {
-    kill_again_and_again("crash::synced_child", size(3, 10));
+    kill_again_and_again("crash::synced_child", lives(3, 10));
+}
+
+/// The words of the engine for a disk that takes no more.
+fn full() -> &'static str {
+    if engine() == Some(Engine::Sqlite) { "look if it is full" } else { "File too large" }
 }
 
 #[test]
 #[ignore = "a child of the test below"]
 fn full_disk_child() {
     let Some(dir) = dir_of_child() else { return };
-    let store = Store::open(dir).unwrap();
+    let store = open_in(dir).unwrap();
     let table = store.table("rows").unwrap();
     let consumer = Consumer::builder(Endless, store.progress("p"))
         .max_processing(2)
@@ -177,7 +189,7 @@ fn full_disk_child() {
     let status = until(&handle, "the full disk", |s| {
         let (Blocked::Progress { error } | Blocked::Retrying { error, .. }) = &s.blocked else { return false };
         // On a busy machine the status may name a slow write before that.
-        error.contains("File too large") && s.failed > 0
+        error.contains(full()) && s.failed > 0
     });
     println!("blocked: {}", status.blocked);
     let saved = handle.last_processed_index();
@@ -189,15 +201,15 @@ fn full_disk_child() {
 
 #[test]
 fn a_full_disk_is_named_and_loses_nothing() {
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     // No file may grow beyond half a megabyte. The signal that would kill the process is ignored,
     // so writes fail.
     let child = child("crash::full_disk_child", dir.path(), 0, "trap '' XFSZ; ulimit -f 1024;");
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("File too large") && text.contains("stopped at"), "{text}");
+    assert!(output.status.success() && text.contains(full()) && text.contains("stopped at"), "{text}");
 
-    let store = Store::open(dir.path()).unwrap();
+    let store = open_in(dir.path()).unwrap();
     let table = store.table("rows").unwrap();
     let saved = store.progress("p").acquire().unwrap().map_or(0, |checkpoint| checkpoint.last_processed + 1);
     assert!((0..saved).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()), "nothing is skipped");
@@ -228,7 +240,7 @@ fn stuck_child() {
     let Some(dir) = dir_of_child() else { return };
     let mut book = OpenOptions::new().create(true).append(true).open(dir.join("book")).unwrap();
     let started = Mutex::new(book.try_clone().unwrap());
-    let store = Store::open(dir.join("db")).unwrap();
+    let store = open_in(dir.join("db")).unwrap();
     let tokens = Arc::<Mutex<Vec<(Index, Done)>>>::default();
     let hand = tokens.clone();
     let consumer = Consumer::builder(Endless, store.progress("p"))
@@ -303,9 +315,9 @@ impl Book {
 
 #[test]
 fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
-    let lives = size(8, 40);
+    let lives = lives(8, 40);
     assert!(u64::from(lives) * (MOST + BURST as u64) < WINDOW);
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     let (mut book, mut total) = (Book::default(), 0);
     for life in 0..lives {
         let mut child = child("crash::stuck_child", dir.path(), 0, "");
@@ -324,7 +336,7 @@ fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_save
     );
     println!("{lives} lives: {done} jobs settled above a stuck one, {total} starts were repeated");
 
-    let store = Store::open(dir.path().join("db")).unwrap();
+    let store = open_in(dir.path().join("db")).unwrap();
     let ran = Arc::<Mutex<BTreeSet<Index>>>::default();
     let record = ran.clone();
     let consumer =
@@ -350,12 +362,30 @@ struct Counted {
 
 impl Counted {
     fn open(dir: &Path, durability: Durability) -> Self {
-        let store = Store::options().durability(durability).open(dir).unwrap();
+        let store = on_engine().durability(durability).open(dir).unwrap();
         Self { each: store.table("each").unwrap(), sums: store.table("sums").unwrap(), store }
     }
 
-    /// The same with the counters in a column family of the test's own.
+    /// The same in a database of the test's own: with the counters in a column family, or with the
+    /// test's own tables beside them.
     fn attach(dir: &Path) -> Self {
+        #[cfg(feature = "sqlite")]
+        if engine() == Some(Engine::Sqlite) {
+            let file = dir.join("theirs.db");
+            let mine = rusqlite::Connection::open(&file).unwrap();
+            mine.busy_timeout(LONG).unwrap();
+            mine.execute_batch("CREATE TABLE IF NOT EXISTS lives (life); INSERT INTO lives VALUES (1)").unwrap();
+            let store = Store::attach_sqlite(&file).unwrap();
+            return Self { each: store.table("each").unwrap(), sums: store.table("sums").unwrap(), store };
+        }
+        #[cfg(feature = "rocksdb")]
+        return Self::in_family(dir);
+        #[cfg(not(feature = "rocksdb"))]
+        unreachable!("the tests run in {}", dir.display());
+    }
+
+    #[cfg(feature = "rocksdb")]
+    fn in_family(dir: &Path) -> Self {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.create_missing_column_families(true);
@@ -475,8 +505,8 @@ fn attached_counting_child() {
 
 /// Kills the child after a while, again and again. Returns the number of jobs done, and of those
 /// that were done ahead when it was killed.
-fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted) -> (u64, u64) {
-    let dir = tempfile::tempdir().unwrap();
+fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted) -> Option<(u64, u64)> {
+    let dir = a_directory()?;
     let (mut before, mut ahead) = ((None, 0), 0);
     for life in 0..lives {
         live_and_die(role, dir.path(), life, before.0);
@@ -486,13 +516,13 @@ fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted
         ahead += now.1 - now.0.map_or(0, |last| last + 1);
     }
     open(dir.path()).finish(before);
-    (before.1, ahead)
+    Some((before.1, ahead))
 }
 
 #[test]
 fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
     let open = |dir: &Path| Counted::open(dir, Durability::Buffered);
-    let (done, ahead) = count_again_and_again("crash::counting_child", size(8, 36), open);
+    let Some((done, ahead)) = count_again_and_again("crash::counting_child", lives(8, 36), open) else { return };
     assert!(
         done > size(100, 1_000) && ahead > size(100, 1_000),
         "the lives prove nothing: {done} jobs, {ahead} of them done ahead"
@@ -501,12 +531,12 @@ fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
 
 #[test]
 fn promise_09_holds_with_synced_writes_too() {
-    count_again_and_again("crash::synced_counting_child", size(3, 6), |dir| Counted::open(dir, Durability::Synced));
+    count_again_and_again("crash::synced_counting_child", lives(3, 6), |dir| Counted::open(dir, Durability::Synced));
 }
 
 #[test]
-fn promise_09_holds_in_a_database_and_a_family_of_the_users_too() {
-    count_again_and_again("crash::attached_counting_child", size(3, 9), Counted::attach);
+fn promise_09_holds_in_a_database_of_the_users_too() {
+    count_again_and_again("crash::attached_counting_child", lives(3, 9), Counted::attach);
 }
 
 /// A consumer that counts its jobs one after the other, and pushes each to a log.
@@ -518,7 +548,7 @@ fn counting(store: &Store) -> waterline::Builder<Endless, waterline::StoreProgre
 #[ignore = "a child of the test below"]
 fn beginning_anew_child() {
     let Some(dir) = dir_of_child() else { return };
-    let store = Store::open(dir).unwrap();
+    let store = open_in(dir).unwrap();
     let (sums, log) = (store.table("sums").unwrap(), store.log::<Index>("out").unwrap());
     println!("started at {:?}", store.progress("p").last_processed().unwrap());
     for round in 0.. {
@@ -545,8 +575,8 @@ fn beginning_anew_child() {
 
 #[test]
 fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_process_is_killed() {
-    let lives = size(8, 30);
-    let dir = tempfile::tempdir().unwrap();
+    let lives = lives(8, 30);
+    let Some(dir) = a_directory() else { return };
     let (mut between, mut items) = (0, 0);
     for life in 0.. {
         // A life may end between two rounds, and then it proves less.
@@ -558,7 +588,7 @@ fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_pro
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at"))));
         die(child, lines, life, "began anew often", 20);
-        let store = Store::open(dir.path()).unwrap();
+        let store = open_in(dir.path()).unwrap();
         let (sums, log) = (store.table("sums").unwrap(), store.log::<Index>("out").unwrap());
         let processed = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
         let (jobs, (first, head)) = (sums.counter("jobs").unwrap() as u64, (log.first().unwrap(), log.head().unwrap()));

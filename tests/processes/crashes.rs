@@ -2,7 +2,7 @@
 //! move. Each test runs this program again as its child, with a directory to work in.
 
 use common::dying::{Lines, child, dir_of_child, killed_after};
-use common::numbers;
+use common::{a_directory, numbers, open_in};
 use std::path::Path;
 use std::sync::Arc;
 use waterline::{Consumer, Failure, Index, MoveKind, OnExhausted, Store};
@@ -20,7 +20,7 @@ fn count(store: &Store, index: Index) -> i64 {
 #[ignore = "a child of the tests below"]
 fn aborting_child() {
     let Some(dir) = dir_of_child() else { return };
-    let store = Store::open(dir).unwrap();
+    let store = open_in(dir).unwrap();
     let counts = store.table("counts").unwrap();
     let builder = Consumer::builder(numbers(JOBS), store.progress("p")).stop_at(JOBS - 1);
     let consumer =
@@ -35,13 +35,13 @@ fn aborting_child() {
 
 #[test]
 fn a_job_that_aborts_its_process_is_parked_and_the_effects_of_its_neighbours_are_in_once() {
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     let mut deaths = 0;
     while !child("crashes::aborting_child", dir.path(), 0).wait().unwrap().success() {
         deaths += 1;
         assert!(deaths <= MAX + 2, "it dies for ever");
     }
-    let store = Store::open(dir.path()).unwrap();
+    let store = open_in(dir.path()).unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(JOBS - 1));
     let parked = store.parked("p").unwrap();
     assert_eq!(parked.iter().map(|parked| (parked.index, parked.crashes)).collect::<Vec<_>>(), [(POISON, MAX)]);
@@ -80,7 +80,7 @@ fn live(store: &Store, lines: &Arc<Lines>, last: Index, mended: bool) {
 fn moving_child() {
     let Some(dir) = dir_of_child() else { return };
     let lines = Lines::of_child();
-    let store = Store::open(dir).unwrap();
+    let store = open_in(dir).unwrap();
     let moves = || store.progress("p").history().unwrap().len();
     if moves() == 0 {
         live(&store, &lines, 9, false);
@@ -103,7 +103,7 @@ fn moving_child() {
 /// Checks that each job is done as often as it has to be, or parked, and that the history and the
 /// progress agree. Returns the number of moves.
 fn check(dir: &Path, place: &str) -> usize {
-    let store = Store::open(dir).unwrap();
+    let store = open_in(dir).unwrap();
     let kinds: Vec<_> = store.progress("p").history().unwrap().iter().map(|made| made.kind).collect();
     assert_eq!(kinds, [MoveKind::Seek, MoveKind::Skip][..kinds.len()], "{place}");
     let last = store.progress("p").last_processed().unwrap();
@@ -131,7 +131,7 @@ fn check(dir: &Path, place: &str) -> usize {
 fn wherever_a_process_is_killed_beside_a_redrive_or_a_move_each_job_is_done_or_parked_once() {
     let mut killed = 0;
     for line in 1.. {
-        let dir = tempfile::tempdir().unwrap();
+        let Some(dir) = a_directory() else { return };
         if !killed_after("crashes::moving_child", dir.path(), line) {
             break;
         }
@@ -145,7 +145,7 @@ fn wherever_a_process_is_killed_beside_a_redrive_or_a_move_each_job_is_done_or_p
         }
         assert!(!killed_after("crashes::moving_child", dir.path(), 0));
         assert_eq!(check(dir.path(), &format!("at the end, killed after line {line}")), 2);
-        let store = Store::open(dir.path()).unwrap();
+        let store = open_in(dir.path()).unwrap();
         assert_eq!(store.progress("p").last_processed().unwrap(), Some(14));
     }
     assert!(killed > 25, "{killed} places");

@@ -1,5 +1,5 @@
-//! Processes that are killed, or that kill themselves, on RocksDB.
-#![cfg(all(feature = "rocksdb", unix))]
+//! Processes that are killed, or that kill themselves, on a disk.
+#![cfg(all(feature = "disk", unix))]
 
 mod crash;
 mod crashes;

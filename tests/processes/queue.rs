@@ -2,6 +2,7 @@
 //! Each test runs this program again as its child, with a directory to work in.
 
 use common::dying::{Lines, child, dir_of_child, killed_after};
+use common::{a_directory, open_in};
 use std::path::Path;
 use std::time::Duration;
 use waterline::queue::{JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, RunnerBuilder};
@@ -15,7 +16,7 @@ const STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
 
 fn open(dir: &Path) -> (Store, Queue) {
-    let store = Store::open(dir).unwrap();
+    let store = open_in(dir).unwrap();
     let options = QueueOptions::default()
         .retention(Retention::Keep)
         .max_crashes(MAX)
@@ -94,7 +95,7 @@ fn aborting_child() {
 
 #[test]
 fn a_job_that_aborts_its_process_ends_dead_after_its_last_crash_and_its_neighbours_finish() {
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     let mut deaths = 0;
     while !child("queue::aborting_child", dir.path(), 0).wait().unwrap().success() {
         deaths += 1;
@@ -141,7 +142,7 @@ fn killed_child() {
 fn wherever_a_process_is_killed_beside_its_jobs_each_of_them_is_done_once() {
     let mut killed = 0;
     for line in 1.. {
-        let dir = tempfile::tempdir().unwrap();
+        let Some(dir) = a_directory() else { return };
         if !killed_after("queue::killed_child", dir.path(), line) {
             break;
         }

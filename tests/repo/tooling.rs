@@ -6,7 +6,8 @@ use std::fs;
 use std::process::{Command, Output};
 
 /// Runs `.ci/test` with a cargo whose calls end as these say, one after the other: the output of
-/// cargo, and its exit code. The calls after them succeed. Returns the calls, too.
+/// cargo, and its exit code. The calls after them succeed. Returns the calls, too, each behind its
+/// store.
 fn test_script(option: &str, ends: &[(&str, i32)]) -> (Output, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
@@ -16,7 +17,7 @@ fn test_script(option: &str, ends: &[(&str, i32)]) -> (Output, Vec<String>) {
     let ends: String = ends.iter().enumerate().map(end).collect();
     // Bash reads a function first. A program that was just written may still be open in a child of
     // another test, and cannot be executed then.
-    fs::write(&cargo, format!("cargo() {{\necho \"$*\" >>\"$CALLS\"\n{ends}}}\n")).unwrap();
+    fs::write(&cargo, format!("cargo() {{\necho \"$WATERLINE_STORE: $*\" >>\"$CALLS\"\n{ends}}}\n")).unwrap();
     let mut script = Command::new("bash");
     script.arg(root().join(".ci/test")).args([option].iter().filter(|option| !option.is_empty()));
     let output = script.env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
@@ -36,24 +37,34 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     assert!(calls.len() > 2, "the others run though the first one failed: {calls:?}");
     let runs = |call: &String| {
         // Test programs start the examples, which are built for that.
-        call.starts_with("test --no-fail-fast --locked ")
-            || call.starts_with("build --locked ") && call.ends_with(" --examples")
+        call.contains(": test --no-fail-fast --locked ")
+            || call.contains(": build --locked ") && call.ends_with(" --examples")
     };
     assert!(calls.iter().all(runs), "{calls:?}");
     let on_rocksdb = |call: &String| call.contains("--release --all-features");
-    assert!(calls[0].contains("--no-default-features") && calls[1..].iter().all(on_rocksdb), "{calls:?}");
+    let (quick, others) = calls.split_at(2);
+    assert!(quick.iter().all(|call| call.contains("--no-default-features")), "{calls:?}");
+    // The programs are compiled once: the calls differ in their stores and programs alone.
+    let build = |call: &str| {
+        call.split_once(": ")
+            .and_then(|(_, call)| call.split(" --lib").next()?.split(" --bins --test ").next())
+            .map(str::to_owned)
+    };
+    assert_eq!(build(&quick[0]), build(&quick[1]));
+    assert!(quick[0].starts_with("memory: ") && quick[1].starts_with("sqlite: "), "{calls:?}");
+    assert!(others.iter().all(|call| on_rocksdb(call) && call.starts_with("rocksdb: ")), "{calls:?}");
     assert_eq!(output.status.code(), Some(101), "the exit code is that of the first failure");
-    let end = "test: these failed:\n    on memory: --lib\n    on memory: --test crash\n    on RocksDB: --lib\n";
+    let end = "test: these failed:\n    on memory: --lib\n    on memory: --test crash\n    on SQLite: --lib\n";
     assert!(stderr(&output).ends_with(end), "{}", stderr(&output));
-    let (_, without) = test_script("--memory", &[]);
-    assert_eq!(without, calls[..1], "it needs no RocksDB");
+    let (_, without) = test_script("--no-rocksdb", &[]);
+    assert_eq!(without, calls[..2], "it needs no RocksDB");
 }
 
 #[test]
 fn make_test_fails_when_only_a_later_set_fails_or_a_program_does_not_compile() {
     let (output, calls) = test_script("", &[("", 0), ("error: could not compile `waterline`\n", 101)]);
     assert_eq!(output.status.code(), Some(101));
-    let end = format!("    on RocksDB: cargo {} (exit code 101)\n", calls[1]);
+    let end = format!("    on SQLite: cargo {} (exit code 101)\n", calls[1].strip_prefix("sqlite: ").unwrap());
     assert!(stderr(&output).ends_with(&end), "{}", stderr(&output));
 }
 

@@ -1,10 +1,11 @@
 //! A store in a database that the user's program opened and goes on using.
 
+use crate::opening::not_found;
 use common::*;
 use rocksdb::{ColumnFamilyDescriptor, DB, Options};
 use std::path::Path;
 use std::sync::{Arc, Barrier};
-use waterline::{Blocked, Checkpoint, Consumer, Durability, Error, Progress, Store, Table};
+use waterline::{Blocked, Checkpoint, Consumer, Durability, Engine, Error, Progress, Store, Table};
 
 fn options() -> Options {
     let mut options = Options::default();
@@ -51,7 +52,7 @@ fn refused(result: Result<impl Sized, Error>, words: &[&str]) {
 
 #[test]
 fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let store = Store::attach(db.clone()).unwrap();
     let (raw, own) = (store.column_family("theirs").unwrap(), store.table("theirs").unwrap());
@@ -73,7 +74,7 @@ fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
     // The next life goes on from there, in a database that we open and in the user's database.
     drop((store, raw, own, default));
     drop(db);
-    let store = Store::open(directory.path()).unwrap();
+    let store = open_in(directory.path()).unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(49));
     assert_eq!(store.column_family("theirs").unwrap().iter().count(), 50);
     refused(store.column_family("another"), &["another", "create it"]);
@@ -85,7 +86,7 @@ fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
 
 #[test]
 fn families_that_are_missing_or_our_own_are_refused_with_what_to_do() {
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = Arc::new(DB::open(&options(), directory.path()).unwrap());
     refused(Store::attach(db.clone()), &["waterline.system", "Store::column_families()", "create_missing"]);
     assert_eq!(Arc::strong_count(&db), 1, "what was refused keeps nothing");
@@ -105,7 +106,7 @@ fn families_that_are_missing_or_our_own_are_refused_with_what_to_do() {
 
 #[test]
 fn stores_on_one_database_share_the_names_in_use() {
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let store = Store::attach(db.clone()).unwrap();
     let other = Store::options().durability(Durability::Synced).attach(db.clone()).unwrap();
@@ -125,7 +126,7 @@ fn stores_on_one_database_share_the_names_in_use() {
 #[test]
 fn of_many_that_attach_at_once_one_has_the_name() {
     const THREADS: usize = 4;
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     for _ in 0..200 {
         let barrier = Barrier::new(THREADS);
@@ -147,7 +148,7 @@ fn of_many_that_attach_at_once_one_has_the_name() {
 
 #[test]
 fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     // Our store last: each of these keeps it, and nothing else does.
     let keep: [fn(Store) -> Box<dyn Send>; 3] = [
         |store| Box::new(store),
@@ -158,9 +159,9 @@ fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
         let db = open(directory.path());
         let kept = keep(Store::attach(db.clone()).unwrap());
         drop(db);
-        assert!(matches!(Store::open(directory.path()), Err(Error::Locked { .. })));
+        assert!(matches!(open_in(directory.path()), Err(Error::Locked { .. })));
         drop(kept);
-        drop(Store::open(directory.path()).unwrap());
+        drop(open_in(directory.path()).unwrap());
     }
     // The user's database last.
     let db = open(directory.path());
@@ -176,7 +177,7 @@ fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
 
 #[test]
 fn promise_08_a_format_that_is_not_known_is_refused_and_left_as_it_is() {
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let format = || db.get_cf(&db.cf_handle("waterline.system").unwrap(), "format").unwrap();
     db.put_cf(&db.cf_handle("waterline.system").unwrap(), "format", [2]).unwrap();
@@ -188,8 +189,23 @@ fn promise_08_a_format_that_is_not_known_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn a_database_in_which_no_store_has_lived_is_not_found_by_attach_and_stays_so() {
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
+    let db = open(directory.path());
+    let strict = || Store::options().create(false).attach(db.clone());
+    for _ in 0..2 {
+        not_found(strict(), "store", &directory.path().display().to_string());
+    }
+    let store = Store::attach(db.clone()).unwrap();
+    not_found(strict().unwrap().table("rows"), "table", "rows");
+    drop(store);
+    not_found(strict().unwrap().table("rows"), "table", "rows");
+}
+
+#[test]
 fn a_database_that_takes_no_writes_is_read_and_says_so() {
-    let (directory, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
+    let beside = tempfile::tempdir().unwrap();
     let read_only = || DB::open_cf_descriptors_read_only(&options(), directory.path(), families(), false).unwrap();
     drop(open(directory.path()));
     let fresh = Store::attach(Arc::new(read_only()));
@@ -225,7 +241,7 @@ fn flushes(options: &Options) -> u64 {
 #[test]
 fn a_synced_save_is_flushed_before_it_counts_and_a_buffered_one_is_not_flushed() {
     const COUNT: u64 = 20;
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let mut options = options();
     options.enable_statistics();
     let db = Arc::new(DB::open_cf_descriptors(&options, directory.path(), families()).unwrap());
@@ -266,7 +282,7 @@ fn a_synced_save_is_flushed_before_it_counts_and_a_buffered_one_is_not_flushed()
 
 #[test]
 fn a_counter_is_eight_bytes_and_anything_else_is_refused_by_its_table_and_key() {
-    let directory = tempfile::tempdir().unwrap();
+    let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let store = Store::attach(open(directory.path())).unwrap();
     for table in [store.table("visits").unwrap(), store.column_family("theirs").unwrap()] {
         assert_eq!(table.counter("a\0b").unwrap(), 0);

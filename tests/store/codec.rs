@@ -194,7 +194,7 @@ where
 
 proptest! {
     // To open a database on the disk again takes its time.
-    #![proptest_config(ProptestConfig { cases: cases(if cfg!(feature = "rocksdb") { 12 } else { 64 }), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(if engine().is_some() { 12 } else { 64 }), ..ProptestConfig::default() })]
 
     #[test]
     fn items_come_back_however_they_were_pushed(steps in steps()) {

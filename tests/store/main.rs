@@ -3,17 +3,21 @@
 #[cfg(feature = "rocksdb")]
 mod attach;
 mod codec;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod cut;
 mod formats;
 mod log;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod look;
 mod moves;
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod on_disk;
 mod opening;
+#[cfg(feature = "sqlite")]
+mod power;
 mod replay;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 #[cfg(feature = "sqlite")]
 mod statements;
 mod writes;

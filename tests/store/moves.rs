@@ -784,7 +784,7 @@ fn agree(place: &Place, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(if cfg!(feature = "rocksdb") { 16 } else { 128 }), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(if engine().is_some() { 16 } else { 128 }), ..ProptestConfig::default() })]
 
     #[test]
     fn moves_and_lives_agree_with_a_model_of_sets(steps in steps()) {

@@ -1,37 +1,27 @@
 //! A store on a disk: what stands in its place, what is stored badly, and what another one reads.
 
+use common::raw::Raw;
 use common::*;
 use std::cell::RefCell;
 use waterline::testing::ProgressSuite;
-use waterline::{Consumer, Durability, Error, Store};
+use waterline::{Consumer, Durability, Engine, Error};
 
 const FAMILY: &str = "waterline.system";
 
-fn raw(path: &std::path::Path) -> rocksdb::DB {
-    let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), path).unwrap();
-    rocksdb::DB::open_cf(&rocksdb::Options::default(), path, families).unwrap()
-}
-
 #[test]
 fn promise_08_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     {
-        let store = Store::open(dir.path()).unwrap();
+        let store = open_in(dir.path()).unwrap();
         Consumer::builder(numbers(5), store.progress("p")).stop_at(4).start(|_| Ok(())).unwrap().join().unwrap();
     }
-    let good = {
-        let db = raw(dir.path());
-        db.get_cf(&db.cf_handle(FAMILY).unwrap(), b"pp").unwrap().unwrap()
-    };
+    let good = Raw::open(dir.path()).get(FAMILY, b"pp").unwrap();
     let mut future = good.clone();
     future[0] = 3;
     let bads = [vec![], b"garbage".to_vec(), good[..good.len() - 1].to_vec(), future, vec![0xff; good.len()]];
     for bad in bads {
-        {
-            let db = raw(dir.path());
-            db.put_cf(&db.cf_handle(FAMILY).unwrap(), b"pp", &bad).unwrap();
-        }
-        let store = Store::open(dir.path()).unwrap();
+        Raw::open(dir.path()).put(FAMILY, b"pp", &bad);
+        let store = open_in(dir.path()).unwrap();
         let started = Consumer::builder(numbers(5), store.progress("p")).start(|_| panic!("nothing may run"));
         assert!(matches!(&started, Err(Error::Corrupt { name, .. }) if name == "p"), "{bad:?}: {started:?}");
         // The refusal freed the name, and other names work as before.
@@ -39,38 +29,34 @@ fn promise_08_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
         assert!(matches!(again, Err(Error::Corrupt { .. })));
         Consumer::builder(numbers(5), store.progress("q")).start(|_| Ok(())).unwrap().stop().unwrap();
         drop(store);
-        let db = raw(dir.path());
-        assert_eq!(db.get_cf(&db.cf_handle(FAMILY).unwrap(), b"pp").unwrap().unwrap(), bad);
+        assert_eq!(Raw::open(dir.path()).get(FAMILY, b"pp").unwrap(), bad);
     }
 }
 
 #[test]
 fn promise_08_a_database_of_a_later_format_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(Store::open(dir.path()).unwrap());
-    {
-        let db = raw(dir.path());
-        db.put_cf(&db.cf_handle(FAMILY).unwrap(), b"format", [9]).unwrap();
-    }
-    let opened = Store::open(dir.path());
+    let Some(dir) = a_directory() else { return };
+    drop(open_in(dir.path()).unwrap());
+    Raw::open(dir.path()).put(FAMILY, b"format", &[9]);
+    let opened = open_in(dir.path());
     assert!(matches!(&opened, Err(Error::Corrupt { name, .. }) if name == "format"), "{opened:?}");
 }
 
 #[test]
 fn a_database_that_is_open_elsewhere_is_locked() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(dir.path()).unwrap();
-    let second = Store::open(dir.path());
+    let Some(dir) = a_directory() else { return };
+    let store = open_in(dir.path()).unwrap();
+    let second = open_in(dir.path());
     assert!(matches!(&second, Err(Error::Locked { path }) if path == dir.path()), "{second:?}");
     drop(store);
-    Store::open(dir.path()).unwrap();
+    open_in(dir.path()).unwrap();
 }
 
 #[test]
 fn a_database_is_locked_by_whatever_name_it_is_opened_a_second_time() {
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     let path = dir.path().join("db");
-    let store = Store::open(&path).unwrap();
+    let store = open_in(&path).unwrap();
     let mut names = vec![dir.path().join("db/."), dir.path().join("db/../db")];
     #[cfg(unix)]
     {
@@ -79,38 +65,41 @@ fn a_database_is_locked_by_whatever_name_it_is_opened_a_second_time() {
         names.push(link);
     }
     for name in &names {
-        let second = Store::open(name);
+        let second = open_in(name);
         assert!(matches!(&second, Err(Error::Locked { path }) if path == name), "{}: {second:?}", name.display());
     }
     drop(store);
     for name in &names {
-        let store = Store::open(name).unwrap();
-        assert!(matches!(Store::open(&path), Err(Error::Locked { .. })), "{}", name.display());
+        let store = open_in(name).unwrap();
+        assert!(matches!(open_in(&path), Err(Error::Locked { .. })), "{}", name.display());
         drop(store);
     }
 }
 
 #[test]
 fn a_lock_file_that_cannot_be_used_is_not_said_to_be_held() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("LOCK")).unwrap();
-    let opened = Store::open(dir.path());
+    let Some(dir) = a_directory() else { return };
+    let lock = if engine() == Some(Engine::Sqlite) { "waterline.sqlite-lock" } else { "LOCK" };
+    std::fs::create_dir(dir.path().join(lock)).unwrap();
+    let opened = open_in(dir.path());
     assert!(matches!(&opened, Err(Error::Store(_))), "{opened:?}");
 }
 
 #[test]
 fn a_directory_that_cannot_be_a_database_is_a_store_error() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let opened = Store::open(file.path());
+    let Some(dir) = a_directory() else { return };
+    let file = dir.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    let opened = open_in(&file);
     assert!(matches!(&opened, Err(Error::Store(_))), "{opened:?}");
-    assert!(opened.unwrap_err().report().contains(&file.path().display().to_string()));
+    assert!(opened.unwrap_err().report().contains(&file.display().to_string()));
 }
 
 #[test]
 fn rows_that_were_written_are_there_when_the_store_is_opened_again() {
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = a_directory() else { return };
     for (life, durability) in [(0, Durability::Buffered), (1, Durability::Synced)] {
-        let store = Store::options().durability(durability).open(dir.path()).unwrap();
+        let store = on_engine().durability(durability).open(dir.path()).unwrap();
         let table = store.table("t").unwrap();
         assert_eq!(table.iter().count() as u64, life * 50);
         let consumer = Consumer::builder(numbers(100), store.progress("p"))
@@ -123,28 +112,24 @@ fn rows_that_were_written_are_there_when_the_store_is_opened_again() {
         assert_eq!(consumer.handle().last_processed_index(), (life * 50).checked_sub(1));
         consumer.join().unwrap();
     }
-    let store = Store::open(dir.path()).unwrap();
+    let store = open_in(dir.path()).unwrap();
     let keys: Vec<_> = store.table("t").unwrap().iter().map(|row| row.unwrap().0).collect();
     assert_eq!(keys, (0..100u64).map(|i| i.to_be_bytes().to_vec()).collect::<Vec<_>>());
 }
 
 #[test]
 fn progress_in_a_store_on_disk_keeps_the_rules() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RefCell::new(Some(Store::open(dir.path()).unwrap()));
+    let Some(dir) = a_directory() else { return };
+    let store = RefCell::new(Some(open_in(dir.path()).unwrap()));
     ProgressSuite::new(|name| store.borrow().as_ref().unwrap().progress(name))
         .corrupt(|name| {
             store.take();
-            {
-                let families = rocksdb::DB::list_cf(&rocksdb::Options::default(), dir.path()).unwrap();
-                let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.path(), families).unwrap();
-                let system = db.cf_handle("waterline.system").unwrap();
-                let key = format!("p{name}");
-                let mut value = db.get_cf(&system, &key).unwrap().unwrap();
-                value[3] ^= 1;
-                db.put_cf(&system, &key, value).unwrap();
-            }
-            store.replace(Some(Store::open(dir.path()).unwrap()));
+            let (raw, key) = (Raw::open(dir.path()), format!("p{name}"));
+            let mut value = raw.get(FAMILY, key.as_bytes()).unwrap();
+            value[3] ^= 1;
+            raw.put(FAMILY, key.as_bytes(), &value);
+            drop(raw);
+            store.replace(Some(open_in(dir.path()).unwrap()));
         })
         .run();
 }

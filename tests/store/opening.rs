@@ -16,7 +16,7 @@ fn strict() -> (FaultyStore, Store) {
 }
 
 #[track_caller]
-fn not_found<T>(result: Result<T, Error>, kind: &str, called: &str) {
+pub fn not_found<T>(result: Result<T, Error>, kind: &str, called: &str) {
     match result {
         Err(error @ Error::NotFound { .. }) => {
             let text = error.to_string();
@@ -27,6 +27,20 @@ fn not_found<T>(result: Result<T, Error>, kind: &str, called: &str) {
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("there is a {kind} {called}"),
     }
+}
+
+#[test]
+fn a_store_of_the_tests_that_is_unknown_or_not_compiled_in_is_refused_with_what_to_do() {
+    let refusal = |name: &str| {
+        let panic = std::panic::catch_unwind(|| engine_of(Some(name))).expect_err(name);
+        *panic.downcast::<String>().unwrap()
+    };
+    assert!(refusal("disk").contains("say memory, sqlite or rocksdb"));
+    for (name, is_there) in [("rocksdb", cfg!(feature = "rocksdb")), ("sqlite", cfg!(feature = "sqlite"))] {
+        assert!(is_there || refusal(name).contains(&format!("--features {name}")));
+    }
+    assert_eq!(engine_of(Some("memory")), None);
+    assert_eq!(engine_of(None).is_some(), cfg!(feature = "disk"));
 }
 
 #[test]
@@ -97,13 +111,12 @@ fn a_pipeline_with_a_misspelled_progress_does_not_start() {
     Consumer::builder(numbers(9), strict.progress("blocks")).start(|_| Ok(())).unwrap().stop().unwrap();
 }
 
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "disk")]
 mod on_disk {
     use super::*;
+    use common::raw::Raw;
     use crossbeam_channel::bounded;
-    use rocksdb::{ColumnFamilyDescriptor, DB, Options};
     use std::path::Path;
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     fn files(directory: &Path) -> Vec<std::ffi::OsString> {
@@ -113,12 +126,12 @@ mod on_disk {
     }
 
     fn strict(path: &Path) -> Result<Store, Error> {
-        Store::options().create(false).open(path)
+        on_engine().create(false).open(path)
     }
 
     #[test]
     fn a_wrong_path_is_not_found_and_nothing_is_made() {
-        let directory = tempfile::tempdir().unwrap();
+        let Some(directory) = a_directory() else { return };
         let missing = directory.path().join("missing").join("deep");
         not_found(strict(&missing), "store", &missing.display().to_string());
         assert!(files(directory.path()).is_empty());
@@ -129,13 +142,13 @@ mod on_disk {
         not_found(strict(directory.path()), "store", &directory.path().display().to_string());
         assert_eq!(files(directory.path()), ["notes.txt"]);
         // A path that was refused is free.
-        drop(Store::open(directory.path()).unwrap());
+        drop(open_in(directory.path()).unwrap());
         strict(directory.path()).unwrap();
     }
 
     #[test]
     fn a_file_in_place_of_the_directory_is_no_missing_store() {
-        let directory = tempfile::tempdir().unwrap();
+        let Some(directory) = a_directory() else { return };
         let file = directory.path().join("file");
         std::fs::write(&file, "mine").unwrap();
         let opened = strict(&file);
@@ -144,20 +157,17 @@ mod on_disk {
 
     #[test]
     fn a_database_of_somebody_else_is_no_store_and_is_left_as_it_was() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        let theirs = || vec![ColumnFamilyDescriptor::new("theirs", Options::default())];
-        drop(DB::open_cf_descriptors(&options, directory.path(), theirs()).unwrap());
+        let Some(directory) = a_directory() else { return };
+        drop(Raw::make(directory.path(), &["theirs"]));
+        let before = Raw::open(directory.path()).families();
         not_found(strict(directory.path()), "store", &directory.path().display().to_string());
-        assert_eq!(DB::list_cf(&options, directory.path()).unwrap(), ["default", "theirs"]);
+        assert_eq!(Raw::open(directory.path()).families(), before);
     }
 
     #[test]
     fn names_are_refused_in_a_store_that_is_there() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
+        let Some(directory) = a_directory() else { return };
+        let store = open_in(directory.path()).unwrap();
         store.table("rows").unwrap().put("k", "v").unwrap();
         drop(store);
         let store = strict(directory.path()).unwrap();
@@ -168,35 +178,18 @@ mod on_disk {
     }
 
     #[test]
-    fn a_database_in_which_no_store_has_lived_is_not_found_by_attach_and_stays_so() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        let db = Arc::new(DB::open_cf_descriptors(&options, directory.path(), Store::column_families()).unwrap());
-        let strict = || Store::options().create(false).attach(db.clone());
-        for _ in 0..2 {
-            not_found(strict(), "store", &directory.path().display().to_string());
-        }
-        let store = Store::attach(db.clone()).unwrap();
-        not_found(strict().unwrap().table("rows"), "table", "rows");
-        drop(store);
-        not_found(strict().unwrap().table("rows"), "table", "rows");
-    }
-
-    #[test]
     fn a_store_that_is_closed_meanwhile_is_opened_within_the_time() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
+        let Some(directory) = a_directory() else { return };
+        let store = open_in(directory.path()).unwrap();
         store.table("rows").unwrap().put("k", "v").unwrap();
-        let locked = Store::options().open_within(directory.path(), LIMIT);
+        let locked = on_engine().open_within(directory.path(), LIMIT);
         assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
         let (waits, opening) = bounded(1);
         let path = directory.path().to_owned();
         let opened = std::thread::spawn(move || {
-            assert!(matches!(Store::open(&path), Err(Error::Locked { .. })));
+            assert!(matches!(open_in(&path), Err(Error::Locked { .. })));
             waits.send(()).unwrap();
-            Store::options().open_within(&path, LONG)
+            on_engine().open_within(&path, LONG)
         });
         opening.recv_timeout(LONG).unwrap();
         drop(store);
@@ -206,10 +199,10 @@ mod on_disk {
 
     #[test]
     fn any_other_error_ends_the_waiting_at_once() {
-        let directory = tempfile::tempdir().unwrap();
+        let Some(directory) = a_directory() else { return };
         let began = Instant::now();
         let missing = directory.path().join("missing");
-        let opened = Store::options().create(false).open_within(&missing, HOUR);
+        let opened = on_engine().create(false).open_within(&missing, HOUR);
         not_found(opened, "store", &missing.display().to_string());
         assert!(began.elapsed() < LONG);
     }
@@ -227,7 +220,7 @@ mod on_disk {
         #[test]
         fn old_process_child() {
             let Some(directory) = std::env::var_os(DIR) else { return };
-            let store = Store::open(directory).unwrap();
+            let store = open_in(directory).unwrap();
             store.table("lives").unwrap().put("old", "1").unwrap();
             println!("has it");
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
@@ -253,9 +246,9 @@ mod on_disk {
 
         #[test]
         fn a_new_process_takes_over_from_an_old_one_that_closes() {
-            let directory = tempfile::tempdir().unwrap();
+            let Some(directory) = a_directory() else { return };
             let (mut old, mut printed) = old_process(directory.path());
-            let locked = Store::options().open_within(directory.path(), Duration::from_secs(1));
+            let locked = on_engine().open_within(directory.path(), Duration::from_secs(1));
             assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
             // RocksDB makes a text log with each try, unless it is told not to. There were ten
             // tries.
@@ -265,7 +258,7 @@ mod on_disk {
             let path = directory.path().to_owned();
             let opened = std::thread::spawn(move || {
                 waits.send(()).unwrap();
-                Store::options().create(false).open_within(&path, LONG)
+                on_engine().create(false).open_within(&path, LONG)
             });
             opening.recv_timeout(LONG).unwrap();
             drop(old.stdin.take());

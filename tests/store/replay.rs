@@ -71,7 +71,7 @@ where
 
 impl Home {
     fn on(store: &Store) -> Self {
-        let tables = [store.table("rows").unwrap(), store.column_family("theirs").unwrap()];
+        let tables = [store.table("rows").unwrap(), theirs(store)];
         let (items, told) = (store.log("items").unwrap(), store.log("told").unwrap());
         Self { store: store.clone(), tables, items, told, attempts: Arc::default() }
     }
@@ -188,20 +188,12 @@ fn promise_09_wherever_the_disk_stops_the_store_is_what_all_writes_so_far_make_o
     assert!(refused.iter().all(|refused| *refused > 30), "it proves little: {refused:?} adds were refused");
 }
 
-#[cfg(feature = "rocksdb")]
 #[test]
-fn promise_09_on_disk_the_store_is_what_all_writes_so_far_make_of_it() {
-    use rocksdb::{ColumnFamilyDescriptor, DB, Options};
+fn promise_09_the_store_is_what_all_writes_so_far_make_of_it_in_each_life() {
     for seed in 0..10 {
-        let directory = tempfile::tempdir().unwrap();
+        let place = Place::with_theirs();
         for life in 0..3 {
-            let mut options = Options::default();
-            options.create_if_missing(true);
-            options.create_missing_column_families(true);
-            let mut families = Store::column_families();
-            families.push(ColumnFamilyDescriptor::new("theirs", Options::default()));
-            let db = DB::open_cf_descriptors(&options, directory.path(), families).unwrap();
-            let home = Home::on(&Store::attach(Arc::new(db)).unwrap());
+            let home = Home::on(&place.open());
             home.check();
             home.live(seed << 2 | life);
             home.check();

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waterline::testing::{FaultyStore, manual_worker};
 use waterline::{BoxError, ConfigError, Consumer, Effects, Error, Index, JobLog, Jobs, Store, Table};
@@ -121,43 +122,21 @@ struct Home {
     store: Store,
     tables: [Table; TABLES],
     log: JobLog<u64>,
-    #[cfg(feature = "rocksdb")]
-    directory: Option<tempfile::TempDir>,
+    place: Arc<Place>,
 }
 
 impl Home {
-    fn on(store: Store) -> Self {
-        let tables =
-            [store.table("a").unwrap(), store.table("\u{ff}").unwrap(), store.column_family("theirs").unwrap()];
+    fn on(place: Arc<Place>) -> Self {
+        let store = place.open();
+        let tables = [store.table("a").unwrap(), store.table("\u{ff}").unwrap(), theirs(&store)];
         let log = store.log("l").unwrap();
-        #[cfg(feature = "rocksdb")]
-        return Self { store, tables, log, directory: None };
-        #[cfg(not(feature = "rocksdb"))]
-        Self { store, tables, log }
+        Self { store, tables, log, place }
     }
 
-    #[cfg(feature = "rocksdb")]
-    fn on_disk(directory: tempfile::TempDir) -> Self {
-        use rocksdb::{ColumnFamilyDescriptor, DB, Options};
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        let mut families = Store::column_families();
-        families.push(ColumnFamilyDescriptor::new("theirs", Options::default()));
-        let db = DB::open_cf_descriptors(&options, directory.path(), families).unwrap();
-        Self { directory: Some(directory), ..Self::on(Store::attach(std::sync::Arc::new(db)).unwrap()) }
-    }
-
-    /// A database is closed and opened again. The memory is only opened again.
     fn reopened(self) -> Self {
-        #[cfg(feature = "rocksdb")]
-        if let Self { directory: Some(directory), store, tables, log } = self {
-            drop((store, tables, log));
-            return Self::on_disk(directory);
-        }
-        let Self { store, tables, log, .. } = self;
-        drop((tables, log));
-        Self::on(store)
+        let Self { store, tables, log, place } = self;
+        drop((store, tables, log));
+        Self::on(place)
     }
 
     fn write(&self, asks: &[Ask]) -> Result<(), Error> {
@@ -248,21 +227,11 @@ fn check(mut home: Home, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(300), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(if engine().is_some() { 40 } else { 300 }), ..ProptestConfig::default() })]
 
     #[test]
-    fn writes_and_looks_in_memory_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..40)) {
-        check(Home::on(Store::in_memory()), &steps);
-    }
-}
-
-#[cfg(feature = "rocksdb")]
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(40), ..ProptestConfig::default() })]
-
-    #[test]
-    fn writes_and_looks_on_disk_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..60)) {
-        check(Home::on_disk(tempfile::tempdir().unwrap()), &steps);
+    fn writes_and_looks_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..60)) {
+        check(Home::on(Arc::new(Place::with_theirs())), &steps);
     }
 }
 

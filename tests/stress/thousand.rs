@@ -122,21 +122,10 @@ fn restart_some(streams: &[Stream], consumers: Vec<Consumer>, store: &Store) -> 
     streams.iter().zip(consumers).map(restart).collect()
 }
 
-fn open(directory: &std::path::Path) -> Store {
-    #[cfg(feature = "rocksdb")]
-    return Store::open(directory).unwrap();
-    #[cfg(not(feature = "rocksdb"))]
-    {
-        let _ = directory;
-        Store::in_memory()
-    }
-}
-
 #[test]
 fn a_thousand_consumers_on_one_store() {
     let _alone = crate::ONE_AT_A_TIME.lock();
-    let directory = tempfile::tempdir().unwrap();
-    let store = open(directory.path());
+    let (store, place) = a_store();
     let (threads, before) = (own_threads(), resident());
     assert_eq!(threads, 0, "nothing was started yet");
     let many = size(100, 1000);
@@ -166,6 +155,5 @@ fn a_thousand_consumers_on_one_store() {
     eventually("the store's writer alone is left", || own_threads() <= 1);
     drop(store);
     eventually("no thread is left", || own_threads() == 0);
-    #[cfg(feature = "rocksdb")]
-    assert!(last(&open(directory.path())), "and on the disk");
+    assert!(last(&place.open()), "and in the next life");
 }

@@ -128,14 +128,14 @@ async fn upkeep(metrics: PrometheusHandle) {
 fn store(args: &Args) -> Result<Store, BoxError> {
     match &args.directory {
         None => Ok(Store::in_memory()),
-        #[cfg(feature = "rocksdb")]
+        #[cfg(feature = "disk")]
         Some(directory) => {
             let durability =
                 if args.buffered { waterline::Durability::Buffered } else { waterline::Durability::Synced };
             Ok(Store::options().durability(durability).open(directory)?)
         }
-        #[cfg(not(feature = "rocksdb"))]
-        Some(_) => Err("this program was built without RocksDB, so it keeps events in memory alone".into()),
+        #[cfg(not(feature = "disk"))]
+        Some(_) => Err("this program was built without an engine, so it keeps events in memory alone".into()),
     }
 }
 

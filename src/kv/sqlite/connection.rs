@@ -2,13 +2,13 @@
 
 use super::Site;
 use super::failure::failed;
+use super::still::{Still, beside};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time;
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -60,9 +60,9 @@ pub(super) enum Mode {
     Look,
 }
 
-/// Opens a connection.
-pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<Connection> {
-    let file = &site.file;
+/// Opens a connection, with what it knows of a file that nobody else has open.
+pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Option<Still>)> {
+    let (file, mut still) = (&site.file, None);
     let connection = match mode {
         Mode::Writer => Connection::open_with_flags(
             file,
@@ -71,7 +71,11 @@ pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<Connection> {
         Mode::Reader => {
             Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
         }
-        Mode::Look => look(file)?,
+        Mode::Look => {
+            let (connection, found) = look(file)?;
+            still = found;
+            connection
+        }
     };
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -88,22 +92,28 @@ pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<Connection> {
         }
         Mode::Reader | Mode::Look => connection.pragma_update(None, "query_only", true)?,
     }
-    Ok(connection)
+    Ok((connection, still))
 }
 
 /// Opens a connection that makes no file. The log of a database in use is read with the memory
-/// that its processes share. Where a directory is read-only and nobody has the database open, there
-/// is no log, and the file itself says all.
-fn look(file: &Path) -> rusqlite::Result<Connection> {
+/// that its processes share. Where nobody has the database open, there is no log, and the file
+/// itself says all.
+fn look(file: &Path) -> rusqlite::Result<(Connection, Option<Still>)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(file, flags)?;
     let read = |connection: &Connection| connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()));
-    match read(&connection) {
-        Err(error) if is_unopened(&error) && !log_of(file).exists() => {}
-        read => return read.map(|()| connection),
+    let open_still = |still: Still| {
+        let connection = still.open(flags)?;
+        read(&connection).map(|()| (connection, Some(still)))
+    };
+    if let Some(still) = Still::of(file) {
+        return open_still(still);
     }
-    let connection = Connection::open_with_flags(immutable(file), flags | OpenFlags::SQLITE_OPEN_URI)?;
-    read(&connection).map(|()| connection)
+    let connection = Connection::open_with_flags(file, flags)?;
+    match (read(&connection), Still::of(file)) {
+        // It was closed in this moment, and the directory is read-only.
+        (Err(error), Some(still)) if is_unopened(&error) => open_still(still),
+        (read, _) => read.map(|()| (connection, None)),
+    }
 }
 
 fn is_unopened(error: &rusqlite::Error) -> bool {
@@ -112,26 +122,7 @@ fn is_unopened(error: &rusqlite::Error) -> bool {
 
 /// Returns the write-ahead log of a database.
 pub(super) fn log_of(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
-}
-
-/// Returns the name of a file that nobody changes, as SQLite reads it.
-fn immutable(file: &Path) -> OsString {
-    let mut name = OsString::from("file:");
-    let escaped: String = file
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
-            byte => format!("%{byte:02x}"),
-        })
-        .collect();
-    name.push(escaped);
-    name.push("?immutable=1");
-    name
+    beside(file, "-wal")
 }
 
 /// Turns the write-ahead log on.
@@ -151,7 +142,7 @@ pub(super) fn use_wal(connection: &Connection) -> Result<(), BoxError> {
 pub(super) struct Connections {
     site: Site,
     mode: Mode,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<(Connection, Option<Still>)>>,
     scans: Mutex<Scans>,
 }
 
@@ -197,6 +188,8 @@ impl Connections {
     /// Takes a connection that nobody uses, or opens one. It never waits.
     pub(super) fn lend(&self) -> rusqlite::Result<Lent<'_>> {
         let idle = self.idle.lock().pop();
+        // Behind the lock: it may ask the file system.
+        let idle = idle.filter(|(_, still)| still.as_ref().is_none_or(Still::holds));
         let connection = idle.map_or_else(|| open(&self.site, self.mode), Ok)?;
         Ok(Lent { from: self, connection: Some(connection) })
     }
@@ -213,21 +206,42 @@ impl Connections {
         doing: impl Into<String>,
         read: impl FnOnce(&Connection) -> rusqlite::Result<R>,
     ) -> Result<R, StoreError> {
-        self.lend().and_then(|connection| read(&connection)).map_err(failed(doing))
+        let connection = self.lend();
+        let read = connection.and_then(|connection| {
+            let read = read(&connection);
+            connection.is_sound()?;
+            read
+        });
+        read.map_err(failed(doing))
     }
 }
 
 /// A connection that is in use. It is free again when this is dropped.
 pub(super) struct Lent<'a> {
     from: &'a Connections,
-    connection: Option<Connection>,
+    connection: Option<(Connection, Option<Still>)>,
+}
+
+impl Lent<'_> {
+    /// Returns an error if somebody has changed the file of a look while it was read, without a
+    /// lock.
+    pub(super) fn is_sound(&self) -> rusqlite::Result<()> {
+        match &self.connection {
+            Some((_, Some(still))) if !still.is_unchanged() => Err(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT),
+                Some("an application has opened the database and changed it meanwhile: read once more".to_owned()),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Deref for Lent<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        self.connection.as_ref().unwrap_or_else(|| unreachable!("it is taken when this is dropped"))
+        let lent = self.connection.as_ref();
+        lent.map(|(connection, _)| connection).unwrap_or_else(|| unreachable!("it is taken when this is dropped"))
     }
 }
 
@@ -235,7 +249,7 @@ impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         // One that still is in a transaction would show the past for ever.
-        if !connection.is_autocommit() {
+        if !connection.0.is_autocommit() {
             return;
         }
         let mut idle = self.from.idle.lock();

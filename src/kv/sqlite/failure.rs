@@ -38,6 +38,7 @@ fn advice(code: ErrorCode) -> Option<&'static str> {
         }
         ErrorCode::DatabaseCorrupt => "the file is damaged: restore it from a backup",
         ErrorCode::NotADatabase => "this file is no SQLite database: give another path",
+        ErrorCode::SystemIoFailure => "its disk refuses it: look if it is full, or broken",
         ErrorCode::DiskFull => "free some space on its disk",
         ErrorCode::ReadOnly => "this process may not write to the file or its directory: look at their permissions",
         ErrorCode::CannotOpen => "look if its directory is there, and at the permissions of both",

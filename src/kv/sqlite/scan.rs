@@ -7,7 +7,7 @@ use super::failure::failed;
 use super::sql::Sql;
 use crate::base::error::StoreError;
 use crate::kv::{KeyRange, Order, Pair};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 /// The rows and the bytes of a page, at most. The first page has one row, since many scans want no
 /// more.
@@ -53,24 +53,9 @@ impl<'a> Pages<'a> {
         } else if self.number.is_none() {
             self.number = Some(self.readers.keeps(&self.sql.table));
         }
-        let (mut read, mut bytes, mut more) = (Vec::new(), 0, false);
-        {
-            let statement = usize::from(self.order == Order::Descending) * 2 + usize::from(self.rest.to.is_none());
-            let mut page = connection.prepare_cached(&self.sql.page[statement])?;
-            let mut page = match &self.rest.to {
-                Some(to) => page.query(params![self.rest.from, self.rows as i64, to])?,
-                None => page.query(params![self.rest.from, self.rows as i64])?,
-            };
-            while let Some(row) = page.next()? {
-                let pair: Pair = (row.get(0)?, row.get(1)?);
-                bytes += pair.0.len() + pair.1.len();
-                read.push(pair);
-                more = read.len() == self.rows || bytes >= BYTES;
-                if more {
-                    break;
-                }
-            }
-        }
+        let page = self.page(connection);
+        connection.is_sound()?;
+        let (read, more) = page?;
         match read.last() {
             Some((last, _)) if more => match self.order {
                 Order::Ascending => self.rest.from = [last, &[0][..]].concat(),
@@ -81,6 +66,26 @@ impl<'a> Pages<'a> {
         self.rows = (4 * self.rows).min(ROWS);
         self.read = read.into_iter();
         Ok(())
+    }
+
+    /// Reads the rows of a page. Returns true if there may be more behind them.
+    fn page(&self, connection: &Connection) -> rusqlite::Result<(Vec<Pair>, bool)> {
+        let statement = usize::from(self.order == Order::Descending) * 2 + usize::from(self.rest.to.is_none());
+        let mut page = connection.prepare_cached(&self.sql.page[statement])?;
+        let mut page = match &self.rest.to {
+            Some(to) => page.query(params![self.rest.from, self.rows as i64, to])?,
+            None => page.query(params![self.rest.from, self.rows as i64])?,
+        };
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = page.next()? {
+            let pair: Pair = (row.get(0)?, row.get(1)?);
+            bytes += pair.0.len() + pair.1.len();
+            read.push(pair);
+            if read.len() == self.rows || bytes >= BYTES {
+                return Ok((read, true));
+            }
+        }
+        Ok((read, false))
     }
 
     /// Ends the transaction. If that fails, the connection is closed.

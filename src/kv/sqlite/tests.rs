@@ -173,6 +173,37 @@ fn a_batch_that_fails_changes_nothing_and_others_are_written() {
 }
 
 #[test]
+fn a_write_is_flushed_if_it_or_one_beside_it_is_synced_and_not_otherwise() {
+    let place = tempfile::tempdir().unwrap();
+    let kv = Arc::new(open(place.path()));
+    let writing = kv.writing.as_ref().unwrap();
+    // It is that of the last transaction: 2 flushes the log with each commit, 1 does not.
+    let synchronous = || {
+        writing.with(|connection| connection.query_row("PRAGMA synchronous", [], |row| row.get::<_, i64>(0)).unwrap())
+    };
+    let write = |key: u8, synced: bool| {
+        let mut batch = Batch::default();
+        batch.put(family(&*kv, TABLES).id, &[&[key]], &[b"v"]).unwrap();
+        kv.write(&batch, synced).unwrap();
+    };
+    for (synced, expected) in [(false, 1), (true, 2), (false, 1), (true, 2)] {
+        write(0, synced);
+        assert_eq!(synchronous(), expected, "a write that is synced: {synced}");
+    }
+    for (one_synced, expected) in [(false, 1), (true, 2), (false, 1)] {
+        std::thread::scope(|scope| {
+            let held = writing.connection.lock();
+            (0..4).for_each(|key| _ = scope.spawn(move || write(key, one_synced && key == 2)));
+            while writing.waiting.lock().len() < 4 {
+                std::thread::yield_now();
+            }
+            drop(held);
+        });
+        assert_eq!(synchronous(), expected, "of four that share a transaction, one is synced: {one_synced}");
+    }
+}
+
+#[test]
 fn a_store_has_one_process_that_writes_by_any_name_of_its_file() {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().join("data");
@@ -203,4 +234,33 @@ fn nothing_is_made_where_nothing_is_to_be_made() {
     Connection::open(directory.join(FILE)).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
     assert!(not_found(SqliteKv::look(&directory, site(&directory))));
+}
+
+#[test]
+fn a_look_at_a_file_that_nobody_has_open_makes_no_file_and_notices_who_opens_it() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path();
+    let files = || std::fs::read_dir(directory).unwrap().count();
+    let kv = open(directory);
+    let tables = family(&kv, TABLES);
+    for key in 0..=255 {
+        put(&kv, &[key], &[0; 3_000]).unwrap();
+    }
+    drop(kv);
+    let before = files();
+    let look = SqliteKv::look(directory, site(directory)).unwrap();
+    let mut scan = look.scan(&tables, b"");
+    assert_eq!(scan.next().unwrap().unwrap().0, [0]);
+    assert_eq!(look.get(&tables, b"z").unwrap().map(|value| value.len()), Some(3_000));
+    assert_eq!(files(), before);
+    let kv = open(directory);
+    put(&kv, b"z", b"new").unwrap();
+    // It has written into its log alone so far, and the connections of the look read that.
+    assert_eq!(look.get(&tables, b"z").unwrap().as_deref(), Some(&b"new"[..]));
+    assert_eq!(scan.next().unwrap().unwrap().0, [1]);
+    let beside = Connection::open(directory.join(FILE)).unwrap();
+    beside.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let error = scan.find_map(Result::err).expect("it is told that its file has changed");
+    assert!(describe(&error).contains("read once more"), "{}", describe(&error));
+    assert_eq!(look.get(&tables, b"z").unwrap().as_deref(), Some(&b"new"[..]));
 }

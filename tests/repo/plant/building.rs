@@ -44,7 +44,7 @@ pub fn build(
         cargo.env("RUSTFLAGS", format!("--cfg waterline_loom {flags}")).env("CARGO_TARGET_DIR", target.join("loom"));
         cargo.args(["--release", "-p", "waterline", "--lib"]);
     } else {
-        cargo.env("CARGO_TARGET_DIR", target).args(["--features", "cron,metrics,tokio"]);
+        cargo.env("CARGO_TARGET_DIR", target).args(["--features", "cron,metrics,sqlite,tokio"]);
         for program in programs {
             match program {
                 Program::Test(name) => cargo.args(["--test", name]),

@@ -113,15 +113,15 @@ impl Planter {
         alone.extend(faulty);
         println!("{} bugs in {} programs were compiled in {}", chosen.len(), programs.len(), time(begun.elapsed()));
 
-        let tests: BTreeSet<_> = chosen.iter().chain(&alone).map(|(bug, _)| (&bug.program, &*bug.test)).collect();
+        let tests: BTreeSet<_> = chosen.iter().chain(&alone).map(|(bug, _)| bug.call()).collect();
         let tests: Vec<_> = tests.into_iter().collect();
-        let ends = running::each(&tests, |(program, test)| self.run(&executables, program, test, None, LIMIT));
+        let ends = running::each(&tests, |call| self.run(&executables, *call, None, LIMIT));
         let sound: BTreeMap<_, _> = tests.iter().zip(ends).collect();
         println!("{} tests ran without a bug, {} since the start", tests.len(), time(begun.elapsed()));
 
         let mut verdicts = Vec::new();
         let mut is_sound = |(bug, _): &Placed<'_>| {
-            let fault = match &sound[&(&bug.program, &*bug.test)] {
+            let fault = match &sound[&bug.call()] {
                 Ok((End::Passed, _)) => return true,
                 Ok((End::Failed, _)) => format!("the test fails without the bug, too: {} {}", bug.program, bug.test),
                 Ok((End::NoTest, _)) => format!("there is no such test: {} {}", bug.program, bug.test),
@@ -133,11 +133,11 @@ impl Planter {
         chosen.retain(&mut is_sound);
         alone.retain(&mut is_sound);
         let limit = |bug: &Bug| {
-            let took = sound[&(&bug.program, &*bug.test)].as_ref().map_or(LIMIT, |(_, took)| *took);
+            let took = sound[&bug.call()].as_ref().map_or(LIMIT, |(_, took)| *took);
             HANGS + took * 10
         };
         verdicts.extend(running::each(&chosen, |(bug, _)| {
-            judge(bug, self.run(&executables, &bug.program, &bug.test, Some(bug.number), limit(bug)), "")
+            judge(bug, self.run(&executables, bug.call(), Some(bug.number), limit(bug)), "")
         }));
         for placed in &alone {
             verdicts.push(self.find_alone(placed, limit(placed.0))?);
@@ -152,9 +152,7 @@ impl Planter {
         let mutant = planting::with_bug(&file.text, &(0..file.text.len()), placed);
         self.write(&BTreeMap::from([(file.path.clone(), mutant)]))?;
         match building::build(&self.copy, &self.target, &BTreeSet::from([bug.program.clone()])) {
-            Ok(executables) => {
-                Ok(judge(bug, self.run(&executables, &bug.program, &bug.test, None, limit), "compiled alone"))
-            }
+            Ok(executables) => Ok(judge(bug, self.run(&executables, bug.call(), None, limit), "compiled alone")),
             Err(faults) => Ok(say(Verdict::Broken, bug, &rendered(&faults))),
         }
     }
@@ -163,15 +161,16 @@ impl Planter {
     fn run(
         &self,
         executables: &BTreeMap<Program, Executable>,
-        program: &Program,
-        test: &str,
+        (program, test, store): (&Program, &str, &str),
         bug: Option<u32>,
         limit: Duration,
     ) -> Result<(End, Duration), String> {
         let executable = executables.get(program).ok_or_else(|| format!("cargo made no program for {program}"))?;
-        let name = bug.map_or_else(|| test.replace(':', "_"), |bug| bug.to_string());
+        let name = bug.map_or_else(|| format!("{} on {store}", test.replace(':', "_")), |bug| bug.to_string());
         let output = self.target.join("output").join(name);
-        Run { executable, test, bug, limit }.end(&output).map_err(|error| format!("{}: {error}", output.display()))
+        Run { executable, test, store, bug, limit }
+            .end(&output)
+            .map_err(|error| format!("{}: {error}", output.display()))
     }
 }
 

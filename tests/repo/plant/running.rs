@@ -27,6 +27,8 @@ pub struct Run<'a> {
     pub executable: &'a Executable,
     /// A part of the name of the test.
     pub test: &'a str,
+    /// The store that the test runs on.
+    pub store: &'a str,
     /// The bug that the program chooses.
     pub bug: Option<u32>,
     /// The longest time that the program may take.
@@ -45,6 +47,7 @@ impl Run<'_> {
         // It ends the processes that the test has started, too.
         call.args(["--signal=KILL", &self.limit.as_secs().to_string()]).arg(&self.executable.file).arg(self.test);
         call.current_dir(&self.executable.folder).env("CARGO_MANIFEST_DIR", &self.executable.folder);
+        call.env("WATERLINE_STORE", self.store);
         match self.bug {
             Some(bug) => call.env(VARIABLE, bug.to_string()),
             None => call.env_remove(VARIABLE),

@@ -21,6 +21,21 @@ pub struct Bug {
     pub test: String,
 }
 
+impl Bug {
+    /// The store that the test runs on, as `WATERLINE_STORE` names it. It is the one in memory,
+    /// unless the bug is in another one.
+    #[must_use]
+    pub fn store(&self) -> &'static str {
+        if self.place.contains("/sqlite") { "sqlite" } else { "memory" }
+    }
+
+    /// The program, the test and the store.
+    #[must_use]
+    pub fn call(&self) -> (&Program, &str, &'static str) {
+        (&self.program, &self.test, self.store())
+    }
+}
+
 /// A program with tests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
