@@ -117,7 +117,7 @@ fn run(args: &Args) -> Result<bool, BoxError> {
         "rocksdb" => Engine::RocksDb,
         _ => Engine::Sqlite,
     };
-    let is_new = !db.exists();
+    let is_new = fs::read_dir(&db).map_or(true, |mut files| files.next().is_none());
     let store = if is_new { Store::options().engine(engine).open(&db)? } else { Store::open(&db)? };
     if let Some(engine) = store.engine().filter(|_| !args.json) {
         println!("the store is {engine}, in {}", db.display());
