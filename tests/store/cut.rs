@@ -306,7 +306,7 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> {
 
 fn copy(from: &Path, to: &Path) {
     for file in files(from) {
-        if !file.extension().is_some_and(|e| e == "sqlite-shm") {
+        if file.extension().is_none_or(|e| e != "sqlite-shm") {
             fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
         }
     }
