@@ -6,7 +6,7 @@ use super::failure::failed;
 use super::{no_family, sql};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
 use std::path::{Path, PathBuf};
@@ -37,6 +37,11 @@ impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
         let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64 };
         Self { connection: Mutex::new(Writer { connection, log }), waiting: Mutex::default() }
+    }
+
+    /// Returns the connection, if nobody uses it now.
+    pub(super) fn idle(&self) -> Option<MutexGuard<'_, Writer>> {
+        self.connection.try_lock()
     }
 
     /// Calls this with the connection.
@@ -82,6 +87,10 @@ struct Log {
 }
 
 impl Writer {
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Looks at the length of the log after about so many more bytes. SQLite writes the log back by
     /// itself; it begins anew when nobody reads it at that moment. This waits for such a moment,
     /// for a short time, and says who is in the way.
