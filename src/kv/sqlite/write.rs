@@ -9,6 +9,7 @@ use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(super) struct Waiting {
 impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
         let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64 };
-        Self { connection: Mutex::new(Writer { connection, log }), waiting: Mutex::default() }
+        Self { connection: Mutex::new(Writer { connection, synced: Cell::new(false), log }), waiting: Mutex::default() }
     }
 
     /// Returns the connection, if nobody uses it now.
@@ -54,7 +55,7 @@ impl Writing {
             return Ok(());
         }
         if let Some(mut writer) = self.connection.try_lock() {
-            let written = transaction(&writer.connection, synced, |connection| apply(connection, batch));
+            let written = transaction(&writer, synced, |connection| apply(connection, batch));
             writer.look(batch.len(), readers);
             return written;
         }
@@ -65,7 +66,7 @@ impl Writing {
             return told;
         }
         let all = std::mem::take(&mut *self.waiting.lock());
-        write_all(&writer.connection, &all);
+        write_all(&writer, &all);
         writer.look(all.iter().map(|waiting| waiting.batch.len()).sum(), readers);
         mine.told.lock().take().unwrap_or_else(|| unreachable!("each batch on the list is written"))
     }
@@ -74,6 +75,8 @@ impl Writing {
 /// The connection, and its log.
 pub(super) struct Writer {
     connection: Connection,
+    /// True while each commit is flushed.
+    synced: Cell<bool>,
     log: Log,
 }
 
@@ -136,15 +139,14 @@ impl Writer {
 
 /// Writes these batches in one transaction. If that fails, each gets one of its own: only the
 /// guilty one fails.
-fn write_all(connection: &Connection, all: &[Arc<Waiting>]) {
+fn write_all(writer: &Writer, all: &[Arc<Waiting>]) {
     let synced = all.iter().any(|waiting| waiting.synced);
-    let together = transaction(connection, synced, |connection| {
-        all.iter().try_for_each(|waiting| apply(connection, &waiting.batch))
-    });
+    let together =
+        transaction(writer, synced, |connection| all.iter().try_for_each(|waiting| apply(connection, &waiting.batch)));
     match together {
         Err(_) if all.len() > 1 => {
             for waiting in all {
-                let written = transaction(connection, waiting.synced, |connection| apply(connection, &waiting.batch));
+                let written = transaction(writer, waiting.synced, |connection| apply(connection, &waiting.batch));
                 *waiting.told.lock() = Some(written);
             }
         }
@@ -158,11 +160,11 @@ fn write_all(connection: &Connection, all: &[Arc<Waiting>]) {
 
 /// Runs this in a transaction: all of it is written, or nothing.
 fn transaction(
-    connection: &Connection,
+    writer: &Writer,
     synced: bool,
     run: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let begun = Open::begin(connection, synced).map_err(failed("write"))?;
+    let begun = Open::begin(writer, synced).map_err(failed("write"))?;
     run(begun.0)?;
     begun.commit().map_err(failed("write"))
 }
@@ -171,10 +173,13 @@ fn transaction(
 struct Open<'a>(&'a Connection);
 
 impl<'a> Open<'a> {
-    fn begin(connection: &'a Connection, synced: bool) -> rusqlite::Result<Self> {
-        // It cannot be changed within a transaction.
-        let durability = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-        connection.prepare_cached(durability)?.execute([])?;
+    fn begin(writer: &'a Writer, synced: bool) -> rusqlite::Result<Self> {
+        let connection = &writer.connection;
+        if writer.synced.get() != synced {
+            // It cannot be changed within a transaction.
+            connection.pragma_update(None, "synchronous", if synced { "FULL" } else { "NORMAL" })?;
+            writer.synced.set(synced);
+        }
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         Ok(Self(connection))
     }
