@@ -32,10 +32,14 @@ pub(crate) fn print(table: &Table) {
     line("saves: ms late (p99), 4 busy threads per core", "5", &|| format!("{:.1}", crate::late::ms_late()));
     #[cfg(feature = "rocksdb")]
     {
-        line("resume: ms to start, 500,000 of 1,000,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms()));
+        line("resume: ms to start, 500,000 of 1,000,000 done", "50", &|| {
+            format!("{:.1}", crate::resume::start_ms(|path| Store::open(path).expect("the database opens")))
+        });
         line("log: MB on disk, 10 million pushed, 5,120 kept", "250", &|| crate::log::megabytes_left().to_string());
         line("saves: share of 24 bytes each and 3 a job", "1", &|| format!("{:.2}", crate::resume::share_of_bytes()));
     }
+    #[cfg(feature = "sqlite")]
+    crate::on_sqlite::figures(&line);
     line("idle: ms of CPU in 10 s", "10", &|| format!("{:.2}", idle().0));
     line("idle: saves in 10 s", "0", &|| idle().1.to_string());
 }

@@ -62,11 +62,13 @@ mod late;
 mod log;
 #[path = "../../tests/memory/measures.rs"]
 mod measures;
+#[cfg(feature = "sqlite")]
+mod on_sqlite;
 #[cfg(feature = "rocksdb")]
 mod options;
 #[cfg(feature = "rocksdb")]
 mod queue;
-#[cfg(feature = "rocksdb")]
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
 mod resume;
 mod sources;
 mod sqlite;
@@ -222,6 +224,8 @@ fn main() {
     batched::rows(&table);
     gaps::rows(&table);
     sqlite::rows(&table);
+    #[cfg(feature = "sqlite")]
+    on_sqlite::rows(&table);
     #[cfg(feature = "tokio")]
     asynchronous::rows(&table);
     for width in [10_000, 100_000, 1_000_000] {

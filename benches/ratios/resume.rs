@@ -5,11 +5,13 @@ use crate::sources::Numbers;
 use common::until;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use waterline::{Consumer, Done, Retry, Store};
+#[cfg(feature = "rocksdb")]
+use waterline::Done;
+use waterline::{Consumer, Retry, Store};
 
 /// Returns the milliseconds to start a consumer on an open store. Of a million jobs every second
 /// one is done, at random.
-pub(crate) fn start_ms() -> f64 {
+pub(crate) fn start_ms(open: impl Fn(&Path) -> Store) -> f64 {
     const WINDOW: u64 = 1_000_000;
     let dir = tempfile::tempdir().expect("a directory for the database");
     let begin = |store: &Store| {
@@ -19,7 +21,7 @@ pub(crate) fn start_ms() -> f64 {
             if done { Ok(()) } else { Err("not in this life".into()) }
         })
     };
-    let store = Store::open(dir.path()).expect("the database opens");
+    let store = open(dir.path());
     let consumer = begin(&store).expect("it starts");
     let status =
         until(&consumer.handle(), "every job to end or fail", |s| s.done + s.failed == WINDOW && s.unsaved == 0);
@@ -27,7 +29,7 @@ pub(crate) fn start_ms() -> f64 {
     consumer.stop().expect("it stops");
     drop(store);
     let times = (0..5).map(|_| {
-        let store = Store::open(dir.path()).expect("the database opens");
+        let store = open(dir.path());
         let begun = Instant::now();
         let consumer = begin(&store).expect("it starts");
         let took = begun.elapsed();
@@ -40,10 +42,12 @@ pub(crate) fn start_ms() -> f64 {
 
 /// The bytes that RocksDB's log adds to a key and its value: the headers of the record and of the
 /// batch, a tag, a family and two lengths.
+#[cfg(feature = "rocksdb")]
 const AROUND: u64 = 7 + 12 + 4;
 
 /// Returns the bytes that RocksDB gets while jobs finish at random in a window of 100,000, as a
 /// share of 24 bytes for each save and 3 for each job.
+#[cfg(feature = "rocksdb")]
 pub(crate) fn share_of_bytes() -> f64 {
     const WINDOW: usize = 100_000;
     const JOBS: usize = 200_000;
@@ -81,6 +85,7 @@ pub(crate) fn share_of_bytes() -> f64 {
 }
 
 /// Returns the size of the write-ahead log.
+#[cfg(feature = "rocksdb")]
 fn log_bytes(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).expect("it is there").flatten();
     let logs = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));

@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, FamilyId};
 use super::memory::MemoryKv;
-use super::{Each, Family, KeyRange, Kv, Order, Scan};
+use super::{Deletion, Each, Family, KeyRange, Kv, Order, Scan};
 use crate::base::error::StoreError;
 use std::ops::Range;
 
@@ -24,6 +24,10 @@ pub(crate) trait Double: Send + Sync {
 
     fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
         self.memory().rows(family, keys, order)
+    }
+
+    fn deletion(&self) -> Deletion {
+        self.memory().deletion()
     }
 }
 
@@ -58,5 +62,8 @@ impl<D: Double> Kv for D {
 
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
         Double::reclaim(self, family, keys)
+    }
+    fn deletion(&self) -> Deletion {
+        Double::deletion(self)
     }
 }

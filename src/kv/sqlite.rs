@@ -117,6 +117,15 @@ impl SqliteKv {
         sql::of(family.id).ok_or_else(|| no_family(family.id))
     }
 
+    /// Reads a little: with the connection that writes, if nobody uses it now. It has the pages
+    /// that were written lately, and the others forget theirs at each write.
+    fn read<R>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<R>) -> Result<R, StoreError> {
+        match self.writing.as_ref().and_then(Writing::idle) {
+            Some(writer) => read(writer.connection()).map_err(failed("read")),
+            None => self.readers.with("read", read),
+        }
+    }
+
     fn is_absent(&self, family: &Family) -> bool {
         self.absent.contains(&family.id)
     }
@@ -186,7 +195,7 @@ impl Kv for SqliteKv {
         if self.is_absent(family) {
             return Ok(None);
         }
-        self.readers.with("read", |connection| value(connection, sql, key))
+        self.read(|connection| value(connection, sql, key))
     }
 
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
@@ -194,7 +203,7 @@ impl Kv for SqliteKv {
         if self.is_absent(family) {
             return Ok(vec![None; keys.len()]);
         }
-        self.readers.with("read", |connection| {
+        self.read(|connection| {
             // One moment for all of them. A drop ends it.
             let moment = connection.unchecked_transaction()?;
             keys.iter().map(|key| value(&moment, sql, key)).collect()
@@ -233,7 +242,7 @@ impl Kv for SqliteKv {
         if self.is_absent(family) {
             return Ok(None);
         }
-        self.readers.with("read", |connection| {
+        self.read(|connection| {
             let mut last = connection.prepare_cached(if super::prefix_end(prefix).is_some() {
                 &sql.last
             } else {

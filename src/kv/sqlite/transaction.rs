@@ -64,7 +64,7 @@ impl<'a> Begun<'a> {
     }
 
     fn begin(&mut self) -> rusqlite::Result<()> {
-        begin(self.connection(), self.synced)?;
+        begin(&self.writer, self.synced)?;
         self.call(SAVE)?;
         self.saved = 0;
         Ok(())

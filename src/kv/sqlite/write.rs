@@ -8,9 +8,10 @@ use super::transaction::Begun;
 use super::{no_family, sql};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -42,7 +43,7 @@ impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
         let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64 };
         let (author, held_by) = (authorizer::install(&connection), Arc::default());
-        let writer = Writer { connection, author, log, held_by: Arc::clone(&held_by) };
+        let writer = Writer { connection, author, synced: Cell::new(false), log, held_by: Arc::clone(&held_by) };
         Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default() }
     }
 
@@ -68,6 +69,11 @@ impl Writing {
         Ok(())
     }
 
+    /// Returns the connection, if nobody uses it now.
+    pub(super) fn idle(&self) -> Option<MutexGuard<'_, Writer>> {
+        self.connection.try_lock()
+    }
+
     /// Calls this with the connection.
     pub(super) fn with<R>(&self, call: impl FnOnce(&Connection) -> R) -> R {
         call(&self.connection.lock().connection)
@@ -78,7 +84,7 @@ impl Writing {
             return Ok(());
         }
         if let Some(mut writer) = self.connection.try_lock() {
-            let written = transaction(&writer.connection, synced, |connection| apply(connection, batch));
+            let written = transaction(&writer, synced, |connection| apply(connection, batch));
             writer.look(batch.len(), readers);
             return written;
         }
@@ -90,7 +96,7 @@ impl Writing {
             return told;
         }
         let all = std::mem::take(&mut *self.waiting.lock());
-        write_all(&writer.connection, &all);
+        write_all(&writer, &all);
         writer.look(all.iter().map(|waiting| waiting.batch.len()).sum(), readers);
         mine.told.lock().take().unwrap_or_else(|| unreachable!("each batch on the list is written"))
     }
@@ -100,6 +106,8 @@ impl Writing {
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) author: IsUser,
+    /// True while each commit is flushed.
+    synced: Cell<bool>,
     log: Log,
     held_by: Arc<Mutex<Option<ThreadId>>>,
 }
@@ -117,6 +125,10 @@ impl Writer {
     /// Notes that the thread which had a transaction open has it no more.
     pub(super) fn is_free(&self) {
         *self.held_by.lock() = None;
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Looks at the length of the log after about so many more bytes. SQLite writes the log back by
@@ -164,15 +176,14 @@ impl Writer {
 
 /// Writes these batches in one transaction. If that fails, each gets one of its own: only the
 /// guilty one fails.
-fn write_all(connection: &Connection, all: &[Arc<Waiting>]) {
+fn write_all(writer: &Writer, all: &[Arc<Waiting>]) {
     let synced = all.iter().any(|waiting| waiting.synced);
-    let together = transaction(connection, synced, |connection| {
-        all.iter().try_for_each(|waiting| apply(connection, &waiting.batch))
-    });
+    let together =
+        transaction(writer, synced, |connection| all.iter().try_for_each(|waiting| apply(connection, &waiting.batch)));
     match together {
         Err(_) if all.len() > 1 => {
             for waiting in all {
-                let written = transaction(connection, waiting.synced, |connection| apply(connection, &waiting.batch));
+                let written = transaction(writer, waiting.synced, |connection| apply(connection, &waiting.batch));
                 *waiting.told.lock() = Some(written);
             }
         }
@@ -186,11 +197,11 @@ fn write_all(connection: &Connection, all: &[Arc<Waiting>]) {
 
 /// Runs this in a transaction: all of it is written, or nothing.
 fn transaction(
-    connection: &Connection,
+    writer: &Writer,
     synced: bool,
     run: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let begun = Open::begin(connection, synced).map_err(failed("write"))?;
+    let begun = Open::begin(writer, synced).map_err(failed("write"))?;
     run(begun.0)?;
     begun.commit().map_err(failed("write"))
 }
@@ -199,8 +210,9 @@ fn transaction(
 struct Open<'a>(&'a Connection);
 
 impl<'a> Open<'a> {
-    fn begin(connection: &'a Connection, synced: bool) -> rusqlite::Result<Self> {
-        begin(connection, synced)?;
+    fn begin(writer: &'a Writer, synced: bool) -> rusqlite::Result<Self> {
+        begin(writer, synced)?;
+        let connection = &writer.connection;
         Ok(Self(connection))
     }
 
@@ -224,10 +236,13 @@ impl Drop for Open<'_> {
 pub(super) const COMMIT: &str = "/* waterline */ COMMIT";
 
 /// Begins a transaction.
-pub(super) fn begin(connection: &Connection, synced: bool) -> rusqlite::Result<()> {
-    // It cannot be changed within a transaction.
-    let durability = if synced { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-    connection.prepare_cached(durability)?.execute([])?;
+pub(super) fn begin(writer: &Writer, synced: bool) -> rusqlite::Result<()> {
+    let connection = &writer.connection;
+    if writer.synced.get() != synced {
+        // It cannot be changed within a transaction.
+        connection.pragma_update(None, "synchronous", if synced { "FULL" } else { "NORMAL" })?;
+        writer.synced.set(synced);
+    }
     connection.prepare_cached("/* waterline */ BEGIN IMMEDIATE")?.execute([]).map(drop)
 }
 

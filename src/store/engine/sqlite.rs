@@ -112,3 +112,57 @@ impl Store {
         Self::options().attach_sqlite(file)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Accept, NewJob, Queue, QueueOptions, Retention};
+    use crate::{Engine, JobLog, Jobs as _};
+
+    fn opened() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::options().engine(Engine::Sqlite).open(directory.path()).unwrap();
+        (directory, store)
+    }
+
+    fn rows(directory: &tempfile::TempDir, table: &str) -> i64 {
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_log_is_deleted_in_pieces_each_with_a_trim_and_more_of_them_than_are_pushed() {
+        let (directory, store) = opened();
+        let log: JobLog<u64> = store.log("l").unwrap();
+        log.push_all(&(1..=4_000).collect::<Vec<_>>()).unwrap();
+        let mut counts = Vec::new();
+        for last in 3_500..3_504 {
+            log.trim(..=last).unwrap();
+            assert_eq!(log.first().unwrap(), last + 1);
+            assert_eq!(log.at_index(last + 1).unwrap(), Some(last + 1));
+            counts.push(rows(&directory, "waterline_logs"));
+        }
+        // The last part is too small: it goes with the next piece.
+        assert_eq!(counts, [3_000, 2_000, 1_000, 1_000]);
+        for last in (4_000..9_000u64).step_by(100) {
+            log.push_all(&(last + 1..=last + 100).collect::<Vec<_>>()).unwrap();
+            log.trim(..=last).unwrap();
+            assert!(rows(&directory, "waterline_logs") <= 1_200);
+        }
+    }
+
+    #[test]
+    fn the_entries_of_claimed_jobs_are_deleted_in_pieces() {
+        let (directory, store) = opened();
+        let queue = Queue::open(&store, "q", QueueOptions::default().retention(Retention::Drop)).unwrap();
+        queue.push_all((0..2_500).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+        assert_eq!(rows(&directory, "waterline_ready"), 2_500);
+        for (run, left) in [(1_000, 2_500), (1, 1_500), (1_000, 500), (499, 500)] {
+            for _ in 0..run {
+                queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
+            }
+            assert_eq!(rows(&directory, "waterline_ready"), left);
+        }
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+    }
+}

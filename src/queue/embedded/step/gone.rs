@@ -6,7 +6,7 @@
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::kv::KeyRange;
-use crate::queue::embedded::keys::{List, split_entry};
+use crate::queue::embedded::keys::{List, number_of_entry, split_entry};
 use crate::queue::embedded::step::Step;
 use crate::queue::words::job::{MADE, after, made_number};
 use std::time::Duration;
@@ -45,12 +45,26 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Forgets all ids whose time is over.
+    /// Forgets the ids whose time is over. Where it takes time to delete many rows, a piece of them
+    /// goes now, and the rest is still due.
     pub(super) fn forget_gone(&mut self) -> Result<(), BoxError> {
         let keys = self.queue.keys;
         let from = keys.entries_from(List::Gone, self.tail.from.of(List::Gone));
         let to = keys.entries_from(List::Gone, self.at.wall.saturating_add(1));
+        let rest = match usize::try_from(self.batch.deletion().rows) {
+            // There is no row as far behind as that.
+            Err(_) | Ok(usize::MAX) => None,
+            Ok(most) => {
+                let range = KeyRange { from: from.clone(), to: Some(to.clone()) };
+                self.batch.rows(&self.queue.entries, range).nth(most).transpose()?
+            }
+        };
         self.wrote = true;
+        if let Some((rest, _)) = rest {
+            self.batch.delete_range(self.queue.entries.id, &from, &rest)?;
+            self.tail.from.set(List::Gone, number_of_entry(&rest));
+            return Ok(());
+        }
         self.batch.delete_range(self.queue.entries.id, &from, &to)?;
         // The look for what is left begins behind the range, and passes no entry of it.
         self.tail.from.set(List::Gone, self.at.wall.saturating_add(1));
@@ -71,6 +85,65 @@ fn forgotten_at(ids_for: Duration, wall: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Store;
+    use crate::base::sync::Arc;
+    use crate::kv::Deletion;
+    use crate::kv::double::Double;
+    use crate::kv::memory::MemoryKv;
+    use crate::queue::handle::Queue;
+    use crate::queue::words::options::QueueOptions;
+
+    /// A database in which a write deletes so many rows at most.
+    struct Slow(MemoryKv, u64);
+
+    impl Double for Slow {
+        fn memory(&self) -> &MemoryKv {
+            &self.0
+        }
+
+        fn deletion(&self) -> Deletion {
+            Deletion { rows: self.1, ..Deletion::default() }
+        }
+    }
+
+    #[test]
+    fn where_deleting_takes_time_ids_are_forgotten_in_pieces() {
+        for (most, left) in [(4, vec![6, 2, 0]), (5, vec![5, 0]), (10, vec![0]), (u64::MAX, vec![0])] {
+            let kv = Arc::new(Slow(MemoryKv::default(), most));
+            let store = Store::on(kv, &Store::options(), &"memory").unwrap();
+            let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
+            let noted = queue.call(|step| {
+                // Two of them are forgotten later than the others.
+                for id in 0..12 {
+                    step.at.wall += if id == 10 { 30 * 24 * 60 * 60 * 1000 } else { 0 };
+                    step.note_gone(&format!("{id}"))?;
+                }
+                Ok(step.tail.from.of(List::Gone))
+            });
+            let at = noted.unwrap();
+            let counts: Vec<usize> = (0..left.len())
+                .map(|_| {
+                    let forgotten = queue.call(move |step| {
+                        step.at.wall = at;
+                        assert!(step.tail.from.of(List::Gone) <= at, "the rest is due");
+                        step.forget_gone()?;
+                        for id in 10..12 {
+                            assert!(step.is_gone(&format!("{id}"))?);
+                        }
+                        let keys = step.queue.keys;
+                        let range = KeyRange {
+                            from: keys.entries_from(List::Gone, 0),
+                            to: Some(keys.entries_from(List::Gone, at + 1)),
+                        };
+                        Ok(step.batch.rows(&step.queue.entries, range).count())
+                    });
+                    forgotten.unwrap()
+                })
+                .collect();
+            assert_eq!(counts, left, "{most}");
+            assert!(queue.call(|step| Ok(step.tail.from.of(List::Gone))).unwrap() > at);
+        }
+    }
 
     #[test]
     fn an_id_is_remembered_for_its_time_and_a_twenty_eighth_more_at_most() {
