@@ -8,7 +8,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use waterline::queue::{JobState, NewJob, Queue, QueueError, QueueOptions};
-use waterline::{BoxError, ConfigError, Consumer, Engine, Error, Jobs, Store};
+use waterline::{BoxError, ConfigError, Consumer, Engine, Error, Jobs, Store, StoreError};
 
 const FILE: &str = "waterline.sqlite";
 
@@ -162,7 +162,10 @@ fn seen(opened: Result<Store, Error>) -> (Vec<Seen>, Option<Error>) {
         }
         seen.push(Seen::Progress(store.progress("p").last_processed()?));
         let (log, mut items) = (store.log::<String>("log")?, Vec::new());
-        let typed = |error: BoxError| *error.downcast::<Error>().unwrap();
+        let typed = |error: BoxError| match error.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(error) => Error::Store(*error.downcast::<StoreError>().unwrap()),
+        };
         if let Some(head) = log.head().map_err(typed)? {
             log.read(1..=head, &mut items).map_err(typed)?;
         }
