@@ -5,6 +5,8 @@ use common::*;
 use proptest::prelude::*;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::{BoxError, ConfigError, Consumer, Error, Index, MemoryJobs, OnExhausted, Store};
@@ -129,6 +131,28 @@ fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
     assert_eq!(refused.len(), bad.len(), "{refused:#?}");
     assert_eq!(mine.count("accounts"), bad.len() as i64 + 1);
     assert_eq!(mine.count("rolls"), 0);
+}
+
+#[test]
+fn jobs_that_are_refused_together_are_parked_together_and_run_once() {
+    let mine = Mine::new(ACCOUNTS);
+    let store = mine.store();
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = runs.clone();
+    Consumer::builder(numbers(400), store.progress("jobs"))
+        .max_processing(64)
+        .on_exhausted(OnExhausted::Park { budget: 300 })
+        .stop_at(399)
+        .start_transactional(move |job, effects| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            // Every second job finds the row of the job before it.
+            Ok(effects.execute("INSERT INTO accounts VALUES (?1, 0)", [(job.payload / 2).to_string()])?)
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!((mine.count("accounts"), store.parked("jobs").unwrap().len()), (200, 200));
+    assert_eq!(runs.load(Ordering::Relaxed), 400);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Core {
     pub(crate) fn refused(&mut self, jobs: Vec<Refused>, now: &Now) -> Vec<BoxError> {
         self.out.waiters = true;
         self.out.reader = true;
-        let (mut for_good, mut in_batch, mut surplus) = (None, false, Vec::new());
+        let (mut for_good, mut in_batch, mut surplus) = (Vec::new(), false, Vec::new());
         for Refused { index, attempt, error } in jobs {
             let never = error.is_for_good();
             let failure = Failure::from(BoxError::from(error));
@@ -92,17 +92,25 @@ impl Core {
                 continue;
             }
             fates.failed += 1;
-            if for_good.is_some() || in_batch {
-                // If the lowest one is parked, the others are tried again, and refused one by one.
+            if in_batch {
                 fates.failures.note(index, 0, failure.text, Duration::ZERO, now);
                 surplus.push(failure.error);
             } else {
-                for_good = Some((index, attempt, failure));
+                for_good.push((index, attempt, failure));
             }
         }
-        if let Some((index, attempt, failure)) = for_good {
+        let mut lowest = true;
+        for (index, attempt, failure) in for_good {
+            let halted = self.ending.error.is_some();
             let (fates, mut at) = self.fates(now);
-            surplus.extend(fates.exhausted(index, attempt, failure, &mut at));
+            // The lowest one that cannot be parked halts the consumer. Those above it wait for the
+            // next life.
+            if std::mem::take(&mut lowest) || !halted && fates.records.has_room(index) {
+                surplus.extend(fates.exhausted(index, attempt, failure, &mut at));
+            } else {
+                fates.failures.note(index, 0, failure.text, Duration::ZERO, now);
+                surplus.push(failure.error);
+            }
         }
         surplus
     }

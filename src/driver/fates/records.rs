@@ -139,7 +139,7 @@ impl Records {
     }
 
     /// True if this job may be parked: a job that is parked needs no other place.
-    pub(super) fn has_room(&self, index: Index) -> bool {
+    pub(in crate::driver) fn has_room(&self, index: Index) -> bool {
         let records = self.parked + self.leaving.0 + self.leaving.1;
         self.budget.is_some_and(|budget| records < budget || self.is_parked(index))
     }
