@@ -144,6 +144,10 @@ impl StoreOptions {
     /// deleted meanwhile, and keeps the content of its write-ahead log in memory: 128 MiB at most,
     /// if the application uses `Store::open`. So drop a store that you do not need.
     ///
+    /// On SQLite a look shows each write of the application at once, and `refresh` is needed for
+    /// logs alone. It uses the memory that the processes of a database share, so the file `-shm`
+    /// changes. While nobody has the database open, no file is touched or made.
+    ///
     /// With `attach` it is a handle on a database that you opened, in whatever way.
     /// It shows at once the writes to that database. Another store on the same database may write.
     /// Two stores on it share a state if both write; a read-only one is by itself. If the database
