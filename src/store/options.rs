@@ -147,9 +147,10 @@ impl StoreOptions {
     /// log in memory: 128 MiB at most, if the application uses `Store::open`. So drop a store that
     /// you do not need.
     ///
-    /// On SQLite a look reads `waterline.sqlite` and its `-wal`, and takes part in `-shm`, the memory
-    /// that its processes share. Where the application runs, this process must be allowed to read
-    /// these files. Between two calls a look holds nothing.
+    /// On SQLite a look reads `waterline.sqlite` and its `-wal`. It uses the memory that the
+    /// processes of a database share, so the file `-shm` changes: this process must be allowed to
+    /// read and to write these. While nobody has the database open, no file is touched or made.
+    /// Between two calls a look holds nothing.
     ///
     /// With `attach` (of RocksDB) it is a handle on a database that you opened, in whatever way.
     /// It shows at once the writes to that database. Another store on the same database may write.

@@ -133,6 +133,9 @@ fn all_is_there(store: &Store) {
     let sums = store.table("sums").unwrap();
     assert_eq!((sums.counter("up").unwrap(), sums.counter("down").unwrap()), (20, -4));
 
+    // A store of version 1 that is looked at has no family for these.
+    assert!(store.parked("transfers").unwrap().is_empty());
+
     let letters = store.log::<String>("letters").unwrap();
     assert_eq!(items(&letters), (1, Some(4), (0..4).map(|n| format!("letter {n}")).collect()));
     assert_eq!(items(&store.log::<u64>("cut").unwrap()), (3, Some(6), vec![30, 40, 50, 60]));
