@@ -25,7 +25,7 @@ soak: setup ## Run the tests in their whole size for TIME seconds (600), or one 
 	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak
 
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
-	cargo bench --locked -p waterline-benches --features tokio --bench ratios -- $(ARGS)
+	cargo bench --locked -p waterline-benches --features sqlite,tokio --bench ratios -- $(ARGS)
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

@@ -39,7 +39,16 @@ pub(crate) fn print(table: &Table) {
         line("saves: share of 24 bytes each and 3 a job", "1", &|| format!("{:.2}", crate::resume::share_of_bytes()));
     }
     #[cfg(feature = "sqlite")]
-    crate::on_sqlite::figures(&line);
+    {
+        use crate::on_sqlite::{megabytes_left, open, trim_ms};
+        let open = |path: &std::path::Path| open(path, waterline::Durability::Buffered);
+        line("SQLite: resume: ms to start, 500,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms(open)));
+        line("SQLite: log: MB on disk, a million pushed", "250", &|| megabytes_left().to_string());
+        line("SQLite: log: ms of a trim, median and longest", "", &|| {
+            let (longest, median) = trim_ms();
+            format!("{median:.1} {longest:.1}")
+        });
+    }
     line("idle: ms of CPU in 10 s", "10", &|| format!("{:.2}", idle().0));
     line("idle: saves in 10 s", "0", &|| idle().1.to_string());
 }

@@ -29,6 +29,7 @@
 //!   `options.rs`.
 //! * **sqlite**: results that are written into SQLite in one transaction with the progress, beside
 //!   the same statements by hand. See `sqlite.rs`.
+//! * **SQLite**: a store on SQLite, beside the same rows by hand. See `on_sqlite.rs`.
 //! * **slow source**: a source that takes a millisecond for each call, read in runs of 64 instead
 //!   of one by one.
 //!

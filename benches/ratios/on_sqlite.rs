@@ -4,7 +4,7 @@
 //! * **progress**: beside progress in memory.
 //! * **put per job**: a job that puts 100 bytes as an effect, beside the same upserts in the same
 //!   order, 256 in a transaction, on one thread, without any progress.
-//! * **log**: beside a table of JSON with a counter for its key.
+//! * **log**: beside the same items under the same keys, as JSON.
 //! * **queue**: beside a loop of the same rows, read and written by one thread. See [`RawQueue`].
 //! * **synced push**: beside a transaction that is flushed, for each item.
 
@@ -47,11 +47,11 @@ pub(crate) fn rows(table: &Table) {
     let item = "x".repeat(98);
     let block = vec![item.clone(); BLOCK as usize];
     let row = Row { name: "SQLite: log: push_all of 256", floor: "256 a commit", times: ROWS, most: 1.3 };
-    table.row(row, || Raw::new(NUMBERS).push(&item, ROWS, BLOCK), || pushed(&block, ROWS, Durability::Buffered));
+    table.row(row, || Raw::new(BYTES).push(&item, ROWS, BLOCK), || pushed(&block, ROWS, Durability::Buffered));
     consuming(table, &block);
     let row = Row { name: "SQLite: log: synced push", floor: "a commit an item", times: SYNCED, most: 1.2 };
     let one = std::slice::from_ref(&item);
-    table.row(row, || Raw::synced(NUMBERS).push(&item, SYNCED, 1), || pushed(one, SYNCED, Durability::Synced));
+    table.row(row, || Raw::synced(BYTES).push(&item, SYNCED, 1), || pushed(one, SYNCED, Durability::Synced));
     let row = Row { name: "SQLite: queue: pushed, 256 in a write", floor: "raw rows", times: QUEUED, most: 2.0 };
     table.row(row, || RawQueue::new().push(QUEUED), || Ours::new().push(QUEUED));
     let row = Row { name: "SQLite: queue: run, eight at a time", floor: "raw loop", times: QUEUED, most: 2.0 };
@@ -80,9 +80,8 @@ fn opened(durability: Durability) -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-/// The key of a table with keys of bytes, and of one with numbers.
+/// The columns of a table.
 const BYTES: &str = "k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID";
-const NUMBERS: &str = "k INTEGER PRIMARY KEY, v BLOB NOT NULL)";
 
 /// A table of a user.
 struct Raw {
@@ -132,7 +131,7 @@ impl Raw {
     fn push(&self, item: &String, rows: u64, batch: u64) -> Duration {
         self.in_transactions(rows, batch, |upsert, row| {
             let item = serde_json::to_vec(item).expect("it is text");
-            upsert.execute((row.cast_signed(), item)).expect("the disk takes it");
+            upsert.execute((key(1, row), item)).expect("the disk takes it");
         })
     }
 
@@ -183,7 +182,7 @@ fn consuming(table: &Table, block: &[String]) {
     if !table.wants(name) {
         return;
     }
-    let raw = Raw::new(NUMBERS);
+    let raw = Raw::new(BYTES);
     raw.push(&block[0], ITEMS, BLOCK);
     let (_dir, store) = opened(Durability::Buffered);
     let log = store.log::<String>("l").expect("it opens");
@@ -240,11 +239,11 @@ impl Ours {
 }
 
 /// The rows of a queue, in two tables: one thread that reads and writes what a queue reads and
-/// writes for a job, eight jobs in a transaction.
+/// writes for a job. For each job it reads four rows, puts five, and deletes one, in a transaction
+/// for the end of a job and the claim of the next one: a queue whose jobs do nothing makes nine for
+/// ten jobs.
 struct RawQueue(Raw);
 
-/// The jobs of one transaction: those that run at a time end and begin together.
-const TOGETHER: u64 = 8;
 /// The lengths of the records: a row, and the counters and cursors.
 const ROW: [u8; 48] = [7; 48];
 const HEAD: [u8; 181] = [3; 181];
@@ -274,20 +273,19 @@ impl RawQueue {
 
     fn run(&self, jobs: u64) -> Duration {
         let begun = Instant::now();
-        for first in (0..jobs).step_by(TOGETHER as usize) {
+        for job in 0..jobs {
             self.transaction(|row, entry, gone| {
-                for job in first..first + TOGETHER {
-                    if let Some(before) = job.checked_sub(TOGETHER) {
-                        black_box(self.get("rows", b'j', before));
-                        gone.execute([key(b'r', before)]).expect("the disk takes it");
-                        put(entry, b'f', before, &[]);
-                        put(row, b'j', before, &ROW);
-                    }
-                    let id = self.get("entries", 2, job);
-                    black_box((self.get("rows", b'j', job), self.get("rows", b'p', job)));
-                    put(row, b'r', job, &id);
-                    put(row, b'j', job, &ROW);
+                if let Some(before) = job.checked_sub(1) {
+                    black_box(self.get("SELECT v FROM rows WHERE k = ?1", b'j', before));
+                    gone.execute([key(b'r', before)]).expect("the disk takes it");
+                    put(entry, b'f', before, &[]);
+                    put(row, b'j', before, &ROW);
                 }
+                let id = self.get("SELECT v FROM entries WHERE k = ?1", 2, job);
+                let [stored, payload] = [b'j', b'p'].map(|part| self.get("SELECT v FROM rows WHERE k = ?1", part, job));
+                black_box((stored, payload));
+                put(row, b'r', job, &id);
+                put(row, b'j', job, &ROW);
                 put(row, b'h', 0, &HEAD);
             });
         }
@@ -306,13 +304,8 @@ impl RawQueue {
         raw.sql("COMMIT").execute([]).expect("the disk takes it");
     }
 
-    fn get(&self, table: &str, part: u8, number: u64) -> Vec<u8> {
-        let mut get = self.0.sql(if table == "rows" {
-            "SELECT v FROM rows WHERE k = ?1"
-        } else {
-            "SELECT v FROM entries WHERE k = ?1"
-        });
-        get.query_row([key(part, number)], |row| row.get(0)).expect("it is there")
+    fn get(&self, sql: &str, part: u8, number: u64) -> Vec<u8> {
+        self.0.sql(sql).query_row([key(part, number)], |row| row.get(0)).expect("it is there")
     }
 }
 
@@ -324,19 +317,8 @@ fn put(upsert: &mut CachedStatement<'_>, part: u8, number: u64, value: &[u8]) {
     upsert.execute((key(part, number), value)).expect("the disk takes it");
 }
 
-/// Prints what has no floor.
-pub(crate) fn figures(line: &dyn Fn(&str, &str, &dyn Fn() -> String)) {
-    let buffered = |path: &Path| open(path, Durability::Buffered);
-    line("SQLite: resume: ms to start, 500,000 done", "50", &|| format!("{:.1}", crate::resume::start_ms(buffered)));
-    line("SQLite: log: MB on disk, a million pushed", "250", &|| megabytes_left().to_string());
-    line("SQLite: log: ms of a trim, longest and median", "5", &|| {
-        let (longest, median) = trim_ms();
-        format!("{longest:.1} {median:.1}")
-    });
-}
-
 /// Returns the megabytes on the disk after a million items were pushed and most of them trimmed.
-fn megabytes_left() -> u64 {
+pub(crate) fn megabytes_left() -> u64 {
     let (dir, store) = opened(Durability::Buffered);
     let log = store.log("l").expect("it opens");
     let block = vec!["x".repeat(98); BLOCK as usize];
@@ -351,7 +333,7 @@ fn megabytes_left() -> u64 {
 
 /// Returns the longest and the median time of a save, in milliseconds, while a million items of a
 /// log are deleted that were trimmed at once: a piece of them goes with each save.
-fn trim_ms() -> (f64, f64) {
+pub(crate) fn trim_ms() -> (f64, f64) {
     let (_dir, store) = opened(Durability::Buffered);
     let log = store.log("l").expect("it opens");
     let block = vec!["x".repeat(98); BLOCK as usize];
