@@ -1,11 +1,15 @@
 //! The statements: a table for each family, with the key and the value of each row.
 //!
 //! A connection keeps statements by their texts. The mark in front makes the texts differ from
-//! those of a user, who may not touch these tables.
+//! those of a user, who may not touch these tables. The name of the database keeps a temporary table
+//! of a user out of them.
 
 use crate::kv::OURS as FAMILIES;
 use crate::kv::batch::FamilyId;
 use std::sync::LazyLock;
+
+/// The mark in front of each text.
+pub(super) const MARK: &str = "/* waterline */";
 
 /// The pattern of the names of our tables.
 pub(super) const OURS: &str = "waterline_*";
@@ -29,17 +33,19 @@ static SQL: LazyLock<[Sql; 7]> = LazyLock::new(|| FAMILIES.map(Sql::of));
 impl Sql {
     fn of(family: &str) -> Self {
         let table = table(family);
-        let rows = |with: &str| format!("/* waterline */ SELECT k, v FROM {table} WHERE k >= ?1 {with}");
+        let rows = |with: &str| format!("/* waterline */ SELECT k, v FROM main.{table} WHERE k >= ?1 {with}");
         Self {
-            get: format!("/* waterline */ SELECT v FROM {table} WHERE k = ?1"),
+            get: format!("/* waterline */ SELECT v FROM main.{table} WHERE k = ?1"),
             put: format!(
-                "/* waterline */ INSERT INTO {table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
+                "/* waterline */ INSERT INTO main.{table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
             ),
-            delete: format!("/* waterline */ DELETE FROM {table} WHERE k = ?1"),
-            delete_range: format!("/* waterline */ DELETE FROM {table} WHERE k >= ?1 AND k < ?2"),
+            delete: format!("/* waterline */ DELETE FROM main.{table} WHERE k = ?1"),
+            delete_range: format!("/* waterline */ DELETE FROM main.{table} WHERE k >= ?1 AND k < ?2"),
             range: rows("AND k < ?2 ORDER BY k"),
-            last: format!("/* waterline */ SELECT k FROM {table} WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT 1"),
-            last_open: format!("/* waterline */ SELECT k FROM {table} WHERE k >= ?1 ORDER BY k DESC LIMIT 1"),
+            last: format!(
+                "/* waterline */ SELECT k FROM main.{table} WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT 1"
+            ),
+            last_open: format!("/* waterline */ SELECT k FROM main.{table} WHERE k >= ?1 ORDER BY k DESC LIMIT 1"),
             page: [
                 rows("AND k < ?3 ORDER BY k LIMIT ?2"),
                 rows("ORDER BY k LIMIT ?2"),
@@ -70,7 +76,7 @@ pub(super) fn of(family: FamilyId) -> Option<&'static Sql> {
 pub(super) fn create() -> String {
     let tables = SQL.iter().map(|sql| {
         format!(
-            "CREATE TABLE IF NOT EXISTS {} (k BLOB NOT NULL PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID;\n",
+            "CREATE TABLE IF NOT EXISTS main.{} (k BLOB NOT NULL PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID;\n",
             sql.table
         )
     });
