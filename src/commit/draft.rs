@@ -3,7 +3,7 @@
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
-use crate::base::sync::{Arc, RwLock, RwLockWriteGuard};
+use crate::base::sync::{Arc, RwLock};
 use crate::commit::changes::{Add, Changes, Op, Refused};
 use crate::commit::counter;
 use crate::commit::overlay::{Overlay, OverlayMark};
@@ -22,10 +22,6 @@ pub(crate) struct Draft<'a> {
     kv: &'a dyn Kv,
     overlay: Overlay<'a>,
     tails: Tails,
-    /// The lock on rows. The draft holds it from the first look at a counter until all is written,
-    /// so nobody changes the counter in between.
-    rows: &'a RwLock<()>,
-    shut: Option<RwLockWriteGuard<'a, ()>>,
     cells: Cells,
     /// The highest keys of the families that were emptied. They can be forgotten too.
     highest: HashMap<FamilyId, Highest>,
@@ -80,10 +76,8 @@ impl<'a> Draft<'a> {
     pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>, manner: Manner) -> Self {
         Self {
             kv,
-            overlay: Overlay::new(kv, manner),
+            overlay: Overlay::new(kv, rows, manner),
             tails: Tails::default(),
-            rows,
-            shut: None,
             cells: HashMap::new(),
             highest: HashMap::new(),
             #[cfg(test)]
@@ -222,7 +216,7 @@ impl<'a> Draft<'a> {
     ///
     /// It looks at each record once, however often the family is emptied.
     fn end_of(&mut self, family: &Family) -> Result<Option<Vec<u8>>, StoreError> {
-        self.shut_rows();
+        self.overlay.shut_rows();
         let highest = match self.highest.entry(family.id) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Highest { key: self.kv.last(family, b"")?, until: 0 }),
@@ -243,16 +237,11 @@ impl<'a> Draft<'a> {
         Ok(highest.key.as_ref().map(|key| [&key[..], &[0]].concat()))
     }
 
-    /// Keeps everybody else from changing rows, until all is written.
-    fn shut_rows(&mut self) {
-        self.shut.get_or_insert_with(|| self.rows.write());
-    }
-
     /// Looks up the values of these counters in the batch so far, or else in the database.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = &'c Add>) -> Result<(), BoxError> {
         let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
         for Add { family, key, .. } in adds {
-            self.shut_rows();
+            self.overlay.shut_rows();
             if !self.cells.get(&family.id).is_some_and(|cells| cells.contains_key(key)) {
                 new.entry(family.id).or_default().insert(key, (family, None));
             }

@@ -1,6 +1,8 @@
 //! The database overlaid by the batch so far: what participants read and write.
 
 use crate::base::error::StoreError;
+use crate::base::index::BoxError;
+use crate::base::sync::{RwLock, RwLockWriteGuard};
 use crate::commit::statements::{InBatch, Manner};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
 use crate::kv::statement::NotCommitted;
@@ -15,7 +17,13 @@ pub(crate) struct Overlay<'a> {
     batch: Batch,
     /// An index of the batch's changes for each family that somebody has read.
     read: Vec<(FamilyId, Changed)>,
+    /// Behind this, the transaction ends before others change rows again.
     statements: InBatch<'a>,
+    /// The lock on rows. The batch holds it from the first look at a counter, or from the first
+    /// statement, until all is written. So nobody changes the counter in between, and nobody who
+    /// holds the lock waits for the end of the transaction.
+    rows: &'a RwLock<()>,
+    shut: Option<RwLockWriteGuard<'a, ()>>,
 }
 
 /// A state of the batch to go back to.
@@ -45,8 +53,21 @@ struct DeletedRange {
 // A participant may need only some of these calls.
 #[cfg_attr(not(test), allow(dead_code))]
 impl<'a> Overlay<'a> {
-    pub(super) fn new(kv: &'a dyn Kv, manner: Manner) -> Self {
-        Self { kv, batch: Batch::default(), read: Vec::new(), statements: InBatch::new(kv, manner) }
+    pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>, manner: Manner) -> Self {
+        let statements = InBatch::new(kv, manner);
+        Self { kv, batch: Batch::default(), read: Vec::new(), statements, rows, shut: None }
+    }
+
+    /// Keeps everybody else from changing rows, until all is written.
+    pub(super) fn shut_rows(&mut self) {
+        self.shut.get_or_insert_with(|| self.rows.write());
+    }
+
+    /// Runs a statement before the batch is written.
+    pub(super) fn execute(&mut self, statement: &[u8]) -> Result<(), BoxError> {
+        // Whoever puts a row holds the lock on rows while it waits for the end of the transaction.
+        self.shut_rows();
+        self.statements.execute(statement)
     }
 
     /// Returns the statements that run before the batch is written.

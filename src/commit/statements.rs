@@ -29,7 +29,7 @@ impl Participant for Statements {
     fn tail(&self) {}
 
     fn apply(&self, _tail: &mut (), statement: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        batch.statements().execute(statement)
+        batch.execute(statement)
     }
 
     fn publish(self: Arc<Self>, _tail: ()) -> Option<Chore> {
@@ -51,17 +51,26 @@ pub(crate) struct InBatch<'a> {
     kv: &'a dyn Kv,
     pub(super) manner: Manner,
     begun: Option<Box<dyn Transaction + 'a>>,
+    /// The reason why it did not begin. To begin may wait for the lock of the file, and everybody
+    /// waits along: once in a batch is enough.
+    not_begun: Option<Arc<StoreError>>,
 }
 
 impl<'a> InBatch<'a> {
     pub(super) fn new(kv: &'a dyn Kv, manner: Manner) -> Self {
-        Self { kv, manner, begun: None }
+        Self { kv, manner, begun: None, not_begun: None }
     }
 
-    fn execute(&mut self, statement: &[u8]) -> Result<(), BoxError> {
+    pub(super) fn execute(&mut self, statement: &[u8]) -> Result<(), BoxError> {
+        if let Some(error) = &self.not_begun {
+            return Err(error.clone().into());
+        }
         let transaction = match &mut self.begun {
             Some(begun) => begun,
-            none => none.insert(self.kv.begin(self.manner.synced, self.manner.careful)?),
+            none => match self.kv.begin(self.manner.synced, self.manner.careful) {
+                Ok(begun) => none.insert(begun),
+                Err(error) => return Err(self.not_begun.insert(Arc::new(error)).clone().into()),
+            },
         };
         transaction.execute(statement).map_err(|not_run| match not_run {
             NotRun::Store(error) => error.into(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
-use waterline::{BoxError, ConfigError, Consumer, Error, Index, MemoryJobs, OnExhausted, Store};
+use waterline::{BoxError, ConfigError, Consumer, Effects, Error, Index, MemoryJobs, OnExhausted, Store};
 
 /// A file with tables of a user, and a store in it.
 struct Mine {
@@ -117,6 +117,17 @@ fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
         ("CREATE TABLE waterline_mine (x)", "not authorized"),
         ("DROP TABLE waterline_system", "not authorized"),
         ("VACUUM", "transaction|not authorized"),
+        ("CREATE TEMP TABLE waterline_system (k, v)", "not authorized"),
+        ("CREATE TEMP VIEW waterline_system AS SELECT 1 AS k, 2 AS v", "not authorized"),
+        (
+            "CREATE TEMP TRIGGER never BEFORE INSERT ON main.waterline_system BEGIN SELECT raise(FAIL, ''); END",
+            "not auth",
+        ),
+        ("CREATE VIRTUAL TABLE waterline_words USING fts5(words)", "not authorized"),
+        ("/* waterline */ COMMIT", "begins as those of the store"),
+        ("", "no statement in the text"),
+        ("-- nothing", "no statement in the text"),
+        ("DELETE FROM accounts WHERE id = 'none'\0 OR true", "byte of zero"),
     ];
     let mut statements = vec!["INSERT INTO accounts VALUES ('good 0', 0)".to_owned()];
     for (number, (statement, _)) in (1..).zip(&bad) {
@@ -125,7 +136,7 @@ fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
     let refused = parked(&mine.store(), statements);
     for (number, (statement, words)) in (0..).zip(&bad) {
         let error = refused.get(&(2 * number + 1)).unwrap_or_else(|| panic!("{statement} was not refused"));
-        assert!(error.contains(statement), "{error}");
+        assert!(error.contains(&format!("{statement:?}")), "{error}");
         assert!(words.split('|').any(|words| error.contains(words)), "{statement}: {error}");
     }
     assert_eq!(refused.len(), bad.len(), "{refused:#?}");
@@ -180,6 +191,36 @@ fn a_deferred_foreign_key_fails_the_job_that_breaks_it_and_waits_for_one_that_me
 }
 
 #[test]
+fn a_table_whose_foreign_keys_are_wrong_keeps_no_job_of_other_tables_from_being_refused() {
+    let mine = Mine::new(
+        "CREATE TABLE names (name TEXT);
+         CREATE TABLE wrong (name TEXT REFERENCES names (name));
+         CREATE TABLE shops (id INTEGER PRIMARY KEY);
+         CREATE TABLE sales (shop INTEGER REFERENCES shops (id) DEFERRABLE INITIALLY DEFERRED);",
+    );
+    let refused =
+        parked(&mine.store(), vec!["INSERT INTO sales VALUES (7)".into(), "INSERT INTO sales VALUES (NULL)".into()]);
+    assert_eq!((refused.into_keys().collect::<Vec<_>>(), mine.count("sales")), (vec![0], 1));
+}
+
+#[test]
+fn a_statement_that_is_refused_is_not_tried_behind_the_later_ones_of_its_job() {
+    let mine = Mine::new(ACCOUNTS);
+    mine.sql.execute("INSERT INTO accounts VALUES ('ann', 1)", []).unwrap();
+    let (store, insert) = (mine.store(), "INSERT INTO accounts VALUES ('ann', 2)");
+    let moved = move |effects: &mut Effects| {
+        effects.execute(insert, ())?;
+        effects.execute("DELETE FROM accounts WHERE id = 'ann'", ())
+    };
+    assert!(matches!(store.write(moved), Err(Error::Sql { sql, .. }) if sql == insert));
+    let jobs: MemoryJobs<u64> = (0..1).collect();
+    let consumer = Consumer::builder(jobs, store.progress("moves"));
+    let ended = consumer.start_transactional(move |_, effects| Ok(moved(effects)?)).unwrap().join();
+    assert!(matches!(ended, Err(Error::Job { index: 0, .. })));
+    assert_eq!(mine.rows("SELECT id, cents FROM accounts"), [("ann".to_owned(), 1)]);
+}
+
+#[test]
 fn a_statement_that_must_change_its_rows_changes_them_or_nothing() {
     let mine = Mine::new(ACCOUNTS);
     let store = mine.store();
@@ -196,6 +237,15 @@ fn a_statement_that_must_change_its_rows_changes_them_or_nothing() {
     assert!(error.contains("UPDATE accounts") && error.contains("it changed 0 rows, and must change 1"), "{error}");
     let left = [("ann".to_owned(), 2), ("try 3".to_owned(), 0)];
     assert_eq!(mine.rows("SELECT id, cents FROM accounts ORDER BY id"), left);
+    // A statement that never changes a row changes none, whatever the one before it did.
+    let behind_another = |rows: u64, statement: &str| {
+        store.write(|effects| {
+            effects.execute("UPDATE accounts SET cents = cents", ())?;
+            effects.execute_exactly(rows, statement, ())
+        })
+    };
+    behind_another(0, "CREATE TABLE notes (text TEXT)").unwrap();
+    assert!(matches!(behind_another(2, "DROP TABLE notes"), Err(Error::Sql { .. })));
 }
 
 #[test]
@@ -309,4 +359,18 @@ proptest! {
             prop_assert_eq!(store.table("counts").unwrap().counter(&account).unwrap(), sum);
         }
     }
+}
+
+#[test]
+fn statements_and_counters_of_others_and_puts_of_rows_never_wait_for_each_other_for_ever() {
+    let mine = Mine::new("CREATE TABLE lines (text TEXT);");
+    let store = mine.store();
+    let table = store.table("rows").unwrap();
+    let call = |make: &(dyn Fn() -> Result<(), Error> + Sync)| (0..300).for_each(|_| make().unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| call(&|| store.write(|effects| effects.execute("INSERT INTO lines VALUES ('a')", ()))));
+        scope.spawn(|| call(&|| store.write(|effects| effects.add(&table, "added", 1))));
+        scope.spawn(|| call(&|| table.put("put", "value")));
+    });
+    assert_eq!((mine.count("lines"), table.counter("added").unwrap()), (300, 300));
 }

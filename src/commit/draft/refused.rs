@@ -42,32 +42,49 @@ impl Draft<'_> {
     }
 
     /// Makes the operations of jobs, in their order. Jobs that are refused come after the others,
-    /// since one of those may push what they wait for. Returns those that are refused there too, in
-    /// ascending order.
+    /// since one of those may push what they wait for. A statement that is refused ends its job at
+    /// once. Returns the jobs that stay refused, in ascending order.
     fn make_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let jobs = all.iter().flat_map(Changes::ops_by_job).collect();
+        let mut refused = Vec::new();
         let left = in_rounds(jobs, |(job, ops)| {
             let before = self.mark();
+            // Statements keep their order, so one that is refused is not tried behind others.
+            let mut statement = None;
             let left = in_rounds(ops.iter().collect(), |op| {
+                if statement.is_some() {
+                    return Ok(None);
+                }
                 let before = self.mark();
-                let made = self.make(op);
-                made.map(|()| None).or_else(|error| {
-                    self.go_back(before);
-                    Refusal::reason(error).map(Some)
-                })
+                let Err(error) = self.make(op) else { return Ok(None) };
+                self.go_back(before);
+                match Refusal::reason(error)? {
+                    error @ Error::Sql { .. } => {
+                        statement = Some(error);
+                        Ok(None)
+                    }
+                    error => Ok(Some(error)),
+                }
             })?;
-            let reason = match left.into_iter().next() {
-                Some((_, reason)) => reason,
+            let is_final = statement.is_some();
+            let reason = match statement.or(left.into_iter().next().map(|(_, reason)| reason)) {
+                Some(reason) => reason,
                 None => match self.overlay.statements().check(ops) {
                     Ok(()) => return Ok(None),
                     Err(error) => Refusal::reason(error)?,
                 },
             };
             self.go_back(before);
-            if job.is_some() { Ok(Some(reason)) } else { Err(reason.into()) }
+            match job {
+                Some(job) if is_final => {
+                    refused.push(Refused::new(job, reason));
+                    Ok(None)
+                }
+                Some(_) => Ok(Some(reason)),
+                None => Err(reason.into()),
+            }
         })?;
-        let mut refused: Vec<_> =
-            left.into_iter().filter_map(|((job, _), error)| Some(Refused::new(job?, error))).collect();
+        refused.extend(left.into_iter().filter_map(|((job, _), error)| Some(Refused::new(job?, error))));
         refused.sort_unstable_by_key(|job| job.index);
         Ok(refused)
     }

@@ -64,11 +64,11 @@ proptest! {
         prefix in key(),
     ) {
         let kv = MemoryKv::default();
-        let [family, other, _] = kv.families();
-        let mut before = Overlay::new(&kv, Manner::default());
+        let ([family, other, _], rows) = (kv.families(), RwLock::default());
+        let mut before = Overlay::new(&kv, &rows, Manner::default());
         run(&mut before, [&family, &other], &stored);
         kv.write(before.batch(), false).unwrap();
-        let mut overlay = Overlay::new(&kv, Manner::default());
+        let mut overlay = Overlay::new(&kv, &rows, Manner::default());
         run(&mut overlay, [&family, &other], &steps);
         let scanned: Vec<_> = overlay.scan(&family, &prefix).map(Result::unwrap).collect();
         let got = overlay.get(&family, &prefix).unwrap();
@@ -81,8 +81,8 @@ proptest! {
 #[test]
 fn a_batch_that_nobody_reads_is_not_looked_through_and_one_that_is_read_is_looked_through_once() {
     let kv = MemoryKv::default();
-    let [family, other, _] = kv.families();
-    let mut overlay = Overlay::new(&kv, Manner::default());
+    let ([family, other, _], rows) = (kv.families(), RwLock::default());
+    let mut overlay = Overlay::new(&kv, &rows, Manner::default());
     (0..100u8).for_each(|key| overlay.put(other.id, &[&[key]], &[b"v"]).unwrap());
     assert!(overlay.read.is_empty());
     for key in 0..100u8 {

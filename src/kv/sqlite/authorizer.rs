@@ -25,8 +25,9 @@ pub(super) fn install(connection: &Connection) -> IsUser {
 
 fn is_forbidden(action: &AuthAction<'_>) -> bool {
     use AuthAction::{
-        AlterTable, Analyze, Attach, CreateIndex, CreateTable, CreateTrigger, CreateView, Delete, Detach, DropIndex,
-        DropTable, DropTrigger, DropView, Insert, Pragma, Read, Savepoint, Transaction, Update,
+        AlterTable, Analyze, Attach, CreateIndex, CreateTable, CreateTempIndex, CreateTempTable, CreateTempTrigger,
+        CreateTempView, CreateTrigger, CreateView, CreateVtable, Delete, Detach, DropIndex, DropTable, DropTrigger,
+        DropView, DropVtable, Insert, Pragma, Read, Savepoint, Transaction, Update,
     };
     match action {
         Attach { .. } | Detach { .. } | Pragma { .. } | Savepoint { .. } | Transaction { .. } => true,
@@ -34,15 +35,20 @@ fn is_forbidden(action: &AuthAction<'_>) -> bool {
         | Analyze { table_name }
         | CreateIndex { table_name, .. }
         | CreateTable { table_name }
+        | CreateTempIndex { table_name, .. }
+        | CreateTempTable { table_name }
+        | CreateTempTrigger { table_name, .. }
         | CreateTrigger { table_name, .. }
+        | CreateVtable { table_name, .. }
         | Delete { table_name }
         | DropIndex { table_name, .. }
         | DropTable { table_name }
         | DropTrigger { table_name, .. }
+        | DropVtable { table_name, .. }
         | Insert { table_name }
         | Read { table_name, .. }
         | Update { table_name, .. } => is_ours(table_name),
-        CreateView { view_name } | DropView { view_name } => is_ours(view_name),
+        CreateTempView { view_name } | CreateView { view_name } | DropView { view_name } => is_ours(view_name),
         _ => false,
     }
 }

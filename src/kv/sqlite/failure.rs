@@ -41,7 +41,9 @@ fn advice(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::SystemIoFailure => "its disk refuses it: look if it is full, or broken",
         ErrorCode::DiskFull => "free some space on its disk",
         ErrorCode::ReadOnly => "this process may not write to the file or its directory: look at their permissions",
-        ErrorCode::CannotOpen => "look if its directory is there, and at the permissions of both",
+        ErrorCode::CannotOpen => {
+            "look if its directory is there, at the permissions of both, and at the limit of open files"
+        }
         _ => return None,
     })
 }
@@ -49,4 +51,9 @@ fn advice(code: ErrorCode) -> Option<&'static str> {
 /// True if another connection holds the lock.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+/// True if this call failed since another connection holds the lock.
+pub(super) fn is_locked(error: &StoreError) -> bool {
+    error.source.downcast_ref().is_some_and(|Failure { error, .. }| is_busy(error))
 }

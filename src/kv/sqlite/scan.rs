@@ -18,7 +18,7 @@ pub(super) struct Pages<'a> {
     readers: &'a Connections,
     /// The connection, in its transaction, until the last page is read.
     connection: Option<Lent<'a>>,
-    /// The number of the scan, from its second page on.
+    /// The number of the scan, once there is more to read than its first page.
     number: Option<u64>,
     sql: &'static Sql,
     order: Order,
@@ -50,12 +50,13 @@ impl<'a> Pages<'a> {
         let Some(connection) = &self.connection else { return Ok(()) };
         if connection.is_autocommit() {
             connection.prepare_cached("BEGIN")?.execute([])?;
-        } else if self.number.is_none() {
-            self.number = Some(self.readers.keeps(&self.sql.table));
         }
         let page = self.page(connection);
         connection.is_sound()?;
         let (read, more) = page?;
+        if more && self.number.is_none() {
+            self.number = Some(self.readers.keeps(&self.sql.table));
+        }
         match read.last() {
             Some((last, _)) if more => match self.order {
                 Order::Ascending => self.rest.from = [last, &[0][..]].concat(),

@@ -1,11 +1,15 @@
 //! The statements: a table for each family, with the key and the value of each row.
 //!
 //! A connection keeps statements by their texts. The mark in front makes the texts differ from
-//! those of a user, who may not touch these tables.
+//! those of a user, who may not touch these tables. The name of the database keeps a temporary table
+//! of a user out of them.
 
 use crate::kv::batch::FamilyId;
 use crate::kv::{LOGS, OURS as FAMILIES, TABLES, UNDO};
 use std::sync::LazyLock;
+
+/// The mark in front of each text.
+pub(super) const MARK: &str = "/* waterline */";
 
 /// The pattern of the names of our tables.
 pub(super) const OURS: &str = "waterline_*";
@@ -39,30 +43,26 @@ static SQL: LazyLock<[Sql; 7]> = LazyLock::new(|| FAMILIES.map(Sql::of));
 impl Sql {
     fn of(family: &str) -> Self {
         let table = table(family);
-        let rows = |with: &str| format!("/* waterline */ SELECT k, v FROM {table} WHERE k >= ?1 {with}");
+        let marked = |text: &str| format!("{MARK} {}", text.replace("{table}", &format!("main.{table}")));
+        let rows = |with: &str| marked(&format!("SELECT k, v FROM {{table}} WHERE k >= ?1 {with}"));
         // One that replaces a row without rowid overwrites it where it is, and looks for it once.
         // Where there are rowids, it would delete the row and make another one.
         let (without, put) = if LARGE.contains(&family) {
-            (
-                "",
-                format!(
-                    "/* waterline */ INSERT INTO {table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v"
-                ),
-            )
+            ("", "INSERT INTO {table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v")
         } else {
-            (" WITHOUT ROWID", format!("/* waterline */ REPLACE INTO {table} (k, v) VALUES (?1, ?2)"))
+            (" WITHOUT ROWID", "REPLACE INTO {table} (k, v) VALUES (?1, ?2)")
         };
         Self {
             create: format!(
-                "CREATE TABLE IF NOT EXISTS {table} (k BLOB NOT NULL PRIMARY KEY, v BLOB NOT NULL){without};\n"
+                "CREATE TABLE IF NOT EXISTS main.{table} (k BLOB NOT NULL PRIMARY KEY, v BLOB NOT NULL){without};\n"
             ),
-            get: format!("/* waterline */ SELECT v FROM {table} WHERE k = ?1"),
-            put,
-            delete: format!("/* waterline */ DELETE FROM {table} WHERE k = ?1"),
-            delete_range: format!("/* waterline */ DELETE FROM {table} WHERE k >= ?1 AND k < ?2"),
+            get: marked("SELECT v FROM {table} WHERE k = ?1"),
+            put: marked(put),
+            delete: marked("DELETE FROM {table} WHERE k = ?1"),
+            delete_range: marked("DELETE FROM {table} WHERE k >= ?1 AND k < ?2"),
             range: rows("AND k < ?2 ORDER BY k"),
-            last: format!("/* waterline */ SELECT k FROM {table} WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT 1"),
-            last_open: format!("/* waterline */ SELECT k FROM {table} WHERE k >= ?1 ORDER BY k DESC LIMIT 1"),
+            last: marked("SELECT k FROM {table} WHERE k >= ?1 AND k < ?2 ORDER BY k DESC LIMIT 1"),
+            last_open: marked("SELECT k FROM {table} WHERE k >= ?1 ORDER BY k DESC LIMIT 1"),
             page: [
                 rows("AND k < ?3 ORDER BY k LIMIT ?2"),
                 rows("ORDER BY k LIMIT ?2"),

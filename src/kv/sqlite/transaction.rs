@@ -7,6 +7,7 @@
 use super::authorizer::Author;
 use super::connection::Connections;
 use super::failure::failed;
+use super::sql::MARK;
 use super::write::{Writer, apply, begin, roll_back};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
@@ -74,8 +75,19 @@ impl<'a> Begun<'a> {
         self.connection().prepare_cached(sql)?.execute([]).map(drop)
     }
 
+    /// Counts the rows that break a foreign key. A table whose keys cannot be looked at takes no
+    /// row, so it has none that is new.
     fn count_orphans(&self) -> Result<i64, StoreError> {
-        let count = |connection: &Connection| connection.prepare_cached(ORPHANS)?.query_row([], |row| row.get(0));
+        let count = |connection: &Connection| {
+            let mut tables = connection.prepare_cached(CHILDREN)?;
+            let tables: Vec<String> = tables.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            let mut orphans = connection.prepare_cached(ORPHANS)?;
+            let mut count = |table: &String| match orphans.query_row([table], |row| row.get(0)) {
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => Ok(0),
+                count => count,
+            };
+            tables.iter().try_fold(0, |sum, table| Ok(sum + count(table)?))
+        };
         count(self.connection()).map_err(failed("look for rows that break a foreign key"))
     }
 
@@ -114,7 +126,10 @@ impl<'a> Begun<'a> {
 const SAVE: &str = "/* waterline */ SAVEPOINT waterline";
 const BACK: &str = "/* waterline */ ROLLBACK TO waterline";
 const RELEASE: &str = "/* waterline */ RELEASE waterline";
-const ORPHANS: &str = "/* waterline */ SELECT count(*) FROM pragma_foreign_key_check";
+const CHANGES: &str = "/* waterline */ SELECT total_changes()";
+const CHILDREN: &str = "/* waterline */ SELECT DISTINCT child.name FROM main.sqlite_master AS child, \
+                        pragma_foreign_key_list(child.name) WHERE child.type = 'table'";
+const ORPHANS: &str = "/* waterline */ SELECT count(*) FROM pragma_foreign_key_check(?1)";
 
 impl Transaction for Begun<'_> {
     fn execute(&mut self, statement: &[u8]) -> Result<(), NotRun> {
@@ -174,18 +189,37 @@ impl Drop for Begun<'_> {
 }
 
 impl Writer {
+    /// The number of rows that statements have changed since the connection was opened.
+    fn changes_so_far(&self) -> rusqlite::Result<i64> {
+        self.connection.prepare_cached(CHANGES)?.query_row([], |row| row.get(0))
+    }
+
     /// Runs a statement of the user.
     fn run(&self, statement: &[u8]) -> Result<(), NotRun> {
         let refused = |reason: &str| NotRun::Refused(reason.into());
         let Some(Statement { sql, values, rows }) = Statement::decode(statement) else {
             return Err(refused("it cannot be read"));
         };
+        // A statement of ours that is kept was prepared without a look at what it does.
+        if sql.trim_start().starts_with(MARK) {
+            return Err(refused("its text begins as those of the store do"));
+        }
+        if sql.contains('\0') {
+            return Err(refused("its text has a byte of zero in it, where SQLite would cut it off"));
+        }
         let _author = Author::user(&self.author);
-        let run = || {
+        let run = || -> rusqlite::Result<usize> {
+            let before = rows.map(|_| self.changes_so_far()).transpose()?;
             let mut statement = self.connection.prepare_cached(sql)?;
-            statement.execute(params_from_iter(values.iter().map(Bound)))
+            let changed = statement.execute(params_from_iter(values.iter().map(Bound)))?;
+            // A statement that never changes a row leaves the count of the one before it.
+            let is_count = before.is_none() || before != Some(self.changes_so_far()?);
+            Ok(if is_count { changed } else { 0 })
         };
         match run() {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ApiMisuse) => {
+                Err(refused("there is no statement in the text"))
+            }
             Err(error) if is_of_the_statement(&error) => Err(NotRun::Refused(BoxError::from(error))),
             Err(error) => Err(NotRun::Store(failed("run a statement")(error))),
             Ok(changed) => match rows {

@@ -3,7 +3,7 @@
 
 use super::authorizer::{self, IsUser};
 use super::connection::{BUSY, Connections, LONG_LOG, log_of};
-use super::failure::failed;
+use super::failure::{failed, is_locked};
 use super::transaction::Begun;
 use super::{no_family, sql};
 use crate::base::error::StoreError;
@@ -175,12 +175,18 @@ impl Writer {
 }
 
 /// Writes these batches in one transaction. If that fails, each gets one of its own: only the
-/// guilty one fails.
+/// guilty one fails. If the file is locked, none is guilty, and nobody waits for it once more.
 fn write_all(writer: &Writer, all: &[Arc<Waiting>]) {
     let synced = all.iter().any(|waiting| waiting.synced);
     let together =
         transaction(writer, synced, |connection| all.iter().try_for_each(|waiting| apply(connection, &waiting.batch)));
     match together {
+        Err(error) if is_locked(&error) => {
+            for waiting in all {
+                let (doing, source) = (error.doing.clone(), error.source.to_string().into());
+                *waiting.told.lock() = Some(Err(StoreError { doing, source }));
+            }
+        }
         Err(_) if all.len() > 1 => {
             for waiting in all {
                 let written = transaction(writer, waiting.synced, |connection| apply(connection, &waiting.batch));
