@@ -170,7 +170,7 @@ fn a_deferred_foreign_key_fails_the_job_that_breaks_it_and_waits_for_one_that_me
 fn a_table_whose_foreign_keys_are_wrong_keeps_no_job_of_other_tables_from_being_refused() {
     let mine = Mine::new(
         "CREATE TABLE names (name TEXT);
-         CREATE TABLE wrong (name TEXT REFERENCES names (name));
+         CREATE TABLE wrong (name TEXT REFERENCES names (name) DEFERRABLE INITIALLY DEFERRED);
          CREATE TABLE shops (id INTEGER PRIMARY KEY);
          CREATE TABLE sales (shop INTEGER REFERENCES shops (id) DEFERRABLE INITIALLY DEFERRED);",
     );
