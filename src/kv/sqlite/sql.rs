@@ -1,8 +1,8 @@
 //! The statements: a table for each family, with the key and the value of each row.
 //!
 //! A connection keeps statements by their texts. The mark in front makes the texts differ from
-//! those of a user, who may not touch these tables. The name of the database keeps a temporary table
-//! of a user out of them.
+//! those of a user, who may not touch these tables. They name the database, so a temporary table of
+//! the same name is not taken.
 
 use crate::kv::OURS as FAMILIES;
 use crate::kv::batch::FamilyId;

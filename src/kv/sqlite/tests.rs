@@ -4,9 +4,11 @@
 use super::*;
 use crate::base::error::describe;
 use crate::base::sync::Arc;
+use crate::base::time;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Pair, READY, TABLES};
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn site(directory: &Path) -> Site {
     Site { file: directory.join(FILE), on_connect: OnConnect::default() }
@@ -115,6 +117,7 @@ fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
     }
     let (mut forth, back) = (kv.scan(&tables, b""), kv.rows(&tables, KeyRange::prefix(b""), Order::Descending));
     assert_eq!(forth.next().unwrap().unwrap().0, [0]);
+    assert_eq!(kv.readers.oldest().map(|(table, _)| table), Some("waterline_tables"), "one row is read of each");
     for key in 0..=255 {
         let mut batch = Batch::default();
         batch.delete(tables.id, &[&[key]]).unwrap();
@@ -125,7 +128,7 @@ fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
     assert_eq!(keys(back), (0..=255).rev().collect::<Vec<_>>());
     // Their connections are free again, and show the present.
     assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
-    assert_eq!(kv.readers.idle(), 3);
+    assert_eq!((kv.readers.idle(), kv.readers.oldest()), (3, None));
 }
 
 #[test]
@@ -203,4 +206,25 @@ fn nothing_is_made_where_nothing_is_to_be_made() {
     Connection::open(directory.join(FILE)).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
     assert!(not_found(SqliteKv::look(&directory, site(&directory))));
+}
+
+#[test]
+fn writes_that_wait_together_for_a_locked_file_wait_once() {
+    let place = tempfile::tempdir().unwrap();
+    let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(300));
+    let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
+    let kv = SqliteKv::open(Some(place.path()), site, true).unwrap();
+    kv.make_families().unwrap();
+    let mine = Connection::open(place.path().join(FILE)).unwrap();
+    mine.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let begun = time::now();
+    std::thread::scope(|scope| {
+        (0..8).for_each(|key| {
+            drop(scope.spawn({
+                let kv = &kv;
+                move || put(kv, &[key], b"v").unwrap_err()
+            }))
+        });
+    });
+    assert!(time::now().duration_since(begun) < Duration::from_millis(1_500));
 }

@@ -75,9 +75,9 @@ impl<'a> Begun<'a> {
         self.connection().prepare_cached(sql)?.execute([]).map(drop)
     }
 
-    /// Counts the rows that break a foreign key, in the tables with a deferred one: any other key is
-    /// checked by each statement. A table whose keys cannot be looked at takes no row, so it has
-    /// none that is new.
+    /// Counts the rows that break a foreign key, in the tables with a deferred one: each statement
+    /// checks all others. A table whose keys cannot be looked at takes no row, so it has none that
+    /// is new.
     fn count_orphans(&self) -> Result<i64, StoreError> {
         let count = |connection: &Connection| {
             let mut tables = connection.prepare_cached(CHILDREN)?;
