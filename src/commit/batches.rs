@@ -9,7 +9,7 @@ use crate::commit::SAVE_PACE;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
 use crate::commit::participant::Chore;
-use crate::commit::statements::Manner;
+use crate::commit::statements::{BeginCarefully, Manner};
 use crate::kv::Kv;
 use crate::kv::statement::NotCommitted;
 use std::time::{Duration, Instant};
@@ -91,7 +91,11 @@ impl Batches {
         let mut draft = Draft::new(&*self.kv, &self.rows, Manner { synced, careful });
         let mut synced = false;
         let chores = &mut self.chores;
-        self.pending.retain_mut(|pending| pending.resolve(&mut draft, now, chores));
+        let mut again = false;
+        self.pending.retain_mut(|pending| again || pending.resolve(&mut draft, now, chores, &mut again));
+        if again && !careful {
+            return Err(Careful);
+        }
         for pending in self.pending.iter().filter(|pending| pending.resolved) {
             synced |= pending.is_synced();
         }
@@ -148,8 +152,9 @@ impl Pending {
         self.due.is_none_or(|due| due <= now)
     }
 
-    /// Adds its changes to the batch, if it is due. Returns false if the intent has ended.
-    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant, chores: &mut Vec<Chore>) -> bool {
+    /// Adds its changes to the batch, if it is due. Returns false if the intent has ended. Sets
+    /// `again` if the whole batch is to begin anew.
+    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant, chores: &mut Vec<Chore>, again: &mut bool) -> bool {
         self.resolved = false;
         if !self.is_due(now) {
             return true;
@@ -163,6 +168,10 @@ impl Pending {
             Ok(false) => {
                 draft.go_back(before);
                 false
+            }
+            Err(error) if error.is::<BeginCarefully>() => {
+                *again = true;
+                true
             }
             Err(error) => {
                 draft.go_back(before);

@@ -65,7 +65,7 @@ impl<'a> Overlay<'a> {
 
     /// Runs a statement before the batch is written.
     pub(super) fn execute(&mut self, statement: &[u8]) -> Result<(), BoxError> {
-        // A thread that puts a row holds the lock on rows while it waits for the end of the transaction.
+        // A put of a row holds this lock while it waits for the end of the transaction.
         self.shut_rows();
         self.statements.execute(statement)
     }

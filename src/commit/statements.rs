@@ -91,11 +91,23 @@ impl<'a> InBatch<'a> {
         }
     }
 
+    /// Returns an error if a refusal cannot be trusted: the rows that the statement met may be
+    /// those of a job that breaks a rule which is checked at the end, and may never come to be.
+    pub(super) fn trust_refusal(&mut self) -> Result<(), BoxError> {
+        let begun = self.begun.as_mut().filter(|_| !self.manner.careful);
+        if begun.map_or(Ok(false), |begun| begun.has_late_rules())? { Err(BeginCarefully.into()) } else { Ok(()) }
+    }
+
+    /// True if all statements so far keep the rules that are checked at the end. Only a careful
+    /// batch looks.
+    pub(super) fn keep_the_rules(&mut self) -> Result<bool, StoreError> {
+        self.begun.as_mut().filter(|_| self.manner.careful).map_or(Ok(true), |begun| begun.keeps_the_rules())
+    }
+
     /// Refuses the job whose statements have just run if they break a rule that is checked at the
-    /// end. That is looked at only after a commit was refused.
+    /// end.
     pub(super) fn check(&mut self, ops: &[Op]) -> Result<(), BoxError> {
-        let Some(begun) = self.begun.as_mut().filter(|_| self.manner.careful) else { return Ok(()) };
-        if begun.keeps_the_rules()? {
+        if self.keep_the_rules()? {
             return Ok(());
         }
         let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
@@ -112,6 +124,12 @@ impl<'a> InBatch<'a> {
         }
     }
 }
+
+/// The answer to a statement that was refused for rows that may never come to be. Nobody is told,
+/// and all begins anew, in the careful manner.
+#[derive(Debug, thiserror::Error)]
+#[error("the batch begins anew, in the careful manner")]
+pub(super) struct BeginCarefully;
 
 impl From<NotCommitted> for StoreError {
     fn from(not_committed: NotCommitted) -> Self {

@@ -220,8 +220,11 @@ pub(crate) trait Transaction {
     /// Takes back all statements but so many. If that fails, the commit does.
     fn go_back(&mut self, mark: usize);
 
-    /// True if no statement has broken a rule that is checked at the end. It looks at all rows, so
-    /// it is asked only after a commit that was refused.
+    /// True if the database has a rule that is checked at the end only.
+    fn has_late_rules(&mut self) -> Result<bool, StoreError>;
+
+    /// True if no statement has broken a rule that is checked at the end. It looks at all rows that
+    /// have such a rule.
     fn keeps_the_rules(&mut self) -> Result<bool, StoreError>;
 
     /// Writes the batch, and makes all of it durable.

@@ -271,7 +271,7 @@ pub(super) fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Resu
 /// Takes a number for a progress that has none.
 fn take_id(ledger: &mut Ledger, ids: &Ids) -> Result<(), Error> {
     if ledger.id().is_none() {
-        ledger.set_id(ids.next()?);
+        ledger.set_id(ids.try_next()?);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Numbers that stand for names in keys. They are short, and a database never gives one out twice.
 
-use crate::base::error::Error;
+use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::sealed::{Kind, SUM};
 use crate::kv::batch::Batch;
@@ -28,7 +28,20 @@ impl Ids {
 
     /// Returns a number that nobody in this database has or had.
     pub(crate) fn next(&self) -> Result<u32, Error> {
-        let mut reserved = self.reserved.lock();
+        self.next_of(&mut self.reserved.lock())
+    }
+
+    /// The same for the thread that makes a batch. If another thread reserves numbers, it waits for
+    /// the end of that batch perhaps, so this is an error: the batch is tried again.
+    pub(crate) fn try_next(&self) -> Result<u32, Error> {
+        let Some(mut reserved) = self.reserved.try_lock() else {
+            let source = "another thread reserves numbers: it is tried again".into();
+            return Err(StoreError { doing: "reserve a number".to_owned(), source }.into());
+        };
+        self.next_of(&mut reserved)
+    }
+
+    fn next_of(&self, reserved: &mut Range<u32>) -> Result<u32, Error> {
         if let Some(id) = reserved.next() {
             return Ok(id);
         }

@@ -23,8 +23,12 @@ impl Draft<'_> {
     /// It finds all of these jobs at once, since each look at counters goes through the whole
     /// batch.
     pub(super) fn append_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
-        let before = self.mark();
-        let mut refused = self.make_what_can_be(all)?;
+        let (before, start) = (self.mark(), self.mark());
+        let mut refused = self.make_what_can_be(all, false)?;
+        if !self.overlay.statements().keep_the_rules()? {
+            self.go_back(start);
+            refused = self.make_what_can_be(all, true)?;
+        }
         refused.extend(self.refuse_adds(all, &refused)?);
         // The cells are what they would come to, of which the batch has nothing.
         self.cells.clear();
@@ -43,8 +47,9 @@ impl Draft<'_> {
 
     /// Makes the operations of jobs, in their order. Jobs that are refused come after the others,
     /// since one of those may push what they wait for. A statement that is refused ends its job at
-    /// once. Returns the jobs that stay refused, in ascending order.
-    fn make_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
+    /// once. Returns the jobs that stay refused, in ascending order. `each` looks at each job for a
+    /// rule that it breaks, which is checked at the end.
+    fn make_what_can_be(&mut self, all: &[Changes], each: bool) -> Result<Vec<Refused>, BoxError> {
         let jobs = all.iter().flat_map(Changes::ops_by_job).collect();
         let mut refused = Vec::new();
         let left = in_rounds(jobs, |(job, ops)| {
@@ -60,6 +65,7 @@ impl Draft<'_> {
                 self.go_back(before);
                 match Refusal::reason(error)? {
                     error @ Error::Sql { .. } => {
+                        self.overlay.statements().trust_refusal()?;
                         statement = Some(error);
                         Ok(None)
                     }
@@ -69,6 +75,7 @@ impl Draft<'_> {
             let is_final = statement.is_some();
             let reason = match statement.or(left.into_iter().next().map(|(_, reason)| reason)) {
                 Some(reason) => reason,
+                None if !each => return Ok(None),
                 None => match self.overlay.statements().check(ops) {
                     Ok(()) => return Ok(None),
                     Err(error) => Refusal::reason(error)?,

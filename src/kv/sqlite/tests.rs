@@ -4,9 +4,11 @@
 use super::*;
 use crate::base::error::describe;
 use crate::base::sync::Arc;
+use crate::base::time;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Pair, READY, TABLES};
 use proptest::prelude::*;
+use std::time::Duration;
 
 fn site(directory: &Path) -> Site {
     Site { file: directory.join(FILE), on_connect: OnConnect::default() }
@@ -115,6 +117,7 @@ fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
     }
     let (mut forth, back) = (kv.scan(&tables, b""), kv.rows(&tables, KeyRange::prefix(b""), Order::Descending));
     assert_eq!(forth.next().unwrap().unwrap().0, [0]);
+    assert_eq!(kv.readers.oldest().map(|(table, _)| table), Some("waterline_tables"), "one row is read of each");
     for key in 0..=255 {
         let mut batch = Batch::default();
         batch.delete(tables.id, &[&[key]]).unwrap();
@@ -125,7 +128,7 @@ fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
     assert_eq!(keys(back), (0..=255).rev().collect::<Vec<_>>());
     // Their connections are free again, and show the present.
     assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
-    assert_eq!(kv.readers.idle(), 3);
+    assert_eq!((kv.readers.idle(), kv.readers.oldest()), (3, None));
 }
 
 #[test]
@@ -263,4 +266,23 @@ fn a_look_at_a_file_that_nobody_has_open_makes_no_file_and_notices_who_opens_it(
     let error = scan.find_map(Result::err).expect("it is told that its file has changed");
     assert!(describe(&error).contains("read once more"), "{}", describe(&error));
     assert_eq!(look.get(&tables, b"z").unwrap().as_deref(), Some(&b"new"[..]));
+}
+
+#[test]
+fn writes_that_wait_together_for_a_locked_file_wait_once() {
+    let place = tempfile::tempdir().unwrap();
+    let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(500));
+    let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
+    let kv = SqliteKv::open(Some(place.path()), site, true).unwrap();
+    kv.make_families().unwrap();
+    let mine = Connection::open(place.path().join(FILE)).unwrap();
+    mine.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let begun = time::now();
+    std::thread::scope(|scope| {
+        (0..16).for_each(|key| {
+            let kv = &kv;
+            scope.spawn(move || put(kv, &[key], b"v").unwrap_err());
+        });
+    });
+    assert!(time::now().duration_since(begun) < Duration::from_secs(5));
 }

@@ -75,8 +75,9 @@ impl<'a> Begun<'a> {
         self.connection().prepare_cached(sql)?.execute([]).map(drop)
     }
 
-    /// Counts the rows that break a foreign key. A table whose keys cannot be looked at takes no
-    /// row, so it has none that is new.
+    /// Counts the rows that break a foreign key, in the tables with a deferred one: each statement
+    /// checks all others. A table whose keys cannot be looked at takes no row, so it has none that
+    /// is new.
     fn count_orphans(&self) -> Result<i64, StoreError> {
         let count = |connection: &Connection| {
             let mut tables = connection.prepare_cached(CHILDREN)?;
@@ -128,7 +129,8 @@ const BACK: &str = "/* waterline */ ROLLBACK TO waterline";
 const RELEASE: &str = "/* waterline */ RELEASE waterline";
 const CHANGES: &str = "/* waterline */ SELECT total_changes()";
 const CHILDREN: &str = "/* waterline */ SELECT DISTINCT child.name FROM main.sqlite_master AS child, \
-                        pragma_foreign_key_list(child.name) WHERE child.type = 'table'";
+                        pragma_foreign_key_list(child.name) \
+                        WHERE child.type = 'table' AND instr(lower(child.sql), 'deferred')";
 const ORPHANS: &str = "/* waterline */ SELECT count(*) FROM pragma_foreign_key_check(?1)";
 
 impl Transaction for Begun<'_> {
@@ -156,6 +158,11 @@ impl Transaction for Begun<'_> {
         if self.broken.is_none() && (self.is_off || mark < self.run.len()) {
             self.broken = self.restore(mark).err();
         }
+    }
+
+    fn has_late_rules(&mut self) -> Result<bool, StoreError> {
+        let has = |connection: &Connection| connection.prepare_cached(CHILDREN)?.exists([]);
+        has(self.connection()).map_err(failed("look for deferred foreign keys"))
     }
 
     fn keeps_the_rules(&mut self) -> Result<bool, StoreError> {
