@@ -5,7 +5,6 @@ use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::time;
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -92,7 +91,7 @@ impl Drop for Place {
 fn real_file(path: &Path) -> std::io::Result<PathBuf> {
     match path.canonicalize() {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            let name = path.file_name().unwrap_or_else(|| OsStr::new(""));
+            let name = path.file_name().unwrap_or_else(|| std::ffi::OsStr::new(""));
             let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
             Ok(directory.canonicalize()?.join(name))
         }

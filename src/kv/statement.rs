@@ -194,6 +194,7 @@ fn long<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// The answer to a statement that did not run.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
 pub(crate) enum NotRun {
     /// The statement is to blame, or the rows that it meets. Nothing of it is left.
     Refused(BoxError),
@@ -202,6 +203,7 @@ pub(crate) enum NotRun {
 
 /// The answer to a commit that failed. Nothing is written.
 #[derive(Debug)]
+#[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
 pub(crate) enum NotCommitted {
     /// The rows break a rule that is checked at the end, and one of the statements is to blame.
     Refused(StoreError),
