@@ -4,6 +4,7 @@
 //! * **progress**: beside progress in memory.
 //! * **put per job**: a job that puts 100 bytes as an effect, beside the same upserts in the same
 //!   order, 256 in a transaction, on one thread, without any progress.
+//! * **execute**: the same rows, by a statement of each job in a table of the user's own.
 //! * **log**: beside the same items under the same keys, as JSON.
 //! * **queue**: beside a loop of the same rows, read and written by one thread. See [`RawQueue`].
 //! * **synced push**: beside a transaction that is flushed, for each item.
@@ -44,6 +45,9 @@ pub(crate) fn rows(table: &Table) {
     );
     let row = Row { name: "SQLite: put per job, max_processing 64", floor: "256 a commit", times: ROWS, most: 1.3 };
     table.row(row, || Raw::new(BYTES).put(ROWS), || put_by_jobs(ROWS));
+    let row =
+        Row { name: "SQLite: execute, one upsert a job, 64 in flight", floor: "256 a commit", times: ROWS, most: 1.5 };
+    table.row(row, || Raw::new(BYTES).put(ROWS), || executed_by_jobs(ROWS));
     let item = "x".repeat(98);
     let block = vec![item.clone(); BLOCK as usize];
     let row = Row { name: "SQLite: log: push_all of 256", floor: "256 a commit", times: ROWS, most: 1.3 };
@@ -158,6 +162,22 @@ fn put_by_jobs(jobs: u64) -> Duration {
         .max_search_ahead(100_000)
         .stop_at(jobs - 1)
         .start_transactional(move |job, effects| Ok(effects.put(&rows, job.payload.to_be_bytes(), VALUE)?));
+    consumer.and_then(Consumer::join).expect("the disk takes it");
+    begun.elapsed()
+}
+
+/// The same rows in a table of the user's own, by a statement of each job.
+fn executed_by_jobs(jobs: u64) -> Duration {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let store = Store::attach_sqlite(dir.path().join("app.db")).expect("it opens");
+    let create = format!("CREATE TABLE rows ({BYTES}");
+    store.write(|effects| effects.execute(create, ())).expect("the file is new");
+    let begun = Instant::now();
+    let consumer = Consumer::builder(Numbers(jobs), store.progress("statements"))
+        .max_processing(64)
+        .max_search_ahead(100_000)
+        .stop_at(jobs - 1)
+        .start_transactional(|job, effects| Ok(effects.execute(UPSERT, (job.payload.to_be_bytes(), VALUE))?));
     consumer.and_then(Consumer::join).expect("the disk takes it");
     begun.elapsed()
 }

@@ -21,7 +21,19 @@ impl Raw {
         Self::make(path, &[] as &[&str])
     }
 
-    /// The same with these families, which are made if they are not there.
+    /// Opens a database for a look, also beside a process that has it open.
+    #[must_use]
+    pub fn look(path: &Path) -> Self {
+        #[cfg(feature = "rocksdb")]
+        if engine() == Some(Engine::RocksDb) {
+            let options = rocksdb::Options::default();
+            let names = rocksdb::DB::list_cf(&options, path).unwrap();
+            return Self::RocksDb(rocksdb::DB::open_cf_for_read_only(&options, path, names, false).unwrap());
+        }
+        Self::open(path)
+    }
+
+    /// The same as [`Raw::open`] with these families, which are made if they are not there.
     #[must_use]
     pub fn make(path: &Path, families: &[impl AsRef<str>]) -> Self {
         match engine() {

@@ -119,7 +119,7 @@ fn a_second_run_indexes_what_is_new_and_leaves_the_work_tree_clean() {
     let first = run();
     assert_eq!((&first["commits"], &first["resumed_from"]), (&4.into(), &Value::Null));
     assert_eq!(text(&git(&repo, ["status", "--porcelain"])), "");
-    assert!(repo.join(".git/waterline/CURRENT").is_file());
+    assert!(repo.join(".git/waterline/waterline.sqlite").is_file());
     let idle = run();
     assert_eq!((&idle["commits"], &idle["resumed_from"], &idle["last_processed"]), (&4.into(), &3.into(), &3.into()));
     commit(&repo, "fifth");

@@ -77,7 +77,7 @@ fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
     let store = open_in(directory.path()).unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(49));
     assert_eq!(store.column_family("theirs").unwrap().iter().count(), 50);
-    refused(store.column_family("another"), &["another", "create it"]);
+    refused(store.column_family("another"), &["another", "open it with that"]);
     drop(store);
     let store = Store::attach(open(directory.path())).unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(49));

@@ -653,11 +653,11 @@ mod on_disk {
     }
 
     pub fn families_in(path: &Path) -> Vec<String> {
-        Raw::open(path).families()
+        Raw::look(path).families()
     }
 
     pub fn records_in(path: &Path) -> String {
-        shown(&Raw::open(path).records())
+        shown(&Raw::look(path).records())
     }
 
     fn making(create: bool) -> StoreOptions {
