@@ -84,7 +84,7 @@ impl Store {
     ///   [`Error::Store`]. Commit first, or let the store make your change too.
     ///
     /// The store is for one process at a time. It holds the lock of the file `<file>-lock` until it
-    /// is dropped.
+    /// is dropped. (`:memory:` is a file here as any other: see [`Store::in_memory`].)
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
