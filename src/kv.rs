@@ -116,6 +116,9 @@ impl Default for Deletion {
     }
 }
 
+/// A closure that writes a line of the log.
+pub(crate) type Line = Box<dyn FnOnce() + Send>;
+
 /// An ordered key-value store with atomic batches.
 pub(crate) trait Kv: Send + Sync {
     /// Returns the number of the family with this name, if there is one.
@@ -162,6 +165,12 @@ pub(crate) trait Kv: Send + Sync {
     /// Begins a transaction for statements of SQL and a batch. Nobody else writes until it ends.
     fn begin(&self, _synced: bool, _careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
         Err(StoreError { doing: "run a statement".to_owned(), source: "this database takes no SQL".into() })
+    }
+
+    /// Returns what the database has to say in the log, if there is something new. A subscriber may
+    /// write to this very store, so the caller holds no lock when it calls that.
+    fn line(&self) -> Option<Line> {
+        None
     }
 
     /// Says that the store is gone. The database closes as soon as a thread of the store lets go of

@@ -110,11 +110,12 @@ impl Batches {
         let panicked = |source| NotCommitted::Store(StoreError { doing: "write".to_owned(), source });
         let written = written.unwrap_or_else(|payload| Err(panicked(Panic::caught(payload))));
         let tails = draft.into_tails();
+        chores.extend(self.kv.line().map(|line| -> Chore { Box::new(|_| line()) }));
         if !careful && matches!(written, Err(NotCommitted::Refused(_))) {
             return Err(Careful);
         }
         let Err(error) = written else {
-            self.chores.append(&mut tails.publish());
+            chores.append(&mut tails.publish());
             for pending in self.pending.extract_if(.., |pending| pending.resolved) {
                 kept(|| pending.intent.written());
             }

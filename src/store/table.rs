@@ -227,8 +227,13 @@ impl Table {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), Error> {
-        let _beside_the_writer = self.store.writer().rows().read();
-        Ok(self.store.write_batch(batch)?)
+        let beside_the_writer = self.store.writer().rows().read();
+        let written = self.store.write_batch(batch);
+        drop(beside_the_writer);
+        if let Some(line) = self.store.kv().line() {
+            line();
+        }
+        Ok(written?)
     }
 
     fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {

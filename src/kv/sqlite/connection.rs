@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// The time for which a connection waits for the lock of the file. Somebody else has it only where
 /// the file is the user's own one, during a transaction of the user's.
-pub(crate) const BUSY: Duration = Duration::from_secs(5);
+const BUSY: Duration = Duration::from_secs(5);
 
 /// The statements of a connection that stay prepared: all that there are for all families.
 const STATEMENTS: usize = 96;
@@ -31,7 +31,7 @@ const CHECKPOINT: u32 = 4_000;
 
 /// The length of the log, in bytes, from which it is made to begin anew: otherwise readers that
 /// take turns could let it grow for ever. A longer file is cut to this length then.
-pub(super) const LONG_LOG: i64 = 64 << 20;
+pub(super) const LONG_LOG: i64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// The cache of the connection that writes, in KiB. Nobody else's writes make it forget its pages,
 /// as long as all writes come from here; a connection that reads forgets its own at each of them.

@@ -2,13 +2,14 @@
 //! one transaction.
 
 use super::authorizer::{self, IsUser};
-use super::connection::{BUSY, Connections, LONG_LOG, log_of};
+use super::connection::{Connections, LONG_LOG, log_of};
 use super::failure::{failed, is_locked};
 use super::transaction::Begun;
 use super::{no_family, sql};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex, MutexGuard};
+use crate::kv::Line;
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
 use std::cell::Cell;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 /// The bytes, about, after which somebody looks at the length of the log. Each transaction counts
 /// for a page at least.
-const LOOK_EVERY: usize = 1 << 20;
+const LOOK_EVERY: usize = if cfg!(test) { 1 << 16 } else { 1 << 20 };
 const PAGE: usize = 4096;
 
 /// The time for which a log that is to begin anew waits for those who read it.
@@ -30,6 +31,32 @@ pub(super) struct Writing {
     held_by: Arc<Mutex<Option<ThreadId>>>,
     /// The batches of the threads that wait for the connection.
     pub(super) waiting: Mutex<Vec<Arc<Waiting>>>,
+    /// The last state of the log that somebody should hear of.
+    long_log: Arc<Mutex<Option<LongLog>>>,
+}
+
+/// A log that cannot begin anew.
+struct LongLog {
+    file: PathBuf,
+    length: u64,
+    /// The table of the oldest scan that is open, and the time for which it is.
+    scan: Option<(&'static str, Duration)>,
+}
+
+impl LongLog {
+    fn tell(self) {
+        let (log, megabytes) = (self.file.display(), self.length >> 20);
+        match self.scan {
+            Some((table, open)) => tracing::warn!(
+                %log, megabytes, table, seconds = open.as_secs(),
+                "the write-ahead log grows, since a scan of this table is open: read it to its end, or drop it"
+            ),
+            None => tracing::warn!(
+                %log, megabytes,
+                "the write-ahead log grows, since a connection outside of the store has a transaction open: end it"
+            ),
+        }
+    }
 }
 
 /// A batch whose thread waits for the connection. The thread that has it writes this one too.
@@ -41,10 +68,11 @@ pub(super) struct Waiting {
 
 impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
-        let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64 };
+        let long_log = Arc::default();
+        let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64, tell: Arc::clone(&long_log) };
         let (author, held_by) = (authorizer::install(&connection), Arc::default());
         let writer = Writer { connection, author, synced: Cell::new(false), log, held_by: Arc::clone(&held_by) };
-        Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default() }
+        Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default(), long_log }
     }
 
     /// Begins a transaction for statements of the user. Nobody else writes until it ends.
@@ -67,6 +95,17 @@ impl Writing {
             return Err(StoreError { doing: "write".to_owned(), source });
         }
         Ok(())
+    }
+
+    /// Returns what is to be said of the log.
+    pub(super) fn line(&self) -> Option<Line> {
+        let long_log = self.long_log.lock().take()?;
+        Some(Box::new(|| long_log.tell()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn long_log(&self) -> Option<(u64, Option<&'static str>)> {
+        self.long_log.lock().take().map(|log| (log.length, log.scan.map(|(table, _)| table)))
     }
 
     /// Returns the connection, if nobody uses it now.
@@ -119,6 +158,7 @@ struct Log {
     unseen: usize,
     /// The length from which it is too long.
     long: u64,
+    tell: Arc<Mutex<Option<LongLog>>>,
 }
 
 impl Writer {
@@ -133,7 +173,7 @@ impl Writer {
 
     /// Looks at the length of the log after about so many more bytes. SQLite writes the log back by
     /// itself; it begins anew when nobody reads it at that moment. This waits for such a moment,
-    /// for a short time, and says who is in the way.
+    /// for a short time, and notes who is in the way.
     pub(super) fn look(&mut self, bytes: usize, readers: &Connections) {
         let log = &mut self.log;
         log.unseen += bytes + PAGE;
@@ -142,35 +182,31 @@ impl Writer {
         }
         log.unseen = 0;
         let length = std::fs::metadata(&log.file).map_or(0, |log| log.len());
-        if length < log.long {
+        // A log that began anew is cut to the length that is long enough.
+        if length <= log.long {
             return;
         }
         if self.begin_anew() {
             self.log.long = LONG_LOG as u64;
             return;
         }
-        self.log.long = 2 * length;
-        let megabytes = length >> 20;
-        let log = self.log.file.display();
-        match readers.oldest() {
-            Some((table, open)) => tracing::warn!(
-                %log, megabytes, table, seconds = open.as_secs(),
-                "the write-ahead log grows, since a scan of this table is open: read it to its end, or drop it"
-            ),
-            None => tracing::warn!(
-                %log, megabytes,
-                "the write-ahead log grows, since a connection outside of the store has a transaction open: end it"
-            ),
-        }
+        let log = &mut self.log;
+        log.long = 2 * length;
+        *log.tell.lock() = Some(LongLog { file: log.file.clone(), length, scan: readers.oldest() });
     }
 
     /// Writes the log back, and lets it begin anew. Returns false if somebody still reads it.
     fn begin_anew(&self) -> bool {
-        let busy = self
-            .connection
-            .busy_timeout(PATIENCE)
-            .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, i64>(0)));
-        self.connection.busy_timeout(BUSY).is_ok() && busy.is_ok_and(|busy| busy == 0)
+        let number = |sql: &str| self.connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let anew = || {
+            // The user may have set another one.
+            let before = Duration::from_millis(number("PRAGMA busy_timeout")?.unsigned_abs());
+            self.connection.busy_timeout(PATIENCE)?;
+            let busy = number("PRAGMA wal_checkpoint(RESTART)");
+            self.connection.busy_timeout(before)?;
+            busy.map(|busy| busy == 0)
+        };
+        anew().unwrap_or(false)
     }
 }
 
