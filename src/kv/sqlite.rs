@@ -7,7 +7,7 @@
 use super::batch::{Batch, FamilyId};
 use super::place::{Place, no_store, opening};
 use super::statement::Transaction;
-use super::{Deletion, Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan};
+use super::{Deletion, Each, Family, KeyRange, Kv, Line, OURS, Order, SYSTEM, Scan};
 use crate::base::error::{Error, StoreError};
 use connection::{Connections, Mode, OnConnect};
 use lock::Lock;
@@ -61,13 +61,14 @@ impl SqliteKv {
     /// The tables are not made here.
     pub(crate) fn open(directory: Option<&Path>, site: Site, create: bool) -> Result<Self, Error> {
         let path = directory.unwrap_or(&site.file);
+        if !create {
+            // Not even a lock is made where there is no store.
+            Self::look(path, site.clone())?;
+        }
         let mut place = match directory {
             Some(directory) => Place::directory(directory, create)?,
             None => Place::file(path)?,
         };
-        if !create && !has_file(&site.file)? {
-            return Err(no_store(path));
-        }
         let file = if directory.is_some() { place.path().join(FILE) } else { place.path().to_owned() };
         let lock = Lock::take(&file, path)?;
         let ends = Ends::of(&file);
@@ -75,9 +76,6 @@ impl SqliteKv {
         let (connection, _) = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
         ends.within_a_page(&connection, path)?;
         let readers = Connections::new(site, Mode::Reader);
-        if !create && tables(&connection).map_err(failed(opening(path)))?.is_empty() {
-            return Err(no_store(path));
-        }
         connection::use_wal(&connection).map_err(|source| StoreError { doing: opening(path), source })?;
         place.opened = true;
         let writing = Some(Writing::new(connection, readers.file()));
@@ -259,6 +257,10 @@ impl Kv for SqliteKv {
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         self.writing.as_ref().ok_or_else(read_only)?.write(batch, synced, &self.readers)
+    }
+
+    fn line(&self) -> Option<Line> {
+        self.writing.as_ref()?.line()
     }
 
     fn takes_sql(&self) -> bool {

@@ -236,7 +236,51 @@ fn nothing_is_made_where_nothing_is_to_be_made() {
     std::fs::create_dir(&directory).unwrap();
     Connection::open(directory.join(FILE)).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
+    assert!(not_found(SqliteKv::open(None, site(&directory), false)));
+    assert!(not_found(SqliteKv::open(None, site(&place.path().join("nowhere")), false)));
     assert!(not_found(SqliteKv::look(&directory, site(&directory))));
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "there is their file alone");
+}
+
+#[test]
+fn a_scan_that_keeps_the_log_from_beginning_anew_is_named_and_the_log_is_short_again_after_it() {
+    let place = tempfile::tempdir().unwrap();
+    let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(7));
+    let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
+    let kv = SqliteKv::open(Some(place.path()), site, true).unwrap();
+    kv.make_families().unwrap();
+    let tables = family(&kv, TABLES);
+    let length = || std::fs::metadata(place.path().join("waterline.sqlite-wal")).unwrap().len();
+    // SQLite writes no page that stays as it was.
+    let mut round = 0;
+    let mut write = || {
+        round += 1;
+        (0..40u8).for_each(|key| put(&kv, &[key], &[round; 100_000]).unwrap());
+    };
+    let seen = || {
+        let long_log = kv.writing.as_ref().unwrap().long_log();
+        long_log.map(|(length, table)| (length >= 1 << 20, table))
+    };
+    write();
+    assert_eq!(seen(), None, "readers that end are in nobody's way");
+    let mut scan = kv.scan(&tables, b"");
+    assert!(scan.next().is_some());
+    write();
+    assert_eq!(seen(), Some((true, Some("waterline_tables"))));
+    assert_eq!(seen(), None, "it is told once");
+    assert!(length() > 3 << 20);
+    drop(scan);
+    let mine = Connection::open(place.path().join(FILE)).unwrap();
+    mine.execute_batch("BEGIN; SELECT count(*) FROM waterline_tables").unwrap();
+    (0..4).for_each(|_| write());
+    assert_eq!(seen(), Some((true, None)), "somebody outside of the store");
+    drop(mine);
+    // SQLite writes the log back at 16 MiB by itself, and begins it anew then.
+    (0..12).for_each(|_| write());
+    assert!(length() <= 20 << 20, "{}", length());
+    let timeout = "PRAGMA busy_timeout";
+    let timeout = kv.writing.as_ref().unwrap().with(|writer| writer.query_row(timeout, [], |row| row.get::<_, i64>(0)));
+    assert_eq!(timeout.unwrap(), 7, "the time that the user has set");
 }
 
 #[test]

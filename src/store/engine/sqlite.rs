@@ -39,7 +39,8 @@ impl StoreOptions {
     /// [`Error::Store`] of the call that needs the connection.
     ///
     /// The store sets `foreign_keys` to on, `synchronous`, `wal_autocheckpoint`,
-    /// `journal_size_limit` and `cache_size` afterwards.
+    /// `journal_size_limit` and `cache_size` afterwards, and an authorizer of its own on the
+    /// connection that writes.
     ///
     /// ```no_run
     /// use waterline::Store;
