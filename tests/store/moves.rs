@@ -9,11 +9,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use waterline::fuzzing::Disk;
-use waterline::queue::{NewJob, Queue, QueueOptions};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Retry,
-    Saved, Store,
+    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Saved,
+    Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -254,34 +253,18 @@ fn a_parked_job_that_a_seek_made_undone_is_redriven_and_discarded_without_a_seco
 }
 
 #[test]
-fn a_job_whose_effects_are_refused_first_has_no_record_once_they_are_written() {
-    const TWO: [Index; 2] = [1, 2];
+fn a_job_whose_effects_are_refused_for_good_halts_without_the_record_of_an_earlier_life() {
     let store = Store::in_memory();
-    assert_eq!(life(&store, numbers(4), 3, |index| TWO.contains(&index)).len(), 4);
-    assert_eq!(parked(&store), TWO);
+    assert_eq!(life(&store, numbers(4), 3, |index| index == 1).len(), 4);
+    assert_eq!(parked(&store), [1]);
     store.progress("p").seek(1, "again").unwrap();
-    // A push behind a job that is not there is refused, and tried again.
-    let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
-    let child = |index: Index| Ok::<_, BoxError>(NewJob::new("child", &index)?.after(["parent"]));
+    let sums = store.table("sums").unwrap();
+    sums.put("text", "no counter").unwrap();
+    // It has succeeded, which removes its record, and then its add is refused.
     let consumer = Consumer::builder(numbers(4), store.progress("p"))
-        .max_processing(2)
-        .retry(Retry::fixed(Duration::from_millis(1)))
-        .on_exhausted(PARK)
-        .start_transactional({
-            let queue = queue.clone();
-            move |job, effects| {
-                if TWO.contains(&job.index) {
-                    effects.enqueue(&queue, child(job.index)?)?;
-                }
-                Ok(())
-            }
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    until(&handle, "both are refused", |status| status.retries >= 2);
-    queue.push(NewJob::new("parent", &0).unwrap().id("parent")).unwrap();
-    assert!(handle.wait_for(3, LONG), "{}", handle.status());
-    consumer.stop().unwrap();
+        .start_transactional(move |_, effects| Ok(effects.add(&sums, "text", 1)?));
+    let error = consumer.unwrap().join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 1, attempt: 1, .. }), "{error}");
     assert_eq!(parked(&store), [0u64; 0]);
 }
 

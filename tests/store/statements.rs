@@ -382,11 +382,14 @@ fn statements_and_counters_of_others_and_puts_of_rows_never_wait_for_each_other_
     let mine = Mine::new("CREATE TABLE lines (text TEXT);");
     let store = mine.store();
     let table = store.table("rows").unwrap();
-    let call = |make: &(dyn Fn() -> Result<(), Error> + Sync)| (0..300).for_each(|_| make().unwrap());
+    let call = |make: &(dyn Fn() -> Result<(), Error> + Sync)| (0..50).for_each(|_| make().unwrap());
+    // Many threads, so that a statement and a counter are in one batch while a put waits for it.
     std::thread::scope(|scope| {
-        scope.spawn(|| call(&|| store.write(|effects| effects.execute("INSERT INTO lines VALUES ('a')", ()))));
-        scope.spawn(|| call(&|| store.write(|effects| effects.add(&table, "added", 1))));
-        scope.spawn(|| call(&|| table.put("put", "value")));
+        for _ in 0..6 {
+            scope.spawn(|| call(&|| store.write(|effects| effects.execute("INSERT INTO lines VALUES ('a')", ()))));
+            scope.spawn(|| call(&|| store.write(|effects| effects.add(&table, "added", 1))));
+            scope.spawn(|| call(&|| table.put("put", "value")));
+        }
     });
     assert_eq!((mine.count("lines"), table.counter("added").unwrap()), (300, 300));
 }
