@@ -9,12 +9,12 @@
 //! becomes a list of numbers. The text is the cheaper one, so it is the floor, and nobody pays here
 //! for the way from the bytes to the digits and back.
 
-use crate::{Row, Table};
+use crate::{Row, Table, consumed};
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use waterline::{Bytes, Codec, Consumer, Durability, Index, JobLog, Jobs, Json, Store};
+use waterline::{Bytes, Codec, Durability, Index, JobLog, Jobs, Json, Store};
 
 const PUSHES: u64 = 200_000;
 const BLOCK: u64 = 256;
@@ -147,7 +147,7 @@ fn consuming(table: &Table, block: &[String]) {
     let round = std::cell::Cell::new(0);
     let consume = || {
         round.set(round.get() + 1);
-        consumed(&store, &log, round.get())
+        consumed(&store, &log, ITEMS, round.get())
     };
     table.row(Row { name, floor: "iterate, decode", times: ITEMS, most: 2.0 }, iterate, consume);
 }
@@ -164,9 +164,9 @@ fn consuming_bytes(table: &Table, digits: &[String], bytes: &[Vec<u8>]) {
         Row { name, floor: "as JSON", times: ITEMS, most: 0.8 },
         || {
             round.set(round.get() + 1);
-            consumed(&as_json.0, &as_json.1, round.get())
+            consumed(&as_json.0, &as_json.1, ITEMS, round.get())
         },
-        || consumed(&as_bytes.0, &as_bytes.1, round.get()),
+        || consumed(&as_bytes.0, &as_bytes.1, ITEMS, round.get()),
     );
 }
 
@@ -179,21 +179,6 @@ fn filled<T: Send + 'static, C: Codec<T>>(codec: C, block: &[T]) -> (tempfile::T
         push(&log, &block[..block.len().min((ITEMS - first) as usize)]);
     }
     (dir, (store, log))
-}
-
-/// Consumes a log of a million items, with the progress of this round.
-fn consumed<T: Send + 'static, C: Codec<T>>(store: &Store, log: &JobLog<T, C>, round: u64) -> Duration {
-    let begun = Instant::now();
-    let consumer = Consumer::builder(log.clone(), store.progress(format!("{round}")))
-        .max_processing(2)
-        .max_search_ahead(100_000)
-        .stop_at(ITEMS)
-        .start(|job| {
-            black_box(job.payload);
-            Ok(())
-        });
-    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
-    begun.elapsed()
 }
 
 /// Measures if reads at the front stay as fast as they are.

@@ -248,6 +248,27 @@ fn main() {
     figures::print(&table);
 }
 
+/// Consumes so many items of a log, with the progress of this round.
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
+fn consumed<T: Send + 'static, C: waterline::Codec<T>>(
+    store: &waterline::Store,
+    log: &waterline::JobLog<T, C>,
+    items: u64,
+    round: u64,
+) -> Duration {
+    let begun = Instant::now();
+    let consumer = Consumer::builder(log.clone(), store.progress(format!("{round}")))
+        .max_processing(2)
+        .max_search_ahead(100_000)
+        .stop_at(items)
+        .start(|job| {
+            black_box(job.payload);
+            Ok(())
+        });
+    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
+    begun.elapsed()
+}
+
 #[cfg(feature = "rocksdb")]
 fn on_rocksdb(table: &Table) {
     use waterline::{Durability, Store};

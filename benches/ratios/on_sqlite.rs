@@ -10,7 +10,7 @@
 //! * **synced push**: beside a transaction that is flushed, for each item.
 
 use crate::sources::Numbers;
-use crate::{JOBS, Row, Table, consume, median};
+use crate::{JOBS, Row, Table, consume, consumed, median};
 use rusqlite::{CachedStatement, Connection};
 use std::cell::Cell;
 use std::hint::black_box;
@@ -208,21 +208,11 @@ fn consuming(table: &Table, block: &[String]) {
     let log = store.log::<String>("l").expect("it opens");
     push(&log, block, ITEMS);
     let round = Cell::new(0);
-    let consumed = || {
+    let ours = || {
         round.set(round.get() + 1);
-        let begun = Instant::now();
-        let consumer = Consumer::builder(log.clone(), store.progress(format!("{}", round.get())))
-            .max_processing(2)
-            .max_search_ahead(100_000)
-            .stop_at(ITEMS)
-            .start(|job| {
-                black_box(job.payload);
-                Ok(())
-            });
-        consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
-        begun.elapsed()
+        consumed(&store, &log, ITEMS, round.get())
     };
-    table.row(Row { name, floor: "iterate, decode", times: ITEMS, most: 2.0 }, || raw.iterate(), consumed);
+    table.row(Row { name, floor: "iterate, decode", times: ITEMS, most: 2.0 }, || raw.iterate(), ours);
 }
 
 /// A queue in a database of its own.
