@@ -39,7 +39,7 @@ pub(super) struct Pending {
     resolved: bool,
 }
 
-/// The answer to a commit that was refused: each job is to be looked at by itself.
+/// The answer to a batch that is to begin anew, in the careful manner.
 struct Careful;
 
 /// The next step of the writer's thread.
@@ -87,8 +87,9 @@ impl Batches {
     /// Writes everything that is due. `Careful` says that one of the statements is to blame, and
     /// that nobody was told so far.
     fn try_write(&mut self, now: Instant, careful: bool) -> Result<Option<Duration>, Careful> {
-        let synced = self.pending.iter().any(|pending| pending.is_due(now) && pending.is_synced());
-        let mut draft = Draft::new(&*self.kv, &self.rows, Manner { synced, careful });
+        // Statements want to know it at their begin, also if the intent that wants it fails later.
+        let wanted = self.pending.iter().any(|pending| pending.is_due(now) && pending.is_synced());
+        let mut draft = Draft::new(&*self.kv, &self.rows, Manner { synced: wanted, careful });
         let mut synced = false;
         let chores = &mut self.chores;
         let mut again = false;

@@ -42,7 +42,8 @@ impl Participant for Statements {
 pub(crate) struct Manner {
     /// It survives the loss of power. SQLite wants to know that before the first statement.
     pub(super) synced: bool,
-    /// A commit was refused, so each job is looked at by itself.
+    /// A rule that is checked at the end was broken, or may have been: it is looked at before
+    /// anybody is told of a refusal.
     pub(super) careful: bool,
 }
 
