@@ -62,7 +62,10 @@ pub(crate) struct Workers {
     /// True while a thread is being woken or started.
     waking: bool,
     /// True while a thread reads for itself. If that takes long, another thread takes its place.
-    pub(crate) reading: bool,
+    reading: bool,
+    /// True once a thread has read for itself. The one that took its place is kept then, since the
+    /// next read is about to come, and to start a thread costs more than hundreds of short jobs.
+    has_read: bool,
     /// The number that may be woken before the next look, though others are awake.
     allowed: usize,
     /// The number of jobs that were taken since the last look.
@@ -196,7 +199,7 @@ impl Workers {
     /// is woken, so a few jobs may keep many threads from ever sleeping for long. These are found
     /// by counting how many were asleep all the time.
     pub(crate) fn idle(&mut self, demand: Demand, slept: bool, now: impl FnOnce() -> Instant) -> Idle {
-        if demand.over || self.threads > self.most(demand.limit) {
+        if demand.over || self.threads > self.most_kept(demand.limit) {
             self.threads -= 1;
             return Idle::End;
         }
@@ -245,10 +248,26 @@ impl Workers {
         self.keep.unwrap_or(KEEP)
     }
 
+    /// A thread reads for itself from now on, or no longer does.
+    pub(crate) fn reads(&mut self, reading: bool) {
+        self.reading = reading;
+        self.has_read = true;
+    }
+
     #[inline]
     fn most(&self, limit: usize) -> usize {
+        self.most_beside(limit, self.reading)
+    }
+
+    /// Returns the number of threads beyond which one that has no job ends.
+    fn most_kept(&self, limit: usize) -> usize {
+        self.most_beside(limit, self.has_read)
+    }
+
+    #[inline]
+    fn most_beside(&self, limit: usize, reader: bool) -> usize {
         let [fixed, cap] = [self.fixed, self.cap].map(|most| most.unwrap_or(usize::MAX));
-        limit.min(fixed).saturating_add(usize::from(self.reading)).min(cap)
+        limit.min(fixed).saturating_add(usize::from(reader)).min(cap)
     }
 
     /// Returns the number of threads, if none of them sleeps and there may be no more.
@@ -328,6 +347,19 @@ mod tests {
         });
         assert_eq!(woken, [Idle::End, Idle::End, Idle::Sleep(None)]);
         assert_eq!((workers.threads, workers.asleep), (1, 1));
+    }
+
+    #[test]
+    fn the_thread_in_the_place_of_one_that_reads_is_kept_for_the_next_read() {
+        let now = Instant::now();
+        let demand = Demand { runnable: true, limit: 1, over: false };
+        let mut workers = Workers { threads: 1, ..Workers::default() };
+        assert_eq!(workers.wake(false, false, || demand), Wake::Nobody);
+        workers.reads(true);
+        assert_eq!(workers.wake(false, false, || demand), Wake::Spawn);
+        workers.reads(false);
+        assert_ne!(workers.idle(demand, false, || now), Idle::End);
+        assert_eq!(workers.idle(demand, true, || now + KEEP), Idle::End, "not for ever");
     }
 
     #[test]

@@ -819,6 +819,29 @@ fn long_jobs_in_all_slots_but_one_do_not_hold_up_the_others() {
     runner.stop().unwrap();
 }
 
+/// Short jobs are claimed several at a time.
+#[test]
+fn a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_were_claimed_beside_it() {
+    const JOBS: u64 = 600;
+    const LONG_JOBS: [u64; 5] = [100, 250, 400, 550, JOBS - 5];
+    let (queue, _) = queue();
+    queue.push_all((0..JOBS).map(|n| NewJob::new("k", &n).unwrap().id(n.to_string()))).unwrap();
+    let asks = queue.clone();
+    let drained = ends("the runner", move || {
+        Runner::builder(&queue)
+            .on("k", move |_, n: u64| {
+                if LONG_JOBS.contains(&n) {
+                    let neighbours = (n - 3..n).chain(n + 1..n + 5);
+                    neighbours.for_each(|n| until(&asks, &n.to_string(), JobState::Finished));
+                }
+                Ok(Outcome::Done)
+            })
+            .max_processing(6)
+            .drain(DrainLimits::default())
+    });
+    assert_eq!(drained.unwrap().finished, JOBS);
+}
+
 #[test]
 fn a_handler_may_push_subscribe_and_wait_for_another_job_of_its_queue() {
     let (queue, _) = queue();

@@ -87,14 +87,14 @@ impl Core {
         }
         let runs = self.reading.runs.clone()?;
         let run = self.reading.take_fetch(now.get())?;
-        self.workers.reading = true;
+        self.workers.reads(true);
         Some((runs, run))
     }
 
     /// Takes in the run that a worker read for itself. If the read failed, the reader decides when
     /// to ask again.
     pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
-        self.workers.reading = false;
+        self.workers.reads(false);
         let surplus = self.fetched(fetched, now);
         self.out.reader |= self.reading.note.is_some();
         surplus

@@ -13,6 +13,7 @@ use crate::queue::runner::gates::Gates;
 use crate::queue::runner::handler::{Handler, is_direct};
 use crate::queue::runner::hooks::Hooks;
 use crate::queue::runner::outcome::Unknown;
+use crate::queue::runner::pool::tray::Tray;
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::runner::source::Source;
 use crate::queue::runner::timeouts::{Timeouts, Times};
@@ -28,6 +29,7 @@ mod gating;
 mod line;
 mod resizing;
 pub(super) mod stopping;
+mod tray;
 mod writing;
 
 /// The settings of a runner, which are checked.
@@ -74,11 +76,12 @@ struct State {
     in_line: usize,
     /// The jobs in flight.
     flights: HashMap<FlightId, Flight>,
-    /// The slots of claims that are under way.
+    /// The slots of claims that are under way, and of the jobs in the tray.
     reserved: usize,
+    tray: Tray,
     /// The notes of the stop that are being written.
     noting: usize,
-    /// The ends that no thread has taken yet.
+    /// The ends that others have reported, and that no thread has taken yet.
     inbox: Vec<Report>,
     /// The number of ends that are written, and that hooks hear of now. A hook may push a job.
     telling: usize,
@@ -257,11 +260,12 @@ impl Pool {
         wait_until(&self.stirred, &mut state, until);
     }
 
-    /// True if a thread may claim a job, now that it reports so many.
-    fn may_claim(&self, state: &mut State, reports: usize) -> bool {
+    /// Returns how many jobs a thread may claim, now that it reports so many.
+    fn room(&self, state: &mut State, reports: usize) -> usize {
         if state.ending {
-            return false;
+            return 0;
         }
+        let mut left = usize::MAX;
         if let Some(limits) = self.settings.limits {
             let elapsed = self.source().moment().now.saturating_duration_since(self.begun);
             let reached = if limits.jobs.is_some_and(|jobs| state.claims >= jobs) {
@@ -273,14 +277,13 @@ impl Pool {
             };
             if reached.is_some() {
                 self.end(state, reached);
-                return false;
+                return 0;
             }
-            if limits.jobs.is_some_and(|jobs| state.claims + state.reserved as u64 >= jobs) {
-                // A claim under way may find nothing, and then another one is due.
-                return false;
-            }
+            // A claim under way may find nothing, and then another one is due.
+            let claims = state.claims + state.reserved as u64;
+            left = limits.jobs.map_or(left, |jobs| usize::try_from(jobs.saturating_sub(claims)).unwrap_or(left));
         }
-        state.flights.len().saturating_sub(reports) + state.reserved < state.max_processing
+        left.min(state.max_processing.saturating_sub(state.flights.len().saturating_sub(reports) + state.reserved))
     }
 
     /// Returns the time at which a drain claims no more, if that is to come.

@@ -44,6 +44,9 @@ pub struct Running(Arc<Inner>);
 
 shows_its_job!(Running);
 
+/// The next job of a thread, and its payload.
+pub(super) type Next = (Running, Vec<u8>);
+
 /// The name of a run: the number of its queue, and the token of its lease.
 pub(super) type FlightId = (u32, u64);
 

@@ -53,6 +53,10 @@ impl Source {
         self.by_number(job.flight().0).0
     }
 
+    pub(super) fn is_one(&self) -> bool {
+        self.0.is_one()
+    }
+
     // The right to run.
 
     /// Takes the right to run the queues, with so many slots for all of them.

@@ -7,8 +7,9 @@ use crate::base::sync::{Arc, MutexGuard};
 use crate::queue::runner::attempt::Report;
 use crate::queue::runner::drain::Reached;
 use crate::queue::runner::pool::Pool;
+use crate::queue::runner::pool::tray::Pace;
 use crate::queue::runner::pool::writing::Answer;
-use crate::queue::runner::running::Running;
+use crate::queue::runner::running::Next;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
 use std::time::{Duration, Instant};
@@ -24,9 +25,6 @@ const BRISK: Duration = Duration::from_micros(20);
 const LOOK: Duration = Duration::from_micros(200);
 
 const ENOUGH: u64 = 8;
-
-/// The next job of a thread, and its payload.
-type Next = (Running, Vec<u8>);
 
 /// The result of a look by the first thread in the line.
 pub(super) enum Turn {
@@ -46,10 +44,12 @@ impl Pool {
         let mut reports = Vec::new();
         // The time at which the job before this one began, while it goes from job to job.
         let (mut before, mut begun) = (None, None);
+        let mut pace = Pace::new();
         loop {
-            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
+            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports, &mut pace) } else { None };
             if next.is_none() {
                 begun = None;
+                pace.reset();
             }
             let Some((job, payload)) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
             before = begun.replace(crate::base::time::now());
@@ -85,23 +85,43 @@ impl Pool {
         }
     }
 
-    /// Takes the ends that other threads have left, and says if a job may be claimed. Then a slot
-    /// is taken for it. None may be claimed while a gate is closed.
-    pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> bool {
+    /// Takes the ends that other threads have left, and returns how many jobs may be claimed, of so
+    /// many that are wanted. Then a slot is taken for each. A group chooses a queue for each job.
+    pub(super) fn prepare(&self, reports: &mut Vec<Report>, most: usize) -> usize {
+        let most = if self.source().is_one() { most } else { most.min(1) };
         let mut state = self.state.lock();
+        state.tray.take_ends(reports);
         reports.append(&mut state.inbox);
-        let wants = is_open && self.may_claim(&mut state, reports.len());
-        state.reserved += usize::from(wants);
+        let wants = if most == 0 { 0 } else { most.min(self.room(&mut state, reports.len())) };
+        state.reserved += wants;
         wants
     }
 
-    /// Writes the end of a job, and claims the next one in the same write. `None`: there is none,
-    /// or the write failed. Then the list still has the ends that could not be written.
-    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
-        let wants = self.prepare(reports, self.gates_are_open());
-        if wants || !reports.is_empty() {
-            if let Ok(Answer::Job(claimed)) = self.write(reports, wants) {
-                return Some(self.take_up(*claimed));
+    /// Takes a job from the tray, and leaves these ends in it. Ends that have writes of the user's
+    /// are written first, each in a write of its own.
+    pub(super) fn take_from_tray(&self, reports: &mut Vec<Report>) -> Option<Next> {
+        if reports.iter().any(|report| !report.effects.is_empty()) {
+            return None;
+        }
+        let claimed = self.state.lock().tray.swap(reports)?;
+        Some(self.begin(claimed))
+    }
+
+    /// Takes the next job from the tray. If there is none, it writes the ends of jobs, and claims
+    /// the next ones in the same write. `None`: there is none, or the write failed. Then the list
+    /// still has the ends that could not be written.
+    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>, pace: &mut Pace) -> Option<Next> {
+        if let Some(next) = self.take_from_tray(reports) {
+            return Some(next);
+        }
+        let begun = crate::base::time::now();
+        let most = pace.next(begun);
+        let wants = self.prepare(reports, if self.gates_are_open() { most } else { 0 });
+        if wants > 0 || !reports.is_empty() {
+            let answer = self.write(reports, wants);
+            pace.wrote(begun, crate::base::time::now());
+            if let Ok(Answer::Jobs(claimed)) = answer {
+                return self.take_up(claimed);
             }
             self.let_the_line_look();
         }
@@ -133,8 +153,8 @@ impl Pool {
                     // A claim may take as long as a flush of the disk, so the next one in the line
                     // looks meanwhile.
                     self.grow();
-                    match self.write(reports, true) {
-                        Ok(Answer::Job(claimed)) => return Some(self.take_up(*claimed)),
+                    match self.write(reports, 1) {
+                        Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
                         Ok(Answer::Again | Answer::Nothing) => {}
                         Err(error) => {
                             self.warn(&error, pause);
@@ -154,7 +174,7 @@ impl Pool {
             if let Some(first) = self.line.try_lock() {
                 return first;
             }
-            if let Err(error) = self.write(reports, false) {
+            if let Err(error) = self.write(reports, 0) {
                 // The first in the line tries it again.
                 self.warn(&error, PAUSES.0);
                 self.state.lock().inbox.append(reports);
@@ -177,12 +197,15 @@ impl Pool {
             if reports.is_empty() && self.has_too_many() {
                 return Turn::Leave;
             }
+            if let Some(next) = self.take_from_tray(reports) {
+                return Turn::Job(next);
+            }
             let closed = self.closed_gate();
-            let wants = self.prepare(reports, closed.is_none());
-            if wants && self.is_ready() && self.may_look_meanwhile() {
+            let wants = self.prepare(reports, usize::from(closed.is_none()));
+            if wants > 0 && self.is_ready() && self.may_look_meanwhile() {
                 return Turn::Claim;
             }
-            let written = if wants || !reports.is_empty() {
+            let written = if wants > 0 || !reports.is_empty() {
                 self.write(reports, wants)
             } else if self.end_if_over(&mut self.state.lock()) {
                 return Turn::End;
@@ -192,8 +215,12 @@ impl Pool {
                 self.wait_for_slot(news, std::mem::take(&mut woken)).map(|()| Answer::Nothing)
             };
             match written {
-                Ok(Answer::Job(claimed)) => return Turn::Job(self.take_up(*claimed)),
-                Ok(Answer::Nothing) if wants => {
+                Ok(Answer::Jobs(claimed)) => {
+                    if let Some(next) = self.take_up(claimed) {
+                        return Turn::Job(next);
+                    }
+                }
+                Ok(Answer::Nothing) if wants > 0 => {
                     if !self.drained(news, Reached::NothingReady) {
                         self.source().sleep(news, self.drain_deadline(), Takes::Each);
                         woken = true;
@@ -230,10 +257,11 @@ impl Pool {
         self.source().is_ready()
     }
 
-    /// Watches the other threads for a moment, if there are some and jobs are ready. True if they
+    /// Watches the other threads for a moment, if there are some and jobs are ready or something is
+    /// in the tray. True if they
     /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
     /// limited by their writes.
-    fn others_cope(&self) -> bool {
+    pub(super) fn others_cope(&self) -> bool {
         let before = {
             let state = self.state.lock();
             if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
@@ -241,7 +269,7 @@ impl Pool {
             }
             state.claims
         };
-        if !self.is_ready() {
+        if self.state.lock().tray.is_empty() && !self.is_ready() {
             return false;
         }
         self.rest(LOOK);

@@ -9,7 +9,7 @@ use crate::base::error::{Error, describe};
 use crate::base::sync::{Ordering, wait_until};
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Handler;
-use crate::queue::runner::pool::Pool;
+use crate::queue::runner::pool::{Pool, State};
 use crate::queue::runner::running::Running;
 use crate::queue::words::error::QueueError;
 use std::time::{Duration, Instant};
@@ -133,6 +133,7 @@ impl Pool {
         {
             let mut state = self.state.lock();
             state.abandoned = true;
+            self.clear_tray_if_abandoned(&mut state);
             state.flights.retain(|_, flight| {
                 jobs.push(flight.job.clone());
                 #[cfg(feature = "tokio")]
@@ -161,6 +162,15 @@ impl Pool {
         {
             let _ = job;
             false
+        }
+    }
+
+    /// Gives up the jobs in the tray, if nobody is to begin a job any more.
+    pub(super) fn clear_tray_if_abandoned(&self, state: &mut State) {
+        if state.abandoned {
+            let jobs = state.tray.take_jobs();
+            state.reserved = state.reserved.saturating_sub(jobs.len());
+            jobs.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
         }
     }
 

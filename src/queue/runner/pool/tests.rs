@@ -62,8 +62,8 @@ fn queue(jobs: u32) -> Queue {
 
 /// Writes these ends, and claims a job that is ready.
 fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
-    let Ok(Answer::Job(claimed)) = pool.write(reports, true) else { panic!("no job was claimed") };
-    pool.take_up(*claimed).0
+    let Ok(Answer::Jobs(claimed)) = pool.write(reports, 1) else { panic!("no job was claimed") };
+    pool.take_up(claimed).unwrap().0
 }
 
 /// The end of a job.
@@ -76,19 +76,64 @@ fn a_slot_that_gets_free_while_a_thread_falls_asleep_for_want_of_one_is_not_over
     let queue = queue(4);
     let pool = pool(&queue, 2);
     let [mut one, mut other] = [(); 2].map(|()| {
-        assert!(pool.prepare(&mut Vec::new(), true));
+        assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
         done(&pool, claim(&pool, &mut Vec::new()))
     });
     // Both jobs end. One thread writes the end of its own, and then goes to the line.
-    assert!(pool.prepare(&mut one, true));
-    assert!(!pool.prepare(&mut other, true), "the other thread has not freed its slot yet");
-    assert!(matches!(pool.write(&mut other, false), Ok(Answer::Nothing)));
+    assert_eq!(pool.prepare(&mut one, 1), 1);
+    assert_eq!(pool.prepare(&mut other, 1), 0, "the other thread has not freed its slot yet");
+    assert!(matches!(pool.write(&mut other, 0), Ok(Answer::Nothing)));
     let news = queue.shared.bell.news();
-    assert!(!pool.prepare(&mut other, true), "nor has it now");
+    assert_eq!(pool.prepare(&mut other, 1), 0, "nor has it now");
     let _job = claim(&pool, &mut one);
     assert!(pool.is_ready() && pool.in_flight() == 1, "a job is ready, and a slot is free");
     // The thread sleeps until there is news.
     assert_ne!(queue.shared.bell.news(), news);
+}
+
+#[test]
+fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_so_are_those_that_come_too_late() {
+    for too_late in [false, true] {
+        let clock = Clock::manual(SystemTime::now());
+        let options = QueueOptions::default().clock(clock.clone()).lease(Duration::from_secs(1));
+        let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+        queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+        let pool = pool(&queue, 3);
+        assert_eq!(pool.prepare(&mut Vec::new(), 9), 3, "no more than it has slots");
+        let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
+        if too_late {
+            pool.abandon(false);
+        }
+        let _first = pool.take_up(claimed).unwrap();
+        if !too_late {
+            pool.abandon(false);
+        }
+        assert!(pool.take_from_tray(&mut Vec::new()).is_none());
+        assert_eq!(pool.state.lock().reserved, 0);
+        clock.advance(Duration::from_secs(1));
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        assert_eq!((queue.counts().running, queue.counts().scheduled), (0, 3), "too late: {too_late}");
+    }
+}
+
+#[test]
+fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
+    let queue = queue(4);
+    let pool = pool(&queue, 3);
+    assert_eq!(pool.prepare(&mut Vec::new(), 3), 3);
+    let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
+    let first = pool.take_up(claimed).unwrap().0;
+    let _second = pool.take_from_tray(&mut done(&pool, first)).unwrap();
+    // The second one turns out to be long. Others have the third, and the end of the first.
+    pool.state.lock().threads = 2;
+    assert!(!pool.others_cope());
+    let third = pool.take_from_tray(&mut Vec::new()).unwrap().0;
+    assert!(!pool.others_cope());
+    let mut reports = Vec::new();
+    assert_eq!((pool.prepare(&mut reports, 3), reports.len()), (1, 1), "the end of the first frees its slot");
+    assert!(matches!(pool.write(&mut reports, 1), Ok(Answer::Jobs(_))));
+    assert_eq!((queue.counts().finished, queue.counts().running), (1, 3));
+    drop(third);
 }
 
 #[test]
@@ -107,7 +152,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
         let later = due("scheduled").delay(Duration::from_secs(1));
         queue.push_all([due("ends"), due("ready"), later]).unwrap();
         let pool = pool(&queue, 2);
-        assert!(pool.prepare(&mut Vec::new(), true));
+        assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
         let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
         let table = queue.store().table("rows").unwrap();
         if has_effects {
@@ -120,14 +165,14 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
             clock.advance(Duration::from_secs(2));
         }
         let case = format!("{damaged}, has effects: {has_effects}, claims: {wants}");
-        assert!(!wants || pool.prepare(&mut Vec::new(), true), "{case}");
-        let answer = pool.write(&mut reports, wants);
+        assert!(!wants || pool.prepare(&mut Vec::new(), 1) == 1, "{case}");
+        let answer = pool.write(&mut reports, usize::from(wants));
         assert_eq!((reports.len(), pool.in_flight()), (0, 0), "{case}");
         if damaged == "ends" {
             continue;
         }
         // The damaged job is set aside, and a claim takes the next one.
-        assert_eq!(matches!(answer.unwrap(), Answer::Job(_)), wants && damaged != "ready", "{case}");
+        assert_eq!(matches!(answer.unwrap(), Answer::Jobs(_)), wants && damaged != "ready", "{case}");
         assert_eq!(queue.counts().damaged, u64::from(wants || damaged != "ready"), "{case}");
         assert_eq!(queue.state("ends").unwrap(), Some(JobState::Finished), "{case}");
         assert_eq!(table.get("row").unwrap().is_some(), has_effects, "{case}");
@@ -143,9 +188,9 @@ fn the_next_in_the_line_does_not_look_while_the_store_fails() {
     let pool = pool(&queue, 9);
     assert!(pool.may_look_meanwhile());
     kv.fail(0..1);
-    assert!(pool.prepare(&mut Vec::new(), true) && pool.write(&mut Vec::new(), true).is_err());
+    assert!(pool.prepare(&mut Vec::new(), 1) == 1 && pool.write(&mut Vec::new(), 1).is_err());
     assert!(!pool.may_look_meanwhile(), "each thread that looked would try it again, and there may be many");
-    assert!(pool.prepare(&mut Vec::new(), true));
+    assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
     claim(&pool, &mut Vec::new());
     assert!(pool.may_look_meanwhile());
 }
@@ -165,9 +210,9 @@ fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
     }));
     let pool = pool_with(&queue, 2, Some(DrainLimits::default()), hooks);
     me.set(Arc::downgrade(&pool)).unwrap();
-    assert!(pool.prepare(&mut Vec::new(), true));
+    assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
     let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
-    assert!(matches!(pool.write(&mut reports, false), Ok(Answer::Nothing)));
+    assert!(matches!(pool.write(&mut reports, 0), Ok(Answer::Nothing)));
     assert!(!ended.load(Ordering::Relaxed));
     assert!(pool.drained(queue.shared.bell.news(), Reached::NothingReady));
 }
@@ -179,10 +224,10 @@ fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_
     let pool = pool_with(&queue, 2, Some(limits), Hooks::default());
     // The thread that looks would not sleep, since the time is over, and look again and again.
     let mut state = State { reserved: 1, ..State::default() };
-    assert!(!pool.may_claim(&mut state, 0));
+    assert_eq!(pool.room(&mut state, 0), 0);
     assert_eq!((state.ending, state.reached), (true, Some(Reached::Time)));
     let mut state = State { reserved: 1, claims: 1, ..State::default() };
-    assert!(!pool.may_claim(&mut state, 0));
+    assert_eq!(pool.room(&mut state, 0), 0);
     assert_eq!(state.reached, Some(Reached::Jobs));
 }
 

@@ -8,7 +8,7 @@ use crate::queue::rules::ends::End;
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::runner::pool::{Flight, Pool};
-use crate::queue::runner::running::Running;
+use crate::queue::runner::running::{Next, Running};
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
@@ -18,37 +18,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The work of a write beside the ends of attempts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// It does what time has brought, and claims the next job.
-    Claim,
+    /// It does what time has brought, and claims so many jobs at most.
+    Claim(usize),
     /// It does what time has brought.
     Tidy,
     Nothing,
 }
 
 impl Beside {
-    fn of(wants: bool) -> Self {
-        if wants { Self::Claim } else { Self::Tidy }
+    fn of(wants: usize) -> Self {
+        if wants > 0 { Self::Claim(wants) } else { Self::Tidy }
     }
 }
 
 /// The answer to a claim.
 pub(super) enum Answer {
-    Job(Box<Claimed>),
+    /// These, and at least one.
+    Jobs(Vec<Claimed>),
     Nothing,
     /// No job so far: look again.
     Again,
 }
 
-/// The answer to one write: the ends of attempts, and the next job.
+/// The answer to one write: the ends of attempts, and the next jobs.
 type Written = (Vec<Option<Option<JobState>>>, Answer);
 
 /// The milliseconds for which a job is snoozed that pushes into a queue that is full.
 const FULL: u64 = 1000;
 
 impl Pool {
-    /// Writes the ends of attempts, and claims the next job in the same batch. Reports that are
-    /// written are taken from the list.
-    pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: bool) -> Result<Answer, QueueError> {
+    /// Writes the ends of attempts, and claims so many jobs in the same batch, for which slots are
+    /// reserved. Reports that are written are taken from the list.
+    pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: usize) -> Result<Answer, QueueError> {
         let mut answer = self.try_write(reports, Beside::of(wants));
         if let Err(error @ QueueError::Store(Error::Corrupt { .. })) = &answer {
             // The queue of a group that the job is in holds up no claims from the others.
@@ -57,17 +58,38 @@ impl Pool {
             let ends = if reports.is_empty() { Ok(Answer::Again) } else { self.try_write(reports, Beside::Nothing) };
             answer = if others_go_on { ends.map(|_| Answer::Again) } else { ends.and(answer) };
         }
-        if !matches!(answer, Ok(Answer::Job(_))) {
+        let claimed = if let Ok(Answer::Jobs(claimed)) = &answer { claimed.len() } else { 0 };
+        if claimed < wants || wants == 0 {
             let mut state = self.state.lock();
-            state.reserved = state.reserved.saturating_sub(usize::from(wants));
+            state.reserved = state.reserved.saturating_sub(wants - claimed);
             self.end_if_over(&mut state);
         }
         answer
     }
 
+    /// Begins the first of the jobs that were claimed, and lays the others into the tray.
+    pub(super) fn take_up(&self, claimed: Vec<Claimed>) -> Option<Next> {
+        let mut claimed = claimed.into_iter();
+        let next = self.begin(claimed.next()?);
+        let others: Vec<_> = claimed.collect();
+        let is_shared = !others.is_empty();
+        if is_shared {
+            let mut state = self.state.lock();
+            state.tray.put(others);
+            self.clear_tray_if_abandoned(&mut state);
+        }
+        self.source().slot_is_free();
+        self.source().pass_on();
+        if is_shared {
+            // Somebody has to see to them if the first one is long.
+            self.source().ring();
+        }
+        Some(next)
+    }
+
     /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
     /// sees when it is asked to end.
-    pub(super) fn take_up(&self, claimed: Claimed) -> (Running, Vec<u8>) {
+    pub(super) fn begin(&self, claimed: Claimed) -> Next {
         let (job, payload) = self.claimed(claimed);
         let is_stopping = {
             let mut state = self.state.lock();
@@ -92,8 +114,6 @@ impl Pool {
         if is_stopping {
             self.note_stop(std::slice::from_ref(&job));
         }
-        self.source().slot_is_free();
-        self.source().pass_on();
         (job, payload)
     }
 
@@ -101,8 +121,8 @@ impl Pool {
         // Writes of the user's are in the batch only if the job is still this worker's, so each
         // such report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
-            let claims = beside == Beside::Claim && reports.len() == 1;
-            let tidies = if beside == Beside::Nothing { beside } else { Beside::of(claims) };
+            let claims = matches!(beside, Beside::Claim(_)) && reports.len() == 1;
+            let tidies = if beside == Beside::Nothing || claims { beside } else { Beside::Tidy };
             let (written, claim) = match self.call(&reports[at..=at], tidies) {
                 Ok(written) => written,
                 Err(QueueError::Halt { .. }) => (vec![None], Answer::Again),
@@ -148,40 +168,43 @@ impl Pool {
     fn tell_beside(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>, claim: Answer) -> Answer {
         let told = catch_unwind(AssertUnwindSafe(|| self.written(reports, written)));
         if let Err(panic) = told {
-            if let Answer::Job(claimed) = claim {
-                self.give_up(&self.claimed(*claimed).0);
+            if let Answer::Jobs(claimed) = claim {
+                claimed.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
             }
             resume_unwind(panic);
         }
         claim
     }
 
-    fn claimed(&self, claimed: Claimed) -> (Running, Vec<u8>) {
+    pub(super) fn claimed(&self, claimed: Claimed) -> (Running, Vec<u8>) {
         let (_, queue) = self.source().by_number(claimed.queue);
         Running::new(queue, claimed, &self.stopping)
     }
 
     /// Makes one write.
     fn call(&self, reports: &[Report], beside: Beside) -> Result<Written, QueueError> {
-        let from = if beside == Beside::Claim { self.source().choose() } else { None };
+        let (from, most) = match beside {
+            Beside::Claim(most) => (self.source().choose(), most),
+            Beside::Tidy | Beside::Nothing => (None, 0),
+        };
         if reports.is_empty() && from.is_none() {
             return Ok((Vec::new(), Answer::Nothing));
         }
         let ends: Vec<_> = reports.iter().map(ending).collect();
-        let claim = from.map(|queue| Claim { queue: queue.number, most: 1, wanted: Wanted::default() });
+        let claim = from.map(|queue| Claim { queue: queue.number, most, wanted: Wanted::default() });
         let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
         let first = self.source().first();
-        let mut turned = match first.embedded() {
+        let turned = match first.embedded() {
             Some(embedded) => {
                 let effects = reports.first().map(|report| report.effects.clone()).unwrap_or_default();
                 embedded.turn_with(&ends, claim, beside, effects)?
             }
             None => first.engine.turn(&ends, claim, beside)?,
         };
-        let answer = match turned.claimed.pop() {
-            Some(claimed) => Answer::Job(Box::new(claimed)),
-            None if turned.again => Answer::Again,
-            None => Answer::Nothing,
+        let answer = match turned.claimed {
+            claimed if !claimed.is_empty() => Answer::Jobs(claimed),
+            _ if turned.again => Answer::Again,
+            _ => Answer::Nothing,
         };
         Ok((turned.ended, answer))
     }
