@@ -1,5 +1,5 @@
 //! The threads of a runner. Each reports the end of its job and claims the next one in the same
-//! atomic write, so a job costs one write beside its push.
+//! atomic write, so a job costs one write beside its push. Short jobs cost less: see [`tray`].
 
 use crate::base::clock::{Moment, Waits};
 use crate::base::error::Error;
@@ -13,7 +13,7 @@ use crate::queue::runner::gates::Gates;
 use crate::queue::runner::handler::{Handler, is_direct};
 use crate::queue::runner::hooks::Hooks;
 use crate::queue::runner::outcome::Unknown;
-use crate::queue::runner::pool::tray::Tray;
+use crate::queue::runner::pool::tray::{Pace, Tray};
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::runner::source::Source;
 use crate::queue::runner::timeouts::{Timeouts, Times};
@@ -79,6 +79,7 @@ struct State {
     /// The slots of claims that are under way, and of the jobs in the tray.
     reserved: usize,
     tray: Tray,
+    pace: Pace,
     /// The notes of the stop that are being written.
     noting: usize,
     /// The ends that others have reported, and that no thread has taken yet.

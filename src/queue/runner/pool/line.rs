@@ -7,7 +7,6 @@ use crate::base::sync::{Arc, MutexGuard};
 use crate::queue::runner::attempt::Report;
 use crate::queue::runner::drain::Reached;
 use crate::queue::runner::pool::Pool;
-use crate::queue::runner::pool::tray::Pace;
 use crate::queue::runner::pool::writing::Answer;
 use crate::queue::runner::running::Next;
 use crate::queue::waits::bell::Takes;
@@ -30,8 +29,8 @@ const ENOUGH: u64 = 8;
 pub(super) enum Turn {
     /// It has claimed a job.
     Job(Next),
-    /// It has a slot, and claims a job that is ready.
-    Claim,
+    /// It has so many slots, and claims jobs that are ready.
+    Claim(usize),
     /// No job will come.
     End,
     /// The runner has more threads than it may run jobs, since it was told to run fewer.
@@ -44,12 +43,10 @@ impl Pool {
         let mut reports = Vec::new();
         // The time at which the job before this one began, while it goes from job to job.
         let (mut before, mut begun) = (None, None);
-        let mut pace = Pace::new();
         loop {
-            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports, &mut pace) } else { None };
+            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
             if next.is_none() {
                 begun = None;
-                pace.reset();
             }
             let Some((job, payload)) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
             before = begun.replace(crate::base::time::now());
@@ -85,14 +82,18 @@ impl Pool {
         }
     }
 
-    /// Takes the ends that other threads have left, and returns how many jobs may be claimed, of so
-    /// many that are wanted. Then a slot is taken for each. A group chooses a queue for each job.
-    pub(super) fn prepare(&self, reports: &mut Vec<Report>, most: usize) -> usize {
-        let most = if self.source().is_one() { most } else { most.min(1) };
+    /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
+    /// Then a slot is taken for each. None may be claimed while a gate is closed. A group chooses
+    /// a queue for each job.
+    pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
         state.tray.take_ends(reports);
         reports.append(&mut state.inbox);
-        let wants = if most == 0 { 0 } else { most.min(self.room(&mut state, reports.len())) };
+        if !is_open {
+            return 0;
+        }
+        let most = if self.source().is_one() { state.pace.next(crate::base::time::now()) } else { 1 };
+        let wants = self.room(&mut state, reports.len()).min(most);
         state.reserved += wants;
         wants
     }
@@ -110,17 +111,13 @@ impl Pool {
     /// Takes the next job from the tray. If there is none, it writes the ends of jobs, and claims
     /// the next ones in the same write. `None`: there is none, or the write failed. Then the list
     /// still has the ends that could not be written.
-    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>, pace: &mut Pace) -> Option<Next> {
+    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         if let Some(next) = self.take_from_tray(reports) {
             return Some(next);
         }
-        let begun = crate::base::time::now();
-        let most = pace.next(begun);
-        let wants = self.prepare(reports, if self.gates_are_open() { most } else { 0 });
+        let wants = self.prepare(reports, self.gates_are_open());
         if wants > 0 || !reports.is_empty() {
-            let answer = self.write(reports, wants);
-            pace.wrote(begun, crate::base::time::now());
-            if let Ok(Answer::Jobs(claimed)) = answer {
+            if let Ok(Answer::Jobs(claimed)) = self.write(reports, wants) {
                 return self.take_up(claimed);
             }
             self.let_the_line_look();
@@ -149,11 +146,11 @@ impl Pool {
                     self.grow();
                     return Some(next);
                 }
-                Turn::Claim => {
+                Turn::Claim(wants) => {
                     // A claim may take as long as a flush of the disk, so the next one in the line
                     // looks meanwhile.
                     self.grow();
-                    match self.write(reports, 1) {
+                    match self.write(reports, wants) {
                         Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
                         Ok(Answer::Again | Answer::Nothing) => {}
                         Err(error) => {
@@ -201,9 +198,9 @@ impl Pool {
                 return Turn::Job(next);
             }
             let closed = self.closed_gate();
-            let wants = self.prepare(reports, usize::from(closed.is_none()));
+            let wants = self.prepare(reports, closed.is_none());
             if wants > 0 && self.is_ready() && self.may_look_meanwhile() {
-                return Turn::Claim;
+                return Turn::Claim(wants);
             }
             let written = if wants > 0 || !reports.is_empty() {
                 self.write(reports, wants)

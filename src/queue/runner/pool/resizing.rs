@@ -26,7 +26,7 @@ impl Pool {
             Turn::End => true,
             // More jobs may be allowed meanwhile.
             Turn::Leave => state.has_too_many(),
-            Turn::Job(_) | Turn::Claim => false,
+            Turn::Job(_) | Turn::Claim(_) => false,
         };
         state.threads -= usize::from(ends);
         ends

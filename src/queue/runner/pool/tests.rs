@@ -7,6 +7,7 @@ use crate::effects::Effects;
 use crate::kv::memory::MemoryKv;
 use crate::queue::Clock;
 use crate::queue::accept::Accept;
+use crate::queue::engine::Claimed;
 use crate::queue::group::members::Members;
 use crate::queue::runner::handle::Runner;
 use crate::queue::runner::outcome::Outcome;
@@ -76,19 +77,33 @@ fn a_slot_that_gets_free_while_a_thread_falls_asleep_for_want_of_one_is_not_over
     let queue = queue(4);
     let pool = pool(&queue, 2);
     let [mut one, mut other] = [(); 2].map(|()| {
-        assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
+        assert_eq!(pool.prepare(&mut Vec::new(), true), 1);
         done(&pool, claim(&pool, &mut Vec::new()))
     });
     // Both jobs end. One thread writes the end of its own, and then goes to the line.
-    assert_eq!(pool.prepare(&mut one, 1), 1);
-    assert_eq!(pool.prepare(&mut other, 1), 0, "the other thread has not freed its slot yet");
+    assert_eq!(pool.prepare(&mut one, true), 1);
+    assert_eq!(pool.prepare(&mut other, true), 0, "the other thread has not freed its slot yet");
     assert!(matches!(pool.write(&mut other, 0), Ok(Answer::Nothing)));
     let news = queue.shared.bell.news();
-    assert_eq!(pool.prepare(&mut other, 1), 0, "nor has it now");
+    assert_eq!(pool.prepare(&mut other, true), 0, "nor has it now");
     let _job = claim(&pool, &mut one);
     assert!(pool.is_ready() && pool.in_flight() == 1, "a job is ready, and a slot is free");
     // The thread sleeps until there is news.
     assert_ne!(queue.shared.bell.news(), news);
+}
+
+/// Claims three jobs in one write, for a pool that has three slots.
+fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
+    let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+    // Writes take an hour, so it may claim many.
+    for _ in 0..2 {
+        pool.state.lock().pace.wrote(now, now + hour, 9);
+        pool.state.lock().pace.next(now);
+    }
+    assert_eq!(pool.prepare(&mut Vec::new(), true), 3, "no more than it has slots");
+    let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
+    assert_eq!(claimed.len(), 3);
+    claimed
 }
 
 #[test]
@@ -99,8 +114,7 @@ fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_so_are_those_that_come
         let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
         queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
         let pool = pool(&queue, 3);
-        assert_eq!(pool.prepare(&mut Vec::new(), 9), 3, "no more than it has slots");
-        let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
+        let claimed = claim_three(&pool);
         if too_late {
             pool.abandon(false);
         }
@@ -120,9 +134,7 @@ fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_so_are_those_that_come
 fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
     let queue = queue(4);
     let pool = pool(&queue, 3);
-    assert_eq!(pool.prepare(&mut Vec::new(), 3), 3);
-    let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
-    let first = pool.take_up(claimed).unwrap().0;
+    let first = pool.take_up(claim_three(&pool)).unwrap().0;
     let _second = pool.take_from_tray(&mut done(&pool, first)).unwrap();
     // The second one turns out to be long. Others have the third, and the end of the first.
     pool.state.lock().threads = 2;
@@ -130,7 +142,7 @@ fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
     let third = pool.take_from_tray(&mut Vec::new()).unwrap().0;
     assert!(!pool.others_cope());
     let mut reports = Vec::new();
-    assert_eq!((pool.prepare(&mut reports, 3), reports.len()), (1, 1), "the end of the first frees its slot");
+    assert_eq!((pool.prepare(&mut reports, true), reports.len()), (1, 1), "the end of the first frees its slot");
     assert!(matches!(pool.write(&mut reports, 1), Ok(Answer::Jobs(_))));
     assert_eq!((queue.counts().finished, queue.counts().running), (1, 3));
     drop(third);
@@ -152,7 +164,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
         let later = due("scheduled").delay(Duration::from_secs(1));
         queue.push_all([due("ends"), due("ready"), later]).unwrap();
         let pool = pool(&queue, 2);
-        assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
+        assert_eq!(pool.prepare(&mut Vec::new(), true), 1);
         let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
         let table = queue.store().table("rows").unwrap();
         if has_effects {
@@ -165,7 +177,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
             clock.advance(Duration::from_secs(2));
         }
         let case = format!("{damaged}, has effects: {has_effects}, claims: {wants}");
-        assert!(!wants || pool.prepare(&mut Vec::new(), 1) == 1, "{case}");
+        assert!(!wants || pool.prepare(&mut Vec::new(), true) == 1, "{case}");
         let answer = pool.write(&mut reports, usize::from(wants));
         assert_eq!((reports.len(), pool.in_flight()), (0, 0), "{case}");
         if damaged == "ends" {
@@ -188,9 +200,9 @@ fn the_next_in_the_line_does_not_look_while_the_store_fails() {
     let pool = pool(&queue, 9);
     assert!(pool.may_look_meanwhile());
     kv.fail(0..1);
-    assert!(pool.prepare(&mut Vec::new(), 1) == 1 && pool.write(&mut Vec::new(), 1).is_err());
+    assert!(pool.prepare(&mut Vec::new(), true) == 1 && pool.write(&mut Vec::new(), 1).is_err());
     assert!(!pool.may_look_meanwhile(), "each thread that looked would try it again, and there may be many");
-    assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
+    assert_eq!(pool.prepare(&mut Vec::new(), true), 1);
     claim(&pool, &mut Vec::new());
     assert!(pool.may_look_meanwhile());
 }
@@ -210,7 +222,7 @@ fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
     }));
     let pool = pool_with(&queue, 2, Some(DrainLimits::default()), hooks);
     me.set(Arc::downgrade(&pool)).unwrap();
-    assert_eq!(pool.prepare(&mut Vec::new(), 1), 1);
+    assert_eq!(pool.prepare(&mut Vec::new(), true), 1);
     let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
     assert!(matches!(pool.write(&mut reports, 0), Ok(Answer::Nothing)));
     assert!(!ended.load(Ordering::Relaxed));

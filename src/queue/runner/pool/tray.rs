@@ -45,38 +45,40 @@ impl Tray {
     }
 }
 
-/// The number of jobs that a thread claims in one write: it grows while the jobs of a claim take
-/// less time than the write. So no end waits for much longer than it takes to write it, whatever
-/// the database is.
+/// The number of jobs that are claimed in one write: it grows while the jobs of a claim take less
+/// time than the write. So no end waits for much longer than it takes to write it, whatever the
+/// database is. Jobs that take longer are claimed one by one, each by the thread that runs it.
 pub(super) struct Pace {
     most: usize,
-    /// The beginning of the first job that was claimed in the last write, and the time which that
-    /// write took.
+    /// The end of the last write, and the time that it took.
     last: Option<(Instant, Duration)>,
 }
 
-impl Pace {
-    pub(super) fn new() -> Self {
+impl Default for Pace {
+    fn default() -> Self {
         Self { most: 1, last: None }
     }
+}
 
-    /// Begins anew: the thread has waited for a job.
-    pub(super) fn reset(&mut self) {
-        *self = Self::new();
-    }
-
+impl Pace {
     /// Returns the number of jobs to be claimed in the write that begins now.
     pub(super) fn next(&mut self, now: Instant) -> usize {
-        if let Some((begun, wrote)) = self.last {
-            let ran = now.saturating_duration_since(begun);
-            self.most = if ran <= wrote { self.most.saturating_mul(2) } else { (self.most / 2).max(1) };
+        if let Some((ended, wrote)) = self.last {
+            let ran = now.saturating_duration_since(ended);
+            if ran <= wrote {
+                self.most = self.most.saturating_mul(2);
+            } else if ran > 2 * wrote {
+                self.most = 1;
+            }
         }
         self.most
     }
 
-    /// Notes the write that began then and ends now.
-    pub(super) fn wrote(&mut self, begun: Instant, now: Instant) {
+    /// Notes a write that began then and ends now, which claimed so many jobs.
+    pub(super) fn wrote(&mut self, begun: Instant, now: Instant, claimed: usize) {
         self.last = Some((now, now.saturating_duration_since(begun)));
+        // It does not grow while there are no more jobs.
+        self.most = self.most.min(claimed.max(1));
     }
 }
 
@@ -84,25 +86,31 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The numbers of jobs that are claimed, if each takes this time, and each write that one.
-    fn claims(job: u64, write: u64) -> Vec<usize> {
-        let (mut pace, mut now) = (Pace::new(), Instant::now());
-        let mut claim = || {
-            let jobs = pace.next(now);
-            let begun = now;
-            now += Duration::from_nanos(write);
-            pace.wrote(begun, now);
-            now += Duration::from_nanos(job) * u32::try_from(jobs).unwrap();
+    /// The numbers of jobs that are claimed in the next writes, of 40 that are there, if each job and
+    /// each write takes this time.
+    fn claims(pace: &mut Pace, now: &mut Instant, job: u64, write: u64) -> [usize; 6] {
+        std::array::from_fn(|_| {
+            let jobs = pace.next(*now).min(40);
+            let begun = *now;
+            *now += Duration::from_nanos(write);
+            pace.wrote(begun, *now, jobs);
+            *now += Duration::from_nanos(job) * u32::try_from(jobs).unwrap();
             jobs
-        };
-        (0..6).map(|_| claim()).collect()
+        })
     }
 
     #[test]
     fn short_jobs_are_claimed_in_numbers_that_take_as_long_as_a_write_and_long_jobs_one_by_one() {
-        assert_eq!(claims(1, 1_000), [1, 2, 4, 8, 16, 32]);
-        assert_eq!(claims(100, 1_000), [1, 2, 4, 8, 16, 8]);
-        assert_eq!(claims(1_001, 1_000), [1; 6]);
-        assert_eq!(claims(3_000_000, 20_000), [1; 6]);
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        for (job, expected) in [
+            (1, [1, 2, 4, 8, 16, 32]),
+            (1, [40; 6]),
+            (40, [40; 6]),
+            (2_001, [40, 1, 1, 1, 1, 1]),
+            (100, [1, 2, 4, 8, 16, 16]),
+            (1_001, [16, 1, 1, 1, 1, 1]),
+        ] {
+            assert_eq!(claims(&mut pace, &mut now, job, 1_000), expected, "{job}");
+        }
     }
 }

@@ -50,6 +50,7 @@ impl Pool {
     /// Writes the ends of attempts, and claims so many jobs in the same batch, for which slots are
     /// reserved. Reports that are written are taken from the list.
     pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: usize) -> Result<Answer, QueueError> {
+        let begun = crate::base::time::now();
         let mut answer = self.try_write(reports, Beside::of(wants));
         if let Err(error @ QueueError::Store(Error::Corrupt { .. })) = &answer {
             // The queue of a group that the job is in holds up no claims from the others.
@@ -59,11 +60,12 @@ impl Pool {
             answer = if others_go_on { ends.map(|_| Answer::Again) } else { ends.and(answer) };
         }
         let claimed = if let Ok(Answer::Jobs(claimed)) = &answer { claimed.len() } else { 0 };
-        if claimed < wants || wants == 0 {
-            let mut state = self.state.lock();
-            state.reserved = state.reserved.saturating_sub(wants - claimed);
-            self.end_if_over(&mut state);
+        let mut state = self.state.lock();
+        if wants > 0 && answer.is_ok() {
+            state.pace.wrote(begun, crate::base::time::now(), claimed);
         }
+        state.reserved = state.reserved.saturating_sub(wants - claimed);
+        self.end_if_over(&mut state);
         answer
     }
 
