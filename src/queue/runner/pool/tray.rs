@@ -86,8 +86,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The numbers of jobs that are claimed in the next writes, of 40 that are there, if each job and
-    /// each write takes this time.
+    /// The numbers of jobs that are claimed in the next writes, of 40 that are there, if each job
+    /// and each write takes this time.
     fn claims(pace: &mut Pace, now: &mut Instant, job: u64, write: u64) -> [usize; 6] {
         std::array::from_fn(|_| {
             let jobs = pace.next(*now).min(40);
