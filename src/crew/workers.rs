@@ -16,6 +16,9 @@ const BRISK: Duration = Duration::from_micros(2);
 /// it may wait for this time.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 
+/// The same while all threads are awake, so that a look wakes nobody: it grows up to this.
+const LOOK_SELDOM: Duration = LOOK_EVERY.saturating_mul(16);
+
 /// The time for which the operating system is not asked for one more thread once it gave none.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -73,14 +76,16 @@ pub(crate) struct Workers {
     /// The time at which a job was last taken, to within a tick of the system's timer.
     last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
+    /// The time to the next look, if the last one could wake nobody.
+    pause: Option<Duration>,
 }
 
 /// The result of a look at the workers.
 pub(crate) struct Sight {
     /// True if they take jobs so fast that one more would be none the faster.
     pub(crate) cope: bool,
-    /// True if there is something to see at the next look.
-    pub(crate) look_again: bool,
+    /// The time until the next look; `None`: there is nothing to see then.
+    pub(crate) look_again: Option<Duration>,
 }
 
 /// The next thing that a worker without a job does.
@@ -158,9 +163,12 @@ impl Workers {
         let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
         let cope = awake > 0 && BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
         let all_awake = self.all_busy(limit).is_some();
+        let pause = self.pause.filter(|_| all_awake).map_or(LOOK_EVERY, |pause| (2 * pause).min(LOOK_SELDOM));
+        self.pause = Some(pause);
         self.allowed = if work && !cope { self.awake().max(1) } else { 0 };
         let lively = LIVELY.saturating_mul(taken) >= elapsed;
-        Sight { cope, look_again: if work { cope || !all_awake } else { taken > 0 && lively } }
+        let looks_again = if work { cope || !all_awake } else { taken > 0 && lively };
+        Sight { cope, look_again: looks_again.then_some(pause) }
     }
 
     /// A thread of the pool begins its life.
@@ -217,6 +225,10 @@ impl Workers {
             }
             until = now.checked_add(keep);
         }
+        if self.pause > Some(LOOK_EVERY) {
+            // The supervisor knows of none who sleeps, and looks too seldom to wake this one.
+            self.allowed += 1;
+        }
         self.asleep += 1;
         Idle::Sleep(until)
     }
@@ -270,9 +282,9 @@ impl Workers {
         limit.min(fixed).saturating_add(usize::from(reader)).min(cap)
     }
 
-    /// Returns the number of threads, if none of them sleeps and there may be no more.
+    /// Returns the number of threads that are awake, if no more are needed.
     pub(crate) fn all_busy(&self, limit: usize) -> Option<usize> {
-        (self.asleep == 0 && self.threads >= self.most(limit)).then_some(self.threads)
+        (self.awake() >= self.most(limit)).then_some(self.awake())
     }
 
     /// Returns the number of those that run a job or are about to ask for one.
@@ -310,7 +322,7 @@ mod tests {
         for look in 1..8 {
             workers.taken = 3;
             let sight = workers.look(LIMIT, now + LOOK_EVERY * look, true);
-            assert!(!sight.cope && sight.look_again == (workers.threads < 100));
+            assert!(!sight.cope && sight.look_again == (workers.threads < 100).then_some(LOOK_EVERY));
             woken(&mut workers);
             counts.push(workers.threads);
         }
@@ -324,9 +336,26 @@ mod tests {
         let now = Instant::now();
         let mut workers = Workers { threads: 1, asleep: 1, ..Workers::default() };
         workers.supervised_from(now);
-        assert!(!workers.look(LIMIT, now + LOOK_EVERY, false).look_again, "nobody took a job");
+        assert_eq!(workers.look(LIMIT, now + LOOK_EVERY, false).look_again, None, "nobody took a job");
         workers.taken = 50;
-        assert!(workers.look(LIMIT, now + LOOK_EVERY * 2, false).look_again, "more may come");
+        assert_eq!(workers.look(LIMIT, now + LOOK_EVERY * 2, false).look_again, Some(LOOK_EVERY), "more may come");
+    }
+
+    #[test]
+    fn a_supervisor_that_can_wake_nobody_looks_less_and_less() {
+        let mut now = Instant::now();
+        let mut workers = Workers { threads: 1, ..Workers::default() };
+        workers.supervised_from(now);
+        let mut look = |workers: &mut Workers, limit: usize| {
+            workers.taken = 50;
+            now += LOOK_EVERY;
+            workers.look(limit, now, false).look_again.unwrap().as_micros()
+        };
+        assert_eq!([(); 6].map(|()| look(&mut workers, 1)), [100, 200, 400, 800, 1_600, 1_600]);
+        workers.threads = 2;
+        assert_ne!(workers.idle(BUSY, false, Instant::now), Idle::End);
+        assert_eq!(workers.wake(true, false, || BUSY), Wake::One, "there is somebody now");
+        assert_eq!(look(&mut workers, 2), 100);
     }
 
     /// All of them, one after the other, and none that slept for long.
@@ -359,6 +388,7 @@ mod tests {
         assert_eq!(workers.wake(false, false, || demand), Wake::Spawn);
         workers.reads(false);
         assert_ne!(workers.idle(demand, false, || now), Idle::End);
+        assert_eq!(workers.all_busy(1), Some(1), "it is not missed meanwhile");
         assert_eq!(workers.idle(demand, true, || now + KEEP), Idle::End, "not for ever");
     }
 

@@ -11,7 +11,6 @@ use crate::base::guard::drop_guarded;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, MutexGuard};
 use crate::base::time::Now;
-use crate::crew::workers::LOOK_EVERY;
 use crate::driver::Driver;
 use crate::driver::core::Core;
 use crate::driver::fates::Unread;
@@ -75,8 +74,8 @@ impl Core {
         let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
         // Workers that do not cope seem to be in long jobs, so the reader reads.
         self.out.reader |= unread && !sight.cope;
-        self.reading.supervises = sight.look_again;
-        sight.look_again.then_some(LOOK_EVERY)
+        self.reading.supervises = sight.look_again.is_some();
+        sight.look_again
     }
 
     /// Takes the run that this worker reads for itself, if there is one.
