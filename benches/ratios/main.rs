@@ -69,6 +69,12 @@ mod on_sqlite;
 mod options;
 #[cfg(feature = "rocksdb")]
 mod queue;
+#[cfg(feature = "rocksdb")]
+#[path = "../raw/rocksdb.rs"]
+mod raw_rocksdb;
+#[cfg(feature = "sqlite")]
+#[path = "../raw/sqlite.rs"]
+mod raw_sqlite;
 #[cfg(any(feature = "rocksdb", feature = "sqlite"))]
 mod resume;
 mod sources;

@@ -9,11 +9,10 @@
 //! * **queue**: beside a loop of the same rows, read and written by one thread. See [`RawQueue`].
 //! * **synced push**: beside a transaction that is flushed, for each item.
 
+use crate::raw_sqlite::{BYTES, Raw, RawQueue, UPSERT};
 use crate::sources::Numbers;
 use crate::{JOBS, Row, Table, consume, consumed, median};
-use rusqlite::{CachedStatement, Connection};
 use std::cell::Cell;
-use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
@@ -57,11 +56,11 @@ pub(crate) fn rows(table: &Table) {
     let one = std::slice::from_ref(&item);
     table.row(row, || Raw::synced(BYTES).push(&item, SYNCED, 1), || pushed(one, SYNCED, Durability::Synced));
     let row = Row { name: "SQLite: queue: pushed, 256 in a write", floor: "raw rows", times: QUEUED, most: 2.0 };
-    table.row(row, || RawQueue::new().push(QUEUED), || Ours::new().push(QUEUED));
+    table.row(row, || RawQueue::new().push(QUEUED, BLOCK), || Ours::new().push(QUEUED));
     let row = Row { name: "SQLite: queue: run, eight at a time", floor: "raw loop", times: QUEUED, most: 2.0 };
     let raw = || {
         let raw = RawQueue::new();
-        raw.push(QUEUED);
+        raw.push(QUEUED, BLOCK);
         raw.run(QUEUED)
     };
     let ours = || {
@@ -83,75 +82,6 @@ fn opened(durability: Durability) -> (tempfile::TempDir, Store) {
     let store = open(dir.path(), durability);
     (dir, store)
 }
-
-/// The columns of a table.
-const BYTES: &str = "k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID";
-
-/// A table of a user.
-struct Raw {
-    connection: Connection,
-    _dir: tempfile::TempDir,
-}
-
-impl Raw {
-    fn new(columns: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory for the database");
-        let connection = Connection::open(dir.path().join("raw.db")).expect("the directory can be written");
-        connection
-            .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
-            .and_then(|()| connection.execute_batch(&format!("CREATE TABLE rows ({columns}")))
-            .expect("the file is new");
-        Self { connection, _dir: dir }
-    }
-
-    fn synced(columns: &str) -> Self {
-        let raw = Self::new(columns);
-        raw.connection.execute_batch("PRAGMA synchronous = FULL").expect("it is one of its values");
-        raw
-    }
-
-    fn sql(&self, sql: &str) -> CachedStatement<'_> {
-        self.connection.prepare_cached(sql).expect("the tables are there")
-    }
-
-    /// Writes the rows in transactions of so many.
-    fn in_transactions(&self, rows: u64, batch: u64, write: impl Fn(&mut CachedStatement<'_>, u64)) -> Duration {
-        let begun = Instant::now();
-        for first in (0..rows).step_by(batch as usize) {
-            self.sql("BEGIN IMMEDIATE").execute([]).expect("nobody else writes");
-            let mut upsert = self.sql(UPSERT);
-            (first..rows.min(first + batch)).for_each(|row| write(&mut upsert, row));
-            self.sql("COMMIT").execute([]).expect("the disk takes it");
-        }
-        begun.elapsed()
-    }
-
-    fn put(&self, rows: u64) -> Duration {
-        self.in_transactions(rows, BLOCK, |upsert, row| {
-            upsert.execute((row.to_be_bytes(), VALUE)).expect("the disk takes it");
-        })
-    }
-
-    fn push(&self, item: &String, rows: u64, batch: u64) -> Duration {
-        self.in_transactions(rows, batch, |upsert, row| {
-            let item = serde_json::to_vec(item).expect("it is text");
-            upsert.execute((key(1, row), item)).expect("the disk takes it");
-        })
-    }
-
-    fn iterate(&self) -> Duration {
-        let begun = Instant::now();
-        let mut all = self.sql("SELECT v FROM rows ORDER BY k");
-        let mut all = all.query([]).expect("it is read");
-        while let Some(row) = all.next().expect("it is read") {
-            let item = row.get_ref(0).and_then(|item| Ok(item.as_blob()?)).expect("it is bytes");
-            black_box(serde_json::from_slice::<String>(item).expect("it is text"));
-        }
-        begun.elapsed()
-    }
-}
-
-const UPSERT: &str = "INSERT INTO rows (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
 
 fn put_by_jobs(jobs: u64) -> Duration {
     let (_dir, store) = opened(Durability::Buffered);
@@ -246,85 +176,6 @@ impl Ours {
         assert_eq!(summary.expect("the disk takes it").finished, jobs);
         elapsed
     }
-}
-
-/// The rows of a queue, in two tables: one thread that reads and writes what a queue reads and
-/// writes for a job. For each job it reads four rows, puts five, and deletes one, in a transaction
-/// for the end of a job and the claim of the next one: a queue whose jobs do nothing makes nine for
-/// ten jobs.
-struct RawQueue(Raw);
-
-/// The lengths of the records: a row, and the counters and cursors.
-const ROW: [u8; 48] = [7; 48];
-const HEAD: [u8; 181] = [3; 181];
-
-impl RawQueue {
-    fn new() -> Self {
-        let raw = Raw::new(BYTES);
-        raw.connection.execute_batch(&format!("CREATE TABLE entries ({BYTES}")).expect("the file is new");
-        Self(raw)
-    }
-
-    fn push(&self, jobs: u64) -> Duration {
-        let payload = serde_json::to_vec(&"x".repeat(98)).expect("it is text");
-        let begun = Instant::now();
-        for block in 0..jobs / BLOCK {
-            self.transaction(|row, entry, _| {
-                for job in block * BLOCK..(block + 1) * BLOCK {
-                    put(row, b'p', job, &payload);
-                    put(entry, 2, job, format!("~{job}").as_bytes());
-                    put(row, b'j', job, &ROW);
-                }
-                put(row, b'h', 0, &HEAD);
-            });
-        }
-        begun.elapsed()
-    }
-
-    fn run(&self, jobs: u64) -> Duration {
-        let begun = Instant::now();
-        for job in 0..jobs {
-            self.transaction(|row, entry, gone| {
-                if let Some(before) = job.checked_sub(1) {
-                    black_box(self.get("SELECT v FROM rows WHERE k = ?1", b'j', before));
-                    gone.execute([key(b'r', before)]).expect("the disk takes it");
-                    put(entry, b'f', before, &[]);
-                    put(row, b'j', before, &ROW);
-                }
-                let id = self.get("SELECT v FROM entries WHERE k = ?1", 2, job);
-                let [stored, payload] = [b'j', b'p'].map(|part| self.get("SELECT v FROM rows WHERE k = ?1", part, job));
-                black_box((stored, payload));
-                put(row, b'r', job, &id);
-                put(row, b'j', job, &ROW);
-                put(row, b'h', 0, &HEAD);
-            });
-        }
-        begun.elapsed()
-    }
-
-    /// Runs this with the statements that put a row and an entry, and delete a row.
-    fn transaction(
-        &self,
-        write: impl FnOnce(&mut CachedStatement<'_>, &mut CachedStatement<'_>, &mut CachedStatement<'_>),
-    ) {
-        let raw = &self.0;
-        raw.sql("BEGIN IMMEDIATE").execute([]).expect("nobody else writes");
-        let mut entry = raw.sql(&UPSERT.replace("rows", "entries"));
-        write(&mut raw.sql(UPSERT), &mut entry, &mut raw.sql("DELETE FROM rows WHERE k = ?1"));
-        raw.sql("COMMIT").execute([]).expect("the disk takes it");
-    }
-
-    fn get(&self, sql: &str, part: u8, number: u64) -> Vec<u8> {
-        self.0.sql(sql).query_row([key(part, number)], |row| row.get(0)).expect("it is there")
-    }
-}
-
-fn key(part: u8, number: u64) -> Vec<u8> {
-    [&[0, 0, 0, 0, part][..], &number.to_be_bytes()].concat()
-}
-
-fn put(upsert: &mut CachedStatement<'_>, part: u8, number: u64, value: &[u8]) {
-    upsert.execute((key(part, number), value)).expect("the disk takes it");
 }
 
 /// Returns the megabytes on the disk after a million items were pushed and most of them trimmed.
