@@ -181,7 +181,7 @@ fn queue() -> Vec<Row> {
     [
         ("push, one by one", 512, "push block=1"),
         ("push, 256 at a time", 5_120, "push block=256"),
-        ("run, 8 at a time", 5_120, "run block=256 in_flight=8"),
+        ("run, 8 at a time", 2_560, "run block=256 in_flight=8"),
     ]
     .map(|(name, jobs, words)| row(name, Kind::Time, jobs, &format!("queue call={words}")))
     .into()

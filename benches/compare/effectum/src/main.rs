@@ -16,13 +16,17 @@ fn main() -> ExitCode {
                  so each write is flushed), a worker with max_concurrency as given";
     protocol::answer(&[("effectum", about.to_owned())], |question| {
         let runtime = Runtime::new().expect("the runtime starts");
+        // The queue starts a task when it is dropped.
+        let _within = runtime.enter();
         let queue = runtime.block_on(Queue::new(&question.directory().join("queue.db"))).expect("it opens");
-        match (question.word("question"), question.word("call")) {
+        let answer = match (question.word("question"), question.word("call")) {
             ("queue", "push") => protocol::timed(|| push(&runtime, &queue, question)),
             ("queue", "run") => run(&runtime, &queue, question),
             ("pushed", _) if question.word("store") != "memory" => pushed(&runtime, &queue),
             _ => Answer::None("not asked"),
-        }
+        };
+        runtime.block_on(queue.close(Duration::from_secs(10))).expect("it ends");
+        answer
     })
 }
 
