@@ -31,7 +31,11 @@ const PICKUPS: u64 = 2_000;
 pub(crate) fn rows(table: &Table) {
     let name = "queue: pushed, 256 in a write";
     let row = Row { name, floor: "raw batches", times: JOBS, most: 2.0 };
-    table.row(row, || Raw::new(false).push(JOBS, BLOCK), || Ours::new(Durability::Buffered, Retention::Keep).push(JOBS));
+    table.row(
+        row,
+        || Raw::new(false).push(JOBS, BLOCK),
+        || Ours::new(Durability::Buffered, Retention::Keep).push(JOBS),
+    );
     for (name, retention) in
         [("queue: run", Retention::For(Duration::from_secs(60))), ("queue: run, Retention::Drop", Retention::Drop)]
     {

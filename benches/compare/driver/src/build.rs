@@ -16,7 +16,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds all of them. `FEATURES` and `PROFILE_FLAGS` are for work without RocksDB.
+    /// Builds all of them.
     pub fn build() -> Result<Self> {
         let mut programs = Self { paths: BTreeMap::new(), about: BTreeMap::new() };
         let own = std::env::current_exe()?;

@@ -193,7 +193,7 @@ const SUMMARY: [Line; 6] = [
         "RocksDB, no-op, 2 in flight",
         "waterline",
         &["a write a job", "10,000 a write"],
-        "A crash between two large batches by hand repeats all of one.",
+        "By hand, what waits for its batch is seen late, and a crash computes it again.",
     ),
     (
         "a log item on SQLite, pushed alone",

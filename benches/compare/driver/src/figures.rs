@@ -71,7 +71,7 @@ impl Figures {
         Ok(figures)
     }
 
-    /// Returns the median, the lowest and the highest of a value of a cell. `None` without a figure.
+    /// Returns the median, the lowest and the highest of a value of a cell, if it has one.
     pub fn spread(&self, row: &str, column: &str, value: impl Fn(&Figure) -> f64) -> Option<[f64; 3]> {
         let cell = self.all.iter().filter(|figure| figure.row == row && figure.column == column);
         let mut values: Vec<_> = cell.filter(|figure| figure.none.is_empty()).map(value).collect();

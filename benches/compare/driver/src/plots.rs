@@ -9,11 +9,13 @@ use std::fs;
 
 const SIZE: (u32, u32) = (900, 420);
 
-/// The colours of the columns. They differ in brightness, too.
-const COLOURS: [RGBColor; 8] = [
+/// The room for the names of the columns, in groups.
+const ROOM: f64 = 0.8;
+
+/// The colours of the columns: ours, which come first, are blue.
+const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 90, 160),
     RGBColor(90, 160, 220),
-    RGBColor(170, 210, 240),
     RGBColor(230, 120, 20),
     RGBColor(60, 140, 60),
     RGBColor(150, 60, 60),
@@ -35,8 +37,14 @@ pub fn draw() -> Result<()> {
     let killed = draw::figures("killed")?;
     let rows = ["no job is stuck", "one is stuck"];
     // A logarithm has no zero.
-    let again = |row: &str, column: &str| killed.median(row, column, |figure| (figure.again as f64).max(1.0));
-    bars("killed", "Jobs that run again after kill -9", &columns, &groups(&rows, &columns, again))?;
+    let again =
+        |row: &str, column: &str| killed.median(row, column, |figure| figure.again as f64).filter(|again| *again > 0.0);
+    bars(
+        "killed",
+        "Jobs that run again after kill -9 (without a bar: none)",
+        &columns,
+        &groups(&rows, &columns, again),
+    )?;
     let queue = draw::figures("queue")?;
     let rows = ["push, one by one", "push, 256 at a time", "run, 8 at a time"];
     let columns = ["on RocksDB", "on SQLite", "raw RocksDB", "raw SQLite", "effectum", "apalis-sqlite"];
@@ -71,7 +79,7 @@ fn bars(name: &str, title: &str, columns: &[&str], groups: &[Group]) -> Result<(
         .margin(10)
         .x_label_area_size(30)
         .y_label_area_size(60)
-        .build_cartesian_2d(0.0..width * groups.len() as f64, (least..most).log_scale())?;
+        .build_cartesian_2d(0.0..width * groups.len() as f64 + ROOM * width, (least..most).log_scale())?;
     chart.configure_mesh().disable_x_mesh().disable_x_axis().y_label_formatter(&|value| format!("{value}")).draw()?;
     for (at, column) in columns.iter().enumerate() {
         let colour = COLOURS[at];
@@ -80,21 +88,17 @@ fn bars(name: &str, title: &str, columns: &[&str], groups: &[Group]) -> Result<(
             Some(Rectangle::new([(left, least), (left + 0.9, values[at]?)], colour.filled()))
         };
         let bars = groups.iter().enumerate().filter_map(bar);
-        chart.draw_series(bars)?.label(*column).legend(move |(x, y)| {
-            Rectangle::new([(x, y - 5), (x + 10, y + 5)], colour.filled())
-        });
+        chart
+            .draw_series(bars)?
+            .label(*column)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], colour.filled()));
     }
     let font = ("sans-serif", 13).into_font();
     for (at, (name, _)) in groups.iter().enumerate() {
-        let (x, _) = chart.backend_coord(&((at as f64 + 0.2) * width, least));
+        let (x, _) = chart.backend_coord(&((at as f64 + 0.25) * width, least));
         area.draw(&Text::new(name.as_str(), (x, SIZE.1 as i32 - 30), font.clone()))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
+    chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).background_style(WHITE).draw()?;
     area.present()?;
     Ok(())
 }

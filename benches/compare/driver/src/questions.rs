@@ -68,12 +68,8 @@ const QUEUE: &[(&str, &str)] = &[
     ("ours", "raw SQLite"),
 ];
 
-const IN_MEMORY: &[(&str, &str)] = &[
-    ("ours", "waterline"),
-    ("by_hand", "by hand"),
-    ("disruptor", "disruptor"),
-    ("futures", "buffer_unordered"),
-];
+const IN_MEMORY: &[(&str, &str)] =
+    &[("ours", "waterline"), ("by_hand", "by hand"), ("disruptor", "disruptor"), ("futures", "buffer_unordered")];
 
 const DURABLE: &[(&str, &str)] = &[
     ("ours", "on RocksDB"),

@@ -1,5 +1,5 @@
-//! rayon: `par_bridge` over the indices, and a set of what finished under a mutex. It has no window,
-//! no source that grows and no stop, so it is a floor of ordered work rather than a peer.
+//! rayon: `par_bridge` over the indices, and a set of what finished under a mutex. It has no
+//! window, no source that grows and no stop, so it is a floor of ordered work rather than a peer.
 
 use protocol::{Answer, Finished, InOrder, Question, Saved, Shape, Task, result};
 use rayon::iter::{ParallelBridge, ParallelIterator};
