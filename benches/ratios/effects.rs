@@ -1,10 +1,10 @@
 //! Jobs with effects that are one write with the jobs' completion, beside writes to RocksDB by
 //! hand.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::sources::Numbers;
 use crate::{Row, Table};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
-use std::time::{Duration, Instant};
 use waterline::{Consumer, Durability, Store};
 
 const JOBS: u64 = 200_000;
@@ -23,7 +23,7 @@ pub(crate) fn rows(table: &Table) {
 }
 
 /// The program that a user would write by hand: all jobs in order, on one thread, and no progress.
-fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
+fn by_hand(jobs: u64, batch: u64, synced: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -31,7 +31,7 @@ fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
     let db = DB::open(&options, dir.path()).expect("the database opens");
     let mut write = WriteOptions::default();
     write.set_sync(synced);
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     for first in (0..jobs).step_by(batch as usize) {
         let mut puts = WriteBatch::default();
         (first..jobs.min(first + batch)).for_each(|index| puts.put(index.to_be_bytes(), VALUE));
@@ -40,11 +40,11 @@ fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
     begun.elapsed()
 }
 
-fn transactional(jobs: u64, max_processing: usize, durability: Durability) -> Duration {
+fn transactional(jobs: u64, max_processing: usize, durability: Durability) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
     let rows = store.table("r").expect("a name");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     let consumer = Consumer::builder(Numbers(jobs), store.progress("effects"))
         .max_processing(max_processing)
         .max_search_ahead(100_000)

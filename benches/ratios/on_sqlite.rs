@@ -9,6 +9,7 @@
 //! * **queue**: beside a loop of the same rows, read and written by one thread. See [`RawQueue`].
 //! * **synced push**: beside a transaction that is flushed, for each item.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::raw_sqlite::{BYTES, Raw, RawQueue, UPSERT};
 use crate::sources::Numbers;
 use crate::{JOBS, Row, Table, consume, consumed, median};
@@ -83,10 +84,10 @@ fn opened(durability: Durability) -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-fn put_by_jobs(jobs: u64) -> Duration {
+fn put_by_jobs(jobs: u64) -> Cost {
     let (_dir, store) = opened(Durability::Buffered);
     let rows = store.table("r").expect("a name");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     let consumer = Consumer::builder(Numbers(jobs), store.progress("effects"))
         .max_processing(64)
         .max_search_ahead(100_000)
@@ -97,12 +98,12 @@ fn put_by_jobs(jobs: u64) -> Duration {
 }
 
 /// The same rows in a table of the user's own, by a statement of each job.
-fn executed_by_jobs(jobs: u64) -> Duration {
+fn executed_by_jobs(jobs: u64) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::attach_sqlite(dir.path().join("app.db")).expect("it opens");
     let create = format!("CREATE TABLE rows ({BYTES}");
     store.write(|effects| effects.execute(create, ())).expect("the file is new");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     let consumer = Consumer::builder(Numbers(jobs), store.progress("statements"))
         .max_processing(64)
         .max_search_ahead(100_000)
@@ -113,10 +114,10 @@ fn executed_by_jobs(jobs: u64) -> Duration {
 }
 
 /// Pushes so many items, in blocks.
-fn pushed(block: &[String], items: u64, durability: Durability) -> Duration {
+fn pushed(block: &[String], items: u64, durability: Durability) -> Cost {
     let (_dir, store) = opened(durability);
     let log = store.log::<String>("l").expect("it opens");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     push(&log, block, items);
     begun.elapsed()
 }
@@ -158,9 +159,9 @@ impl Ours {
         Self { queue: Queue::open(&store, "q", options).expect("it opens"), _dir: dir }
     }
 
-    fn push(&self, jobs: u64) -> Duration {
+    fn push(&self, jobs: u64) -> Cost {
         let payload = "x".repeat(98);
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for _ in 0..jobs / BLOCK {
             let block = (0..BLOCK).map(|_| NewJob::new("k", &payload).expect("it is text"));
             self.queue.push_all(block).expect("the disk takes it");
@@ -168,9 +169,9 @@ impl Ours {
         begun.elapsed()
     }
 
-    fn run(&self, jobs: u64) -> Duration {
+    fn run(&self, jobs: u64) -> Cost {
         let runner = Runner::builder(&self.queue).max_processing(8);
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         let summary = runner.on("k", |_, _: String| Ok(Outcome::Done)).drain(DrainLimits::default());
         let elapsed = begun.elapsed();
         assert_eq!(summary.expect("the disk takes it").finished, jobs);

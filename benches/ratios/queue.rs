@@ -11,9 +11,10 @@
 //! * **pickup**: the time from a push to the handler of an idle runner, beside that of an idle
 //!   consumer behind a `JobLog`.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::raw_rocksdb::Raw;
 use crate::{Row, Table};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{Consumer, Durability, Store};
 
@@ -86,9 +87,9 @@ impl Ours {
         Self { queue: Queue::open(&store, "q", options).expect("it opens"), _dir: dir }
     }
 
-    fn push(&self, jobs: u64) -> Duration {
+    fn push(&self, jobs: u64) -> Cost {
         let payload = text();
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for _ in 0..jobs / BLOCK {
             let block = (0..BLOCK).map(|_| NewJob::new("k", &payload).expect("it is text"));
             self.queue.push_all(block).expect("the disk takes it");
@@ -96,9 +97,9 @@ impl Ours {
         begun.elapsed()
     }
 
-    fn run(&self, jobs: u64, max_processing: usize) -> Duration {
+    fn run(&self, jobs: u64, max_processing: usize) -> Cost {
         let runner = Runner::builder(&self.queue).max_processing(max_processing);
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         let summary = runner.on("k", |_, _: String| Ok(Outcome::Done)).drain(DrainLimits::default());
         let elapsed = begun.elapsed();
         assert_eq!(summary.expect("the disk takes it").finished, jobs);
@@ -107,8 +108,8 @@ impl Ours {
 }
 
 /// Pushes jobs one by one, and awaits each.
-fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Duration {
-    let begun = Instant::now();
+fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Cost {
+    let begun = Stopwatch::now();
     for job in 0..PICKUPS {
         push(job);
         assert_eq!(said.recv().expect("it runs"), job);
@@ -116,7 +117,7 @@ fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Dur
     begun.elapsed()
 }
 
-fn picked_up_by_a_runner() -> Duration {
+fn picked_up_by_a_runner() -> Cost {
     let ours = Ours::new(Durability::Buffered, Retention::Drop);
     let (say, said) = crossbeam_channel::unbounded();
     let runner = Runner::builder(&ours.queue).max_processing(2).on("k", move |_, job: u64| {
@@ -130,7 +131,7 @@ fn picked_up_by_a_runner() -> Duration {
     elapsed
 }
 
-fn picked_up_by_a_consumer() -> Duration {
+fn picked_up_by_a_consumer() -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::open(dir.path()).expect("the database opens");
     let log = store.log::<u64>("l").expect("it opens");

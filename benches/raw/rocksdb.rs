@@ -1,8 +1,8 @@
 //! The *raw loop* beside a queue on RocksDB: one thread that makes the same reads and writes the
 //! same records by hand.
 
+use crate::cost::{Cost, Stopwatch};
 use rocksdb::{ColumnFamily, DB, Options, WriteBatch, WriteOptions};
-use std::time::{Duration, Instant};
 
 /// The lengths of the records: a row, and the counters and cursors.
 const ROW: [u8; 48] = [7; 48];
@@ -36,10 +36,10 @@ impl Raw {
     }
 
     /// Pushes so many jobs, in writes of so many.
-    pub(crate) fn push(&self, jobs: u64, block: u64) -> Duration {
+    pub(crate) fn push(&self, jobs: u64, block: u64) -> Cost {
         let (rows, entries) = (self.family("rows"), self.family("entries"));
         let payload = serde_json::to_vec(&"x".repeat(98)).expect("it is text");
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for first in (0..jobs).step_by(block as usize) {
             let mut batch = WriteBatch::default();
             for job in first..jobs.min(first + block) {
@@ -54,10 +54,10 @@ impl Raw {
     }
 
     /// Runs so many jobs, and drops them at their ends if that is asked for.
-    pub(crate) fn run(&self, jobs: u64, drop: bool) -> Duration {
+    pub(crate) fn run(&self, jobs: u64, drop: bool) -> Cost {
         let (rows, entries) = (self.family("rows"), self.family("entries"));
         let get = |family, key: Vec<u8>| self.db.get_cf(family, key).expect("it is read").expect("it is there");
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for job in 0..jobs {
             let mut batch = WriteBatch::default();
             if let Some(before) = job.checked_sub(1) {

@@ -1,9 +1,9 @@
 //! The statements of a user who has no store: prepared ones, in transactions of a connection of its
 //! own, with a write-ahead log.
 
+use crate::cost::{Cost, Stopwatch};
 use rusqlite::{CachedStatement, Connection};
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 /// The rows of one transaction.
 const BLOCK: u64 = 256;
@@ -40,8 +40,8 @@ impl Raw {
     }
 
     /// Writes the rows in transactions of so many.
-    fn in_transactions(&self, rows: u64, batch: u64, write: impl Fn(&mut CachedStatement<'_>, u64)) -> Duration {
-        let begun = Instant::now();
+    fn in_transactions(&self, rows: u64, batch: u64, write: impl Fn(&mut CachedStatement<'_>, u64)) -> Cost {
+        let begun = Stopwatch::now();
         for first in (0..rows).step_by(batch as usize) {
             self.sql("BEGIN IMMEDIATE").execute([]).expect("nobody else writes");
             let mut upsert = self.sql(UPSERT);
@@ -51,21 +51,21 @@ impl Raw {
         begun.elapsed()
     }
 
-    pub(crate) fn put(&self, rows: u64) -> Duration {
+    pub(crate) fn put(&self, rows: u64) -> Cost {
         self.in_transactions(rows, BLOCK, |upsert, row| {
             upsert.execute((row.to_be_bytes(), VALUE)).expect("the disk takes it");
         })
     }
 
-    pub(crate) fn push(&self, item: &String, rows: u64, batch: u64) -> Duration {
+    pub(crate) fn push(&self, item: &String, rows: u64, batch: u64) -> Cost {
         self.in_transactions(rows, batch, |upsert, row| {
             let item = serde_json::to_vec(item).expect("it is text");
             upsert.execute((key(1, row), item)).expect("the disk takes it");
         })
     }
 
-    pub(crate) fn iterate(&self) -> Duration {
-        let begun = Instant::now();
+    pub(crate) fn iterate(&self) -> Cost {
+        let begun = Stopwatch::now();
         let mut all = self.sql("SELECT v FROM rows ORDER BY k");
         let mut all = all.query([]).expect("it is read");
         while let Some(row) = all.next().expect("it is read") {
@@ -96,9 +96,9 @@ impl RawQueue {
     }
 
     /// Pushes so many jobs, in transactions of so many.
-    pub(crate) fn push(&self, jobs: u64, block: u64) -> Duration {
+    pub(crate) fn push(&self, jobs: u64, block: u64) -> Cost {
         let payload = serde_json::to_vec(&"x".repeat(98)).expect("it is text");
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for first in (0..jobs).step_by(block as usize) {
             self.transaction(|row, entry, _| {
                 for job in first..jobs.min(first + block) {
@@ -112,8 +112,8 @@ impl RawQueue {
         begun.elapsed()
     }
 
-    pub(crate) fn run(&self, jobs: u64) -> Duration {
-        let begun = Instant::now();
+    pub(crate) fn run(&self, jobs: u64) -> Cost {
+        let begun = Stopwatch::now();
         for job in 0..jobs {
             self.transaction(|row, entry, gone| {
                 if let Some(before) = job.checked_sub(1) {

@@ -5,6 +5,11 @@
 //! Everything is at its default, apart from what a question asks for: the jobs in flight, the
 //! engine, and whether each write is flushed.
 
+#[path = "../../raw/cost.rs"]
+#[allow(dead_code)]
+mod cost;
+#[path = "../../raw/latencies.rs"]
+mod latencies;
 mod latency;
 mod log;
 mod once;
