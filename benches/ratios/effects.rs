@@ -3,8 +3,9 @@
 
 use crate::cost::{Cost, Stopwatch};
 use crate::sources::Numbers;
-use crate::{Row, Table};
+use crate::{COUNTED, Row, Table, counted_by_hand, counted_by_jobs};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
+use std::path::Path;
 use waterline::{Consumer, Durability, Store};
 
 const JOBS: u64 = 200_000;
@@ -20,6 +21,12 @@ pub(crate) fn rows(table: &Table) {
     let row =
         Row { name: "put per job, max_processing 64, synced", floor: "one by one", times: SYNCED_JOBS, most: 0.05 };
     table.row(row, || by_hand(SYNCED_JOBS, 1, true), || transactional(SYNCED_JOBS, 64, Durability::Synced));
+    for max_processing in [2, 64] {
+        let name = format!("put + add per job, max_processing {max_processing}");
+        let row = Row { name: &name, floor: "batches of 256", times: COUNTED, most: 2.5 };
+        let open = |path: &Path| Store::open(path).expect("the database opens");
+        table.row(row, counted_by_hand::<DB>, || counted_by_jobs(open, max_processing));
+    }
 }
 
 /// The program that a user would write by hand: all jobs in order, on one thread, and no progress.

@@ -27,6 +27,8 @@
 //! * **put per job**: a job that puts 100 bytes as an effect, which is one write with the job's
 //!   completion. Beside the same puts in the same order by hand, 256 in a batch, on one thread,
 //!   without any progress. Synced: beside a flush for each put.
+//! * **put + add per job**: the same with a counter that each job adds to, beside such writes by
+//!   hand, whose counters are in memory.
 //! * **queue**: jobs of a queue, beside a loop on RocksDB by hand. See `queue.rs`.
 //! * **queue: push** and **queue: run**: an option of a job, beside jobs without it. See
 //!   `options.rs`.
@@ -59,6 +61,9 @@ mod asynchronous;
 mod batched;
 #[path = "../raw/cost.rs"]
 mod cost;
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
+#[path = "../raw/counted.rs"]
+mod counted;
 #[cfg(feature = "rocksdb")]
 mod effects;
 mod figures;
@@ -322,6 +327,28 @@ fn consumed<T: Send + 'static, C: waterline::Codec<T>>(
             Ok(())
         });
     consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
+    begun.elapsed()
+}
+
+/// The jobs that put a row and add to a counter.
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
+const COUNTED: u64 = 200_000;
+
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
+fn counted_by_hand<D: counted::Database>() -> Cost {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let mut database = D::create(dir.path());
+    let begun = Stopwatch::now();
+    counted::by_hand(&mut database, COUNTED, 256, |_| ());
+    begun.elapsed()
+}
+
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
+fn counted_by_jobs(open: impl Fn(&std::path::Path) -> waterline::Store, max_processing: usize) -> Cost {
+    let dir = tempfile::tempdir().expect("a directory for the database");
+    let store = open(dir.path());
+    let begun = Stopwatch::now();
+    counted::by_jobs(&store, COUNTED, max_processing, |_| ());
     begun.elapsed()
 }
 

@@ -12,7 +12,7 @@
 use crate::cost::{Cost, Stopwatch};
 use crate::raw_sqlite::{BYTES, Raw, RawQueue, UPSERT};
 use crate::sources::Numbers;
-use crate::{JOBS, Row, Table, consume, consumed, median};
+use crate::{COUNTED, JOBS, Row, Table, consume, consumed, counted_by_hand, counted_by_jobs, median};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -48,6 +48,10 @@ pub(crate) fn rows(table: &Table) {
     let row =
         Row { name: "SQLite: execute, one upsert a job, 64 in flight", floor: "256 a commit", times: ROWS, most: 1.5 };
     table.row(row, || Raw::new(BYTES).put(ROWS), || executed_by_jobs(ROWS));
+    let row =
+        Row { name: "SQLite: put + add per job, max_processing 64", floor: "256 a commit", times: COUNTED, most: 2.5 };
+    let buffered = |path: &Path| open(path, Durability::Buffered);
+    table.row(row, counted_by_hand::<rusqlite::Connection>, || counted_by_jobs(buffered, 64));
     let item = "x".repeat(98);
     let block = vec![item.clone(); BLOCK as usize];
     let row = Row { name: "SQLite: log: push_all of 256", floor: "256 a commit", times: ROWS, most: 1.3 };

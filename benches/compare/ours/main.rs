@@ -8,6 +8,8 @@
 #[path = "../../raw/cost.rs"]
 #[allow(dead_code)]
 mod cost;
+#[path = "../../raw/counted.rs"]
+mod counted;
 #[path = "../../raw/latencies.rs"]
 mod latencies;
 mod latency;
