@@ -38,7 +38,7 @@ const OTHER: Answer = Answer::None("not asked");
 fn main() -> ExitCode {
     let ours = "this version with its defaults";
     let about = [
-        ("waterline", format!("{ours}, on RocksDB (its default), Buffered; the source has `read`")),
+        ("waterline", [ours, ", on {rocksdb} (its default), Buffered; the source has `read`"].concat()),
         ("without read", format!("{ours}; the source has `at_index` alone")),
         ("async", format!("{ours}; jobs are futures on tokio's default runtime")),
         ("on RocksDB", format!("{ours}, Buffered; Synced where each write is flushed")),
@@ -48,11 +48,14 @@ fn main() -> ExitCode {
         ("a write a job", "one thread, each job and the progress in a write".to_owned()),
         ("256 a write", "one thread, 256 jobs and the progress in a write".to_owned()),
         ("10,000 a write", "one thread, 10,000 jobs and the progress in a write".to_owned()),
-        ("rayon, 10,000 a write", "rayon 1 computes 10,000 jobs in parallel, then one write".to_owned()),
-        ("SQLite NORMAL", "rusqlite, WAL, synchronous = NORMAL, prepared statements, one thread".to_owned()),
+        ("rayon, 10,000 a write", "{rayon} computes 10,000 jobs in parallel, then one write".to_owned()),
+        ("SQLite NORMAL", "{rusqlite}, WAL, synchronous = NORMAL, prepared statements, one thread".to_owned()),
         ("SQLite FULL", "the same with synchronous = FULL".to_owned()),
-        ("raw RocksDB", "one thread, the reads and writes of our queue by hand; each write in the WAL".to_owned()),
-        ("raw SQLite", "one thread, the reads and writes of our queue by hand; WAL, NORMAL".to_owned()),
+        (
+            "raw RocksDB",
+            "{rocksdb}, one thread, the reads and writes of our queue by hand; each write in the WAL".to_owned(),
+        ),
+        ("raw SQLite", "{rusqlite}, one thread, the reads and writes of our queue by hand; WAL, NORMAL".to_owned()),
     ];
     protocol::answer(&about, |question| match question.word("question") {
         "stream" => stream::answer(question),

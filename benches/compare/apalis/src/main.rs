@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 const LATENCIES: u64 = 10;
 
 fn main() -> ExitCode {
-    let about = "apalis-sqlite 1.0 with its defaults (WAL, synchronous = OFF, batches of 10, an idle worker looks each 500 ms), \
+    let about = "{apalis-sqlite} on {sqlx} with its defaults (WAL, synchronous = OFF, batches of 10, an idle worker looks each 500 ms), \
                  a worker with concurrency as given";
     protocol::answer(&[("apalis-sqlite", about.to_owned())], |question| {
         let runtime = Runtime::new().expect("the runtime starts");

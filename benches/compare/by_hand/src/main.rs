@@ -9,7 +9,7 @@ const CHANNEL: usize = 1_024;
 const LATENCIES: u64 = 2_000;
 
 fn main() -> ExitCode {
-    let about = "crossbeam-channel 0.5: threads, bounded channels of 1,024, a set, a window of 10,000";
+    let about = "{crossbeam-channel}: threads, bounded channels of 1,024, a set, a window of 10,000";
     protocol::answer(&[("by hand", about.to_owned())], |question| match question.word("question") {
         "stream" => stream(question),
         "pushed" => pushed(),

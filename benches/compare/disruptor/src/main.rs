@@ -16,7 +16,7 @@ const LATENCIES: u64 = 2_000;
 struct Event(u64);
 
 fn main() -> ExitCode {
-    let about = "disruptor 4: a ring of 8,192, BusySpin, a thread a job in flight that takes every n-th event";
+    let about = "{disruptor}: a ring of 8,192, BusySpin, a thread a job in flight that takes every n-th event";
     protocol::answer(&[("disruptor", about.to_owned())], |question| match question.word("question") {
         "stream" => stream(question),
         "pushed" => pushed(),

@@ -26,17 +26,31 @@ impl Programs {
             let mut cargo = Command::new("cargo");
             cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]).arg(manifest);
             run(cargo.arg("--target-dir").arg(target))?;
-            programs.add(name, target.join("release").join(format!("compare-{}", name.replace('_', "-"))))?;
+            let lock = checkout().join("benches/compare").join(name).join("Cargo.lock");
+            programs.add(name, &lock, target.join("release").join(format!("compare-{}", name.replace('_', "-"))))?;
         }
-        programs.add("ours", ours()?)?;
+        programs.add("ours", &checkout().join("Cargo.lock"), ours()?)?;
         Ok(programs)
     }
 
-    fn add(&mut self, name: &str, path: PathBuf) -> Result<()> {
+    /// Adds a program. Its texts have `{package}` where the version of the lock file goes.
+    fn add(&mut self, name: &str, lock: &Path, path: PathBuf) -> Result<()> {
         let output = Command::new(&path).arg("about").output()?;
+        let lock = std::fs::read_to_string(lock)?;
+        let version = |package: &str| -> Option<String> {
+            let (_, rest) = lock.split_once(&format!("\nname = \"{package}\"\nversion = \""))?;
+            Some(format!("{package} {}", rest.split('"').next()?))
+        };
         for line in String::from_utf8(output.stdout)?.lines() {
             let (column, text) = line.split_once('\t').ok_or("a line of `about` has a tab")?;
-            self.about.insert(column.to_owned(), text.to_owned());
+            let mut text = text.to_owned();
+            while let Some((before, (package, after))) =
+                text.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+            {
+                let version = version(package).ok_or_else(|| format!("the lock file of {name} lacks {package}"))?;
+                text = format!("{before}{version}{after}");
+            }
+            self.about.insert(column.to_owned(), text);
         }
         self.paths.insert(name.to_owned(), path);
         Ok(())

@@ -24,7 +24,7 @@ pub fn draw() -> Result<()> {
     if let Ok(bench) = fs::read_to_string(raw().join("bench.md")) {
         let page = checkout().join("docs/costs.md");
         let mut text = fs::read_to_string(&page)?;
-        for first in ["| per job ", "| latency ", "| figure "] {
+        for first in ["| per job", "| latency", "| figure"] {
             let table: Vec<_> = bench.lines().skip_while(|line| !line.starts_with(first)).collect();
             let table: Vec<_> = table.into_iter().take_while(|line| line.starts_with('|')).map(squeezed).collect();
             if !table.is_empty() {

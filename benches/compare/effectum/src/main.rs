@@ -12,7 +12,7 @@ const LATENCIES: u64 = 200;
 const PAYLOAD: [u8; 100] = [b'x'; 100];
 
 fn main() -> ExitCode {
-    let about = "effectum 0.7 with its defaults (synchronous = NORMAL; its pragma for the WAL has a wrong name, \
+    let about = "{effectum} on {rusqlite} with its defaults (synchronous = NORMAL; its pragma for the WAL has a wrong name, \
                  so each write is flushed), a worker with max_concurrency as given";
     protocol::answer(&[("effectum", about.to_owned())], |question| {
         let runtime = Runtime::new().expect("the runtime starts");

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 const LATENCIES: u64 = 2_000;
 
 fn main() -> ExitCode {
-    let about = "futures-util 0.3, tokio 1 with its default runtime; `buffered` where results come in order";
-    let columns = [("buffer_unordered", about.to_owned()), ("and spawn", format!("{about}; each job is a task"))];
+    let about = "{futures-util}, {tokio} with its default runtime; `buffered` where results come in order";
+    let columns = [("buffer_unordered", about.to_owned()), ("and spawn", [about, "; each job is a task"].concat())];
     protocol::answer(&columns, |question| match question.word("question") {
         "stream" => stream(question),
         "pushed" => pushed(),

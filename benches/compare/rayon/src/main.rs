@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 fn main() -> ExitCode {
-    let about = "rayon 1: par_bridge, a pool of as many threads as jobs in flight, a set under a mutex, no window";
+    let about = "{rayon}: par_bridge, a pool of as many threads as jobs in flight, a set under a mutex, no window";
     protocol::answer(&[("rayon", about.to_owned())], |question| match question.word("question") {
         "stream" => stream(question),
         _ => Answer::None("not asked"),

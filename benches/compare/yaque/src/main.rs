@@ -10,7 +10,7 @@ const LATENCIES: u64 = 1_000;
 const ITEM: [u8; 100] = [b'x'; 100];
 
 fn main() -> ExitCode {
-    let about = "yaque 0.6 with its defaults: a guard is committed for each read; nothing is flushed";
+    let about = "{yaque} with its defaults: a guard is committed for each read; nothing is flushed";
     protocol::answer(&[("yaque", about.to_owned())], |question| match question.word("question") {
         "log" => log(question),
         "pushed" if question.word("store") != "memory" => pushed(question),
