@@ -31,7 +31,7 @@ pub(crate) fn print(table: &Table) {
             }
         };
         row(table, "done → seen, on RocksDB", 12.0, on(latencies::seen));
-        row(table, "push → run, a log", 8.0, on(latencies::pushed_to_log));
+        row(table, "push → run, a log", 12.0, on(latencies::pushed_to_log));
         row(table, "push → run, a queue", 20.0, on(latencies::pushed_to_queue));
     }
     #[cfg(feature = "sqlite")]
