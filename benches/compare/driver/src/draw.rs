@@ -176,8 +176,8 @@ const SUMMARY: [Line; 6] = [
         "stream",
         "10 µs, 2 in flight",
         "waterline",
-        &["by hand", "and spawn"],
-        "The work counts from here on, and CPU time is saved.",
+        &["by hand", "spawned tasks"],
+        "From here on the work itself decides.",
     ),
     (
         "run again after `kill -9`, one job stuck",
@@ -201,7 +201,7 @@ const SUMMARY: [Line; 6] = [
         "push, one by one",
         "on SQLite",
         &["SQLite NORMAL", "yaque"],
-        "A consumer reads it by index, and trims it.",
+        "yaque has no index, and flushes nothing.",
     ),
     (
         "a queue job on SQLite, run",
@@ -209,7 +209,7 @@ const SUMMARY: [Line; 6] = [
         "run, 8 at a time",
         "on SQLite",
         &["effectum", "apalis-sqlite"],
-        "See the settings of each: not all of them flush.",
+        "effectum flushes each write, and apalis-sqlite none.",
     ),
 ];
 

@@ -60,10 +60,11 @@ fn about(programs: &Programs, question: &Question, rounds: usize, iterations: f6
     };
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("", |cpu| cpu.1);
-    let cores = std::thread::available_parallelism()?;
+    let (cores, load) =
+        (std::thread::available_parallelism()?, std::fs::read_to_string("/proc/loadavg").unwrap_or_default());
     let mut about = vec![
         format!("machine: {cores} cores, {cpu}, {}", said("uname", &["-sr"])?),
-        format!("load before: {}", std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim()),
+        format!("load before: {}", load.split(' ').next().unwrap_or_default()),
         format!("version: {}, {}", said("git", &["rev-parse", "--short", "HEAD"])?, said("rustc", &["--version"])?),
         format!("rounds: {rounds}"),
         format!("iterations of a microsecond: {iterations:.0}"),

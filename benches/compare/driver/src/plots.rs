@@ -31,7 +31,7 @@ type Group = (String, Vec<Option<f64>>);
 pub fn draw() -> Result<()> {
     let stream = draw::figures("stream")?;
     let rows = ["no-op, 2 in flight", "1 µs, 2 in flight", "10 µs, 2 in flight", "100 µs, 2 in flight"];
-    let columns = ["waterline", "without read", "by hand", "rayon", "disruptor", "buffer_unordered", "and spawn"];
+    let columns = ["waterline", "without read", "by hand", "rayon", "disruptor", "buffer_unordered", "spawned tasks"];
     let wall = |figures: &Figures, row: &str, column: &str| figures.median(row, column, |figure| figure.wall / 1e3);
     bars("stream", "Ordered stream: µs a job", &columns, &groups(&rows, &columns, |r, c| wall(&stream, r, c)))?;
     let killed = draw::figures("killed")?;

@@ -40,7 +40,7 @@ const STREAM: &[(&str, &str)] = &[
     ("rayon", "rayon"),
     ("disruptor", "disruptor"),
     ("futures", "buffer_unordered"),
-    ("futures", "and spawn"),
+    ("futures", "spawned tasks"),
 ];
 
 const ONCE: &[(&str, &str)] = &[

@@ -12,7 +12,7 @@ const LATENCIES: u64 = 2_000;
 
 fn main() -> ExitCode {
     let about = "{futures-util}, {tokio} with its default runtime; `buffered` where results come in order";
-    let columns = [("buffer_unordered", about.to_owned()), ("and spawn", [about, "; each job is a task"].concat())];
+    let columns = [("buffer_unordered", about.to_owned()), ("spawned tasks", [about, "; each job is a task"].concat())];
     protocol::answer(&columns, |question| match question.word("question") {
         "stream" => stream(question),
         "pushed" => pushed(),
@@ -36,7 +36,7 @@ async fn run(task: Arc<Task>, index: u64) -> u64 {
 
 fn stream(question: &Question) -> Answer {
     let (task, jobs, at_a_time) = (Task::of(question), question.jobs(), question.in_flight());
-    let spawns = question.word("column") == "and spawn";
+    let spawns = question.word("column") == "spawned tasks";
     let (saved, first) = Saved::open(&question.directory());
     protocol::timed(|| {
         let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
