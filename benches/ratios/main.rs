@@ -235,10 +235,8 @@ impl Table {
     /// Says which rows missed their limits.
     fn verdict(&self) -> String {
         let (limited, missed) = (self.limited.get(), self.missed.borrow());
-        match missed[..] {
-            [] => format!("all {limited} rows hold their limits"),
-            _ => format!("{} of {limited} rows missed their limits: {}", missed.len(), missed.join("; ")),
-        }
+        let names = if missed.is_empty() { String::new() } else { format!(": {}", missed.join("; ")) };
+        format!("rows that missed their limits: {} of {limited}{names}", missed.len())
     }
 }
 
