@@ -5,7 +5,7 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test soak bench loom mutants fuzz deny check
+.PHONY: help setup demo test soak bench compare draw loom mutants fuzz deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,16 @@ soak: setup ## Run the tests in their whole size for TIME seconds (600), or one 
 
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
 	cargo bench --locked -p waterline-benches --features sqlite,tokio --bench ratios -- $(ARGS)
+
+# The competitors have lock files and a folder of their own. Our columns share the build of `bench`.
+COMPARE = cargo run --release --locked --manifest-path benches/compare/driver/Cargo.toml \
+	--target-dir $(or $(CARGO_TARGET_DIR),target)/compare --
+
+compare: setup ## Measure beside what people would pick instead (ARGS="stream", ROUNDS=1 for a look)
+	@$(COMPARE) measure $(ARGS)
+
+draw: ## Put the figures of the last comparison into the pages and the plots
+	@$(COMPARE) draw
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

@@ -4,6 +4,7 @@
     all(feature = "rocksdb", any(feature = "tokio", not(doctest))),
     doc = concat!(
         "[async]: crate::async_code\n",
+        "[compare]: crate::compare\n",
         "[costs]: crate::costs\n",
         "[design]: crate::design\n",
         "[failures]: crate::failures\n",
@@ -54,7 +55,8 @@
 //! * [`async_code`]: a consumer beside futures.
 //! * [`your_database`]: progress and results in a database of yours, in one transaction
 //!   ([`Transactional`], [`Sparse`]), and tests of it.
-//! * [`costs`]: the cost of a job, beside a floor.
+//! * [`costs`]: the cost of a job, beside a floor. [`compare`]: beside what people would pick
+//!   instead.
 //! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
 //!   (consumer groups). [`queue::parity`]: the queue beside those of other systems.
 #![cfg_attr(
@@ -142,6 +144,12 @@ pub mod async_code {}
 
 #[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/service.md"))]
 pub mod service {}
+
+// Rustdoc has no files beside a page. These definitions of links hold the plots, and go before
+// those of the page.
+#[doc = include_str!("../docs/plots.txt")]
+#[doc = include_str!("../docs/compare.md")]
+pub mod compare {}
 
 #[doc = include_str!("../docs/costs.md")]
 pub mod costs {}

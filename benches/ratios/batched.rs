@@ -1,9 +1,10 @@
 //! Jobs in batches of 256, beside the same jobs one by one in the same run.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::sources::Numbers;
 use crate::{JOBS, Row, Table, consume};
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::{Consumer, MemoryProgress};
 
 /// The most jobs of a batch.
@@ -20,8 +21,8 @@ pub(crate) fn rows(table: &Table) {
     }
 }
 
-fn in_batches(max_processing: usize) -> Duration {
-    let begun = Instant::now();
+fn in_batches(max_processing: usize) -> Cost {
+    let begun = Stopwatch::now();
     let consumer = Consumer::builder(Numbers(JOBS), MemoryProgress::new())
         .max_processing(max_processing)
         .max_search_ahead(100_000)

@@ -1,10 +1,11 @@
 //! Jobs with effects that are one write with the jobs' completion, beside writes to RocksDB by
 //! hand.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::sources::Numbers;
-use crate::{Row, Table};
+use crate::{COUNTED, Row, Table, counted_by_hand, counted_by_jobs};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
-use std::time::{Duration, Instant};
+use std::path::Path;
 use waterline::{Consumer, Durability, Store};
 
 const JOBS: u64 = 200_000;
@@ -20,10 +21,16 @@ pub(crate) fn rows(table: &Table) {
     let row =
         Row { name: "put per job, max_processing 64, synced", floor: "one by one", times: SYNCED_JOBS, most: 0.05 };
     table.row(row, || by_hand(SYNCED_JOBS, 1, true), || transactional(SYNCED_JOBS, 64, Durability::Synced));
+    for max_processing in [2, 64] {
+        let name = format!("put + add per job, max_processing {max_processing}");
+        let row = Row { name: &name, floor: "batches of 256", times: COUNTED, most: 2.5 };
+        let open = |path: &Path| Store::open(path).expect("the database opens");
+        table.row(row, counted_by_hand::<DB>, || counted_by_jobs(open, max_processing));
+    }
 }
 
 /// The program that a user would write by hand: all jobs in order, on one thread, and no progress.
-fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
+fn by_hand(jobs: u64, batch: u64, synced: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let mut options = Options::default();
     options.create_if_missing(true);
@@ -31,7 +38,7 @@ fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
     let db = DB::open(&options, dir.path()).expect("the database opens");
     let mut write = WriteOptions::default();
     write.set_sync(synced);
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     for first in (0..jobs).step_by(batch as usize) {
         let mut puts = WriteBatch::default();
         (first..jobs.min(first + batch)).for_each(|index| puts.put(index.to_be_bytes(), VALUE));
@@ -40,11 +47,11 @@ fn by_hand(jobs: u64, batch: u64, synced: bool) -> Duration {
     begun.elapsed()
 }
 
-fn transactional(jobs: u64, max_processing: usize, durability: Durability) -> Duration {
+fn transactional(jobs: u64, max_processing: usize, durability: Durability) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
     let rows = store.table("r").expect("a name");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     let consumer = Consumer::builder(Numbers(jobs), store.progress("effects"))
         .max_processing(max_processing)
         .max_search_ahead(100_000)

@@ -14,7 +14,11 @@ pub(crate) fn print(table: &Table) {
     println!("|{:-<50}|{:->12}|{:->12}|", "", ":", ":");
     let line = |name: &str, most: &str, ours: &dyn Fn() -> String| {
         if table.wants(name) {
-            println!("| {name:<48} | {most:>10} | {:>10} |", ours());
+            let ours = ours();
+            println!("| {name:<48} | {most:>10} | {ours:>10} |");
+            if let (Ok(most), Ok(ours)) = (most.parse(), ours.parse()) {
+                table.note(name, ours, most);
+            }
         }
     };
     line("memory: bits per job done ahead", "3", &|| {

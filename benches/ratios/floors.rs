@@ -1,14 +1,14 @@
 //! The floors: the programs that a consumer is compared with.
 
+use crate::cost::{Cost, Stopwatch};
 use crossbeam_channel::bounded;
 use std::collections::BTreeSet;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 use waterline::Index;
 
 /// Sends messages from one thread to another.
-pub(crate) fn hop(jobs: u64) -> Duration {
-    let begun = Instant::now();
+pub(crate) fn hop(jobs: u64) -> Cost {
+    let begun = Stopwatch::now();
     let (sender, receiver) = bounded::<Index>(1024);
     std::thread::scope(|scope| {
         scope.spawn(move || (0..jobs).try_for_each(|index| sender.send(index)));
@@ -20,8 +20,8 @@ pub(crate) fn hop(jobs: u64) -> Duration {
 /// The program that a user would write by hand: a channel of jobs to some threads, one back, and a
 /// set of the jobs that finished out of order. It retries nothing, saves nothing, and has no
 /// status.
-pub(crate) fn by_hand(jobs: u64, threads: usize) -> Duration {
-    let begun = Instant::now();
+pub(crate) fn by_hand(jobs: u64, threads: usize) -> Cost {
+    let begun = Stopwatch::now();
     let (hand, jobs_in) = bounded::<Index>(1024);
     let (report, reports) = bounded::<Index>(1024);
     std::thread::scope(|scope| {

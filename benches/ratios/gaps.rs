@@ -5,13 +5,14 @@
 //!   deleted rows, or in a log with a marker after each transaction.
 //! * **no gap, read_sparse**: the cost of the call itself.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::sources::Numbers;
 use crate::{JOBS, Row, Table};
 use std::hint::black_box;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use waterline::window::{Action, Limits, Window};
 use waterline::{BoxError, Consumer, Index, Jobs, MemoryProgress, Sparse};
 
@@ -64,8 +65,8 @@ impl Jobs for Blocks {
     }
 }
 
-fn consume(jobs: impl Jobs<Job = Index>, threads: usize, last: Index) -> Duration {
-    let begun = Instant::now();
+fn consume(jobs: impl Jobs<Job = Index>, threads: usize, last: Index) -> Cost {
+    let begun = Stopwatch::now();
     let builder = Consumer::builder(jobs, MemoryProgress::new()).max_processing(threads);
     let consumer = builder.max_search_ahead(200_000).stop_at(last).start(|job| {
         black_box(job.payload);

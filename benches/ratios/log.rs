@@ -9,11 +9,11 @@
 //! becomes a list of numbers. The text is the cheaper one, so it is the floor, and nobody pays here
 //! for the way from the bytes to the digits and back.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::{Row, Table, consumed};
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
 use std::hint::black_box;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use waterline::{Bytes, Codec, Durability, Index, JobLog, Jobs, Json, Store};
 
 const PUSHES: u64 = 200_000;
@@ -70,12 +70,12 @@ fn open(directory: &Path) -> DB {
 }
 
 /// The program that a user would write by hand: a counter for keys, and items in JSON.
-fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Duration {
+fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let db = open(dir.path());
     let mut write = WriteOptions::default();
     write.set_sync(synced);
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     for first in (0..pushes).step_by(batch as usize) {
         let mut puts = WriteBatch::default();
         for index in first..pushes.min(first + batch) {
@@ -97,7 +97,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Pushes this many blocks from several threads.
-fn pushed<T, C>(codec: C, blocks: u64, threads: u64, block: &[T], durability: Durability) -> Duration
+fn pushed<T, C>(codec: C, blocks: u64, threads: u64, block: &[T], durability: Durability) -> Cost
 where
     T: Send + Sync + 'static,
     C: Codec<T>,
@@ -105,7 +105,7 @@ where
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
     let log = store.log_with("l", codec).expect("it opens");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let log = log.clone();
@@ -138,7 +138,7 @@ fn consuming(table: &Table, block: &[String]) {
         log.push_all(&block[..block.len().min((ITEMS - first) as usize)]).expect("the disk takes it");
     }
     let iterate = || {
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for pair in db.iterator(IteratorMode::Start) {
             black_box(serde_json::from_slice::<String>(&pair.expect("it is read").1).expect("it is text"));
         }
@@ -211,9 +211,9 @@ fn turned_over(block: &[String]) -> (tempfile::TempDir, JobLog<String>) {
     (dir, log)
 }
 
-fn reads(log: &JobLog<String>, reads: Index) -> Duration {
+fn reads(log: &JobLog<String>, reads: Index) -> Cost {
     let first = log.first().expect("it is known");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     for by in 0..reads {
         black_box(log.at_index(first + by).expect("it is read").expect("it is there"));
     }

@@ -26,9 +26,10 @@
 //! An option that a job does not have costs nothing: its row and its queue have no byte more, and a
 //! claim reads and writes no more. The rows *queue* beside the raw loop show that.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::{Row, Table};
 use serde_json::json;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use waterline::Retry;
 use waterline::Store;
 use waterline::queue::{
@@ -123,8 +124,8 @@ impl Bench {
         Self { queue: Queue::open(&store, "q", options).expect("it opens"), _dir: dir }
     }
 
-    fn push(&self, choice: &Choice) -> Duration {
-        let begun = Instant::now();
+    fn push(&self, choice: &Choice) -> Cost {
+        let begun = Stopwatch::now();
         for block in 0..JOBS / BLOCK {
             let jobs = (block * BLOCK..(block + 1) * BLOCK).map(|number| {
                 let payload = json!({ "number": number, "text": "x".repeat(80) });
@@ -135,9 +136,9 @@ impl Bench {
         begun.elapsed()
     }
 
-    fn run(&self) -> Duration {
+    fn run(&self) -> Cost {
         let runner = Runner::builder(&self.queue).max_processing(8);
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         let summary = runner.on("k", |_, _: serde_json::Value| Ok(Outcome::Done)).drain(DrainLimits::default());
         let elapsed = begun.elapsed();
         assert_eq!(summary.expect("the disk takes it").finished, JOBS);

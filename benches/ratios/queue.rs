@@ -11,9 +11,10 @@
 //! * **pickup**: the time from a push to the handler of an idle runner, beside that of an idle
 //!   consumer behind a `JobLog`.
 
+use crate::cost::{Cost, Stopwatch};
+use crate::raw_rocksdb::Raw;
 use crate::{Row, Table};
-use rocksdb::{ColumnFamily, DB, Options, WriteBatch, WriteOptions};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{Consumer, Durability, Store};
 
@@ -28,21 +29,21 @@ const PART: u64 = 16;
 /// The jobs that are pushed one by one to an idle worker.
 const PICKUPS: u64 = 2_000;
 
-/// The lengths of the records: a row, and the counters and cursors.
-const ROW: [u8; 48] = [7; 48];
-const HEAD: [u8; 181] = [3; 181];
-
 pub(crate) fn rows(table: &Table) {
     let name = "queue: pushed, 256 in a write";
     let row = Row { name, floor: "raw batches", times: JOBS, most: 2.0 };
-    table.row(row, || Raw::new(false).push(JOBS), || Ours::new(Durability::Buffered, Retention::Keep).push(JOBS));
+    table.row(
+        row,
+        || Raw::new(false).push(JOBS, BLOCK),
+        || Ours::new(Durability::Buffered, Retention::Keep).push(JOBS),
+    );
     for (name, retention) in
         [("queue: run", Retention::For(Duration::from_secs(60))), ("queue: run, Retention::Drop", Retention::Drop)]
     {
         let row = Row { name, floor: "raw loop", times: JOBS, most: 2.0 };
         let raw = || {
             let raw = Raw::new(false);
-            raw.push(JOBS);
+            raw.push(JOBS, BLOCK);
             raw.run(JOBS, retention == Retention::Drop)
         };
         let ours = || {
@@ -55,7 +56,7 @@ pub(crate) fn rows(table: &Table) {
     let row = Row { name: "queue: run, synced, 64 workers", floor: "flushes", times: SYNCED, most: 0.2 };
     let raw = || {
         let raw = Raw::new(true);
-        raw.push(SYNCED);
+        raw.push(SYNCED, BLOCK);
         raw.run(SYNCED / PART, true) * PART as u32
     };
     let ours = || {
@@ -86,9 +87,9 @@ impl Ours {
         Self { queue: Queue::open(&store, "q", options).expect("it opens"), _dir: dir }
     }
 
-    fn push(&self, jobs: u64) -> Duration {
+    fn push(&self, jobs: u64) -> Cost {
         let payload = text();
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for _ in 0..jobs / BLOCK {
             let block = (0..BLOCK).map(|_| NewJob::new("k", &payload).expect("it is text"));
             self.queue.push_all(block).expect("the disk takes it");
@@ -96,9 +97,9 @@ impl Ours {
         begun.elapsed()
     }
 
-    fn run(&self, jobs: u64, max_processing: usize) -> Duration {
+    fn run(&self, jobs: u64, max_processing: usize) -> Cost {
         let runner = Runner::builder(&self.queue).max_processing(max_processing);
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         let summary = runner.on("k", |_, _: String| Ok(Outcome::Done)).drain(DrainLimits::default());
         let elapsed = begun.elapsed();
         assert_eq!(summary.expect("the disk takes it").finished, jobs);
@@ -106,85 +107,9 @@ impl Ours {
     }
 }
 
-/// The raw loop.
-struct Raw {
-    db: DB,
-    synced: bool,
-    _dir: tempfile::TempDir,
-}
-
-impl Raw {
-    fn new(synced: bool) -> Self {
-        let dir = tempfile::tempdir().expect("a directory for the database");
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        let db = DB::open_cf(&options, dir.path(), ["rows", "entries"]).expect("the database opens");
-        Self { db, synced, _dir: dir }
-    }
-
-    fn family(&self, name: &str) -> &ColumnFamily {
-        self.db.cf_handle(name).expect("it was opened with it")
-    }
-
-    fn write(&self, batch: WriteBatch, synced: bool) {
-        let mut options = WriteOptions::default();
-        options.set_sync(synced);
-        self.db.write_opt(batch, &options).expect("the disk takes it");
-    }
-
-    fn push(&self, jobs: u64) -> Duration {
-        let (rows, entries) = (self.family("rows"), self.family("entries"));
-        let payload = serde_json::to_vec(&text()).expect("it is text");
-        let begun = Instant::now();
-        for block in 0..jobs / BLOCK {
-            let mut batch = WriteBatch::default();
-            for job in block * BLOCK..(block + 1) * BLOCK {
-                batch.put_cf(rows, key(b'p', job), &payload);
-                batch.put_cf(entries, key(2, job), format!("~{job}"));
-                batch.put_cf(rows, key(b'j', job), ROW);
-            }
-            batch.put_cf(rows, key(b'h', 0), HEAD);
-            self.write(batch, false);
-        }
-        begun.elapsed()
-    }
-
-    fn run(&self, jobs: u64, drop: bool) -> Duration {
-        let (rows, entries) = (self.family("rows"), self.family("entries"));
-        let get = |family, key: Vec<u8>| self.db.get_cf(family, key).expect("it is read").expect("it is there");
-        let begun = Instant::now();
-        for job in 0..jobs {
-            let mut batch = WriteBatch::default();
-            if let Some(before) = job.checked_sub(1) {
-                batch.delete_cf(rows, key(b'r', before));
-                if drop {
-                    batch.delete_cf(rows, key(b'j', before));
-                    batch.delete_cf(rows, key(b'p', before));
-                } else {
-                    batch.put_cf(entries, key(b'f', before), []);
-                    batch.put_cf(rows, key(b'j', before), ROW);
-                }
-            }
-            let id = get(entries, key(2, job));
-            let (row, payload) = (get(rows, key(b'j', job)), get(rows, key(b'p', job)));
-            std::hint::black_box((row, payload));
-            batch.put_cf(rows, key(b'r', job), id);
-            batch.put_cf(rows, key(b'j', job), ROW);
-            batch.put_cf(rows, key(b'h', 0), HEAD);
-            self.write(batch, self.synced);
-        }
-        begun.elapsed()
-    }
-}
-
-fn key(part: u8, number: u64) -> Vec<u8> {
-    [&[0, 0, 0, 0, part][..], &number.to_be_bytes()].concat()
-}
-
 /// Pushes jobs one by one, and awaits each.
-fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Duration {
-    let begun = Instant::now();
+fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Cost {
+    let begun = Stopwatch::now();
     for job in 0..PICKUPS {
         push(job);
         assert_eq!(said.recv().expect("it runs"), job);
@@ -192,7 +117,7 @@ fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Dur
     begun.elapsed()
 }
 
-fn picked_up_by_a_runner() -> Duration {
+fn picked_up_by_a_runner() -> Cost {
     let ours = Ours::new(Durability::Buffered, Retention::Drop);
     let (say, said) = crossbeam_channel::unbounded();
     let runner = Runner::builder(&ours.queue).max_processing(2).on("k", move |_, job: u64| {
@@ -206,7 +131,7 @@ fn picked_up_by_a_runner() -> Duration {
     elapsed
 }
 
-fn picked_up_by_a_consumer() -> Duration {
+fn picked_up_by_a_consumer() -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::open(dir.path()).expect("the database opens");
     let log = store.log::<u64>("l").expect("it opens");

@@ -5,10 +5,10 @@
 //! a transaction of 1,024 jobs, or one for each job, which is the loop that most people begin with.
 
 use crate::adapter::{SqliteProgress, TABLES};
+use crate::cost::{Cost, Stopwatch};
 use crate::{Row, Table};
 use rusqlite::{Connection, Transaction};
 use std::path::Path;
-use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Index, MemoryJobs};
 
 const JOBS: u64 = 200_000;
@@ -46,10 +46,10 @@ fn write(transaction: &mut Transaction<'_>, jobs: impl Iterator<Item = Index>) -
     Ok(())
 }
 
-fn by_hand(jobs: u64, batch: u64) -> Duration {
+fn by_hand(jobs: u64, batch: u64) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let mut connection = open(dir.path());
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     for first in (0..jobs).step_by(batch as usize) {
         let mut transaction = connection.transaction().expect("nobody else writes");
         write(&mut transaction, first..jobs.min(first + batch)).expect("the disk takes it");
@@ -58,11 +58,11 @@ fn by_hand(jobs: u64, batch: u64) -> Duration {
     begun.elapsed()
 }
 
-fn written(jobs: u64) -> Duration {
+fn written(jobs: u64) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let source: MemoryJobs<u64> = (0..jobs).collect();
     let progress = SqliteProgress::new(open(dir.path()), "rows");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     Consumer::builder(source, progress)
         .max_processing(2)
         .stop_at(jobs - 1)

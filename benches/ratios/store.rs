@@ -5,12 +5,12 @@
 //! still in memory. Neither depends on the number of rows. Many keys at once pay where the rows are
 //! in files.
 
+use crate::cost::{Cost, Stopwatch};
 use crate::{Row, Table};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
 use std::cell::Cell;
 use std::hint::black_box;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use waterline::{Durability, Store};
 
 const WRITES: u64 = 100_000;
@@ -42,12 +42,12 @@ fn open(directory: &Path) -> DB {
     DB::open(&options, directory).expect("the database opens")
 }
 
-fn by_hand(writes: u64, batch: u64, synced: bool) -> Duration {
+fn by_hand(writes: u64, batch: u64, synced: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let db = open(dir.path());
     let mut write = WriteOptions::default();
     write.set_sync(synced);
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     for first in (0..writes).step_by(batch as usize) {
         let mut puts = WriteBatch::default();
         (first..writes.min(first + batch)).for_each(|index| puts.put(index.to_be_bytes(), VALUE));
@@ -57,11 +57,11 @@ fn by_hand(writes: u64, batch: u64, synced: bool) -> Duration {
 }
 
 /// Writes so many rows from several threads, so many at a time.
-fn written(writes: u64, batch: u64, threads: u64, durability: Durability) -> Duration {
+fn written(writes: u64, batch: u64, threads: u64, durability: Durability) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
     let rows = store.table("r").expect("a name");
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (store, rows) = (&store, &rows);
@@ -112,7 +112,7 @@ fn looks(table: &Table) {
         (number.get() >> 33) % ROWS
     };
     let walk = |from_end: bool| {
-        let begun = Instant::now();
+        let begun = Stopwatch::now();
         for _ in 0..LOOKS {
             let at = next().to_be_bytes();
             let walk = if from_end { rows.range_rev(..at) } else { rows.range(at..) };
@@ -126,30 +126,30 @@ fn looks(table: &Table) {
     let one_by_one = || {
         let looked_up = (0..LOOKS / 10).map(|_| {
             let keys = keys();
-            let begun = Instant::now();
+            let begun = Stopwatch::now();
             keys.iter().for_each(|key| drop(black_box(rows.get(key).expect("it is read"))));
             begun.elapsed()
         });
-        looked_up.sum::<Duration>()
+        looked_up.sum::<Cost>()
     };
     let at_once = || {
         let looked_up = (0..LOOKS / 10).map(|_| {
             let keys = keys();
-            let begun = Instant::now();
+            let begun = Stopwatch::now();
             black_box(rows.multi_get(&keys).expect("it is read"));
             begun.elapsed()
         });
-        looked_up.sum::<Duration>()
+        looked_up.sum::<Cost>()
     };
     let row = Row { name: names[1], floor: "256 gets", times: LOOKS / 10 * BLOCK, most: 1.0 };
     table.row(row, one_by_one, at_once);
 }
 
 /// Empties a table of many rows: as one range, or row by row in batches.
-fn emptied(at_once: bool) -> Duration {
+fn emptied(at_once: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let (store, table) = filled(dir.path(), WRITES);
-    let begun = Instant::now();
+    let begun = Stopwatch::now();
     if at_once {
         store.write(|effects| effects.clear(&table)).expect("the disk takes it");
         return begun.elapsed();

@@ -66,6 +66,10 @@ fn pages() -> BTreeMap<String, String> {
     for (file, around) in [("src/lib.rs", "crate"), ("src/queue.rs", "crate::queue")] {
         for included in read(file).split("include_str!(\"../docs/").skip(1) {
             let (page, rest) = included.split_once('"').unwrap();
+            // Not a page: the definitions of the plots.
+            if !page.ends_with(".md") {
+                continue;
+            }
             let module = rest.split_once("pub mod ").and_then(|(_, rest)| rest.split(' ').next()).expect("a module");
             pages.insert(format!("docs/{page}"), format!("{around}::{module}"));
         }
