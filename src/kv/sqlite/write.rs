@@ -1,7 +1,7 @@
 //! The side that writes: one connection. The batches that several threads write at a time go into
 //! one transaction.
 
-use super::authorizer::{self, IsUser};
+use super::authorizer::Watch;
 use super::connection::{Connections, LONG_LOG, log_of};
 use super::failure::{failed, is_locked};
 use super::transaction::Begun;
@@ -70,8 +70,8 @@ impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
         let long_log = Arc::default();
         let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64, tell: Arc::clone(&long_log) };
-        let (author, held_by) = (authorizer::install(&connection), Arc::default());
-        let writer = Writer { connection, author, synced: Cell::new(false), log, held_by: Arc::clone(&held_by) };
+        let (watch, held_by) = (Watch::install(&connection), Arc::default());
+        let writer = Writer { connection, watch, synced: Cell::new(false), log, held_by: Arc::clone(&held_by) };
         Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default(), long_log }
     }
 
@@ -144,7 +144,7 @@ impl Writing {
 /// The connection, and its log.
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) author: IsUser,
+    pub(super) watch: Arc<Watch>,
     /// True while each commit is flushed.
     synced: Cell<bool>,
     log: Log,
