@@ -208,7 +208,7 @@ impl Draft<'_> {
     }
 }
 
-/// What became of a job.
+/// The answer to a job.
 enum Made {
     Yes,
     /// It is tried again behind the others.

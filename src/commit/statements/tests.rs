@@ -162,9 +162,10 @@ fn row() -> impl Strategy<Value = Row> {
 }
 
 proptest! {
-    /// Whatever is written keeps the rules, and no job that was refused can be written behind it.
+    /// The rows that are written keep the rules, and no job that was refused can be written behind
+    /// them.
     #[test]
-    fn what_is_refused_breaks_a_rule_and_what_is_written_keeps_all(
+    fn a_job_that_is_refused_breaks_a_rule_behind_the_others_and_they_keep_all(
         jobs in prop::collection::vec(prop::collection::vec(row(), 1..4), 0..30),
     ) {
         let (refused, _, rows) = appended(jobs.clone());
