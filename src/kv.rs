@@ -116,9 +116,6 @@ impl Default for Deletion {
     }
 }
 
-/// A closure that writes a line of the log.
-pub(crate) type Line = Box<dyn FnOnce() + Send>;
-
 /// An ordered key-value store with atomic batches.
 pub(crate) trait Kv: Send + Sync {
     /// Returns the number of the family with this name, if there is one.
@@ -167,11 +164,14 @@ pub(crate) trait Kv: Send + Sync {
         Err(StoreError { doing: "run a statement".to_owned(), source: "this database takes no SQL".into() })
     }
 
-    /// Returns what the database has to say in the log, if there is something new. A subscriber may
-    /// write to this very store, so the caller holds no lock when it calls that.
-    fn line(&self) -> Option<Line> {
-        None
+    /// True if the writes so far have left some work with the files, of which nobody was told.
+    fn is_untidy(&self) -> bool {
+        false
     }
+
+    /// Does that work, for which nobody should wait. It may say something in the log, and a
+    /// subscriber may write to this very store, so the caller holds no lock.
+    fn tidy(&self) {}
 
     /// Says that the store is gone. The database closes as soon as a thread of the store lets go of
     /// it, and whoever opens it again waits for that.

@@ -111,7 +111,9 @@ impl Batches {
         let panicked = |source| NotCommitted::Store(StoreError { doing: "write".to_owned(), source });
         let written = written.unwrap_or_else(|payload| Err(panicked(Panic::caught(payload))));
         let tails = draft.into_tails();
-        chores.extend(self.kv.line().map(|line| -> Chore { Box::new(|_| line()) }));
+        if self.kv.is_untidy() {
+            chores.push(Box::new(|kv| kv.tidy()));
+        }
         if !careful && matches!(written, Err(NotCommitted::Refused(_))) {
             return Err(Careful);
         }

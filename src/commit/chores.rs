@@ -41,6 +41,13 @@ impl Chores {
         self.hand_over_to(chores, |run| std::thread::Builder::new().name("wl-chores".to_owned()).spawn(run));
     }
 
+    /// Lets the thread tidy up behind a write, if there is something to do.
+    pub(super) fn tidy(self: &Arc<Self>) {
+        if self.kv.is_untidy() {
+            self.hand_over(vec![Box::new(|kv| kv.tidy())]);
+        }
+    }
+
     /// The same with the call that starts a thread. If there is none, the chores stay owed.
     fn hand_over_to(
         self: &Arc<Self>,

@@ -105,18 +105,6 @@ impl<'a> InBatch<'a> {
         self.begun.as_mut().filter(|_| self.manner.careful).map_or(Ok(true), |begun| begun.keeps_the_rules())
     }
 
-    /// Refuses the job whose statements have just run if they break a rule that is checked at the
-    /// end.
-    pub(super) fn check(&mut self, ops: &[Op]) -> Result<(), BoxError> {
-        if self.keep_the_rules()? {
-            return Ok(());
-        }
-        let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
-        let sql = last.map(|statement| statement.sql.to_owned()).unwrap_or_default();
-        let source = "a deferred foreign key of it or of a statement before it has no row to point at".into();
-        Err(Refusal(Error::Sql { sql, source }).into())
-    }
-
     /// Writes the batch.
     pub(super) fn write(&mut self, batch: &Batch, synced: bool) -> Result<(), NotCommitted> {
         match self.begun.take() {
@@ -124,6 +112,14 @@ impl<'a> InBatch<'a> {
             None => self.kv.write(batch, synced).map_err(NotCommitted::Store),
         }
     }
+}
+
+/// The error of a job whose statements break a rule that is checked at the end.
+pub(super) fn broken_rule(ops: &[Op]) -> Error {
+    let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
+    let sql = last.map(|statement| statement.sql.to_owned()).unwrap_or_default();
+    let source = "a deferred foreign key of it or of a statement before it has no row to point at".into();
+    Error::Sql { sql, source }
 }
 
 /// The answer to a statement that was refused for rows that may never come to be. Nobody is told,
@@ -139,3 +135,6 @@ impl From<NotCommitted> for StoreError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

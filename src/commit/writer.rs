@@ -198,6 +198,11 @@ impl Writer {
         }
     }
 
+    /// Tidies up behind a write that was made beside this writer. Nobody waits for that.
+    pub(crate) fn tidy(&self) {
+        self.chores.tidy();
+    }
+
     /// Writes at once all intents that wait for the pace or for a back-off.
     pub(crate) fn hurry(&self) {
         self.tell(WriterMessage::Hurry);

@@ -25,8 +25,9 @@ impl Effects {
     /// file is locked, or the disk is full, all of it is tried again, as every save is.
     ///
     /// Also refused are statements that would end the transaction or leave the file (`BEGIN`,
-    /// `COMMIT`, `ROLLBACK`, `SAVEPOINT`, `ATTACH`, `PRAGMA`), and those that touch a table of the
-    /// store, whose name begins with `waterline_`.
+    /// `COMMIT`, `ROLLBACK`, `SAVEPOINT`, `ATTACH`, `PRAGMA`), those that touch a table of the
+    /// store, whose name begins with `waterline_`, and those that make a thing of such a name, or a
+    /// trigger or a foreign key that names one.
     ///
     #[cfg_attr(feature = "sqlite", doc = "```")]
     #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]

@@ -2,6 +2,7 @@
 
 use super::batch::{Batch, FamilyId};
 use super::memory::MemoryKv;
+use super::statement::Transaction;
 use super::{Deletion, Each, Family, KeyRange, Kv, Order, Scan};
 use crate::base::error::StoreError;
 use std::ops::Range;
@@ -28,6 +29,11 @@ pub(crate) trait Double: Send + Sync {
 
     fn deletion(&self) -> Deletion {
         self.memory().deletion()
+    }
+
+    /// Begins a transaction for statements, if it runs some.
+    fn begin(&self) -> Option<Box<dyn Transaction + '_>> {
+        None
     }
 }
 
@@ -65,5 +71,9 @@ impl<D: Double> Kv for D {
     }
     fn deletion(&self) -> Deletion {
         Double::deletion(self)
+    }
+
+    fn begin(&self, synced: bool, careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        Double::begin(self).map_or_else(|| self.memory().begin(synced, careful), Ok)
     }
 }

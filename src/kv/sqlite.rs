@@ -7,7 +7,7 @@
 use super::batch::{Batch, FamilyId};
 use super::place::{Place, no_store, opening};
 use super::statement::Transaction;
-use super::{Deletion, Each, Family, KeyRange, Kv, Line, OURS, Order, SYSTEM, Scan};
+use super::{Deletion, Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan};
 use crate::base::error::{Error, StoreError};
 use connection::{Connections, Mode, OnConnect};
 use lock::Lock;
@@ -22,6 +22,7 @@ mod authorizer;
 pub(crate) mod connection;
 mod failure;
 mod lock;
+mod pace;
 mod scan;
 mod sql;
 mod still;
@@ -259,8 +260,14 @@ impl Kv for SqliteKv {
         self.writing.as_ref().ok_or_else(read_only)?.write(batch, synced, &self.readers)
     }
 
-    fn line(&self) -> Option<Line> {
-        self.writing.as_ref()?.line()
+    fn is_untidy(&self) -> bool {
+        self.writing.as_ref().is_some_and(Writing::is_untidy)
+    }
+
+    fn tidy(&self) {
+        if let Some(writing) = &self.writing {
+            writing.tidy(&self.readers);
+        }
     }
 
     fn takes_sql(&self) -> bool {

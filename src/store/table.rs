@@ -230,9 +230,7 @@ impl Table {
         let beside_the_writer = self.store.writer().rows().read();
         let written = self.store.write_batch(batch);
         drop(beside_the_writer);
-        if let Some(line) = self.store.kv().line() {
-            line();
-        }
+        self.store.writer().tidy();
         Ok(written?)
     }
 

@@ -26,9 +26,9 @@ pub mod recorder;
 mod soak;
 pub mod tree;
 
-#[cfg(feature = "disk")]
-pub use place::open_in;
 pub use place::{Place, a_directory, a_directory_of, a_store, engine, engine_of, on_engine, on_store, theirs};
+#[cfg(feature = "disk")]
+pub use place::{make_in, open_in};
 pub use soak::{cases, seed, seeds, size};
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 

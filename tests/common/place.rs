@@ -66,6 +66,16 @@ pub fn open_in(path: impl AsRef<Path>) -> Result<Store, Error> {
     on_engine().open(path)
 }
 
+/// Makes an empty store in this directory, on the engine of the tests. A process that opens it goes
+/// by its files.
+///
+/// # Panics
+/// If it cannot be made.
+#[cfg(feature = "disk")]
+pub fn make_in(path: impl AsRef<Path>) {
+    drop(open_in(path).unwrap());
+}
+
 /// Returns the store to test on, which is empty. Its directory, if it has one, lives as long as the
 /// second value.
 pub fn a_store() -> (Store, Place) {

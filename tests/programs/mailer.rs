@@ -10,6 +10,7 @@ use waterline::{Retry, Store};
 #[test]
 fn deaths_of_the_process_lose_no_mail_and_kill_no_neighbour_of_the_one_that_kills() {
     let dir = tempfile::tempdir().unwrap();
+    common::make_in(dir.path().join("store"));
     let text = succeeded(&example(Some(dir.path()), &["--orders", "300"]));
     // One life is killed from outside, four die of the mail, and the last one ends well. If the
     // kill comes late, it meets a life that has died of the mail already.
@@ -37,6 +38,7 @@ fn one_life_without_a_disk_sends_every_mail() {
 #[test]
 fn a_mail_that_is_lost_doubled_or_sent_too_often_is_found() {
     let dir = tempfile::tempdir().unwrap();
+    common::make_in(dir.path().join("store"));
     succeeded(&example(Some(dir.path()), &["--orders", "30"]));
     succeeded(&example(Some(dir.path()), &["--orders", "30", "--verify"]));
 

@@ -134,6 +134,23 @@ fn a_look_shows_each_write_at_once_and_a_scan_one_moment() {
     }
 }
 
+#[test]
+fn the_log_is_written_back_behind_writes_of_all_kinds_by_a_thread_that_nobody_waits_for() {
+    let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
+    let store = open_in(directory.path()).unwrap();
+    let rows = store.table("rows").unwrap();
+    let value = vec![7; 100_000];
+    let put = |key: u32| rows.put(key.to_be_bytes(), &value).unwrap();
+    let write = |key: u32| store.write(|effects| effects.put(&rows, key.to_be_bytes(), &value)).unwrap();
+    let length = |name: &str| fs::metadata(directory.path().join(name)).unwrap().len();
+    for (from, make) in [(0, &write as &dyn Fn(u32)), (100, &put)] {
+        let before = length(FILE);
+        (from..from + 60).for_each(make);
+        eventually("the file has the rows", || length(FILE) > before + 1_000_000);
+    }
+    assert!(length("waterline.sqlite-wal") < 16 << 20, "no commit had to do it");
+}
+
 /// A part of a store that a user can see: its rows, its log, its progress and its queue.
 #[derive(Debug, PartialEq)]
 enum Seen {

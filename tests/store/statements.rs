@@ -85,6 +85,53 @@ fn promise_09_a_statement_and_the_fact_that_its_job_is_done_are_one_write() {
     }
 }
 
+/// Statements that are refused, each with the words of its error, or with one choice of them.
+const BAD: &[(&str, &str)] = &[
+    ("INSERT INTO accounts VALUES ('a', -1)", "CHECK constraint failed"),
+    ("INSERT INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
+    ("INSERT INTO accounts VALUES ('a', 'text')", "cannot store TEXT"),
+    ("INSERT INTO acounts VALUES ('a', 1)", "no such table: acounts"),
+    ("INSERT INTO accounts VALUES ('a', 1", "incomplete input"),
+    ("INSERT INTO accounts VALUES (?1, 1)", "NOT NULL|Wrong number of parameters"),
+    ("SELECT id FROM accounts", "Execute returned results"),
+    ("DELETE FROM accounts WHERE id = 'none'; DELETE FROM accounts", "Multiple statements"),
+    ("INSERT OR ROLLBACK INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
+    ("INSERT OR FAIL INTO accounts VALUES ('half', 1), ('good 0', 1)", "UNIQUE constraint failed"),
+    ("INSERT INTO rolls VALUES (7)", "seven"),
+    ("BEGIN", "not authorized"),
+    ("COMMIT", "not authorized"),
+    ("ROLLBACK", "not authorized"),
+    ("SAVEPOINT mine", "not authorized"),
+    ("PRAGMA synchronous = OFF", "not authorized"),
+    ("ATTACH 'other.db' AS other", "not authorized"),
+    ("DELETE FROM waterline_system", "not authorized"),
+    ("INSERT INTO accounts SELECT hex(k), 1 FROM Waterline_System", "access to|prohibited|not authorized"),
+    ("CREATE TABLE waterline_mine (x)", "not authorized"),
+    ("DROP TABLE waterline_system", "not authorized"),
+    ("VACUUM", "transaction|not authorized"),
+    ("CREATE TEMP TABLE waterline_system (k, v)", "not authorized"),
+    ("CREATE TEMP VIEW waterline_system AS SELECT 1 AS k, 2 AS v", "not authorized"),
+    ("CREATE TEMP TRIGGER never BEFORE INSERT ON main.waterline_system BEGIN SELECT raise(FAIL, ''); END", "not auth"),
+    ("CREATE VIRTUAL TABLE waterline_words USING fts5(words)", "not authorized"),
+    ("CREATE VIEW waterline_all AS SELECT 1", "not authorized"),
+    ("CREATE INDEX waterline_cents ON accounts (cents)", "not authorized"),
+    ("CREATE TRIGGER waterline_t AFTER INSERT ON rolls BEGIN SELECT 1; END", "not authorized"),
+    ("ALTER TABLE rolls RENAME TO Waterline_Rolls", "names that begin with waterline_"),
+    ("ALTER TABLE waterline_queue RENAME TO mine", "not authorized"),
+    (
+        "CREATE TRIGGER spy AFTER INSERT ON rolls BEGIN DELETE FROM [Waterline_System]; END",
+        "names that begin with waterline_",
+    ),
+    ("CREATE TABLE spies (k BLOB REFERENCES \"WATERLINE_system\" (k))", "names that begin with waterline_"),
+    ("ALTER TABLE accounts ADD COLUMN k BLOB REFERENCES waterline_logs (k)", "not authorized"),
+    // Once more: a statement that is kept is not prepared again.
+    ("ALTER TABLE rolls RENAME TO Waterline_Rolls", "names that begin with waterline_"),
+    ("/* waterline */ COMMIT", "begins as those of the store"),
+    ("", "no statement in the text"),
+    ("-- nothing", "no statement in the text"),
+    ("DELETE FROM accounts WHERE id = 'none'\0 OR true", "byte of zero"),
+];
+
 #[test]
 fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
     let mine = Mine::new(ACCOUNTS);
@@ -94,55 +141,35 @@ fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
              CREATE TRIGGER back BEFORE INSERT ON rolls WHEN new.n = 7 BEGIN SELECT raise(ROLLBACK, 'seven'); END;",
         )
         .unwrap();
-    let bad = [
-        ("INSERT INTO accounts VALUES ('a', -1)", "CHECK constraint failed"),
-        ("INSERT INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
-        ("INSERT INTO accounts VALUES ('a', 'text')", "cannot store TEXT"),
-        ("INSERT INTO acounts VALUES ('a', 1)", "no such table: acounts"),
-        ("INSERT INTO accounts VALUES ('a', 1", "incomplete input"),
-        ("INSERT INTO accounts VALUES (?1, 1)", "NOT NULL|Wrong number of parameters"),
-        ("SELECT id FROM accounts", "Execute returned results"),
-        ("DELETE FROM accounts WHERE id = 'none'; DELETE FROM accounts", "Multiple statements"),
-        ("INSERT OR ROLLBACK INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
-        ("INSERT OR FAIL INTO accounts VALUES ('half', 1), ('good 0', 1)", "UNIQUE constraint failed"),
-        ("INSERT INTO rolls VALUES (7)", "seven"),
-        ("BEGIN", "not authorized"),
-        ("COMMIT", "not authorized"),
-        ("ROLLBACK", "not authorized"),
-        ("SAVEPOINT mine", "not authorized"),
-        ("PRAGMA synchronous = OFF", "not authorized"),
-        ("ATTACH 'other.db' AS other", "not authorized"),
-        ("DELETE FROM waterline_system", "not authorized"),
-        ("INSERT INTO accounts SELECT hex(k), 1 FROM Waterline_System", "access to|prohibited|not authorized"),
-        ("CREATE TABLE waterline_mine (x)", "not authorized"),
-        ("DROP TABLE waterline_system", "not authorized"),
-        ("VACUUM", "transaction|not authorized"),
-        ("CREATE TEMP TABLE waterline_system (k, v)", "not authorized"),
-        ("CREATE TEMP VIEW waterline_system AS SELECT 1 AS k, 2 AS v", "not authorized"),
-        (
-            "CREATE TEMP TRIGGER never BEFORE INSERT ON main.waterline_system BEGIN SELECT raise(FAIL, ''); END",
-            "not auth",
-        ),
-        ("CREATE VIRTUAL TABLE waterline_words USING fts5(words)", "not authorized"),
-        ("/* waterline */ COMMIT", "begins as those of the store"),
-        ("", "no statement in the text"),
-        ("-- nothing", "no statement in the text"),
-        ("DELETE FROM accounts WHERE id = 'none'\0 OR true", "byte of zero"),
-    ];
     mine.sql.execute("INSERT INTO accounts VALUES ('good 0', 0)", []).unwrap();
     let mut statements = vec!["INSERT INTO rolls VALUES (1)".to_owned()];
-    for (number, (statement, _)) in (1..).zip(&bad) {
+    for (number, (statement, _)) in (1..).zip(BAD) {
         statements.extend([(*statement).to_owned(), format!("INSERT INTO accounts VALUES ('good {number}', 0)")]);
     }
     let refused = parked(&mine.store(), statements);
-    for (number, (statement, words)) in (0..).zip(&bad) {
+    for (number, (statement, words)) in (0..).zip(BAD) {
         let error = refused.get(&(2 * number + 1)).unwrap_or_else(|| panic!("{statement} was not refused"));
         assert!(error.contains(&format!("{statement:?}")), "{error}");
         assert!(words.split('|').any(|words| error.contains(words)), "{statement}: {error}");
     }
-    assert_eq!(refused.len(), bad.len(), "{refused:#?}");
-    assert_eq!(mine.count("accounts"), bad.len() as i64 + 1);
+    assert_eq!(refused.len(), BAD.len(), "{refused:#?}");
+    assert_eq!(mine.count("accounts"), BAD.len() as i64 + 1);
     assert_eq!(mine.count("rolls"), 1);
+}
+
+#[test]
+fn a_statement_that_makes_nothing_of_the_stores_runs_and_a_trigger_of_the_users_is_refused_when_it_runs() {
+    let mine = Mine::new("CREATE TABLE rolls (n INTEGER PRIMARY KEY)");
+    let rows = |table: &str| format!("SELECT '{table}', count(*) FROM sqlite_master WHERE name = '{table}'");
+    let own = ["CREATE TABLE notes (waterline_job TEXT)", "ALTER TABLE notes RENAME TO my_notes"];
+    let own = own.into_iter().chain(["CREATE TRIGGER t AFTER INSERT ON my_notes BEGIN SELECT new.waterline_job; END"]);
+    let store = mine.store();
+    own.for_each(|statement| store.write(|effects| effects.execute(statement, ())).unwrap());
+    assert_eq!((mine.rows(&rows("my_notes"))[0].1, mine.rows(&rows("t"))[0].1), (1, 1));
+    let spy = "CREATE TRIGGER spy AFTER INSERT ON rolls BEGIN DELETE FROM waterline_system; END";
+    mine.sql.execute_batch(spy).unwrap();
+    let error = store.write(|effects| effects.execute("INSERT INTO rolls VALUES (2)", ())).unwrap_err();
+    assert!(matches!(&error, Error::Sql { .. }) && error.report().contains("not authorized"), "{error:?}");
 }
 
 #[test]

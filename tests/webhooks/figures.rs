@@ -20,6 +20,7 @@ fn cpu(id: u32) -> f64 {
 /// Posts events from 64 clients at once, and waits until all are delivered.
 async fn throughput(what: &str, more: &[&str], events: u64) {
     let place = tempfile::tempdir().unwrap();
+    common::make_in(place.path());
     let (receiver, client) = (Receiver::start(|_, _| Answer::Accept).await, Client::new());
     let more = [&["--tenant-rate", "1000000", "--tenant-at-once", "256"], more].concat();
     let service = Service::start(Some(place.path()), &more);
@@ -58,6 +59,7 @@ async fn figures_of_events() {
 async fn figures_of_clients_that_wait() {
     let (polls, at_once) = (1_000, 16);
     let place = tempfile::tempdir().unwrap();
+    common::make_in(place.path());
     let (receiver, client) = (Receiver::start(|_, _| Answer::Hold).await, Client::new());
     let service = Service::start(Some(place.path()), &["--at-once", &at_once.to_string(), "--buffered"]);
     let mut ids = Vec::new();

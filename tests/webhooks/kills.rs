@@ -54,6 +54,7 @@ async fn post(
 async fn each_event_is_delivered_or_dead_and_listed_though_the_service_is_killed_again_and_again() {
     let (events, kills) = (size(400, 20_000), size(5, 40));
     let place = tempfile::tempdir().unwrap();
+    common::make_in(place.path());
     let (receiver, client) = (Receiver::start(decide).await, Client::new());
     let start = || {
         let at_once = AT_ONCE.to_string();

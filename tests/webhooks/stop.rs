@@ -10,6 +10,7 @@ use std::net::TcpStream;
 async fn a_service_that_is_asked_to_end_finishes_its_deliveries_and_the_next_one_goes_on() {
     let (events, at_once) = (40, 8);
     let place = tempfile::tempdir().unwrap();
+    common::make_in(place.path());
     let (receiver, client) = (Receiver::start(|_, _| Answer::Hold).await, Client::new());
     let start = || Service::start(Some(place.path()), &["--at-once", &at_once.to_string()]);
     let mut service = start();
@@ -54,6 +55,7 @@ async fn a_service_that_is_asked_to_end_finishes_its_deliveries_and_the_next_one
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delivery_that_outlasts_the_time_of_a_stop_is_made_again_and_that_is_no_failure_of_it() {
     let place = tempfile::tempdir().unwrap();
+    common::make_in(place.path());
     let (receiver, client) = (Receiver::start(|_, _| Answer::Hold).await, Client::new());
     let start = || Service::start(Some(place.path()), &["--stop-within", "0.1"]);
     let mut service = start();

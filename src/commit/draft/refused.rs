@@ -3,13 +3,17 @@
 use super::{Cell, Draft, Touched, cell, touched};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
-use crate::commit::changes::{Add, Changes, Refused};
+use crate::commit::changes::{Add, Asker, Changes, Op, Refused};
 use crate::commit::participant::Refusal;
+use crate::commit::statements::broken_rule;
 use crate::kv::batch::{FamilyId, Record};
 use std::borrow::Cow;
 
 /// Counters as they were before one job changed them, in the order of its changes.
 type Before<'c> = Vec<(FamilyId, Cow<'c, [u8]>, Cell)>;
+
+/// A job with its operations, or those of no job.
+type Job<'c> = (Option<&'c Asker>, &'c [Op]);
 
 /// The most rounds in which operations are tried that were refused. Each job of a chain that is
 /// pushed in the worst order takes a round, and the writer holds up everybody meanwhile.
@@ -23,12 +27,8 @@ impl Draft<'_> {
     /// It finds all of these jobs at once, since each look at counters goes through the whole
     /// batch.
     pub(super) fn append_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
-        let (before, start) = (self.mark(), self.mark());
-        let mut refused = self.make_what_can_be(all, false)?;
-        if !self.overlay.statements().keep_the_rules()? {
-            self.go_back(start);
-            refused = self.make_what_can_be(all, true)?;
-        }
+        let before = self.mark();
+        let mut refused = self.make_what_can_be(all)?;
         refused.extend(self.refuse_adds(all, &refused)?);
         // The cells are what they would come to, of which the batch has nothing.
         self.cells.clear();
@@ -47,53 +47,88 @@ impl Draft<'_> {
 
     /// Makes the operations of jobs, in their order. Jobs that are refused come after the others,
     /// since one of those may push what they wait for. A statement that is refused ends its job at
-    /// once. Returns the jobs that stay refused, in ascending order. `each` looks at each job for a
-    /// rule that it breaks, which is checked at the end.
-    fn make_what_can_be(&mut self, all: &[Changes], each: bool) -> Result<Vec<Refused>, BoxError> {
+    /// once. Returns the jobs that stay refused, in ascending order.
+    fn make_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let jobs = all.iter().flat_map(Changes::ops_by_job).collect();
         let mut refused = Vec::new();
-        let left = in_rounds(jobs, |(job, ops)| {
-            let before = self.mark();
-            // Statements keep their order, so one that is refused is not tried behind others.
-            let mut statement = None;
-            let left = in_rounds(ops.iter().collect(), |op| {
-                if statement.is_some() {
-                    return Ok(None);
-                }
-                let before = self.mark();
-                let Err(error) = self.make(op) else { return Ok(None) };
-                self.go_back(before);
-                match Refusal::reason(error)? {
-                    error @ Error::Sql { .. } => {
-                        self.overlay.statements().trust_refusal()?;
-                        statement = Some(error);
-                        Ok(None)
-                    }
-                    error => Ok(Some(error)),
-                }
-            })?;
-            let is_final = statement.is_some();
-            let reason = match statement.or(left.into_iter().next().map(|(_, reason)| reason)) {
-                Some(reason) => reason,
-                None if !each => return Ok(None),
-                None => match self.overlay.statements().check(ops) {
-                    Ok(()) => return Ok(None),
-                    Err(error) => Refusal::reason(error)?,
-                },
-            };
-            self.go_back(before);
-            match job {
-                Some(job) if is_final => {
+        let left = in_rounds(jobs, |jobs| {
+            let mut made = Vec::with_capacity(jobs.len());
+            self.make_jobs(jobs, false, &mut made)?;
+            let answers = jobs.iter().zip(made).map(|((job, _), made)| match (made, job) {
+                (Made::Never(reason), Some(job)) => {
                     refused.push(Refused::new(job, reason));
-                    Ok(None)
+                    None
                 }
-                Some(_) => Ok(Some(reason)),
-                None => Err(reason.into()),
-            }
+                (Made::Never(reason) | Made::NotNow(reason), _) => Some(reason),
+                (Made::Yes, _) => None,
+            });
+            Ok(answers.collect())
         })?;
         refused.extend(left.into_iter().filter_map(|((job, _), error)| Some(Refused::new(job?, error))));
         refused.sort_unstable_by_key(|job| job.index);
         Ok(refused)
+    }
+
+    /// Makes the operations of these jobs, and adds what became of each. If a rule is broken behind
+    /// all of them, which is checked at the end, it looks for the job in one half and then in the
+    /// other one: each look goes through whole tables. `broken` says that it is known to be so. The
+    /// answer is false if a job was left out for that.
+    ///
+    /// A refusal counts only if the rules are kept behind it. Until then the rows that it met may
+    /// be those of a job that breaks one.
+    fn make_jobs(&mut self, jobs: &[Job<'_>], broken: bool, made: &mut Vec<Made>) -> Result<bool, BoxError> {
+        let (before, count) = (self.mark(), made.len());
+        if !broken {
+            for job in jobs {
+                made.push(self.make_job(job)?);
+            }
+            if self.overlay.statements().keep_the_rules()? {
+                return Ok(true);
+            }
+            self.go_back(before);
+            made.truncate(count);
+        }
+        if let [(job, ops)] = jobs {
+            made.push(Made::NotNow(broken_rule(ops)).of(*job)?);
+            return Ok(false);
+        }
+        let (first, second) = jobs.split_at(jobs.len() / 2);
+        // If it is not in the first half, it is in the second one.
+        let broken = self.make_jobs(first, false, made)?;
+        self.make_jobs(second, broken, made)?;
+        Ok(false)
+    }
+
+    /// Makes the operations of a job, or none of them.
+    fn make_job(&mut self, (job, ops): &Job<'_>) -> Result<Made, BoxError> {
+        let before = self.mark();
+        // Statements keep their order, so one that is refused is not tried behind others.
+        let mut statement = None;
+        let mut make = |op: &&Op| {
+            if statement.is_some() {
+                return Ok(None);
+            }
+            let before = self.mark();
+            let Err(error) = self.make(op) else { return Ok(None) };
+            self.go_back(before);
+            match Refusal::reason(error)? {
+                error @ Error::Sql { .. } => {
+                    self.overlay.statements().trust_refusal()?;
+                    statement = Some(error);
+                    Ok(None)
+                }
+                error => Ok(Some(error)),
+            }
+        };
+        let left = in_rounds(ops.iter().collect(), |ops: &[&Op]| ops.iter().map(&mut make).collect())?;
+        let reason = left.into_iter().next().map(|(_, reason)| reason);
+        let made = match (statement, reason) {
+            (None, None) => return Ok(Made::Yes),
+            (Some(reason), _) => Made::Never(reason),
+            (None, Some(reason)) => Made::NotNow(reason),
+        };
+        self.go_back(before);
+        made.of(*job)
     }
 
     /// Finds the jobs with an add that cannot be made, beside these, which are in ascending order.
@@ -173,26 +208,43 @@ impl Draft<'_> {
     }
 }
 
-/// Tries each of these in turn, and those that are refused again after the others, as long as that
-/// helps. Returns those that stay refused, in their order, each with its last reason.
+/// The answer to a job.
+enum Made {
+    Yes,
+    /// It is tried again behind the others.
+    NotNow(Error),
+    Never(Error),
+}
+
+impl Made {
+    /// Returns the error of what belongs to no job.
+    fn of(self, job: Option<&Asker>) -> Result<Self, BoxError> {
+        match (self, job) {
+            (Self::NotNow(reason) | Self::Never(reason), None) => Err(reason.into()),
+            (made, _) => Ok(made),
+        }
+    }
+}
+
+/// Tries these in turn, and those that are refused again after the others, as long as that helps. A
+/// round answers with the reason of each that is refused. Returns those that stay refused, in their
+/// order, each with its last reason.
 fn in_rounds<T>(
-    all: Vec<T>,
-    mut try_one: impl FnMut(&T) -> Result<Option<Error>, BoxError>,
+    mut all: Vec<T>,
+    mut round: impl FnMut(&[T]) -> Result<Vec<Option<Error>>, BoxError>,
 ) -> Result<Vec<(T, Error)>, BoxError> {
-    let mut all: Vec<(usize, T)> = all.into_iter().enumerate().collect();
+    let mut places: Vec<usize> = (0..all.len()).collect();
     let mut rounds = 0;
     loop {
-        let (count, mut left) = (all.len(), Vec::new());
-        for (place, one) in all {
-            let reason = try_one(&one)?;
-            left.extend(reason.map(|reason| (place, one, reason)));
-        }
+        let (count, reasons) = (all.len(), round(&all)?);
+        let tried = places.into_iter().zip(all).zip(reasons);
+        let mut left: Vec<_> = tried.filter_map(|((place, one), reason)| Some((place, one, reason?))).collect();
         rounds += 1;
         if left.is_empty() || left.len() == count || rounds == ROUNDS {
             left.sort_unstable_by_key(|(place, ..)| *place);
             return Ok(left.into_iter().map(|(_, one, reason)| (one, reason)).collect());
         }
         // The other way round: a chain that is pushed from its end takes two rounds.
-        all = left.into_iter().rev().map(|(place, one, _)| (place, one)).collect();
+        (places, all) = left.into_iter().rev().map(|(place, one, _)| (place, one)).unzip();
     }
 }

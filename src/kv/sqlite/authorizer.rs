@@ -1,26 +1,84 @@
 //! The statements that a user may not run in a transaction of ours.
 
+use super::sql::MARK;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use std::sync::LazyLock;
 
-/// True while a statement of the user is prepared or runs.
-pub(super) type IsUser = Arc<AtomicBool>;
+/// The look at the statements of a connection.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// True while a statement of the user is prepared or runs.
+    is_user: AtomicBool,
+    /// True if the last one makes something that is looked at when it is there.
+    makes: AtomicBool,
+}
 
-/// Refuses what would end the transaction, leave the database, or touch a table of ours.
-pub(super) fn install(connection: &Connection) -> IsUser {
-    let is_user = IsUser::default();
-    let asked = is_user.clone();
-    let authorize = move |context: AuthContext<'_>| {
-        if asked.load(Ordering::Relaxed) && is_forbidden(&context.action) {
-            Authorization::Deny
-        } else {
-            Authorization::Allow
-        }
-    };
-    // Some versions answer with nothing.
-    let _installed = connection.authorizer(Some(authorize));
-    is_user
+impl Watch {
+    /// Refuses the statements of the user that would end the transaction, leave the database, or
+    /// touch a table of ours.
+    pub(super) fn install(connection: &Connection) -> Arc<Self> {
+        let watch = Arc::new(Self::default());
+        let asked = watch.clone();
+        let authorize = move |context: AuthContext<'_>| {
+            if !asked.is_user.load(Ordering::Relaxed) {
+                return Authorization::Allow;
+            }
+            if is_checked_later(&context.action) {
+                asked.makes.store(true, Ordering::Relaxed);
+            }
+            if is_forbidden(&context.action) { Authorization::Deny } else { Authorization::Allow }
+        };
+        // Some versions answer with nothing.
+        let _installed = connection.authorizer(Some(authorize));
+        watch
+    }
+
+    /// Calls this for the user: it prepares or runs a statement.
+    pub(super) fn user<R>(&self, call: impl FnOnce() -> R) -> R {
+        let _author = Author::user(self);
+        call()
+    }
+
+    /// True if the last one may lay a hand on the tables of ours by what it makes. The name that it
+    /// gives to a table, and the inner statements of a trigger, are seen only when it has run.
+    pub(super) fn makes(&self) -> bool {
+        self.makes.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts what has a name of ours, the triggers that name a table of ours, and the foreign keys
+/// that point at one: those would refuse our writes.
+pub(super) fn count_ours(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row(&COUNT_OURS, [], |row| row.get(0))
+}
+
+static COUNT_OURS: LazyLock<String> = LazyLock::new(|| {
+    let things = |of: &str| format!("SELECT type, lower(name) AS name, lower(sql) AS text FROM {of}.sqlite_master");
+    format!(
+        "{MARK} WITH thing AS ({} UNION ALL {}), ours AS (SELECT * FROM thing WHERE name GLOB 'waterline_*')
+         SELECT (SELECT count(*) FROM ours)
+             + (SELECT count(*) FROM thing WHERE type = 'trigger'
+                AND EXISTS (SELECT 1 FROM ours WHERE instr(thing.text, ours.name)))
+             + (SELECT count(*) FROM thing, pragma_foreign_key_list(thing.name) AS key
+                WHERE type = 'table' AND lower(key.\"table\") GLOB 'waterline_*')",
+        things("main"),
+        things("temp")
+    )
+});
+
+/// True if it makes something that is to be looked at when it is there.
+fn is_checked_later(action: &AuthAction<'_>) -> bool {
+    use AuthAction::{AlterTable, CreateTable, CreateTempTable, CreateTempTrigger, CreateTrigger};
+    matches!(
+        action,
+        AlterTable { .. }
+            | CreateTable { .. }
+            | CreateTempTable { .. }
+            | CreateTempTrigger { .. }
+            | CreateTrigger { .. }
+    )
 }
 
 fn is_forbidden(action: &AuthAction<'_>) -> bool {
@@ -31,14 +89,14 @@ fn is_forbidden(action: &AuthAction<'_>) -> bool {
     };
     match action {
         Attach { .. } | Detach { .. } | Pragma { .. } | Savepoint { .. } | Transaction { .. } => true,
+        CreateIndex { index_name: name, table_name }
+        | CreateTempIndex { index_name: name, table_name }
+        | CreateTempTrigger { trigger_name: name, table_name }
+        | CreateTrigger { trigger_name: name, table_name } => is_ours(name) || is_ours(table_name),
         AlterTable { table_name, .. }
         | Analyze { table_name }
-        | CreateIndex { table_name, .. }
         | CreateTable { table_name }
-        | CreateTempIndex { table_name, .. }
         | CreateTempTable { table_name }
-        | CreateTempTrigger { table_name, .. }
-        | CreateTrigger { table_name, .. }
         | CreateVtable { table_name, .. }
         | Delete { table_name }
         | DropIndex { table_name, .. }
@@ -58,13 +116,14 @@ fn is_ours(name: &str) -> bool {
     name.as_bytes().get(..PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(PREFIX))
 }
 
-/// Says that a statement of the user runs, until it is dropped.
-pub(super) struct Author<'a>(&'a AtomicBool);
+/// Says that a statement of the user is prepared or runs, until it is dropped.
+struct Author<'a>(&'a AtomicBool);
 
 impl<'a> Author<'a> {
-    pub(super) fn user(is_user: &'a AtomicBool) -> Self {
-        is_user.store(true, Ordering::Relaxed);
-        Self(is_user)
+    fn user(watch: &'a Watch) -> Self {
+        watch.makes.store(false, Ordering::Relaxed);
+        watch.is_user.store(true, Ordering::Relaxed);
+        Self(&watch.is_user)
     }
 }
 

@@ -24,10 +24,10 @@ const STATEMENTS: usize = 96;
 /// The connections that stay open while nobody reads with them. A few threads read at a time.
 const IDLE: usize = 16;
 
-/// The pages after which the log is written back: 16 MiB. Each time costs two flushes, and a page
-/// that was changed many times is written back once. SQLite's own 4 MiB makes four times as many
-/// flushes; more would be read again after a crash.
-const CHECKPOINT: u32 = 4_000;
+/// The pages after which a commit writes the log back: 16 MiB. Each time costs two flushes, and a
+/// page that was changed many times is written back once. SQLite's own 4 MiB makes four times as
+/// many flushes; more would be read again after a crash.
+pub(super) const CHECKPOINT: u32 = 4_000;
 
 /// The length of the log, in bytes, from which it is made to begin anew: otherwise readers that
 /// take turns could let it grow for ever. A longer file is cut to this length then.
@@ -90,7 +90,12 @@ pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Opt
             connection.pragma_update(None, "cache_size", -i64::from(WRITER_CACHE))?;
             connection.pragma_update(None, "synchronous", "NORMAL")?;
         }
-        Mode::Reader | Mode::Look => connection.pragma_update(None, "query_only", true)?,
+        Mode::Reader => {
+            connection.pragma_update(None, "query_only", true)?;
+            // It may write the log back.
+            connection.pragma_update(None, "synchronous", "NORMAL")?;
+        }
+        Mode::Look => connection.pragma_update(None, "query_only", true)?,
     }
     Ok((connection, still))
 }

@@ -1,6 +1,7 @@
 //! The answers of SQLite beside those of memory, and what it alone does: connections, transactions
 //! and locks.
 
+use super::pace::PAGES;
 use super::*;
 use crate::base::error::describe;
 use crate::base::sync::Arc;
@@ -329,4 +330,35 @@ fn writes_that_wait_together_for_a_locked_file_wait_once() {
         });
     });
     assert!(time::now().duration_since(begun) < Duration::from_secs(5));
+}
+
+#[test]
+fn the_log_is_due_after_about_so_many_pages_for_writes_of_any_kind() {
+    let place = tempfile::tempdir().unwrap();
+    let kv = open(place.path());
+    let tables = family(&kv, TABLES);
+    let pages =
+        |beside: &Connection| beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
+    // Each changes a page for many rows, or one for each row.
+    for rows in [1u32, 40] {
+        let mut round = 0u32;
+        let mut write = || {
+            let mut batch = Batch::default();
+            for row in 0..40 {
+                round += 1;
+                let key = if rows == 1 { round } else { round.wrapping_mul(2_654_435_761) };
+                batch.put(tables.id, &[&key.to_be_bytes()], &[&[row; 100]]).unwrap();
+            }
+            kv.write(&batch, false).unwrap();
+        };
+        for look in 0..6 {
+            while !kv.is_untidy() {
+                write();
+            }
+            assert!(!kv.is_untidy(), "it is told once");
+            let pages = kv.readers.with("look", pages).unwrap().unsigned_abs();
+            assert!(look < 2 || (PAGES / 2..=2 * PAGES).contains(&pages), "{pages} pages, {rows} rows, look {look}");
+            kv.tidy();
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! (`OR ROLLBACK`). So there is one savepoint, which moves on with the marks, and a list of the
 //! statements that have run: whatever is lost runs once more.
 
-use super::authorizer::Author;
+use super::authorizer::count_ours;
 use super::connection::Connections;
 use super::failure::failed;
 use super::sql::MARK;
@@ -15,7 +15,7 @@ use crate::base::sync::MutexGuard;
 use crate::kv::batch::Batch;
 use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Error, ErrorCode, ToSql, params_from_iter};
+use rusqlite::{Connection, Error, ErrorCode, ToSql, ffi, params_from_iter};
 
 pub(super) struct Begun<'a> {
     writer: MutexGuard<'a, Writer>,
@@ -214,11 +214,18 @@ impl Writer {
         if sql.contains('\0') {
             return Err(refused("its text has a byte of zero in it, where SQLite would cut it off"));
         }
-        let _author = Author::user(&self.author);
         let run = || -> rusqlite::Result<usize> {
+            let mut statement = self.watch.user(|| self.connection.prepare_cached(sql))?;
+            let ours = self.watch.makes().then(|| count_ours(&self.connection)).transpose()?;
             let before = rows.map(|_| self.changes_so_far()).transpose()?;
-            let mut statement = self.connection.prepare_cached(sql)?;
-            let changed = statement.execute(params_from_iter(values.iter().map(Bound)))?;
+            let changed = self.watch.user(|| statement.execute(params_from_iter(values.iter().map(Bound))))?;
+            if let Some(ours) = ours {
+                // It is seen when it is prepared, so it is not kept.
+                statement.discard();
+                if count_ours(&self.connection)? > ours {
+                    return Err(not_authorized());
+                }
+            }
             // A statement that never changes a row leaves the count of the one before it.
             let is_count = before.is_none() || before != Some(self.changes_so_far()?);
             Ok(if is_count { changed } else { 0 })
@@ -237,6 +244,12 @@ impl Writer {
             },
         }
     }
+}
+
+/// The error of a statement that lays a hand on the tables of ours by what it makes.
+fn not_authorized() -> Error {
+    let text = "not authorized: names that begin with waterline_ are those of the store";
+    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_AUTH), Some(text.to_owned()))
 }
 
 /// True if the statement is to blame, or what it meets. All other errors are the database's.

@@ -1,15 +1,15 @@
 //! The side that writes: one connection. The batches that several threads write at a time go into
 //! one transaction.
 
-use super::authorizer::{self, IsUser};
+use super::authorizer::Watch;
 use super::connection::{Connections, LONG_LOG, log_of};
 use super::failure::{failed, is_locked};
+use super::pace::Pace;
 use super::transaction::Begun;
 use super::{no_family, sql};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex, MutexGuard};
-use crate::kv::Line;
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
 use std::cell::Cell;
@@ -33,6 +33,7 @@ pub(super) struct Writing {
     pub(super) waiting: Mutex<Vec<Arc<Waiting>>>,
     /// The last state of the log that somebody should hear of.
     long_log: Arc<Mutex<Option<LongLog>>>,
+    pace: Arc<Pace>,
 }
 
 /// A log that cannot begin anew.
@@ -68,11 +69,17 @@ pub(super) struct Waiting {
 
 impl Writing {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
-        let long_log = Arc::default();
-        let log = Log { file: log_of(file), unseen: 0, long: LONG_LOG as u64, tell: Arc::clone(&long_log) };
-        let (author, held_by) = (authorizer::install(&connection), Arc::default());
-        let writer = Writer { connection, author, synced: Cell::new(false), log, held_by: Arc::clone(&held_by) };
-        Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default(), long_log }
+        let (long_log, pace) = (Arc::default(), Arc::new(Pace::new(log_of(file))));
+        let log = Log {
+            file: log_of(file),
+            unseen: 0,
+            long: LONG_LOG as u64,
+            tell: Arc::clone(&long_log),
+            pace: Arc::clone(&pace),
+        };
+        let (watch, held_by) = (Watch::install(&connection), Arc::default());
+        let writer = Writer { connection, watch, synced: Cell::new(false), log, held_by: Arc::clone(&held_by) };
+        Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default(), long_log, pace }
     }
 
     /// Begins a transaction for statements of the user. Nobody else writes until it ends.
@@ -97,10 +104,18 @@ impl Writing {
         Ok(())
     }
 
-    /// Returns what is to be said of the log.
-    pub(super) fn line(&self) -> Option<Line> {
-        let long_log = self.long_log.lock().take()?;
-        Some(Box::new(|| long_log.tell()))
+    /// True once when the log is to be written back, or when something is to be said of it.
+    pub(super) fn is_untidy(&self) -> bool {
+        self.pace.is_due() || self.long_log.lock().is_some()
+    }
+
+    /// Writes the log back, and says what is to be said of it.
+    pub(super) fn tidy(&self, readers: &Connections) {
+        self.pace.write_back(readers);
+        let long_log = self.long_log.lock().take();
+        if let Some(long_log) = long_log {
+            long_log.tell();
+        }
     }
 
     #[cfg(test)]
@@ -144,7 +159,7 @@ impl Writing {
 /// The connection, and its log.
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) author: IsUser,
+    pub(super) watch: Arc<Watch>,
     /// True while each commit is flushed.
     synced: Cell<bool>,
     log: Log,
@@ -159,6 +174,7 @@ struct Log {
     /// The length from which it is too long.
     long: u64,
     tell: Arc<Mutex<Option<LongLog>>>,
+    pace: Arc<Pace>,
 }
 
 impl Writer {
@@ -176,6 +192,7 @@ impl Writer {
     /// for a short time, and notes who is in the way.
     pub(super) fn look(&mut self, bytes: usize, readers: &Connections) {
         let log = &mut self.log;
+        log.pace.wrote(bytes);
         log.unseen += bytes + PAGE;
         if log.unseen < LOOK_EVERY {
             return;
