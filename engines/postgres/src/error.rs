@@ -1,0 +1,80 @@
+//! The errors of this crate.
+
+use std::time::Duration;
+use waterline::BoxError;
+
+/// The reason why a call into the database failed.
+///
+/// Where waterline's own calls return an error, it is the `source` of a
+/// [`waterline::Error::Progress`], so `downcast_ref` finds it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Something is set up in a way that cannot work. Nothing is tried again.
+    #[error("{what}: {advice}")]
+    Config {
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        advice: String,
+    },
+    /// Another consumer took the name over, or the row of this life is gone. Nothing was written.
+    #[error("the name {name:?} is lost: {holder}")]
+    Fenced {
+        /// The name of the progress.
+        name: String,
+        /// Who has it now, or what happened to it.
+        holder: String,
+    },
+    /// A consumer of another process has the name for a time.
+    #[error("the name {name:?} is in use by {holder}, for {} ms unless it is renewed", expires_in.as_millis())]
+    Leased {
+        /// The name of the progress.
+        name: String,
+        /// Who has it.
+        holder: String,
+        /// The time for which it has the name, by the server's clock.
+        expires_in: Duration,
+    },
+    /// The tables are of a newer version than this program knows.
+    #[error(
+        "the tables in schema {schema:?} have version {found}, and this program knows up to {known}: install a newer version of it"
+    )]
+    NewerSchema {
+        /// The schema.
+        schema: String,
+        /// The version of the tables.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The tables are not there, are of an older version, or a table or column of them is gone.
+    #[error("the tables in schema {schema:?} do not fit: {what}; call `PgStore::migrate`, or restore what is gone")]
+    Schema {
+        /// The schema.
+        schema: String,
+        /// What is not there.
+        what: String,
+    },
+    /// The server cannot be reached, or refused a statement. It may work later.
+    #[error("the database failed")]
+    Database(#[from] postgres::Error),
+    /// A value in a table cannot be true.
+    #[error("the row of {name:?} cannot be true: {what}")]
+    Corrupt {
+        /// The name of the progress.
+        name: String,
+        /// What cannot be true.
+        what: String,
+    },
+    /// Code of the user's failed.
+    #[error("code of the user failed")]
+    User(#[source] BoxError),
+}
+
+impl Error {
+    /// Makes a [`Config`](Self::Config).
+    pub(crate) fn config(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::Config { what: what.into(), advice: advice.into() }
+    }
+}

@@ -1,0 +1,7 @@
+//! The progress on PostgreSQL, on a real server.
+#![cfg(unix)]
+
+#[path = "../server/mod.rs"]
+mod server;
+
+mod connecting;
