@@ -67,6 +67,29 @@ pub enum Error {
         /// What cannot be true.
         what: String,
     },
+    /// The code that decodes a row failed. The source is asked again.
+    #[error("the row {index} of {table} cannot be decoded")]
+    Decode {
+        /// The table.
+        table: String,
+        /// The id of the row.
+        index: waterline::Index,
+        /// The error of that code.
+        source: BoxError,
+    },
+    /// The ids of a table are no longer those that were shown. Nothing more is read.
+    #[error(
+        "the ids of {table} are other ones than before ({what}): start the consumer again, so that it reads everything anew"
+    )]
+    OtherIds {
+        /// The table.
+        table: String,
+        /// What is another one.
+        what: String,
+    },
+    /// The connection was closed. The next call opens another one.
+    #[error("the connection to the database was closed")]
+    Closed,
     /// Code of the user's failed.
     #[error("code of the user failed")]
     User(#[source] BoxError),

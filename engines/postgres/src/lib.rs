@@ -7,12 +7,14 @@
 
 mod connection;
 mod error;
+mod jobs;
 mod options;
 mod schema;
 mod store;
 mod tls;
 
 pub use error::Error;
+pub use jobs::PgJobs;
 pub use options::PgOptions;
 pub use postgres;
 pub use store::PgStore;

@@ -61,6 +61,17 @@ impl PgStore {
     }
 }
 
+impl PgStore {
+    /// Returns a connection that is opened when it is needed.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection::new(self.shared.dial.clone())
+    }
+
+    pub(crate) fn options(&self) -> &PgOptions {
+        &self.shared.options
+    }
+}
+
 impl fmt::Debug for PgStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PgStore").field("dial", &self.shared.dial).field("options", &self.shared.options).finish()
