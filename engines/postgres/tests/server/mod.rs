@@ -265,7 +265,7 @@ impl Said {
             let mut log = self.log.lock();
             log.0.push_str(&line);
             log.0.push('\n');
-            log.1 += u32::from(line.contains("database system is ready to accept connections"));
+            log.1 += u32::from(line.contains("database system is ready to accept"));
             self.changed.notify_all();
         }
         self.log.lock().2 = true;

@@ -1,0 +1,190 @@
+//! Servers that die, become replicas or are restored, and tables that change under the source.
+
+use crate::server::{End, Server, signal};
+use crate::tables::{EVENTS, all, events, insert, until, wait_for_head, with_events};
+use postgres::{Client, NoTls};
+use std::process::Command;
+use waterline::{BoxError, Consumer, Jobs, MemoryProgress};
+use waterline_postgres::{Error, PgJobs, PgOptions, PgStore};
+
+fn typed(answer: Result<Option<u64>, BoxError>) -> Error {
+    *answer.expect_err("it cannot be read").downcast().expect("the error is typed")
+}
+
+/// Takes ids that no row gets, so many that the log of the sequence has to say so.
+fn roll_back(client: &mut Client) -> u64 {
+    let taken = "BEGIN; INSERT INTO events (payload) SELECT '' FROM generate_series(1, 40); ROLLBACK";
+    client.batch_execute(taken).unwrap();
+    client.query_one("SELECT last_value FROM events_id_seq", &[]).unwrap().get::<_, i64>(0).cast_unsigned()
+}
+
+#[test]
+fn ids_of_a_rollback_that_a_crash_gives_away_again_are_not_skipped() {
+    // Nobody flushes the log by the way.
+    let quiet = [("bgwriter_lru_maxpages", "0"), ("autovacuum", "off"), ("checkpoint_timeout", "1h")];
+    let server = Server::start(&quiet);
+    let database = server.database();
+    let (mut client, _) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE ROLE reader LOGIN; GRANT SELECT ON events, events_id_seq TO reader;
+             REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) FROM PUBLIC",
+        )
+        .unwrap();
+    let mut config = database.config.clone();
+    // This user may not have the log flushed.
+    let store = PgStore::connect(config.user("reader").clone(), NoTls, PgOptions::new()).unwrap();
+    let jobs = events(&store);
+    let first = insert(&mut client, "before");
+    wait_for_head(&jobs, first);
+    let crash = |client: &mut Client, taken: &mut dyn FnMut(&mut Client) -> u64| {
+        let walwriter = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+        let walwriter = client.query_one(walwriter, &[]).unwrap().get::<_, i32>(0).cast_unsigned();
+        signal(walwriter, "STOP");
+        let taken = taken(client);
+        signal(walwriter, "KILL");
+        server.stop(End::Immediate);
+        server.start_again();
+        taken
+    };
+    let last = crash(&mut client, &mut |client| {
+        let taken = roll_back(client);
+        assert_eq!(jobs.head().unwrap(), Some(first), "a crash may give these ids away again");
+        taken
+    });
+    let mut client = database.client();
+    let again = insert(&mut client, "after");
+    assert!(again <= last, "the ids up to {last} came back: {again}");
+    wait_for_head(&jobs, again);
+    assert_eq!(all(&jobs), [(first, "before".to_owned()), (again, "after".to_owned())]);
+
+    // With that right, the source has the log flushed, and the ids do not come back.
+    client.batch_execute("GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) TO reader").unwrap();
+    let last = crash(&mut client, &mut |client| {
+        let taken = roll_back(client);
+        wait_for_head(&jobs, taken);
+        taken
+    });
+    let next = insert(&mut database.client(), "last");
+    assert!(next > last, "{next} was said to be a gap");
+    wait_for_head(&jobs, next);
+    assert_eq!(all(&jobs).len(), 3);
+}
+
+#[test]
+fn a_server_that_is_started_anew_is_read_on() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    let consumer = Consumer::builder(events(&store), MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let last = insert(&mut client, "a");
+    until(&consumer.handle(), "the row", |status| status.last_processed == Some(last));
+    for end in [End::Fast, End::Immediate] {
+        server.stop(end);
+        until(&consumer.handle(), "the loss", |status| matches!(status.blocked, waterline::Blocked::Source { .. }));
+        server.start_again();
+        let last = insert(&mut database.client(), "b");
+        until(&consumer.handle(), "the next row", |status| status.last_processed == Some(last));
+    }
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    server.stop(End::Fast);
+    let standby = server.data().join("standby.signal");
+    std::fs::write(&standby, "").unwrap();
+    server.start_again();
+    assert!(matches!(typed(jobs.head()), Error::Config { what, .. } if what.contains("replica")));
+    let replica = PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
+    let refused = PgJobs::table(&replica, "events", |_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config { advice, .. }) if advice.contains("primary")));
+    server.stop(End::Fast);
+    std::fs::remove_file(&standby).unwrap();
+    server.start_again();
+    let second = insert(&mut database.client(), "b");
+    wait_for_head(&jobs, second);
+    // One that was promoted has another history.
+    server.stop(End::Fast);
+    std::fs::write(&standby, "").unwrap();
+    server.start_again();
+    database.client().batch_execute("SELECT pg_promote()").unwrap();
+    let error = loop {
+        match typed(jobs.head()) {
+            Error::OtherIds { what, .. } => break what,
+            other => assert!(matches!(other, Error::Config { .. } | Error::Database(_) | Error::Closed), "{other:?}"),
+        }
+    };
+    assert!(error.contains("timeline"), "{error}");
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }), "it stays");
+    // The next life knows of nothing else.
+    let third = insert(&mut database.client(), "c");
+    let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(third).start(|_| Ok(())).unwrap();
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_restored_older_database_is_a_typed_error_that_stays() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    insert(&mut client, "a");
+    let copy = server.data().with_extension("copy");
+    let run = |program: &str, arguments: [&std::path::Path; 3]| {
+        assert!(Command::new(program).args(arguments).status().unwrap().success());
+    };
+    server.stop(End::Fast);
+    run("cp", ["-a".as_ref(), &server.data(), &copy]);
+    server.start_again();
+    let jobs = events(&store);
+    let last = (0..50).map(|_| insert(&mut database.client(), "b")).last().unwrap();
+    wait_for_head(&jobs, last);
+    server.stop(End::Fast);
+    run("rm", ["-rf".as_ref(), &server.data(), "--".as_ref()]);
+    run("mv", ["--".as_ref(), &copy, &server.data()]);
+    server.start_again();
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }));
+    (0..100).for_each(|_| _ = insert(&mut database.client(), "c"));
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }), "the same ids are other rows");
+}
+
+#[test]
+fn a_table_that_is_dropped_made_anew_or_counted_back_is_a_typed_error() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let last = insert(&mut client, "a");
+    wait_for_head(&jobs, last);
+    client.batch_execute("DROP TABLE events").unwrap();
+    assert!(matches!(typed(jobs.head()), Error::Config { what, .. } if what.contains("no table events")));
+    assert!(jobs.at_index(last).is_err());
+    client.batch_execute(EVENTS).unwrap();
+    (0..9).for_each(|_| _ = insert(&mut client, "b"));
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { what, .. } if what.contains("dropped")));
+
+    let jobs = events(&store);
+    wait_for_head(&jobs, 9);
+    client.batch_execute("ALTER TABLE events ALTER COLUMN id RESTART WITH 4").unwrap();
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { what, .. } if what.contains("the last id was 9")));
+}
+
+#[test]
+fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    client.batch_execute("ALTER TABLE events RENAME payload TO text").unwrap();
+    let error = jobs.at_index(first).unwrap_err();
+    let decode = error.downcast_ref::<Error>();
+    assert!(matches!(decode, Some(Error::Decode { index, .. }) if *index == first), "{error:?}");
+    client.batch_execute("ALTER TABLE events RENAME text TO payload; ALTER TABLE events RENAME id TO number").unwrap();
+    assert_eq!(all(&jobs), [(first, "a".to_owned())], "the ids are the same ones, under any name");
+}
