@@ -5,14 +5,24 @@
 
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
+mod admin;
+mod bounded;
 mod connection;
 mod error;
+mod fault;
+mod keeper;
+mod lease;
 mod options;
+mod pieces;
+mod progress;
+mod row;
 mod schema;
+mod sql;
 mod store;
 mod tls;
 
 pub use error::Error;
 pub use options::PgOptions;
 pub use postgres;
+pub use progress::PgProgress;
 pub use store::PgStore;

@@ -4,4 +4,6 @@
 #[path = "../server/mod.rs"]
 mod server;
 
+mod admin;
 mod connecting;
+mod suites;
