@@ -5,5 +5,7 @@
 mod server;
 
 mod admin;
+mod bank;
 mod connecting;
 mod suites;
+mod writes;
