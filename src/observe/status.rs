@@ -275,6 +275,14 @@ pub enum Blocked {
         /// The error of the source.
         error: String,
     },
+    /// The source has no job above its head yet, and says what it waits for: see
+    /// [`Jobs::waits_for`](crate::Jobs::waits_for).
+    SourceWaits {
+        /// The index that the watermark waits for.
+        index: Index,
+        /// The reason that the source gave.
+        why: String,
+    },
     /// The progress cannot be saved, and the save is tried again; or the save has not returned for
     /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall). Or a consumer
     /// that waits for its name could not ask for it, and tries again.
@@ -375,6 +383,9 @@ impl fmt::Display for Blocked {
             }
             Self::Source { index, error } => {
                 write!(f, "the source cannot be read at {index}; the consumer goes on as soon as it can be: {error}")
+            }
+            Self::SourceWaits { index, why } => {
+                write!(f, "the source shows no job from {index} on, since it waits: {why}")
             }
             Self::Progress { error } => {
                 write!(f, "the storage of the progress fails; the consumer goes on as soon as it works: {error}")

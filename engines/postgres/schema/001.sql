@@ -21,7 +21,9 @@ CREATE TABLE {schema}.progress (
     -- The highest index of the unbroken run that is done; null while there is none.
     watermark bigint,
     -- The lowest index that is not done; null before the first save.
-    next bigint
+    next bigint,
+    -- The time at which the watermark moved last.
+    moved timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
 -- The jobs that are done above `next`, 8192 to a row: bit i of piece p is the job 8192 * p + i. A

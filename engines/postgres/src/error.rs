@@ -1,7 +1,7 @@
 //! The errors of this crate.
 
+use std::error::Error as StdError;
 use std::time::Duration;
-use waterline::BoxError;
 
 /// The reason why a call into the database failed.
 ///
@@ -75,7 +75,7 @@ pub enum Error {
         /// The id of the row.
         index: waterline::Index,
         /// The error of that code.
-        source: BoxError,
+        source: waterline::BoxError,
     },
     /// The ids of a table are no longer those that were shown. Nothing more is read.
     #[error(
@@ -90,9 +90,9 @@ pub enum Error {
     /// The connection was closed. The next call opens another one.
     #[error("the connection to the database was closed")]
     Closed,
-    /// Code of the user's failed.
-    #[error("code of the user failed")]
-    User(#[source] BoxError),
+    /// The library refused something: see its documentation.
+    #[error(transparent)]
+    Refused(#[from] waterline::Error),
 }
 
 impl Error {
@@ -100,4 +100,37 @@ impl Error {
     pub(crate) fn config(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::Config { what: what.into(), advice: advice.into() }
     }
+
+    /// The text with its causes.
+    pub(crate) fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let more = error.to_string();
+            // Some errors repeat their cause in their own text.
+            if !text.contains(&more) {
+                text = format!("{text}: {more}");
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// Errors of a start, as a consumer knows them.
+impl From<Error> for waterline::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Leased { name, holder, expires_in } => Self::Leased { name, holder, expires_in },
+            Error::Fenced { name, holder } => Self::Fenced { name, holder },
+            Error::Corrupt { name, what } => Self::Corrupt { name, reason: what },
+            Error::Refused(error) => error,
+            other => Self::Progress { source: other.into() },
+        }
+    }
+}
+
+/// The error of a name that is lost, as a consumer knows it.
+pub(crate) fn fenced(name: &str, holder: impl Into<String>) -> waterline::Error {
+    waterline::Error::Fenced { name: name.to_owned(), holder: holder.into() }
 }

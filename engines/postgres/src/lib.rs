@@ -5,11 +5,20 @@
 
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
+mod admin;
+mod bounded;
 mod connection;
 mod error;
+mod fault;
 mod jobs;
+mod keeper;
+mod lease;
 mod options;
+mod pieces;
+mod progress;
+mod row;
 mod schema;
+mod sql;
 mod store;
 mod tls;
 
@@ -17,4 +26,5 @@ pub use error::Error;
 pub use jobs::PgJobs;
 pub use options::PgOptions;
 pub use postgres;
+pub use progress::PgProgress;
 pub use store::PgStore;

@@ -74,6 +74,12 @@ impl PgOptions {
         self
     }
 
+    /// The time for an answer of the server, beyond which a connection counts as broken. The server
+    /// itself gives a statement up before.
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.ttl + self.ttl / 2 + Duration::from_secs(1)
+    }
+
     /// Checks what can be checked without a server.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.ttl < SHORTEST_TTL {

@@ -1,6 +1,7 @@
 //! The tables, and their versions.
 
 use crate::error::Error;
+use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
 use postgres::{Client, Transaction};
 
@@ -41,6 +42,25 @@ pub(crate) fn migrate(client: &mut Client, schema: &str) -> Result<(), Error> {
 fn version(transaction: &mut Transaction<'_>, schema: &str) -> Result<i64, Error> {
     let version = format!("SELECT coalesce(max(version), 0) FROM {}.version", quoted(schema));
     Ok(transaction.query_one(&version, &[])?.get::<_, i64>(0))
+}
+
+/// Refuses tables of any other version than this program's.
+pub(crate) fn fits(found: i64, schema: &str) -> Result<(), Error> {
+    if found < NEWEST {
+        let what = format!("they have version {found}, and this program needs {NEWEST}");
+        return Err(Error::Schema { schema: schema.to_owned(), what });
+    }
+    check(found, schema)
+}
+
+/// Names the table or column that is not there, if this error says so.
+pub(crate) fn explained(error: postgres::Error, schema: &str) -> Error {
+    match (of_statement(&error), error.as_db_error()) {
+        (Fault::OfTables, Some(answer)) => {
+            Error::Schema { schema: schema.to_owned(), what: answer.message().to_owned() }
+        }
+        _ => error.into(),
+    }
 }
 
 /// Refuses tables of a version that this program does not know.

@@ -2,9 +2,11 @@
 
 use crate::connection::{Connection, Dial};
 use crate::error::Error;
+use crate::keeper::Keeper;
 use crate::options::PgOptions;
+use crate::progress::PgProgress;
 use crate::schema;
-use crate::tls::Connector;
+use crate::sql::Sql;
 use parking_lot::Mutex;
 use postgres::tls::{MakeTlsConnect, TlsConnect};
 use postgres::{Config, Socket};
@@ -18,8 +20,11 @@ pub struct PgStore {
 }
 
 struct Shared {
+    /// The first field: its thread ends before anything else does.
+    keeper: Keeper,
     dial: Dial,
     options: PgOptions,
+    sql: Arc<Sql>,
     /// The connection of calls that belong to no consumer: migrations, lists, moves by hand.
     calls: Mutex<Connection>,
 }
@@ -43,10 +48,18 @@ impl PgStore {
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
         options.check()?;
-        let dial = Dial::new(config, Connector::new(tls), &options);
+        let dial = Dial::new(config, tls, &options);
         let mut calls = Connection::new(dial.clone());
         calls.call(|client| Ok(client.batch_execute("")?))?;
-        Ok(Self { shared: Arc::new(Shared { dial, options, calls: Mutex::new(calls) }) })
+        let sql = Arc::new(Sql::new(&options));
+        let keeper = Keeper::new(dial.clone(), Arc::clone(&sql), options.clone());
+        Ok(Self { shared: Arc::new(Shared { keeper, dial, options, sql, calls: Mutex::new(calls) }) })
+    }
+
+    /// Returns the progress of the consumer with this name: 1 to 255 bytes.
+    #[must_use]
+    pub fn progress(&self, name: impl Into<String>) -> PgProgress {
+        PgProgress::new(self, name.into())
     }
 
     /// Makes the tables, or brings them to the version of this program. Many processes may call it
@@ -67,8 +80,21 @@ impl PgStore {
         Connection::new(self.shared.dial.clone())
     }
 
+    /// The connection of calls that belong to no consumer.
+    pub(crate) fn calls(&self) -> &Mutex<Connection> {
+        &self.shared.calls
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.shared.keeper
+    }
+
     pub(crate) fn options(&self) -> &PgOptions {
         &self.shared.options
+    }
+
+    pub(crate) fn sql(&self) -> &Sql {
+        &self.shared.sql
     }
 }
 

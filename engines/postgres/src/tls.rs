@@ -1,30 +1,50 @@
 //! The connector of a store: one type for whatever connector the user has, with or without TLS.
+//!
+//! The driver hands it each socket before it sends a byte (`sslmode=require` with
+//! `sslnegotiation=direct`), so all streams are of one type, also those without TLS, and each read
+//! of an answer is bounded.
 
+use crate::bounded::Bounded;
 use postgres::Socket;
+use postgres::config::{SslMode, SslNegotiation};
 use postgres::tls::{ChannelBinding, MakeTlsConnect, NoTls, TlsConnect, TlsStream};
 use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use waterline::BoxError;
 
-type Connecting = Pin<Box<dyn Future<Output = Result<Stream, BoxError>> + Send>>;
-type Connect = Box<dyn FnOnce(Socket) -> Connecting + Send>;
+/// A stream of any kind.
+pub(crate) type AnyStream = Pin<Box<dyn TlsStreamOfAnyKind>>;
+
+pub(crate) trait TlsStreamOfAnyKind: TlsStream + Send {}
+
+impl<S: TlsStream + Send> TlsStreamOfAnyKind for S {}
+
+/// The message that asks a server for TLS: its length, and a number that no version has.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+type Connecting<S> = Pin<Box<dyn Future<Output = Result<S, BoxError>> + Send>>;
+type Connect = Box<dyn FnOnce(Socket) -> Connecting<AnyStream> + Send>;
+type Make = dyn Fn(&str) -> Result<Connect, BoxError> + Send + Sync;
 
 /// The connector of the user's. All clones make connections of one kind.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    make: Arc<dyn Fn(&str) -> Result<Connect, BoxError> + Send + Sync>,
-    /// True if it makes no TLS at all.
-    plain: bool,
+    make: Arc<Make>,
+    mode: SslMode,
+    /// True if the server waits for TLS from the first byte on.
+    direct: bool,
+    /// The time for an answer, the handshake included.
+    limit: Duration,
 }
 
 impl Connector {
-    pub(crate) fn new<T>(tls: T) -> Self
+    /// Makes the connector that asks for TLS as this mode says.
+    pub(crate) fn new<T>(tls: T, mode: SslMode, negotiation: SslNegotiation, limit: Duration) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::TlsConnect: Send + 'static,
@@ -36,77 +56,79 @@ impl Connector {
             Ok(Box::new(move |socket| {
                 Box::pin(async move {
                     let stream = connect.connect(socket).await.map_err(Into::into)?;
-                    Ok(Stream(Box::new(stream)))
+                    Ok(Box::pin(stream) as AnyStream)
                 })
             }))
         };
-        Self { make: Arc::new(make), plain: TypeId::of::<T>() == TypeId::of::<NoTls>() }
-    }
-
-    /// True if it makes no TLS at all.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain
+        // It makes no TLS, so a server that has some is not asked for it.
+        let none = TypeId::of::<T>() == TypeId::of::<NoTls>() && mode == SslMode::Prefer;
+        let mode = if none { SslMode::Disable } else { mode };
+        Self { make: Arc::new(make), mode, direct: negotiation == SslNegotiation::Direct, limit }
     }
 }
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("plain", &self.plain).finish_non_exhaustive()
+        f.debug_struct("Connector").field("mode", &self.mode).field("limit", &self.limit).finish_non_exhaustive()
     }
 }
 
 impl MakeTlsConnect<Socket> for Connector {
-    type Stream = Stream;
+    type Stream = Bounded;
     type TlsConnect = Handshake;
     type Error = BoxError;
 
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, BoxError> {
-        (self.make)(host).map(Handshake)
+        let Self { mode, direct, limit, .. } = *self;
+        let connect = if mode == SslMode::Disable { None } else { Some((self.make)(host)?) };
+        Ok(Handshake { connect, mode, direct, limit })
     }
 }
 
 /// One handshake to come.
-pub(crate) struct Handshake(Connect);
+pub(crate) struct Handshake {
+    connect: Option<Connect>,
+    mode: SslMode,
+    direct: bool,
+    limit: Duration,
+}
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Stream;
+    type Stream = Bounded;
     type Error = BoxError;
-    type Future = Connecting;
+    type Future = Connecting<Bounded>;
 
-    fn connect(self, socket: Socket) -> Connecting {
-        (self.0)(socket)
+    fn connect(self, socket: Socket) -> Connecting<Bounded> {
+        let limit = self.limit;
+        Box::pin(async move {
+            let stream = tokio::time::timeout(limit, self.shake(socket)).await;
+            stream.unwrap_or_else(|_| Err("the server did not answer in time".into()))
+        })
     }
 }
 
-/// A stream of any connector.
-pub(crate) struct Stream(Box<dyn TlsStreamOfAnyKind>);
-
-trait TlsStreamOfAnyKind: TlsStream + Unpin + Send {}
-
-impl<S: TlsStream + Unpin + Send> TlsStreamOfAnyKind for S {}
-
-impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(cx, into)
+impl Handshake {
+    async fn shake(self, mut socket: Socket) -> Result<Bounded, BoxError> {
+        let Some(connect) = self.connect else { return Ok(Bounded::plain(socket, self.limit)) };
+        if !self.direct {
+            socket.write_all(&SSL_REQUEST).await?;
+            let mut answer = [0];
+            socket.read_exact(&mut answer).await?;
+            match (answer, self.mode) {
+                ([b'S'], _) => {}
+                (_, SslMode::Prefer) => return Ok(Bounded::plain(socket, self.limit)),
+                _ => return Err("the server does not support TLS".into()),
+            }
+        }
+        Ok(Bounded::new(connect(socket).await?, self.limit))
     }
 }
 
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(cx, bytes)
-    }
+/// A socket without TLS.
+pub(crate) struct Plain(pub(crate) Socket);
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(cx)
-    }
-}
-
-impl TlsStream for Stream {
+impl TlsStream for Plain {
     fn channel_binding(&self) -> ChannelBinding {
-        self.0.channel_binding()
+        ChannelBinding::none()
     }
 }

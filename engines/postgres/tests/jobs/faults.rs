@@ -4,11 +4,21 @@ use crate::server::{End, Server, signal};
 use crate::tables::{EVENTS, all, events, insert, until, wait_for_head, with_events};
 use postgres::{Client, NoTls};
 use std::process::Command;
-use waterline::{BoxError, Consumer, Jobs, MemoryProgress};
+use waterline::{Blocked, BoxError, Consumer, Jobs, MemoryProgress};
 use waterline_postgres::{Error, PgJobs, PgOptions, PgStore};
 
 fn typed(answer: Result<Option<u64>, BoxError>) -> Error {
     *answer.expect_err("it cannot be read").downcast().expect("the error is typed")
+}
+
+/// Asks for the head until the error is that of no connection that was lost.
+fn once_there(jobs: &impl Jobs) -> Error {
+    loop {
+        let error = typed(jobs.head());
+        if !matches!(error, Error::Database(_) | Error::Closed) {
+            return error;
+        }
+    }
 }
 
 /// Takes ids that no row gets, so many that the log of the sequence has to say so.
@@ -81,7 +91,7 @@ fn a_server_that_is_started_anew_is_read_on() {
     until(&consumer.handle(), "the row", |status| status.last_processed == Some(last));
     for end in [End::Fast, End::Immediate] {
         server.stop(end);
-        until(&consumer.handle(), "the loss", |status| matches!(status.blocked, waterline::Blocked::Source { .. }));
+        until(&consumer.handle(), "the loss", |status| matches!(status.blocked, Blocked::Source { .. }));
         server.start_again();
         let last = insert(&mut database.client(), "b");
         until(&consumer.handle(), "the next row", |status| status.last_processed == Some(last));
@@ -101,7 +111,7 @@ fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
     let standby = server.data().join("standby.signal");
     std::fs::write(&standby, "").unwrap();
     server.start_again();
-    assert!(matches!(typed(jobs.head()), Error::Config { what, .. } if what.contains("replica")));
+    assert!(matches!(once_there(&jobs), Error::Config { what, .. } if what.contains("replica")));
     let replica = PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
     let refused = PgJobs::table(&replica, "events", |_| Ok(()));
     assert!(matches!(refused, Err(Error::Config { advice, .. }) if advice.contains("primary")));
@@ -116,9 +126,9 @@ fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
     server.start_again();
     database.client().batch_execute("SELECT pg_promote()").unwrap();
     let error = loop {
-        match typed(jobs.head()) {
+        match once_there(&jobs) {
             Error::OtherIds { what, .. } => break what,
-            other => assert!(matches!(other, Error::Config { .. } | Error::Database(_) | Error::Closed), "{other:?}"),
+            other => assert!(matches!(other, Error::Config { .. }), "{other:?}"),
         }
     };
     assert!(error.contains("timeline"), "{error}");
@@ -149,7 +159,7 @@ fn a_restored_older_database_is_a_typed_error_that_stays() {
     run("rm", ["-rf".as_ref(), &server.data(), "--".as_ref()]);
     run("mv", ["--".as_ref(), &copy, &server.data()]);
     server.start_again();
-    assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }));
+    assert!(matches!(once_there(&jobs), Error::OtherIds { .. }));
     (0..100).for_each(|_| _ = insert(&mut database.client(), "c"));
     assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }), "the same ids are other rows");
 }
@@ -187,4 +197,66 @@ fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
     assert!(matches!(decode, Some(Error::Decode { index, .. }) if *index == first), "{error:?}");
     client.batch_execute("ALTER TABLE events RENAME text TO payload; ALTER TABLE events RENAME id TO number").unwrap();
     assert_eq!(all(&jobs), [(first, "a".to_owned())], "the ids are the same ones, under any name");
+}
+
+#[test]
+fn a_transaction_that_inserted_and_stays_open_is_named() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let first = insert(&mut client, "a");
+    let mut config = database.config.clone();
+    let mut idle = config.application_name("forgetful").connect(NoTls).unwrap();
+    let process: i32 = idle.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let mut open = idle.transaction().unwrap();
+    open.execute("INSERT INTO events (payload) VALUES ('b')", &[]).unwrap();
+    let last = insert(&mut client, "c");
+    // A new life, which has seen no head below yet.
+    let every = std::time::Duration::from_millis(10);
+    let consumer =
+        Consumer::builder(events(&store), MemoryProgress::new()).poll_every(every).start(|_| Ok(())).unwrap();
+    let named = |wanted: &[&str]| {
+        until(&consumer.handle(), wanted[0], |status| match &status.blocked {
+            Blocked::SourceWaits { why, .. } => wanted.iter().all(|part| why.contains(part)),
+            _ => false,
+        })
+    };
+    let process = format!("process {process} ");
+    named(&[&process, "\"forgetful\"", "idle in transaction", "began"]);
+    open.commit().unwrap();
+    until(&consumer.handle(), "all rows", |status| status.last_processed == Some(last) && status.done == 3);
+    idle.batch_execute("BEGIN; INSERT INTO events (payload) VALUES ('d'); PREPARE TRANSACTION 'also forgotten'")
+        .unwrap();
+    named(&["\"also forgotten\"", "COMMIT PREPARED"]);
+    idle.batch_execute("ROLLBACK PREPARED 'also forgotten'").unwrap();
+    until(&consumer.handle(), "the gap", |status| status.last_processed > Some(last));
+    assert!(first < last && matches!(consumer.handle().status().blocked, Blocked::CaughtUp | Blocked::No));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE FUNCTION notify_waterline() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN PERFORM pg_notify(TG_TABLE_NAME, ''); RETURN NULL; END $$;
+             CREATE TRIGGER notify_waterline AFTER INSERT ON events
+                 FOR EACH STATEMENT EXECUTE FUNCTION notify_waterline()",
+        )
+        .unwrap();
+    // It never looks by itself within the time of this test.
+    let never = std::time::Duration::from_secs(86_400);
+    let consumer =
+        Consumer::builder(events(&store), MemoryProgress::new()).poll_every(never).start(|_| Ok(())).unwrap();
+    for _ in 0..20 {
+        let last = insert(&mut client, "a");
+        until(&consumer.handle(), "the row", |status| status.last_processed == Some(last));
+    }
+    server.stop(End::Immediate);
+    server.start_again();
+    let last = insert(&mut database.client(), "b");
+    until(&consumer.handle(), "the next row", |status| status.last_processed == Some(last));
+    consumer.stop().unwrap();
 }

@@ -74,7 +74,7 @@ fn a_user_to_whom_policies_hide_rows_is_refused() {
     client
         .batch_execute(&format!(
             "CREATE ROLE {role} LOGIN; GRANT SELECT ON events, events_id_seq TO {role};
-             ALTER TABLE events ENABLE ROW LEVEL SECURITY; CREATE POLICY some ON events USING (id > 3)"
+             ALTER TABLE events ENABLE ROW LEVEL SECURITY; CREATE POLICY above ON events USING (id > 3)"
         ))
         .unwrap();
     let mut config = database.config.clone();

@@ -31,7 +31,7 @@ pub fn with_events(database: &Database) -> (Client, PgStore) {
 
 /// Inserts one row, and returns its id.
 pub fn insert(client: &mut Client, payload: &str) -> Index {
-    let row = client.query_one("INSERT INTO events (payload) VALUES ($1) RETURNING id", &[&payload]);
+    let row = client.query_one("INSERT INTO events (payload) VALUES ($1) RETURNING id::bigint", &[&payload]);
     row.expect("the table is there").get::<_, i64>(0).cast_unsigned()
 }
 

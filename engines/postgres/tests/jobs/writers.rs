@@ -19,7 +19,8 @@ const SLOW: &str = "
     CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN IF random() < 0.02 THEN PERFORM pg_sleep(0.002); END IF; RETURN NEW; END $$;
     CREATE TRIGGER slow BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION slow();
-    CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY, payload text);";
+    CREATE TABLE other (id bigint, payload text);
+    INSERT INTO other SELECT generate_series(0, 99);";
 
 /// Inserts so many rows in transactions of several statements, some of which are rolled back, or
 /// prepared and committed later.
@@ -32,14 +33,14 @@ fn write(mut client: Client, writer: u64, rows: u64) {
         let mut transaction = client.transaction().unwrap();
         if chance.bool() {
             // It has a number, and no id yet.
-            transaction.execute("INSERT INTO other (payload) VALUES ('before')", &[]).unwrap();
+            transaction.execute("INSERT INTO other VALUES (100, 'before')", &[]).unwrap();
         }
         let mut inserted = 0;
         for _ in 0..statements {
             let rows = chance.u64(1..=3);
             let insert = "INSERT INTO events (payload) SELECT 'row' FROM generate_series(1, $1::int)";
             inserted += transaction.execute(insert, &[&(rows as i32)]).unwrap();
-            transaction.execute("UPDATE other SET payload = 'after' WHERE id = $1", &[&(chance.i64(1..100))]).unwrap();
+            transaction.execute("UPDATE other SET payload = 'after' WHERE id = $1", &[&(writer as i64)]).unwrap();
         }
         match fate {
             0..=2 => transaction.rollback().unwrap(),

@@ -4,4 +4,8 @@
 #[path = "../server/mod.rs"]
 mod server;
 
+mod admin;
+mod bank;
 mod connecting;
+mod suites;
+mod writes;
