@@ -7,5 +7,7 @@ mod server;
 mod admin;
 mod bank;
 mod connecting;
+mod member;
+mod names;
 mod suites;
 mod writes;

@@ -196,11 +196,22 @@ impl Server {
         self.child.lock().as_ref().expect("the server runs").id()
     }
 
-    /// Sends a signal to each process of the server: `STOP`, `CONT`.
+    /// Sends a signal to each process of the server: `STOP`, `CONT`. Each is the leader of a group
+    /// of its own.
     pub fn signal_all(&self, name: &str) {
-        // It is the leader of its group.
-        let sent = Command::new("kill").args([&format!("-{name}"), "--", &format!("-{}", self.id())]).status();
-        assert!(sent.expect("there is a program kill").success());
+        let main = self.id();
+        signal(main, name);
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for process in processes {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // Behind the name of the program: its state, and its parent.
+            let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+            if parent == Some(main) {
+                // It may have ended just now.
+                _ = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
+            }
+        }
     }
 
     /// Everything that the server has written to its log.

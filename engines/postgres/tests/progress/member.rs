@@ -1,0 +1,122 @@
+//! A process of its own that consumes jobs and writes their rows: a member of a pair, which a test
+//! stops, kills and lets go on.
+
+use crate::bank;
+use crate::server::{self, Database, Server};
+use common::{LONG, eventually, numbers};
+use postgres::{Config, NoTls, Transaction};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use waterline::{Consumer, Error};
+use waterline_postgres::{PgOptions, PgStore};
+
+const PORT: &str = "WATERLINE_MEMBER_PORT";
+const DATABASE: &str = "WATERLINE_MEMBER_DATABASE";
+const HOLDER: &str = "WATERLINE_MEMBER_HOLDER";
+const TTL: &str = "WATERLINE_MEMBER_TTL";
+const JOBS: &str = "WATERLINE_MEMBER_JOBS";
+
+/// The exit code of a member that was fenced.
+const FENCED: &str = "fenced";
+const FINISHED: &str = "finished";
+
+/// A process that is killed when this is dropped.
+pub struct Member {
+    child: Child,
+    pub holder: String,
+}
+
+impl Member {
+    /// Starts a member of this name, which waits where another one has the name of the progress.
+    pub fn start(server: &Server, database: &Database, holder: &str, ttl: Duration, jobs: u64) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
+        child.args(["--exact", "member::member_process", "--nocapture", "--include-ignored"]);
+        child.env(PORT, server.port().to_string()).env(DATABASE, &database.name).env(HOLDER, holder);
+        child.env(TTL, ttl.as_millis().to_string()).env(JOBS, jobs.to_string());
+        let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        Self { child: child.spawn().expect("this program runs"), holder: holder.to_owned() }
+    }
+
+    pub fn signal(&self, name: &str) {
+        server::signal(self.child.id(), name);
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is a child");
+        self.child.wait().expect("it is a child");
+    }
+
+    /// Waits for its end. Returns its last word.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        let mut said = String::new();
+        let mut out = self.child.stdout.take().expect("it is piped");
+        std::io::Read::read_to_string(&mut out, &mut said).expect("it says text");
+        (self.child.wait().expect("it is a child"), said)
+    }
+
+    #[track_caller]
+    pub fn is_fenced(self) {
+        let (status, said) = self.end();
+        assert!(status.success() && said.contains(FENCED), "{said}");
+    }
+
+    #[track_caller]
+    pub fn has_finished(self) {
+        let (status, said) = self.end();
+        assert!(status.success() && said.contains(FINISHED), "{said}");
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // It may stand still.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "a child of other tests"]
+fn member_process() {
+    let Ok(port) = std::env::var(PORT) else { return };
+    let number = |name: &str| std::env::var(name).expect("it is set").parse::<u64>().expect("it is a number");
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(port.parse().expect("it is a port")).user("postgres");
+    config.dbname(&std::env::var(DATABASE).expect("it is set"));
+    let options = PgOptions::new().ttl(Duration::from_millis(number(TTL)));
+    let options = options.holder(std::env::var(HOLDER).expect("it is set"));
+    let store = PgStore::connect(config, NoTls, options).expect("the server runs");
+    let jobs = number(JOBS);
+    let consumer = Consumer::builder(numbers(jobs), store.progress("p")).max_processing(4).stop_at(jobs - 1).standby();
+    // Small transactions, so that a test finds something left to do, and many moments to stop it in.
+    let consumer = consumer
+        .max_unwritten(8)
+        .start_writing(|job| Ok(job.fence), |tx: &mut Transaction<'_>, results| bank::write(tx, results));
+    // Nobody reads the line of a member that a test has killed meanwhile.
+    match consumer.expect("the database is there").join() {
+        Ok(()) => println!("{FINISHED}"),
+        Err(Error::Fenced { holder, .. }) => println!("{FENCED}: {holder}"),
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// Waits until this member has the name and has written something.
+pub fn writes(database: &Database, holder: &str) {
+    let mut client = database.client();
+    let before = bank::count(database);
+    eventually("rows of the member", || {
+        let has = "SELECT 1 FROM waterline.progress WHERE holder = $1 AND expires > clock_timestamp()";
+        client.query_opt(has, &[&holder]).expect("the server runs").is_some() && bank::count(database) > before
+    });
+}
+
+/// Measures the time until this member has the name.
+pub fn takes_over(database: &Database, holder: &str) -> Duration {
+    let (begun, mut client) = (Instant::now(), database.client());
+    eventually("the takeover", || {
+        let has = "SELECT 1 FROM waterline.progress WHERE holder = $1 AND expires > clock_timestamp()";
+        client.query_opt(has, &[&holder]).expect("the server runs").is_some()
+    });
+    assert!(begun.elapsed() < LONG);
+    begun.elapsed()
+}
