@@ -188,8 +188,11 @@ impl<J: Jobs> SharedSource<J> {
 
 impl<J: Jobs> Source for SharedSource<J> {
     fn look(&self) -> Reply<Look> {
-        let (_turn, jobs) = (self.turn.lock(), &self.jobs);
-        Reply::to(&self.clock, || Ok(Look { head: jobs.head()?, gate: jobs.gate(), waits_for: jobs.waits_for() }))
+        let _turn = self.turn.lock();
+        Reply::to(&self.clock, || {
+            let head = self.jobs.head()?;
+            Ok(Look { head, gate: self.jobs.gate(), waits_for: self.jobs.waits_for() })
+        })
     }
 
     fn gate(&self) -> Reply<Gate> {

@@ -59,6 +59,13 @@ type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 /// Transactions that notify commit one after the other. With thousands of them a second leave the
 /// trigger out, and let the consumer look every 20 ms.
 ///
+/// # Connections
+///
+/// Each source has one connection, which comes back by itself: after a loss the consumer asks again
+/// with its back-off, and what the source knew of running transactions is void. The notifications
+/// come by the one connection that a store has for them. A call ends within the time that
+/// [`ttl`](crate::PgOptions::ttl) gives it.
+///
 /// # What the table has to be
 ///
 /// The column is `GENERATED ALWAYS AS IDENTITY` (or see [`trust_writers`](Self::trust_writers)),

@@ -69,6 +69,15 @@ fn write(client: &mut Client) -> (Index, Instant) {
     (id.cast_unsigned(), Instant::now())
 }
 
+/// Ends the writers when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Lets eight writers write while this is measured. Returns the first id of each transaction with
 /// the time of its commit.
 fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Vec<(Index, Instant)>) {
@@ -83,9 +92,9 @@ fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Ve
                 commits.lock().expect("nobody panics").extend(mine);
             });
         }
-        let answer = measured();
-        ends.store(true, Ordering::Relaxed);
-        answer
+        // Also if it panics: the scope waits for the writers.
+        let _ends = Ends(&ends);
+        measured()
     });
     (answer, commits.into_inner().expect("nobody panics"))
 }
@@ -94,7 +103,7 @@ fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Ve
 fn cost_of_a_look(database: &Database, client: &mut Client, jobs: &PgJobs<()>) -> (f64, f64) {
     let read = client.prepare("SELECT * FROM events WHERE id = $1").expect("it is there");
     let ((read, looked), _) = while_written(database, || {
-        let mut id = 0;
+        let mut id = 0_i64;
         in_turn(
             || {
                 let begun = Instant::now();

@@ -34,20 +34,26 @@ pub(crate) enum Writer {
 
 impl Statements {
     pub(crate) fn new(stream: &Stream, ttl: Duration) -> Self {
-        let Stream { table, sequence, origin, .. } = stream;
+        let Stream { table, sequence, origin, database, .. } = stream;
         let (oid, id, settings) = (origin.table, quoted(&stream.id), settings(ttl));
-        // The order of the statements is the rule: the value, then the holders, then the position.
         // Partitions are looked up at each look, since a writer may have found a new one.
+        let (parts, is_locked) = if stream.has_parts {
+            let parts = format!(
+                "WITH RECURSIVE part AS (
+                     SELECT {oid}::oid AS oid
+                     UNION SELECT i.inhrelid FROM part p JOIN pg_inherits i ON i.inhparent = p.oid)"
+            );
+            (parts, "l.relation IN (SELECT oid FROM part)".to_owned())
+        } else {
+            (String::new(), format!("l.relation = {oid}"))
+        };
+        // The order of the statements is the rule: the value, then the holders, then the position.
         let look = format!(
             "{settings};
              SELECT CASE WHEN is_called THEN last_value END AS value FROM {sequence};
-             WITH RECURSIVE part AS (
-                 SELECT {oid}::oid AS oid
-                 UNION SELECT i.inhrelid FROM part p JOIN pg_inherits i ON i.inhparent = p.oid)
-             SELECT l.virtualtransaction AS holder, l.pid IS NULL FROM pg_locks l
+             {parts} SELECT l.virtualtransaction AS holder, l.pid IS NULL FROM pg_locks l
              WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
-               AND l.relation IN (SELECT oid FROM part)
-               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
+               AND l.database = {database} AND {is_locked};
              SELECT pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(), pg_postmaster_start_time(),
                  substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
         );
@@ -71,10 +77,14 @@ impl Statements {
             match row.columns().first().map(|column| column.name()) {
                 Some("value") => seen.last = text(0)?.parse().ok(),
                 Some("holder") => {
-                    seen.holders.push(Holder { id: text(0)?.to_owned(), prepared: text(1)? == "t" });
+                    let holder = Holder { id: text(0)?.to_owned(), prepared: text(1)? == "t" };
+                    // One that inserts into partitions has several locks.
+                    if !seen.holders.contains(&holder) {
+                        seen.holders.push(holder);
+                    }
                 }
                 _ => {
-                    let position = |at| text(at).map(|text| Lsn::parse(text).unwrap_or(Lsn(u64::MAX)));
+                    let position = |at| Lsn::parse(text(at)?).ok_or(Error::Closed);
                     (seen.inserted, seen.flushed) = (position(0)?, position(1)?);
                     server = Some(Server { started: text(2)?.to_owned(), timeline: text(3)?.to_owned() });
                 }

@@ -18,6 +18,10 @@ pub(crate) struct Stream {
     pub(crate) origin: Origin,
     /// True if each row gets its id from the sequence, whatever a writer says.
     pub(crate) always: bool,
+    /// True if a writer may insert into a part of the table, and have no lock on the whole.
+    pub(crate) has_parts: bool,
+    /// The number of the database.
+    pub(crate) database: u32,
 }
 
 /// What must not change while a life reads: with another one of these the same id is another job.
@@ -34,6 +38,7 @@ pub(crate) struct Origin {
 const FIND: &str = "
     SELECT c.oid, format('%I.%I', n.nspname, c.relname), c.relname::text, c.relkind::text, c.relpersistence::text,
            row_security_active(c.oid), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
+           (SELECT oid FROM pg_database WHERE datname = current_database()), c.relkind = 'p' OR c.relhassubclass,
            i.attnum, i.attname, i.attidentity, i.sequence_oid, i.sequence, i.increment, i.cache, i.cycle, i.lowest, i.is_unique
     FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -88,6 +93,8 @@ struct Found {
     persistence: String,
     has_policies: bool,
     timeline: String,
+    database: u32,
+    has_parts: bool,
     ids: Option<Ids>,
 }
 
@@ -109,19 +116,19 @@ impl TryFrom<&Row> for Found {
     type Error = postgres::Error;
 
     fn try_from(row: &Row) -> Result<Self, postgres::Error> {
-        let ids = match row.try_get(7)? {
+        let ids = match row.try_get(9)? {
             None => None,
             Some(column) => Some(Ids {
                 column,
-                name: row.try_get(8)?,
-                identity: row.try_get(9)?,
-                sequence_oid: row.try_get(10)?,
-                sequence: row.try_get(11)?,
-                increment: row.try_get(12)?,
-                cache: row.try_get(13)?,
-                cycle: row.try_get(14)?,
-                lowest: row.try_get(15)?,
-                is_unique: row.try_get(16)?,
+                name: row.try_get(10)?,
+                identity: row.try_get(11)?,
+                sequence_oid: row.try_get(12)?,
+                sequence: row.try_get(13)?,
+                increment: row.try_get(14)?,
+                cache: row.try_get(15)?,
+                cycle: row.try_get(16)?,
+                lowest: row.try_get(17)?,
+                is_unique: row.try_get(18)?,
             }),
         };
         Ok(Self {
@@ -132,6 +139,8 @@ impl TryFrom<&Row> for Found {
             persistence: row.try_get(4)?,
             has_policies: row.try_get(5)?,
             timeline: row.try_get(6)?,
+            database: row.try_get(7)?,
+            has_parts: row.try_get(8)?,
             ids,
         })
     }
@@ -209,6 +218,8 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
             timeline: found.timeline.clone(),
         },
         always: ids.identity == "a",
+        has_parts: found.has_parts,
+        database: found.database,
     })
 }
 
@@ -272,6 +283,8 @@ mod tests {
             persistence: "p".to_owned(),
             has_policies: false,
             timeline: "00000001".to_owned(),
+            database: 5,
+            has_parts: false,
             ids: Some(ids),
         }
     }

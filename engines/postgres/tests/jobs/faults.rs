@@ -100,6 +100,28 @@ fn a_server_that_is_started_anew_is_read_on() {
 }
 
 #[test]
+fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+    let database = Server::shared().database();
+    let (mut client, _) = with_events(&database);
+    let mut config = database.config.clone();
+    let name = format!("reader of {}", database.name);
+    let ttl = std::time::Duration::from_millis(100);
+    let store = PgStore::connect(config.application_name(&name).clone(), NoTls, PgOptions::new().ttl(ttl)).unwrap();
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    // Its process on the server, and that of calls of an operator.
+    let processes = client.query("SELECT pid FROM pg_stat_activity WHERE application_name = $1", &[&name]).unwrap();
+    let processes: Vec<_> = processes.iter().map(|row| row.get::<_, i32>(0).cast_unsigned()).collect();
+    processes.iter().for_each(|process| signal(*process, "STOP"));
+    let error = typed(jobs.head());
+    processes.iter().for_each(|process| signal(*process, "CONT"));
+    assert!(matches!(error, Error::Database(_) | Error::Closed), "{error:?}");
+    let second = insert(&mut client, "b");
+    wait_for_head(&jobs, second);
+}
+
+#[test]
 fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
     let server = Server::start(&[]);
     let database = server.database();
@@ -254,6 +276,9 @@ fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away()
         let last = insert(&mut client, "a");
         until(&consumer.handle(), "the row", |status| status.last_processed == Some(last));
     }
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waterline'";
+    let held: i64 = client.query_one(held, &[]).unwrap().get(0);
+    assert_eq!(held, 3, "one of the source, one that listens, and one for an operator's calls");
     server.stop(End::Immediate);
     server.start_again();
     let last = insert(&mut database.client(), "b");
