@@ -150,7 +150,7 @@ fn demonstrate(config: &str, transfers: u64) -> Result<(), BoxError> {
     let mut client = parsed.connect(NoTls)?;
     client.batch_execute(TABLES)?;
     client.execute(
-        "INSERT INTO ledger.accounts SELECT id, $2 FROM generate_series(0, $1 - 1) AS id",
+        "INSERT INTO ledger.accounts SELECT id, $2 FROM generate_series(0::bigint, $1::bigint - 1) AS id",
         &[&ACCOUNTS, &MONEY],
     )?;
     PgStore::connect(parsed.clone(), NoTls, PgOptions::new().schema("ledger_progress"))?.migrate()?;
