@@ -122,7 +122,7 @@ fn look(client: &mut Client, sql: &Sql, name: &str) -> Result<Option<Found>, Err
     Ok(rows.first().map(Found::try_from).transpose()?)
 }
 
-/// What a save changes.
+/// The content of a save.
 struct Change<'a> {
     saved: &'a Saved,
     pieces: Changed,

@@ -91,7 +91,7 @@ fn member_process() {
     let options = options.holder(std::env::var(HOLDER).expect("it is set"));
     let store = PgStore::connect(config.clone(), NoTls, options).expect("the server runs");
     let consumer = Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(4).standby();
-    // Small transactions, so that a test finds something left to do, and many moments to stop it in.
+    // Small transactions, so that a test finds something left to do, and many moments for a stop.
     let consumer = consumer
         .max_unwritten(8)
         .start_writing(|job| Ok(job.fence), |tx: &mut Transaction<'_>, results| bank::write(tx, results));

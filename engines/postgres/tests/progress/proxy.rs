@@ -22,7 +22,7 @@ struct Shared {
     ends: AtomicBool,
 }
 
-/// What becomes of some bytes.
+/// The fate of some bytes.
 enum Fate {
     Pass,
     /// They are lost, and so is the connection.

@@ -37,8 +37,8 @@ pub struct Server {
     largest_file: Mutex<Option<u64>>,
     child: Mutex<Option<Child>>,
     said: Arc<Said>,
-    /// A shell that waits for the end of its input, which is the end of this value. Then it kills the
-    /// server, and removes the directory.
+    /// A shell that waits for the end of its input, which is the end of this value. Then it kills
+    /// the server, and removes the directory.
     watcher: Child,
     databases: AtomicU32,
 }
@@ -65,7 +65,7 @@ struct Log {
 pub enum End {
     /// All connections are cut, and a checkpoint is written.
     Fast,
-    /// As a crash: nothing is written any more.
+    /// It is like a crash: nothing is written any more.
     Immediate,
 }
 
