@@ -68,7 +68,13 @@ impl PgProgress {
         match end {
             End::Written => {}
             End::Again(error) => return Err(CommitError::Retry(error)),
-            End::Failed(error) => return Err(error),
+            End::Failed(error) => {
+                if matches!(error, CommitError::Retry(_)) {
+                    // It may be broken, or its server.
+                    connection.close();
+                }
+                return Err(error);
+            }
             End::Unknown(error) => {
                 connection.close();
                 let (mine, saves) = (life.mine, life.saves);

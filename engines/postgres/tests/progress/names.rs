@@ -160,6 +160,22 @@ fn a_server_that_stands_still_holds_the_consumer_when_its_time_is_over_and_then_
 }
 
 #[test]
+fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(200)));
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    server.signal_all("STOP");
+    let saved = waterline::Saved::new(Some(1), 2, Vec::new());
+    // One that is in the middle of a statement, one that connects, and a call of an operator.
+    let calls = [progress.save_all(&saved).is_err(), progress.save_all(&saved).is_err(), store.migrate().is_err()];
+    server.signal_all("CONT");
+    eventually("an answer", || progress.save_all(&saved).is_ok());
+    assert_eq!(calls, [true; 3]);
+}
+
+#[test]
 fn a_consumer_without_a_save_keeps_its_name_by_renewals() {
     let database = database();
     let ttl = Duration::from_millis(300);
