@@ -5,7 +5,7 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test soak bench bench-engines loom mutants fuzz deny check
+.PHONY: help setup demo test test-engines soak bench bench-engines loom mutants fuzz deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,6 +20,10 @@ demo: ## Run the example: process the history of a git repository in parallel (S
 
 test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subject is a store
 	@bash .ci/test
+
+test-engines: ## Run the tests of the engines, each on a real server that they start (PostgreSQL)
+	@bash .ci/setup engines
+	@bash .ci/test engines
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
 	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak

@@ -1,4 +1,4 @@
-//! What an engine saves when an operator moves a progress, while no consumer has it.
+//! Moves by an operator, for engines: the content of the save that makes them.
 
 use super::history::{Move, MoveKind};
 use super::moves::with_done;

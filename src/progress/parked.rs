@@ -170,7 +170,7 @@ impl ParkedRecord {
     }
 }
 
-/// What becomes of a record when jobs begin anew.
+/// The fate of a record when jobs begin anew.
 pub(super) enum Anew {
     Stays,
     Goes,

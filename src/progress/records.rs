@@ -72,8 +72,8 @@ impl Record {
 
     /// Returns the same record with the wish that the next consumer runs the job once more; `None`
     /// if this is not the record of a parked job. An engine puts it in place of the old one, for a
-    /// call such as [`Store::redrive`](crate::Store::redrive). A consumer that has the name hears of
-    /// it by [`Tenure::redrive`](crate::Tenure::redrive).
+    /// call such as [`Store::redrive`](crate::Store::redrive). A consumer that has the name hears
+    /// of it by [`Tenure::redrive`](crate::Tenure::redrive).
     #[must_use]
     pub fn redriven(&self) -> Option<Self> {
         let job = self.job()?.ok().filter(|job| !job.pending)?;

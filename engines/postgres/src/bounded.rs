@@ -34,13 +34,15 @@ impl Bounded {
         Self::new(Box::pin(Plain(socket)), limit)
     }
 
-    /// Notes that something was sent or received while an answer is awaited.
-    fn awaits(&mut self) {
+    /// Notes that something was sent or received while an answer is awaited. The task is woken at
+    /// the end of the wait, also if nobody reads before.
+    fn awaits(&mut self, cx: &mut Context<'_>) {
         let until = Instant::now() + self.limit;
         match &mut self.until {
             Some(sleep) => sleep.as_mut().reset(until),
             None => self.until = Some(Box::pin(tokio::time::sleep_until(until))),
         }
+        self.until.iter_mut().for_each(|until| _ = until.as_mut().poll(cx));
     }
 }
 
@@ -68,7 +70,7 @@ impl AsyncRead for Bounded {
             if this.tail.take(&bytes[start..]) {
                 this.until = None;
             } else if this.until.is_some() {
-                this.awaits();
+                this.awaits(cx);
             }
             return Poll::Ready(read);
         }
@@ -82,7 +84,7 @@ impl AsyncRead for Bounded {
 
 impl AsyncWrite for Bounded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.awaits();
+        self.awaits(cx);
         self.stream.as_mut().poll_write(cx, bytes)
     }
 

@@ -139,7 +139,13 @@ impl Connection {
         &mut self,
         call: impl FnOnce(&mut Client) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
-        self.with(|client| client.and_then(call))
+        let answer = self.with(|client| client.and_then(call));
+        if let Err(Error::Database(error)) = &answer
+            && error.as_db_error().is_none()
+        {
+            self.close();
+        }
+        answer
     }
 
     /// The same for a call that tells a connection that cannot be opened from its own errors.

@@ -13,9 +13,9 @@ pub enum Error {
     /// Something is set up in a way that cannot work. Nothing is tried again.
     #[error("{what}: {advice}")]
     Config {
-        /// What is wrong.
+        /// The fault.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         advice: String,
     },
     /// Another consumer took the name over, or the row of this life is gone. Nothing was written.
@@ -23,7 +23,7 @@ pub enum Error {
     Fenced {
         /// The name of the progress.
         name: String,
-        /// Who has it now, or what happened to it.
+        /// The one who has it now, or the reason why nobody has.
         holder: String,
     },
     /// A consumer of another process has the name for a time.
@@ -31,7 +31,7 @@ pub enum Error {
     Leased {
         /// The name of the progress.
         name: String,
-        /// Who has it.
+        /// The one who has it.
         holder: String,
         /// The time for which it has the name, by the server's clock.
         expires_in: Duration,
@@ -53,7 +53,7 @@ pub enum Error {
     Schema {
         /// The schema.
         schema: String,
-        /// What is not there.
+        /// The part that is not there.
         what: String,
     },
     /// The server cannot be reached, or refused a statement. It may work later.
@@ -64,7 +64,7 @@ pub enum Error {
     Corrupt {
         /// The name of the progress.
         name: String,
-        /// What cannot be true.
+        /// The part that cannot be true.
         what: String,
     },
     /// The code that decodes a row failed. The source is asked again.

@@ -1,9 +1,9 @@
-//! Whose fault an error of a statement is. Pure: no I/O.
+//! The meaning of an error of a statement, for its transaction. Pure: no I/O.
 
 use postgres::error::{DbError, Severity, SqlState};
 use std::error::Error as StdError;
 
-/// What an error means for a transaction.
+/// The meaning of an error for a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Two transactions were in each other's way. The same again may succeed.
@@ -67,9 +67,9 @@ fn of_code(code: &SqlState) -> Fault {
     if *code == SqlState::QUERY_CANCELED {
         return Fault::OfUser;
     }
-    // The connection, resources (a full disk), an operator, the system, and what the server does not
-    // expect: a disk that is full for one file is told in this way. A server that accepts no writes
-    // for now is being replaced.
+    // The connection, resources (a full disk), an operator, the system, and errors that the server
+    // does not expect: it tells in this way of a disk that is full for one file. A server that
+    // accepts no writes for now is being replaced.
     let of_server = ["08", "53", "57", "58", "XX"].iter().any(|class| code.code().starts_with(class));
     let is_replica = *code == SqlState::READ_ONLY_SQL_TRANSACTION;
     if of_server || is_replica || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT {

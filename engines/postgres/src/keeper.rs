@@ -30,7 +30,7 @@ pub(crate) struct Keeper {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread and those that give it work share.
+/// The part that the thread shares with those that give it work.
 pub(crate) struct Desk {
     dial: Dial,
     sql: Arc<Sql>,

@@ -25,8 +25,8 @@ pub(crate) fn piece_of(index: Index) -> i64 {
     (index / PIECE).cast_signed()
 }
 
-/// Returns the pieces that differ, when these runs were stored and those are to be. What is below
-/// `next` does not count: nobody reads it. The runs are in order, and do not touch.
+/// Returns the pieces that differ, when these runs were stored and those are to be. Jobs below
+/// `next` do not count: nobody reads them. The runs are in order, and do not touch.
 pub(crate) fn changed(stored: &[Run], runs: &[Run], next: Index) -> Changed {
     let mut changed = Changed::default();
     let mut last = None;
@@ -89,7 +89,7 @@ fn to_usize(number: u64) -> usize {
 /// Reads the runs that are done above `next` out of pieces in ascending order.
 ///
 /// # Errors
-/// What cannot be true.
+/// The part that cannot be true.
 pub(crate) fn runs<'a>(pieces: impl IntoIterator<Item = (i64, &'a [u8])>, next: Index) -> Result<Vec<Run>, String> {
     let mut runs: Vec<Run> = Vec::new();
     for (piece, bits) in pieces {

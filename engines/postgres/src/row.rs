@@ -1,8 +1,8 @@
-//! What the row of a name means for the life that asks. Pure: no I/O.
+//! The meaning of the row of a name for the life that asks. Pure: no I/O.
 
 use std::time::Duration;
 
-/// What a life knows of its row.
+/// The part of the row that a life knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mine {
     pub(crate) epoch: i64,
@@ -25,7 +25,7 @@ pub(crate) struct Found {
     pub(crate) left: Duration,
 }
 
-/// What has become of a save.
+/// The fate of a save.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Written,

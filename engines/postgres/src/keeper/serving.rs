@@ -45,7 +45,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Listens to all channels that somebody waits for. Who waits for a new one is called: a
+    /// Listens to all channels that somebody waits for. It calls those who wait for a new one: a
     /// notification from before is lost.
     async fn listen(&self, client: &Client, listening: &mut BTreeSet<u64>) -> Result<(), Error> {
         let (mut tenures, mut rings): (Vec<Tenure>, Vec<Ring>) = Default::default();

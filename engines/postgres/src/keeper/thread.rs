@@ -1,5 +1,5 @@
-//! The loop of the thread: it connects, serves, and connects anew after a loss. Whatever it waits
-//! for, it holds a consumer back in time.
+//! The loop of the thread: it connects, serves, and connects anew after a loss. In each of its
+//! waits it holds a consumer back in time.
 
 use super::Desk;
 use crate::connection::Dial;

@@ -13,8 +13,8 @@ pub(crate) const DISCARD: &str = "discard";
 
 impl Desk {
     /// Takes up the wishes about this name: their effect on the records and their end are one
-    /// transaction, and then the consumer hears of them. What it saves meanwhile about such a job
-    /// is put right by its next save.
+    /// transaction, and then the consumer hears of them. Its next save puts right everything that
+    /// it saves meanwhile about such a job.
     pub(super) async fn take_up_wishes(&self, client: &mut Client, lease: &Lease) -> Result<(), Error> {
         lease.state.lock().wishes = false;
         let (sql, name) = (&self.sql, &&*lease.name);

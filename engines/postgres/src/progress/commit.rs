@@ -68,7 +68,13 @@ impl PgProgress {
         match end {
             End::Written => {}
             End::Again(error) => return Err(CommitError::Retry(error)),
-            End::Failed(error) => return Err(error),
+            End::Failed(error) => {
+                if matches!(error, CommitError::Retry(_)) {
+                    // It may be broken, or its server.
+                    connection.close();
+                }
+                return Err(error);
+            }
             End::Unknown(error) => {
                 connection.close();
                 let (mine, saves) = (life.mine, life.saves);
@@ -122,7 +128,7 @@ fn look(client: &mut Client, sql: &Sql, name: &str) -> Result<Option<Found>, Err
     Ok(rows.first().map(Found::try_from).transpose()?)
 }
 
-/// What a save changes.
+/// The content of a save.
 struct Change<'a> {
     saved: &'a Saved,
     pieces: Changed,

@@ -14,9 +14,11 @@ const PORT: &str = "WATERLINE_MEMBER_PORT";
 const DATABASE: &str = "WATERLINE_MEMBER_DATABASE";
 const HOLDER: &str = "WATERLINE_MEMBER_HOLDER";
 const TTL: &str = "WATERLINE_MEMBER_TTL";
-const JOBS: &str = "WATERLINE_MEMBER_JOBS";
 
-/// The exit code of a member that was fenced.
+/// More jobs than there is time for.
+const JOBS: u64 = 100_000;
+
+/// The last words of a member.
 const FENCED: &str = "fenced";
 const FINISHED: &str = "finished";
 
@@ -28,11 +30,11 @@ pub struct Member {
 
 impl Member {
     /// Starts a member of this name, which waits where another one has the name of the progress.
-    pub fn start(server: &Server, database: &Database, holder: &str, ttl: Duration, jobs: u64) -> Self {
+    pub fn start(server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
         child.args(["--exact", "member::member_process", "--nocapture", "--include-ignored"]);
         child.env(PORT, server.port().to_string()).env(DATABASE, &database.name).env(HOLDER, holder);
-        child.env(TTL, ttl.as_millis().to_string()).env(JOBS, jobs.to_string());
+        child.env(TTL, ttl.as_millis().to_string());
         let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         Self { child: child.spawn().expect("this program runs"), holder: holder.to_owned() }
     }
@@ -60,8 +62,10 @@ impl Member {
         assert!(status.success() && said.contains(FENCED), "{said}");
     }
 
+    /// Asks all members to stop, of which this one has the name.
     #[track_caller]
-    pub fn has_finished(self) {
+    pub fn finish(self, database: &Database) {
+        database.client().batch_execute("CREATE TABLE finish ()").expect("the server runs");
         let (status, said) = self.end();
         assert!(status.success() && said.contains(FINISHED), "{said}");
     }
@@ -85,15 +89,21 @@ fn member_process() {
     config.dbname(&std::env::var(DATABASE).expect("it is set"));
     let options = PgOptions::new().ttl(Duration::from_millis(number(TTL)));
     let options = options.holder(std::env::var(HOLDER).expect("it is set"));
-    let store = PgStore::connect(config, NoTls, options).expect("the server runs");
-    let jobs = number(JOBS);
-    let consumer = Consumer::builder(numbers(jobs), store.progress("p")).max_processing(4).stop_at(jobs - 1).standby();
-    // Small transactions, so that a test finds something left to do, and many moments to stop it in.
+    let store = PgStore::connect(config.clone(), NoTls, options).expect("the server runs");
+    let consumer = Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(4).standby();
+    // Small transactions, so that a test finds something left to do, and many moments for a stop.
     let consumer = consumer
         .max_unwritten(8)
         .start_writing(|job| Ok(job.fence), |tx: &mut Transaction<'_>, results| bank::write(tx, results));
-    // Nobody reads the line of a member that a test has killed meanwhile.
-    match consumer.expect("the database is there").join() {
+    let consumer = consumer.expect("the database is there");
+    let mut client = config.connect(NoTls).expect("the server runs");
+    while consumer.handle().wait_end(Duration::from_millis(20)).is_none() {
+        let asked = client.query_opt("SELECT 1 FROM pg_tables WHERE tablename = 'finish'", &[]);
+        if asked.expect("the server runs").is_some() {
+            consumer.handle().request_stop();
+        }
+    }
+    match consumer.join() {
         Ok(()) => println!("{FINISHED}"),
         Err(Error::Fenced { holder, .. }) => println!("{FENCED}: {holder}"),
         Err(error) => panic!("{error:?}"),

@@ -11,7 +11,6 @@ use waterline::{Blocked, Consumer, Error, Job, MemoryJobs, Progress, State, Tran
 use waterline_postgres::PgOptions;
 
 const TTL: Duration = Duration::from_millis(1_000);
-const JOBS: u64 = 1_500;
 
 fn database() -> Database {
     let database = Server::shared().database();
@@ -79,10 +78,10 @@ fn a_standby_takes_over_at_once_when_the_first_one_stops() {
 fn a_process_that_is_killed_or_stands_still_is_taken_over_from_when_its_time_is_over() {
     let (server, database) = (Server::shared(), database());
     let mut times = Vec::new();
-    let mut first = Member::start(server, &database, "a 0", TTL, JOBS);
+    let mut first = Member::start(server, &database, "a 0", TTL);
     for round in 1..=4 {
         writes(&database, &first.holder);
-        let second = Member::start(server, &database, &format!("a {round}"), TTL, JOBS);
+        let second = Member::start(server, &database, &format!("a {round}"), TTL);
         eventually("the second one to wait", || {
             let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                 AND application_name = 'waterline' AND query LIKE '%LISTEN%'";
@@ -103,8 +102,10 @@ fn a_process_that_is_killed_or_stands_still_is_taken_over_from_when_its_time_is_
         }
     }
     println!("with a lease of {TTL:?}, after SIGSTOP and SIGKILL in turn: {times:?}");
-    first.has_finished();
-    bank::assert_exact(&database, JOBS);
+    first.finish(&database);
+    let info = &database.store(PgOptions::new()).consumers().unwrap()[0];
+    assert_eq!(info.done_ahead, 0);
+    bank::assert_exact(&database, info.next.unwrap());
     let fences = database.client().query_one("SELECT count(DISTINCT fence) FROM effects", &[]).unwrap();
     assert_eq!(fences.get::<_, i64>(0), 5, "each life has written");
 }
@@ -156,6 +157,22 @@ fn a_server_that_stands_still_holds_the_consumer_when_its_time_is_over_and_then_
     assert!(handle.wait_for(1, common::LONG), "{}", handle.status());
     consumer.stop().unwrap();
     bank::assert_exact(&database, 2);
+}
+
+#[test]
+fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(200)));
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    server.signal_all("STOP");
+    let saved = waterline::Saved::new(Some(1), 2, Vec::new());
+    // One that is in the middle of a statement, one that connects, and a call of an operator.
+    let calls = [progress.save_all(&saved).is_err(), progress.save_all(&saved).is_err(), store.migrate().is_err()];
+    server.signal_all("CONT");
+    eventually("an answer", || progress.save_all(&saved).is_ok());
+    assert_eq!(calls, [true; 3]);
 }
 
 #[test]

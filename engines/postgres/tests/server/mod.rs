@@ -37,17 +37,27 @@ pub struct Server {
     largest_file: Mutex<Option<u64>>,
     child: Mutex<Option<Child>>,
     said: Arc<Said>,
-    /// A shell that waits for the end of its input, which is the end of this value. Then it kills the
-    /// server, and removes the directory.
+    /// A shell that waits for the end of its input, which is the end of this value. Then it kills
+    /// the server, and removes the directory.
     watcher: Child,
     databases: AtomicU32,
 }
 
-/// The lines of the server's log, and the number of times that it was ready.
+/// The lines of the server's log.
 #[derive(Default)]
 struct Said {
-    log: Mutex<(String, u32, bool)>,
+    log: Mutex<Log>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Log {
+    text: String,
+    /// The number of starts.
+    starts: u32,
+    /// The last start that led to a server which was ready, and the last whose server has ended.
+    ready: u32,
+    ended: u32,
 }
 
 /// The way in which a server ends.
@@ -55,7 +65,7 @@ struct Said {
 pub enum End {
     /// All connections are cut, and a checkpoint is written.
     Fast,
-    /// As a crash: nothing is written any more.
+    /// It is like a crash: nothing is written any more.
     Immediate,
 }
 
@@ -83,6 +93,8 @@ impl Server {
         let mut initdb = run_as(owner, &programs.join("initdb"));
         let initdb = initdb.arg("-D").arg(directory.join("data"));
         let initdb = initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8"]);
+        // Small files of the log, so that a test can bound all files.
+        let initdb = initdb.arg("--wal-segsize=1");
         let made = initdb.current_dir(&directory).output().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
         assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
         let given = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
@@ -94,6 +106,8 @@ impl Server {
             // A machine that loses its power is not part of these tests: a killed server is.
             ("fsync", "off"),
             ("shared_buffers", "32MB"),
+            ("min_wal_size", "8MB"),
+            ("max_wal_size", "128MB"),
             ("deadlock_timeout", "200ms"),
         ];
         let standard = standard.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -146,10 +160,10 @@ impl Server {
         let postgres = postgres.current_dir(&self.directory).process_group(0);
         let postgres = postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut started = postgres.spawn().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
-        let (before, said) = (self.said.begin(), Arc::clone(&self.said));
+        let (start, said) = (self.said.begin(), Arc::clone(&self.said));
         let lines = BufReader::new(started.stderr.take().expect("it is piped"));
-        std::thread::spawn(move || said.hear(lines));
-        let ready = self.said.wait(before);
+        std::thread::spawn(move || said.hear(start, lines));
+        let ready = self.said.wait(start);
         if ready {
             *child = Some(started);
         } else {
@@ -175,6 +189,33 @@ impl Server {
     /// beyond fails as on a full disk.
     pub fn bound_files(&self, blocks: Option<u64>) {
         *self.largest_file.lock() = blocks;
+    }
+
+    /// Copies the database of a server that was stopped.
+    pub fn copy(&self) -> PathBuf {
+        let copy = self.directory.join("copy");
+        self.copy_to(&self.data(), &copy);
+        copy
+    }
+
+    /// Puts a copy back, in place of what is there now.
+    pub fn restore(&self, copy: &Path) {
+        std::fs::remove_dir_all(self.data()).expect("the directory is ours");
+        self.copy_to(copy, &self.data());
+    }
+
+    fn copy_to(&self, from: &Path, to: &Path) {
+        let copied = run_as(self.owner, Path::new("cp")).arg("-a").args([from, to]).status();
+        assert!(copied.expect("there is a program cp").success());
+    }
+
+    /// Writes a file beside those of the database.
+    pub fn write_file(&self, name: &str, text: &str) {
+        let path = self.data().join(name);
+        std::fs::write(&path, text).expect("the directory is ours");
+        if let Some((user, group)) = self.owner {
+            std::os::unix::fs::chown(&path, Some(user), Some(group)).expect("root may give a file away");
+        }
     }
 
     /// The directory of the database.
@@ -216,7 +257,7 @@ impl Server {
 
     /// Everything that the server has written to its log.
     pub fn log(&self) -> String {
-        self.said.log.lock().0.clone()
+        self.said.log.lock().text.clone()
     }
 
     /// The configuration of a connection to this database.
@@ -267,29 +308,32 @@ impl Database {
 impl Said {
     fn begin(&self) -> u32 {
         let mut log = self.log.lock();
-        log.2 = false;
-        log.1
+        log.starts += 1;
+        log.starts
     }
 
-    fn hear(&self, lines: impl BufRead) {
+    fn hear(&self, start: u32, lines: impl BufRead) {
         for line in lines.lines().map_while(Result::ok) {
             let mut log = self.log.lock();
-            log.0.push_str(&line);
-            log.0.push('\n');
-            log.1 += u32::from(line.contains("database system is ready to accept"));
+            log.text.push_str(&line);
+            log.text.push('\n');
+            if line.contains("database system is ready to accept") {
+                log.ready = log.ready.max(start);
+            }
             self.changed.notify_all();
         }
-        self.log.lock().2 = true;
+        let mut log = self.log.lock();
+        log.ended = log.ended.max(start);
         self.changed.notify_all();
     }
 
-    /// Waits until it is ready once more; false if it ended before.
-    fn wait(&self, before: u32) -> bool {
+    /// Waits until the server of this start is ready; false if it ended before.
+    fn wait(&self, start: u32) -> bool {
         let mut log = self.log.lock();
-        let waits = |(_, ready, ended): &mut (String, u32, bool)| *ready == before && !*ended;
+        let waits = |log: &mut Log| log.ready < start && log.ended < start;
         let timeout = self.changed.wait_while_for(&mut log, waits, PATIENCE);
-        assert!(!timeout.timed_out(), "the server is not ready: {}", log.0);
-        log.1 > before
+        assert!(!timeout.timed_out(), "the server is not ready: {}", log.text);
+        log.ready >= start
     }
 }
 
