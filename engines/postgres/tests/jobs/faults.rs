@@ -146,7 +146,7 @@ fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
     server.stop(End::Fast);
     std::fs::write(&standby, "").unwrap();
     server.start_again();
-    database.client().batch_execute("SELECT pg_promote()").unwrap();
+    database.client().batch_execute("SELECT pg_promote(false)").unwrap();
     let error = loop {
         match once_there(&jobs) {
             Error::OtherIds { what, .. } => break what,

@@ -1,6 +1,7 @@
 //! The suite that each source has to pass.
 
 use crate::server::Server;
+use crate::size;
 use crate::tables::{self, EVENTS, insert, with_events};
 use postgres::{Client, NoTls};
 use std::cell::{Cell, RefCell};
@@ -34,7 +35,10 @@ fn a_table_with_gaps_passes_the_suite() {
     };
     // The suite adds to the source that it made last.
     let extend = |_: &PgJobs<String>, count| fill(&mut client.borrow_mut(), &name(tables.get()), count);
-    JobsSuite::new(made).sparse().extend(extend).run();
+    let suite = JobsSuite::new(made).sparse();
+    // To grow takes most of the time, and other tests grow, too.
+    let suite = if size(0, 1) > 0 { suite.extend(extend) } else { suite };
+    suite.run();
 }
 
 #[test]
