@@ -4,7 +4,8 @@
 //! hot standby. At random one is killed, or stopped and let go on later. Then every balance is
 //! checked. The exit code is 0 only if all are exact.
 //!
-//! It makes the schemas `ledger` and `ledger_progress` in a database of yours, and drops them first.
+//! It makes the schemas `ledger` and `ledger_progress` in a database of yours, and drops them
+//! first.
 //!
 //! ```sh
 //! cargo run --release -p waterline-postgres --example ledger -- "host=127.0.0.1 user=postgres dbname=test"
@@ -107,7 +108,7 @@ fn make_transfers(config: &str, holder: &str) -> Result<(), BoxError> {
         handle.request_stop();
     });
     match consumer.join() {
-        // The other one took over while this one stood still. Whoever runs it starts it again.
+        // The other one took over while this one stood still.
         Err(Error::Fenced { .. }) => Ok(()),
         ended => ended.map_err(|error| error.report().into()),
     }

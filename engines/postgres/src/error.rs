@@ -84,7 +84,7 @@ pub enum Error {
     OtherIds {
         /// The table.
         table: String,
-        /// What is another one.
+        /// The difference.
         what: String,
     },
     /// The connection was closed. The next call opens another one.

@@ -1,5 +1,5 @@
-//! The time until a standby has the name: after its holder was killed, stands still, or has stopped.
-//! The holder is a process of its own: this program, started once more.
+//! The time until a standby has the name, after its holder was killed, stands still, or has
+//! stopped. The holder is a process of its own: this program, started once more.
 
 use crate::server::{self, Server};
 use crate::{Limit, ROUNDS, Table, median};
@@ -12,7 +12,7 @@ use waterline_postgres::{PgOptions, PgStore};
 
 const MEMBER: &str = "WATERLINE_BENCH_MEMBER";
 const TTL: Duration = Duration::from_secs(1);
-/// What a member says when it has the name.
+/// The line of a member that has the name.
 const HAS_IT: &str = "it has the name";
 
 pub(crate) fn rows(table: &mut Table, server: &Server) {

@@ -1,6 +1,6 @@
 //! Results that are written in one transaction with the progress, beside the same statements by
-//! hand: a row of 100 bytes a job, and counters. By hand means one thread that has the rows at hand:
-//! no source, no threads, no progress.
+//! hand: a row of 100 bytes a job, and counters. By hand means one thread that has the rows at
+//! hand: no source, no threads, no progress.
 
 use crate::server::{Database, Server};
 use crate::{Limit, Table, in_turn};

@@ -17,7 +17,7 @@ pub(crate) struct Statements {
     flush: String,
 }
 
-/// What the server said of itself in a look.
+/// The server, as a look has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     /// The time at which it was started.
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     pub(crate) timeline: String,
 }
 
-/// Whom a look waits for.
+/// The transaction that a look waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Writer {
     Session { process: i32, application: String, state: String, age: Option<Duration> },

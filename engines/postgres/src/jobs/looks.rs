@@ -1,9 +1,9 @@
 //! The rule that says which ids of a table are final. Pure: it is told what a look saw.
 //!
 //! A look reads the last value of the sequence, *then* who has the lock of a writer on the table,
-//! *then* the position up to which the server's log is written. Whoever took an id up to that value
-//! had the lock before and keeps it to its end, which comes after its rows are visible. So once all
-//! of these holders are gone, each such id has a visible row, or never will have one. A server that
+//! *then* the position up to which the server's log is written. A writer that took an id up to that
+//! value had the lock before and keeps it to its end, which comes after its rows are visible. So
+//! once all of these holders are gone, each such id has a visible row, or never will have one. A server that
 //! dies forgets what its log had not flushed, and hands the same ids out again. So the log has to
 //! be flushed up to that position, too.
 
@@ -34,7 +34,7 @@ pub(crate) struct Holder {
     pub(crate) prepared: bool,
 }
 
-/// What a look saw.
+/// The answers to a look.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// The last value that the sequence gave away; `None` if it gave none.
@@ -128,7 +128,7 @@ impl Looks {
         }
     }
 
-    /// Forgets all looks: the server may have died, or be another one. What is settled stays.
+    /// Forgets all looks: the server may have died, or be another one. Settled ids stay.
     pub(crate) fn void(&mut self) {
         *self = Self { settled: self.settled, ..Self::default() };
     }

@@ -17,10 +17,10 @@ pub(crate) struct Reading {
     name: String,
     ttl: Duration,
     connection: Connection,
-    /// What was found on the connection; `None` on a new one.
+    /// The table as it was found on the connection; `None` on a new one.
     found: Option<Found>,
     looks: Looks,
-    /// What the first job that was shown came from.
+    /// The origin of the first job that was shown.
     origin: Option<Origin>,
     /// The highest position up to which the log was seen to be flushed.
     flushed: Lsn,
@@ -29,13 +29,13 @@ pub(crate) struct Reading {
     stuck: Option<Stuck>,
 }
 
-/// What was found on a connection.
+/// A table as it was found on a connection.
 struct Found {
     stream: Stream,
     statements: Statements,
     /// The number of the connection.
     opened: u64,
-    /// What the server was at the last look, and the last value.
+    /// The server of the last look, and its last value.
     server: Option<Server>,
     last: Option<i64>,
 }
@@ -98,7 +98,7 @@ impl Reading {
     }
 
     fn find(&mut self) -> Result<(), Error> {
-        // Who held a lock is not known any more: the server may have died in between.
+        // The holders of locks are not known any more: the server may have died in between.
         self.looks.void();
         let (name, ttl) = (&self.name, self.ttl);
         let stream = self.connection.call(|client| find(client, &super::look::settings(ttl), name))?;

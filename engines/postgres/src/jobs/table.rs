@@ -1,4 +1,4 @@
-//! What a table has to be so that it is a stream, and what is found of it.
+//! The table of a stream: how it is found, and the reasons to refuse it.
 
 use crate::error::Error;
 use postgres::types::Type;
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     pub(crate) database: u32,
 }
 
-/// What must not change while a life reads: with another one of these the same id is another job.
+/// The parts that must not change while a life reads: with another one the same id is another job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) table: u32,

@@ -1,5 +1,5 @@
-//! A server made of lists: writers, a sequence, and a log that a crash cuts. Random steps look for an
-//! id that is said to be final and gets a row later.
+//! A server made of lists: writers, a sequence, and a log that a crash cuts. Random steps look for
+//! an id that is said to be final and gets a row later.
 
 use super::{Holder, Looks, Lsn, Seen};
 use proptest::prelude::*;
