@@ -70,9 +70,9 @@ type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 ///
 /// The column is `GENERATED ALWAYS AS IDENTITY` (or see [`trust_writers`](Self::trust_writers)),
 /// and has a unique index; that of a partitioned table may have more columns behind it. Its
-/// sequence has `CACHE 1`, counts up, and has no `CYCLE`. The server is the primary. Everything else is
-/// [`Error::Config`], which says what to do. The user of the store may read the table and its
-/// sequence.
+/// sequence has `CACHE 1`, counts up, and has no `CYCLE`. The server is the primary. Everything
+/// else is [`Error::Config`], which says what to do. The user of the store may read the table and
+/// its sequence.
 ///
 /// `OVERRIDING SYSTEM VALUE`, a `COPY` that brings ids, `setval` and `RESTART` can give an id that
 /// was a gap to a new row, which no consumer sees. So use them only above all ids. A life that sees

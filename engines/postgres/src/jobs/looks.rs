@@ -3,9 +3,9 @@
 //! A look reads the last value of the sequence, *then* who has the lock of a writer on the table,
 //! *then* the position up to which the server's log is written. A writer that took an id up to that
 //! value had the lock before and keeps it to its end, which comes after its rows are visible. So
-//! once all of these holders are gone, each such id has a visible row, or never will have one. A server that
-//! dies forgets what its log had not flushed, and hands the same ids out again. So the log has to
-//! be flushed up to that position, too.
+//! once all of these holders are gone, each such id has a visible row, or never will have one. A
+//! server that dies forgets what its log had not flushed, and hands the same ids out again. So the
+//! log has to be flushed up to that position, too.
 
 use std::collections::VecDeque;
 
