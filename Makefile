@@ -5,10 +5,10 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test test-engines soak bench loom mutants fuzz deny check
+.PHONY: help setup demo test test-engines soak bench bench-engines loom mutants fuzz deny check
 
 help: ## List these targets (the default)
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Install the programs that this machine lacks to build RocksDB
 	@bash .ci/setup
@@ -30,6 +30,10 @@ soak: setup ## Run the tests in their whole size for TIME seconds (600), or one 
 
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
 	cargo bench --locked -p waterline-benches --features sqlite,tokio --bench ratios -- $(ARGS)
+
+bench-engines: ## Measure the engines on a real server, as ratios to the least possible cost
+	@bash .ci/setup engines
+	cargo bench --locked -p waterline-postgres --bench ratios -- $(ARGS)
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)
