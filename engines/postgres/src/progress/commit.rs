@@ -83,7 +83,7 @@ impl PgProgress {
                 });
                 match settled {
                     Ok(Verdict::Written) => {}
-                    Ok(Verdict::NotWritten) => {}
+                    Ok(Verdict::NotWritten) => return Err(CommitError::Retry(error)),
                     Ok(Verdict::Lost(why)) => return Err(CommitError::Lost(fenced(name, why).into())),
                     Err(now) => {
                         let why = format!(

@@ -1,8 +1,10 @@
 //! The costs of the engine, each beside a floor that is measured in the same run, on a real server
 //! that waits for its disk. `make bench-engines` runs it. Compare ratios, on a quiet machine.
 
-#[path = "../tests/server/mod.rs"]
+#[path = "../../tests/server/mod.rs"]
 mod server;
+
+mod takeover;
 
 use postgres::{Client, NoTls, Transaction};
 use server::{Database, Server};
@@ -28,7 +30,7 @@ const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) i
 const COUNT: &str = "UPDATE counter SET n = n + $1";
 
 fn main() {
-    if std::env::args().any(|arg| arg == "--test") {
+    if takeover::is_member() || std::env::args().any(|arg| arg == "--test") {
         return;
     }
     let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
@@ -40,6 +42,7 @@ fn main() {
         ours.push(rate(JOBS, || writing(&store)));
         single.push(rate(SINGLE_JOBS, || one_by_one(&database)));
     }
+    takeover::measure(&server);
     let (bare, ours, single) = (median(bare), median(ours), median(single));
     line("start_writing, 100 B row + a counter, jobs/s: a bare loop (>= 0.6)", bare, ours);
     line("the same: a transaction a job on 8 connections (>= 5)", single, ours);
