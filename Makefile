@@ -31,9 +31,9 @@ soak: setup ## Run the tests in their whole size for TIME seconds (600), or one 
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
 	cargo bench --locked -p waterline-benches --features sqlite,tokio --bench ratios -- $(ARGS)
 
-bench-engines: ## Measure the engines on a real server, beside the same statements by hand
+bench-engines: ## Measure the engines on a real server, as ratios to the least possible cost
 	@bash .ci/setup engines
-	cargo bench --locked --no-default-features -p waterline-postgres --bench engines -- $(ARGS)
+	cargo bench --locked -p waterline-postgres --bench ratios -- $(ARGS)
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

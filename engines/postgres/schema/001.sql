@@ -3,6 +3,14 @@
 -- A number of 64 bits without a sign (an index, a token) is stored with its bits as a bigint: below
 -- 2^63 it is the same number.
 
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+-- One row a version that these tables have had.
+CREATE TABLE {schema}.version (
+    version bigint PRIMARY KEY,
+    made timestamptz NOT NULL DEFAULT now()
+);
+
 -- One row a name: who has it, until when, and what is done.
 CREATE TABLE {schema}.progress (
     name text PRIMARY KEY,
@@ -63,3 +71,5 @@ CREATE TABLE {schema}.wish (
     index bigint NOT NULL,
     UNIQUE (name, kind, index)
 );
+
+INSERT INTO {schema}.version (version) VALUES (1);

@@ -19,29 +19,28 @@ fn statements(version: &str, schema: &str) -> String {
     version.replace("{schema}", &quoted(schema))
 }
 
-/// Makes the tables, or brings them to the newest version, in one transaction.
+/// Makes the tables, or brings them to the newest version, in one transaction. If they have it, this
+/// needs no right but to read.
 pub(crate) fn migrate(client: &mut Client, schema: &str) -> Result<(), Error> {
     let mut transaction = client.transaction()?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
-    let name = quoted(schema);
-    transaction.batch_execute(&format!(
-        "SET LOCAL client_min_messages = warning;
-         CREATE SCHEMA IF NOT EXISTS {name};
-         CREATE TABLE IF NOT EXISTS {name}.version (version bigint NOT NULL, made timestamptz NOT NULL DEFAULT now());"
-    ))?;
     let found = version(&mut transaction, schema)?;
     check(found, schema)?;
-    for (version, text) in (1_i64..).zip(VERSIONS).skip(usize::try_from(found).unwrap_or(0)) {
+    for text in VERSIONS.into_iter().skip(usize::try_from(found).unwrap_or(0)) {
         transaction.batch_execute(&statements(text, schema))?;
-        transaction.execute(&format!("INSERT INTO {name}.version (version) VALUES ($1)"), &[&version])?;
     }
     Ok(transaction.commit()?)
 }
 
 /// Reads the version of the tables; 0 if there are none yet.
 fn version(transaction: &mut Transaction<'_>, schema: &str) -> Result<i64, Error> {
-    let version = format!("SELECT coalesce(max(version), 0) FROM {}.version", quoted(schema));
-    Ok(transaction.query_one(&version, &[])?.get::<_, i64>(0))
+    let table = format!("{}.version", quoted(schema));
+    let is_there = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table])?;
+    if !is_there.get::<_, bool>(0) {
+        return Ok(0);
+    }
+    let version = transaction.query_one(&format!("SELECT coalesce(max(version), 0) FROM {table}"), &[])?;
+    Ok(version.get(0))
 }
 
 /// Refuses tables of any other version than this program's.

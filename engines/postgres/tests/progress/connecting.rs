@@ -3,6 +3,7 @@
 use crate::server::{End, Server};
 use postgres::NoTls;
 use std::time::Duration;
+use waterline::Progress;
 use waterline_postgres::{Error, PgOptions, PgStore};
 
 #[test]
@@ -16,6 +17,35 @@ fn the_tables_are_made_once_by_many_who_ask_at_once() {
     let versions = database.client().query_one("SELECT count(*) FROM waterline.version", &[]).unwrap();
     assert_eq!(versions.get::<_, i64>(0), 1);
     database.store(PgOptions::new().schema("a \"schema\""));
+}
+
+#[test]
+fn tables_that_were_made_with_the_text_need_no_migration() {
+    let database = Server::shared().database();
+    database.client().batch_execute(&PgStore::SCHEMA.replace("{schema}", "ours")).unwrap();
+    database.client().batch_execute("CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA ours TO reader").unwrap();
+    database.client().batch_execute("GRANT SELECT ON ours.version TO reader").unwrap();
+    let mut config = database.config.clone();
+    config.user("reader");
+    PgStore::connect(config, NoTls, PgOptions::new().schema("ours")).unwrap().migrate().unwrap();
+    let store = database.store(PgOptions::new().schema("ours"));
+    assert!(store.progress("p").acquire_all().unwrap().is_none());
+}
+
+#[test]
+fn of_several_hosts_the_one_that_accepts_writes_is_taken() {
+    let server = Server::shared();
+    let database = server.database();
+    // Nobody is there, and then one whose sessions may only read.
+    let mut config = postgres::Config::new();
+    config.user("postgres").dbname(&database.name).host("127.0.0.1").host("127.0.0.1");
+    config.port(1).port(server.port());
+    let store = PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap();
+    store.migrate().unwrap();
+    config.options("-c default_transaction_read_only=on");
+    let refused = PgStore::connect(config, NoTls, PgOptions::new());
+    let text = format!("{refused:?}");
+    assert!(matches!(refused, Err(Error::Database(_))) && text.contains("does not allow writes"), "{text}");
 }
 
 #[test]

@@ -3,17 +3,18 @@
 
 use crate::bank;
 use crate::server::{self, Database, Server};
-use common::{LONG, eventually, numbers};
+use common::{LONG, Time, eventually, numbers};
 use postgres::{Config, NoTls, Transaction};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-use waterline::{Consumer, Error};
+use waterline::{Clock, Consumer, Error};
 use waterline_postgres::{PgOptions, PgStore};
 
 const PORT: &str = "WATERLINE_MEMBER_PORT";
 const DATABASE: &str = "WATERLINE_MEMBER_DATABASE";
 const HOLDER: &str = "WATERLINE_MEMBER_HOLDER";
 const TTL: &str = "WATERLINE_MEMBER_TTL";
+const TIMELESS: &str = "WATERLINE_MEMBER_TIMELESS";
 
 /// More jobs than there is time for.
 const JOBS: u64 = 100_000;
@@ -31,10 +32,19 @@ pub struct Member {
 impl Member {
     /// Starts a member of this name, which waits where another one has the name of the progress.
     pub fn start(server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
+        Self::start_as(server, database, holder, ttl, &[])
+    }
+
+    /// Starts one for which no time passes, so that it never tries to take the name at its pace.
+    pub fn start_timeless(server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
+        Self::start_as(server, database, holder, ttl, &[(TIMELESS, "1")])
+    }
+
+    fn start_as(server: &Server, database: &Database, holder: &str, ttl: Duration, more: &[(&str, &str)]) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
         child.args(["--exact", "member::member_process", "--nocapture", "--include-ignored"]);
         child.env(PORT, server.port().to_string()).env(DATABASE, &database.name).env(HOLDER, holder);
-        child.env(TTL, ttl.as_millis().to_string());
+        child.env(TTL, ttl.as_millis().to_string()).envs(more.iter().copied());
         let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         Self { child: child.spawn().expect("this program runs"), holder: holder.to_owned() }
     }
@@ -57,15 +67,28 @@ impl Member {
     }
 
     #[track_caller]
-    pub fn is_fenced(self) {
+    pub fn ends_fenced(self) {
         let (status, said) = self.end();
         assert!(status.success() && said.contains(FENCED), "{said}");
+    }
+
+    /// Asks this one to stop, and waits for its end.
+    #[track_caller]
+    pub fn stop(self, database: &Database) {
+        let name = format!("stop {}", self.holder);
+        database.client().batch_execute(&format!("CREATE TABLE \"{name}\" ()")).expect("the server runs");
+        self.has_finished();
     }
 
     /// Asks all members to stop, of which this one has the name.
     #[track_caller]
     pub fn finish(self, database: &Database) {
         database.client().batch_execute("CREATE TABLE finish ()").expect("the server runs");
+        self.has_finished();
+    }
+
+    #[track_caller]
+    fn has_finished(self) {
         let (status, said) = self.end();
         assert!(status.success() && said.contains(FINISHED), "{said}");
     }
@@ -88,9 +111,12 @@ fn member_process() {
     config.host("127.0.0.1").port(port.parse().expect("it is a port")).user("postgres");
     config.dbname(&std::env::var(DATABASE).expect("it is set"));
     let options = PgOptions::new().ttl(Duration::from_millis(number(TTL)));
-    let options = options.holder(std::env::var(HOLDER).expect("it is set"));
+    let holder = std::env::var(HOLDER).expect("it is set");
+    let options = options.holder(&*holder);
     let store = PgStore::connect(config.clone(), NoTls, options).expect("the server runs");
     let consumer = Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(4).standby();
+    let clock = if std::env::var_os(TIMELESS).is_some() { Time::new().clock() } else { Clock::default() };
+    let consumer = consumer.clock(clock);
     // Small transactions, so that a test finds something left to do, and many moments for a stop.
     let consumer = consumer
         .max_unwritten(8)
@@ -98,7 +124,8 @@ fn member_process() {
     let consumer = consumer.expect("the database is there");
     let mut client = config.connect(NoTls).expect("the server runs");
     while consumer.handle().wait_end(Duration::from_millis(20)).is_none() {
-        let asked = client.query_opt("SELECT 1 FROM pg_tables WHERE tablename = 'finish'", &[]);
+        let asked = "SELECT 1 FROM pg_tables WHERE tablename IN ('finish', $1)";
+        let asked = client.query_opt(asked, &[&format!("stop {holder}")]);
         if asked.expect("the server runs").is_some() {
             consumer.handle().request_stop();
         }

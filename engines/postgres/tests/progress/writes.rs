@@ -148,7 +148,7 @@ fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
         .unwrap();
     other.join().unwrap();
     bank::assert_exact(&database, JOBS);
-    assert_eq!(deadlocks.load(Ordering::Relaxed), 1);
+    assert!(deadlocks.load(Ordering::Relaxed) >= 1);
     let pair = database.client().query_one("SELECT sum(n) FROM pair", &[]).unwrap();
     assert_eq!(pair.get::<_, i64>(0), 4);
 }

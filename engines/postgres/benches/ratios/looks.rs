@@ -2,7 +2,7 @@
 //! row may be read.
 
 use crate::server::{Database, Server};
-use crate::{Limit, Table, in_turn};
+use crate::{ROUNDS, line, median};
 use postgres::{Client, NoTls};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,33 +25,32 @@ const TABLE: &str = "
 /// The rule that many use, though it skips rows: those of transactions before the oldest one.
 const OLDEST: &str = "SELECT max(id) FROM events WHERE by < pg_snapshot_xmin(pg_current_snapshot())";
 
-pub(crate) fn rows(table: &mut Table, server: &Server) {
-    let (look, readable) = (
-        "a look at a busy table: primary-key reads",
-        "from commit to readable, 8 writers: times the oldest-transaction rule",
-    );
-    if !table.wants(look) && !table.wants(readable) {
-        return;
-    }
+/// Prints both rows. Returns true if both are within their limits.
+pub fn measure(server: &Server) -> bool {
     let database = server.database();
     let mut client = database.client();
     client.batch_execute(TABLE).expect("it is new");
     let store = PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).expect("the server runs");
     let jobs = PgJobs::table(&store, "events", |_| Ok(())).expect("the table is a stream");
-    if table.wants(look) {
-        let (read, looked) = cost_of_a_look(&database, &mut client, &jobs);
-        table.row(look, Limit::AtMost(10.0), looked / read, "");
-        println!("|   a read takes {:.0} µs, and a look {:.0} µs", read * 1e6, looked * 1e6);
+    let (read, look) = cost_of_a_look(&database, &mut client, &jobs);
+    line("a look at a busy table, us: a read by the primary key (<= 10)", read, look);
+    let oldest = |client: &mut Client| head(client.query_one(OLDEST, &[]).expect("it is there").get(0));
+    let (theirs, ours) = in_turn(
+        || until_readable(&database, || oldest(&mut client)),
+        || until_readable(&database, || jobs.head().expect("the server runs").unwrap_or(0)),
+    );
+    line("commit to readable, 8 writers, us: the rule by the oldest one (<= 2)", theirs, ours);
+    look <= 10.0 * read && ours <= 2.0 * theirs
+}
+
+/// Measures two things in turn. Returns the medians, in microseconds.
+fn in_turn(mut floor: impl FnMut() -> Duration, mut ours: impl FnMut() -> Duration) -> (f64, f64) {
+    let (mut floors, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floors.push(floor().as_secs_f64() * 1e6);
+        all.push(ours().as_secs_f64() * 1e6);
     }
-    if table.wants(readable) {
-        let oldest = |client: &mut Client| head(client.query_one(OLDEST, &[]).expect("it is there").get(0));
-        let (theirs, ours) = in_turn(
-            || until_readable(&database, || oldest(&mut client)),
-            || until_readable(&database, || jobs.head().expect("the server runs").unwrap_or(0)),
-        );
-        table.row(readable, Limit::AtMost(2.0), ours / theirs, "");
-        println!("|   it takes {:.2} ms, and by that rule {:.2} ms", ours * 1e3, theirs * 1e3);
-    }
+    (median(floors), median(all))
 }
 
 fn head(id: Option<i64>) -> Index {
@@ -99,7 +98,7 @@ fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Ve
     (answer, commits.into_inner().expect("nobody panics"))
 }
 
-/// Returns the seconds of a read by the primary key, and of a look, while eight writers write.
+/// Returns the time of a read by the primary key, and of a look, while eight writers write.
 fn cost_of_a_look(database: &Database, client: &mut Client, jobs: &PgJobs<()>) -> (f64, f64) {
     let read = client.prepare("SELECT * FROM events WHERE id = $1").expect("it is there");
     let ((read, looked), _) = while_written(database, || {
