@@ -390,16 +390,7 @@ impl fmt::Display for Blocked {
             Self::Progress { error } => {
                 write!(f, "the storage of the progress fails; the consumer goes on as soon as it works: {error}")
             }
-            Self::AheadOfSource { last_processed, head: Some(head) } => write!(
-                f,
-                "the source ends at {head}, below the last processed index {last_processed}: it lost jobs, or the \
-                 progress is of another stream; restore the jobs, or use a progress of its own for this stream"
-            ),
-            Self::AheadOfSource { last_processed, head: None } => write!(
-                f,
-                "the source is empty, but jobs up to {last_processed} were processed: it lost jobs, or the progress is of \
-                 another stream; restore the jobs, or use a progress of its own for this stream"
-            ),
+            Self::AheadOfSource { last_processed, head } => write_ahead(f, *last_processed, *head),
             Self::Upstream { index } => write!(
                 f,
                 "job {index} is held back by the gate of its source: the stage before it has not processed it, or the log that it fills \
@@ -418,6 +409,17 @@ impl fmt::Display for Blocked {
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
         }
     }
+}
+
+fn write_ahead(f: &mut fmt::Formatter<'_>, last_processed: Index, head: Option<Index>) -> fmt::Result {
+    match head {
+        Some(head) => write!(f, "the source ends at {head}, below the last processed index {last_processed}")?,
+        None => write!(f, "the source is empty, but jobs up to {last_processed} were processed")?,
+    }
+    write!(
+        f,
+        ": it lost jobs, or the progress is of another stream; restore the jobs, or use a progress of its own for this stream"
+    )
 }
 
 fn write_in_use(f: &mut fmt::Formatter<'_>, holder: &str, expires_in: Option<Duration>) -> fmt::Result {
