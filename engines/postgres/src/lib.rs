@@ -35,6 +35,8 @@
 //!   moves by hand.
 //! * [`PgProgress`] is the progress of one consumer: how it holds its name, what a transaction may
 //!   do, and what is tried again.
+//! * [`PgJobs`] is a table as a stream, into which many writers may insert at once: which ids are
+//!   final, and what the table has to be.
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
 //! Everything works within a tokio runtime too, though each call blocks. Calls come back: a server
