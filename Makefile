@@ -5,10 +5,11 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test soak bench compare draw loom mutants fuzz deny check
+.PHONY: help setup demo test test-engines soak bench bench-engines compare draw loom mutants fuzz deny \
+	check
 
 help: ## List these targets (the default)
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## Install the programs that this machine lacks to build RocksDB
 	@bash .ci/setup
@@ -20,6 +21,10 @@ demo: ## Run the example: process the history of a git repository in parallel (S
 
 test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subject is a store
 	@bash .ci/test
+
+test-engines: ## Run the tests of the engines, each on a real server that they start (PostgreSQL)
+	@bash .ci/setup engines
+	@bash .ci/test engines
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
 	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak
@@ -36,6 +41,10 @@ compare: setup ## Measure beside what people would pick instead (ARGS="stream", 
 
 draw: ## Put the figures of the last comparison into the pages and the plots
 	@$(COMPARE) draw
+
+bench-engines: ## Measure the engines on a real server, as ratios to the least possible cost
+	@bash .ci/setup engines
+	cargo bench --locked -p waterline-postgres --bench ratios -- $(ARGS)
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

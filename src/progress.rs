@@ -6,6 +6,7 @@ use crate::base::index::BoxError;
 use crate::commit::SAVE_PACE;
 use std::time::Duration;
 
+mod by_hand;
 pub(crate) mod embedded;
 pub(crate) mod format;
 mod history;
@@ -36,8 +37,8 @@ pub(crate) use records::{NewRecords, load as load_records};
 pub use saved::{Checkpoint, SaveError, Saved};
 pub(crate) use saves::{DoneAhead, SaveDesk, Saves, Snapshot, WrittenJobs};
 pub(crate) use shortcuts::{acquire_all, close_unused, load_earlier, open_life, shared_writer};
-pub(crate) use tenure::Tenant;
 pub use tenure::Tenure;
+pub(crate) use tenure::{Tenant, Wish};
 pub use transactional::{CommitError, Transactional};
 pub(crate) use transactional::{Commits, NotWritten, Opening, commit};
 

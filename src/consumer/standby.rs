@@ -40,7 +40,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// [`Blocked::InUse`](crate::Blocked::InUse), and the source is not asked for anything. The
     /// consumer calls [`Progress::acquire`] again when the lease of the other one runs out, at
     /// least every 500 ms, at most every 20 ms, and at once when a consumer of this process gives
-    /// the name back. A stop ends the wait, as soon as a call that is under way has returned.
+    /// the name back, or the engine [hears](crate::Tenure::try_now) that another process does. A
+    /// stop ends the wait, as soon as a call that is under way has returned.
     ///
     /// The settings of its [`Handle`](crate::Handle), an index to stop at, and calls of
     /// [`wait_for`](crate::Handle::wait_for) hold across the takeover. Followers of its

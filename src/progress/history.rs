@@ -51,8 +51,14 @@ pub enum MoveKind {
 }
 
 impl Move {
+    /// Makes the record of a move that an engine has stored.
+    #[must_use]
+    pub fn new(at: SystemTime, kind: MoveKind, from: Option<Index>, to: Index, reason: &str) -> Self {
+        Self { at, kind, from, to, reason: reason.to_owned() }
+    }
+
     /// Makes the record of a move at this time, in milliseconds since 1970.
-    pub(super) fn new(kind: MoveKind, from: Option<Index>, to: Index, reason: &str, wall: u64) -> Self {
+    pub(super) fn at_wall(kind: MoveKind, from: Option<Index>, to: Index, reason: &str, wall: u64) -> Self {
         Self { at: wall_time(wall), kind, from, to, reason: reason.to_owned() }
     }
 

@@ -51,6 +51,46 @@ pub struct LastHalt {
     pub at: SystemTime,
 }
 
+impl ConsumerInfo {
+    /// Makes the entry of a consumer from what an engine has loaded, with all records; `None` if
+    /// nothing is saved. An engine that knows the time at which the watermark moved sets it.
+    ///
+    /// ```
+    /// use waterline::{ConsumerInfo, Saved};
+    ///
+    /// let info = ConsumerInfo::of("blocks", Some(&Saved::new(Some(6), 7, vec![9..=12])));
+    /// assert_eq!((info.last_processed, info.next, info.done_ahead), (Some(6), Some(7), 4));
+    /// ```
+    #[must_use]
+    pub fn of(name: &str, saved: Option<&Saved>) -> Self {
+        let none = Self { name: name.to_owned(), ..Self::default() };
+        let Some(saved) = saved else { return none };
+        let records = (saved.records.clone(), saved.parked.clone());
+        let (jobs, life) = match saved.check().map(|()| super::load_records(records, true, name)) {
+            Ok(Ok(earlier)) => earlier.map(|earlier| (earlier.jobs, earlier.life)).unwrap_or_default(),
+            Ok(Err(error)) => return Self { unreadable: Some(error.to_string()), ..none },
+            Err(reason) => {
+                let error = Error::Corrupt { name: name.to_owned(), reason };
+                return Self { unreadable: Some(error.to_string()), ..none };
+            }
+        };
+        Self {
+            last_processed: saved.last_processed,
+            next: Some(saved.next),
+            done_ahead: count(saved),
+            parked: jobs.iter().filter(|job| !job.pending).count() as u64,
+            life_open: life.as_ref().filter(|life| life.opened > 0).map(|life| life.open),
+            last_halt: life.and_then(|life| life.halted).map(LastHalt::from),
+            ..none
+        }
+    }
+}
+
+/// The number of jobs that are done above the watermark.
+fn count(saved: &Saved) -> u64 {
+    saved.done.iter().map(|run| (run.end() - run.start()).saturating_add(1)).sum()
+}
+
 impl Store {
     /// Lists the consumers that have saved something in this store, in the order of their names. It
     /// shows the saved state of each, if the consumer runs or not, and takes no name.
@@ -104,8 +144,7 @@ impl Store {
         };
         let Some(next) = loaded.next() else { return Ok(info) };
         let saved = Saved::new(loaded.last_processed, next, loaded.restored.done).in_order();
-        let done_ahead = saved.done.iter().map(|run| (run.end() - run.start()).saturating_add(1)).sum();
-        Ok(ConsumerInfo { next: Some(next), done_ahead, ..info })
+        Ok(ConsumerInfo { next: Some(next), done_ahead: count(&saved), ..info })
     }
 }
 

@@ -75,7 +75,7 @@ impl StoreProgress {
         }
         let moving = self.begin_move(reason)?;
         let after = Saved::new(next.checked_sub(1), next, Vec::new());
-        let made = Move::new(MoveKind::Seek, moving.from(), next, reason, time::wall());
+        let made = Move::at_wall(MoveKind::Seek, moving.from(), next, reason, time::wall());
         let mut changes = Changes::default();
         ParkedRecords::of(self.store(), self.name())?.begin_anew(self.store(), next, &mut changes)?;
         moving.write(&after, &made, changes)
@@ -130,7 +130,7 @@ impl StoreProgress {
         }
         self.note_parking()?;
         let wall = time::wall();
-        let made = Move::new(MoveKind::Skip, moving.from(), index, reason, wall);
+        let made = Move::at_wall(MoveKind::Skip, moving.from(), index, reason, wall);
         let mut changes = Changes::default();
         let record = ParkedRecord::by_hand(index, reason, wall);
         ParkedRecords::of(self.store(), self.name())?.put(&record, &mut changes)?;
@@ -189,7 +189,7 @@ impl Moving<'_> {
 }
 
 /// Returns everything that is done once this job is done too; `None` if it is done already.
-fn with_done(before: &Saved, index: Index) -> Option<Saved> {
+pub(super) fn with_done(before: &Saved, index: Index) -> Option<Saved> {
     let Saved { last_processed, next, ref done, .. } = *before;
     if index < next || done.iter().any(|run| run.contains(&index)) {
         return None;

@@ -126,6 +126,19 @@ impl ParkedRecord {
         Self { index, error, first_failed: wall, last_failed: wall, parked: wall, ..Self::default() }
     }
 
+    /// Says what becomes of the record if all jobs from this one on are to run as new ones.
+    pub(super) fn begun_anew(self, next: Index) -> Anew {
+        if self.pending {
+            Anew::Goes
+        } else if self.index >= next && (self.crashes > 0 || self.suspect || self.started) {
+            Anew::Becomes(Self { crashes: 0, suspect: false, started: false, ..self })
+        } else if !self.wanted && (self.suspect || self.started) {
+            Anew::Becomes(Self { suspect: false, started: false, ..self })
+        } else {
+            Anew::Stays
+        }
+    }
+
     pub(super) fn encode(&self, name: &str) -> Vec<u8> {
         let flags = [(self.wanted, WANTED), (self.pending, PENDING), (self.started, STARTED), (self.suspect, SUSPECT)];
         let record = SEAL.begin(FIXED + self.error.len()).flags(&flags).count(self.attempts).count(self.crashes);
@@ -155,6 +168,13 @@ impl ParkedRecord {
         let record = fixed().ok_or("it is too short")?;
         Ok(Self { error: rest.last_text().ok_or("the text of its error is no text")?, ..record })
     }
+}
+
+/// The fate of a record when jobs begin anew.
+pub(super) enum Anew {
+    Stays,
+    Goes,
+    Becomes(ParkedRecord),
 }
 
 /// The records of single jobs, and of the life before, as a new life finds them.
@@ -227,13 +247,11 @@ impl ParkedRecords {
     /// to, also if it ran in a life that died.
     pub(super) fn begin_anew(&self, store: &Store, next: Index, changes: &mut Changes) -> Result<(), Error> {
         for job in self.load(store)? {
-            if job.pending {
-                self.remove(job.index, changes)?;
-            } else if job.index >= next && (job.crashes > 0 || job.suspect || job.started) {
-                let new = ParkedRecord { crashes: 0, suspect: false, started: false, ..job };
-                self.put(&new, changes)?;
-            } else if !job.wanted && (job.suspect || job.started) {
-                self.put(&ParkedRecord { suspect: false, started: false, ..job }, changes)?;
+            let index = job.index;
+            match job.begun_anew(next) {
+                Anew::Stays => {}
+                Anew::Goes => self.remove(index, changes)?,
+                Anew::Becomes(new) => self.put(&new, changes)?,
             }
         }
         Ok(())

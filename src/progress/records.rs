@@ -70,6 +70,18 @@ impl Record {
         (!job.pending).then(|| Parked::from(job))
     }
 
+    /// Returns the same record with the wish that the next consumer runs the job once more; `None`
+    /// if this is not the record of a parked job. An engine puts it in place of the old one, for a
+    /// call such as [`Store::redrive`](crate::Store::redrive). A consumer that has the name hears
+    /// of it by [`Tenure::redrive`](crate::Tenure::redrive).
+    #[must_use]
+    pub fn redriven(&self) -> Option<Self> {
+        let job = self.job()?.ok().filter(|job| !job.pending)?;
+        // A wish of the user's is a new beginning for a job that has killed its process.
+        let wanted = ParkedRecord { wanted: true, crashes: 0, ..job };
+        Some(Self { key: self.key.clone(), value: Some(wanted.encode(NO_NAME)) })
+    }
+
     /// Reads the record of a job; `None` if it is no such record.
     fn job(&self) -> Option<Result<ParkedRecord, String>> {
         let (index, value) = (index_of(&self.key)?, self.value.as_ref()?);

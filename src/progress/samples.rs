@@ -71,11 +71,11 @@ fn parked_jobs() -> Vec<Sample> {
 fn moves() -> Vec<Sample> {
     let records = [
         (
-            Move::new(MoveKind::Seek, None, 7, "anew", 1_700_000_000_000),
+            Move::at_wall(MoveKind::Seek, None, 7, "anew", 1_700_000_000_000),
             "01 00 8:1700000000000 00 8:0 8:7 'anew' 737ccb8b",
         ),
         (
-            Move::new(MoveKind::Skip, Some(0x0102), 0x0304, "bad block", 0x0506),
+            Move::at_wall(MoveKind::Skip, Some(0x0102), 0x0304, "bad block", 0x0506),
             "01 01 8:1286 01 8:258 8:772 'bad block' d94c44e5",
         ),
     ];

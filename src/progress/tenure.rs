@@ -1,7 +1,7 @@
 //! The handle by which a progress that holds its name for a time steers its consumer.
 
 use crate::base::guard::drop_guarded;
-use crate::base::index::BoxError;
+use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use std::fmt;
 use std::sync::Weak;
@@ -60,6 +60,10 @@ struct State {
     held: Option<String>,
     /// The loss that the consumer has not heard of yet.
     lost: Option<BoxError>,
+    /// True if the name may be free, and the consumer has not heard of that yet.
+    try_now: bool,
+    /// The wishes about parked jobs that the consumer has not heard of yet.
+    wishes: Vec<Wish>,
     tenant: TenantIs,
 }
 
@@ -70,6 +74,13 @@ enum TenantIs {
     ToCome,
     Here(Weak<dyn Tenant>),
     Gone,
+}
+
+/// A wish of an operator's about a parked job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Redrive(Index),
+    Discard(Index),
 }
 
 /// The consumer that a tenure steers. The tenure calls it with no lock held.
@@ -115,6 +126,28 @@ impl Tenure {
         });
     }
 
+    /// Makes a [standby](crate::Builder::standby) try to take its name at once, not at its pace:
+    /// for an engine that hears when a name is given back. A consumer that has its name ignores it.
+    pub fn try_now(&self) {
+        self.change(|state| state.try_now = true);
+    }
+
+    /// Makes the consumer run a parked job once more, as
+    /// [`Handle::redrive`](crate::Handle::redrive) does: for an engine that brings the wish of an
+    /// operator from another process. A consumer that is about to start does it once it has
+    /// started. If the job is not parked, or the consumer waits for its name or stops, the call has
+    /// no effect. So an engine also marks the record that it keeps:
+    /// [`Record::redriven`](crate::Record::redriven).
+    pub fn redrive(&self, index: Index) {
+        self.change(|state| state.wishes.push(Wish::Redrive(index)));
+    }
+
+    /// Makes the consumer give a parked job up, as [`Store::discard`](crate::Store::discard) does.
+    /// The engine removes the record that it keeps.
+    pub fn discard(&self, index: Index) {
+        self.change(|state| state.wishes.push(Wish::Discard(index)));
+    }
+
     /// Changes the state, and tells the consumer if it is still alive.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
@@ -156,6 +189,16 @@ impl Tenure {
     /// Takes the loss that was reported since the last call.
     pub(crate) fn take_lost(&self) -> Option<BoxError> {
         self.state.lock().lost.take()
+    }
+
+    /// True if the name may have become free since the last call.
+    pub(crate) fn take_try(&self) -> bool {
+        std::mem::take(&mut self.state.lock().try_now)
+    }
+
+    /// Takes the wishes that came since the last call.
+    pub(crate) fn take_wishes(&self) -> Vec<Wish> {
+        std::mem::take(&mut self.state.lock().wishes)
     }
 }
 

@@ -146,6 +146,12 @@ impl Database {
         (said, go)
     }
 
+    /// Puts a record, as an operator's tool does while no consumer has the name.
+    pub fn put_record(&self, record: &Record) {
+        let value = record.value.clone().expect("it is put");
+        self.0.lock().content.records.insert(record.key.clone(), value);
+    }
+
     /// Gives the name to another one, or takes it back.
     pub fn hold(&self, held: bool) {
         self.0.lock().held = held;

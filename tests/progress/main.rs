@@ -1,5 +1,6 @@
 //! Progress: the records that a consumer keeps, and the use that the next life makes of them.
 
+mod by_hand;
 mod crashes;
 mod damaged;
 mod done_ahead;

@@ -640,6 +640,26 @@ fn a_standby_tries_at_a_pace_and_asks_again_after_each_refusal() {
 }
 
 #[test]
+fn a_standby_whose_engine_hears_that_the_name_is_free_tries_at_once_and_not_at_its_pace() {
+    let (database, time) = (Database::leased(HOUR), Time::new());
+    let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
+    let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
+    let waiting = builder.start(|_| Ok(())).unwrap();
+    let tenure = || database.0.lock().tenures[1].clone();
+    // Time stands still, so each try is one that was asked for, or that another test called for.
+    let before = database.tries();
+    tenure().try_now();
+    eventually("a try", || database.tries() > before);
+    assert_waits(&waiting.handle());
+    holder.stop().unwrap();
+    tenure().try_now();
+    assert!(waiting.handle().wait_for(0, LONG));
+    tenure().try_now();
+    assert_eq!(waiting.handle().status().state, State::Running);
+    waiting.stop().unwrap();
+}
+
+#[test]
 fn a_standby_waits_out_a_storage_that_cannot_be_reached_and_names_it_in_its_status() {
     let (database, time) = (Database::leased(HOUR), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();

@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::driver::Driver;
 use crate::driver::core::Core;
 use crate::driver::tenure::fenced;
-use crate::progress::{Tenant, Tenure};
+use crate::progress::{LiveParking, Tenant, Tenure, Wish};
 use std::sync::Weak;
 
 impl Core {
@@ -75,10 +75,16 @@ impl Driver {
 
 impl Tenant for Driver {
     fn tenure_changed(&self) {
-        let tenure = self.core.lock().tenancy.tenure.clone();
+        let Some(tenure) = self.core.lock().tenancy.tenure.clone() else { return };
         // Its text is made by the user's code, so before the lock is taken.
-        let lost = tenure.and_then(|tenure| tenure.take_lost()).map(|error| fenced(self.watermark.name(), error));
+        let lost = tenure.take_lost().map(|error| fenced(self.watermark.name(), error));
         let mut core = self.core.lock();
+        if tenure.take_try()
+            && let Some(awaited) = &mut core.tenancy.awaited
+        {
+            awaited.called = true;
+            self.news.notify_all();
+        }
         let now = self.clock.when_asked();
         let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
         let Core { tenancy, window, .. } = &mut *core;
@@ -92,5 +98,12 @@ impl Tenant for Driver {
             self.spawn_watch();
         }
         drop_guarded(surplus);
+        for wish in tenure.take_wishes() {
+            // One that has no effect any more is no error: the operator may have been late.
+            _ = match wish {
+                Wish::Redrive(index) => self.redrive_parked(index).is_ok(),
+                Wish::Discard(index) => self.discard(index),
+            };
+        }
     }
 }

@@ -1,0 +1,121 @@
+//! The costs of the engine, each beside a floor that is measured in the same run, on a real server
+//! that waits for its disk. `make bench-engines` runs it. Compare ratios, on a quiet machine.
+
+#[path = "../../tests/server/mod.rs"]
+mod server;
+
+mod looks;
+mod takeover;
+
+use postgres::{Client, NoTls, Transaction};
+use server::{Database, Server};
+use std::time::{Duration, Instant};
+use waterline::{BoxError, Consumer, Index, MemoryJobs};
+use waterline_postgres::{PgOptions, PgStore};
+
+/// The number of rounds. Floor and subject take turns, and the median counts.
+const ROUNDS: usize = 5;
+/// The jobs of a round, and those of a round with a transaction for each.
+const JOBS: u64 = 40_000;
+const SINGLE_JOBS: u64 = 1_000;
+/// The rows in one transaction of the bare loop.
+const BATCH: usize = 1_024;
+/// The connections that make a transaction for each job.
+const CONNECTIONS: u64 = 8;
+
+/// The payload of a row: 100 bytes.
+const PAYLOAD: &str =
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
+
+const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) id";
+const COUNT: &str = "UPDATE counter SET n = n + $1";
+
+fn main() {
+    if takeover::is_member() || std::env::args().any(|arg| arg == "--test") {
+        return;
+    }
+    let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
+    println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
+    let (mut bare, mut ours, mut single) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (database, store) = database(&server);
+        bare.push(rate(JOBS, || bare_loop(&mut database.client())));
+        ours.push(rate(JOBS, || writing(&store)));
+        single.push(rate(SINGLE_JOBS, || one_by_one(&database)));
+    }
+    takeover::measure(&server);
+    let (bare, ours, single) = (median(bare), median(ours), median(single));
+    line("start_writing, 100 B row + a counter, jobs/s: a bare loop (>= 0.6)", bare, ours);
+    line("the same: a transaction a job on 8 connections (>= 5)", single, ours);
+    let looks = looks::measure(&server);
+    assert!(looks && ours >= 0.6 * bare && ours >= 5.0 * single, "a ratio is beyond its limit");
+}
+
+fn database(server: &Server) -> (Database, PgStore) {
+    let database = server.database();
+    let tables =
+        "CREATE TABLE rows (id bigint, payload text); CREATE TABLE counter (n bigint); INSERT INTO counter VALUES (0)";
+    database.client().batch_execute(tables).expect("the database is new");
+    let store = database.store(PgOptions::new());
+    (database, store)
+}
+
+/// Makes a transaction for each 1,024 rows, and nothing else.
+fn bare_loop(client: &mut Client) {
+    let ids: Vec<i64> = (0..JOBS.cast_signed()).collect();
+    for batch in ids.chunks(BATCH) {
+        let mut transaction = client.transaction().expect("the server runs");
+        write(&mut transaction, batch).expect("the tables are there");
+        transaction.commit().expect("the server runs");
+    }
+}
+
+fn write(transaction: &mut Transaction<'_>, ids: &[i64]) -> Result<(), BoxError> {
+    transaction.execute(INSERT, &[&ids, &PAYLOAD])?;
+    transaction.execute(COUNT, &[&i64::try_from(ids.len())?])?;
+    Ok(())
+}
+
+fn writing(store: &PgStore) {
+    let jobs: MemoryJobs<u64> = (0..JOBS).collect();
+    let consumer = Consumer::builder(jobs, store.progress("p")).stop_at(JOBS - 1);
+    let consumer = consumer.start_writing(
+        |job| Ok(job.payload),
+        |tx: &mut Transaction<'_>, results: &[(Index, u64)]| {
+            let ids: Vec<i64> = results.iter().map(|(index, _)| index.cast_signed()).collect();
+            write(tx, &ids)
+        },
+    );
+    consumer.expect("the name is free").join().expect("nothing fails");
+}
+
+fn one_by_one(database: &Database) {
+    std::thread::scope(|scope| {
+        for of in 0..CONNECTIONS {
+            scope.spawn(move || {
+                let mut client = database.config.connect(NoTls).expect("the server runs");
+                for id in (of..SINGLE_JOBS).step_by(8) {
+                    let mut transaction = client.transaction().expect("the server runs");
+                    write(&mut transaction, &[id.cast_signed()]).expect("the tables are there");
+                    transaction.commit().expect("the server runs");
+                }
+            });
+        }
+    });
+}
+
+/// Returns the jobs per second.
+fn rate(jobs: u64, run: impl FnOnce()) -> f64 {
+    let begun = Instant::now();
+    run();
+    f64::from(u32::try_from(jobs).expect("they are few")) / begun.elapsed().max(Duration::from_nanos(1)).as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn line(what: &str, floor: f64, ours: f64) {
+    println!("{what:<68} {floor:>12.0} {ours:>12.0} {:>8.2}", ours / floor);
+}

@@ -1,0 +1,75 @@
+-- The tables of waterline, version 1. {schema} stands for the schema's name.
+--
+-- A number of 64 bits without a sign (an index, a token) is stored with its bits as a bigint: below
+-- 2^63 it is the same number.
+
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+-- One row a version that these tables have had.
+CREATE TABLE {schema}.version (
+    version bigint PRIMARY KEY,
+    made timestamptz NOT NULL DEFAULT now()
+);
+
+-- One row a name: who has it, until when, and what is done.
+CREATE TABLE {schema}.progress (
+    name text PRIMARY KEY,
+    -- The number of the life that has the name. It grows, and each job has it (`Job::fence`).
+    epoch bigint NOT NULL DEFAULT 0,
+    -- A random number of this life. After a failover to a server that lagged behind, one epoch may
+    -- be handed out twice: so each write compares both.
+    token bigint NOT NULL DEFAULT 0,
+    -- The history of the server (`pg_walfile_name`) in which the life began.
+    timeline bigint NOT NULL DEFAULT 0,
+    holder text NOT NULL DEFAULT '',
+    -- By this server's clock.
+    expires timestamptz NOT NULL DEFAULT '-infinity',
+    -- The number of saves. It settles a commit whose answer was lost.
+    saves bigint NOT NULL DEFAULT 0,
+    -- The highest index of the unbroken run that is done; null while there is none.
+    watermark bigint,
+    -- The lowest index that is not done; null before the first save.
+    next bigint,
+    -- The time at which the watermark moved last.
+    moved timestamptz
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- The jobs that are done above `next`, 8192 to a row: bit i of piece p is the job 8192 * p + i. A
+-- piece in which all are done has no bytes.
+CREATE TABLE {schema}.done (
+    name text NOT NULL,
+    piece bigint NOT NULL,
+    bits bytea NOT NULL,
+    PRIMARY KEY (name, piece)
+) WITH (fillfactor = 70, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- Small rows about single jobs: parked ones, crashes. Only waterline reads their bytes.
+CREATE TABLE {schema}.record (
+    name text NOT NULL,
+    key bytea NOT NULL,
+    value bytea NOT NULL,
+    PRIMARY KEY (name, key)
+);
+
+-- The moves that were made by hand.
+CREATE TABLE {schema}.move (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    kind text NOT NULL,
+    "from" bigint,
+    "to" bigint NOT NULL,
+    reason text NOT NULL
+);
+CREATE INDEX move_of ON {schema}.move (name, id);
+
+-- What an operator asked for while a consumer had the name. The holder does it at its next save.
+CREATE TABLE {schema}.wish (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text NOT NULL,
+    kind text NOT NULL,
+    index bigint NOT NULL,
+    UNIQUE (name, kind, index)
+);
+
+INSERT INTO {schema}.version (version) VALUES (1);

@@ -1,0 +1,192 @@
+//! One connection to the server, which comes back by itself.
+
+use crate::error::Error;
+use crate::options::PgOptions;
+use crate::tls::Connector;
+use postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
+use postgres::tls::{MakeTlsConnect, TlsConnect};
+use postgres::{Client, Config, Socket};
+use std::fmt;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// Calls code that may block on the driver's own runtime. Within a runtime of the user's, which
+/// refuses that, a thread that ends with this call makes it.
+pub(crate) fn blocking<R: Send>(call: impl FnOnce() -> R + Send) -> R {
+    if Handle::try_current().is_err() {
+        return call();
+    }
+    std::thread::scope(|scope| match scope.spawn(call).join() {
+        Ok(answer) => answer,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Everything that it takes to connect.
+#[derive(Clone)]
+pub(crate) struct Dial {
+    config: Config,
+    /// The same for threads of our own, which wait for several things at once.
+    own: tokio_postgres::Config,
+    tls: Connector,
+}
+
+impl Dial {
+    pub(crate) fn new<T>(mut config: Config, tls: T, options: &PgOptions) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::TlsConnect: Send + 'static,
+        T::Stream: Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let (mode, negotiation) = (config.get_ssl_mode(), config.get_ssl_negotiation());
+        config.connect_timeout(options.ttl.min(options.connect_timeout)).tcp_user_timeout(options.ttl);
+        let idle = options.ttl.max(Duration::from_secs(1));
+        config.keepalives(true).keepalives_idle(idle).keepalives_interval(idle).keepalives_retries(2);
+        // A list of hosts is one server that accepts writes, and others that may do so after it.
+        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+        if hosts > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("waterline");
+        }
+        if config.get_hosts().is_empty() {
+            // The driver hands a socket to a connector only if the host has a name.
+            let addresses: Vec<_> = config.get_hostaddrs().iter().map(ToString::to_string).collect();
+            addresses.iter().for_each(|address| _ = config.host(address));
+        }
+        // A socket of the file system has no TLS, and no network that may be cut.
+        if config.get_hosts().iter().all(|host| matches!(host, Host::Tcp(_))) {
+            config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+        } else {
+            config.ssl_mode(SslMode::Disable);
+        }
+        let own = copy(&config);
+        Self { config, own, tls: Connector::new(tls, mode, negotiation, options.answer_limit()) }
+    }
+
+    /// Opens a connection for calls that block.
+    fn connect(&self) -> Result<Client, Error> {
+        Ok(self.config.connect(self.tls.clone())?)
+    }
+
+    /// Opens a connection for a thread of our own.
+    pub(crate) async fn connect_own(&self) -> Result<(tokio_postgres::Client, OwnConnection), Error> {
+        Ok(self.own.connect(self.tls.clone()).await?)
+    }
+}
+
+/// The half of a connection that carries its bytes.
+pub(crate) type OwnConnection = tokio_postgres::Connection<Socket, crate::bounded::Bounded>;
+
+/// Copies a configuration for the driver below: it cannot be taken out of the other one.
+fn copy(config: &Config) -> tokio_postgres::Config {
+    let mut own = tokio_postgres::Config::new();
+    config.get_user().map(|user| own.user(user));
+    config.get_password().map(|password| own.password(password));
+    config.get_dbname().map(|name| own.dbname(name));
+    config.get_options().map(|options| own.options(options));
+    config.get_application_name().map(|name| own.application_name(name));
+    for host in config.get_hosts() {
+        match host {
+            Host::Tcp(host) => own.host(host),
+            #[cfg(unix)]
+            Host::Unix(path) => own.host_path(path),
+        };
+    }
+    config.get_hostaddrs().iter().for_each(|address| _ = own.hostaddr(*address));
+    config.get_ports().iter().for_each(|port| _ = own.port(*port));
+    config.get_connect_timeout().map(|timeout| own.connect_timeout(*timeout));
+    config.get_tcp_user_timeout().map(|timeout| own.tcp_user_timeout(*timeout));
+    own.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
+    config.get_keepalives_interval().map(|interval| own.keepalives_interval(interval));
+    config.get_keepalives_retries().map(|retries| own.keepalives_retries(retries));
+    own.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
+    own.target_session_attrs(config.get_target_session_attrs());
+    own.channel_binding(config.get_channel_binding()).load_balance_hosts(config.get_load_balance_hosts());
+    own
+}
+
+impl fmt::Debug for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dial").field("hosts", &self.config.get_hosts()).field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+/// A connection that is opened when it is needed, and anew after it broke. It may be used and
+/// dropped within a runtime.
+pub(crate) struct Connection {
+    dial: Dial,
+    client: Option<Client>,
+    /// The number of times that it was opened.
+    opened: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(dial: Dial) -> Self {
+        Self { dial, client: None, opened: 0 }
+    }
+
+    /// Returns the number of times that it was opened.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// Makes a call with the connection. A connection that broke is dropped; the next call opens
+    /// another one.
+    pub(crate) fn call<R: Send>(
+        &mut self,
+        call: impl FnOnce(&mut Client) -> Result<R, Error> + Send,
+    ) -> Result<R, Error> {
+        let answer = self.with(|client| client.and_then(call));
+        if let Err(Error::Database(error)) = &answer
+            && error.as_db_error().is_none()
+        {
+            self.close();
+        }
+        answer
+    }
+
+    /// The same for a call that tells a connection that cannot be opened from its own errors.
+    pub(crate) fn with<R: Send>(&mut self, call: impl FnOnce(Result<&mut Client, Error>) -> R + Send) -> R {
+        blocking(|| {
+            if self.client.as_ref().is_none_or(Client::is_closed) {
+                self.client = None;
+                match self.dial.connect() {
+                    Ok(client) => {
+                        self.client = Some(client);
+                        self.opened += 1;
+                    }
+                    Err(error) => return call(Err(error)),
+                }
+            }
+            let Some(client) = &mut self.client else { unreachable!("it was opened above") };
+            let answer = call(Ok(client));
+            if client.is_closed() {
+                self.client = None;
+            }
+            answer
+        })
+    }
+
+    /// Closes the connection, so that the next call opens another one.
+    pub(crate) fn close(&mut self) {
+        let client = self.client.take();
+        if client.is_some() {
+            blocking(|| drop(client));
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("open", &self.client.is_some()).finish_non_exhaustive()
+    }
+}

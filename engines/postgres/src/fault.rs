@@ -1,0 +1,97 @@
+//! The meaning of an error of a statement, for its transaction. Pure: no I/O.
+
+use postgres::error::{DbError, Severity, SqlState};
+use std::error::Error as StdError;
+
+/// The meaning of an error for a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Two transactions were in each other's way. The same again may succeed.
+    Again,
+    /// The statement is wrong, or its rows are.
+    OfUser,
+    /// An earlier statement of the transaction failed.
+    Aborted,
+    /// A table or a column is not there.
+    OfTables,
+    /// The server or the connection failed: it is nobody's fault, and may pass.
+    OfServer,
+}
+
+/// Says what an error that the user's part returned means: it may be the cause of another one.
+pub(crate) fn fault_of(error: &(dyn StdError + 'static)) -> Fault {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<postgres::Error>() {
+            return match of_statement(error) {
+                // The user's own tables.
+                Fault::OfTables | Fault::Aborted => Fault::OfUser,
+                fault => fault,
+            };
+        }
+        next = error.source();
+    }
+    Fault::OfUser
+}
+
+/// Says what an error of one statement means.
+pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
+    let Some(error) = error.as_db_error() else {
+        // A value that cannot be converted is no fault of the connection.
+        let of_value = error.source().is_some_and(|cause| !cause.is::<std::io::Error>());
+        return if of_value && !error.is_closed() { Fault::OfUser } else { Fault::OfServer };
+    };
+    of_answer(error)
+}
+
+fn of_answer(error: &DbError) -> Fault {
+    if matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) {
+        return Fault::OfServer;
+    }
+    of_code(error.code())
+}
+
+fn of_code(code: &SqlState) -> Fault {
+    if [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::LOCK_NOT_AVAILABLE]
+        .contains(code)
+    {
+        return Fault::Again;
+    }
+    if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN, SqlState::INVALID_SCHEMA_NAME].contains(code) {
+        return Fault::OfTables;
+    }
+    if *code == SqlState::IN_FAILED_SQL_TRANSACTION {
+        return Fault::Aborted;
+    }
+    // A statement that took longer than it may.
+    if *code == SqlState::QUERY_CANCELED {
+        return Fault::OfUser;
+    }
+    // The connection, resources (a full disk), an operator, the system, and errors that the server
+    // does not expect: it tells in this way of a disk that is full for one file. A server that
+    // accepts no writes for now is being replaced.
+    let of_server = ["08", "53", "57", "58", "XX"].iter().any(|class| code.code().starts_with(class));
+    let is_replica = *code == SqlState::READ_ONLY_SQL_TRANSACTION;
+    if of_server || is_replica || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT {
+        return Fault::OfServer;
+    }
+    Fault::OfUser
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadlock_is_made_again_a_full_disk_is_waited_out_and_a_constraint_fails_the_job() {
+        let of = |code: &str| of_code(&SqlState::from_code(code));
+        assert_eq!([of("40P01"), of("40001"), of("55P03")], [Fault::Again; 3]);
+        assert_eq!(
+            [of("53100"), of("57P01"), of("58030"), of("XX000"), of("08006"), of("25P03"), of("25006")],
+            [Fault::OfServer; 7]
+        );
+        assert_eq!([of("23505"), of("22012"), of("57014"), of("42601")], [Fault::OfUser; 4]);
+        assert_eq!([of("42P01"), of("42703")], [Fault::OfTables; 2]);
+        assert_eq!(of("25P02"), Fault::Aborted);
+    }
+}

@@ -1,0 +1,204 @@
+//! The thread of a store that renews the leases of its consumers, and hears what other processes
+//! notify. It has one connection, while there is anything to do.
+
+use crate::connection::Dial;
+use crate::error::Error;
+use crate::lease::LeaseClock;
+use crate::options::PgOptions;
+use crate::row::Mine;
+use crate::sql::Sql;
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tokio::sync::Notify;
+use waterline::Tenure;
+
+mod serving;
+mod thread;
+mod wishes;
+
+pub(crate) use wishes::{DISCARD, REDRIVE};
+
+/// Rings the part of this process that waits for a channel.
+pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
+
+/// The thread, and the work that is given to it. Its end ends the thread.
+pub(crate) struct Keeper {
+    desk: Arc<Desk>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The part that the thread shares with those that give it work.
+pub(crate) struct Desk {
+    dial: Dial,
+    sql: Arc<Sql>,
+    options: PgOptions,
+    work: Mutex<Work>,
+    /// There is something new to do.
+    news: Notify,
+    /// The thread is to end.
+    end: Notify,
+}
+
+#[derive(Default)]
+struct Work {
+    leases: Vec<Arc<Lease>>,
+    /// Those that wait for a name.
+    waiting: Vec<(u64, String, Tenure)>,
+    /// Those that wait for a notification on a channel.
+    listeners: Vec<(u64, String, Ring)>,
+    last_key: u64,
+    ends: bool,
+}
+
+/// A name that a life of this process has.
+pub(crate) struct Lease {
+    pub(crate) name: String,
+    pub(crate) mine: Mine,
+    tenure: Option<Tenure>,
+    state: Mutex<LeaseState>,
+}
+
+struct LeaseState {
+    clock: LeaseClock,
+    /// The reason why the last renewal did not come through.
+    failed: String,
+    /// True if somebody may have left a wish.
+    wishes: bool,
+}
+
+impl Lease {
+    /// A lease that was asked for at this time.
+    pub(crate) fn new(name: &str, mine: Mine, tenure: Option<Tenure>, clock: LeaseClock) -> Arc<Self> {
+        let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true };
+        Arc::new(Self { name: name.to_owned(), mine, tenure, state: Mutex::new(state) })
+    }
+
+    /// A renewal that was sent at this time has come through.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        let was_held = self.state.lock().clock.renewed(sent);
+        if was_held {
+            self.tenure.iter().for_each(Tenure::go_on);
+        }
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(dial: Dial, sql: Arc<Sql>, options: PgOptions) -> Self {
+        let (work, news, end) = (Mutex::default(), Notify::new(), Notify::new());
+        Self { desk: Arc::new(Desk { dial, sql, options, work, news, end }), thread: Mutex::new(None) }
+    }
+
+    /// Renews this lease until the answer is dropped.
+    pub(crate) fn keep(&self, lease: Arc<Lease>) -> Result<Kept, Error> {
+        self.desk.work.lock().leases.push(Arc::clone(&lease));
+        let kept = Kept { desk: Arc::clone(&self.desk), lease };
+        self.begin()?;
+        Ok(kept)
+    }
+
+    /// Lets this tenure try to take the name whenever somebody gives it back, until the answer is
+    /// dropped.
+    pub(crate) fn wait(&self, name: &str, tenure: Tenure) -> Result<Waiting, Error> {
+        let key = self.desk.add(|work, key| work.waiting.push((key, name.to_owned(), tenure)));
+        let waiting = Waiting { desk: Arc::clone(&self.desk), key };
+        self.begin()?;
+        Ok(waiting)
+    }
+
+    /// Rings at each notification on this channel, and once when the thread begins to listen, anew
+    /// after each loss of the connection: a notification may have been missed. It ends when the
+    /// answer is dropped.
+    #[allow(dead_code, reason = "tables as streams will listen")]
+    pub(crate) fn listen(&self, channel: &str, ring: Ring) -> Result<Waiting, Error> {
+        let key = self.desk.add(|work, key| work.listeners.push((key, channel.to_owned(), ring)));
+        let waiting = Waiting { desk: Arc::clone(&self.desk), key };
+        self.begin()?;
+        Ok(waiting)
+    }
+
+    /// Starts the thread if it does not run, and calls it.
+    fn begin(&self) -> Result<(), Error> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let desk = Arc::clone(&self.desk);
+            let named = std::thread::Builder::new().name("wl-pg-keeper".to_owned());
+            let started = named.spawn(move || thread::run(&desk));
+            let advice = "allow this process more threads";
+            *thread =
+                Some(started.map_err(|error| Error::config(format!("no thread can be started: {error}"), advice))?);
+        }
+        self.desk.news.notify_one();
+        Ok(())
+    }
+}
+
+impl Desk {
+    fn add(&self, add: impl FnOnce(&mut Work, u64)) -> u64 {
+        let mut work = self.work.lock();
+        work.last_key += 1;
+        let key = work.last_key;
+        add(&mut work, key);
+        key
+    }
+
+    fn leases(&self) -> Vec<Arc<Lease>> {
+        self.work.lock().leases.clone()
+    }
+
+    fn forget(&self, lease: &Arc<Lease>) {
+        self.work.lock().leases.retain(|other| !Arc::ptr_eq(other, lease));
+        self.news.notify_one();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.desk.work.lock().ends = true;
+        self.desk.end.notify_one();
+        let Some(thread) = self.thread.lock().take() else { return };
+        // That thread itself may drop the last consumer, and with it the store.
+        if thread.thread().id() != std::thread::current().id() {
+            _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").field("runs", &self.thread.lock().is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A lease that is renewed until this is dropped.
+pub(crate) struct Kept {
+    desk: Arc<Desk>,
+    pub(crate) lease: Arc<Lease>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.desk.forget(&self.lease);
+    }
+}
+
+/// Somebody who is called until this is dropped.
+pub(crate) struct Waiting {
+    desk: Arc<Desk>,
+    key: u64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut work = self.desk.work.lock();
+        let waiting = work.waiting.iter().position(|(key, ..)| *key == self.key).map(|at| work.waiting.swap_remove(at));
+        let listener =
+            work.listeners.iter().position(|(key, ..)| *key == self.key).map(|at| work.listeners.swap_remove(at));
+        drop(work);
+        // Code of the user's may be dropped with it.
+        drop((waiting, listener));
+        self.desk.news.notify_one();
+    }
+}

@@ -1,0 +1,110 @@
+//! The work on a connection that lives: to listen, to renew, and to take up wishes.
+
+use super::{Desk, Lease, Ring};
+use crate::error::{Error, fenced};
+use crate::options::quoted;
+use crate::row::Found;
+use crate::sql::{CHANNEL, row_of};
+use postgres::types::Type;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, IsolationLevel, Transaction};
+use waterline::Tenure;
+
+impl Desk {
+    /// Serves until there is nothing to do, or the connection fails.
+    pub(super) async fn serve(&self, client: &mut Client, pause: &mut Duration) -> Result<(), Error> {
+        let mut listening = BTreeSet::new();
+        while !self.is_idle() {
+            self.listen(client, &mut listening).await?;
+            let now = Instant::now();
+            for lease in self.leases() {
+                let (is_due, wishes) = {
+                    let state = lease.state.lock();
+                    (state.clock.due() <= now, state.wishes)
+                };
+                if is_due {
+                    self.renew(client, &lease).await?;
+                }
+                if wishes {
+                    self.take_up_wishes(client, &lease).await?;
+                }
+            }
+            *pause = super::thread::SHORTEST_PAUSE;
+            if client.is_closed() {
+                return Err(Error::Closed);
+            }
+            let due = self.leases().iter().map(|lease| lease.state.lock().clock.due()).min();
+            let news = self.news.notified();
+            match due {
+                Some(due) => _ = tokio::time::timeout_at(due.into(), news).await,
+                None => news.await,
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens to all channels that somebody waits for. It calls those who wait for a new one: a
+    /// notification from before is lost.
+    async fn listen(&self, client: &Client, listening: &mut BTreeSet<u64>) -> Result<(), Error> {
+        let (mut tenures, mut rings): (Vec<Tenure>, Vec<Ring>) = Default::default();
+        let mut channels = BTreeSet::new();
+        {
+            let work = self.work.lock();
+            // 0 is nobody's key: it stands for our own channel.
+            let own = listening.insert(0);
+            channels.extend(own.then(|| CHANNEL.to_owned()));
+            for (key, _, tenure) in &work.waiting {
+                if listening.insert(*key) {
+                    tenures.push(tenure.clone());
+                }
+            }
+            for (key, channel, ring) in &work.listeners {
+                if listening.insert(*key) {
+                    channels.insert(channel.clone());
+                    rings.push(Arc::clone(ring));
+                }
+            }
+        }
+        for channel in channels {
+            client.batch_execute(&format!("LISTEN {}", quoted(&channel))).await?;
+        }
+        tenures.iter().for_each(Tenure::try_now);
+        rings.iter().for_each(|ring| ring());
+        Ok(())
+    }
+
+    /// Begins a transaction with our settings.
+    pub(super) async fn begin<'a>(&self, client: &'a mut Client) -> Result<Transaction<'a>, Error> {
+        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+        transaction.batch_execute(&self.sql.settings).await?;
+        Ok(transaction)
+    }
+
+    /// Renews a lease. If the row is no longer that of its life, the consumer hears of it.
+    async fn renew(&self, client: &mut Client, lease: &Arc<Lease>) -> Result<(), Error> {
+        let (sent, transaction) = (Instant::now(), self.begin(client).await?);
+        let ttl = self.options.ttl.as_secs_f64() * 1_000.0;
+        let (name, mine) = (&&*lease.name, &lease.mine);
+        let [name_is, epoch, token, timeline] = row_of(name, mine);
+        let renewed = [name_is, epoch, token, timeline, (&ttl, Type::FLOAT8)];
+        let renewed = transaction.query_typed(&self.sql.renew, &renewed).await?;
+        let Some(row) = renewed.first() else {
+            let found = transaction.query_typed(&self.sql.look, &[(&lease.name, Type::TEXT)]).await?;
+            let found = found.first().map(Found::try_from).transpose()?;
+            drop(transaction);
+            let why = mine.lost(found.as_ref()).unwrap_or_else(|| "its row changes too fast".to_owned());
+            self.forget(lease);
+            if let Some(tenure) = &lease.tenure {
+                tenure.lost(fenced(&lease.name, why).into());
+            }
+            return Ok(());
+        };
+        let wishes: i64 = row.try_get(0)?;
+        transaction.commit().await?;
+        lease.renewed(sent);
+        lease.state.lock().wishes |= wishes > 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! The loop of the thread: it connects, serves, and connects anew after a loss. In each of its
+//! waits it holds a consumer back in time.
+
+use super::Desk;
+use crate::connection::Dial;
+use crate::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio_postgres::{AsyncMessage, Client};
+use waterline::Tenure;
+
+/// The pauses between two attempts to connect.
+pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+pub(super) fn run(desk: &Arc<Desk>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            // Then nothing is renewed. The leases run out, and each save renews its own.
+            tracing::error!(target: "waterline", %error, "no lease is renewed: a runtime cannot be made");
+            return;
+        }
+    };
+    let mut pause = SHORTEST_PAUSE;
+    while !desk.work.lock().ends {
+        runtime.block_on(async {
+            let Some(served) = desk.attend(serve(desk, &mut pause)).await else { return };
+            let Err(error) = served else { return };
+            desk.has_failed(&error);
+            // Many processes lose one server at the same time.
+            let wait = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+            desk.attend(tokio::time::sleep(wait)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE.min(desk.options.ttl / 3));
+        });
+    }
+}
+
+/// Connects when there is something to do, and does it until there is nothing left.
+async fn serve(desk: &Arc<Desk>, pause: &mut Duration) -> Result<(), Error> {
+    if desk.is_idle() {
+        desk.news.notified().await;
+        return Ok(());
+    }
+    let (mut client, connection) = open(&desk.dial, desk).await?;
+    let served = desk.serve(&mut client, pause).await;
+    drop(client);
+    // The server hears that the connection ends.
+    _ = connection.await;
+    served
+}
+
+/// Opens a connection, whose notifications go to the desk.
+async fn open(dial: &Dial, desk: &Arc<Desk>) -> Result<(Client, tokio::task::JoinHandle<()>), Error> {
+    let (client, mut connection) = dial.connect_own().await?;
+    let desk = Arc::clone(desk);
+    let carry = tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notification(heard) = message {
+                desk.heard(heard.channel(), heard.payload());
+            }
+        }
+        // It is over: whoever waits for news finds the client closed.
+        desk.news.notify_one();
+    });
+    Ok((client, carry))
+}
+
+impl Desk {
+    pub(super) fn is_idle(&self) -> bool {
+        let work = self.work.lock();
+        work.leases.is_empty() && work.waiting.is_empty() && work.listeners.is_empty()
+    }
+
+    /// Carries something out, and meanwhile holds each consumer whose lease is over. `None`: the
+    /// thread is to end.
+    async fn attend<R>(&self, something: impl Future<Output = R>) -> Option<R> {
+        let mut something = pin!(something);
+        let mut end = pin!(self.end.notified());
+        loop {
+            let mut timer = pin!(tokio::time::sleep_until(self.hold_overdue().into()));
+            let outcome = poll_fn(|cx| {
+                if end.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Some(None));
+                }
+                if let Poll::Ready(outcome) = something.as_mut().poll(cx) {
+                    return Poll::Ready(Some(Some(outcome)));
+                }
+                timer.as_mut().poll(cx).map(|()| None)
+            });
+            if let Some(outcome) = outcome.await {
+                return outcome;
+            }
+        }
+    }
+
+    /// Holds each consumer whose lease is over. Returns the time of the next look: a lease that
+    /// comes meanwhile lasts longer.
+    fn hold_overdue(&self) -> Instant {
+        let now = Instant::now();
+        let mut next = now + self.options.ttl / 4;
+        for lease in self.leases() {
+            let (is_over, ends, failed) = {
+                let mut state = lease.state.lock();
+                (state.clock.is_over(now), state.clock.ends(), state.failed.clone())
+            };
+            if is_over {
+                let why = format!(
+                    "no renewal of the name came through to PostgreSQL for {:?}, so another process may take it: {failed}; \
+                     jobs start again once a renewal comes through",
+                    self.options.ttl
+                );
+                lease.tenure.iter().for_each(|tenure: &Tenure| tenure.hold(why.clone()));
+            }
+            next = ends.map_or(next, |ends| next.min(ends));
+        }
+        next
+    }
+
+    /// Notes the reason why nothing comes through.
+    fn has_failed(&self, error: &Error) {
+        let text = error.in_full();
+        tracing::debug!(target: "waterline", error = text, "the connection that renews leases failed; it is opened anew");
+        for lease in self.leases() {
+            lease.state.lock().failed.clone_from(&text);
+        }
+    }
+
+    /// Somebody notified on a channel.
+    fn heard(&self, channel: &str, payload: &str) {
+        if channel == crate::sql::CHANNEL {
+            let Some(name) = payload.strip_prefix(self.sql.payload_prefix()) else { return };
+            let waiting: Vec<Tenure> = {
+                let work = self.work.lock();
+                let leases = work.leases.iter().filter(|lease| lease.name == name);
+                leases.for_each(|lease| lease.state.lock().wishes = true);
+                let waiting = work.waiting.iter().filter(|(_, awaited, _)| awaited == name);
+                waiting.map(|(_, _, tenure)| tenure.clone()).collect()
+            };
+            self.news.notify_one();
+            waiting.iter().for_each(Tenure::try_now);
+        }
+        let rings: Vec<_> = {
+            let work = self.work.lock();
+            let here = work.listeners.iter().filter(|(_, listened, _)| listened == channel);
+            here.map(|(_, _, ring)| Arc::clone(ring)).collect()
+        };
+        rings.iter().for_each(|ring| ring());
+    }
+}

@@ -1,0 +1,69 @@
+//! PostgreSQL for [`waterline`]: the progress of a consumer in the database that has its results,
+//! in one transaction with them. So each job has its rows *exactly once*, whatever dies, and a
+//! second process is a hot standby. It needs PostgreSQL 13 or later.
+//!
+//! ```no_run
+//! use waterline::{Consumer, MemoryJobs};
+//! use waterline_postgres::postgres::{Config, NoTls, Transaction};
+//! use waterline_postgres::{PgOptions, PgStore};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let config: Config = "host=localhost user=app dbname=bank".parse()?;
+//!     let store = PgStore::connect(config, NoTls, PgOptions::new())?;
+//!     store.migrate()?;                           // the tables of this crate, in a schema of their own
+//!
+//!     let jobs: MemoryJobs<i64> = (1..=100).collect();
+//!     Consumer::builder(jobs, store.progress("transfers"))
+//!         .standby()                              // waits if another process has the name
+//!         .start_writing(
+//!             |job| Ok(job.payload * 2),          // in parallel
+//!             |tx: &mut Transaction<'_>, results| {
+//!                 for (_, amount) in results {    // one transaction at a time, with the progress
+//!                     tx.execute("UPDATE accounts SET balance = balance + $1 WHERE id = 1", &[amount])?;
+//!                 }
+//!                 Ok(())
+//!             },
+//!         )?
+//!         .join()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! ## Where to look
+//!
+//! * [`PgStore`] connects, makes the tables, and has the calls of an operator: lists, parked jobs,
+//!   moves by hand.
+//! * [`PgProgress`] is the progress of one consumer: how it holds its name, what a transaction may
+//!   do, and what is tried again.
+//! * [`PgJobs`] is a table as a stream, into which many writers may insert at once: which ids are
+//!   final, and what the table has to be.
+//! * [`PgOptions`]: the schema, and the time after which a standby takes over.
+//!
+//! Everything works within a tokio runtime too, though each call blocks. Calls come back: a server
+//! that does not answer is given up after one and a half times the TTL and a second.
+
+#![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod admin;
+mod bounded;
+mod connection;
+mod error;
+mod fault;
+mod jobs;
+mod keeper;
+mod lease;
+mod options;
+mod pieces;
+mod progress;
+mod row;
+mod schema;
+mod sql;
+mod store;
+mod tls;
+
+pub use error::Error;
+pub use jobs::PgJobs;
+pub use options::PgOptions;
+pub use postgres;
+pub use progress::PgProgress;
+pub use store::PgStore;

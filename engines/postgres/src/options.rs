@@ -1,0 +1,132 @@
+//! The settings of a store.
+
+use crate::error::Error;
+use std::time::Duration;
+
+/// The shortest time for which a name can be held.
+const SHORTEST_TTL: Duration = Duration::from_millis(100);
+/// The longest name of a schema, in bytes: PostgreSQL cuts longer ones.
+const LONGEST_NAME: usize = 63;
+
+/// The settings of a [`PgStore`](crate::PgStore).
+///
+/// ```
+/// use std::time::Duration;
+/// use waterline_postgres::PgOptions;
+///
+/// let options = PgOptions::new().schema("orders").ttl(Duration::from_secs(5));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug)]
+pub struct PgOptions {
+    pub(crate) schema: String,
+    pub(crate) ttl: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) holder: String,
+}
+
+impl PgOptions {
+    /// Makes the default settings.
+    #[must_use]
+    pub fn new() -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = match host.trim() {
+            "" => std::env::var("HOSTNAME").unwrap_or_else(|_| "this host".to_owned()),
+            host => host.to_owned(),
+        };
+        Self {
+            schema: "waterline".to_owned(),
+            ttl: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+            holder: format!("process {} on {host}", std::process::id()),
+        }
+    }
+
+    /// Sets the schema that has the tables. Default: `waterline`. It is made by
+    /// [`migrate`](crate::PgStore::migrate) if it is not there.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Sets the time for which a consumer has its name without a sign of life: a standby takes over
+    /// when it is over. It is at least 100 ms. Default: 10 s.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets the time after which an attempt to connect is given up. A shorter
+    /// [`ttl`](Self::ttl) counts instead. Default: 5 s.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the text that names this process in the tables and in errors. Default: the number of
+    /// the process and the name of the host.
+    #[must_use]
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.holder = holder.into();
+        self
+    }
+
+    /// The time for an answer of the server, beyond which a connection counts as broken. The server
+    /// itself gives a statement up before.
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.ttl + self.ttl / 2 + Duration::from_secs(1)
+    }
+
+    /// Checks what can be checked without a server.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.ttl < SHORTEST_TTL {
+            return Err(Error::config(
+                format!("the ttl is {} ms", self.ttl.as_millis()),
+                format!("set it to {} ms or more, so that renewals come through", SHORTEST_TTL.as_millis()),
+            ));
+        }
+        if self.ttl > Duration::from_secs(86_400) {
+            return Err(Error::config(
+                "the ttl is longer than a day",
+                "set a shorter one, so that a standby takes over",
+            ));
+        }
+        if self.schema.is_empty() || self.schema.len() > LONGEST_NAME || self.schema.contains('\0') {
+            return Err(Error::config(
+                format!("the name of the schema is {:?}", self.schema),
+                format!("give it one of 1 to {LONGEST_NAME} bytes"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for PgOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns the name as it stands in a statement.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_below_100_ms_and_a_bad_schema_are_refused() {
+        let refused = |options: PgOptions| matches!(options.check(), Err(Error::Config { .. }));
+        assert!(!refused(PgOptions::new().ttl(SHORTEST_TTL)));
+        assert!(refused(PgOptions::new().ttl(SHORTEST_TTL - Duration::from_millis(1))));
+        assert!(refused(PgOptions::new().ttl(Duration::MAX)));
+        assert!(refused(PgOptions::new().schema("")));
+        assert!(refused(PgOptions::new().schema("s".repeat(64))));
+        assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
+    }
+}

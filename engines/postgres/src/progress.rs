@@ -1,0 +1,191 @@
+//! The progress of one consumer, as rows of the database.
+
+use crate::connection::{Connection, blocking};
+use crate::error::Error;
+use crate::keeper::{Kept, Waiting};
+use crate::pieces::Run;
+use crate::row::Mine;
+use crate::store::PgStore;
+use postgres::Transaction;
+use std::fmt;
+use std::time::Duration;
+use waterline::{BoxError, Checkpoint, CommitError, Index, Progress, SaveError, Saved, Tenure, Transactional};
+
+mod commit;
+mod take;
+
+pub(crate) use commit::{Place, save};
+pub(crate) use take::{Taken, begin, check_name, load, release, take};
+
+/// The time from one save to the next. A save is a flush of the server's log.
+const PACE: Duration = Duration::from_millis(20);
+
+/// The progress of one consumer in a [`PgStore`]. With
+/// [`Builder::start_writing`](waterline::Builder::start_writing) your rows and the progress are one
+/// transaction, so each job has its rows exactly once.
+///
+/// It keeps everything that is done, also above the watermark, parked jobs and crashes.
+///
+/// # The name
+///
+/// While it has the name it has a lease, which it renews each third of its
+/// [`ttl`](crate::PgOptions::ttl) and with each save. A second consumer is refused with
+/// [`Error::Leased`](waterline::Error::Leased), or waits as a
+/// [`standby`](waterline::Builder::standby), and takes over when no renewal came for the TTL, or at
+/// once when the first one stops. If no renewal comes through, the first one starts no job any more
+/// from the end of the TTL on. If it goes on after it was taken over, it writes nothing, and halts
+/// with [`Error::Fenced`](waterline::Error::Fenced). It halts in the same way if the server's
+/// history changes (a standby server was promoted): what it knows may be lost there. The next life
+/// reads what is true.
+///
+/// # A transaction
+///
+/// It is read committed. Your statements come first, and those of this crate last, so nobody waits
+/// for the row of the progress while yours run. All settings are those of the transaction alone
+/// (`SET LOCAL`): a statement ends within the TTL, and a process that pauses within a transaction
+/// for three quarters of the TTL loses it. A statement of yours that fails ends the transaction, as
+/// always in PostgreSQL, unless you make a savepoint (`tx.savepoint`).
+///
+/// If it deadlocks with another one, or the connection breaks, it is tried again. If the connection
+/// breaks in the COMMIT itself, the number of saves in the row says what became of it. While the
+/// server cannot be reached then, the consumer waits for it, up to a minute, and then halts, since
+/// nobody knows; the next life reads what is true.
+///
+/// # Connections
+///
+/// Each progress has one connection, also while it waits for the name, and each store has one for
+/// all renewals and notifications, and one for calls of an operator. All of them come back by
+/// themselves.
+pub struct PgProgress {
+    store: PgStore,
+    name: String,
+    /// The random number of this holder.
+    token: i64,
+    connection: Connection,
+    tenure: Option<Tenure>,
+    life: Option<Life>,
+    /// It waits for a name that somebody else has.
+    waiting: Option<Waiting>,
+}
+
+/// A life that has the name.
+struct Life {
+    mine: Mine,
+    /// The number of saves that are written.
+    saves: i64,
+    /// The jobs above the watermark that are stored as done.
+    done: Vec<Run>,
+    /// The piece below which no row is, in the table of the pieces.
+    lowest_piece: i64,
+    kept: Kept,
+}
+
+impl PgProgress {
+    pub(crate) fn new(store: &PgStore, name: String) -> Self {
+        let connection = store.connection();
+        let token = fastrand::i64(1..);
+        Self { store: store.clone(), name, token, connection, tenure: None, life: None, waiting: None }
+    }
+
+    /// Gives the name back, and calls those who wait for it.
+    fn release(&mut self) {
+        self.waiting = None;
+        // From here on nobody renews it.
+        let Some(Life { mine, kept, .. }) = self.life.take() else { return };
+        drop(kept);
+        let released = self.connection.call(|client| {
+            let mut transaction = client.transaction()?;
+            release(&mut transaction, self.store.sql(), &self.name, &mine)?;
+            Ok(transaction.commit()?)
+        });
+        if let Err(error) = released {
+            // Then it runs out by itself.
+            tracing::warn!(target: "waterline", consumer = self.name, error = error.in_full(),
+                "the name could not be given back, so it stays in use until its time is over");
+        }
+    }
+}
+
+impl Drop for PgProgress {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Progress for PgProgress {
+    fn acquire(&mut self) -> Result<Option<Checkpoint>, waterline::Error> {
+        Ok(self.acquire_all()?.and_then(|saved| saved.last_processed).map(Checkpoint::new))
+    }
+
+    fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
+        Ok(self.save_all(&Saved::from(*checkpoint))?)
+    }
+
+    fn keeps_done_ahead(&self) -> bool {
+        true
+    }
+
+    fn keeps_records(&self) -> bool {
+        true
+    }
+
+    fn acquire_all(&mut self) -> Result<Option<Saved>, waterline::Error> {
+        match self.take_name() {
+            Ok(saved) => {
+                self.waiting = None;
+                Ok(saved)
+            }
+            Err(error) => {
+                if let (Error::Leased { .. }, Some(tenure), None) = (&error, &self.tenure, &self.waiting) {
+                    self.waiting = Some(self.store.keeper().wait(&self.name, tenure.clone())?);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
+        self.commit(saved, &mut |_| Ok(())).map_err(SaveError::from)
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(self.name.clone())
+    }
+
+    fn pace(&self) -> Duration {
+        PACE
+    }
+
+    fn fence(&self) -> u64 {
+        self.life.as_ref().map_or(0, |life| life.mine.epoch.cast_unsigned())
+    }
+
+    fn subscribe(&mut self, tenure: Tenure) {
+        self.tenure = Some(tenure);
+    }
+}
+
+impl Transactional for PgProgress {
+    type Tx<'t> = Transaction<'t>;
+
+    fn commit(
+        &mut self,
+        saved: &Saved,
+        write: &mut (dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send),
+    ) -> Result<(), CommitError> {
+        // Everything of one commit on one thread, also the drop of a transaction.
+        blocking(|| self.commit_blocking(saved, write))
+    }
+}
+
+impl fmt::Debug for PgProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let life = self.life.as_ref().map(|life| life.mine.epoch);
+        f.debug_struct("PgProgress").field("name", &self.name).field("life", &life).finish_non_exhaustive()
+    }
+}
+
+/// An index, as it is stored: with its bits.
+fn stored(index: Index) -> i64 {
+    index.cast_signed()
+}

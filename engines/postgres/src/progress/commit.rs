@@ -1,0 +1,266 @@
+//! One commit: the user's statements, ours, and what became of them.
+
+use super::take::begin;
+use super::{Life, PgProgress, stored};
+use crate::error::{Error, fenced};
+use crate::fault::{Fault, fault_of, of_statement};
+use crate::pieces::{Changed, changed, piece_of};
+use crate::row::{Found, Mine, Verdict};
+use crate::schema;
+use crate::sql::{Parts, Sql, Value};
+use postgres::types::Type;
+use postgres::{Client, Transaction};
+use std::time::{Duration, Instant};
+use waterline::{BoxError, CommitError, Saved};
+
+/// The number of times that a transaction is made again at once, after a deadlock.
+const AGAIN: u32 = 5;
+
+/// The time for which a commit whose answer was lost is looked for. Then nobody knows.
+const OUTAGE: Duration = Duration::from_secs(60);
+
+type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
+
+/// The end of one try.
+enum End {
+    Written,
+    /// Nothing is written, and the next try may succeed at once.
+    Again(BoxError),
+    Failed(CommitError),
+    /// The answer of the COMMIT was lost.
+    Unknown(BoxError),
+}
+
+impl From<postgres::Error> for End {
+    /// The end by an error before the COMMIT: nothing is written.
+    fn from(error: postgres::Error) -> Self {
+        match of_statement(&error) {
+            Fault::Again => Self::Again(error.into()),
+            _ => Self::Failed(CommitError::Retry(error.into())),
+        }
+    }
+}
+
+impl PgProgress {
+    /// Makes a commit, on a thread that may block.
+    pub(super) fn commit_blocking(&mut self, saved: &Saved, write: &mut Write<'_>) -> Result<(), CommitError> {
+        let Self { store, name, connection, life, .. } = self;
+        let Some(life) = life else {
+            return Err(CommitError::Retry("this value does not have the name: call `acquire` first".into()));
+        };
+        let change = Change { saved, pieces: changed(&life.done, &saved.done, saved.next) };
+        let sql = store.sql();
+        let (mut tries, mut asked) = (0, Instant::now());
+        let end = loop {
+            let end = connection.with(|client| match client {
+                Ok(client) => {
+                    asked = Instant::now();
+                    let ttl = store.options().ttl;
+                    change.write(client, sql, name, life, ttl, write)
+                }
+                Err(error) => End::Failed(CommitError::Retry(error.into())),
+            });
+            tries += 1;
+            if !matches!(end, End::Again(_)) || tries == AGAIN {
+                break end;
+            }
+        };
+        match end {
+            End::Written => {}
+            End::Again(error) => return Err(CommitError::Retry(error)),
+            End::Failed(error) => {
+                if matches!(error, CommitError::Retry(_)) {
+                    // It may be broken, or its server.
+                    connection.close();
+                }
+                return Err(error);
+            }
+            End::Unknown(error) => {
+                connection.close();
+                let (mine, saves) = (life.mine, life.saves);
+                let settled = settle(asked + OUTAGE, || {
+                    connection.call(|client| Ok(mine.verdict(saves, look(client, sql, name)?.as_ref())))
+                });
+                match settled {
+                    Ok(Verdict::Written) => {}
+                    Ok(Verdict::NotWritten) => return Err(CommitError::Retry(error)),
+                    Ok(Verdict::Lost(why)) => return Err(CommitError::Lost(fenced(name, why).into())),
+                    Err(now) => {
+                        let why = format!(
+                            "nobody knows if its last transaction is written ({error}), since the server has not answered \
+                             for {OUTAGE:?}: {}",
+                            now.in_full()
+                        );
+                        return Err(CommitError::Lost(fenced(name, why).into()));
+                    }
+                }
+            }
+        }
+        life.saves += 1;
+        life.lowest_piece = piece_of(saved.next);
+        life.done.clone_from(&saved.done);
+        life.kept.lease.renewed(asked);
+        Ok(())
+    }
+}
+
+/// Asks until there is an answer, or it is this time. Returns the error of the last try.
+fn settle<R>(until: Instant, mut ask: impl FnMut() -> Result<R, Error>) -> Result<R, Error> {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match ask() {
+            Err(error) if Instant::now() < until => {
+                tracing::debug!(target: "waterline", error = error.in_full(), "a commit whose answer was lost is looked for");
+                std::thread::park_timeout(pause);
+                pause = (pause * 2).min(Duration::from_millis(500));
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Reads the row of a name. It waits for a transaction that still holds the row, so what it says is
+/// final.
+fn look(client: &mut Client, sql: &Sql, name: &str) -> Result<Option<Found>, Error> {
+    let mut transaction = begin(client, sql)?;
+    let rows = transaction.query_typed(&sql.look, &[(&name, Type::TEXT)]);
+    let rows = rows.map_err(|error| schema::explained(error, sql.schema()))?;
+    Ok(rows.first().map(Found::try_from).transpose()?)
+}
+
+/// The content of a save.
+struct Change<'a> {
+    saved: &'a Saved,
+    pieces: Changed,
+}
+
+impl Change<'_> {
+    /// Makes one transaction of the user's part and ours.
+    fn write(
+        &self,
+        client: &mut Client,
+        sql: &Sql,
+        name: &str,
+        life: &Life,
+        ttl: Duration,
+        write: &mut Write<'_>,
+    ) -> End {
+        let mut transaction = match begin(client, sql) {
+            Ok(transaction) => transaction,
+            Err(error) => return error.into(),
+        };
+        if let Err(error) = write(&mut transaction) {
+            let fault = fault_of(&*error);
+            drop(transaction);
+            let is_alive = !client.is_closed();
+            return match fault {
+                Fault::Again => End::Again(error),
+                Fault::OfUser if is_alive => End::Failed(CommitError::Write(error)),
+                _ => End::Failed(CommitError::Retry(error)),
+            };
+        }
+        let Life { mine, saves, lowest_piece, .. } = *life;
+        let place = Place { name, mine, saves, lowest_piece, ttl };
+        match save(&mut transaction, sql, &place, self.saved, &self.pieces) {
+            Ok(true) => {}
+            Ok(false) => return lost(&mut transaction, sql, name, &mine, saves),
+            Err(error) if of_statement(&error) == Fault::Aborted => {
+                let why = "a statement of the write failed, and the write returned Ok: it needs a savepoint, or has to \
+                           return the error";
+                return End::Failed(CommitError::Write(why.into()));
+            }
+            Err(error) if of_statement(&error) == Fault::OfTables => {
+                let why = schema::explained(error, sql.schema()).in_full();
+                return End::Failed(CommitError::Lost(fenced(name, why).into()));
+            }
+            Err(error) => return error.into(),
+        }
+        match transaction.commit() {
+            Ok(()) => End::Written,
+            Err(error) => match of_statement(&error) {
+                // The server has answered, and lives: it has rolled back. That may be a constraint
+                // of the user's which is checked at the end.
+                Fault::OfUser => End::Failed(CommitError::Write(error.into())),
+                Fault::Again => End::Again(error.into()),
+                _ => End::Unknown(error.into()),
+            },
+        }
+    }
+}
+
+/// The row that a save changes, and what the life that has it knows.
+pub(crate) struct Place<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mine: Mine,
+    pub(crate) saves: i64,
+    /// The piece below which no row is.
+    pub(crate) lowest_piece: i64,
+    pub(crate) ttl: Duration,
+}
+
+/// Writes the save. Returns false if the row is not that of this life.
+pub(crate) fn save(
+    transaction: &mut Transaction<'_>,
+    sql: &Sql,
+    place: &Place<'_>,
+    saved: &Saved,
+    Changed { put, gone }: &Changed,
+) -> Result<bool, postgres::Error> {
+    let Place { name, mine: Mine { epoch, token, timeline }, saves, lowest_piece, ttl } = *place;
+    let ttl = ttl.as_secs_f64() * 1_000.0;
+    let (watermark, next) = (saved.last_processed.map(stored), stored(saved.next));
+    let lowest = piece_of(saved.next);
+    let (pieces, bits): (Vec<_>, Vec<_>) = put.iter().map(|(piece, bits)| (*piece, &bits[..])).unzip();
+    let removed = saved.records.iter().filter(|record| record.value.is_none());
+    let removed: Vec<_> = removed.map(|record| &record.key[..]).collect();
+    let records = saved.records.iter().filter_map(|record| Some((&record.key[..], record.value.as_deref()?)));
+    let (keys, values): (Vec<_>, Vec<_>) = records.unzip();
+    let parts = Parts {
+        lost_pieces: !gone.is_empty() || lowest > lowest_piece,
+        pieces: !put.is_empty(),
+        lost_records: !removed.is_empty(),
+        records: !keys.is_empty(),
+    };
+    let mut values_of: Vec<Value<'_>> = vec![
+        (&name, Type::TEXT),
+        (&epoch, Type::INT8),
+        (&token, Type::INT8),
+        (&timeline, Type::INT8),
+        (&saves, Type::INT8),
+        (&ttl, Type::FLOAT8),
+        (&watermark, Type::INT8),
+        (&next, Type::INT8),
+    ];
+    if parts.lost_pieces {
+        values_of.push((&lowest, Type::INT8));
+        values_of.push((gone, Type::INT8_ARRAY));
+    }
+    if parts.pieces {
+        values_of.push((&pieces, Type::INT8_ARRAY));
+        values_of.push((&bits, Type::BYTEA_ARRAY));
+    }
+    if parts.lost_records {
+        values_of.push((&removed, Type::BYTEA_ARRAY));
+    }
+    if parts.records {
+        values_of.push((&keys, Type::BYTEA_ARRAY));
+        values_of.push((&values, Type::BYTEA_ARRAY));
+    }
+    let rows = transaction.query_typed(&sql.save(parts), &values_of)?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+    Ok(count == 1)
+}
+
+/// Says why the row is not that of this life. Nothing is written.
+fn lost(transaction: &mut Transaction<'_>, sql: &Sql, name: &str, mine: &Mine, saves: i64) -> End {
+    let found = transaction.query_typed(&sql.look, &[(&name, Type::TEXT)]);
+    let found = match found.and_then(|rows| rows.first().map(Found::try_from).transpose()) {
+        Ok(found) => found,
+        Err(error) => return error.into(),
+    };
+    match mine.verdict(saves, found.as_ref()) {
+        Verdict::Lost(why) => End::Failed(CommitError::Lost(fenced(name, why).into())),
+        Verdict::Written => End::Failed(CommitError::Lost(fenced(name, "its row was saved by somebody else").into())),
+        Verdict::NotWritten => End::Again("the row of the progress changed while it was saved".into()),
+    }
+}

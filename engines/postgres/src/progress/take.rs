@@ -1,0 +1,134 @@
+//! The first transaction of a life: it takes the name, and loads everything that is saved.
+
+use super::{Life, PgProgress};
+use crate::error::Error;
+use crate::keeper::Lease;
+use crate::lease::LeaseClock;
+use crate::pieces;
+use crate::row::{Found, Mine};
+use crate::schema;
+use crate::sql::Sql;
+use postgres::types::Type;
+use postgres::{Client, IsolationLevel, Transaction};
+use std::time::{Duration, Instant};
+use waterline::{Record, Saved};
+
+/// A name that was taken, and what is saved under it.
+pub(crate) struct Taken {
+    pub(crate) mine: Mine,
+    pub(crate) saves: i64,
+    pub(crate) saved: Option<Saved>,
+}
+
+impl PgProgress {
+    /// Takes the name, and loads everything that is saved under it.
+    pub(super) fn take_name(&mut self) -> Result<Option<Saved>, Error> {
+        let Self { store, name, token, connection, tenure, .. } = self;
+        let (sql, options) = (store.sql(), store.options());
+        let asked = Instant::now();
+        let Taken { mine, saves, saved } = connection.call(|client| {
+            let mut transaction = begin(client, sql)?;
+            let taken = take(&mut transaction, sql, name, *token, &options.holder, options.ttl, true)?;
+            transaction.commit()?;
+            Ok(taken)
+        })?;
+        let done = saved.as_ref().map(|saved| saved.done.clone()).unwrap_or_default();
+        let lease = Lease::new(name, mine, tenure.clone(), LeaseClock::new(asked, options.ttl));
+        let kept = store.keeper().keep(lease)?;
+        self.life = Some(Life { mine, saves, done, lowest_piece: 0, kept });
+        Ok(saved)
+    }
+}
+
+/// Begins a transaction with our settings.
+pub(crate) fn begin<'a>(client: &'a mut Client, sql: &Sql) -> Result<Transaction<'a>, postgres::Error> {
+    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
+    let mut transaction = transaction.start()?;
+    transaction.batch_execute(&sql.settings)?;
+    Ok(transaction)
+}
+
+/// Takes the name in this transaction, if it is free or this token has it. Loads everything that is
+/// saved, if that is asked for.
+pub(crate) fn take(
+    transaction: &mut Transaction<'_>,
+    sql: &Sql,
+    name: &str,
+    token: i64,
+    holder: &str,
+    ttl: Duration,
+    loads: bool,
+) -> Result<Taken, Error> {
+    check_name(name)?;
+    let of_schema = |error: postgres::Error| schema::explained(error, sql.schema());
+    let version = transaction.query_typed(&sql.version, &[]).map_err(of_schema)?;
+    let version = version.first().map_or(Ok(0), |row| row.try_get(0))?;
+    schema::fits(version, sql.schema())?;
+    let ttl = ttl.as_secs_f64() * 1_000.0;
+    let taken = transaction.query_typed(
+        &sql.take,
+        &[(&name, Type::TEXT), (&token, Type::INT8), (&holder, Type::TEXT), (&ttl, Type::FLOAT8)],
+    );
+    let taken = taken.map_err(of_schema)?;
+    let Some(row) = taken.first() else {
+        let found = transaction.query_typed(&sql.look, &[(&name, Type::TEXT)])?;
+        let found = found.first().map(Found::try_from).transpose()?;
+        let (holder, expires_in) =
+            found.map_or_else(|| ("another consumer".to_owned(), Duration::ZERO), |found| (found.holder, found.left));
+        return Err(Error::Leased { name: name.to_owned(), holder, expires_in });
+    };
+    let mine = Mine { epoch: row.try_get(0)?, token, timeline: row.try_get(1)? };
+    let (saves, watermark, next): (_, Option<i64>, Option<i64>) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+    if !loads {
+        return Ok(Taken { mine, saves, saved: None });
+    }
+    let saved = load(transaction, sql, name, watermark, next).map_err(|error| match error {
+        Error::Database(error) => schema::explained(error, sql.schema()),
+        error => error,
+    })?;
+    Ok(Taken { mine, saves, saved })
+}
+
+/// Loads what is saved under a name whose row has these numbers.
+pub(crate) fn load(
+    transaction: &mut Transaction<'_>,
+    sql: &Sql,
+    name: &str,
+    watermark: Option<i64>,
+    next: Option<i64>,
+) -> Result<Option<Saved>, Error> {
+    let Some(next) = next.map(i64::cast_unsigned) else { return Ok(None) };
+    let mut pieces: Vec<(i64, Vec<u8>)> = Vec::new();
+    for row in transaction.query_typed(&sql.done, &[(&name, Type::TEXT)])? {
+        pieces.push((row.try_get(0)?, row.try_get(1)?));
+    }
+    let done = pieces::runs(pieces.iter().map(|(piece, bits)| (*piece, &bits[..])), next);
+    let done = done.map_err(|what| Error::Corrupt { name: name.to_owned(), what })?;
+    let mut saved = Saved::new(watermark.map(i64::cast_unsigned), next, done);
+    for row in transaction.query_typed(&sql.records, &[(&name, Type::TEXT)])? {
+        saved.records.push(Record::new(row.try_get(0)?, Some(row.try_get(1)?)));
+    }
+    Ok(Some(saved))
+}
+
+/// Gives the name back, if it is that of this life.
+pub(crate) fn release(transaction: &mut Transaction<'_>, sql: &Sql, name: &str, mine: &Mine) -> Result<(), Error> {
+    transaction.batch_execute(&sql.settings)?;
+    transaction.query_typed(
+        &sql.release,
+        &[(&name, Type::TEXT), (&mine.epoch, Type::INT8), (&mine.token, Type::INT8), (&sql.payload(""), Type::TEXT)],
+    )?;
+    Ok(())
+}
+
+/// The longest name, in bytes, as everywhere in waterline.
+const LONGEST_NAME: usize = 255;
+
+/// Refuses a name that has no bytes, or too many.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > LONGEST_NAME || name.contains('\0') {
+        let what = format!("the progress name is {} bytes long", name.len());
+        return Err(Error::config(what, format!("use 1 to {LONGEST_NAME} bytes, and no zero")));
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The statements, for one schema.
+
+use crate::options::{PgOptions, quoted};
+use crate::row::Found;
+use crate::row::Mine;
+use postgres::Row;
+use postgres::types::{ToSql, Type};
+use std::time::Duration;
+
+/// The history of the server: the first part of the name of the file that it writes to. It changes
+/// when a standby server is promoted, at once, and needs no rights.
+const TIMELINE: &str = "('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
+
+/// The channel on which this crate's processes call each other. The payload is the schema and the
+/// name of a progress.
+pub(crate) const CHANNEL: &str = "waterline";
+
+/// A parameter of a statement, which has no name at the server, so any pooler passes it on.
+pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// The parameters that name the row of a life.
+pub(crate) fn row_of<'a>(name: &'a &'a str, mine: &'a Mine) -> [Value<'a>; 4] {
+    [(name, Type::TEXT), (&mine.epoch, Type::INT8), (&mine.token, Type::INT8), (&mine.timeline, Type::INT8)]
+}
+
+/// The statements that are the same in each call.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    schema: String,
+    /// The beginning of each payload.
+    payload: String,
+    /// The settings of each transaction: none outlives it, since a pooler gives the connection to
+    /// others.
+    pub(crate) settings: String,
+    pub(crate) version: String,
+    pub(crate) take: String,
+    pub(crate) look: String,
+    pub(crate) renew: String,
+    pub(crate) release: String,
+    pub(crate) done: String,
+    pub(crate) records: String,
+    pub(crate) wishes: String,
+    pub(crate) own: String,
+    pub(crate) take_wishes: String,
+    pub(crate) remove_records: String,
+    pub(crate) put_record: String,
+    pub(crate) wish: String,
+    pub(crate) rung: String,
+    pub(crate) forget_done: String,
+    pub(crate) forget: [String; 5],
+    pub(crate) add_move: String,
+    pub(crate) trim_moves: String,
+    pub(crate) moves: String,
+    pub(crate) names: String,
+}
+
+/// The parts of a save beside the row of the name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) lost_pieces: bool,
+    pub(crate) pieces: bool,
+    pub(crate) lost_records: bool,
+    pub(crate) records: bool,
+}
+
+impl Sql {
+    pub(crate) fn new(options: &PgOptions) -> Self {
+        let s = quoted(&options.schema);
+        // The name, the epoch and the token of a life, in the history in which it began.
+        let mine = format!("name = $1 AND epoch = $2 AND token = $3 AND timeline = $4 AND timeline = {TIMELINE}");
+        let payload = format!("{}/", options.schema);
+        Self {
+            settings: settings(options.ttl),
+            version: format!("SELECT coalesce(max(version), 0) FROM {s}.version"),
+            take: format!(
+                "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires)
+                 VALUES ($1, 1, $2, {TIMELINE}, $3, clock_timestamp() + $4 * interval '1 millisecond')
+                 ON CONFLICT (name) DO UPDATE SET epoch = p.epoch + 1, token = $2, timeline = excluded.timeline,
+                     holder = $3, expires = excluded.expires
+                 WHERE p.expires <= clock_timestamp() OR p.token = $2
+                 RETURNING epoch, timeline, saves, watermark, next"
+            ),
+            look: format!(
+                "SELECT epoch, token, timeline, {TIMELINE}, saves, holder,
+                     greatest(0, extract(epoch FROM expires - clock_timestamp()))::float8
+                 FROM {s}.progress WHERE name = $1 FOR UPDATE"
+            ),
+            renew: format!(
+                "UPDATE {s}.progress p SET expires = clock_timestamp() + $5 * interval '1 millisecond' WHERE {mine}
+                 RETURNING (SELECT count(*) FROM {s}.wish w WHERE w.name = p.name)"
+            ),
+            release: format!(
+                "WITH free AS (UPDATE {s}.progress SET expires = '-infinity'
+                     WHERE name = $1 AND epoch = $2 AND token = $3 RETURNING name)
+                 SELECT pg_notify('{CHANNEL}', $4 || name) FROM free"
+            ),
+            wishes: format!("SELECT 1 FROM {s}.wish WHERE name = $1 LIMIT 1"),
+            own: format!("SELECT 1 FROM {s}.progress WHERE {mine} FOR UPDATE"),
+            take_wishes: format!("DELETE FROM {s}.wish WHERE name = $1 RETURNING kind, index, id"),
+            remove_records: format!("DELETE FROM {s}.record WHERE name = $1 AND key = ANY ($2)"),
+            put_record: format!("UPDATE {s}.record SET value = $3 WHERE name = $1 AND key = $2"),
+            wish: format!("INSERT INTO {s}.wish (name, kind, index) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"),
+            rung: format!("SELECT pg_notify('{CHANNEL}', $1)"),
+            forget_done: format!("DELETE FROM {s}.done WHERE name = $1"),
+            // The epoch stays: a later life has a higher one.
+            forget: [
+                format!("UPDATE {s}.progress SET watermark = NULL, next = NULL, moved = NULL WHERE name = $1"),
+                format!("DELETE FROM {s}.done WHERE name = $1"),
+                format!("DELETE FROM {s}.record WHERE name = $1"),
+                format!("DELETE FROM {s}.move WHERE name = $1"),
+                format!("DELETE FROM {s}.wish WHERE name = $1"),
+            ],
+            add_move: format!(
+                "INSERT INTO {s}.move (name, at, kind, \"from\", \"to\", reason) VALUES ($1, $2, $3, $4, $5, $6)"
+            ),
+            trim_moves: format!(
+                "DELETE FROM {s}.move WHERE name = $1 AND id <=
+                     (SELECT id FROM {s}.move WHERE name = $1 ORDER BY id DESC OFFSET $2 LIMIT 1)"
+            ),
+            moves: format!("SELECT at, kind, \"from\", \"to\", reason FROM {s}.move WHERE name = $1 ORDER BY id"),
+            names: format!(
+                "SELECT name, watermark, next, moved FROM {s}.progress WHERE next IS NOT NULL ORDER BY name COLLATE \"C\""
+            ),
+            done: format!("SELECT piece, bits FROM {s}.done WHERE name = $1 ORDER BY piece"),
+            records: format!("SELECT key, value FROM {s}.record WHERE name = $1 ORDER BY key"),
+            schema: s,
+            payload,
+        }
+    }
+
+    /// The payload that names a progress of this schema.
+    pub(crate) fn payload(&self, name: &str) -> String {
+        format!("{}{name}", self.payload)
+    }
+
+    /// The beginning of each payload of this schema.
+    pub(crate) fn payload_prefix(&self) -> &str {
+        &self.payload
+    }
+
+    /// Returns the statement of a save: the row of the name if it is that of this life, and the
+    /// rest only with it. It says how many rows were that. The parameters behind the first eight
+    /// are those of [`Parts`], two for each but the first records.
+    pub(crate) fn save(&self, parts: Parts) -> String {
+        let s = &self.schema;
+        let mut next = 9;
+        let mut parameter = || {
+            next += 1;
+            next - 1
+        };
+        let mut sql = format!(
+            "WITH mine AS (UPDATE {s}.progress SET saves = saves + 1, watermark = $7, next = $8,
+                 moved = CASE WHEN watermark IS DISTINCT FROM $7 THEN clock_timestamp() ELSE moved END,
+                 expires = greatest(expires, clock_timestamp() + $6 * interval '1 millisecond')
+             WHERE name = $1 AND epoch = $2 AND $3 IS NOT NULL AND saves = $5 AND timeline = $4 AND timeline = {TIMELINE}
+             RETURNING name)"
+        );
+        if parts.lost_pieces {
+            let (below, gone) = (parameter(), parameter());
+            sql += &format!(
+                ", lost AS (DELETE FROM {s}.done d USING mine
+                     WHERE d.name = mine.name AND (d.piece < ${below} OR d.piece = ANY (${gone})))"
+            );
+        }
+        if parts.pieces {
+            let (pieces, bits) = (parameter(), parameter());
+            sql += &format!(
+                ", piece AS (INSERT INTO {s}.done (name, piece, bits)
+                     SELECT mine.name, p.piece, p.bits FROM mine, unnest(${pieces}, ${bits}) AS p (piece, bits)
+                     ON CONFLICT (name, piece) DO UPDATE SET bits = excluded.bits)"
+            );
+        }
+        if parts.lost_records {
+            let keys = parameter();
+            sql += &format!(
+                ", unrecorded AS (DELETE FROM {s}.record r USING mine
+                     WHERE r.name = mine.name AND r.key = ANY (${keys}))"
+            );
+        }
+        if parts.records {
+            let (keys, values) = (parameter(), parameter());
+            sql += &format!(
+                ", recorded AS (INSERT INTO {s}.record (name, key, value)
+                     SELECT mine.name, r.key, r.value FROM mine, unnest(${keys}, ${values}) AS r (key, value)
+                     ON CONFLICT (name, key) DO UPDATE SET value = excluded.value)"
+            );
+        }
+        sql + " SELECT count(*) FROM mine"
+    }
+
+    /// The name of the schema, as it stands in a statement.
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
+/// Returns the settings of a transaction. A statement ends within the TTL. A process that stands
+/// still within a transaction loses it before its name is free, so its locks are no obstacle to
+/// the next life.
+fn settings(ttl: Duration) -> String {
+    let (all, most) = (ttl.as_millis(), (ttl * 3 / 4).as_millis());
+    format!(
+        "SET LOCAL statement_timeout = {all}; SET LOCAL idle_in_transaction_session_timeout = {most}; SET LOCAL synchronous_commit = on"
+    )
+}
+
+impl TryFrom<&Row> for Found {
+    type Error = postgres::Error;
+
+    /// Reads the answer of [`Sql::look`].
+    fn try_from(row: &Row) -> Result<Self, postgres::Error> {
+        let seconds: f64 = row.try_get(6)?;
+        Ok(Self {
+            epoch: row.try_get(0)?,
+            token: row.try_get(1)?,
+            timeline: row.try_get(2)?,
+            server_timeline: row.try_get(3)?,
+            saves: row.try_get(4)?,
+            holder: row.try_get(5)?,
+            left: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! A database that keeps progress, and the way to it.
+
+use crate::connection::{Connection, Dial};
+use crate::error::Error;
+use crate::keeper::Keeper;
+use crate::options::PgOptions;
+use crate::progress::PgProgress;
+use crate::schema;
+use crate::sql::Sql;
+use parking_lot::Mutex;
+use postgres::tls::{MakeTlsConnect, TlsConnect};
+use postgres::{Config, Socket};
+use std::fmt;
+use std::sync::Arc;
+
+/// The oldest version of a server, as it says it.
+const OLDEST: i32 = 130_000;
+
+/// A PostgreSQL database that keeps progress beside your own tables. All clones are one store.
+#[derive(Clone)]
+pub struct PgStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The first field: its thread ends before anything else does.
+    keeper: Keeper,
+    dial: Dial,
+    options: PgOptions,
+    sql: Arc<Sql>,
+    /// The connection of calls that belong to no consumer: migrations, lists, moves by hand.
+    calls: Mutex<Connection>,
+}
+
+impl PgStore {
+    /// The statements that make the schema and its tables, for those who bring their database up to
+    /// date with a tool of their own: `{schema}` stands for the name of the schema, in quotation
+    /// marks where it needs them. [`migrate`](Self::migrate) runs the same.
+    pub const SCHEMA: &str = include_str!("../schema/001.sql");
+
+    /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
+    /// the configuration has several hosts, the one that accepts writes is taken.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for bad settings, for a server before version 13, and for one that is a
+    /// replica; [`Error::Database`] if the server cannot be reached.
+    pub fn connect<T>(config: Config, tls: T, options: PgOptions) -> Result<Self, Error>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::TlsConnect: Send + 'static,
+        T::Stream: Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        options.check()?;
+        let dial = Dial::new(config, tls, &options);
+        let mut calls = Connection::new(dial.clone());
+        calls.call(|client| {
+            let server = "SELECT pg_is_in_recovery(), current_setting('server_version_num')::int";
+            let server = client.query_typed(server, &[])?;
+            let server = server.first().ok_or(Error::Closed)?;
+            refuse(server.try_get(0)?, server.try_get(1)?)
+        })?;
+        let sql = Arc::new(Sql::new(&options));
+        let keeper = Keeper::new(dial.clone(), Arc::clone(&sql), options.clone());
+        Ok(Self { shared: Arc::new(Shared { keeper, dial, options, sql, calls: Mutex::new(calls) }) })
+    }
+
+    /// Returns the progress of the consumer with this name: 1 to 255 bytes.
+    #[must_use]
+    pub fn progress(&self, name: impl Into<String>) -> PgProgress {
+        PgProgress::new(self, name.into())
+    }
+
+    /// Makes the tables, or brings them to the version of this program. Many processes may call it
+    /// at once.
+    ///
+    /// # Errors
+    /// [`Error::NewerSchema`] if a newer program made them, [`Error::Database`] if the server
+    /// fails.
+    pub fn migrate(&self) -> Result<(), Error> {
+        let schema = &self.shared.options.schema;
+        self.shared.calls.lock().call(|client| schema::migrate(client, schema))
+    }
+}
+
+/// Refuses a server that cannot be used.
+fn refuse(is_replica: bool, version: i32) -> Result<(), Error> {
+    if version < OLDEST {
+        let advice = "upgrade it to PostgreSQL 13 or later";
+        return Err(Error::config(format!("the server has version {}", version / 10_000), advice));
+    }
+    if is_replica {
+        let advice = "connect to the primary, or name all hosts, of which the one that accepts writes is taken";
+        return Err(Error::config("the server is a replica, which accepts no writes", advice));
+    }
+    Ok(())
+}
+
+impl PgStore {
+    /// Returns a connection that is opened when it is needed.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection::new(self.shared.dial.clone())
+    }
+
+    /// The connection of calls that belong to no consumer.
+    pub(crate) fn calls(&self) -> &Mutex<Connection> {
+        &self.shared.calls
+    }
+
+    pub(crate) fn keeper(&self) -> &Keeper {
+        &self.shared.keeper
+    }
+
+    pub(crate) fn options(&self) -> &PgOptions {
+        &self.shared.options
+    }
+
+    pub(crate) fn sql(&self) -> &Sql {
+        &self.shared.sql
+    }
+}
+
+impl fmt::Debug for PgStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PgStore").field("dial", &self.shared.dial).field("options", &self.shared.options).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_and_a_replica_are_refused_with_advice() {
+        assert!(refuse(false, 130_000).is_ok());
+        let text = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
+        assert!(text(refuse(false, 120_017)).contains("version 12: upgrade"));
+        assert!(text(refuse(true, 150_018)).contains("primary"));
+    }
+}

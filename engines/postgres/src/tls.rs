@@ -1,0 +1,134 @@
+//! The connector of a store: one type for whatever connector the user has, with or without TLS.
+//!
+//! The driver hands it each socket before it sends a byte (`sslmode=require` with
+//! `sslnegotiation=direct`), so all streams are of one type, also those without TLS, and each read
+//! of an answer is bounded.
+
+use crate::bounded::Bounded;
+use postgres::Socket;
+use postgres::config::{SslMode, SslNegotiation};
+use postgres::tls::{ChannelBinding, MakeTlsConnect, NoTls, TlsConnect, TlsStream};
+use std::any::TypeId;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use waterline::BoxError;
+
+/// A stream of any kind.
+pub(crate) type AnyStream = Pin<Box<dyn TlsStreamOfAnyKind>>;
+
+pub(crate) trait TlsStreamOfAnyKind: TlsStream + Send {}
+
+impl<S: TlsStream + Send> TlsStreamOfAnyKind for S {}
+
+/// The message that asks a server for TLS: its length, and a number that no version has.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+type Connecting<S> = Pin<Box<dyn Future<Output = Result<S, BoxError>> + Send>>;
+type Connect = Box<dyn FnOnce(Socket) -> Connecting<AnyStream> + Send>;
+type Make = dyn Fn(&str) -> Result<Connect, BoxError> + Send + Sync;
+
+/// The connector of the user's. All clones make connections of one kind.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    make: Arc<Make>,
+    mode: SslMode,
+    /// True if the server waits for TLS from the first byte on.
+    direct: bool,
+    /// The time for an answer, the handshake included.
+    limit: Duration,
+}
+
+impl Connector {
+    /// Makes the connector that asks for TLS as this mode says.
+    pub(crate) fn new<T>(tls: T, mode: SslMode, negotiation: SslNegotiation, limit: Duration) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::TlsConnect: Send + 'static,
+        T::Stream: Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let make = move |host: &str| -> Result<Connect, BoxError> {
+            let connect = tls.clone().make_tls_connect(host).map_err(Into::into)?;
+            Ok(Box::new(move |socket| {
+                Box::pin(async move {
+                    let stream = connect.connect(socket).await.map_err(Into::into)?;
+                    Ok(Box::pin(stream) as AnyStream)
+                })
+            }))
+        };
+        // It makes no TLS, so a server that has some is not asked for it.
+        let none = TypeId::of::<T>() == TypeId::of::<NoTls>() && mode == SslMode::Prefer;
+        let mode = if none { SslMode::Disable } else { mode };
+        Self { make: Arc::new(make), mode, direct: negotiation == SslNegotiation::Direct, limit }
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("mode", &self.mode).field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl MakeTlsConnect<Socket> for Connector {
+    type Stream = Bounded;
+    type TlsConnect = Handshake;
+    type Error = BoxError;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, BoxError> {
+        let Self { mode, direct, limit, .. } = *self;
+        let connect = if mode == SslMode::Disable { None } else { Some((self.make)(host)?) };
+        Ok(Handshake { connect, mode, direct, limit })
+    }
+}
+
+/// One handshake to come.
+pub(crate) struct Handshake {
+    connect: Option<Connect>,
+    mode: SslMode,
+    direct: bool,
+    limit: Duration,
+}
+
+impl TlsConnect<Socket> for Handshake {
+    type Stream = Bounded;
+    type Error = BoxError;
+    type Future = Connecting<Bounded>;
+
+    fn connect(self, socket: Socket) -> Connecting<Bounded> {
+        let limit = self.limit;
+        Box::pin(async move {
+            let stream = tokio::time::timeout(limit, self.shake(socket)).await;
+            stream.unwrap_or_else(|_| Err("the server did not answer in time".into()))
+        })
+    }
+}
+
+impl Handshake {
+    async fn shake(self, mut socket: Socket) -> Result<Bounded, BoxError> {
+        let Some(connect) = self.connect else { return Ok(Bounded::plain(socket, self.limit)) };
+        if !self.direct {
+            socket.write_all(&SSL_REQUEST).await?;
+            let mut answer = [0];
+            socket.read_exact(&mut answer).await?;
+            match (answer, self.mode) {
+                ([b'S'], _) => {}
+                (_, SslMode::Prefer) => return Ok(Bounded::plain(socket, self.limit)),
+                _ => return Err("the server does not support TLS".into()),
+            }
+        }
+        Ok(Bounded::new(connect(socket).await?, self.limit))
+    }
+}
+
+/// A socket without TLS.
+pub(crate) struct Plain(pub(crate) Socket);
+
+impl TlsStream for Plain {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}

@@ -1,0 +1,74 @@
+//! A store connects, and makes its tables.
+
+use crate::server::{End, Server};
+use postgres::NoTls;
+use std::time::Duration;
+use waterline::Progress;
+use waterline_postgres::{Error, PgOptions, PgStore};
+
+#[test]
+fn the_tables_are_made_once_by_many_who_ask_at_once() {
+    let database = Server::shared().database();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| database.store(PgOptions::new()));
+        }
+    });
+    let versions = database.client().query_one("SELECT count(*) FROM waterline.version", &[]).unwrap();
+    assert_eq!(versions.get::<_, i64>(0), 1);
+    database.store(PgOptions::new().schema("a \"schema\""));
+}
+
+#[test]
+fn tables_that_were_made_with_the_text_need_no_migration() {
+    let database = Server::shared().database();
+    database.client().batch_execute(&PgStore::SCHEMA.replace("{schema}", "ours")).unwrap();
+    database.client().batch_execute("CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA ours TO reader").unwrap();
+    database.client().batch_execute("GRANT SELECT ON ours.version TO reader").unwrap();
+    let mut config = database.config.clone();
+    config.user("reader");
+    PgStore::connect(config, NoTls, PgOptions::new().schema("ours")).unwrap().migrate().unwrap();
+    let store = database.store(PgOptions::new().schema("ours"));
+    assert!(store.progress("p").acquire_all().unwrap().is_none());
+}
+
+#[test]
+fn of_several_hosts_the_one_that_accepts_writes_is_taken() {
+    let server = Server::shared();
+    let database = server.database();
+    // Nobody is there, and then one whose sessions may only read.
+    let mut config = postgres::Config::new();
+    config.user("postgres").dbname(&database.name).host("127.0.0.1").host("127.0.0.1");
+    config.port(1).port(server.port());
+    let store = PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap();
+    store.migrate().unwrap();
+    config.options("-c default_transaction_read_only=on");
+    let refused = PgStore::connect(config, NoTls, PgOptions::new());
+    let text = format!("{refused:?}");
+    assert!(matches!(refused, Err(Error::Database(_))) && text.contains("does not allow writes"), "{text}");
+}
+
+#[test]
+fn tables_of_a_newer_version_are_a_typed_error() {
+    let database = Server::shared().database();
+    let store = database.store(PgOptions::new());
+    database.client().batch_execute("INSERT INTO waterline.version (version) VALUES (1000)").unwrap();
+    assert!(matches!(store.migrate(), Err(Error::NewerSchema { found: 1000, .. })));
+}
+
+#[test]
+fn a_ttl_below_100_ms_is_refused_before_anybody_connects() {
+    let options = PgOptions::new().ttl(Duration::from_millis(99));
+    let refused = PgStore::connect(Server::shared().config("nowhere"), NoTls, options);
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_server_that_is_gone_is_an_error_and_the_next_call_connects_anew() {
+    let server = Server::start(&[]);
+    let store = server.database().store(PgOptions::new());
+    server.stop(End::Immediate);
+    assert!(matches!(store.migrate(), Err(Error::Database(_))));
+    server.start_again();
+    store.migrate().unwrap();
+}

@@ -1,0 +1,16 @@
+//! The progress on PostgreSQL, on a real server.
+#![cfg(unix)]
+
+#[path = "../server/mod.rs"]
+mod server;
+
+mod admin;
+mod bank;
+mod connecting;
+mod faults;
+mod member;
+mod names;
+mod network;
+mod proxy;
+mod suites;
+mod writes;

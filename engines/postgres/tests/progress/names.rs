@@ -1,0 +1,204 @@
+//! Two processes on one name: one has it, the other one waits. The first is stopped, killed, or
+//! stands still.
+
+use crate::bank;
+use crate::member::{Member, takes_over, writes};
+use crate::server::{Database, Server};
+use common::{eventually, numbers, until};
+use postgres::Transaction;
+use std::time::{Duration, Instant};
+use waterline::{Blocked, Consumer, Error, Job, MemoryJobs, Progress, Transactional};
+use waterline_postgres::PgOptions;
+
+const TTL: Duration = Duration::from_millis(1_000);
+
+fn database() -> Database {
+    let database = Server::shared().database();
+    bank::open(&database);
+    database.store(PgOptions::new());
+    database
+}
+
+#[test]
+fn a_second_consumer_is_told_who_has_the_name_and_for_how_long() {
+    let database = database();
+    let first = database.store(PgOptions::new().holder("node a").ttl(Duration::from_secs(30)));
+    let second = database.store(PgOptions::new().holder("node b"));
+    let consumer = Consumer::builder(numbers(9), first.progress("p")).start(|_| Ok(())).unwrap();
+    let refused = Consumer::builder(numbers(9), second.progress("p")).start(|_| Ok(()));
+    match refused {
+        Err(Error::Leased { name, holder, expires_in }) => {
+            assert_eq!((name.as_str(), holder.as_str()), ("p", "node a"));
+            assert!(expires_in > Duration::ZERO && expires_in <= Duration::from_secs(30), "{expires_in:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let waiting = Consumer::builder(numbers(9), second.progress("p")).standby().start(|_| Ok(())).unwrap();
+    let status = waiting.handle().status();
+    assert!(
+        matches!(&status.blocked, Blocked::InUse { holder, expires_in: Some(_) } if holder == "node a"),
+        "{status}"
+    );
+    waiting.stop().unwrap();
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_standby_in_another_process_takes_over_at_once_when_the_first_one_stops() {
+    let (server, database) = (Server::shared(), database());
+    // A lease that no test waits for, and a process that tries at no pace: it has to be called.
+    let ttl = Duration::from_secs(600);
+    let store = database.store(PgOptions::new().holder("node a").ttl(ttl));
+    let mut times = Vec::new();
+    for round in 0..3 {
+        let consumer = Consumer::builder(numbers(9), store.progress("p")).standby().start(|_| Ok(())).unwrap();
+        takes_over(&database, "node a");
+        let holder = format!("node b {round}");
+        let second = Member::start_timeless(server, &database, &holder, ttl);
+        eventually("the second one to wait", || waits(&database));
+        consumer.stop().unwrap();
+        times.push(takes_over(&database, &holder));
+        second.stop(&database);
+    }
+    println!("after a clean stop: {times:?}");
+}
+
+/// True if a process waits for the name: it listens, and has said nothing since.
+fn waits(database: &Database) -> bool {
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'waterline' AND query LIKE '%LISTEN%'";
+    database.client().query_one(waits, &[]).unwrap().get::<_, i64>(0) >= 1
+}
+
+#[test]
+fn a_life_with_the_same_number_and_another_token_is_another_one() {
+    let database = database();
+    let store = database.store(PgOptions::new());
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    // A server that took over from one that it lagged behind has given the number out once more.
+    let other = "UPDATE waterline.progress SET token = token + 1, holder = 'node b'";
+    database.client().batch_execute(other).unwrap();
+    let saved = progress.save_all(&waterline::Saved::new(Some(1), 2, Vec::new()));
+    let text = saved.as_ref().unwrap_err().to_string();
+    assert!(matches!(saved, Err(waterline::SaveError::Lost(_))) && text.contains("node b"), "{text}");
+    drop(progress);
+    let row = database.client().query_one("SELECT watermark, expires > now() FROM waterline.progress", &[]).unwrap();
+    assert_eq!((row.get(0), row.get(1)), (None::<i64>, true), "nothing is saved, and the other one has the name");
+}
+
+#[test]
+fn a_process_that_is_killed_or_stands_still_is_taken_over_from_when_its_time_is_over() {
+    let (server, database) = (Server::shared(), database());
+    let mut times = Vec::new();
+    let mut first = Member::start(server, &database, "a 0", TTL);
+    for round in 1..=4 {
+        writes(&database, &first.holder);
+        let second = Member::start(server, &database, &format!("a {round}"), TTL);
+        eventually("the second one to wait", || waits(&database));
+        if round % 2 == 0 {
+            first.kill();
+        } else {
+            first.signal("STOP");
+        }
+        times.push(takes_over(&database, &second.holder));
+        let before = std::mem::replace(&mut first, second);
+        if round % 2 == 1 {
+            // It goes on, while the other one works.
+            writes(&database, &first.holder);
+            before.signal("CONT");
+            before.ends_fenced();
+        }
+    }
+    println!("with a lease of {TTL:?}, after SIGSTOP and SIGKILL in turn: {times:?}");
+    first.finish(&database);
+    let info = &database.store(PgOptions::new()).consumers().unwrap()[0];
+    assert_eq!(info.done_ahead, 0);
+    bank::assert_exact(&database, info.next.unwrap());
+    let fences = database.client().query_one("SELECT count(DISTINCT fence) FROM effects", &[]).unwrap();
+    assert_eq!(fences.get::<_, i64>(0), 5, "each life has written");
+}
+
+#[test]
+fn a_write_that_returns_after_the_name_was_taken_over_is_fenced_and_leaves_nothing() {
+    let database = database();
+    let stores = ["node a", "node b"].map(|holder| database.store(PgOptions::new().holder(holder)));
+    let (mut old, mut new) = (stores[0].progress("p"), stores[1].progress("p"));
+    old.acquire_all().unwrap();
+    let saved = |last: u64| waterline::Saved::new(Some(last), last + 1, Vec::new());
+    old.commit(&saved(0), &mut |tx| bank::write(tx, &[(0, 1)])).unwrap();
+    let late = old.commit(&saved(1), &mut |tx| {
+        bank::write(tx, &[(9, 1)])?;
+        // The rows of the user are written, and not committed: the other one needs none of them.
+        database.client().execute("UPDATE waterline.progress SET expires = '-infinity'", &[])?;
+        new.acquire_all()?;
+        Ok(())
+    });
+    let text = late.as_ref().unwrap_err().to_string();
+    assert!(matches!(late, Err(waterline::CommitError::Lost(_))) && text.contains("node b"), "{late:?}");
+    new.commit(&saved(1), &mut |tx| bank::write(tx, &[(1, 2)])).unwrap();
+    let later = old.save_all(&saved(7));
+    assert!(matches!(later, Err(waterline::SaveError::Lost(_))), "{later:?}");
+    drop(old);
+    new.commit(&saved(2), &mut |tx| bank::write(tx, &[(2, 2)])).unwrap();
+    bank::assert_exact(&database, 3);
+}
+
+#[test]
+fn a_server_that_stands_still_holds_the_consumer_when_its_time_is_over_and_then_it_goes_on() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    bank::open(&database);
+    let store = database.store(PgOptions::new().ttl(TTL));
+    let jobs = MemoryJobs::new();
+    let write = |tx: &mut Transaction<'_>, results: &[(u64, u64)]| bank::write(tx, results);
+    let consumer = Consumer::builder(jobs.clone(), store.progress("p"));
+    let consumer = consumer.start_writing(|job: Job<()>| Ok(job.fence), write).unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(jobs.push(()), common::LONG));
+    server.signal_all("STOP");
+    let begun = Instant::now();
+    let status = until(&handle, "the hold", |status| matches!(status.blocked, Blocked::Held { .. }));
+    println!("held {:?} after the server stood still, with a lease of {TTL:?}: {}", begun.elapsed(), status.blocked);
+    jobs.push(());
+    assert_eq!(handle.status().processing, 0, "nothing starts");
+    server.signal_all("CONT");
+    assert!(handle.wait_for(1, common::LONG), "{}", handle.status());
+    consumer.stop().unwrap();
+    bank::assert_exact(&database, 2);
+}
+
+#[test]
+fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(200)));
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    server.signal_all("STOP");
+    let saved = waterline::Saved::new(Some(1), 2, Vec::new());
+    // One that is in the middle of a statement, one that connects, and a call of an operator.
+    let calls = [progress.save_all(&saved).is_err(), progress.save_all(&saved).is_err(), store.migrate().is_err()];
+    server.signal_all("CONT");
+    eventually("an answer", || progress.save_all(&saved).is_ok());
+    assert_eq!(calls, [true; 3]);
+}
+
+#[test]
+fn a_consumer_without_a_save_keeps_its_name_by_renewals() {
+    let database = database();
+    let ttl = Duration::from_millis(300);
+    let store = database.store(PgOptions::new().ttl(ttl));
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let mut client = database.client();
+    let mut expires =
+        || -> std::time::SystemTime { client.query_one("SELECT expires FROM waterline.progress", &[]).unwrap().get(0) };
+    let mut last = expires();
+    for _ in 0..6 {
+        eventually("a renewal", || expires() > last);
+        last = expires();
+    }
+    let mut second = store.progress("p");
+    assert!(matches!(second.acquire_all(), Err(Error::Leased { .. })));
+}

@@ -1,0 +1,247 @@
+//! The user's part of a transaction: it fails, panics, deadlocks, or forgets an error.
+
+use crate::bank;
+use crate::server::{Database, Server};
+use common::{HOUR, LONG, numbers, until};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use waterline::{Builder, Consumer, Error, Index, MemoryJobs, OnExhausted, Progress, Retry, Saved};
+use waterline_postgres::postgres::Transaction;
+use waterline_postgres::postgres::error::SqlState;
+use waterline_postgres::{PgOptions, PgProgress, PgStore};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+const JOBS: u64 = 300;
+
+fn database() -> (Database, PgStore) {
+    let database = Server::shared().database();
+    bank::open(&database);
+    let store = database.store(PgOptions::new());
+    (database, store)
+}
+
+fn consumer(store: &PgStore) -> Builder<MemoryJobs<u64>, PgProgress> {
+    Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(8).stop_at(JOBS - 1)
+}
+
+#[test]
+fn a_write_that_fails_for_one_job_parks_that_job_and_no_other() {
+    let (database, store) = database();
+    let consumer = consumer(&store).retry(NOW.max_attempts(2)).on_exhausted(OnExhausted::Park { budget: 9 });
+    consumer
+        .start_writing(
+            |job| Ok(job.fence),
+            |tx: &mut Transaction<'_>, results| {
+                bank::write(tx, results)?;
+                if results.iter().any(|(index, _)| *index == 77) {
+                    tx.execute("SELECT 1 / 0", &[])?;
+                }
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    bank::assert_these(&database, (0..JOBS).filter(|job| *job != 77));
+    let parked = store.parked("p").unwrap();
+    assert_eq!((parked.len(), parked[0].index, parked[0].attempts), (1, 77, 2));
+    assert!(parked[0].error.contains("division by zero"), "{parked:?}");
+}
+
+#[test]
+fn a_write_that_panics_or_forgets_that_a_statement_failed_leaves_nothing_and_is_made_again() {
+    let (database, store) = database();
+    let tries = AtomicU32::new(0);
+    consumer(&store)
+        .retry(NOW)
+        .start_writing(
+            |job| Ok(job.fence),
+            move |tx: &mut Transaction<'_>, results| {
+                bank::write(tx, results)?;
+                let index_7 = results.iter().any(|(index, _)| *index == 7);
+                match tries.fetch_add(u32::from(index_7), Ordering::Relaxed) {
+                    0 if index_7 => panic!("the write panics"),
+                    1 if index_7 => _ = tx.execute("SELECT no_such_column", &[]),
+                    2 if index_7 => return Err("the write fails".into()),
+                    _ => {}
+                }
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    bank::assert_exact(&database, JOBS);
+}
+
+#[test]
+fn a_constraint_that_is_checked_at_the_end_fails_the_job_and_not_the_connection() {
+    let (database, store) = database();
+    database
+        .client()
+        .batch_execute(
+            "CREATE TABLE once (job bigint UNIQUE DEFERRABLE INITIALLY DEFERRED); INSERT INTO once VALUES (5)",
+        )
+        .unwrap();
+    let consumer = consumer(&store).on_exhausted(OnExhausted::Park { budget: 9 }).retry(Retry::none());
+    consumer
+        .start_writing(
+            |job| Ok(job.fence),
+            |tx: &mut Transaction<'_>, results| {
+                let jobs: Vec<i64> = results.iter().map(|(index, _)| index.cast_signed()).collect();
+                tx.execute("INSERT INTO once SELECT unnest($1::bigint[])", &[&jobs])?;
+                bank::write(tx, results)
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    bank::assert_these(&database, (0..JOBS).filter(|job| *job != 5));
+    assert_eq!(store.parked("p").unwrap()[0].index, 5);
+}
+
+#[test]
+fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
+    let (database, store) = database();
+    database
+        .client()
+        .batch_execute("CREATE TABLE pair (id int PRIMARY KEY, n int); INSERT INTO pair VALUES (1, 0), (2, 0)")
+        .unwrap();
+    // Somebody else has row 2, and wants row 1 once ours has it and wants row 2.
+    let mut other = database.client();
+    other.batch_execute("SET deadlock_timeout = '1h'; BEGIN; UPDATE pair SET n = n + 1 WHERE id = 2").unwrap();
+    let process: i32 = other.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let (say, said) = crossbeam_channel::bounded::<()>(1);
+    let other = std::thread::spawn(move || {
+        said.recv().unwrap();
+        other.batch_execute("UPDATE pair SET n = n + 1 WHERE id = 1; COMMIT").unwrap();
+    });
+    let deadlocks = Arc::new(AtomicU32::new(0));
+    let (counts, say) = (Arc::clone(&deadlocks), Mutex::new(Some(say)));
+    let consumer = consumer(&store).retry(Retry::none());
+    consumer
+        .start_writing(
+            |job| Ok(job.fence),
+            move |tx: &mut Transaction<'_>, results| {
+                bank::write(tx, results)?;
+                if results.iter().any(|(index, _)| *index == 7) {
+                    tx.batch_execute("SET LOCAL deadlock_timeout = '1ms'; UPDATE pair SET n = n + 1 WHERE id = 1")?;
+                    if let Some(say) = say.lock().take() {
+                        say.send(())?;
+                        let waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid = $1";
+                        while tx.query_opt(waits, &[&process])?.is_none() {
+                            common::rest();
+                        }
+                    }
+                    tx.execute("UPDATE pair SET n = n + 1 WHERE id = 2", &[]).inspect_err(|error| {
+                        let deadlock = error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED);
+                        counts.fetch_add(u32::from(deadlock), Ordering::Relaxed);
+                    })?;
+                }
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    other.join().unwrap();
+    bank::assert_exact(&database, JOBS);
+    assert!(deadlocks.load(Ordering::Relaxed) >= 1);
+    let pair = database.client().query_one("SELECT sum(n) FROM pair", &[]).unwrap();
+    assert_eq!(pair.get::<_, i64>(0), 4);
+}
+
+#[test]
+fn a_save_with_a_million_done_ahead_writes_at_most_16_kib() {
+    // Nobody else writes to the log of this server.
+    let server = Server::start(&[("autovacuum", "off"), ("bgwriter_lru_maxpages", "0")]);
+    let database = server.database();
+    let store = database.store(PgOptions::new().ttl(HOUR));
+    let mut progress = store.progress("wide");
+    progress.acquire_all().unwrap();
+    let mut client = database.client();
+    let mut position = || -> i64 {
+        // The page of a row goes to the log as a whole once after each checkpoint.
+        let row = client.query_one("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", &[]).unwrap();
+        row.get(0)
+    };
+    let full = |highest: u64| Saved::new(None, 0, vec![1..=highest]);
+    let scattered = |count: u64| Saved::new(None, 0, (0..count).map(|at| 2 * at + 1..=2 * at + 1).collect());
+    // No compression makes these shorter.
+    let random = |count: u64| {
+        let mut chance = fastrand::Rng::with_seed(1);
+        let done: Vec<u64> = (1..2 * count).filter(|_| chance.bool()).collect();
+        let runs = done.chunk_by(|one, other| one + 1 == *other).map(|run| run[0]..=run[run.len() - 1]);
+        Saved::new(None, 0, runs.collect())
+    };
+    let kinds: [&dyn Fn(u64) -> Saved; 3] = [&full, &random, &scattered];
+    for kind in kinds {
+        let (saved, more) = (kind(1_000_000), kind(1_001_024));
+        progress.save_all(&saved).unwrap();
+        progress.save_all(&saved).unwrap();
+        let before = position();
+        progress.save_all(&more).unwrap();
+        let written = position() - before;
+        println!("a save with a million done ahead wrote {written} bytes of the server's log");
+        assert!(written <= 16 * 1024, "{written}");
+    }
+    drop(progress);
+    let saved = store.progress("wide").acquire_all().unwrap().unwrap();
+    assert_eq!(saved, scattered(1_001_024));
+}
+
+#[test]
+fn a_consumer_starts_stops_and_is_dropped_within_a_runtime() {
+    let (database, store) = database();
+    let runtime = common_runtime();
+    runtime.block_on(async {
+        let start = |last: Index| {
+            let consumer = Consumer::builder(numbers(JOBS), store.progress("p")).stop_at(last);
+            consumer.start_writing(|job| Ok(job.fence), |tx: &mut Transaction<'_>, results| bank::write(tx, results))
+        };
+        start(99).unwrap().join().unwrap();
+        let consumer = start(Index::MAX - 1).unwrap();
+        until(&consumer.handle(), "the rows", |status| status.last_processed == Some(199.max(JOBS - 1)));
+        consumer.stop().unwrap();
+        drop(start(Index::MAX - 1).unwrap());
+        assert!(matches!(store.redrive("p", 0), Err(waterline_postgres::Error::Refused(Error::NotParked { .. }))));
+        store.migrate().unwrap();
+        drop(store);
+    });
+    bank::assert_exact(&database, JOBS);
+}
+
+fn common_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+#[test]
+fn a_process_has_one_connection_for_each_progress_and_two_for_the_store() {
+    let (database, store) = database();
+    let mut client = database.client();
+    let mut connections = move || -> i64 {
+        let count = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'waterline'";
+        client.query_one(count, &[]).unwrap().get(0)
+    };
+    assert_eq!(connections(), 1, "that of the operator's calls");
+    let jobs = MemoryJobs::new();
+    let start = |name: &str| {
+        let consumer = Consumer::builder(jobs.clone(), store.progress(name)).standby();
+        let write = |tx: &mut Transaction<'_>, results: &[(Index, u64)]| bank::write(tx, results);
+        consumer.start_writing(|job| Ok(job.fence), write).unwrap()
+    };
+    let consumers = ["a", "b", "c"].map(start);
+    let standby = start("a");
+    let last = jobs.push(0);
+    consumers.iter().for_each(|consumer| assert!(consumer.handle().wait_for(last, LONG)));
+    // Each consumer, the one that waits, and the thread that renews all their leases.
+    common::eventually("all connections", || connections() == 1 + 4 + 1);
+    drop(standby);
+    drop(consumers);
+    common::eventually("the end of them", || connections() == 1);
+    drop(store);
+    common::eventually("the end of the last one", || connections() == 0);
+}

@@ -1,0 +1,381 @@
+//! A real PostgreSQL server, as a child of the test's process: in a directory of its own, on a free
+//! port of the loopback. Where the tests run as root, which PostgreSQL refuses, it runs as another
+//! user, who owns that directory.
+
+#![allow(dead_code, reason = "each program of the tests uses a part of it")]
+
+use parking_lot::{Condvar, Mutex};
+use postgres::{Client, Config, NoTls};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use waterline_postgres::{PgOptions, PgStore};
+
+/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const MISSING: &str = "there is no PostgreSQL server (initdb and postgres) on this machine: run `bash .ci/setup engines`, or \
+    `apt-get install postgresql-15` (create_main_cluster = false in /etc/postgresql-common/createcluster.conf keeps it \
+    from starting a cluster)";
+
+/// A server. Its end kills it, and removes its directory; so does the end of the test's process,
+/// however that dies.
+pub struct Server {
+    programs: PathBuf,
+    owner: Option<(u32, u32)>,
+    /// It has the database in `data`.
+    directory: PathBuf,
+    port: u16,
+    settings: HashMap<String, String>,
+    /// The largest file that it may write, in blocks of 512 bytes (`ulimit -f`).
+    largest_file: Mutex<Option<u64>>,
+    child: Mutex<Option<Child>>,
+    said: Arc<Said>,
+    /// A shell that waits for the end of its input, which is the end of this value. Then it kills
+    /// the server, and removes the directory.
+    watcher: Child,
+    databases: AtomicU32,
+}
+
+/// The lines of the server's log.
+#[derive(Default)]
+struct Said {
+    log: Mutex<Log>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Log {
+    text: String,
+    /// The number of starts.
+    starts: u32,
+    /// The last start that led to a server which was ready, and the last whose server has ended.
+    ready: u32,
+    ended: u32,
+}
+
+/// The way in which a server ends.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// All connections are cut, and a checkpoint is written.
+    Fast,
+    /// It is like a crash: nothing is written any more.
+    Immediate,
+}
+
+impl Server {
+    /// The server that the tests of a program share. Each has a database of its own in it.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Server> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(&[]))
+    }
+
+    /// Starts a server with these settings.
+    pub fn start(settings: &[(&str, &str)]) -> Self {
+        let programs = programs();
+        let owner = owner();
+        let directory = tempfile::Builder::new().prefix("waterline-postgres-").tempdir().expect("a directory").keep();
+        if let Some((user, group)) = owner {
+            std::os::unix::fs::chown(&directory, Some(user), Some(group)).expect("root may give a directory away");
+        }
+        let watch = "read -r _; if [ -f data/postmaster.pid ]; then read -r pid <data/postmaster.pid; \
+            kill -CONT \"$pid\"; kill -QUIT \"$pid\"; while kill -0 \"$pid\" 2>/dev/null; do sleep 0.05; done; fi; \
+            rm -rf \"$PWD\"";
+        let mut watcher = run_as(owner, Path::new("sh"));
+        let watcher = watcher.args(["-c", watch]).current_dir(&directory).stdin(Stdio::piped());
+        let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().expect("a shell");
+        let mut initdb = run_as(owner, &programs.join("initdb"));
+        let initdb = initdb.arg("-D").arg(directory.join("data"));
+        let initdb = initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8"]);
+        // Small files of the log, so that a test can bound all files.
+        let initdb = initdb.arg("--wal-segsize=1");
+        let made = initdb.current_dir(&directory).output().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
+        assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        let given = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let standard = [
+            ("listen_addresses", "127.0.0.1"),
+            ("unix_socket_directories", ""),
+            ("max_connections", "200"),
+            ("max_prepared_transactions", "10"),
+            // A machine that loses its power is not part of these tests: a killed server is.
+            ("fsync", "off"),
+            ("shared_buffers", "32MB"),
+            ("min_wal_size", "8MB"),
+            ("max_wal_size", "128MB"),
+            ("deadlock_timeout", "200ms"),
+        ];
+        let standard = standard.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let server = Self {
+            programs,
+            owner,
+            directory,
+            port: 0,
+            settings: standard.into_iter().chain(given).collect(),
+            largest_file: Mutex::new(None),
+            child: Mutex::new(None),
+            said: Arc::default(),
+            watcher,
+            databases: AtomicU32::new(0),
+        };
+        server.on_a_free_port()
+    }
+
+    /// Starts it. Another program may take a port between the look and the start.
+    fn on_a_free_port(mut self) -> Self {
+        for _ in 0..20 {
+            let free = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a free port");
+            self.port = free.local_addr().expect("it is bound").port();
+            drop(free);
+            if self.try_start() {
+                return self;
+            }
+        }
+        panic!("the server does not start: {}", self.log());
+    }
+
+    /// Starts the server, and waits until it is ready; false if it ended before.
+    fn try_start(&self) -> bool {
+        let mut child = self.child.lock();
+        assert!(child.is_none(), "it runs already");
+        let mut postgres = match *self.largest_file.lock() {
+            None => run_as(self.owner, &self.programs.join("postgres")),
+            Some(blocks) => {
+                let mut shell = run_as(self.owner, Path::new("sh"));
+                shell.args(["-c", "ulimit -f \"$0\"; exec \"$@\"", &blocks.to_string()]);
+                shell.arg(self.programs.join("postgres"));
+                shell
+            }
+        };
+        postgres.arg("-D").arg(self.directory.join("data")).args(["-p", &self.port.to_string()]);
+        for (key, value) in &self.settings {
+            postgres.args(["-c", &format!("{key}={value}")]);
+        }
+        // Not in the group of the test, which a Ctrl-C ends: the watcher has to see to the rest.
+        let postgres = postgres.current_dir(&self.directory).process_group(0);
+        let postgres = postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut started = postgres.spawn().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
+        let (start, said) = (self.said.begin(), Arc::clone(&self.said));
+        let lines = BufReader::new(started.stderr.take().expect("it is piped"));
+        std::thread::spawn(move || said.hear(start, lines));
+        let ready = self.said.wait(start);
+        if ready {
+            *child = Some(started);
+        } else {
+            _ = started.wait();
+        }
+        ready
+    }
+
+    /// Ends the server.
+    pub fn stop(&self, end: End) {
+        let child = self.child.lock().take();
+        let Some(mut child) = child else { return };
+        signal(child.id(), if matches!(end, End::Fast) { "INT" } else { "QUIT" });
+        _ = child.wait();
+    }
+
+    /// Starts it again after [`stop`](Self::stop), on the same port.
+    pub fn start_again(&self) {
+        assert!(self.try_start(), "the server does not start: {}", self.log());
+    }
+
+    /// Bounds the files that the server writes from its next start on, as `ulimit -f` does: a write
+    /// beyond fails as on a full disk.
+    pub fn bound_files(&self, blocks: Option<u64>) {
+        *self.largest_file.lock() = blocks;
+    }
+
+    /// Copies the database of a server that was stopped.
+    pub fn copy(&self) -> PathBuf {
+        let copy = self.directory.join("copy");
+        self.copy_to(&self.data(), &copy);
+        copy
+    }
+
+    /// Puts a copy back, in place of what is there now.
+    pub fn restore(&self, copy: &Path) {
+        std::fs::remove_dir_all(self.data()).expect("the directory is ours");
+        self.copy_to(copy, &self.data());
+    }
+
+    fn copy_to(&self, from: &Path, to: &Path) {
+        let copied = run_as(self.owner, Path::new("cp")).arg("-a").args([from, to]).status();
+        assert!(copied.expect("there is a program cp").success());
+    }
+
+    /// Writes a file beside those of the database.
+    pub fn write_file(&self, name: &str, text: &str) {
+        let path = self.data().join(name);
+        std::fs::write(&path, text).expect("the directory is ours");
+        if let Some((user, group)) = self.owner {
+            std::os::unix::fs::chown(&path, Some(user), Some(group)).expect("root may give a file away");
+        }
+    }
+
+    /// The directory of the database.
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// The user and the group that the server runs as, if it is another one.
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        self.owner
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The number of the server's process.
+    pub fn id(&self) -> u32 {
+        self.child.lock().as_ref().expect("the server runs").id()
+    }
+
+    /// Sends a signal to each process of the server: `STOP`, `CONT`. Each is the leader of a group
+    /// of its own.
+    pub fn signal_all(&self, name: &str) {
+        let main = self.id();
+        signal(main, name);
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for process in processes {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            // Behind the name of the program: its state, and its parent.
+            let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
+            if parent == Some(main) {
+                // It may have ended just now.
+                _ = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
+            }
+        }
+    }
+
+    /// Everything that the server has written to its log.
+    pub fn log(&self) -> String {
+        self.said.log.lock().text.clone()
+    }
+
+    /// The configuration of a connection to this database.
+    pub fn config(&self, database: &str) -> Config {
+        let mut config = Config::new();
+        config.host("127.0.0.1").port(self.port).user("postgres").dbname(database);
+        config
+    }
+
+    /// Makes a database for one test.
+    pub fn database(&self) -> Database {
+        let name = format!("t{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let mut client = self.config("postgres").connect(NoTls).expect("the server runs");
+        client.batch_execute(&format!("CREATE DATABASE {name}")).expect("the server makes databases");
+        Database { config: self.config(&name), name }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop(End::Immediate);
+        // The end of its input.
+        drop(self.watcher.stdin.take());
+        _ = self.watcher.wait();
+    }
+}
+
+/// A database of one test.
+pub struct Database {
+    pub name: String,
+    pub config: Config,
+}
+
+impl Database {
+    /// A connection of the test's own.
+    pub fn client(&self) -> Client {
+        self.config.connect(NoTls).expect("the server runs")
+    }
+
+    /// A store in this database, whose tables are there.
+    pub fn store(&self, options: PgOptions) -> PgStore {
+        let store = PgStore::connect(self.config.clone(), NoTls, options).expect("the server runs");
+        store.migrate().expect("the database is the test's own");
+        store
+    }
+}
+
+impl Said {
+    fn begin(&self) -> u32 {
+        let mut log = self.log.lock();
+        log.starts += 1;
+        log.starts
+    }
+
+    fn hear(&self, start: u32, lines: impl BufRead) {
+        for line in lines.lines().map_while(Result::ok) {
+            let mut log = self.log.lock();
+            log.text.push_str(&line);
+            log.text.push('\n');
+            if line.contains("database system is ready to accept") {
+                log.ready = log.ready.max(start);
+            }
+            self.changed.notify_all();
+        }
+        let mut log = self.log.lock();
+        log.ended = log.ended.max(start);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the server of this start is ready; false if it ended before.
+    fn wait(&self, start: u32) -> bool {
+        let mut log = self.log.lock();
+        let waits = |log: &mut Log| log.ready < start && log.ended < start;
+        let timeout = self.changed.wait_while_for(&mut log, waits, PATIENCE);
+        assert!(!timeout.timed_out(), "the server is not ready: {}", log.text);
+        log.ready >= start
+    }
+}
+
+/// Sends a signal to a process of this test.
+pub fn signal(process: u32, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
+    assert!(sent.expect("there is a program kill").success(), "process {process} gets no {name}");
+}
+
+/// A command that runs as this user, if there is one.
+fn run_as(owner: Option<(u32, u32)>, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    if let Some((user, group)) = owner {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+/// The user and the group for the server, if these tests run as root.
+fn owner() -> Option<(u32, u32)> {
+    let number = |of: &str, name: &str| {
+        let output = Command::new("id").args([of, name]).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse::<u32>().ok()
+    };
+    let own = Command::new("id").arg("-u").output().expect("there is a program id");
+    if own.stdout.trim_ascii() != b"0" {
+        return None;
+    }
+    let found = ["postgres", "nobody"].iter().find_map(|name| Some((number("-u", name)?, number("-g", name)?)));
+    Some(found.expect("root needs another user for the server: postgres, or nobody"))
+}
+
+/// The directory of the server's programs: the newest of a distribution, or that on the PATH.
+fn programs() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let mut versions: Vec<_> = versions.map(|entry| entry.path()).collect();
+    versions.sort_by_key(|path| version(path));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = versions.into_iter().rev().map(|path| path.join("bin")).chain(std::env::split_paths(&path));
+    let mut found = found.filter(|bin| bin.join("initdb").is_file());
+    // A link leads to the directory that has both programs.
+    let real = |bin: PathBuf| Some(bin.join("initdb").canonicalize().ok()?.parent()?.to_owned());
+    found.find_map(real).filter(|bin| bin.join("postgres").is_file()).expect(MISSING)
+}

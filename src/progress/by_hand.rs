@@ -1,0 +1,79 @@
+//! Moves by an operator, for engines: the content of the save that makes them.
+
+use super::history::{Move, MoveKind};
+use super::moves::with_done;
+use super::parked::{Anew, NO_NAME, ParkedRecord, job_key};
+use super::{Record, Saved, load_records};
+use crate::base::config::{ConfigError, MAX_SKIP, check_reason};
+use crate::base::error::Error;
+use crate::base::index::Index;
+use std::time::SystemTime;
+
+/// Moves for an engine of your own, as [`StoreProgress`](crate::StoreProgress) makes them. The
+/// engine takes the name as a consumer does, loads everything with all records, calls one of these,
+/// and writes the answer as a save, with the record of the move, in one transaction. The answer has
+/// the records that change. Everything else that is stored as done is removed.
+///
+/// ```
+/// use std::time::SystemTime;
+/// use waterline::Saved;
+///
+/// let before = Saved::new(Some(6), 7, vec![9..=12]);
+/// let (after, made) = Saved::seek(Some(&before), 4, "the prices of 4 to 6 were wrong", SystemTime::now())?;
+/// assert_eq!((after.last_processed, after.next, after.done.len()), (Some(3), 4, 0));
+/// assert_eq!((made.from, made.to), (Some(7), 4));
+///
+/// let (after, _) = before.skip("blocks", 7, "this block is empty", SystemTime::now())?;
+/// assert_eq!((after.last_processed, after.next), (Some(7), 8));
+/// assert_eq!(after.records[0].parked().unwrap().error, "skipped by hand: this block is empty");
+/// # Ok::<(), waterline::Error>(())
+/// ```
+impl Saved {
+    /// Makes the next consumer begin with the job `next`, as
+    /// [`StoreProgress::seek`](crate::StoreProgress::seek) does.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a bad reason, and for [`Index::MAX`]; [`Error::Corrupt`] for a record
+    /// that cannot be read.
+    pub fn seek(before: Option<&Self>, next: Index, reason: &str, at: SystemTime) -> Result<(Self, Move), Error> {
+        check_target(next, reason)?;
+        let mut after = Self::new(next.checked_sub(1), next, Vec::new());
+        let records = before.map(|before| (before.records.clone(), before.parked.clone())).unwrap_or_default();
+        for job in load_records(records, true, NO_NAME)?.into_iter().flat_map(|earlier| earlier.jobs) {
+            let index = job.index;
+            match job.begun_anew(next) {
+                Anew::Stays => {}
+                Anew::Goes => after.records.push(Record { key: job_key(index), value: None }),
+                Anew::Becomes(new) => after.records.push(record(&new)),
+            }
+        }
+        Ok((after, Move::new(at, MoveKind::Seek, before.map(|before| before.next), next, reason)))
+    }
+
+    /// Makes the watermark pass a job that is not done, which counts as parked from now on, as
+    /// [`StoreProgress::skip`](crate::StoreProgress::skip) does. The name is for the error.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyDone`] if the job is done or parked; [`Error::Config`] for a bad reason, for
+    /// [`Index::MAX`], and for a job that is too far ahead.
+    pub fn skip(&self, name: &str, index: Index, reason: &str, at: SystemTime) -> Result<(Self, Move), Error> {
+        check_target(index, reason)?;
+        let mut after = with_done(self, index).ok_or_else(|| Error::AlreadyDone { name: name.to_owned(), index })?;
+        if index - self.next >= MAX_SKIP {
+            return Err(ConfigError::SkipTooFar { index, next: self.next }.into());
+        }
+        after.records.push(record(&ParkedRecord::by_hand(index, reason, super::life::stored_time(at))));
+        Ok((after, Move::new(at, MoveKind::Skip, Some(self.next), index, reason)))
+    }
+}
+
+fn check_target(index: Index, reason: &str) -> Result<(), Error> {
+    if index == Index::MAX {
+        return Err(ConfigError::MoveToMax.into());
+    }
+    Ok(check_reason(reason)?)
+}
+
+fn record(job: &ParkedRecord) -> Record {
+    Record { key: job_key(job.index), value: Some(job.encode(NO_NAME)) }
+}
