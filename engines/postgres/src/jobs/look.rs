@@ -4,24 +4,23 @@ use super::looks::{Holder, Lsn, Seen};
 use super::table::Stream;
 use crate::error::Error;
 use crate::options::quoted;
-use postgres::types::{ToSql, Type};
-use postgres::{Client, Row, SimpleQueryMessage};
+use postgres::types::{PgLsn, ToSql, Type};
+use postgres::{Client, Row, Statement};
 use std::time::Duration;
 
-/// The statements of a look at one table, in their order, as one message to the server.
-#[derive(Clone, Debug)]
+/// The statements about one table on one connection.
 pub(crate) struct Statements {
-    look: String,
+    look: Statement,
     rows: String,
     begin: String,
     flush: String,
 }
 
 /// The server, as a look has seen it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Server {
     /// The time at which it was started.
-    pub(crate) started: String,
+    pub(crate) started: f64,
     pub(crate) timeline: String,
 }
 
@@ -33,30 +32,9 @@ pub(crate) enum Writer {
 }
 
 impl Statements {
-    pub(crate) fn new(stream: &Stream, ttl: Duration) -> Self {
-        let Stream { table, sequence, origin, database, .. } = stream;
-        let (oid, id, settings) = (origin.table, quoted(&stream.id), settings(ttl));
-        // Partitions are looked up at each look, since a writer may have found a new one.
-        let (parts, is_locked) = if stream.has_parts {
-            let parts = format!(
-                "WITH RECURSIVE part AS (
-                     SELECT {oid}::oid AS oid
-                     UNION SELECT i.inhrelid FROM part p JOIN pg_inherits i ON i.inhparent = p.oid)"
-            );
-            (parts, "l.relation IN (SELECT oid FROM part)".to_owned())
-        } else {
-            (String::new(), format!("l.relation = {oid}"))
-        };
-        // The order of the statements is the rule: the value, then the holders, then the position.
-        let look = format!(
-            "{settings};
-             SELECT CASE WHEN is_called THEN last_value END AS value FROM {sequence};
-             {parts} SELECT l.virtualtransaction AS holder, l.pid IS NULL FROM pg_locks l
-             WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
-               AND l.database = {database} AND {is_locked};
-             SELECT pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(), pg_postmaster_start_time(),
-                 substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-        );
+    pub(crate) fn new(client: &mut Client, stream: &Stream, ttl: Duration) -> Result<Self, Error> {
+        let (id, settings) = (quoted(&stream.id), settings(ttl));
+        let table = &stream.table;
         let rows = format!("SELECT * FROM {table} WHERE {id} >= $1 AND {id} <= $2 ORDER BY {id} LIMIT $3");
         let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {settings}");
         // A commit flushes the log if the transaction has written to it.
@@ -64,33 +42,23 @@ impl Statements {
             "BEGIN READ WRITE; {settings}; SET LOCAL synchronous_commit = local;
              SELECT pg_logical_emit_message(true, 'waterline', ''); COMMIT"
         );
-        Self { look, rows, begin, flush }
+        Ok(Self { look: client.prepare(&look(stream))?, rows, begin, flush })
     }
 
     /// Looks at the table.
     pub(crate) fn look(&self, client: &mut Client) -> Result<(Seen, Server), Error> {
-        let mut seen = Seen { last: None, holders: Vec::new(), inserted: Lsn::default(), flushed: Lsn::default() };
-        let mut server = None;
-        for message in client.simple_query(&self.look)? {
-            let SimpleQueryMessage::Row(row) = message else { continue };
-            let text = |at| row.try_get(at).map(Option::unwrap_or_default);
-            match row.columns().first().map(|column| column.name()) {
-                Some("value") => seen.last = text(0)?.parse().ok(),
-                Some("holder") => {
-                    let holder = Holder { id: text(0)?.to_owned(), prepared: text(1)? == "t" };
-                    // One that inserts into partitions has several locks.
-                    if !seen.holders.contains(&holder) {
-                        seen.holders.push(holder);
-                    }
-                }
-                _ => {
-                    let position = |at| Lsn::parse(text(at)?).ok_or(Error::Closed);
-                    (seen.inserted, seen.flushed) = (position(0)?, position(1)?);
-                    server = Some(Server { started: text(2)?.to_owned(), timeline: text(3)?.to_owned() });
-                }
+        let row = client.query_one(&self.look, &[])?;
+        let (ids, prepared): (Vec<String>, Vec<bool>) = (row.try_get(1)?, row.try_get(2)?);
+        let mut holders = Vec::with_capacity(ids.len());
+        for (id, prepared) in ids.into_iter().zip(prepared) {
+            // One that inserts into partitions has several locks.
+            if holders.iter().all(|holder: &Holder| holder.id != id) {
+                holders.push(Holder { id, prepared });
             }
         }
-        server.map(|server| (seen, server)).ok_or(Error::Closed)
+        let position = |at| Ok::<_, Error>(Lsn(row.try_get::<_, PgLsn>(at)?.into()));
+        let seen = Seen { last: row.try_get(0)?, holders, inserted: position(3)?, flushed: position(4)? };
+        Ok((seen, Server { started: row.try_get(5)?, timeline: row.try_get(6)? }))
     }
 
     /// Reads at most so many rows with these ids, in their order.
@@ -124,8 +92,8 @@ impl Statements {
 
     /// Asks how far the log is flushed.
     pub(crate) fn flushed(&self, client: &mut Client) -> Result<Lsn, Error> {
-        let flushed = client.query_typed_one("SELECT pg_current_wal_flush_lsn()::text", &[])?;
-        Ok(Lsn::parse(flushed.try_get(0)?).unwrap_or_default())
+        let flushed = client.query_typed_one("SELECT pg_current_wal_flush_lsn()", &[])?;
+        Ok(Lsn(flushed.try_get::<_, PgLsn>(0)?.into()))
     }
 
     /// Returns the one of these transactions that began first.
@@ -134,6 +102,41 @@ impl Statements {
         let row = client.query_typed_opt(OLDEST, &[(&ids, Type::TEXT_ARRAY)])?;
         row.as_ref().map(Writer::try_from).transpose().map_err(Error::from)
     }
+}
+
+/// Returns the statement of a look. The order of its parts is the rule: the value, then the holders,
+/// then the position. So each part needs the one before: the holders are counted for the value,
+/// and the position is asked for with their count.
+fn look(stream: &Stream) -> String {
+    let Stream { sequence, origin, database, .. } = stream;
+    let oid = origin.table;
+    // Partitions are looked up at each look, since a writer may have found a new one.
+    let is_locked = if stream.has_parts {
+        format!(
+            "l.relation IN (
+                 WITH RECURSIVE part AS (
+                     SELECT {oid}::oid AS oid
+                     UNION SELECT i.inhrelid FROM part p JOIN pg_inherits i ON i.inhparent = p.oid)
+                 SELECT oid FROM part)"
+        )
+    } else {
+        format!("l.relation = {oid}")
+    };
+    format!(
+        "SELECT s.value, h.ids, h.prepared,
+             CASE WHEN h.number >= 0 THEN pg_current_wal_insert_lsn() END,
+             CASE WHEN h.number >= 0 THEN pg_current_wal_flush_lsn() END,
+             extract(epoch FROM pg_postmaster_start_time())::float8,
+             substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+         FROM (SELECT CASE WHEN is_called THEN last_value END AS value FROM {sequence} OFFSET 0) s
+         CROSS JOIN LATERAL (
+             SELECT count(*) AS number, coalesce(array_agg(l.virtualtransaction), '{{}}') AS ids,
+                 coalesce(array_agg(l.pid IS NULL), '{{}}') AS prepared
+             FROM pg_locks l
+             WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
+                 AND l.database = {database} AND {is_locked} AND coalesce(s.value, 0) >= 0
+         ) h"
+    )
 }
 
 /// Reads the id of a row, which may be of each type that a sequence has.

@@ -16,15 +16,6 @@ const MOST: usize = 1_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lsn(pub(crate) u64);
 
-impl Lsn {
-    /// Reads the text of a position: two numbers in base 16.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (high, low) = text.split_once('/')?;
-        let half = |half: &str| u32::from_str_radix(half, 16).ok().map(u64::from);
-        Some(Self(half(high)? << 32 | half(low)?))
-    }
-}
-
 /// A transaction that has the lock of a writer, by its virtual id, which is not used again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
@@ -232,12 +223,5 @@ mod tests {
         looks.void();
         assert_eq!((looks.settled(), looks.is_waiting()), (Some(7), false));
         assert_eq!(look(looks, 8, &[], 5, 5), Some(8));
-    }
-
-    #[test]
-    fn the_text_of_a_position_is_read() {
-        assert_eq!(Lsn::parse("16/B374D848"), Some(Lsn(0x16_B374_D848)));
-        assert!(Lsn::parse("0/FFFFFFFF") < Lsn::parse("1/0"));
-        assert_eq!(["", "7", "0/", "x/1"].map(Lsn::parse), [None; 4]);
     }
 }

@@ -134,8 +134,10 @@ fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
     std::fs::write(&standby, "").unwrap();
     server.start_again();
     assert!(matches!(once_there(&jobs), Error::Config { what, .. } if what.contains("replica")));
-    let replica = PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
-    let refused = PgJobs::table(&replica, "events", |_| Ok(()));
+    let refused = PgStore::connect(database.config.clone(), NoTls, PgOptions::new());
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    // A store that was connected before.
+    let refused = PgJobs::table(&store, "events", |_| Ok(()));
     assert!(matches!(refused, Err(Error::Config { advice, .. }) if advice.contains("primary")));
     server.stop(End::Fast);
     std::fs::remove_file(&standby).unwrap();

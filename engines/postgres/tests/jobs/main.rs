@@ -5,6 +5,7 @@
 mod server;
 
 mod faults;
+mod ledger;
 mod refused;
 mod suite;
 mod tables;
