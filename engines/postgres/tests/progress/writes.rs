@@ -27,7 +27,7 @@ fn consumer(store: &PgStore) -> Builder<MemoryJobs<u64>, PgProgress> {
 }
 
 #[test]
-fn a_write_that_fails_for_one_job_parks_that_job_and_no_other() {
+fn a_write_that_fails_for_two_jobs_parks_those_and_no_other() {
     let (database, store) = database();
     let consumer = consumer(&store).retry(NOW.max_attempts(2)).on_exhausted(OnExhausted::Park { budget: 9 });
     consumer
@@ -38,15 +38,20 @@ fn a_write_that_fails_for_one_job_parks_that_job_and_no_other() {
                 if results.iter().any(|(index, _)| *index == 77) {
                     tx.execute("SELECT 1 / 0", &[])?;
                 }
+                if results.iter().any(|(index, _)| *index == 78) {
+                    // An error of the driver's own: the server has said nothing.
+                    tx.query_one("SELECT 1 WHERE false", &[])?;
+                }
                 Ok(())
             },
         )
         .unwrap()
         .join()
         .unwrap();
-    bank::assert_these(&database, (0..JOBS).filter(|job| *job != 77));
+    bank::assert_these(&database, (0..JOBS).filter(|job| ![77, 78].contains(job)));
     let parked = store.parked("p").unwrap();
-    assert_eq!((parked.len(), parked[0].index, parked[0].attempts), (1, 77, 2));
+    let attempts: Vec<_> = parked.iter().map(|parked| (parked.index, parked.attempts)).collect();
+    assert_eq!(attempts, [(77, 2), (78, 2)]);
     assert!(parked[0].error.contains("division by zero"), "{parked:?}");
 }
 
