@@ -5,7 +5,7 @@ use crate::server::{Database, Server};
 use common::{HOUR, LONG, numbers, until};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::{Builder, Consumer, Error, Index, MemoryJobs, OnExhausted, Progress, Retry, Saved};
 use waterline_postgres::postgres::Transaction;
@@ -156,6 +156,33 @@ fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
     assert!(deadlocks.load(Ordering::Relaxed) >= 1);
     let pair = database.client().query_one("SELECT sum(n) FROM pair", &[]).unwrap();
     assert_eq!(pair.get::<_, i64>(0), 4);
+}
+
+#[test]
+fn a_write_that_pauses_for_long_gives_its_locks_up_before_its_name_is_free() {
+    let database = Server::shared().database();
+    bank::open(&database);
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(800)));
+    let (paused, mut other) = (AtomicBool::new(false), Some(database.client()));
+    let consumer = Consumer::builder(numbers(9), store.progress("p")).stop_at(8).retry(Retry::none());
+    consumer
+        .start_writing(
+            |job| Ok(job.fence),
+            move |tx: &mut Transaction<'_>, results| {
+                bank::write(tx, results)?;
+                if !paused.swap(true, Ordering::Relaxed) {
+                    // It has the row of the counter, which the next life needs too. A process that
+                    // stands still would keep it for ever.
+                    let mut other = other.take().ok_or("it pauses once")?;
+                    other.execute("UPDATE counter SET jobs = jobs", &[])?;
+                }
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    bank::assert_exact(&database, 9);
 }
 
 #[test]
