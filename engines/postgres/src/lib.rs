@@ -35,6 +35,7 @@
 //!   moves by hand.
 //! * [`PgProgress`] is the progress of one consumer: how it holds its name, what a transaction may
 //!   do, and what is tried again.
+//! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
 //! Everything works within a tokio runtime too, though each call blocks. Calls come back: a server

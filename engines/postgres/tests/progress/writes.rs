@@ -125,7 +125,8 @@ fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
     });
     let deadlocks = Arc::new(AtomicU32::new(0));
     let (counts, say) = (Arc::clone(&deadlocks), Mutex::new(Some(say)));
-    let consumer = consumer(&store).retry(Retry::none());
+    // One job in each transaction, and no second attempt: nobody else makes it again.
+    let consumer = consumer(&store).retry(Retry::none()).max_unwritten(1);
     consumer
         .start_writing(
             |job| Ok(job.fence),
