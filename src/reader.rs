@@ -122,8 +122,8 @@ pub(crate) trait ReadDesk: Send + Sync + 'static {
     /// Sees if the workers cope. Returns the time until the next such look; `None`: there is
     /// nothing to supervise any more.
     fn supervise(&self, now: &Now) -> Option<Duration>;
-    /// Takes the head of the source and its gate. True if the head is another one than before.
-    fn looked(&self, head: Option<Index>, gate: Gate) -> bool;
+    /// Takes the answer of the source. True if its head is another one than before.
+    fn looked(&self, look: Look) -> bool;
     /// Hears that the source is about to be asked for its gate alone.
     fn asking(&self, now: Instant);
     /// Takes the gate. Says if it lets through more than the source is known to have.
@@ -140,6 +140,14 @@ pub(crate) enum Beyond {
     Newly,
     /// It did so before.
     Still,
+}
+
+/// The answer of the source to a look.
+pub(crate) struct Look {
+    pub(crate) head: Option<Index>,
+    pub(crate) gate: Gate,
+    /// The reason why there is no job above the head yet.
+    pub(crate) waits_for: Option<String>,
 }
 
 /// The source, called by one thread at a time.
@@ -164,8 +172,8 @@ pub(crate) trait ReadRuns: Send + Sync {
 
 /// The source as the reader calls it.
 pub(crate) trait Source: ReadRuns {
-    /// Asks for the head and the gate.
-    fn look(&self) -> Reply<(Option<Index>, Gate)>;
+    /// Asks for the head, the gate, and what the source waits for.
+    fn look(&self) -> Reply<Look>;
     /// Asks for the gate alone.
     fn gate(&self) -> Reply<Gate>;
     /// Returns the clock of the consumer.
@@ -179,9 +187,12 @@ impl<J: Jobs> SharedSource<J> {
 }
 
 impl<J: Jobs> Source for SharedSource<J> {
-    fn look(&self) -> Reply<(Option<Index>, Gate)> {
+    fn look(&self) -> Reply<Look> {
         let _turn = self.turn.lock();
-        Reply::to(&self.clock, || Ok((self.jobs.head()?, self.jobs.gate())))
+        Reply::to(&self.clock, || {
+            let head = self.jobs.head()?;
+            Ok(Look { head, gate: self.jobs.gate(), waits_for: self.jobs.waits_for() })
+        })
     }
 
     fn gate(&self) -> Reply<Gate> {
@@ -356,7 +367,7 @@ impl Reader {
         self.looks.begin(now.get());
         let Reply { answer, took, ended } = self.source.look();
         let showed_new = match answer {
-            Ok((head, gate)) => self.desk.looked(head, gate),
+            Ok(look) => self.desk.looked(look),
             Err(error) => {
                 self.desk.look_failed(error.into());
                 self.looks.note(Outcome::Failed, ended, now.chance());
@@ -409,7 +420,7 @@ mod tests {
             *left = left.checked_sub(1)?;
             Some(PAUSE)
         }
-        fn looked(&self, _: Option<Index>, _: Gate) -> bool {
+        fn looked(&self, _: Look) -> bool {
             true
         }
         fn asking(&self, _: Instant) {}

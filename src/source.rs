@@ -274,6 +274,44 @@ pub trait Jobs: Send + Sync + 'static {
         Gate::Open
     }
 
+    /// Returns the reason why the source shows no job above its head yet, though somebody has added
+    /// one: for example a transaction of a database that is still open. Say who that is, and what
+    /// to do. The consumer asks for it with each look at the [head](Self::head), and shows it in
+    /// [`Blocked::SourceWaits`](crate::Blocked::SourceWaits) while it waits for a job above the
+    /// head. Default: none.
+    ///
+    /// ```
+    /// use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress};
+    ///
+    /// /// A table with rows that are not committed.
+    /// struct Table;
+    ///
+    /// impl Jobs for Table {
+    ///     type Job = String;
+    ///     fn head(&self) -> Result<Option<Index>, BoxError> {
+    ///         Ok(None)
+    ///     }
+    ///     fn at_index(&self, _: Index) -> Result<Option<String>, BoxError> {
+    ///         Ok(None)
+    ///     }
+    ///     fn waits_for(&self) -> Option<String> {
+    ///         Some("process 7 has not committed its transaction: end it there".to_owned())
+    ///     }
+    /// }
+    ///
+    /// let consumer = Consumer::builder(Table, MemoryProgress::new()).start(|_| Ok(()))?;
+    /// let handle = consumer.handle();
+    /// while matches!(handle.status().blocked, Blocked::Looking { .. }) {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(handle.status().to_string().ends_with("process 7 has not committed its transaction: end it there"));
+    /// consumer.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    fn waits_for(&self) -> Option<String> {
+        None
+    }
+
     /// Puts these jobs behind an upstream consumer of the same stream (a stage): no job starts
     /// before the upstream has processed its index and saved that. The consumer wakes up as soon as
     /// the upstream's watermark moves. With several gates, no job starts before all upstreams have
@@ -347,7 +385,7 @@ fn read_one_by_one<T>(
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
     type Job = J::Job;
 
-    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate);
+    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate, waits_for);
 }
 
 #[cfg(test)]

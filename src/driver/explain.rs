@@ -304,6 +304,9 @@ impl View<'_> {
     /// Returns the reason why the source does not reach this index, or `None` if it does.
     fn beyond_head(&self, index: Index) -> Option<Blocked> {
         let head = self.window.head();
+        if let Some(why) = self.reading.waits_for.as_ref().filter(|_| head.is_none_or(|head| head < index)) {
+            return Some(Blocked::SourceWaits { index, why: why.clone() });
+        }
         match self.window.last_processed() {
             Some(last_processed) if head.is_none_or(|head| head < last_processed) => {
                 Some(Blocked::AheadOfSource { last_processed, head })

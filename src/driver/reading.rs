@@ -48,6 +48,8 @@ pub(crate) struct Reading {
     /// True once the head was seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
+    /// The reason of the source why it has no job above its head yet.
+    pub(crate) waits_for: Option<String>,
     /// The state of an end at the head, which the next look decides.
     pub(crate) bounding: Bounding,
     /// The reason why the first new job could not be read, if the source was asked for it.
@@ -71,6 +73,7 @@ impl Reading {
             look_waits: false,
             seen: false,
             look_error: None,
+            waits_for: None,
             bounding: Bounding::No,
             unread: None,
             prefetch: Prefetch::new(max_read_ahead),

@@ -56,6 +56,7 @@ impl Blocked {
             Self::Missing { .. } => "missing",
             Self::Looking { .. } => "looking",
             Self::Source { .. } => "source",
+            Self::SourceWaits { .. } => "source_waits",
             Self::Progress { .. } => "progress",
             Self::AheadOfSource { .. } => "ahead_of_source",
             Self::Upstream { .. } => "upstream",

@@ -275,6 +275,14 @@ pub enum Blocked {
         /// The error of the source.
         error: String,
     },
+    /// The source has no job above its head yet, and says what it waits for: see
+    /// [`Jobs::waits_for`](crate::Jobs::waits_for).
+    SourceWaits {
+        /// The index that the watermark waits for.
+        index: Index,
+        /// The reason that the source gave.
+        why: String,
+    },
     /// The progress cannot be saved, and the save is tried again; or the save has not returned for
     /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall). Or a consumer
     /// that waits for its name could not ask for it, and tries again.
@@ -376,19 +384,13 @@ impl fmt::Display for Blocked {
             Self::Source { index, error } => {
                 write!(f, "the source cannot be read at {index}; the consumer goes on as soon as it can be: {error}")
             }
+            Self::SourceWaits { index, why } => {
+                write!(f, "the source shows no job from {index} on, since it waits: {why}")
+            }
             Self::Progress { error } => {
                 write!(f, "the storage of the progress fails; the consumer goes on as soon as it works: {error}")
             }
-            Self::AheadOfSource { last_processed, head: Some(head) } => write!(
-                f,
-                "the source ends at {head}, below the last processed index {last_processed}: it lost jobs, or the \
-                 progress is of another stream; restore the jobs, or use a progress of its own for this stream"
-            ),
-            Self::AheadOfSource { last_processed, head: None } => write!(
-                f,
-                "the source is empty, but jobs up to {last_processed} were processed: it lost jobs, or the progress is of \
-                 another stream; restore the jobs, or use a progress of its own for this stream"
-            ),
+            Self::AheadOfSource { last_processed, head } => write_ahead(f, *last_processed, *head),
             Self::Upstream { index } => write!(
                 f,
                 "job {index} is held back by the gate of its source: the stage before it has not processed it, or the log that it fills \
@@ -407,6 +409,17 @@ impl fmt::Display for Blocked {
             Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
         }
     }
+}
+
+fn write_ahead(f: &mut fmt::Formatter<'_>, last_processed: Index, head: Option<Index>) -> fmt::Result {
+    match head {
+        Some(head) => write!(f, "the source ends at {head}, below the last processed index {last_processed}")?,
+        None => write!(f, "the source is empty, but jobs up to {last_processed} were processed")?,
+    }
+    write!(
+        f,
+        ": it lost jobs, or the progress is of another stream; restore the jobs, or use a progress of its own for this stream"
+    )
 }
 
 fn write_in_use(f: &mut fmt::Formatter<'_>, holder: &str, expires_in: Option<Duration>) -> fmt::Result {

@@ -149,6 +149,12 @@ pub trait AsyncJobs: Send + Sync + 'static {
         Gate::Open
     }
 
+    /// Returns the reason why the source shows no job above its head yet; see [`Jobs::waits_for`].
+    /// Default: none.
+    fn waits_for(&self) -> Option<String> {
+        None
+    }
+
     /// Makes a source of these jobs, whose calls run in the context of this runtime.
     fn on(self, runtime: &Handle) -> OnRuntime<Self>
     where
@@ -271,7 +277,7 @@ impl<J: AsyncJobs> Jobs for OnRuntime<J> {
         self.call(self.jobs.read_sparse(run, most, into))
     }
 
-    forward!(self: self.jobs => weight, gate);
+    forward!(self: self.jobs => weight, gate, waits_for);
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let mut wakeups = self.wakeups.lock();

@@ -53,6 +53,11 @@ macro_rules! forward {
             $jobs.gate()
         }
     };
+    (@ waits_for $this:ident $jobs:expr) => {
+        fn waits_for(&$this) -> Option<String> {
+            $jobs.waits_for()
+        }
+    };
 }
 
 pub(crate) use forward;

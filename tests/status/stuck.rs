@@ -461,6 +461,34 @@ mod sources {
         consumer.stop().unwrap();
     }
 
+    /// A source with a row above its head that is not committed.
+    struct Waits(Script);
+
+    impl Jobs for Waits {
+        type Job = Index;
+        fn head(&self) -> Result<Option<Index>, BoxError> {
+            self.0.head()
+        }
+        fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            self.0.at_index(index)
+        }
+        fn waits_for(&self) -> Option<String> {
+            Some("process 7 has not committed".to_owned())
+        }
+    }
+
+    #[test]
+    fn a_source_that_waits_for_somebody_says_so_through_adapters() {
+        let says = "the source shows no job from 1 on, since it waits: process 7 has not committed";
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::SourceWaits { index: 1, .. });
+        let stuck = Stuck::new();
+        let jobs = Arc::new(Waits(Script::up_to(0))).confirmed(0);
+        let consumer = stuck.builder(jobs).start(|_| Ok(())).unwrap();
+        stuck.stalls(&consumer.handle(), wanted, says);
+        assert_eq!(serde_json::json!(consumer.handle().status())["blocked"], "source_waits");
+        consumer.stop().unwrap();
+    }
+
     #[test]
     fn a_head_that_hangs_when_everything_is_processed() {
         let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());

@@ -119,11 +119,18 @@ impl fmt::Debug for Dial {
 pub(crate) struct Connection {
     dial: Dial,
     client: Option<Client>,
+    /// The number of times that it was opened.
+    opened: u64,
 }
 
 impl Connection {
     pub(crate) fn new(dial: Dial) -> Self {
-        Self { dial, client: None }
+        Self { dial, client: None, opened: 0 }
+    }
+
+    /// Returns the number of times that it was opened.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// Makes a call with the connection. A connection that broke is dropped; the next call opens
@@ -147,7 +154,10 @@ impl Connection {
             if self.client.as_ref().is_none_or(Client::is_closed) {
                 self.client = None;
                 match self.dial.connect() {
-                    Ok(client) => self.client = Some(client),
+                    Ok(client) => {
+                        self.client = Some(client);
+                        self.opened += 1;
+                    }
                     Err(error) => return call(Err(error)),
                 }
             }

@@ -67,6 +67,26 @@ pub enum Error {
         /// The part that cannot be true.
         what: String,
     },
+    /// The code that decodes a row failed. The source is asked again.
+    #[error("the row {index} of {table} cannot be decoded")]
+    Decode {
+        /// The table.
+        table: String,
+        /// The id of the row.
+        index: waterline::Index,
+        /// The error of that code.
+        source: waterline::BoxError,
+    },
+    /// The ids of a table are no longer those that were shown. Nothing more is read.
+    #[error(
+        "the ids of {table} are other ones than before ({what}): start the consumer again, so that it reads everything anew"
+    )]
+    OtherIds {
+        /// The table.
+        table: String,
+        /// The difference.
+        what: String,
+    },
     /// The connection was closed. The next call opens another one.
     #[error("the connection to the database was closed")]
     Closed,

@@ -35,6 +35,8 @@
 //!   moves by hand.
 //! * [`PgProgress`] is the progress of one consumer: how it holds its name, what a transaction may
 //!   do, and what is tried again.
+//! * [`PgJobs`] is a table as a stream, into which many writers may insert at once: which ids are
+//!   final, and what the table has to be.
 //! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
@@ -48,6 +50,7 @@ mod bounded;
 mod connection;
 mod error;
 mod fault;
+mod jobs;
 mod keeper;
 mod lease;
 mod options;
@@ -60,6 +63,7 @@ mod store;
 mod tls;
 
 pub use error::Error;
+pub use jobs::PgJobs;
 pub use options::PgOptions;
 pub use postgres;
 pub use progress::PgProgress;

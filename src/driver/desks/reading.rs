@@ -19,7 +19,7 @@ use crate::driver::prefetch::Sorted;
 use crate::driver::reading::{Bounding, Surplus};
 use crate::driver::watching::is_caught_up;
 use crate::observe::{Event, Kind};
-use crate::reader::{Ask, Beyond, Due, Fetched, Order, Outcome, Payloads, ReadDesk, ReadRuns, Then, Weights};
+use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadDesk, ReadRuns, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
 use std::time::{Duration, Instant};
@@ -263,8 +263,9 @@ impl Core {
 
     /// Notes that a look at the source begins. The answer is that of [`stir`](Self::stir).
     pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
-        // A source that fails has stalled since it first did.
-        if self.reading.look_error.is_none() && is_caught_up(&self.window) {
+        // A source that fails has stalled since it first did, and so has one that waits.
+        let fails = self.reading.look_error.is_some();
+        if !fails && self.reading.waits_for.is_none() && is_caught_up(&self.window) {
             self.watching.stalls.restart(now);
         }
         self.stir(now)
@@ -303,11 +304,12 @@ impl ReadDesk for Driver {
         again
     }
 
-    fn looked(&self, head: Option<Index>, gate: Gate) -> bool {
+    fn looked(&self, Look { head, gate, waits_for }: Look) -> bool {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
         let (before, waited) = (core.window.head(), core.waits_for_look());
         core.looked(head, gate);
+        core.reading.waits_for = waits_for;
         if core.note_head(&now) {
             self.stall.notify_all();
         }

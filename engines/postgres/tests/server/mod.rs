@@ -317,7 +317,7 @@ impl Said {
             let mut log = self.log.lock();
             log.text.push_str(&line);
             log.text.push('\n');
-            if line.contains("database system is ready to accept connections") {
+            if line.contains("database system is ready to accept") {
                 log.ready = log.ready.max(start);
             }
             self.changed.notify_all();

@@ -1,0 +1,147 @@
+//! The table as a stream: the cost of a look, and the time from a commit to the moment at which the
+//! row may be read.
+
+use crate::server::{Database, Server};
+use crate::{ROUNDS, line, median};
+use postgres::{Client, NoTls};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use waterline::{Index, Jobs};
+use waterline_postgres::{PgJobs, PgOptions, PgStore};
+
+const WRITERS: usize = 8;
+/// The looks and the reads of a round.
+const CALLS: u32 = 300;
+/// The time of a round for which the writers write.
+const ROUND: Duration = Duration::from_secs(1);
+
+const TABLE: &str = "
+    CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL,
+        by xid8 NOT NULL DEFAULT pg_current_xact_id());
+    INSERT INTO events (payload) SELECT repeat('x', 100) FROM generate_series(1, 10000)";
+
+/// The rule that many use, though it skips rows: those of transactions before the oldest one.
+const OLDEST: &str = "SELECT max(id) FROM events WHERE by < pg_snapshot_xmin(pg_current_snapshot())";
+
+/// Prints both rows. Returns true if both are within their limits.
+pub fn measure(server: &Server) -> bool {
+    let database = server.database();
+    let mut client = database.client();
+    client.batch_execute(TABLE).expect("it is new");
+    let store = PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).expect("the server runs");
+    let jobs = PgJobs::table(&store, "events", |_| Ok(())).expect("the table is a stream");
+    let (read, look) = cost_of_a_look(&database, &mut client, &jobs);
+    line("a look at a busy table, us: a read by the primary key (<= 10)", read, look);
+    let oldest = |client: &mut Client| head(client.query_one(OLDEST, &[]).expect("it is there").get(0));
+    let (theirs, ours) = in_turn(
+        || until_readable(&database, || oldest(&mut client)),
+        || until_readable(&database, || jobs.head().expect("the server runs").unwrap_or(0)),
+    );
+    line("commit to readable, 8 writers, us: the rule by the oldest one (<= 2)", theirs, ours);
+    look <= 10.0 * read && ours <= 2.0 * theirs
+}
+
+/// Measures two things in turn. Returns the medians, in microseconds.
+fn in_turn(mut floor: impl FnMut() -> Duration, mut ours: impl FnMut() -> Duration) -> (f64, f64) {
+    let (mut floors, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floors.push(floor().as_secs_f64() * 1e6);
+        all.push(ours().as_secs_f64() * 1e6);
+    }
+    (median(floors), median(all))
+}
+
+fn head(id: Option<i64>) -> Index {
+    id.unwrap_or(0).cast_unsigned()
+}
+
+/// A transaction of two statements, which stays open for a moment in between.
+fn write(client: &mut Client) -> (Index, Instant) {
+    let mut transaction = client.transaction().expect("the server runs");
+    let insert = "INSERT INTO events (payload) VALUES (repeat('x', 100)) RETURNING id";
+    let id = transaction.query_one(insert, &[]).expect("it is there").get::<_, i64>(0);
+    transaction.execute("SELECT pg_sleep(0.002)", &[]).expect("the server runs");
+    transaction.execute("INSERT INTO events (payload) VALUES ('second')", &[]).expect("it is there");
+    transaction.commit().expect("the server runs");
+    (id.cast_unsigned(), Instant::now())
+}
+
+/// Ends the writers when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Lets eight writers write while this is measured. Returns the first id of each transaction with
+/// the time of its commit.
+fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Vec<(Index, Instant)>) {
+    let (ends, commits) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let answer = thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                let (mut client, mut mine) = (database.client(), Vec::new());
+                while !ends.load(Ordering::Relaxed) {
+                    mine.push(write(&mut client));
+                }
+                commits.lock().expect("nobody panics").extend(mine);
+            });
+        }
+        // Also if it panics: the scope waits for the writers.
+        let _ends = Ends(&ends);
+        measured()
+    });
+    (answer, commits.into_inner().expect("nobody panics"))
+}
+
+/// Returns the time of a read by the primary key, and of a look, while eight writers write.
+fn cost_of_a_look(database: &Database, client: &mut Client, jobs: &PgJobs<()>) -> (f64, f64) {
+    let read = client.prepare("SELECT * FROM events WHERE id = $1").expect("it is there");
+    let ((read, looked), _) = while_written(database, || {
+        let mut id = 0_i64;
+        in_turn(
+            || {
+                let begun = Instant::now();
+                for _ in 0..CALLS {
+                    id = id % 10_000 + 1;
+                    client.query_one(&read, &[&id]).expect("it is there");
+                }
+                begun.elapsed() / CALLS
+            },
+            || {
+                let begun = Instant::now();
+                (0..CALLS).for_each(|_| _ = jobs.head().expect("the server runs"));
+                begun.elapsed() / CALLS
+            },
+        )
+    });
+    (read, looked)
+}
+
+/// Returns the mean time from the commit of a row to the first head at or above it, of a reader
+/// that asks again and again.
+fn until_readable(database: &Database, mut head: impl FnMut() -> Index) -> Duration {
+    let (mut heads, commits) = while_written(database, || {
+        let (begun, mut heads) = (Instant::now(), Vec::new());
+        while begun.elapsed() < ROUND {
+            let head = head();
+            heads.push((head, Instant::now()));
+        }
+        heads
+    });
+    // The last rows, when all writers have ended.
+    let last = commits.iter().map(|(id, _)| *id).max().unwrap_or(0);
+    while heads.last().is_none_or(|(head, _)| *head < last) {
+        let head = head();
+        heads.push((head, Instant::now()));
+    }
+    let waited = commits.iter().map(|(id, committed)| {
+        let at = heads.partition_point(|(head, _)| head < id);
+        heads[at].1.saturating_duration_since(*committed)
+    });
+    waited.sum::<Duration>() / u32::try_from(commits.len()).expect("there are not so many")
+}

@@ -1,0 +1,289 @@
+//! Servers that die, become replicas or are restored, and tables that change under the source.
+
+use crate::server::{End, Server, signal};
+use crate::tables::{EVENTS, all, events, insert, until, wait_for_head, with_events};
+use postgres::{Client, NoTls};
+use std::process::Command;
+use waterline::{Blocked, BoxError, Consumer, Jobs, MemoryProgress};
+use waterline_postgres::{Error, PgJobs, PgOptions, PgStore};
+
+fn typed(answer: Result<Option<u64>, BoxError>) -> Error {
+    *answer.expect_err("it cannot be read").downcast().expect("the error is typed")
+}
+
+/// Asks for the head until the error is that of no connection that was lost.
+fn once_there(jobs: &impl Jobs) -> Error {
+    loop {
+        let error = typed(jobs.head());
+        if !matches!(error, Error::Database(_) | Error::Closed) {
+            return error;
+        }
+    }
+}
+
+/// Takes ids that no row gets, so many that the log of the sequence has to say so.
+fn roll_back(client: &mut Client) -> u64 {
+    let taken = "BEGIN; INSERT INTO events (payload) SELECT '' FROM generate_series(1, 40); ROLLBACK";
+    client.batch_execute(taken).unwrap();
+    client.query_one("SELECT last_value FROM events_id_seq", &[]).unwrap().get::<_, i64>(0).cast_unsigned()
+}
+
+#[test]
+fn ids_of_a_rollback_that_a_crash_gives_away_again_are_not_skipped() {
+    // Nobody flushes the log by the way.
+    let quiet = [("bgwriter_lru_maxpages", "0"), ("autovacuum", "off"), ("checkpoint_timeout", "1h")];
+    let server = Server::start(&quiet);
+    let database = server.database();
+    let (mut client, _) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE ROLE reader LOGIN; GRANT SELECT ON events, events_id_seq TO reader;
+             REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) FROM PUBLIC",
+        )
+        .unwrap();
+    let mut config = database.config.clone();
+    // This user may not have the log flushed.
+    let store = PgStore::connect(config.user("reader").clone(), NoTls, PgOptions::new()).unwrap();
+    let jobs = events(&store);
+    let first = insert(&mut client, "before");
+    wait_for_head(&jobs, first);
+    let crash = |client: &mut Client, taken: &mut dyn FnMut(&mut Client) -> u64| {
+        let walwriter = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'";
+        let walwriter = client.query_one(walwriter, &[]).unwrap().get::<_, i32>(0).cast_unsigned();
+        signal(walwriter, "STOP");
+        let taken = taken(client);
+        signal(walwriter, "KILL");
+        server.stop(End::Immediate);
+        server.start_again();
+        taken
+    };
+    let last = crash(&mut client, &mut |client| {
+        let taken = roll_back(client);
+        assert_eq!(jobs.head().unwrap(), Some(first), "a crash may give these ids away again");
+        taken
+    });
+    let mut client = database.client();
+    let again = insert(&mut client, "after");
+    assert!(again <= last, "the ids up to {last} came back: {again}");
+    wait_for_head(&jobs, again);
+    assert_eq!(all(&jobs), [(first, "before".to_owned()), (again, "after".to_owned())]);
+
+    // With that right, the source has the log flushed, and the ids do not come back.
+    client.batch_execute("GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) TO reader").unwrap();
+    let last = crash(&mut client, &mut |client| {
+        let taken = roll_back(client);
+        wait_for_head(&jobs, taken);
+        taken
+    });
+    let next = insert(&mut database.client(), "last");
+    assert!(next > last, "{next} was said to be a gap");
+    wait_for_head(&jobs, next);
+    assert_eq!(all(&jobs).len(), 3);
+}
+
+#[test]
+fn a_server_that_is_started_anew_is_read_on() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    let consumer = Consumer::builder(events(&store), MemoryProgress::new()).start(|_| Ok(())).unwrap();
+    let last = insert(&mut client, "a");
+    until(&consumer.handle(), "the row", |status| status.last_processed == Some(last));
+    for end in [End::Fast, End::Immediate] {
+        server.stop(end);
+        until(&consumer.handle(), "the loss", |status| matches!(status.blocked, Blocked::Source { .. }));
+        server.start_again();
+        let last = insert(&mut database.client(), "b");
+        until(&consumer.handle(), "the next row", |status| status.last_processed == Some(last));
+    }
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+    let database = Server::shared().database();
+    let (mut client, _) = with_events(&database);
+    let mut config = database.config.clone();
+    let name = format!("reader of {}", database.name);
+    let ttl = std::time::Duration::from_millis(100);
+    let store = PgStore::connect(config.application_name(&name).clone(), NoTls, PgOptions::new().ttl(ttl)).unwrap();
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    // Its process on the server, and that of calls of an operator.
+    let processes = client.query("SELECT pid FROM pg_stat_activity WHERE application_name = $1", &[&name]).unwrap();
+    let processes: Vec<_> = processes.iter().map(|row| row.get::<_, i32>(0).cast_unsigned()).collect();
+    processes.iter().for_each(|process| signal(*process, "STOP"));
+    let error = typed(jobs.head());
+    processes.iter().for_each(|process| signal(*process, "CONT"));
+    assert!(matches!(error, Error::Database(_) | Error::Closed), "{error:?}");
+    let second = insert(&mut client, "b");
+    wait_for_head(&jobs, second);
+}
+
+#[test]
+fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    server.stop(End::Fast);
+    let standby = server.data().join("standby.signal");
+    std::fs::write(&standby, "").unwrap();
+    server.start_again();
+    assert!(matches!(once_there(&jobs), Error::Config { what, .. } if what.contains("replica")));
+    let refused = PgStore::connect(database.config.clone(), NoTls, PgOptions::new());
+    assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+    // A store that was connected before.
+    let refused = PgJobs::table(&store, "events", |_| Ok(()));
+    assert!(matches!(refused, Err(Error::Config { advice, .. }) if advice.contains("primary")));
+    server.stop(End::Fast);
+    std::fs::remove_file(&standby).unwrap();
+    server.start_again();
+    let second = insert(&mut database.client(), "b");
+    wait_for_head(&jobs, second);
+    // One that was promoted has another history.
+    server.stop(End::Fast);
+    std::fs::write(&standby, "").unwrap();
+    server.start_again();
+    database.client().batch_execute("SELECT pg_promote(false)").unwrap();
+    let error = loop {
+        match once_there(&jobs) {
+            Error::OtherIds { what, .. } => break what,
+            other => assert!(matches!(other, Error::Config { .. }), "{other:?}"),
+        }
+    };
+    assert!(error.contains("timeline"), "{error}");
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }), "it stays");
+    // The next life knows of nothing else.
+    let third = insert(&mut database.client(), "c");
+    let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(third).start(|_| Ok(())).unwrap();
+    consumer.join().unwrap();
+}
+
+#[test]
+fn a_restored_older_database_is_a_typed_error_that_stays() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    insert(&mut client, "a");
+    let copy = server.data().with_extension("copy");
+    let run = |program: &str, arguments: [&std::path::Path; 3]| {
+        assert!(Command::new(program).args(arguments).status().unwrap().success());
+    };
+    server.stop(End::Fast);
+    run("cp", ["-a".as_ref(), &server.data(), &copy]);
+    server.start_again();
+    let jobs = events(&store);
+    let last = (0..50).map(|_| insert(&mut database.client(), "b")).last().unwrap();
+    wait_for_head(&jobs, last);
+    server.stop(End::Fast);
+    run("rm", ["-rf".as_ref(), &server.data(), "--".as_ref()]);
+    run("mv", ["--".as_ref(), &copy, &server.data()]);
+    server.start_again();
+    assert!(matches!(once_there(&jobs), Error::OtherIds { .. }));
+    (0..100).for_each(|_| _ = insert(&mut database.client(), "c"));
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }), "the same ids are other rows");
+}
+
+#[test]
+fn a_table_that_is_dropped_made_anew_or_counted_back_is_a_typed_error() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let last = insert(&mut client, "a");
+    wait_for_head(&jobs, last);
+    client.batch_execute("DROP TABLE events").unwrap();
+    assert!(matches!(typed(jobs.head()), Error::Config { what, .. } if what.contains("no table events")));
+    assert!(jobs.at_index(last).is_err());
+    client.batch_execute(EVENTS).unwrap();
+    (0..9).for_each(|_| _ = insert(&mut client, "b"));
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { what, .. } if what.contains("dropped")));
+
+    let jobs = events(&store);
+    wait_for_head(&jobs, 9);
+    client.batch_execute("ALTER TABLE events ALTER COLUMN id RESTART WITH 4").unwrap();
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { what, .. } if what.contains("the last id was 9")));
+}
+
+#[test]
+fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    client.batch_execute("ALTER TABLE events RENAME payload TO text").unwrap();
+    let error = jobs.at_index(first).unwrap_err();
+    let decode = error.downcast_ref::<Error>();
+    assert!(matches!(decode, Some(Error::Decode { index, .. }) if *index == first), "{error:?}");
+    client.batch_execute("ALTER TABLE events RENAME text TO payload; ALTER TABLE events RENAME id TO number").unwrap();
+    assert_eq!(all(&jobs), [(first, "a".to_owned())], "the ids are the same ones, under any name");
+}
+
+#[test]
+fn a_transaction_that_inserted_and_stays_open_is_named() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let first = insert(&mut client, "a");
+    let mut config = database.config.clone();
+    let mut idle = config.application_name("forgetful").connect(NoTls).unwrap();
+    let process: i32 = idle.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let mut open = idle.transaction().unwrap();
+    open.execute("INSERT INTO events (payload) VALUES ('b')", &[]).unwrap();
+    let last = insert(&mut client, "c");
+    // A new life, which has seen no head below yet.
+    let every = std::time::Duration::from_millis(10);
+    let consumer =
+        Consumer::builder(events(&store), MemoryProgress::new()).poll_every(every).start(|_| Ok(())).unwrap();
+    let named = |wanted: &[&str]| {
+        until(&consumer.handle(), wanted[0], |status| match &status.blocked {
+            Blocked::SourceWaits { why, .. } => wanted.iter().all(|part| why.contains(part)),
+            _ => false,
+        })
+    };
+    let process = format!("process {process} ");
+    named(&[&process, "\"forgetful\"", "idle in transaction", "began"]);
+    open.commit().unwrap();
+    until(&consumer.handle(), "all rows", |status| status.last_processed == Some(last) && status.done == 3);
+    idle.batch_execute("BEGIN; INSERT INTO events (payload) VALUES ('d'); PREPARE TRANSACTION 'also forgotten'")
+        .unwrap();
+    named(&["\"also forgotten\"", "COMMIT PREPARED"]);
+    idle.batch_execute("ROLLBACK PREPARED 'also forgotten'").unwrap();
+    until(&consumer.handle(), "the gap", |status| status.last_processed > Some(last));
+    assert!(first < last && matches!(consumer.handle().status().blocked, Blocked::CaughtUp | Blocked::No));
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE FUNCTION notify_waterline() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN PERFORM pg_notify(TG_TABLE_NAME, ''); RETURN NULL; END $$;
+             CREATE TRIGGER notify_waterline AFTER INSERT ON events
+                 FOR EACH STATEMENT EXECUTE FUNCTION notify_waterline()",
+        )
+        .unwrap();
+    // It never looks by itself within the time of this test.
+    let never = std::time::Duration::from_secs(86_400);
+    let consumer =
+        Consumer::builder(events(&store), MemoryProgress::new()).poll_every(never).start(|_| Ok(())).unwrap();
+    for _ in 0..20 {
+        let last = insert(&mut client, "a");
+        until(&consumer.handle(), "the row", |status| status.last_processed == Some(last));
+    }
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waterline'";
+    let held: i64 = client.query_one(held, &[]).unwrap().get(0);
+    assert_eq!(held, 3, "one of the source, one that listens, and one for an operator's calls");
+    server.stop(End::Immediate);
+    server.start_again();
+    let last = insert(&mut database.client(), "b");
+    until(&consumer.handle(), "the next row", |status| status.last_processed == Some(last));
+    consumer.stop().unwrap();
+}

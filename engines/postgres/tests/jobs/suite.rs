@@ -1,0 +1,83 @@
+//! The suite that each source has to pass.
+
+use crate::server::Server;
+use crate::size;
+use crate::tables::{self, EVENTS, insert, with_events};
+use postgres::{Client, NoTls};
+use std::cell::{Cell, RefCell};
+use waterline::testing::JobsSuite;
+use waterline_postgres::{PgJobs, PgOptions, PgStore};
+
+#[test]
+fn a_table_with_gaps_passes_the_suite() {
+    let server = Server::start(&[]);
+    let database = server.database();
+    let client = RefCell::new(database.client());
+    let store = PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
+    let tables = Cell::new(0);
+    let fill = |client: &mut Client, table: &str, count: u64| {
+        for n in 0..count {
+            if n.is_multiple_of(3) {
+                let rolled_back = format!("BEGIN; INSERT INTO {table} (payload) VALUES (''); ROLLBACK");
+                client.batch_execute(&rolled_back).unwrap();
+            }
+            client.execute(&format!("INSERT INTO {table} (payload) VALUES ($1)"), &[&format!("row {n}")]).unwrap();
+        }
+    };
+    let name = |number: u32| format!("\"Events {number}\"");
+    let made = |count: u64| {
+        tables.set(tables.get() + 1);
+        let table = name(tables.get());
+        let client = &mut *client.borrow_mut();
+        client.batch_execute(&EVENTS.replace("events", &table)).unwrap();
+        fill(client, &table, count);
+        PgJobs::table(&store, &table, tables::payload).unwrap()
+    };
+    // The suite adds to the source that it made last.
+    let extend = |_: &PgJobs<String>, count| fill(&mut client.borrow_mut(), &name(tables.get()), count);
+    let suite = JobsSuite::new(made).sparse();
+    // To grow takes most of the time, and other tests grow, too.
+    let suite = if size(0, 1) > 0 { suite.extend(extend) } else { suite };
+    suite.run();
+}
+
+#[test]
+fn columns_of_each_size_and_partitions_are_read() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE TABLE small (payload text, \"A row's\" smallint GENERATED ALWAYS AS IDENTITY UNIQUE);
+             CREATE TABLE middle (id int GENERATED ALWAYS AS IDENTITY (START 7 INCREMENT 5) PRIMARY KEY, payload text);
+             CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY, at int, payload text, PRIMARY KEY (id, at))
+                 PARTITION BY LIST (at);
+             CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+             CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2) PARTITION BY LIST (at);
+             CREATE TABLE parts_2_2 PARTITION OF parts_2 FOR VALUES IN (2);
+             INSERT INTO small (payload) VALUES ('a'), ('b');
+             INSERT INTO middle (payload) VALUES ('a'), ('b');
+             INSERT INTO parts (at, payload) VALUES (1, 'a'), (2, 'b'), (1, 'c');",
+        )
+        .unwrap();
+    let read = |table: &str| tables::all(&PgJobs::table(&store, table, tables::payload).unwrap());
+    let text = |indices: [u64; 2]| indices.into_iter().zip(["a".to_owned(), "b".to_owned()]).collect::<Vec<_>>();
+    assert_eq!(read("small"), text([1, 2]));
+    assert_eq!(read("public.middle"), text([7, 12]));
+    let ids: Vec<_> = read("parts").into_iter().map(|(index, _)| index).collect();
+    assert_eq!(ids, [1, 2, 3]);
+}
+
+#[test]
+fn a_column_that_comes_while_the_table_is_read_is_read_too() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = tables::events(&store);
+    insert(&mut client, "a");
+    assert_eq!(tables::all(&jobs).len(), 1);
+    client
+        .batch_execute("ALTER TABLE events ADD COLUMN more int; ALTER TABLE events ALTER COLUMN id TYPE int")
+        .unwrap();
+    insert(&mut client, "b");
+    tables::wait_for_head(&jobs, 2);
+    assert_eq!(tables::all(&jobs).len(), 2);
+}

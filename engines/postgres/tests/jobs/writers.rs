@@ -1,0 +1,139 @@
+//! Many writers at once. No row is skipped, and rules that look right skip some.
+
+use crate::server::Server;
+use crate::size;
+use crate::tables::{Wrong, events, until, with_events};
+use fastrand::Rng;
+use postgres::Client;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use waterline::{Consumer, Index, Jobs, MemoryProgress};
+
+const WRITERS: u64 = 8;
+
+/// Some rows keep a trigger busy after they have their id.
+const SLOW: &str = "
+    ALTER TABLE events ADD COLUMN by xid8 NOT NULL DEFAULT pg_current_xact_id();
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN IF random() < 0.02 THEN PERFORM pg_sleep(0.002); END IF; RETURN NEW; END $$;
+    CREATE TRIGGER slow BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION slow();
+    CREATE TABLE other (id bigint, payload text);
+    INSERT INTO other SELECT generate_series(0, 99);";
+
+/// Inserts so many rows in transactions of several statements, some of which are rolled back, or
+/// prepared and committed later.
+fn write(mut client: Client, writer: u64, rows: u64) {
+    let mut chance = Rng::with_seed(writer);
+    let (mut left, mut number) = (rows, 0);
+    while left > 0 {
+        number += 1;
+        let (statements, fate) = (chance.u64(1..=4), chance.u64(0..20));
+        let mut transaction = client.transaction().unwrap();
+        if chance.bool() {
+            // It has a number, and no id yet.
+            transaction.execute("INSERT INTO other VALUES (100, 'before')", &[]).unwrap();
+        }
+        let mut inserted = 0;
+        for _ in 0..statements {
+            let rows = chance.u64(1..=3);
+            let insert = "INSERT INTO events (payload) SELECT 'row' FROM generate_series(1, $1::int)";
+            inserted += transaction.execute(insert, &[&(rows as i32)]).unwrap();
+            transaction.execute("UPDATE other SET payload = 'after' WHERE id = $1", &[&(writer as i64)]).unwrap();
+        }
+        match fate {
+            0..=2 => transaction.rollback().unwrap(),
+            3 => {
+                let name = format!("writer {writer}, number {number}");
+                transaction.batch_execute(&format!("PREPARE TRANSACTION '{name}'")).unwrap();
+                drop(transaction);
+                client.batch_execute(&format!("COMMIT PREPARED '{name}'")).unwrap();
+                left = left.saturating_sub(inserted);
+            }
+            _ => {
+                transaction.commit().unwrap();
+                left = left.saturating_sub(inserted);
+            }
+        }
+    }
+}
+
+/// A consumer that notes what it sees.
+fn watch(jobs: impl Jobs) -> (Consumer, Arc<Mutex<BTreeSet<Index>>>) {
+    let seen: Arc<Mutex<BTreeSet<Index>>> = Arc::default();
+    let sees = Arc::clone(&seen);
+    let builder = Consumer::builder(jobs, MemoryProgress::new()).poll_every(Duration::from_millis(1));
+    let consumer = builder.start(move |job| Ok(_ = sees.lock().unwrap().insert(job.index)));
+    (consumer.unwrap(), seen)
+}
+
+#[test]
+fn no_row_of_eight_writers_is_skipped_and_each_wrong_rule_skips_some() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    client.batch_execute(SLOW).unwrap();
+    let ours = watch(events(&store));
+    let wrong = [Wrong::HIGHEST, Wrong::OLDEST].map(|head| (head, watch(Wrong::new(database.client(), head))));
+    let rows = size(20_000, 400_000) / WRITERS;
+    let both = |part: u64| {
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let client = database.client();
+                scope.spawn(move || write(client, part * WRITERS + writer, rows / 2 + 1));
+            }
+        });
+    };
+    both(0);
+    // A transaction is prepared, and left open while the others go on.
+    client
+        .batch_execute("BEGIN; INSERT INTO events (payload) VALUES ('left open'); PREPARE TRANSACTION 'left open'")
+        .unwrap();
+    let open: i64 = client.query_one("SELECT last_value FROM events_id_seq", &[]).unwrap().get(0);
+    both(1);
+    let status = ours.0.handle().status();
+    assert!(status.head.is_none_or(|head| head < open.cast_unsigned()), "{open} may still be committed: {status}");
+    client.batch_execute("COMMIT PREPARED 'left open'").unwrap();
+
+    let all = client.query("SELECT id FROM events", &[]).unwrap();
+    let all: BTreeSet<Index> = all.iter().map(|row| row.get::<_, i64>(0).cast_unsigned()).collect();
+    let last = *all.last().unwrap();
+    assert!(all.len() >= 20_000);
+    let skipped = |(consumer, seen): (Consumer, Arc<Mutex<BTreeSet<Index>>>)| {
+        until(&consumer.handle(), "the last row", |status| status.last_processed >= Some(last));
+        consumer.stop().unwrap();
+        all.difference(&seen.lock().unwrap()).count()
+    };
+    assert_eq!(skipped(ours), 0);
+    for (rule, watched) in wrong {
+        let skipped = skipped(watched);
+        println!("{skipped} of {} rows are skipped by: {rule}", all.len());
+        assert!(skipped > 0, "this test would not see it: {rule}");
+    }
+}
+
+#[test]
+fn rows_that_are_inserted_into_a_partition_are_awaited() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE TABLE t (id bigint GENERATED ALWAYS AS IDENTITY, at int, payload text, PRIMARY KEY (id, at))
+                 PARTITION BY LIST (at);
+             CREATE TABLE t_1 PARTITION OF t FOR VALUES IN (1) PARTITION BY LIST (at);
+             CREATE TABLE t_1_1 PARTITION OF t_1 FOR VALUES IN (1);
+             CREATE TABLE t_2 PARTITION OF t FOR VALUES IN (2);
+             ALTER TABLE t_1_1 ALTER COLUMN id SET DEFAULT nextval('t_id_seq');",
+        )
+        .unwrap();
+    let jobs = waterline_postgres::PgJobs::table(&store, "t", crate::tables::payload).unwrap();
+    let mut writer = database.client();
+    // Into the lowest partition, so that nobody has the lock of the table itself.
+    let mut open = writer.transaction().unwrap();
+    open.execute("INSERT INTO t_1_1 (at, payload) VALUES (1, 'first')", &[]).unwrap();
+    client.execute("INSERT INTO t (at, payload) VALUES (2, 'second')", &[]).unwrap();
+    assert_eq!(jobs.head().unwrap(), None, "the first id is not committed");
+    open.commit().unwrap();
+    crate::tables::wait_for_head(&jobs, 2);
+    assert_eq!(crate::tables::all(&jobs).len(), 2);
+}
