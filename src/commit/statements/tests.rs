@@ -126,7 +126,8 @@ fn appended(jobs: impl IntoIterator<Item = Vec<Row>>) -> (Vec<Index>, u64, Vec<R
     draft.write(false).unwrap();
     drop(draft);
     refused.sort_unstable();
-    (refused, looks, family.rows.into_inner())
+    let rows = std::mem::take(&mut *family.rows.lock());
+    (refused, looks, rows)
 }
 
 #[test]
