@@ -36,12 +36,12 @@ pub(crate) fn fault_of(error: &(dyn StdError + 'static)) -> Fault {
 
 /// Says what an error of one statement means.
 pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
-    let Some(error) = error.as_db_error() else {
-        // A value that cannot be converted is no fault of the connection.
-        let of_value = error.source().is_some_and(|cause| !cause.is::<std::io::Error>());
-        return if of_value && !error.is_closed() { Fault::OfUser } else { Fault::OfServer };
+    let Some(answer) = error.as_db_error() else {
+        // A row that is not there, or a value that cannot be converted, breaks no connection.
+        let is_broken = error.is_closed() || error.source().is_some_and(|cause| cause.is::<std::io::Error>());
+        return if is_broken { Fault::OfServer } else { Fault::OfUser };
     };
-    of_answer(error)
+    of_answer(answer)
 }
 
 fn of_answer(error: &DbError) -> Fault {

@@ -37,6 +37,7 @@
 //!   do, and what is tried again.
 //! * [`PgJobs`] is a table as a stream, into which many writers may insert at once: which ids are
 //!   final, and what the table has to be.
+//! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
 //! Everything works within a tokio runtime too, though each call blocks. Calls come back: a server

@@ -19,8 +19,8 @@ fn statements(version: &str, schema: &str) -> String {
     version.replace("{schema}", &quoted(schema))
 }
 
-/// Makes the tables, or brings them to the newest version, in one transaction. If they have it, this
-/// needs no right but to read.
+/// Makes the tables, or brings them to the newest version, in one transaction. If they have it,
+/// this needs no right but to read.
 pub(crate) fn migrate(client: &mut Client, schema: &str) -> Result<(), Error> {
     let mut transaction = client.transaction()?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;

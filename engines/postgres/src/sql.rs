@@ -152,7 +152,7 @@ impl Sql {
             "WITH mine AS (UPDATE {s}.progress SET saves = saves + 1, watermark = $7, next = $8,
                  moved = CASE WHEN watermark IS DISTINCT FROM $7 THEN clock_timestamp() ELSE moved END,
                  expires = greatest(expires, clock_timestamp() + $6 * interval '1 millisecond')
-             WHERE name = $1 AND epoch = $2 AND $3 IS NOT NULL AND saves = $5 AND timeline = $4 AND timeline = {TIMELINE}
+             WHERE name = $1 AND epoch = $2 AND token = $3 AND saves = $5 AND timeline = $4 AND timeline = {TIMELINE}
              RETURNING name)"
         );
         if parts.lost_pieces {

@@ -177,9 +177,10 @@ impl Change<'_> {
         }
         match transaction.commit() {
             Ok(()) => End::Written,
+            // Only an answer of the server says what has become of it.
+            Err(error) if error.as_db_error().is_none() => End::Unknown(error.into()),
             Err(error) => match of_statement(&error) {
-                // The server has answered, and lives: it has rolled back. That may be a constraint
-                // of the user's which is checked at the end.
+                // It has rolled back: a constraint of the user's may be checked at the end.
                 Fault::OfUser => End::Failed(CommitError::Write(error.into())),
                 Fault::Again => End::Again(error.into()),
                 _ => End::Unknown(error.into()),

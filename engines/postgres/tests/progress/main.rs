@@ -13,4 +13,5 @@ mod names;
 mod network;
 mod proxy;
 mod suites;
+mod tls;
 mod writes;

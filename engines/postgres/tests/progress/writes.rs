@@ -5,7 +5,7 @@ use crate::server::{Database, Server};
 use common::{HOUR, LONG, numbers, until};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::{Builder, Consumer, Error, Index, MemoryJobs, OnExhausted, Progress, Retry, Saved};
 use waterline_postgres::postgres::Transaction;
@@ -27,7 +27,7 @@ fn consumer(store: &PgStore) -> Builder<MemoryJobs<u64>, PgProgress> {
 }
 
 #[test]
-fn a_write_that_fails_for_one_job_parks_that_job_and_no_other() {
+fn a_write_that_fails_for_two_jobs_parks_those_and_no_other() {
     let (database, store) = database();
     let consumer = consumer(&store).retry(NOW.max_attempts(2)).on_exhausted(OnExhausted::Park { budget: 9 });
     consumer
@@ -38,15 +38,20 @@ fn a_write_that_fails_for_one_job_parks_that_job_and_no_other() {
                 if results.iter().any(|(index, _)| *index == 77) {
                     tx.execute("SELECT 1 / 0", &[])?;
                 }
+                if results.iter().any(|(index, _)| *index == 78) {
+                    // An error of the driver's own: the server has said nothing.
+                    tx.query_one("SELECT 1 WHERE false", &[])?;
+                }
                 Ok(())
             },
         )
         .unwrap()
         .join()
         .unwrap();
-    bank::assert_these(&database, (0..JOBS).filter(|job| *job != 77));
+    bank::assert_these(&database, (0..JOBS).filter(|job| ![77, 78].contains(job)));
     let parked = store.parked("p").unwrap();
-    assert_eq!((parked.len(), parked[0].index, parked[0].attempts), (1, 77, 2));
+    let attempts: Vec<_> = parked.iter().map(|parked| (parked.index, parked.attempts)).collect();
+    assert_eq!(attempts, [(77, 2), (78, 2)]);
     assert!(parked[0].error.contains("division by zero"), "{parked:?}");
 }
 
@@ -120,7 +125,8 @@ fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
     });
     let deadlocks = Arc::new(AtomicU32::new(0));
     let (counts, say) = (Arc::clone(&deadlocks), Mutex::new(Some(say)));
-    let consumer = consumer(&store).retry(Retry::none());
+    // One job in each transaction, and no second attempt: nobody else makes it again.
+    let consumer = consumer(&store).retry(Retry::none()).max_unwritten(1);
     consumer
         .start_writing(
             |job| Ok(job.fence),
@@ -151,6 +157,33 @@ fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
     assert!(deadlocks.load(Ordering::Relaxed) >= 1);
     let pair = database.client().query_one("SELECT sum(n) FROM pair", &[]).unwrap();
     assert_eq!(pair.get::<_, i64>(0), 4);
+}
+
+#[test]
+fn a_write_that_pauses_for_long_gives_its_locks_up_before_its_name_is_free() {
+    let database = Server::shared().database();
+    bank::open(&database);
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(800)));
+    let (paused, mut other) = (AtomicBool::new(false), Some(database.client()));
+    let consumer = Consumer::builder(numbers(9), store.progress("p")).stop_at(8).retry(Retry::none());
+    consumer
+        .start_writing(
+            |job| Ok(job.fence),
+            move |tx: &mut Transaction<'_>, results| {
+                bank::write(tx, results)?;
+                if !paused.swap(true, Ordering::Relaxed) {
+                    // It has the row of the counter, which the next life needs too. A process that
+                    // stands still would keep it for ever.
+                    let mut other = other.take().ok_or("it pauses once")?;
+                    other.execute("UPDATE counter SET jobs = jobs", &[])?;
+                }
+                Ok(())
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    bank::assert_exact(&database, 9);
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! A server that speaks TLS, with the connector of the example.
+
+use crate::bank;
+use crate::server::{Database, End, Server};
+use common::numbers;
+use postgres::config::SslMode;
+use postgres::{NoTls, Transaction};
+use std::path::PathBuf;
+use std::process::Command;
+use waterline::Consumer;
+use waterline_postgres::{Error, PgOptions, PgStore};
+
+#[path = "../../examples/tls.rs"]
+mod example;
+
+/// The settings for a certificate that is its own authority.
+const REQUEST: &str = "[req]\nprompt = no\ndistinguished_name = name\nx509_extensions = more\n[name]\nCN = localhost\n\
+    [more]\nsubjectAltName = DNS:localhost, IP:127.0.0.1\nbasicConstraints = critical, CA:FALSE\n";
+
+/// Starts a server with a certificate, and returns the file of its authority.
+fn server() -> (Server, PathBuf) {
+    let server = Server::start(&[]);
+    server.stop(End::Fast);
+    server.write_file("request.cnf", REQUEST);
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-config", "request.cnf"]);
+    openssl.args(["-keyout", "server.key", "-out", "server.crt"]).current_dir(server.data());
+    let made = openssl.output().expect("there is no openssl on this machine: apt-get install openssl");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for file in ["server.key", "server.crt"] {
+        let text = std::fs::read_to_string(server.data().join(file)).unwrap();
+        std::fs::remove_file(server.data().join(file)).unwrap();
+        server.write_file(file, &text);
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(server.data().join(file), private).unwrap();
+    }
+    server.write_file("postgresql.auto.conf", "ssl = on\n");
+    server.start_again();
+    let authority = server.data().join("server.crt");
+    (server, authority)
+}
+
+fn encrypted(database: &Database) -> i64 {
+    let count = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE ssl AND application_name = 'waterline'";
+    database.client().query_one(count, &[]).unwrap().get(0)
+}
+
+#[test]
+fn all_connections_of_a_store_are_encrypted_and_a_server_that_nobody_vouches_for_is_refused() {
+    let (server, authority) = server();
+    let database = server.database();
+    bank::open(&database);
+    let mut config = database.config.clone();
+    config.ssl_mode(SslMode::Require);
+    let connector = example::connector(&authority).unwrap();
+    let store = PgStore::connect(config.clone(), connector, PgOptions::new()).unwrap();
+    store.migrate().unwrap();
+    let write = |tx: &mut Transaction<'_>, results: &[(u64, u64)]| bank::write(tx, results);
+    let consumer =
+        Consumer::builder(numbers(50), store.progress("p")).start_writing(|job| Ok(job.fence), write).unwrap();
+    assert!(consumer.handle().wait_for(49, common::LONG));
+    common::eventually("an encrypted thread of the store", || encrypted(&database) == 3);
+    consumer.stop().unwrap();
+    bank::assert_exact(&database, 50);
+
+    // Without a connector nothing is encrypted, and what has to be encrypted fails.
+    let refused = PgStore::connect(config.clone(), NoTls, PgOptions::new());
+    assert!(matches!(refused, Err(Error::Database(_))), "{refused:?}");
+    PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
+    // Nor does a server pass whose authority is another one.
+    let (_other, another) = self::server();
+    let refused = PgStore::connect(config, example::connector(&another).unwrap(), PgOptions::new());
+    assert!(matches!(refused, Err(Error::Database(_))), "{refused:?}");
+}
+
+#[test]
+fn a_server_without_tls_is_taken_if_that_is_only_preferred() {
+    let (_server, authority) = server();
+    let database = Server::shared().database();
+    let connector = example::connector(&authority).unwrap();
+    let mut config = database.config.clone();
+    config.ssl_mode(SslMode::Prefer);
+    PgStore::connect(config.clone(), connector.clone(), PgOptions::new()).unwrap().migrate().unwrap();
+    config.ssl_mode(SslMode::Require);
+    let refused = PgStore::connect(config, connector, PgOptions::new());
+    assert!(format!("{refused:?}").contains("does not support TLS"), "{refused:?}");
+}
