@@ -22,8 +22,8 @@ const TABLE: &str = "
         by xid8 NOT NULL DEFAULT pg_current_xact_id());
     INSERT INTO events (payload) SELECT repeat('x', 100) FROM generate_series(1, 10000)";
 
-/// The rule that many use, though it skips rows: a row may be read once its transaction is older than
-/// the oldest one that runs.
+/// The rule that many use, though it skips rows: a row may be read once its transaction is older
+/// than the oldest one that runs.
 const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1";
 
 /// Prints both rows. Returns true if both are within their limits.
