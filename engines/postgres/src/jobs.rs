@@ -232,7 +232,7 @@ impl<T: Send + 'static> Jobs for PgJobs<T> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
-        // A look takes the wake-ups while it has the reading, so the two are not taken together here.
+        // A look takes the wake-ups while it has the reading, so these are not taken together here.
         let is_first = {
             let mut wakeups = self.wakeups.lock();
             wakeups.retain(Wakeup::ring);
