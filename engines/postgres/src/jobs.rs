@@ -232,13 +232,17 @@ impl<T: Send + 'static> Jobs for PgJobs<T> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
-        let mut wakeups = self.wakeups.lock();
-        wakeups.retain(Wakeup::ring);
-        if wakeups.is_empty() {
+        // A look takes the wake-ups while it has the reading, so these are not taken together here.
+        let is_first = {
+            let mut wakeups = self.wakeups.lock();
+            wakeups.retain(Wakeup::ring);
+            wakeups.is_empty()
+        };
+        if is_first {
             // Nobody is left to whom other ids were shown.
             self.reading.lock().begin_anew();
         }
-        wakeups.push(wakeup);
+        self.wakeups.lock().push(wakeup);
         // A notification may not come, so the consumer looks by itself, too.
         false
     }

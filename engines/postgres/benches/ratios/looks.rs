@@ -3,8 +3,8 @@
 
 use crate::server::{Database, Server};
 use crate::{ROUNDS, line, median};
+use parking_lot::Mutex;
 use postgres::{Client, NoTls};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +22,9 @@ const TABLE: &str = "
         by xid8 NOT NULL DEFAULT pg_current_xact_id());
     INSERT INTO events (payload) SELECT repeat('x', 100) FROM generate_series(1, 10000)";
 
-/// The rule that many use, though it skips rows: those of transactions before the oldest one.
-const OLDEST: &str = "SELECT max(id) FROM events WHERE by < pg_snapshot_xmin(pg_current_snapshot())";
+/// The rule that many use, though it skips rows: a row may be read once its transaction is older
+/// than the oldest one that runs.
+const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1";
 
 /// Prints both rows. Returns true if both are within their limits.
 pub fn measure(server: &Server) -> bool {
@@ -34,10 +35,11 @@ pub fn measure(server: &Server) -> bool {
     let jobs = PgJobs::table(&store, "events", |_| Ok(())).expect("the table is a stream");
     let (read, look) = cost_of_a_look(&database, &mut client, &jobs);
     line("a look at a busy table, us: a read by the primary key (<= 10)", read, look);
-    let oldest = |client: &mut Client| head(client.query_one(OLDEST, &[]).expect("it is there").get(0));
+    let oldest = client.prepare(OLDEST).expect("the server runs");
+    let mut oldest = || client.query_one(&oldest, &[]).expect("the server runs").get::<_, i64>(0).cast_unsigned();
     let (theirs, ours) = in_turn(
-        || until_readable(&database, || oldest(&mut client)),
-        || until_readable(&database, || jobs.head().expect("the server runs").unwrap_or(0)),
+        || until_readable(&database, |row| row.transaction, &mut oldest),
+        || until_readable(&database, |row| row.id, || jobs.head().expect("the server runs").unwrap_or(0)),
     );
     line("commit to readable, 8 writers, us: the rule by the oldest one (<= 2)", theirs, ours);
     look <= 10.0 * read && ours <= 2.0 * theirs
@@ -53,19 +55,22 @@ fn in_turn(mut floor: impl FnMut() -> Duration, mut ours: impl FnMut() -> Durati
     (median(floors), median(all))
 }
 
-fn head(id: Option<i64>) -> Index {
-    id.unwrap_or(0).cast_unsigned()
+/// A row that was committed.
+struct Row {
+    id: Index,
+    transaction: u64,
+    committed: Instant,
 }
 
-/// A transaction of two statements, which stays open for a moment in between.
-fn write(client: &mut Client) -> (Index, Instant) {
+/// Inserts a row in a transaction that stays open for a moment.
+fn write(client: &mut Client) -> Row {
     let mut transaction = client.transaction().expect("the server runs");
-    let insert = "INSERT INTO events (payload) VALUES (repeat('x', 100)) RETURNING id";
-    let id = transaction.query_one(insert, &[]).expect("it is there").get::<_, i64>(0);
+    let insert = "INSERT INTO events (payload) VALUES (repeat('x', 100)) RETURNING id, by::text::bigint";
+    let row = transaction.query_one(insert, &[]).expect("it is there");
     transaction.execute("SELECT pg_sleep(0.002)", &[]).expect("the server runs");
-    transaction.execute("INSERT INTO events (payload) VALUES ('second')", &[]).expect("it is there");
     transaction.commit().expect("the server runs");
-    (id.cast_unsigned(), Instant::now())
+    let number = |at| row.get::<_, i64>(at).cast_unsigned();
+    Row { id: number(0), transaction: number(1), committed: Instant::now() }
 }
 
 /// Ends the writers when it is dropped.
@@ -77,9 +82,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Lets eight writers write while this is measured. Returns the first id of each transaction with
-/// the time of its commit.
-fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Vec<(Index, Instant)>) {
+/// Lets eight writers write while this is measured. Returns their rows, too.
+fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Vec<Row>) {
     let (ends, commits) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let answer = thread::scope(|scope| {
         for _ in 0..WRITERS {
@@ -88,14 +92,14 @@ fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Ve
                 while !ends.load(Ordering::Relaxed) {
                     mine.push(write(&mut client));
                 }
-                commits.lock().expect("nobody panics").extend(mine);
+                commits.lock().extend(mine);
             });
         }
         // Also if it panics: the scope waits for the writers.
         let _ends = Ends(&ends);
         measured()
     });
-    (answer, commits.into_inner().expect("nobody panics"))
+    (answer, commits.into_inner())
 }
 
 /// Returns the time of a read by the primary key, and of a look, while eight writers write.
@@ -122,10 +126,10 @@ fn cost_of_a_look(database: &Database, client: &mut Client, jobs: &PgJobs<()>) -
     (read, looked)
 }
 
-/// Returns the mean time from the commit of a row to the first head at or above it, of a reader
-/// that asks again and again.
-fn until_readable(database: &Database, mut head: impl FnMut() -> Index) -> Duration {
-    let (mut heads, commits) = while_written(database, || {
+/// Returns the mean time from the commit of a row to the first head at or above its number, of a
+/// reader that asks again and again.
+fn until_readable(database: &Database, number: impl Fn(&Row) -> u64, mut head: impl FnMut() -> u64) -> Duration {
+    let (mut heads, rows) = while_written(database, || {
         let (begun, mut heads) = (Instant::now(), Vec::new());
         while begun.elapsed() < ROUND {
             let head = head();
@@ -134,14 +138,14 @@ fn until_readable(database: &Database, mut head: impl FnMut() -> Index) -> Durat
         heads
     });
     // The last rows, when all writers have ended.
-    let last = commits.iter().map(|(id, _)| *id).max().unwrap_or(0);
+    let last = rows.iter().map(&number).max().unwrap_or(0);
     while heads.last().is_none_or(|(head, _)| *head < last) {
         let head = head();
         heads.push((head, Instant::now()));
     }
-    let waited = commits.iter().map(|(id, committed)| {
-        let at = heads.partition_point(|(head, _)| head < id);
-        heads[at].1.saturating_duration_since(*committed)
+    let waited = rows.iter().map(|row| {
+        let at = heads.partition_point(|(head, _)| *head < number(row));
+        heads[at].1.saturating_duration_since(row.committed)
     });
-    waited.sum::<Duration>() / u32::try_from(commits.len()).expect("there are not so many")
+    waited.sum::<Duration>() / u32::try_from(rows.len()).expect("there are not so many")
 }

@@ -104,9 +104,9 @@ impl Statements {
     }
 }
 
-/// Returns the statement of a look. The order of its parts is the rule: the value, then the holders,
-/// then the position. So each part needs the one before: the holders are counted for the value,
-/// and the position is asked for with their count.
+/// Returns the statement of a look. The order of its parts is the rule: the value, then the
+/// holders, then the position. So each part needs the one before: the holders are counted for the
+/// value, and the position is asked for with their count.
 fn look(stream: &Stream) -> String {
     let Stream { sequence, origin, database, .. } = stream;
     let oid = origin.table;

@@ -216,7 +216,9 @@ impl Reading {
         }
         let Some(stuck) = &self.stuck else { return };
         let explained = stuck.why.as_ref().map_or(stuck.since, |(at, _)| *at);
-        if now.saturating_duration_since(explained) < PATIENCE {
+        // Without a head the source looks as if it had lost its jobs, so that is explained at once.
+        let patience = if settled.is_none() && stuck.why.is_none() { Duration::ZERO } else { PATIENCE };
+        if now.saturating_duration_since(explained) < patience {
             return;
         }
         let holders = self.looks.holders().to_vec();

@@ -171,31 +171,8 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
             format!("ALTER TABLE {table} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY UNIQUE"),
         );
     };
+    check_sequence(name, ids)?;
     let Ids { sequence, name: column, .. } = ids;
-    if ids.cache != 1 {
-        return refused(
-            format!("the sequence of {name} has CACHE {}, so a session gives low ids away late", ids.cache),
-            format!("ALTER SEQUENCE {sequence} CACHE 1, and end the sessions that have taken ids"),
-        );
-    }
-    if ids.cycle {
-        return refused(
-            format!("the sequence of {name} has CYCLE, so ids come back"),
-            format!("ALTER SEQUENCE {sequence} NO CYCLE"),
-        );
-    }
-    if ids.increment < 0 {
-        return refused(
-            format!("the sequence of {name} counts down"),
-            format!("ALTER SEQUENCE {sequence} INCREMENT 1 with a MAXVALUE above all ids"),
-        );
-    }
-    if ids.lowest < 0 {
-        return refused(
-            format!("the sequence of {name} may give ids below 0, which are no indices"),
-            format!("ALTER SEQUENCE {sequence} MINVALUE 0"),
-        );
-    }
     if !ids.is_unique {
         let partitioned = if found.kind == "p" { " (it may have more columns behind the id)" } else { "" };
         return refused(
@@ -221,6 +198,37 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
         has_parts: found.has_parts,
         database: found.database,
     })
+}
+
+/// Refuses a sequence whose values do not only go up.
+fn check_sequence(name: &str, ids: &Ids) -> Result<(), Error> {
+    let refused = |what: String, advice: String| Err(Error::config(what, advice));
+    let Ids { sequence, .. } = ids;
+    if ids.cache != 1 {
+        return refused(
+            format!("the sequence of {name} has CACHE {}, so a session gives low ids away late", ids.cache),
+            format!("ALTER SEQUENCE {sequence} CACHE 1, and end the sessions that have taken ids"),
+        );
+    }
+    if ids.cycle {
+        return refused(
+            format!("the sequence of {name} has CYCLE, so ids come back"),
+            format!("ALTER SEQUENCE {sequence} NO CYCLE"),
+        );
+    }
+    if ids.increment < 0 {
+        return refused(
+            format!("the sequence of {name} counts down"),
+            format!("ALTER SEQUENCE {sequence} INCREMENT 1 with a MAXVALUE above all ids"),
+        );
+    }
+    if ids.lowest < 0 {
+        return refused(
+            format!("the sequence of {name} may give ids below 0, which are no indices"),
+            format!("ALTER SEQUENCE {sequence} MINVALUE 0"),
+        );
+    }
+    Ok(())
 }
 
 impl Stream {

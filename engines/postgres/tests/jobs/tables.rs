@@ -1,9 +1,9 @@
 //! Tables of the tests, and sources on them.
 
 use crate::server::{Database, PATIENCE};
+use parking_lot::Mutex;
 use postgres::{Client, Row};
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
 use std::time::Instant;
 use waterline::{BoxError, Handle, Index, Item, Jobs, Sparse, Status};
 use waterline_postgres::{PgJobs, PgOptions, PgStore};
@@ -93,7 +93,7 @@ impl Jobs for Wrong {
     type Job = ();
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
-        let row = self.client.lock().unwrap().query_one(self.head, &[])?;
+        let row = self.client.lock().query_one(self.head, &[])?;
         Ok(row.get::<_, Option<i64>>(0).map(i64::cast_unsigned))
     }
 
@@ -107,7 +107,7 @@ impl Jobs for Wrong {
         let head = self.head()?.unwrap_or(0).min(*run.end());
         let bounds = (run.start().cast_signed(), head.cast_signed());
         let rows = "SELECT id FROM events WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
-        let rows = self.client.lock().unwrap().query(rows, &[&bounds.0, &bounds.1, &(most as i64)])?;
+        let rows = self.client.lock().query(rows, &[&bounds.0, &bounds.1, &(most as i64)])?;
         rows.iter().for_each(|row| into.job(row.get::<_, i64>(0).cast_unsigned(), ()));
         if rows.len() < most {
             into.none_through(head);

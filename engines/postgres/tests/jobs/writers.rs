@@ -4,9 +4,10 @@ use crate::server::Server;
 use crate::size;
 use crate::tables::{Wrong, events, until, with_events};
 use fastrand::Rng;
+use parking_lot::Mutex;
 use postgres::Client;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use waterline::{Consumer, Index, Jobs, MemoryProgress};
@@ -64,7 +65,7 @@ fn watch(jobs: impl Jobs) -> (Consumer, Arc<Mutex<BTreeSet<Index>>>) {
     let seen: Arc<Mutex<BTreeSet<Index>>> = Arc::default();
     let sees = Arc::clone(&seen);
     let builder = Consumer::builder(jobs, MemoryProgress::new()).poll_every(Duration::from_millis(1));
-    let consumer = builder.start(move |job| Ok(_ = sees.lock().unwrap().insert(job.index)));
+    let consumer = builder.start(move |job| Ok(_ = sees.lock().insert(job.index)));
     (consumer.unwrap(), seen)
 }
 
@@ -102,7 +103,7 @@ fn no_row_of_eight_writers_is_skipped_and_each_wrong_rule_skips_some() {
     let skipped = |(consumer, seen): (Consumer, Arc<Mutex<BTreeSet<Index>>>)| {
         until(&consumer.handle(), "the last row", |status| status.last_processed >= Some(last));
         consumer.stop().unwrap();
-        all.difference(&seen.lock().unwrap()).count()
+        all.difference(&seen.lock()).count()
     };
     assert_eq!(skipped(ours), 0);
     for (rule, watched) in wrong {
