@@ -55,7 +55,13 @@ fn a_record_with_the_wish_for_a_redrive_makes_the_next_life_run_the_job() {
     }
     assert_eq!(parked(&saved(&database)), [(2, false), (5, true)]);
     let builder = Consumer::builder(numbers(9), database.engine().keeping_records());
-    let consumer = builder.on_exhausted(PARK).start(|job| Ok(assert_eq!(job.index, 5))).unwrap();
+    let consumer = builder
+        .on_exhausted(PARK)
+        .start(|job| {
+            assert_eq!(job.index, 5);
+            Ok(())
+        })
+        .unwrap();
     until(&consumer.handle(), "the redrive", |status| status.parked == 1);
     consumer.stop().unwrap();
     assert_eq!(parked(&saved(&database)), [(2, false)]);
