@@ -76,7 +76,7 @@ fn no_row_of_eight_writers_is_skipped_and_each_wrong_rule_skips_some() {
     client.batch_execute(SLOW).unwrap();
     let ours = watch(events(&store));
     let wrong = [Wrong::HIGHEST, Wrong::OLDEST].map(|head| (head, watch(Wrong::new(database.client(), head))));
-    let rows = size(20_000, 400_000) / WRITERS;
+    let rows = size(20_000, 150_000) / WRITERS;
     let both = |part: u64| {
         thread::scope(|scope| {
             for writer in 0..WRITERS {
