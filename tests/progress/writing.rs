@@ -727,14 +727,8 @@ impl Progress for Wrong {
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
         self.0.save(checkpoint)
     }
-    fn keeps_records(&self) -> bool {
-        true
-    }
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
         self.0.acquire_all()
-    }
-    fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
-        self.0.save_all(saved)
     }
     fn fence(&self) -> u64 {
         self.0.fence()

@@ -123,12 +123,10 @@ impl<'a, P: Transactional> ProgressSuite<'a, P> {
         good(ROLLED_BACK, &mut one, 40, &mut |tx| write(tx, NAME, 4))?;
         drop(one);
         shown(ROLLED_BACK, &[1, 2, 3, 4], Some(40))?;
-        if (self.open)("records").keeps_records() {
-            self.keep_records("transactions-records", TOGETHER, |progress, saved| {
-                let commit = || progress.commit(saved, &mut |_| Ok(())).map_err(|error| SaveError::from(error).into());
-                ask(commit).good(TOGETHER, || "commit() with records".to_owned())
-            })?;
-        }
+        self.keep_records("transactions-records", TOGETHER, |progress, saved| {
+            let commit = || progress.commit(saved, &mut |_| Ok(())).map_err(|error| SaveError::from(error).into());
+            ask(commit).good(TOGETHER, || "commit() with records".to_owned())
+        })?;
         self.a_late_commit_changes_nothing(write, rows)
     }
 
