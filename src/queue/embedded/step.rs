@@ -79,6 +79,8 @@ pub(crate) struct Step<'s, 'k> {
     pub(crate) is_telling: bool,
     /// True once it has seen that jobs are to be counted anew, since an entry was damaged.
     pub(crate) has_lost: bool,
+    /// True if it has claimed a job, and may claim another one.
+    pub(crate) has_claimed: bool,
     pub(crate) room: Room,
 }
 
@@ -121,7 +123,21 @@ impl<'s, 'k> Step<'s, 'k> {
     ) -> Self {
         let (endings, room) = (VecDeque::new(), Room::Any);
         let (wrote, is_telling, has_lost) = (false, false, false);
-        Self { queue, tail, batch, at, tokens_at, periodics, draws: 0, wrote, endings, is_telling, has_lost, room }
+        Self {
+            queue,
+            tail,
+            batch,
+            at,
+            tokens_at,
+            periodics,
+            draws: 0,
+            wrote,
+            endings,
+            is_telling,
+            has_lost,
+            has_claimed: false,
+            room,
+        }
     }
 }
 

@@ -149,7 +149,14 @@ impl Turn {
 fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
     for _ in 0..claim.most {
         match step.claim(&claim.wanted)? {
-            Claim::Job(claimed) => turned.claimed.push(*claimed),
+            Claim::Job(claimed) => {
+                let was_last = claimed.row.is_claimed_alone();
+                turned.claimed.push(*claimed);
+                if was_last {
+                    return Ok(());
+                }
+                step.has_claimed = true;
+            }
             Claim::Again => {
                 turned.again = turned.claimed.is_empty();
                 return Ok(());

@@ -203,11 +203,11 @@ impl RunnerBuilder {
         self
     }
 
-    /// Sets the most jobs that run at once, at least 1. No more are claimed, so that a crash counts
-    /// for few others. Jobs that take less time than a write of the store share one thread and
-    /// their writes, up to this number. Default: the available parallelism, for functions compute.
-    /// If all handlers are async or deferred, their jobs take no thread and mostly wait for a
-    /// network: 64 then, which at 50 ms each is 1,280 jobs a second.
+    /// Sets the most jobs that run at once, at least 1. No more are claimed. Jobs that take less
+    /// time than a write of the store share one thread and their writes, up to this number. A job
+    /// that has met a crash is claimed alone. Default: the available parallelism, for functions
+    /// compute. If all handlers are async or deferred, their jobs take no thread and mostly wait
+    /// for a network: 64 then, which at 50 ms each is 1,280 jobs a second.
     pub fn max_processing(mut self, jobs: usize) -> Self {
         self.max_processing = Some(jobs);
         self

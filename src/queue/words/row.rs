@@ -73,6 +73,12 @@ impl Row {
         self.state == JobState::Running && self.place == token
     }
 
+    /// True if no other job is claimed in the same write: the process has died while this one ran.
+    /// If that was its fault, the next crash counts for no other one that may not have begun.
+    pub(crate) fn is_claimed_alone(&self) -> bool {
+        self.crashes > 0
+    }
+
     /// True if this limit holds the job, at this place of its log.
     pub(crate) fn is_held(&self, limit: &str, index: u64) -> bool {
         self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)

@@ -116,7 +116,7 @@ impl Step<'_, '_> {
             self.end_unrun(&id, row, end)?;
             return Ok(Claim::Again);
         }
-        if row.extras().is_suspect && self.tail.gate.holds_alone() {
+        if row.extras().is_suspect && self.tail.gate.holds_alone() || self.is_no_company(&row) {
             return Ok(Claim::Nothing);
         }
         match self.admit(&id, &row)? {
@@ -148,6 +148,11 @@ impl Step<'_, '_> {
         self.enter(&id, &mut row)?;
         self.tell(&id, Some(JobState::Running), None);
         Ok(Claim::Job(Box::new(Claimed { queue: self.queue.keys.0, id, row, payload })))
+    }
+
+    /// True if the job is to be claimed without others, and others are claimed.
+    pub(super) fn is_no_company(&self, row: &Row) -> bool {
+        row.is_claimed_alone() && self.has_claimed
     }
 
     /// Returns the end of a job that is not to run at all.

@@ -215,7 +215,8 @@ impl Step<'_, '_> {
 
     /// Claims a held job whose turn it is.
     pub(super) fn claim_held(&mut self, candidate: Candidate) -> Result<Claim, BoxError> {
-        if candidate.row.extras().is_suspect && self.tail.gate.holds_alone() {
+        let waits_alone = candidate.row.extras().is_suspect && self.tail.gate.holds_alone();
+        if waits_alone || self.is_no_company(&candidate.row) {
             self.keep_turn(candidate)?;
             return Ok(Claim::Nothing);
         }

@@ -173,11 +173,12 @@ impl Step<'_, '_> {
 mod tests {
     use crate::Store;
     use crate::queue::accept::Accept;
-
+    use crate::queue::engine::{Beside, Claim, Claimed};
     use crate::queue::handle::Queue;
     use crate::queue::words::job::JobState;
     use crate::queue::words::new_job::NewJob;
     use crate::queue::words::options::QueueOptions;
+    use crate::queue::words::wanted::Wanted;
     use std::collections::BTreeSet;
 
     #[test]
@@ -196,5 +197,26 @@ mod tests {
         let due: BTreeSet<_> = scheduled.iter().map(|job| job.run_at).collect();
         // Each waits for a time of its own within a second, so few of them meet.
         assert!(scheduled.len() >= 8 && due.len() >= scheduled.len() - 3, "{due:?}");
+    }
+
+    #[test]
+    fn a_job_that_has_met_a_crash_is_claimed_alone_so_the_next_crash_counts_for_no_other() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+        queue.push_all((0..4).map(|n| NewJob::new("k", &n).unwrap().id(n.to_string()))).unwrap();
+        let claim = || {
+            let claim = Claim { queue: queue.number, most: 3, wanted: Wanted::default() };
+            queue.engine.turn(&[], Some(claim), Beside::Tidy).unwrap().claimed
+        };
+        let died = |claimed: &[Claimed]| {
+            let running: Vec<_> = claimed.iter().map(|job| (job.row.place, Ok(job.id.clone()))).collect();
+            queue.call(move |step| step.recover(&running)).unwrap()
+        };
+        // The last one has met no crash so far, and is before the others now.
+        for ids in [&["0", "1", "2"][..], &["3"], &["0"], &["1"]] {
+            let claimed = claim();
+            assert_eq!(claimed.iter().map(|job| &*job.id).collect::<Vec<_>>(), ids);
+            assert_eq!(died(&claimed), ids.len() as u64);
+        }
+        assert_eq!(["0", "1", "2", "3"].map(|id| queue.get(id).unwrap().unwrap().crashes), [2, 2, 1, 1]);
     }
 }
