@@ -38,6 +38,8 @@ pub(crate) struct Desk {
     work: Mutex<Work>,
     /// There is something new to do.
     news: Notify,
+    /// A lease was renewed whose consumer is held.
+    moved: Notify,
     /// The thread is to end.
     end: Notify,
 }
@@ -75,20 +77,12 @@ impl Lease {
         let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true };
         Arc::new(Self { name: name.to_owned(), mine, tenure, state: Mutex::new(state) })
     }
-
-    /// A renewal that was sent at this time has come through.
-    pub(crate) fn renewed(&self, sent: Instant) {
-        let was_held = self.state.lock().clock.renewed(sent);
-        if was_held {
-            self.tenure.iter().for_each(Tenure::go_on);
-        }
-    }
 }
 
 impl Keeper {
     pub(crate) fn new(dial: Dial, sql: Arc<Sql>, options: PgOptions) -> Self {
-        let (work, news, end) = (Mutex::default(), Notify::new(), Notify::new());
-        Self { desk: Arc::new(Desk { dial, sql, options, work, news, end }), thread: Mutex::new(None) }
+        let (work, news, moved, end) = (Mutex::default(), Notify::new(), Notify::new(), Notify::new());
+        Self { desk: Arc::new(Desk { dial, sql, options, work, news, moved, end }), thread: Mutex::new(None) }
     }
 
     /// Renews this lease until the answer is dropped.
@@ -148,6 +142,14 @@ impl Desk {
         self.work.lock().leases.clone()
     }
 
+    /// A renewal of this lease that was sent at this time has come through. The thread tells the
+    /// consumer: it alone does, so no call overtakes another one.
+    fn renewed(&self, lease: &Lease, sent: Instant) {
+        if lease.state.lock().clock.renewed(sent) {
+            self.moved.notify_one();
+        }
+    }
+
     fn forget(&self, lease: &Arc<Lease>) {
         self.work.lock().leases.retain(|other| !Arc::ptr_eq(other, lease));
         self.news.notify_one();
@@ -175,7 +177,14 @@ impl fmt::Debug for Keeper {
 /// A lease that is renewed until this is dropped.
 pub(crate) struct Kept {
     desk: Arc<Desk>,
-    pub(crate) lease: Arc<Lease>,
+    lease: Arc<Lease>,
+}
+
+impl Kept {
+    /// A save that was sent at this time has renewed the lease.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        self.desk.renewed(&self.lease, sent);
+    }
 }
 
 impl Drop for Kept {

@@ -103,7 +103,7 @@ impl Desk {
         };
         let wishes: i64 = row.try_get(0)?;
         transaction.commit().await?;
-        lease.renewed(sent);
+        self.renewed(lease, sent);
         lease.state.lock().wishes |= wishes > 0;
         Ok(())
     }

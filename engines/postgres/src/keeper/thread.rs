@@ -75,19 +75,23 @@ impl Desk {
         work.leases.is_empty() && work.waiting.is_empty() && work.listeners.is_empty()
     }
 
-    /// Carries something out, and meanwhile holds each consumer whose lease is over. `None`: the
-    /// thread is to end.
+    /// Carries something out, and meanwhile holds each consumer whose lease is over, until it is
+    /// renewed. `None`: the thread is to end.
     async fn attend<R>(&self, something: impl Future<Output = R>) -> Option<R> {
         let mut something = pin!(something);
         let mut end = pin!(self.end.notified());
         loop {
-            let mut timer = pin!(tokio::time::sleep_until(self.hold_overdue().into()));
+            let mut timer = pin!(tokio::time::sleep_until(self.tell_overdue().into()));
+            let mut moved = pin!(self.moved.notified());
             let outcome = poll_fn(|cx| {
                 if end.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Some(None));
                 }
                 if let Poll::Ready(outcome) = something.as_mut().poll(cx) {
                     return Poll::Ready(Some(Some(outcome)));
+                }
+                if moved.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
                 }
                 timer.as_mut().poll(cx).map(|()| None)
             });
@@ -97,17 +101,20 @@ impl Desk {
         }
     }
 
-    /// Holds each consumer whose lease is over. Returns the time of the next look: a lease that
-    /// comes meanwhile lasts longer.
-    fn hold_overdue(&self) -> Instant {
+    /// Holds each consumer whose lease is over, and lets each go on whose lease was renewed. Returns
+    /// the time of the next look: a lease that comes meanwhile lasts longer.
+    fn tell_overdue(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + self.options.ttl / 4;
         for lease in self.leases() {
-            let (is_over, ends, failed) = {
+            let (change, ends, failed) = {
                 let mut state = lease.state.lock();
-                (state.clock.is_over(now), state.clock.ends(), state.failed.clone())
+                (state.clock.change(now), state.clock.ends(), state.failed.clone())
             };
-            if is_over {
+            if change == Some(false) {
+                lease.tenure.iter().for_each(Tenure::go_on);
+            }
+            if change == Some(true) {
                 let why = format!(
                     "no renewal of the name came through to PostgreSQL for {:?}, so another process may take it: {failed}; \
                      jobs start again once a renewal comes through",

@@ -99,7 +99,7 @@ impl PgProgress {
         life.saves += 1;
         life.lowest_piece = piece_of(saved.next);
         life.done.clone_from(&saved.done);
-        life.kept.lease.renewed(asked);
+        life.kept.renewed(asked);
         Ok(())
     }
 }
