@@ -150,9 +150,13 @@ impl Desk {
         }
     }
 
-    fn forget(&self, lease: &Arc<Lease>) {
-        self.work.lock().leases.retain(|other| !Arc::ptr_eq(other, lease));
+    /// Renews this lease no more. Returns false if nobody wanted that any longer.
+    fn forget(&self, lease: &Arc<Lease>) -> bool {
+        let mut work = self.work.lock();
+        let at = work.leases.iter().position(|other| Arc::ptr_eq(other, lease)).map(|at| work.leases.swap_remove(at));
+        drop(work);
         self.news.notify_one();
+        at.is_some()
     }
 }
 

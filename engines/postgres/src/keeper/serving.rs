@@ -95,8 +95,10 @@ impl Desk {
             let found = found.first().map(Found::try_from).transpose()?;
             drop(transaction);
             let why = mine.lost(found.as_ref()).unwrap_or_else(|| "its row changes too fast".to_owned());
-            self.forget(lease);
-            if let Some(tenure) = &lease.tenure {
+            // A name that was given back meanwhile is not lost.
+            if self.forget(lease)
+                && let Some(tenure) = &lease.tenure
+            {
                 tenure.lost(fenced(&lease.name, why).into());
             }
             return Ok(());

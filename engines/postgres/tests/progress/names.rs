@@ -202,3 +202,24 @@ fn a_consumer_without_a_save_keeps_its_name_by_renewals() {
     let mut second = store.progress("p");
     assert!(matches!(second.acquire_all(), Err(Error::Leased { .. })));
 }
+
+#[test]
+fn a_renewal_that_comes_after_the_name_was_given_back_changes_nothing() {
+    let database = database();
+    let store = database.store(PgOptions::new());
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let mut client = database.client();
+    let life = client.query_one("SELECT epoch, token, timeline FROM waterline.progress", &[]).unwrap();
+    let life: [i64; 3] = [0, 1, 2].map(|at| life.get(at));
+    assert!(life[1] >= 1, "{life:?}");
+    let mut renew = || {
+        let renew = "UPDATE waterline.progress SET expires = clock_timestamp() + interval '1 hour'
+            WHERE name = 'p' AND epoch = $1 AND token = $2 AND timeline = $3";
+        client.execute(renew, &[&life[0], &life[1], &life[2]]).unwrap()
+    };
+    assert_eq!(renew(), 1);
+    drop(progress);
+    assert_eq!(renew(), 0);
+    assert!(store.progress("p").acquire_all().is_ok());
+}
