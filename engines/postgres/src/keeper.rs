@@ -69,12 +69,14 @@ struct LeaseState {
     failed: String,
     /// True if somebody may have left a wish.
     wishes: bool,
+    /// The time of the next look for wishes, if nobody is heard: a notification may be missed.
+    next_look: Instant,
 }
 
 impl Lease {
     /// A lease that was asked for at this time.
     pub(crate) fn new(name: &str, mine: Mine, tenure: Option<Tenure>, clock: LeaseClock) -> Arc<Self> {
-        let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true };
+        let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true, next_look: Instant::now() };
         Arc::new(Self { name: name.to_owned(), mine, tenure, state: Mutex::new(state) })
     }
 }

@@ -32,6 +32,9 @@ pub(crate) struct Sql {
     /// The settings of each transaction: none outlives it, since a pooler gives the connection to
     /// others.
     pub(crate) settings: String,
+    /// The same for those of the thread that renews all leases: a row that somebody has locked is
+    /// left for a later round, so that the others are renewed in time.
+    pub(crate) brief: String,
     pub(crate) version: String,
     pub(crate) take: String,
     pub(crate) look: String,
@@ -71,6 +74,7 @@ impl Sql {
         let payload = format!("{}/", options.schema);
         Self {
             settings: settings(options.ttl),
+            brief: format!("{}; SET LOCAL lock_timeout = {}", settings(options.ttl), (options.ttl / 6).as_millis()),
             version: format!("SELECT coalesce(max(version), 0) FROM {s}.version"),
             take: format!(
                 "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires)
@@ -86,8 +90,8 @@ impl Sql {
                  FROM {s}.progress WHERE name = $1 FOR UPDATE"
             ),
             renew: format!(
-                "UPDATE {s}.progress p SET expires = clock_timestamp() + $5 * interval '1 millisecond' WHERE {mine}
-                 RETURNING (SELECT count(*) FROM {s}.wish w WHERE w.name = p.name)"
+                "UPDATE {s}.progress SET expires = clock_timestamp() + $5 * interval '1 millisecond' WHERE {mine}
+                 RETURNING 1"
             ),
             // A renewal that is on its way finds no row of its life.
             release: format!(

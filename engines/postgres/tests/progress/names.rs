@@ -223,3 +223,26 @@ fn a_renewal_that_comes_after_the_name_was_given_back_changes_nothing() {
     assert_eq!(renew(), 0);
     assert!(store.progress("p").acquire_all().is_ok());
 }
+
+#[test]
+fn a_row_that_somebody_has_locked_stops_no_renewal_of_another_name() {
+    let database = database();
+    let ttl = Duration::from_millis(900);
+    let store = database.store(PgOptions::new().ttl(ttl));
+    let mut both = ["a", "b"].map(|name| store.progress(name));
+    both.iter_mut().for_each(|progress| _ = progress.acquire_all().unwrap());
+    let mut other = database.client();
+    other.batch_execute("BEGIN; SELECT 1 FROM waterline.progress WHERE name = 'a' FOR UPDATE").unwrap();
+    let mut client = database.client();
+    let mut left = |name: &str| -> f64 {
+        let left = "SELECT extract(epoch FROM expires - clock_timestamp())::float8 FROM waterline.progress
+            WHERE name = $1";
+        client.query_one(left, &[&name]).unwrap().get(0)
+    };
+    while left("a") > -ttl.as_secs_f64() {
+        assert!(left("b") > 0.0, "b is renewed while nobody can renew a");
+        common::rest();
+    }
+    other.batch_execute("ROLLBACK").unwrap();
+    eventually("a renewal of a", || left("a") > 0.0);
+}
