@@ -1,6 +1,7 @@
 //! One connection to the server, which comes back by itself.
 
 use crate::error::Error;
+use crate::fault::ends_connection;
 use crate::options::PgOptions;
 use crate::tls::Connector;
 use postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
@@ -141,7 +142,7 @@ impl Connection {
     ) -> Result<R, Error> {
         let answer = self.with(|client| client.and_then(call));
         if let Err(Error::Database(error)) = &answer
-            && error.as_db_error().is_none()
+            && ends_connection(error)
         {
             self.close();
         }
