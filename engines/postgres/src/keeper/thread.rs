@@ -138,8 +138,10 @@ impl Desk {
 
     /// Somebody notified on a channel.
     fn heard(&self, channel: &str, payload: &str) {
-        if channel == crate::sql::CHANNEL {
-            let Some(name) = payload.strip_prefix(self.sql.payload_prefix()) else { return };
+        // The channel of somebody else's table may have the same name.
+        if channel == crate::sql::CHANNEL
+            && let Some(name) = payload.strip_prefix(self.sql.payload_prefix())
+        {
             let waiting: Vec<Tenure> = {
                 let work = self.work.lock();
                 let leases = work.leases.iter().filter(|lease| lease.name == name);
