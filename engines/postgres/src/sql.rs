@@ -32,9 +32,6 @@ pub(crate) struct Sql {
     /// The settings of each transaction: none outlives it, since a pooler gives the connection to
     /// others.
     pub(crate) settings: String,
-    /// The same for those of the thread that renews all leases: a row that somebody has locked is
-    /// left for a later round, so that the others are renewed in time.
-    pub(crate) brief: String,
     pub(crate) version: String,
     pub(crate) take: String,
     pub(crate) look: String,
@@ -74,7 +71,6 @@ impl Sql {
         let payload = format!("{}/", options.schema);
         Self {
             settings: settings(options.ttl),
-            brief: format!("{}; SET LOCAL lock_timeout = {}", settings(options.ttl), (options.ttl / 6).as_millis()),
             version: format!("SELECT coalesce(max(version), 0) FROM {s}.version"),
             take: format!(
                 "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires)

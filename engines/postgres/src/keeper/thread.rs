@@ -160,3 +160,27 @@ impl Desk {
         rings.iter().for_each(|ring| ring());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::connection::Dial;
+    use crate::keeper::Keeper;
+    use crate::options::PgOptions;
+    use crate::sql::{CHANNEL, Sql};
+    use postgres::{Config, NoTls};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_table_whose_channel_has_the_name_of_ours_rings_its_listeners() {
+        let options = PgOptions::new();
+        let dial = Dial::new(Config::new(), NoTls, &options);
+        let keeper = Keeper::new(dial, Arc::new(Sql::new(&options)), options);
+        let rung = Arc::new(AtomicU32::new(0));
+        let counts = Arc::clone(&rung);
+        let ring = move || _ = counts.fetch_add(1, Ordering::Relaxed);
+        keeper.desk.add(|work, key| work.listeners.push((key, CHANNEL.to_owned(), Arc::new(ring))));
+        keeper.desk.heard(CHANNEL, "");
+        assert_eq!(rung.load(Ordering::Relaxed), 1);
+    }
+}

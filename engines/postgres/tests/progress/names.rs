@@ -225,14 +225,15 @@ fn a_renewal_that_comes_after_the_name_was_given_back_changes_nothing() {
 }
 
 #[test]
-fn a_row_that_somebody_has_locked_stops_no_renewal_of_another_name() {
+fn rows_that_somebody_has_locked_stop_no_renewal_of_another_name() {
     let database = database();
     let ttl = Duration::from_millis(900);
     let store = database.store(PgOptions::new().ttl(ttl));
-    let mut both = ["a", "b"].map(|name| store.progress(name));
-    both.iter_mut().for_each(|progress| _ = progress.acquire_all().unwrap());
+    let names = ["a", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "b"];
+    let mut all = names.map(|name| store.progress(name));
+    all.iter_mut().for_each(|progress| _ = progress.acquire_all().unwrap());
     let mut other = database.client();
-    other.batch_execute("BEGIN; SELECT 1 FROM waterline.progress WHERE name = 'a' FOR UPDATE").unwrap();
+    other.batch_execute("BEGIN; SELECT 1 FROM waterline.progress WHERE name <> 'b' FOR UPDATE").unwrap();
     let mut client = database.client();
     let mut left = |name: &str| -> f64 {
         let left = "SELECT extract(epoch FROM expires - clock_timestamp())::float8 FROM waterline.progress
