@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct LeaseClock {
     ttl: Duration,
     until: Instant,
-    /// What the consumer was told last.
+    /// True if the consumer was told to hold, and not to go on since then.
     held: bool,
 }
 
@@ -36,8 +36,8 @@ impl LeaseClock {
     }
 
     /// Returns what the consumer is to be told now, if it was told something else last: true if the
-    /// time is over, false if jobs may start again. One thread alone asks and tells, so the consumer
-    /// hears both in this order.
+    /// time is over, false if jobs may start again. One thread alone asks and tells, so the
+    /// consumer hears both in this order.
     pub(crate) fn change(&mut self, now: Instant) -> Option<bool> {
         let is_over = now >= self.until;
         (std::mem::replace(&mut self.held, is_over) != is_over).then_some(is_over)

@@ -40,8 +40,8 @@ impl PgStore {
 
     /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
     /// the configuration has several hosts, the one that accepts writes is taken. They are all in a
-    /// network, or all Unix sockets. A Unix socket has no TLS, and the server's own timeouts only: a
-    /// call on it may wait as long as a server that stands still.
+    /// network, or all Unix sockets. A Unix socket has no TLS, and the server's own timeouts only:
+    /// a call on it may wait as long as the server stands still.
     ///
     /// # Errors
     /// [`Error::Config`] for bad settings, for a server before version 13, and for one that is a

@@ -101,8 +101,8 @@ impl Desk {
         }
     }
 
-    /// Holds each consumer whose lease is over, and lets each go on whose lease was renewed. Returns
-    /// the time of the next look: a lease that comes meanwhile lasts longer.
+    /// Holds each consumer whose lease is over, and lets each go on whose lease was renewed.
+    /// Returns the time of the next look: a lease that comes meanwhile lasts longer.
     fn tell_overdue(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + self.options.ttl / 4;
