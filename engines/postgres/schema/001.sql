@@ -1,4 +1,4 @@
--- The tables of waterline, version 1. {schema} stands for the schema's name.
+-- The tables of waterline, version 1. The word in braces stands for the name of the schema.
 --
 -- A number of 64 bits without a sign (an index, a token) is stored with its bits as a bigint: below
 -- 2^63 it is the same number.
@@ -17,7 +17,7 @@ CREATE TABLE {schema}.progress (
     -- The number of the life that has the name. It grows, and each job has it (`Job::fence`).
     epoch bigint NOT NULL DEFAULT 0,
     -- A random number of this life. After a failover to a server that lagged behind, one epoch may
-    -- be handed out twice: so each write compares both.
+    -- be handed out twice: so each write compares both. 0: the name was given back.
     token bigint NOT NULL DEFAULT 0,
     -- The history of the server (`pg_walfile_name`) in which the life began.
     timeline bigint NOT NULL DEFAULT 0,

@@ -33,8 +33,8 @@ impl PgStore {
     }
 
     /// Makes a parked job run once more. If a consumer has the name, here or in another process, it
-    /// hears of it at once, and with its next renewal at the latest; otherwise the next consumer
-    /// does it. See [`Store::redrive`](waterline::Store::redrive).
+    /// hears of it at once, and within a third of its TTL at the latest; otherwise the next
+    /// consumer does it. See [`Store::redrive`](waterline::Store::redrive).
     ///
     /// # Errors
     /// [`waterline::Error::NotParked`], as an [`Error::Refused`], if the job is not parked;
@@ -49,8 +49,8 @@ impl PgStore {
     }
 
     /// Gives a parked job up: its record is removed, and nothing runs it any more. If a consumer
-    /// has the name, here or in another process, it does so at once, and with its next renewal at
-    /// the latest. See [`Store::discard`](waterline::Store::discard).
+    /// has the name, here or in another process, it does so at once, and within a third of its
+    /// TTL at the latest. See [`Store::discard`](waterline::Store::discard).
     ///
     /// # Errors
     /// Those of [`redrive`](Self::redrive).

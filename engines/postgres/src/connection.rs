@@ -1,6 +1,7 @@
 //! One connection to the server, which comes back by itself.
 
 use crate::error::Error;
+use crate::fault::ends_connection;
 use crate::options::PgOptions;
 use crate::tls::Connector;
 use postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
@@ -64,6 +65,22 @@ impl Dial {
         }
         let own = copy(&config);
         Self { config, own, tls: Connector::new(tls, mode, negotiation, options.answer_limit()) }
+    }
+
+    /// Refuses hosts of two kinds, since TLS and the timeouts of the network are of one kind only.
+    pub(crate) fn check(config: &Config) -> Result<(), Error> {
+        let hosts = config.get_hosts();
+        let has_network = hosts.iter().any(|host| matches!(host, Host::Tcp(_)));
+        let has_socket = hosts.iter().any(|host| !matches!(host, Host::Tcp(_)));
+        if has_socket && has_network {
+            let advice = "name hosts of one kind, since TLS is for a network only";
+            return Err(Error::config("one host is a Unix socket, and another one is not", advice));
+        }
+        if has_socket && config.get_ssl_mode() == SslMode::Require {
+            let advice = "take sslmode=require away, or name a host of a network";
+            return Err(Error::config("the host is a Unix socket, which has no TLS", advice));
+        }
+        Ok(())
     }
 
     /// Opens a connection for calls that block.
@@ -141,7 +158,7 @@ impl Connection {
     ) -> Result<R, Error> {
         let answer = self.with(|client| client.and_then(call));
         if let Err(Error::Database(error)) = &answer
-            && error.as_db_error().is_none()
+            && ends_connection(error)
         {
             self.close();
         }
@@ -188,5 +205,22 @@ impl Drop for Connection {
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("open", &self.client.is_some()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unix_socket_beside_other_hosts_or_with_tls_is_refused() {
+        let is_refused = |config: &str| {
+            let config: Config = config.parse().unwrap();
+            matches!(Dial::check(&config), Err(Error::Config { .. }))
+        };
+        assert!(is_refused("host=/run/postgresql,localhost") && is_refused("host=localhost,/run/postgresql"));
+        assert!(is_refused("host=/run/postgresql sslmode=require"));
+        assert!(!is_refused("host=/run/postgresql,/tmp") && !is_refused("host=a,b sslmode=require"));
+        assert!(!is_refused("hostaddr=127.0.0.1 sslmode=require"));
     }
 }

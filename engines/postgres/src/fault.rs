@@ -44,8 +44,17 @@ pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
     of_answer(answer)
 }
 
+/// Says if no later call on the same connection can succeed: the server said so, or said nothing.
+pub(crate) fn ends_connection(error: &postgres::Error) -> bool {
+    error.as_db_error().is_none_or(is_fatal)
+}
+
+fn is_fatal(error: &DbError) -> bool {
+    matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+}
+
 fn of_answer(error: &DbError) -> Fault {
-    if matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic)) {
+    if is_fatal(error) {
         return Fault::OfServer;
     }
     of_code(error.code())

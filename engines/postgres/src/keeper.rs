@@ -38,6 +38,8 @@ pub(crate) struct Desk {
     work: Mutex<Work>,
     /// There is something new to do.
     news: Notify,
+    /// A lease was renewed whose consumer is held.
+    moved: Notify,
     /// The thread is to end.
     end: Notify,
 }
@@ -67,28 +69,22 @@ struct LeaseState {
     failed: String,
     /// True if somebody may have left a wish.
     wishes: bool,
+    /// The time of the next look for wishes, if nobody is heard: a notification may be missed.
+    next_look: Instant,
 }
 
 impl Lease {
     /// A lease that was asked for at this time.
     pub(crate) fn new(name: &str, mine: Mine, tenure: Option<Tenure>, clock: LeaseClock) -> Arc<Self> {
-        let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true };
+        let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true, next_look: Instant::now() };
         Arc::new(Self { name: name.to_owned(), mine, tenure, state: Mutex::new(state) })
-    }
-
-    /// A renewal that was sent at this time has come through.
-    pub(crate) fn renewed(&self, sent: Instant) {
-        let was_held = self.state.lock().clock.renewed(sent);
-        if was_held {
-            self.tenure.iter().for_each(Tenure::go_on);
-        }
     }
 }
 
 impl Keeper {
     pub(crate) fn new(dial: Dial, sql: Arc<Sql>, options: PgOptions) -> Self {
-        let (work, news, end) = (Mutex::default(), Notify::new(), Notify::new());
-        Self { desk: Arc::new(Desk { dial, sql, options, work, news, end }), thread: Mutex::new(None) }
+        let (work, news, moved, end) = (Mutex::default(), Notify::new(), Notify::new(), Notify::new());
+        Self { desk: Arc::new(Desk { dial, sql, options, work, news, moved, end }), thread: Mutex::new(None) }
     }
 
     /// Renews this lease until the answer is dropped.
@@ -148,9 +144,21 @@ impl Desk {
         self.work.lock().leases.clone()
     }
 
-    fn forget(&self, lease: &Arc<Lease>) {
-        self.work.lock().leases.retain(|other| !Arc::ptr_eq(other, lease));
+    /// A renewal of this lease that was sent at this time has come through. The thread tells the
+    /// consumer: it alone does, so no call overtakes another one.
+    fn renewed(&self, lease: &Lease, sent: Instant) {
+        if lease.state.lock().clock.renewed(sent) {
+            self.moved.notify_one();
+        }
+    }
+
+    /// Renews this lease no more. Returns false if nobody wanted that any longer.
+    fn forget(&self, lease: &Arc<Lease>) -> bool {
+        let mut work = self.work.lock();
+        let at = work.leases.iter().position(|other| Arc::ptr_eq(other, lease)).map(|at| work.leases.swap_remove(at));
+        drop(work);
         self.news.notify_one();
+        at.is_some()
     }
 }
 
@@ -175,7 +183,14 @@ impl fmt::Debug for Keeper {
 /// A lease that is renewed until this is dropped.
 pub(crate) struct Kept {
     desk: Arc<Desk>,
-    pub(crate) lease: Arc<Lease>,
+    lease: Arc<Lease>,
+}
+
+impl Kept {
+    /// A save that was sent at this time has renewed the lease.
+    pub(crate) fn renewed(&self, sent: Instant) {
+        self.desk.renewed(&self.lease, sent);
+    }
 }
 
 impl Drop for Kept {

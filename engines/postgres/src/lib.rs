@@ -41,7 +41,8 @@
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
 //! Everything works within a tokio runtime too, though each call blocks. Calls come back: a server
-//! that does not answer is given up after one and a half times the TTL and a second.
+//! that does not answer is given up after one and a half times the TTL and a second. A Unix socket
+//! is the exception: there only the server itself ends a call that takes too long.
 
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 

@@ -94,10 +94,10 @@ impl PgOptions {
                 "set a shorter one, so that a standby takes over",
             ));
         }
-        if self.schema.is_empty() || self.schema.len() > LONGEST_NAME || self.schema.contains('\0') {
+        if !(1..=LONGEST_NAME).contains(&self.schema.len()) || self.schema.contains(char::is_control) {
             return Err(Error::config(
                 format!("the name of the schema is {:?}", self.schema),
-                format!("give it one of 1 to {LONGEST_NAME} bytes"),
+                format!("give it one of 1 to {LONGEST_NAME} bytes, without control characters"),
             ));
         }
         Ok(())
@@ -127,6 +127,8 @@ mod tests {
         assert!(refused(PgOptions::new().ttl(Duration::MAX)));
         assert!(refused(PgOptions::new().schema("")));
         assert!(refused(PgOptions::new().schema("s".repeat(64))));
+        assert!(refused(PgOptions::new().schema("a\nb")) && refused(PgOptions::new().schema("a\0")));
+        assert!(!refused(PgOptions::new().schema("s".repeat(63))));
         assert_eq!(quoted("a\"b"), "\"a\"\"b\"");
     }
 }

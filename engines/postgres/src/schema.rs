@@ -69,3 +69,18 @@ fn check(found: i64, schema: &str) -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_schema_stands_in_no_comment() {
+        for text in VERSIONS {
+            let comments = text.lines().filter_map(|line| line.split_once("--"));
+            let named: Vec<_> = comments.filter(|(_, comment)| comment.contains("{schema}")).collect();
+            assert!(named.is_empty(), "{named:?}");
+        }
+        assert_eq!(statements("DROP SCHEMA {schema}", "a\nb\"c"), "DROP SCHEMA \"a\nb\"\"c\"");
+    }
+}

@@ -86,11 +86,12 @@ impl Sql {
                  FROM {s}.progress WHERE name = $1 FOR UPDATE"
             ),
             renew: format!(
-                "UPDATE {s}.progress p SET expires = clock_timestamp() + $5 * interval '1 millisecond' WHERE {mine}
-                 RETURNING (SELECT count(*) FROM {s}.wish w WHERE w.name = p.name)"
+                "UPDATE {s}.progress SET expires = clock_timestamp() + $5 * interval '1 millisecond' WHERE {mine}
+                 RETURNING 1"
             ),
+            // A renewal that is on its way finds no row of its life.
             release: format!(
-                "WITH free AS (UPDATE {s}.progress SET expires = '-infinity'
+                "WITH free AS (UPDATE {s}.progress SET expires = '-infinity', token = 0
                      WHERE name = $1 AND epoch = $2 AND token = $3 RETURNING name)
                  SELECT pg_notify('{CHANNEL}', $4 || name) FROM free"
             ),

@@ -39,7 +39,9 @@ impl PgStore {
     pub const SCHEMA: &str = include_str!("../schema/001.sql");
 
     /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
-    /// the configuration has several hosts, the one that accepts writes is taken.
+    /// the configuration has several hosts, the one that accepts writes is taken. They are all in a
+    /// network, or all Unix sockets. A Unix socket has no TLS, and the server's own timeouts only:
+    /// a call on it may wait as long as the server stands still.
     ///
     /// # Errors
     /// [`Error::Config`] for bad settings, for a server before version 13, and for one that is a
@@ -52,6 +54,7 @@ impl PgStore {
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
         options.check()?;
+        Dial::check(&config)?;
         let dial = Dial::new(config, tls, &options);
         let mut calls = Connection::new(dial.clone());
         calls.call(|client| {

@@ -5,6 +5,7 @@ use crate::error::{Error, fenced};
 use crate::options::quoted;
 use crate::row::Found;
 use crate::sql::{CHANNEL, row_of};
+use postgres::error::SqlState;
 use postgres::types::Type;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,29 +19,46 @@ impl Desk {
         let mut listening = BTreeSet::new();
         while !self.is_idle() {
             self.listen(client, &mut listening).await?;
-            let now = Instant::now();
-            for lease in self.leases() {
-                let (is_due, wishes) = {
-                    let state = lease.state.lock();
-                    (state.clock.due() <= now, state.wishes)
-                };
-                if is_due {
-                    self.renew(client, &lease).await?;
-                }
-                if wishes {
-                    self.take_up_wishes(client, &lease).await?;
+            let mut leases = self.leases();
+            leases.sort_by_cached_key(|lease| lease.state.lock().clock.due());
+            for lease in leases {
+                match self.tend(client, &lease).await {
+                    Err(Error::Database(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                        lease.state.lock().failed = format!("somebody has locked its row: {error}");
+                    }
+                    tended => tended?,
                 }
             }
             *pause = super::thread::SHORTEST_PAUSE;
             if client.is_closed() {
                 return Err(Error::Closed);
             }
-            let due = self.leases().iter().map(|lease| lease.state.lock().clock.due()).min();
+            let due = |lease: &Arc<Lease>| {
+                let state = lease.state.lock();
+                state.clock.due().min(state.next_look)
+            };
+            let due = self.leases().iter().map(due).min();
             let news = self.news.notified();
             match due {
                 Some(due) => _ = tokio::time::timeout_at(due.into(), news).await,
                 None => news.await,
             }
+        }
+        Ok(())
+    }
+
+    /// Renews a lease, and looks for wishes, if it is time for that.
+    async fn tend(&self, client: &mut Client, lease: &Arc<Lease>) -> Result<(), Error> {
+        let now = Instant::now();
+        let (is_due, wishes) = {
+            let state = lease.state.lock();
+            (state.clock.due() <= now, state.wishes || state.next_look <= now)
+        };
+        if is_due {
+            self.renew(client, lease).await?;
+        }
+        if wishes {
+            self.take_up_wishes(client, lease).await?;
         }
         Ok(())
     }
@@ -54,7 +72,10 @@ impl Desk {
             let work = self.work.lock();
             // 0 is nobody's key: it stands for our own channel.
             let own = listening.insert(0);
-            channels.extend(own.then(|| CHANNEL.to_owned()));
+            if own {
+                channels.insert(CHANNEL.to_owned());
+                work.leases.iter().for_each(|lease| lease.state.lock().wishes = true);
+            }
             for (key, _, tenure) in &work.waiting {
                 if listening.insert(*key) {
                     tenures.push(tenure.clone());
@@ -75,10 +96,14 @@ impl Desk {
         Ok(())
     }
 
-    /// Begins a transaction with our settings.
+    /// Begins a transaction with our settings. A row that somebody has locked is left for the next
+    /// round: one round of all leases waits for a sixth of the TTL, so the others are renewed in
+    /// time.
     pub(super) async fn begin<'a>(&self, client: &'a mut Client) -> Result<Transaction<'a>, Error> {
         let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
-        transaction.batch_execute(&self.sql.settings).await?;
+        let all = self.leases().len().max(1) as f64;
+        let longest = (self.options.ttl.div_f64(6.0 * all).as_millis()).max(1);
+        transaction.batch_execute(&format!("{}; SET LOCAL lock_timeout = {longest}", self.sql.settings)).await?;
         Ok(transaction)
     }
 
@@ -90,21 +115,21 @@ impl Desk {
         let [name_is, epoch, token, timeline] = row_of(name, mine);
         let renewed = [name_is, epoch, token, timeline, (&ttl, Type::FLOAT8)];
         let renewed = transaction.query_typed(&self.sql.renew, &renewed).await?;
-        let Some(row) = renewed.first() else {
+        if renewed.is_empty() {
             let found = transaction.query_typed(&self.sql.look, &[(&lease.name, Type::TEXT)]).await?;
             let found = found.first().map(Found::try_from).transpose()?;
             drop(transaction);
             let why = mine.lost(found.as_ref()).unwrap_or_else(|| "its row changes too fast".to_owned());
-            self.forget(lease);
-            if let Some(tenure) = &lease.tenure {
+            // A name that was given back meanwhile is not lost.
+            if self.forget(lease)
+                && let Some(tenure) = &lease.tenure
+            {
                 tenure.lost(fenced(&lease.name, why).into());
             }
             return Ok(());
-        };
-        let wishes: i64 = row.try_get(0)?;
+        }
         transaction.commit().await?;
-        lease.renewed(sent);
-        lease.state.lock().wishes |= wishes > 0;
+        self.renewed(lease, sent);
         Ok(())
     }
 }

@@ -75,19 +75,23 @@ impl Desk {
         work.leases.is_empty() && work.waiting.is_empty() && work.listeners.is_empty()
     }
 
-    /// Carries something out, and meanwhile holds each consumer whose lease is over. `None`: the
-    /// thread is to end.
+    /// Carries something out, and meanwhile holds each consumer whose lease is over, until it is
+    /// renewed. `None`: the thread is to end.
     async fn attend<R>(&self, something: impl Future<Output = R>) -> Option<R> {
         let mut something = pin!(something);
         let mut end = pin!(self.end.notified());
         loop {
-            let mut timer = pin!(tokio::time::sleep_until(self.hold_overdue().into()));
+            let mut timer = pin!(tokio::time::sleep_until(self.tell_overdue().into()));
+            let mut moved = pin!(self.moved.notified());
             let outcome = poll_fn(|cx| {
                 if end.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Some(None));
                 }
                 if let Poll::Ready(outcome) = something.as_mut().poll(cx) {
                     return Poll::Ready(Some(Some(outcome)));
+                }
+                if moved.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
                 }
                 timer.as_mut().poll(cx).map(|()| None)
             });
@@ -97,17 +101,20 @@ impl Desk {
         }
     }
 
-    /// Holds each consumer whose lease is over. Returns the time of the next look: a lease that
-    /// comes meanwhile lasts longer.
-    fn hold_overdue(&self) -> Instant {
+    /// Holds each consumer whose lease is over, and lets each go on whose lease was renewed.
+    /// Returns the time of the next look: a lease that comes meanwhile lasts longer.
+    fn tell_overdue(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + self.options.ttl / 4;
         for lease in self.leases() {
-            let (is_over, ends, failed) = {
+            let (change, ends, failed) = {
                 let mut state = lease.state.lock();
-                (state.clock.is_over(now), state.clock.ends(), state.failed.clone())
+                (state.clock.change(now), state.clock.ends(), state.failed.clone())
             };
-            if is_over {
+            if change == Some(false) {
+                lease.tenure.iter().for_each(Tenure::go_on);
+            }
+            if change == Some(true) {
                 let why = format!(
                     "no renewal of the name came through to PostgreSQL for {:?}, so another process may take it: {failed}; \
                      jobs start again once a renewal comes through",
@@ -131,8 +138,10 @@ impl Desk {
 
     /// Somebody notified on a channel.
     fn heard(&self, channel: &str, payload: &str) {
-        if channel == crate::sql::CHANNEL {
-            let Some(name) = payload.strip_prefix(self.sql.payload_prefix()) else { return };
+        // The channel of somebody else's table may have the same name.
+        if channel == crate::sql::CHANNEL
+            && let Some(name) = payload.strip_prefix(self.sql.payload_prefix())
+        {
             let waiting: Vec<Tenure> = {
                 let work = self.work.lock();
                 let leases = work.leases.iter().filter(|lease| lease.name == name);
@@ -149,5 +158,29 @@ impl Desk {
             here.map(|(_, _, ring)| Arc::clone(ring)).collect()
         };
         rings.iter().for_each(|ring| ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::connection::Dial;
+    use crate::keeper::Keeper;
+    use crate::options::PgOptions;
+    use crate::sql::{CHANNEL, Sql};
+    use postgres::{Config, NoTls};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_table_whose_channel_has_the_name_of_ours_rings_its_listeners() {
+        let options = PgOptions::new();
+        let dial = Dial::new(Config::new(), NoTls, &options);
+        let keeper = Keeper::new(dial, Arc::new(Sql::new(&options)), options);
+        let rung = Arc::new(AtomicU32::new(0));
+        let counts = Arc::clone(&rung);
+        let ring = move || _ = counts.fetch_add(1, Ordering::Relaxed);
+        keeper.desk.add(|work, key| work.listeners.push((key, CHANNEL.to_owned(), Arc::new(ring))));
+        keeper.desk.heard(CHANNEL, "");
+        assert_eq!(rung.load(Ordering::Relaxed), 1);
     }
 }

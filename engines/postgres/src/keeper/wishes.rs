@@ -4,6 +4,7 @@ use super::{Desk, Lease};
 use crate::error::Error;
 use crate::sql::{Value, row_of};
 use postgres::types::Type;
+use std::time::Instant;
 use tokio_postgres::Client;
 use waterline::{Index, Record};
 
@@ -16,7 +17,10 @@ impl Desk {
     /// transaction, and then the consumer hears of them. Its next save puts right everything that
     /// it saves meanwhile about such a job.
     pub(super) async fn take_up_wishes(&self, client: &mut Client, lease: &Lease) -> Result<(), Error> {
-        lease.state.lock().wishes = false;
+        {
+            let mut state = lease.state.lock();
+            (state.wishes, state.next_look) = (false, Instant::now() + self.options.ttl / 3);
+        }
         let (sql, name) = (&self.sql, &&*lease.name);
         let named: [Value<'_>; 1] = [(name, Type::TEXT)];
         if client.query_typed(&sql.wishes, &named).await?.is_empty() {
@@ -53,11 +57,12 @@ impl Desk {
                 transaction.query_typed(&sql.put_record, &row).await?;
             }
         }
-        transaction.commit().await?;
+        let committed = transaction.commit().await;
+        // Without an answer the wishes may be gone. If they are not, they are taken up once more.
         for (_, kind, index) in wishes {
             let Some(tenure) = &lease.tenure else { continue };
             if kind == DISCARD { tenure.discard(index) } else { tenure.redrive(index) }
         }
-        Ok(())
+        Ok(committed?)
     }
 }

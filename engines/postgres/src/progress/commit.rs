@@ -78,7 +78,7 @@ impl PgProgress {
             End::Unknown(error) => {
                 connection.close();
                 let (mine, saves) = (life.mine, life.saves);
-                let settled = settle(asked + OUTAGE, || {
+                let settled = settle(Instant::now() + OUTAGE, || {
                     connection.call(|client| Ok(mine.verdict(saves, look(client, sql, name)?.as_ref())))
                 });
                 match settled {
@@ -99,7 +99,7 @@ impl PgProgress {
         life.saves += 1;
         life.lowest_piece = piece_of(saved.next);
         life.done.clone_from(&saved.done);
-        life.kept.lease.renewed(asked);
+        life.kept.renewed(asked);
         Ok(())
     }
 }
@@ -151,8 +151,8 @@ impl Change<'_> {
         };
         if let Err(error) = write(&mut transaction) {
             let fault = fault_of(&*error);
-            drop(transaction);
-            let is_alive = !client.is_closed();
+            // The error of the write may hide that the connection broke.
+            let is_alive = transaction.rollback().is_ok();
             return match fault {
                 Fault::Again => End::Again(error),
                 Fault::OfUser if is_alive => End::Failed(CommitError::Write(error)),

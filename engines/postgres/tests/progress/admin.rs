@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use std::time::Duration;
-use waterline::{Consumer, Error as Refused, Index, MemoryJobs, MoveKind, OnExhausted, Retry, Status};
+use waterline::{Consumer, Error as Refused, Index, MemoryJobs, MoveKind, OnExhausted, Progress, Retry, Saved, Status};
 use waterline_postgres::{Error, PgOptions, PgStore};
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 9 };
@@ -112,4 +112,23 @@ fn a_progress_that_is_removed_begins_anew_with_a_higher_fence_and_a_damaged_one_
     let fence = |fence: u64| if fence == 3 { Ok(()) } else { Err(format!("it is life {fence}").into()) };
     consumer.start(move |job| fence(job.fence)).unwrap().join().unwrap();
     assert!(store.history("p").unwrap().is_empty());
+}
+
+#[test]
+fn a_wish_whose_notification_was_missed_is_taken_up_while_the_consumer_saves_often() {
+    let database = Server::shared().database();
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(900)));
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let mut client = database.client();
+    let mut next = 1;
+    // The first one may be there before the first look.
+    for _ in 0..3 {
+        client.batch_execute("INSERT INTO waterline.wish (name, kind, index) VALUES ('p', 'redrive', 5)").unwrap();
+        common::eventually("the end of the wish", || {
+            progress.save_all(&Saved::new(Some(next - 1), next, Vec::new())).unwrap();
+            next += 1;
+            client.query_one("SELECT count(*) FROM waterline.wish", &[]).unwrap().get::<_, i64>(0) == 0
+        });
+    }
 }

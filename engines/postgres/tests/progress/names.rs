@@ -202,3 +202,48 @@ fn a_consumer_without_a_save_keeps_its_name_by_renewals() {
     let mut second = store.progress("p");
     assert!(matches!(second.acquire_all(), Err(Error::Leased { .. })));
 }
+
+#[test]
+fn a_renewal_that_comes_after_the_name_was_given_back_changes_nothing() {
+    let database = database();
+    let store = database.store(PgOptions::new());
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let mut client = database.client();
+    let life = client.query_one("SELECT epoch, token, timeline FROM waterline.progress", &[]).unwrap();
+    let life: [i64; 3] = [0, 1, 2].map(|at| life.get(at));
+    assert!(life[1] >= 1, "{life:?}");
+    let mut renew = || {
+        let renew = "UPDATE waterline.progress SET expires = clock_timestamp() + interval '1 hour'
+            WHERE name = 'p' AND epoch = $1 AND token = $2 AND timeline = $3";
+        client.execute(renew, &[&life[0], &life[1], &life[2]]).unwrap()
+    };
+    assert_eq!(renew(), 1);
+    drop(progress);
+    assert_eq!(renew(), 0);
+    assert!(store.progress("p").acquire_all().is_ok());
+}
+
+#[test]
+fn rows_that_somebody_has_locked_stop_no_renewal_of_another_name() {
+    let database = database();
+    let ttl = Duration::from_millis(900);
+    let store = database.store(PgOptions::new().ttl(ttl));
+    let names = ["a", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "b"];
+    let mut all = names.map(|name| store.progress(name));
+    all.iter_mut().for_each(|progress| _ = progress.acquire_all().unwrap());
+    let mut other = database.client();
+    other.batch_execute("BEGIN; SELECT 1 FROM waterline.progress WHERE name <> 'b' FOR UPDATE").unwrap();
+    let mut client = database.client();
+    let mut left = |name: &str| -> f64 {
+        let left = "SELECT extract(epoch FROM expires - clock_timestamp())::float8 FROM waterline.progress
+            WHERE name = $1";
+        client.query_one(left, &[&name]).unwrap().get(0)
+    };
+    while left("a") > -ttl.as_secs_f64() {
+        assert!(left("b") > 0.0, "b is renewed while nobody can renew a");
+        common::rest();
+    }
+    other.batch_execute("ROLLBACK").unwrap();
+    eventually("a renewal of a", || left("a") > 0.0);
+}

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use waterline::{Builder, Consumer, Error, Index, MemoryJobs, OnExhausted, Progress, Retry, Saved};
+use waterline::{
+    Builder, CommitError, Consumer, Error, Index, MemoryJobs, OnExhausted, Progress, Retry, Saved, Transactional,
+};
 use waterline_postgres::postgres::Transaction;
 use waterline_postgres::postgres::error::SqlState;
 use waterline_postgres::{PgOptions, PgProgress, PgStore};
@@ -277,4 +279,36 @@ fn a_process_has_one_connection_for_each_progress_and_two_for_the_store() {
     common::eventually("the end of them", || connections() == 1);
     drop(store);
     common::eventually("the end of the last one", || connections() == 0);
+}
+
+#[test]
+fn a_write_that_hides_a_broken_connection_behind_its_own_error_is_tried_again() {
+    let (database, store) = database();
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let saved = Saved::new(Some(0), 1, Vec::new());
+    let mut other = database.client();
+    let cut = progress.commit(&saved, &mut |tx| {
+        let process: i32 = tx.query_one("SELECT pg_backend_pid()", &[])?.get(0);
+        other.execute("SELECT pg_terminate_backend($1)", &[&process])?;
+        // Until the server has cut it.
+        loop {
+            tx.batch_execute("SELECT 1").map_err(|error| error.to_string())?;
+        }
+    });
+    assert!(matches!(cut, Err(CommitError::Retry(_))), "{cut:?}");
+    let wrong = progress.commit(&saved, &mut |_| Err("it is refused".into()));
+    assert!(matches!(wrong, Err(CommitError::Write(_))), "{wrong:?}");
+    progress.commit(&saved, &mut |tx| bank::write(tx, &[(0, 1)])).unwrap();
+    bank::assert_exact(&database, 1);
+}
+
+#[test]
+fn a_connection_that_the_server_ended_is_opened_anew_by_the_next_call() {
+    let (database, store) = database();
+    let others = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'waterline'";
+    database.client().query_one(others, &[]).unwrap();
+    common::eventually("the end of the connection", || store.consumers().is_err());
+    store.consumers().unwrap();
 }
