@@ -4,7 +4,7 @@ use super::looks::{Holder, Lsn, Seen};
 use super::table::Stream;
 use crate::error::Error;
 use crate::options::quoted;
-use postgres::types::{PgLsn, ToSql, Type};
+use postgres::types::{PgLsn, Type};
 use postgres::{Client, Row, Statement};
 use std::time::Duration;
 
@@ -64,15 +64,12 @@ impl Statements {
     /// Reads at most so many rows with these ids, in their order.
     pub(crate) fn rows(&self, client: &mut Client, first: i64, last: i64, most: usize) -> Result<Vec<Row>, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&first, Type::INT8), (&last, Type::INT8), (&limit, Type::INT8)];
-        if most == 1 {
-            // The index finds it, and the wait for the answer has an end of its own: a transaction
-            // would take three times as long.
-            return Ok(client.query_typed(&self.rows, &parameters)?);
-        }
         client.batch_execute(&self.begin)?;
-        let rows = client.query_typed(&self.rows, &parameters);
+        // The driver asks the server for a type that it does not know. Its question has to come
+        // before the rows: its answer would wait behind them, and they wait for the driver.
+        let rows = client
+            .prepare_typed(&self.rows, &[Type::INT8, Type::INT8, Type::INT8])
+            .and_then(|rows| client.query(&rows, &[&first, &last, &limit]));
         let ended = client.batch_execute(if rows.is_ok() { "COMMIT" } else { "ROLLBACK" });
         let rows = rows?;
         ended?;
