@@ -209,6 +209,51 @@ fn a_table_that_is_dropped_made_anew_or_counted_back_is_a_typed_error() {
 }
 
 #[test]
+fn a_table_that_takes_the_names_of_another_one_is_not_read_for_it() {
+    const REPLACE: &str = "
+        BEGIN;
+        CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL);
+        INSERT INTO other OVERRIDING SYSTEM VALUE SELECT * FROM events;
+        SELECT setval('other_id_seq', nextval('events_id_seq'));
+        DROP TABLE events;
+        ALTER TABLE other RENAME TO events;
+        ALTER SEQUENCE other_id_seq RENAME TO events_id_seq;
+        COMMIT";
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let (shown, unseen) = (events(&store), events(&store));
+    let last = insert(&mut client, "a");
+    wait_for_head(&shown, last);
+    client.batch_execute(REPLACE).unwrap();
+    assert!(matches!(typed(shown.head()), Error::OtherIds { what, .. } if what.contains("dropped")));
+
+    // To nobody was anything shown of this one, so it is found anew, and its writers are awaited.
+    let mut writer = database.client();
+    let mut open = writer.transaction().unwrap();
+    open.execute("INSERT INTO events (payload) VALUES ('open')", &[]).unwrap();
+    let last = insert(&mut client, "b");
+    assert_eq!(unseen.head().unwrap(), None, "a row below {last} is not committed");
+    open.commit().unwrap();
+    wait_for_head(&unseen, last);
+    assert_eq!(all(&unseen).len(), 3);
+}
+
+#[test]
+fn options_of_a_sequence_that_become_wrong_are_refused_at_the_next_look() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    for (wrong, right) in [("CACHE 20", "CACHE 1"), ("CYCLE", "NO CYCLE"), ("INCREMENT -1", "INCREMENT 1")] {
+        client.batch_execute(&format!("ALTER SEQUENCE events_id_seq {wrong}")).unwrap();
+        assert!(matches!(typed(jobs.head()), Error::Config { .. }), "{wrong}");
+        client.batch_execute(&format!("ALTER SEQUENCE events_id_seq {right}")).unwrap();
+        wait_for_head(&jobs, first);
+    }
+}
+
+#[test]
 fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
