@@ -204,12 +204,14 @@ impl Writer {
         let age = |age: &Option<Duration>| age.map_or("a while".to_owned(), |age| format!("{age:.1?}"));
         match self {
             Self::Session { process, application, state, age: begun } => format!(
-                "process {process} of the server (application {application:?}, {}) has inserted into {table} in a transaction that it                  began {} ago: end that transaction there, or with SELECT pg_terminate_backend({process})",
+                "process {process} of the server (application {application:?}, {}) has written to {table} in a transaction that it \
+                 began {} ago: end that transaction there, or with SELECT pg_terminate_backend({process})",
                 if state.is_empty() { "in a state that this user may not see" } else { state },
                 age(begun)
             ),
             Self::Prepared { name, age: prepared } => format!(
-                "the prepared transaction {name:?} has inserted into {table}, and waits since {}: COMMIT PREPARED or ROLLBACK                  PREPARED ends it",
+                "the prepared transaction {name:?} has written to {table}, and waits since {}: COMMIT PREPARED or ROLLBACK \
+                 PREPARED ends it",
                 age(prepared)
             ),
         }
@@ -230,9 +232,14 @@ mod tests {
         };
         let text = session.explain("events");
         assert!(text.contains("process 7 ") && text.contains("pg_terminate_backend(7)"), "{text}");
-        assert!(text.contains("\"psql\", idle in transaction) has inserted into events"), "{text}");
-        assert!(text.contains("began 3.0s ago"), "{text}");
+        assert!(
+            text.contains(
+                "\"psql\", idle in transaction) has written to events in a transaction that it began 3.0s ago"
+            ),
+            "{text}"
+        );
         let prepared = Writer::Prepared { name: "gid".to_owned(), age: None };
-        assert!(prepared.explain("events").contains("\"gid\""));
+        assert!(prepared.explain("events").contains("\"gid\" has written to events"));
+        assert!(prepared.explain("events").ends_with("ROLLBACK PREPARED ends it"));
     }
 }
