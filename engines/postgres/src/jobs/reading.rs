@@ -184,8 +184,8 @@ impl Reading {
         if seen.flushed < self.flushed {
             return Err(self.are_other("the log of the server is shorter than it was".to_owned()));
         }
-        // Behind a pooler the server can be started anew, and the connection stays. This time does not
-        // tell that one process died, and the server began anew without its own end.
+        // Behind a pooler the server can be started anew, and the connection stays. A server that
+        // goes on after the crash of one of its processes keeps this time, so that is not seen.
         let is_same = found.server.replace(server.clone()).is_none_or(|before| before == server);
         let before = found.last.take().filter(|_| is_same).max(self.looks.settled());
         found.last = seen.last;
