@@ -4,13 +4,15 @@ use super::looks::{Holder, Lsn, Seen};
 use super::table::Stream;
 use crate::error::Error;
 use crate::options::quoted;
-use postgres::types::{PgLsn, ToSql, Type};
+use postgres::types::{PgLsn, Type};
 use postgres::{Client, Row, Statement};
 use std::time::Duration;
 
 /// The statements about one table on one connection.
 pub(crate) struct Statements {
     look: Statement,
+    /// The names of the table and of its sequence.
+    names: [String; 2],
     rows: String,
     begin: String,
     flush: String,
@@ -42,12 +44,18 @@ impl Statements {
             "BEGIN READ WRITE; {settings}; SET LOCAL synchronous_commit = local;
              SELECT pg_logical_emit_message(true, 'waterline', ''); COMMIT"
         );
-        Ok(Self { look: client.prepare(&look(stream))?, rows, begin, flush })
+        let names = [table.clone(), stream.sequence.clone()];
+        Ok(Self { look: client.prepare(&look(stream))?, names, rows, begin, flush })
     }
 
-    /// Looks at the table.
-    pub(crate) fn look(&self, client: &mut Client) -> Result<(Seen, Server), Error> {
-        let row = client.query_one(&self.look, &[])?;
+    /// Looks at the table. `None` if another table or sequence has the name now, or if the sequence
+    /// has other options than before: the table has to be found anew.
+    pub(crate) fn look(&self, client: &mut Client) -> Result<Option<(Seen, Server)>, Error> {
+        let [table, sequence] = &self.names;
+        let row = client.query_one(&self.look, &[table, sequence])?;
+        if !row.try_get(7)? {
+            return Ok(None);
+        }
         let (ids, prepared): (Vec<String>, Vec<bool>) = (row.try_get(1)?, row.try_get(2)?);
         let mut holders = Vec::with_capacity(ids.len());
         for (id, prepared) in ids.into_iter().zip(prepared) {
@@ -58,21 +66,18 @@ impl Statements {
         }
         let position = |at| Ok::<_, Error>(Lsn(row.try_get::<_, PgLsn>(at)?.into()));
         let seen = Seen { last: row.try_get(0)?, holders, inserted: position(3)?, flushed: position(4)? };
-        Ok((seen, Server { started: row.try_get(5)?, timeline: row.try_get(6)? }))
+        Ok(Some((seen, Server { started: row.try_get(5)?, timeline: row.try_get(6)? })))
     }
 
     /// Reads at most so many rows with these ids, in their order.
     pub(crate) fn rows(&self, client: &mut Client, first: i64, last: i64, most: usize) -> Result<Vec<Row>, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
-        let parameters: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&first, Type::INT8), (&last, Type::INT8), (&limit, Type::INT8)];
-        if most == 1 {
-            // The index finds it, and the wait for the answer has an end of its own: a transaction
-            // would take three times as long.
-            return Ok(client.query_typed(&self.rows, &parameters)?);
-        }
         client.batch_execute(&self.begin)?;
-        let rows = client.query_typed(&self.rows, &parameters);
+        // The driver asks the server for a type that it does not know. Its question has to come
+        // before the rows: its answer would wait behind them, and they wait for the driver.
+        let rows = client
+            .prepare_typed(&self.rows, &[Type::INT8, Type::INT8, Type::INT8])
+            .and_then(|rows| client.query(&rows, &[&first, &last, &limit]));
         let ended = client.batch_execute(if rows.is_ok() { "COMMIT" } else { "ROLLBACK" });
         let rows = rows?;
         ended?;
@@ -107,9 +112,13 @@ impl Statements {
 /// Returns the statement of a look. The order of its parts is the rule: the value, then the
 /// holders, then the position. So each part needs the one before: the holders are counted for the
 /// value, and the position is asked for with their count.
+///
+/// The value is asked for by a function, which takes the lock under which the server counts up. A
+/// plain read of the sequence may see a higher value, which the server writes to its log first. The
+/// function also has the sequence's lock to the end, so its options are those of the value.
 fn look(stream: &Stream) -> String {
-    let Stream { sequence, origin, database, .. } = stream;
-    let oid = origin.table;
+    let Stream { origin, database, .. } = stream;
+    let (oid, sequence) = (origin.table, origin.sequence);
     // Partitions are looked up at each look, since a writer may have found a new one.
     let is_locked = if stream.has_parts {
         format!(
@@ -127,8 +136,15 @@ fn look(stream: &Stream) -> String {
              CASE WHEN h.number >= 0 THEN pg_current_wal_insert_lsn() END,
              CASE WHEN h.number >= 0 THEN pg_current_wal_flush_lsn() END,
              extract(epoch FROM pg_postmaster_start_time())::float8,
-             substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
-         FROM (SELECT CASE WHEN is_called THEN last_value END AS value FROM {sequence} OFFSET 0) s
+             substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+             CASE WHEN to_regclass($1)::oid = {oid} AND to_regclass($2)::oid = {sequence} THEN (
+                 SELECT q.cache_size = 1 AND NOT q.cycle_option AND q.increment > 0
+                 FROM pg_sequence_parameters({sequence}) q) ELSE false END
+         FROM (
+             SELECT CASE WHEN to_regclass($2)::oid = {sequence} THEN
+                 pg_sequence_last_value({sequence}::oid::regclass) END AS value
+             OFFSET 0
+         ) s
          CROSS JOIN LATERAL (
              SELECT count(*) AS number, coalesce(array_agg(l.virtualtransaction), '{{}}') AS ids,
                  coalesce(array_agg(l.pid IS NULL), '{{}}') AS prepared
@@ -188,12 +204,14 @@ impl Writer {
         let age = |age: &Option<Duration>| age.map_or("a while".to_owned(), |age| format!("{age:.1?}"));
         match self {
             Self::Session { process, application, state, age: begun } => format!(
-                "process {process} of the server (application {application:?}, {}) has inserted into {table} in a transaction that it                  began {} ago: end that transaction there, or with SELECT pg_terminate_backend({process})",
+                "process {process} of the server (application {application:?}, {}) has written to {table} in a transaction that it \
+                 began {} ago: end that transaction there, or with SELECT pg_terminate_backend({process})",
                 if state.is_empty() { "in a state that this user may not see" } else { state },
                 age(begun)
             ),
             Self::Prepared { name, age: prepared } => format!(
-                "the prepared transaction {name:?} has inserted into {table}, and waits since {}: COMMIT PREPARED or ROLLBACK                  PREPARED ends it",
+                "the prepared transaction {name:?} has written to {table}, and waits since {}: COMMIT PREPARED or ROLLBACK \
+                 PREPARED ends it",
                 age(prepared)
             ),
         }
@@ -214,9 +232,14 @@ mod tests {
         };
         let text = session.explain("events");
         assert!(text.contains("process 7 ") && text.contains("pg_terminate_backend(7)"), "{text}");
-        assert!(text.contains("\"psql\", idle in transaction) has inserted into events"), "{text}");
-        assert!(text.contains("began 3.0s ago"), "{text}");
+        assert!(
+            text.contains(
+                "\"psql\", idle in transaction) has written to events in a transaction that it began 3.0s ago"
+            ),
+            "{text}"
+        );
         let prepared = Writer::Prepared { name: "gid".to_owned(), age: None };
-        assert!(prepared.explain("events").contains("\"gid\""));
+        assert!(prepared.explain("events").contains("\"gid\" has written to events"));
+        assert!(prepared.explain("events").ends_with("ROLLBACK PREPARED ends it"));
     }
 }

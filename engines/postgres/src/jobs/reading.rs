@@ -150,7 +150,7 @@ impl Reading {
 
     /// Looks which ids are final.
     pub(crate) fn look(&mut self) -> Result<(), Error> {
-        let (seen, server) = self.call(|statements, client| statements.look(client))?;
+        let (seen, server) = self.see()?;
         self.check(&seen, server)?;
         self.looks.look(seen);
         self.flush()?;
@@ -159,6 +159,18 @@ impl Reading {
         }
         self.note_stuck();
         Ok(())
+    }
+
+    /// Looks at the table that has the name now.
+    fn see(&mut self) -> Result<(Seen, Server), Error> {
+        for _ in 0..3 {
+            if let Some(seen) = self.call(|statements, client| statements.look(client))? {
+                return Ok(seen);
+            }
+            // To find the table tells whether its ids are those that were shown.
+            self.found = None;
+        }
+        Err(Error::Closed)
     }
 
     /// Refuses ids that are not those which were shown.
@@ -172,7 +184,8 @@ impl Reading {
         if seen.flushed < self.flushed {
             return Err(self.are_other("the log of the server is shorter than it was".to_owned()));
         }
-        // Behind a pooler the server can be started anew, and the connection stays.
+        // Behind a pooler the server can be started anew, and the connection stays. A server that
+        // goes on after the crash of one of its processes keeps this time, so that is not seen.
         let is_same = found.server.replace(server.clone()).is_none_or(|before| before == server);
         let before = found.last.take().filter(|_| is_same).max(self.looks.settled());
         found.last = seen.last;

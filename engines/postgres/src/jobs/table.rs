@@ -39,13 +39,15 @@ const FIND: &str = "
     SELECT c.oid, format('%I.%I', n.nspname, c.relname), c.relname::text, c.relkind::text, c.relpersistence::text,
            row_security_active(c.oid), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
            (SELECT oid FROM pg_database WHERE datname = current_database()), c.relkind = 'p' OR c.relhassubclass,
-           i.attnum, i.attname, i.attidentity, i.sequence_oid, i.sequence, i.increment, i.cache, i.cycle, i.lowest, i.is_unique
+           i.attnum, i.attname, i.attidentity, i.sequence_oid, i.sequence, i.increment, i.cache, i.cycle, i.lowest, i.is_unique,
+           i.is_readable
     FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN LATERAL (
         SELECT a.attnum, a.attname::text AS attname, a.attidentity::text AS attidentity, s.oid AS sequence_oid,
                format('%I.%I', m.nspname, s.relname) AS sequence, q.seqincrement AS increment, q.seqcache AS cache,
                q.seqcycle AS cycle, q.seqmin AS lowest,
+               has_sequence_privilege(s.oid, 'SELECT, USAGE') AS is_readable,
                EXISTS (
                    SELECT FROM pg_index x
                    WHERE x.indrelid = c.oid AND x.indisunique AND x.indisvalid AND x.indpred IS NULL
@@ -110,6 +112,7 @@ struct Ids {
     cycle: bool,
     lowest: i64,
     is_unique: bool,
+    is_readable: bool,
 }
 
 impl TryFrom<&Row> for Found {
@@ -129,6 +132,7 @@ impl TryFrom<&Row> for Found {
                 cycle: row.try_get(16)?,
                 lowest: row.try_get(17)?,
                 is_unique: row.try_get(18)?,
+                is_readable: row.try_get(19)?,
             }),
         };
         Ok(Self {
@@ -204,6 +208,12 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
 fn check_sequence(name: &str, ids: &Ids) -> Result<(), Error> {
     let refused = |what: String, advice: String| Err(Error::config(what, advice));
     let Ids { sequence, .. } = ids;
+    if !ids.is_readable {
+        return refused(
+            format!("this user may not read the sequence of {name}"),
+            format!("GRANT SELECT ON SEQUENCE {sequence} to the user of the store"),
+        );
+    }
     if ids.cache != 1 {
         return refused(
             format!("the sequence of {name} has CACHE {}, so a session gives low ids away late", ids.cache),
@@ -282,6 +292,7 @@ mod tests {
             cycle: false,
             lowest: 1,
             is_unique: true,
+            is_readable: true,
         };
         Found {
             oid: 2,
@@ -311,6 +322,7 @@ mod tests {
     #[test]
     fn each_table_that_is_no_stream_is_refused_with_what_to_do() {
         assert!(check("events", &found()).unwrap().insist_on_always("events").is_ok());
+        assert!(refused(|_, ids| ids.is_readable = false).contains("GRANT SELECT ON SEQUENCE"));
         assert!(refused(|_, ids| ids.cache = 50).contains("CACHE 1"));
         assert!(refused(|_, ids| ids.cycle = true).contains("NO CYCLE"));
         assert!(refused(|_, ids| ids.increment = -1).contains("counts down"));

@@ -4,7 +4,7 @@ use crate::server::{End, Server, signal};
 use crate::tables::{EVENTS, all, events, insert, until, wait_for_head, with_events};
 use postgres::{Client, NoTls};
 use std::process::Command;
-use waterline::{Blocked, BoxError, Consumer, Jobs, MemoryProgress};
+use waterline::{Blocked, BoxError, Consumer, Item, Jobs, MemoryProgress, Sparse};
 use waterline_postgres::{Error, PgJobs, PgOptions, PgStore};
 
 fn typed(answer: Result<Option<u64>, BoxError>) -> Error {
@@ -209,6 +209,51 @@ fn a_table_that_is_dropped_made_anew_or_counted_back_is_a_typed_error() {
 }
 
 #[test]
+fn a_table_that_takes_the_names_of_another_one_is_not_read_for_it() {
+    const REPLACE: &str = "
+        BEGIN;
+        CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL);
+        INSERT INTO other OVERRIDING SYSTEM VALUE SELECT * FROM events;
+        SELECT setval('other_id_seq', nextval('events_id_seq'));
+        DROP TABLE events;
+        ALTER TABLE other RENAME TO events;
+        ALTER SEQUENCE other_id_seq RENAME TO events_id_seq;
+        COMMIT";
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let (shown, unseen) = (events(&store), events(&store));
+    let last = insert(&mut client, "a");
+    wait_for_head(&shown, last);
+    client.batch_execute(REPLACE).unwrap();
+    assert!(matches!(typed(shown.head()), Error::OtherIds { what, .. } if what.contains("dropped")));
+
+    // To nobody was anything shown of this one, so it is found anew, and its writers are awaited.
+    let mut writer = database.client();
+    let mut open = writer.transaction().unwrap();
+    open.execute("INSERT INTO events (payload) VALUES ('open')", &[]).unwrap();
+    let last = insert(&mut client, "b");
+    assert_eq!(unseen.head().unwrap(), None, "a row below {last} is not committed");
+    open.commit().unwrap();
+    wait_for_head(&unseen, last);
+    assert_eq!(all(&unseen).len(), 3);
+}
+
+#[test]
+fn options_of_a_sequence_that_become_wrong_are_refused_at_the_next_look() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    for (wrong, right) in [("CACHE 20", "CACHE 1"), ("CYCLE", "NO CYCLE"), ("INCREMENT -1", "INCREMENT 1")] {
+        client.batch_execute(&format!("ALTER SEQUENCE events_id_seq {wrong}")).unwrap();
+        assert!(matches!(typed(jobs.head()), Error::Config { .. }), "{wrong}");
+        client.batch_execute(&format!("ALTER SEQUENCE events_id_seq {right}")).unwrap();
+        wait_for_head(&jobs, first);
+    }
+}
+
+#[test]
 fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
@@ -286,4 +331,46 @@ fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away()
     let last = insert(&mut database.client(), "b");
     until(&consumer.handle(), "the next row", |status| status.last_processed == Some(last));
     consumer.stop().unwrap();
+}
+
+#[test]
+fn many_rows_with_a_type_of_the_users_own_are_read_on_a_new_connection() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE TYPE kind AS ENUM ('a', 'b'); ALTER TABLE events ADD COLUMN kind kind NOT NULL DEFAULT 'b';
+             INSERT INTO events (payload) SELECT 'a' FROM generate_series(1, 5000)",
+        )
+        .unwrap();
+    let jobs = events(&store);
+    wait_for_head(&jobs, 5_000);
+    let mut read = Sparse::new(0);
+    jobs.read_sparse(0..=5_000, 5_000, &mut read).unwrap();
+    assert_eq!(read.into_iter().filter(|item| matches!(item, Item::Job(..))).count(), 5_000);
+}
+
+#[test]
+fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
+    let database = Server::shared().database();
+    let (mut client, _) = with_events(&database);
+    let mut config = database.config.clone();
+    let name = format!("reader of {}", database.name);
+    let ttl = std::time::Duration::from_millis(100);
+    let store = PgStore::connect(config.application_name(&name).clone(), NoTls, PgOptions::new().ttl(ttl)).unwrap();
+    let jobs = events(&store);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    let before: i64 = client.query_one(held, &[&name]).unwrap().get(0);
+    let mut locked = client.transaction().unwrap();
+    locked.batch_execute("LOCK TABLE events").unwrap();
+    for _ in 0..3 {
+        let error = typed(jobs.at_index(first).map(|_| None));
+        assert!(matches!(error, Error::Database(error) if error.as_db_error().is_some()), "the server ends it");
+    }
+    let after: i64 = locked.query_one(held, &[&name]).unwrap().get(0);
+    assert_eq!(after, before, "they wait on the server still");
+    locked.commit().unwrap();
+    assert_eq!(jobs.at_index(first).unwrap(), Some("a".to_owned()));
 }

@@ -67,7 +67,7 @@ fn a_column_that_writers_may_fill_is_refused_at_the_start_unless_they_are_truste
 }
 
 #[test]
-fn a_user_to_whom_policies_hide_rows_is_refused() {
+fn a_user_to_whom_rows_or_the_sequence_are_hidden_is_refused() {
     let database = Server::shared().database();
     let (mut client, _) = with_events(&database);
     let role = format!("reader_{}", database.name);
@@ -83,6 +83,10 @@ fn a_user_to_whom_policies_hide_rows_is_refused() {
     let policies = PgJobs::table(&store, "events", tables::payload);
     assert!(matches!(policies, Err(Error::Config { advice, .. }) if advice.contains("BYPASSRLS")));
     client.batch_execute("ALTER TABLE events DISABLE ROW LEVEL SECURITY").unwrap();
+    client.batch_execute(&format!("REVOKE SELECT ON events_id_seq FROM {role}")).unwrap();
+    let sequence = PgJobs::table(&store, "events", tables::payload);
+    assert!(matches!(sequence, Err(Error::Config { advice, .. }) if advice.contains("GRANT SELECT ON SEQUENCE")));
+    client.batch_execute(&format!("GRANT SELECT ON events_id_seq TO {role}")).unwrap();
     insert(&mut client, "a");
     assert_eq!(
         tables::all(&tables::events(&store)).len(),
