@@ -102,7 +102,7 @@ impl Server {
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", ""),
             ("max_connections", "200"),
-            ("max_prepared_transactions", "10"),
+            ("max_prepared_transactions", "64"),
             // A machine that loses its power is not part of these tests: a killed server is.
             ("fsync", "off"),
             ("shared_buffers", "32MB"),
