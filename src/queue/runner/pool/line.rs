@@ -71,7 +71,7 @@ impl Pool {
     pub(super) fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            if state.ending || state.in_line > 0 || state.threads >= state.max_processing + state.spare {
+            if state.ending || state.in_line > 0 || state.threads >= state.needed() {
                 return;
             }
             state.threads += 1;
@@ -99,12 +99,21 @@ impl Pool {
     }
 
     /// Takes a job from the tray, and leaves these ends in it. Ends that have writes of the user's
-    /// are written first, each in a write of its own.
+    /// are written first, each in a write of its own. Once no more jobs are claimed, none begins.
     pub(super) fn take_from_tray(&self, reports: &mut Vec<Report>) -> Option<Next> {
         if reports.iter().any(|report| !report.effects.is_empty()) {
             return None;
         }
-        let claimed = self.state.lock().tray.swap(reports)?;
+        let claimed = {
+            let mut state = self.state.lock();
+            if state.ending {
+                let jobs = state.tray.take_jobs();
+                drop(state);
+                self.put_back(&jobs);
+                return None;
+            }
+            state.tray.swap(reports)?
+        };
         Some(self.begin(claimed))
     }
 

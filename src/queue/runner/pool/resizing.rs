@@ -41,8 +41,12 @@ impl State {
     /// True if a thread in the line may end. Jobs in flight may be more than are allowed now, and
     /// for each there is a thread, so that one is left in the line for the ends of deferred jobs.
     fn has_too_many(&self) -> bool {
-        let needed = self.max_processing.max(self.flights.len() + self.reserved) + self.spare;
-        !self.ending && self.threads > needed
+        !self.ending && self.threads > self.needed()
+    }
+
+    /// The most threads: one for each job that may run, or that is claimed already.
+    pub(super) fn needed(&self) -> usize {
+        self.max_processing.max(self.flights.len() + self.reserved) + self.spare
     }
 }
 

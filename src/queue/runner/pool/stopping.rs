@@ -7,11 +7,14 @@
 use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::sync::{Ordering, wait_until};
+use crate::queue::engine::{Beside, Claimed, Ending, Held};
+use crate::queue::rules::ends::End;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Handler;
 use crate::queue::runner::pool::{Pool, State};
 use crate::queue::runner::running::Running;
 use crate::queue::words::error::QueueError;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The time for which a stop that gives up its jobs waits for its note, and until dropped futures
@@ -163,6 +166,30 @@ impl Pool {
             let _ = job;
             false
         }
+    }
+
+    /// Makes these jobs ready again, which were claimed and never begin. If that cannot be written,
+    /// their leases end by silence.
+    pub(super) fn put_back(&self, jobs: &VecDeque<Claimed>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let end = End::PutBack { error: String::new() };
+        let ending = |Claimed { queue, id, row, .. }: &Claimed| Ending {
+            job: Held { queue: *queue, id: id.clone(), token: row.place },
+            end: end.clone(),
+            data: None,
+            durations: None,
+        };
+        let ends: Vec<_> = jobs.iter().map(ending).collect();
+        if let Err(error) = self.source().first().engine.turn(&ends, None, Beside::Nothing) {
+            let (queue, error) = (self.source().name(), error.report());
+            tracing::warn!(target: "waterline", queue, error, "a runner that stops cannot put back the jobs that have not begun; they are ready again once their lease is over");
+            jobs.iter().for_each(|claimed| self.give_up(&self.claimed(claimed.clone()).0));
+        }
+        let mut state = self.state.lock();
+        state.reserved = state.reserved.saturating_sub(jobs.len());
+        self.end_if_over(&mut state);
     }
 
     /// Gives up the jobs in the tray, if nobody is to begin a job any more.

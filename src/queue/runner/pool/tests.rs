@@ -131,6 +131,21 @@ fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_so_are_those_that_come
 }
 
 #[test]
+fn jobs_in_the_tray_do_not_begin_once_their_runner_stops_and_are_ready_for_the_next_one() {
+    let queue = queue(3);
+    let pool = pool(&queue, 3);
+    let first = pool.take_up(claim_three(&pool)).unwrap().0;
+    pool.request_stop();
+    assert!(pool.take_from_tray(&mut Vec::new()).is_none());
+    assert_eq!((queue.counts().running, queue.counts().ready, pool.state.lock().reserved), (1, 2, 0));
+    let failures =
+        queue.list(JobState::Ready, None, 9).unwrap().iter().map(|job| job.failures + job.crashes).sum::<u32>();
+    assert_eq!(failures, 0);
+    assert!(matches!(pool.write(&mut done(&pool, first), 0), Ok(Answer::Nothing)));
+    assert!(pool.state.lock().over);
+}
+
+#[test]
 fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
     let queue = queue(4);
     let pool = pool(&queue, 3);
