@@ -107,7 +107,6 @@ impl Keeper {
     /// Rings at each notification on this channel, and once when the thread begins to listen, anew
     /// after each loss of the connection: a notification may have been missed. It ends when the
     /// answer is dropped.
-    #[allow(dead_code, reason = "tables as streams will listen")]
     pub(crate) fn listen(&self, channel: &str, ring: Ring) -> Result<Waiting, Error> {
         let key = self.desk.add(|work, key| work.listeners.push((key, channel.to_owned(), ring)));
         let waiting = Waiting { desk: Arc::clone(&self.desk), key };

@@ -1,9 +1,10 @@
 //! Servers that die, become replicas or are restored, and tables that change under the source.
 
-use crate::server::{End, Server, signal};
+use crate::server::{Database, End, PATIENCE, Server, signal};
 use crate::tables::{EVENTS, all, events, insert, until, wait_for_head, with_events};
 use postgres::{Client, NoTls};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use waterline::{Blocked, BoxError, Consumer, Item, Jobs, MemoryProgress, Sparse};
 use waterline_postgres::{Error, PgJobs, PgOptions, PgStore};
 
@@ -13,12 +14,23 @@ fn typed(answer: Result<Option<u64>, BoxError>) -> Error {
 
 /// Asks for the head until the error is that of no connection that was lost.
 fn once_there(jobs: &impl Jobs) -> Error {
+    let begun = Instant::now();
     loop {
         let error = typed(jobs.head());
         if !matches!(error, Error::Database(_) | Error::Closed) {
             return error;
         }
+        assert!(begun.elapsed() < PATIENCE, "{error:?}");
     }
+}
+
+/// Returns a source whose calls end soon, and the name of its processes on the server.
+fn named_source(database: &Database) -> (String, PgJobs<String>) {
+    let mut config = database.config.clone();
+    let name = format!("reader of {}", database.name);
+    let options = PgOptions::new().ttl(Duration::from_secs(1));
+    let store = PgStore::connect(config.application_name(&name).clone(), NoTls, options).unwrap();
+    (name, events(&store))
 }
 
 /// Takes ids that no row gets, so many that the log of the sequence has to say so.
@@ -103,11 +115,7 @@ fn a_server_that_is_started_anew_is_read_on() {
 fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
     let database = Server::shared().database();
     let (mut client, _) = with_events(&database);
-    let mut config = database.config.clone();
-    let name = format!("reader of {}", database.name);
-    let ttl = std::time::Duration::from_millis(100);
-    let store = PgStore::connect(config.application_name(&name).clone(), NoTls, PgOptions::new().ttl(ttl)).unwrap();
-    let jobs = events(&store);
+    let (name, jobs) = named_source(&database);
     let first = insert(&mut client, "a");
     wait_for_head(&jobs, first);
     // Its process on the server, and that of calls of an operator.
@@ -280,7 +288,7 @@ fn a_transaction_that_inserted_and_stays_open_is_named() {
     open.execute("INSERT INTO events (payload) VALUES ('b')", &[]).unwrap();
     let last = insert(&mut client, "c");
     // A new life, which has seen no head below yet.
-    let every = std::time::Duration::from_millis(10);
+    let every = Duration::from_millis(10);
     let consumer =
         Consumer::builder(events(&store), MemoryProgress::new()).poll_every(every).start(|_| Ok(())).unwrap();
     let named = |wanted: &[&str]| {
@@ -316,7 +324,7 @@ fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away()
         )
         .unwrap();
     // It never looks by itself within the time of this test.
-    let never = std::time::Duration::from_secs(86_400);
+    let never = Duration::from_secs(86_400);
     let consumer =
         Consumer::builder(events(&store), MemoryProgress::new()).poll_every(never).start(|_| Ok(())).unwrap();
     for _ in 0..20 {
@@ -354,11 +362,7 @@ fn many_rows_with_a_type_of_the_users_own_are_read_on_a_new_connection() {
 fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
     let database = Server::shared().database();
     let (mut client, _) = with_events(&database);
-    let mut config = database.config.clone();
-    let name = format!("reader of {}", database.name);
-    let ttl = std::time::Duration::from_millis(100);
-    let store = PgStore::connect(config.application_name(&name).clone(), NoTls, PgOptions::new().ttl(ttl)).unwrap();
-    let jobs = events(&store);
+    let (name, jobs) = named_source(&database);
     let first = insert(&mut client, "a");
     wait_for_head(&jobs, first);
     let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";

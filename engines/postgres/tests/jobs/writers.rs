@@ -115,6 +115,43 @@ fn no_row_of_eight_writers_is_skipped_and_wrong_rules_skip_some() {
     assert!(skips.iter().sum::<usize>() > 0, "this test would see no wrong rule");
 }
 
+/// A row gets its id, then its payload, and then the number of its transaction.
+#[test]
+fn a_row_that_has_its_id_before_the_number_of_its_transaction_is_skipped_by_wrong_rules_alone() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "ALTER TABLE events ADD COLUMN by xid8 NOT NULL DEFAULT pg_current_xact_id();
+             CREATE FUNCTION slow() RETURNS text LANGUAGE plpgsql AS
+                 $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN 'slow'; END $$;",
+        )
+        .unwrap();
+    let jobs = events(&store);
+    let mut holds = database.client();
+    let mut lock = holds.transaction().unwrap();
+    lock.execute("SELECT pg_advisory_xact_lock(1)", &[]).unwrap();
+    thread::scope(|scope| {
+        let mut slow = database.client();
+        let slow = scope.spawn(move || slow.execute("INSERT INTO events (payload) VALUES (slow())", &[]).unwrap());
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        while client.query_one(waits, &[]).unwrap().get::<_, i64>(0) == 0 {
+            assert!(!slow.is_finished(), "it waits for nothing");
+            thread::park_timeout(Duration::from_millis(1));
+        }
+        client.execute("INSERT INTO events (payload) VALUES ('quick')", &[]).unwrap();
+        for rule in [Wrong::HIGHEST, Wrong::OLDEST] {
+            assert_eq!(Wrong::new(database.client(), rule).head().unwrap(), Some(2), "{rule}");
+        }
+        assert_eq!(jobs.head().unwrap(), None, "the first id is not final");
+        lock.commit().unwrap();
+        slow.join().unwrap();
+    });
+    crate::tables::wait_for_head(&jobs, 2);
+    assert_eq!(crate::tables::all(&jobs).len(), 2);
+}
+
 #[test]
 fn rows_that_are_inserted_into_a_partition_are_awaited() {
     let database = Server::shared().database();

@@ -172,7 +172,7 @@ fn a_server_that_stands_still_holds_the_consumer_when_its_time_is_over_and_then_
 fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
     let server = Server::start(&[]);
     let database = server.database();
-    let store = database.store(PgOptions::new().ttl(Duration::from_millis(200)));
+    let store = database.store(PgOptions::new().ttl(Duration::from_millis(500)));
     let mut progress = store.progress("p");
     progress.acquire_all().unwrap();
     server.signal_all("STOP");
