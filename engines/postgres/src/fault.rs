@@ -72,6 +72,10 @@ fn of_code(code: &SqlState) -> Fault {
     if *code == SqlState::IN_FAILED_SQL_TRANSACTION {
         return Fault::Aborted;
     }
+    // Behind a pooler a statement can be prepared on another connection, or by another process.
+    if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code) {
+        return Fault::OfServer;
+    }
     // A statement that took longer than it may.
     if *code == SqlState::QUERY_CANCELED {
         return Fault::OfUser;
@@ -99,6 +103,7 @@ mod tests {
             [of("53100"), of("57P01"), of("58030"), of("XX000"), of("08006"), of("25P03"), of("25006")],
             [Fault::OfServer; 7]
         );
+        assert_eq!([of("26000"), of("42P05")], [Fault::OfServer; 2], "a statement that a pooler mixed up");
         assert_eq!([of("23505"), of("22012"), of("57014"), of("42601")], [Fault::OfUser; 4]);
         assert_eq!([of("42P01"), of("42703")], [Fault::OfTables; 2]);
         assert_eq!(of("25P02"), Fault::Aborted);

@@ -94,7 +94,7 @@ impl PgProgress {
         let Some(Life { mine, kept, .. }) = self.life.take() else { return };
         drop(kept);
         let released = self.connection.call(|client| {
-            let mut transaction = client.transaction()?;
+            let mut transaction = begin(client, self.store.sql())?;
             release(&mut transaction, self.store.sql(), &self.name, &mine)?;
             Ok(transaction.commit()?)
         });

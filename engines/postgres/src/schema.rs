@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
-use postgres::{Client, Transaction};
+use postgres::{Client, IsolationLevel, Transaction};
+use std::time::Duration;
 
 /// The statements that make each version from the one before.
 const VERSIONS: [&str; 1] = [include_str!("../schema/001.sql")];
@@ -20,9 +21,11 @@ fn statements(version: &str, schema: &str) -> String {
 }
 
 /// Makes the tables, or brings them to the newest version, in one transaction. If they have it,
-/// this needs no right but to read.
-pub(crate) fn migrate(client: &mut Client, schema: &str) -> Result<(), Error> {
-    let mut transaction = client.transaction()?;
+/// this needs no right but to read. It waits for others no longer than this.
+pub(crate) fn migrate(client: &mut Client, schema: &str, patience: Duration) -> Result<(), Error> {
+    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
+    let mut transaction = transaction.start()?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = {}", patience.as_millis()))?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     let found = version(&mut transaction, schema)?;
     check(found, schema)?;

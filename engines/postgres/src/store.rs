@@ -81,8 +81,8 @@ impl PgStore {
     /// [`Error::NewerSchema`] if a newer program made them, [`Error::Database`] if the server
     /// fails.
     pub fn migrate(&self) -> Result<(), Error> {
-        let schema = &self.shared.options.schema;
-        self.shared.calls.lock().call(|client| schema::migrate(client, schema))
+        let options = &self.shared.options;
+        self.shared.calls.lock().call(|client| schema::migrate(client, &options.schema, options.ttl))
     }
 }
 

@@ -4,25 +4,30 @@ use super::looks::{Holder, Lsn, Seen};
 use super::table::Stream;
 use crate::error::Error;
 use crate::options::quoted;
+use postgres::error::SqlState;
 use postgres::types::{PgLsn, Type};
-use postgres::{Client, Row, Statement};
+use postgres::{Client, Row, SimpleQueryMessage};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::str::FromStr;
 use std::time::Duration;
 
-/// The statements about one table on one connection.
+/// The statements about one table.
 pub(crate) struct Statements {
-    look: Statement,
-    /// The names of the table and of its sequence.
-    names: [String; 2],
+    look: String,
+    /// The same on a connection that has not prepared it.
+    first_look: String,
     rows: String,
     begin: String,
     flush: String,
+    /// True if the driver knows the type of each column.
+    knows_types: bool,
 }
 
 /// The server, as a look has seen it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Server {
-    /// The time at which it was started.
-    pub(crate) started: f64,
+    /// The time at which it was started, in microseconds.
+    pub(crate) started: i64,
     pub(crate) timeline: String,
 }
 
@@ -34,7 +39,7 @@ pub(crate) enum Writer {
 }
 
 impl Statements {
-    pub(crate) fn new(client: &mut Client, stream: &Stream, ttl: Duration) -> Result<Self, Error> {
+    pub(crate) fn new(stream: &Stream, ttl: Duration) -> Self {
         let (id, settings) = (quoted(&stream.id), settings(ttl));
         let table = &stream.table;
         let rows = format!("SELECT * FROM {table} WHERE {id} >= $1 AND {id} <= $2 ORDER BY {id} LIMIT $3");
@@ -44,40 +49,59 @@ impl Statements {
             "BEGIN READ WRITE; {settings}; SET LOCAL synchronous_commit = local;
              SELECT pg_logical_emit_message(true, 'waterline', ''); COMMIT"
         );
-        let names = [table.clone(), stream.sequence.clone()];
-        Ok(Self { look: client.prepare(&look(stream))?, names, rows, begin, flush })
+        let (text, [table, sequence]) = (look(stream), [table, &stream.sequence].map(|name| literal(name)));
+        // The server plans it once on each connection. Its name is that of its text: behind a
+        // pooler another process may have prepared it, and then it is this one.
+        let mut hash = DefaultHasher::new();
+        text.hash(&mut hash);
+        let name = format!("waterline_{:016x}", hash.finish());
+        let execute = format!("EXECUTE {name} ({table}, {sequence}); COMMIT");
+        Self {
+            look: format!("{begin}; {execute}"),
+            first_look: format!("{begin}; PREPARE {name} (text, text) AS {text}; {execute}"),
+            rows,
+            begin,
+            flush,
+            knows_types: stream.knows_types,
+        }
     }
 
     /// Looks at the table. `None` if another table or sequence has the name now, or if the sequence
     /// has other options than before: the table has to be found anew.
     pub(crate) fn look(&self, client: &mut Client) -> Result<Option<(Seen, Server)>, Error> {
-        let [table, sequence] = &self.names;
-        let row = client.query_one(&self.look, &[table, sequence])?;
-        if !row.try_get(7)? {
+        let answer = match ask(client, &self.look) {
+            Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => ask(client, &self.first_look)?,
+            answer => answer?,
+        };
+        let row = answer.iter().find_map(|part| if let SimpleQueryMessage::Row(row) = part { Some(row) } else { None });
+        let row = row.ok_or(Error::Closed)?;
+        let [last, holders, inserted, flushed, started, timeline, is_same] =
+            [0, 1, 2, 3, 4, 5, 6].map(|at| row.get(at));
+        if is_same != Some("t") {
             return Ok(None);
         }
-        let (ids, prepared): (Vec<String>, Vec<bool>) = (row.try_get(1)?, row.try_get(2)?);
-        let mut holders = Vec::with_capacity(ids.len());
-        for (id, prepared) in ids.into_iter().zip(prepared) {
-            // One that inserts into partitions has several locks.
-            if holders.iter().all(|holder: &Holder| holder.id != id) {
-                holders.push(Holder { id, prepared });
-            }
-        }
-        let position = |at| Ok::<_, Error>(Lsn(row.try_get::<_, PgLsn>(at)?.into()));
-        let seen = Seen { last: row.try_get(0)?, holders, inserted: position(3)?, flushed: position(4)? };
-        Ok(Some((seen, Server { started: row.try_get(5)?, timeline: row.try_get(6)? })))
+        let holder =
+            |id: &str| Holder { id: id.trim_end_matches(PREPARED).to_owned(), prepared: id.ends_with(PREPARED) };
+        let holders = holders.into_iter().flat_map(|ids| ids.split(',')).map(holder).collect();
+        let position = |at: Option<&str>| Ok::<_, Error>(Lsn(read::<PgLsn>(at)?.into()));
+        let last = last.map(|last| read(Some(last))).transpose()?;
+        let seen = Seen { last, holders, inserted: position(inserted)?, flushed: position(flushed)? };
+        Ok(Some((seen, Server { started: read(started)?, timeline: read(timeline)? })))
     }
 
     /// Reads at most so many rows with these ids, in their order.
     pub(crate) fn rows(&self, client: &mut Client, first: i64, last: i64, most: usize) -> Result<Vec<Row>, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
         client.batch_execute(&self.begin)?;
-        // The driver asks the server for a type that it does not know. Its question has to come
-        // before the rows: its answer would wait behind them, and they wait for the driver.
-        let rows = client
-            .prepare_typed(&self.rows, &[Type::INT8, Type::INT8, Type::INT8])
-            .and_then(|rows| client.query(&rows, &[&first, &last, &limit]));
+        let rows = if self.knows_types {
+            client.query_typed(&self.rows, &[(&first, Type::INT8), (&last, Type::INT8), (&limit, Type::INT8)])
+        } else {
+            // The driver asks the server for a type that it does not know. Its question has to come
+            // before the rows: its answer would wait behind them, and they wait for the driver.
+            client
+                .prepare_typed(&self.rows, &[Type::INT8, Type::INT8, Type::INT8])
+                .and_then(|rows| client.query(&rows, &[&first, &last, &limit]))
+        };
         let ended = client.batch_execute(if rows.is_ok() { "COMMIT" } else { "ROLLBACK" });
         let rows = rows?;
         ended?;
@@ -109,6 +133,30 @@ impl Statements {
     }
 }
 
+/// Makes a look: a transaction in one message, so that it costs one answer, and the server ends it
+/// in time.
+fn ask(client: &mut Client, look: &str) -> Result<Vec<SimpleQueryMessage>, postgres::Error> {
+    client.simple_query(look).inspect_err(|error| {
+        // The rest of the message was not carried out. A connection that broke needs nothing.
+        if error.as_db_error().is_some() {
+            _ = client.batch_execute("ROLLBACK");
+        }
+    })
+}
+
+/// Reads a value of an answer in text.
+fn read<T: FromStr>(value: Option<&str>) -> Result<T, Error> {
+    value.and_then(|value| value.parse().ok()).ok_or(Error::Closed)
+}
+
+/// Returns a text as it stands in a statement, under each setting of the server.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// The mark of a prepared transaction, behind its id.
+const PREPARED: char = '*';
+
 /// Returns the statement of a look. The order of its parts is the rule: the value, then the
 /// holders, then the position. So each part needs the one before: the holders are counted for the
 /// value, and the position is asked for with their count.
@@ -116,26 +164,19 @@ impl Statements {
 /// The value is asked for by a function, which takes the lock under which the server counts up. A
 /// plain read of the sequence may see a higher value, which the server writes to its log first. The
 /// function also has the sequence's lock to the end, so its options are those of the value.
+///
+/// A holder is who may insert into the table. Whoever takes an id has the lock of the sequence from
+/// before until its transaction ends, also if it has no lock of the table: it inserts into a
+/// partition by name, or into a table that it has just made a part of this one. A transaction that
+/// has no such lock of anything else writes nothing: it looks, as we do.
 fn look(stream: &Stream) -> String {
     let Stream { origin, database, .. } = stream;
     let (oid, sequence) = (origin.table, origin.sequence);
-    // Partitions are looked up at each look, since a writer may have found a new one.
-    let is_locked = if stream.has_parts {
-        format!(
-            "l.relation IN (
-                 WITH RECURSIVE part AS (
-                     SELECT {oid}::oid AS oid
-                     UNION SELECT i.inhrelid FROM part p JOIN pg_inherits i ON i.inhparent = p.oid)
-                 SELECT oid FROM part)"
-        )
-    } else {
-        format!("l.relation = {oid}")
-    };
     format!(
-        "SELECT s.value, h.ids, h.prepared,
+        "SELECT s.value, h.ids,
              CASE WHEN h.number >= 0 THEN pg_current_wal_insert_lsn() END,
              CASE WHEN h.number >= 0 THEN pg_current_wal_flush_lsn() END,
-             extract(epoch FROM pg_postmaster_start_time())::float8,
+             (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
              substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
              CASE WHEN to_regclass($1)::oid = {oid} AND to_regclass($2)::oid = {sequence} THEN (
                  SELECT q.cache_size = 1 AND NOT q.cycle_option AND q.increment > 0
@@ -146,11 +187,16 @@ fn look(stream: &Stream) -> String {
              OFFSET 0
          ) s
          CROSS JOIN LATERAL (
-             SELECT count(*) AS number, coalesce(array_agg(l.virtualtransaction), '{{}}') AS ids,
-                 coalesce(array_agg(l.pid IS NULL), '{{}}') AS prepared
-             FROM pg_locks l
-             WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
-                 AND l.database = {database} AND {is_locked} AND coalesce(s.value, 0) >= 0
+             SELECT count(*) AS number, string_agg(w.id, ',') AS ids
+             FROM (
+                 SELECT l.virtualtransaction || CASE WHEN bool_or(l.pid IS NULL) THEN '{PREPARED}' ELSE '' END AS id
+                 FROM pg_locks l
+                 WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
+                     AND l.database = {database} AND coalesce(s.value, 0) >= 0
+                 GROUP BY l.virtualtransaction
+                 HAVING bool_or(l.relation = {oid})
+                     OR bool_or(l.relation = {sequence}) AND bool_or(l.relation <> {sequence})
+             ) w
          ) h"
     )
 }
@@ -221,6 +267,11 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_a_text_of_a_statement_whatever_is_in_it() {
+        assert_eq!(literal("a'b\\c"), "E'a''b\\\\c'");
+    }
 
     #[test]
     fn a_transaction_that_is_awaited_is_named_with_what_ends_it() {

@@ -101,15 +101,11 @@ impl Reading {
         // The holders of locks are not known any more: the server may have died in between.
         self.looks.void();
         let (name, ttl) = (&self.name, self.ttl);
-        let (stream, statements) = self.connection.call(|client| {
-            let stream = find(client, &super::look::settings(ttl), name)?;
-            let statements = Statements::new(client, &stream, ttl)?;
-            Ok((stream, statements))
-        })?;
+        let stream = self.connection.call(|client| find(client, &super::look::settings(ttl), name))?;
         if let Some(what) = self.origin.as_ref().and_then(|origin| origin.differs(&stream.origin)) {
             return Err(self.are_other(what));
         }
-        let opened = self.connection.opened();
+        let (opened, statements) = (self.connection.opened(), Statements::new(&stream, ttl));
         self.found = Some(Found { stream, statements, opened, server: None, last: None });
         Ok(())
     }
@@ -270,6 +266,7 @@ fn is_of_table(error: &Error) -> bool {
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
         // Behind a pooler a statement can be prepared on another connection.
         SqlState::INVALID_SQL_STATEMENT_NAME,
+        SqlState::DUPLICATE_PSTATEMENT,
     ];
     error.code().is_some_and(|code| codes.contains(code))
 }

@@ -18,8 +18,10 @@ pub(crate) struct Stream {
     pub(crate) origin: Origin,
     /// True if each row gets its id from the sequence, whatever a writer says.
     pub(crate) always: bool,
-    /// True if a writer may insert into a part of the table, and have no lock on the whole.
-    pub(crate) has_parts: bool,
+    /// True if other tables inherit from this one.
+    pub(crate) has_children: bool,
+    /// True if the driver knows the type of each column.
+    pub(crate) knows_types: bool,
     /// The number of the database.
     pub(crate) database: u32,
 }
@@ -38,7 +40,9 @@ pub(crate) struct Origin {
 const FIND: &str = "
     SELECT c.oid, format('%I.%I', n.nspname, c.relname), c.relname::text, c.relkind::text, c.relpersistence::text,
            row_security_active(c.oid), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
-           (SELECT oid FROM pg_database WHERE datname = current_database()), c.relkind = 'p' OR c.relhassubclass,
+           (SELECT oid FROM pg_database WHERE datname = current_database()),
+           c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+           ARRAY(SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
            i.attnum, i.attname, i.attidentity, i.sequence_oid, i.sequence, i.increment, i.cache, i.cycle, i.lowest, i.is_unique,
            i.is_readable
     FROM pg_class c
@@ -96,7 +100,8 @@ struct Found {
     has_policies: bool,
     timeline: String,
     database: u32,
-    has_parts: bool,
+    has_children: bool,
+    types: Vec<u32>,
     ids: Option<Ids>,
 }
 
@@ -119,20 +124,20 @@ impl TryFrom<&Row> for Found {
     type Error = postgres::Error;
 
     fn try_from(row: &Row) -> Result<Self, postgres::Error> {
-        let ids = match row.try_get(9)? {
+        let ids = match row.try_get(10)? {
             None => None,
             Some(column) => Some(Ids {
                 column,
-                name: row.try_get(10)?,
-                identity: row.try_get(11)?,
-                sequence_oid: row.try_get(12)?,
-                sequence: row.try_get(13)?,
-                increment: row.try_get(14)?,
-                cache: row.try_get(15)?,
-                cycle: row.try_get(16)?,
-                lowest: row.try_get(17)?,
-                is_unique: row.try_get(18)?,
-                is_readable: row.try_get(19)?,
+                name: row.try_get(11)?,
+                identity: row.try_get(12)?,
+                sequence_oid: row.try_get(13)?,
+                sequence: row.try_get(14)?,
+                increment: row.try_get(15)?,
+                cache: row.try_get(16)?,
+                cycle: row.try_get(17)?,
+                lowest: row.try_get(18)?,
+                is_unique: row.try_get(19)?,
+                is_readable: row.try_get(20)?,
             }),
         };
         Ok(Self {
@@ -144,7 +149,8 @@ impl TryFrom<&Row> for Found {
             has_policies: row.try_get(5)?,
             timeline: row.try_get(6)?,
             database: row.try_get(7)?,
-            has_parts: row.try_get(8)?,
+            has_children: row.try_get(8)?,
+            types: row.try_get(9)?,
             ids,
         })
     }
@@ -199,7 +205,8 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
             timeline: found.timeline.clone(),
         },
         always: ids.identity == "a",
-        has_parts: found.has_parts,
+        has_children: found.has_children,
+        knows_types: found.types.iter().all(|number| Type::from_oid(*number).is_some()),
         database: found.database,
     })
 }
@@ -244,10 +251,16 @@ fn check_sequence(name: &str, ids: &Ids) -> Result<(), Error> {
 impl Stream {
     /// Refuses a column to which writers may give values of their own.
     pub(crate) fn insist_on_always(&self, name: &str) -> Result<(), Error> {
+        let Self { table, id, .. } = self;
+        if self.always && self.has_children {
+            return Err(Error::config(
+                format!("other tables inherit from {name}, and whoever inserts into one of them gives it an id"),
+                "make them partitions, or promise with `PgJobs::trust_writers` that each id is of the sequence",
+            ));
+        }
         if self.always {
             return Ok(());
         }
-        let Self { table, id, .. } = self;
         Err(Error::config(
             format!(
                 "the column {id} of {name} is not GENERATED ALWAYS AS IDENTITY, so a writer may give an id of its own"
@@ -303,7 +316,8 @@ mod tests {
             has_policies: false,
             timeline: "00000001".to_owned(),
             database: 5,
-            has_parts: false,
+            has_children: false,
+            types: vec![20, 25],
             ids: Some(ids),
         }
     }

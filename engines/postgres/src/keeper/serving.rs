@@ -100,7 +100,8 @@ impl Desk {
     /// round: one round of all leases waits for a sixth of the TTL, so the others are renewed in
     /// time.
     pub(super) async fn begin<'a>(&self, client: &'a mut Client) -> Result<Transaction<'a>, Error> {
-        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await?;
+        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
+        let transaction = transaction.start().await?;
         let all = self.leases().len().max(1) as f64;
         let longest = (self.options.ttl.div_f64(6.0 * all).as_millis()).max(1);
         transaction.batch_execute(&format!("{}; SET LOCAL lock_timeout = {longest}", self.sql.settings)).await?;

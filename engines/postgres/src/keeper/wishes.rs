@@ -23,10 +23,10 @@ impl Desk {
         }
         let (sql, name) = (&self.sql, &&*lease.name);
         let named: [Value<'_>; 1] = [(name, Type::TEXT)];
-        if client.query_typed(&sql.wishes, &named).await?.is_empty() {
+        let transaction = self.begin(client).await?;
+        if transaction.query_typed(&sql.wishes, &named).await?.is_empty() {
             return Ok(());
         }
-        let transaction = self.begin(client).await?;
         if transaction.query_typed(&sql.own, &row_of(name, &lease.mine)).await?.is_empty() {
             // The next renewal says what has become of it.
             return Ok(());

@@ -113,7 +113,6 @@ pub(crate) fn load(
 
 /// Gives the name back, if it is that of this life.
 pub(crate) fn release(transaction: &mut Transaction<'_>, sql: &Sql, name: &str, mine: &Mine) -> Result<(), Error> {
-    transaction.batch_execute(&sql.settings)?;
     transaction.query_typed(
         &sql.release,
         &[(&name, Type::TEXT), (&mine.epoch, Type::INT8), (&mine.token, Type::INT8), (&sql.payload(""), Type::TEXT)],

@@ -378,3 +378,26 @@ fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
     locked.commit().unwrap();
     assert_eq!(jobs.at_index(first).unwrap(), Some("a".to_owned()));
 }
+
+#[test]
+fn looks_at_a_sequence_that_is_locked_leave_no_process_behind() {
+    let database = Server::shared().database();
+    let (mut client, _) = with_events(&database);
+    let (name, jobs) = named_source(&database);
+    let first = insert(&mut client, "a");
+    wait_for_head(&jobs, first);
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    let before: i64 = client.query_one(held, &[&name]).unwrap().get(0);
+    let mut locked = client.transaction().unwrap();
+    locked.batch_execute("TRUNCATE events RESTART IDENTITY").unwrap();
+    for _ in 0..3 {
+        let error = typed(jobs.head());
+        assert!(matches!(error, Error::Database(error) if error.as_db_error().is_some()), "the server ends it");
+    }
+    let after: i64 = locked.query_one(held, &[&name]).unwrap().get(0);
+    assert_eq!(after, before, "they wait on the server still");
+    locked.rollback().unwrap();
+    wait_for_head(&jobs, first);
+    client.batch_execute("TRUNCATE events RESTART IDENTITY").unwrap();
+    assert!(matches!(typed(jobs.head()), Error::OtherIds { what, .. } if what.contains("is none")));
+}

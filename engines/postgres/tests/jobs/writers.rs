@@ -118,7 +118,9 @@ fn no_row_of_eight_writers_is_skipped_and_wrong_rules_skip_some() {
 /// A row gets its id, then its payload, and then the number of its transaction.
 #[test]
 fn a_row_that_has_its_id_before_the_number_of_its_transaction_is_skipped_by_wrong_rules_alone() {
-    let database = Server::shared().database();
+    // Transactions of other tests would hold back the rule by the oldest one.
+    let server = Server::start(&[]);
+    let database = server.database();
     let (mut client, store) = with_events(&database);
     client
         .batch_execute(
@@ -176,4 +178,53 @@ fn rows_that_are_inserted_into_a_partition_are_awaited() {
     open.commit().unwrap();
     crate::tables::wait_for_head(&jobs, 2);
     assert_eq!(crate::tables::all(&jobs).len(), 2);
+}
+
+#[test]
+fn rows_of_a_table_that_becomes_a_part_while_the_table_is_read_are_awaited() {
+    const PART: &str = "CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1)";
+    const CHILD: &str = "CREATE TABLE child () INHERITS (plain)";
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    client
+        .batch_execute(
+            "CREATE TABLE plain (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text);
+             CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY, at int DEFAULT 1, payload text, PRIMARY KEY (id, at))
+                 PARTITION BY LIST (at);
+             CREATE TABLE part_2 PARTITION OF parts FOR VALUES IN (2)",
+        )
+        .unwrap();
+    for (table, part, made, into) in [("plain", "child", CHILD, "plain"), ("parts", "part_1", PART, "part_2")] {
+        // The values of the sequence, by which a writer that names a part gets its ids.
+        let ids = |part: &str| format!("ALTER TABLE {part} ALTER COLUMN id SET DEFAULT nextval('{table}_id_seq')");
+        let row = |part: &str| format!("INSERT INTO {part} (payload) VALUES ('a')");
+        let jobs = waterline_postgres::PgJobs::table(&store, table, crate::tables::payload).unwrap();
+        let other = match into {
+            "plain" => row("plain"),
+            _ => "INSERT INTO parts (at, payload) VALUES (2, 'a')".to_owned(),
+        };
+        client.batch_execute(&other).unwrap();
+        crate::tables::wait_for_head(&jobs, 1);
+        // The transaction makes the part and inserts into it, so nobody else sees that it is one.
+        let mut writer = database.client();
+        let mut open = writer.transaction().unwrap();
+        let mut alone = database.client();
+        let mut before = alone.transaction().unwrap();
+        if into == "plain" {
+            open.batch_execute(&format!("{made}; {}; {}", ids(part), row(part))).unwrap();
+            before.batch_execute(&other).unwrap();
+        } else {
+            // The table itself is locked until a partition is there.
+            client.batch_execute(&format!("{made}; {}", ids(part))).unwrap();
+            open.batch_execute(&row(part)).unwrap();
+            before.batch_execute(&other).unwrap();
+        }
+        before.commit().unwrap();
+        for _ in 0..3 {
+            assert_eq!(jobs.head().unwrap(), Some(1), "{table}: the second id is not committed");
+        }
+        open.commit().unwrap();
+        crate::tables::wait_for_head(&jobs, 3);
+        assert_eq!(crate::tables::all(&jobs).len(), 3);
+    }
 }

@@ -10,7 +10,7 @@ use waterline_postgres::{Error, PgOptions, PgStore};
 fn the_tables_are_made_once_by_many_who_ask_at_once() {
     let database = Server::shared().database();
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..8 {
             scope.spawn(|| database.store(PgOptions::new()));
         }
     });
@@ -71,4 +71,26 @@ fn a_server_that_is_gone_is_an_error_and_the_next_call_connects_anew() {
     assert!(matches!(store.migrate(), Err(Error::Database(_))));
     server.start_again();
     store.migrate().unwrap();
+}
+
+#[test]
+fn a_user_whose_transactions_only_read_by_default_has_its_name_renewed_and_gives_it_back() {
+    let database = Server::shared().database();
+    let mut config = database.config.clone();
+    config.options("-c default_transaction_read_only=on -c default_transaction_isolation=serializable");
+    let store = PgStore::connect(config, NoTls, PgOptions::new().ttl(Duration::from_millis(500))).unwrap();
+    store.migrate().unwrap();
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let mut client = database.client();
+    let mut expires =
+        || -> std::time::SystemTime { client.query_one("SELECT expires FROM waterline.progress", &[]).unwrap().get(0) };
+    for _ in 0..3 {
+        let last = expires();
+        common::eventually("a renewal", || expires() > last);
+    }
+    progress.save_all(&waterline::Saved::new(Some(1), 2, Vec::new())).unwrap();
+    drop(progress);
+    assert!(store.progress("p").acquire_all().unwrap().is_some(), "the name was given back");
+    store.remove("p").unwrap();
 }

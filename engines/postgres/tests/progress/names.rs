@@ -246,4 +246,11 @@ fn rows_that_somebody_has_locked_stop_no_renewal_of_another_name() {
     }
     other.batch_execute("ROLLBACK").unwrap();
     eventually("a renewal of a", || left("a") > 0.0);
+    // Nobody can look for wishes, which is no reason to lose a name.
+    other.batch_execute("BEGIN; LOCK TABLE waterline.wish").unwrap();
+    for _ in 0..6 {
+        let before = left("b");
+        eventually("a renewal, or the end of the name", || left("b") > before || left("b") <= 0.0);
+        assert!(left("b") > 0.0, "b is renewed while nobody can look for wishes");
+    }
 }
