@@ -165,10 +165,10 @@ const PREPARED: char = '*';
 /// plain read of the sequence may see a higher value, which the server writes to its log first. The
 /// function also has the sequence's lock to the end, so its options are those of the value.
 ///
-/// A holder is who may insert into the table. Whoever takes an id has the lock of the sequence from
-/// before until its transaction ends, also if it has no lock of the table: it inserts into a
-/// partition by name, or into a table that it has just made a part of this one. A transaction that
-/// has no such lock of anything else writes nothing: it looks, as we do.
+/// A holder is a transaction that may insert into the table. One that takes an id has the lock of
+/// the sequence from before until it ends, also if it has no lock of the table: it inserts into a
+/// partition by name, or into a table that it has just made a part of this one. One that has no
+/// such lock of anything else writes nothing: it looks, as we do.
 fn look(stream: &Stream) -> String {
     let Stream { origin, database, .. } = stream;
     let (oid, sequence) = (origin.table, origin.sequence);

@@ -1,11 +1,16 @@
 //! The suite that each source has to pass.
 
 use crate::server::Server;
+use crate::server::pooler::Pooler;
 use crate::size;
 use crate::tables::{self, EVENTS, insert, with_events};
+use parking_lot::Mutex;
 use postgres::{Client, NoTls};
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
 use waterline::testing::JobsSuite;
+use waterline::{Consumer, MemoryProgress};
 use waterline_postgres::{PgJobs, PgOptions, PgStore};
 
 #[test]
@@ -80,4 +85,34 @@ fn a_column_that_comes_while_the_table_is_read_is_read_too() {
     insert(&mut client, "b");
     tables::wait_for_head(&jobs, 2);
     assert_eq!(tables::all(&jobs).len(), 2);
+}
+
+#[test]
+fn several_tables_behind_a_pooler_of_transactions_are_read_without_a_mistake() {
+    let (server, database) = (Server::shared(), Server::shared().database());
+    let mut client = database.client();
+    let names = ["events", "more", "others"];
+    for name in names {
+        client.batch_execute(&EVENTS.replace("events", name)).unwrap();
+    }
+    client.batch_execute("CREATE TYPE kind AS ENUM ('a'); ALTER TABLE more ADD COLUMN kind kind DEFAULT 'a'").unwrap();
+    let pooler = Pooler::start(server, 2);
+    let store = PgStore::connect(pooler.config(&database.name), NoTls, PgOptions::new()).unwrap();
+    let consumers = names.map(|name| {
+        let jobs = PgJobs::table(&store, name, tables::payload).unwrap();
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sees = Arc::clone(&seen);
+        let builder = Consumer::builder(jobs, MemoryProgress::new()).poll_every(Duration::from_millis(1));
+        (builder.max_processing(1).start(move |job| Ok(sees.lock().push(job.payload))).unwrap(), seen)
+    });
+    for row in 0..200 {
+        for name in names {
+            client.execute(&format!("INSERT INTO {name} (payload) VALUES ($1)"), &[&format!("{name} {row}")]).unwrap();
+        }
+    }
+    for ((consumer, seen), name) in consumers.into_iter().zip(names) {
+        tables::until(&consumer.handle(), "all rows", |status| status.last_processed == Some(200));
+        consumer.stop().unwrap();
+        assert_eq!(*seen.lock(), (0..200).map(|row| format!("{name} {row}")).collect::<Vec<_>>());
+    }
 }

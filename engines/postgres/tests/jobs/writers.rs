@@ -118,8 +118,8 @@ fn no_row_of_eight_writers_is_skipped_and_wrong_rules_skip_some() {
 /// A row gets its id, then its payload, and then the number of its transaction.
 #[test]
 fn a_row_that_has_its_id_before_the_number_of_its_transaction_is_skipped_by_wrong_rules_alone() {
-    // Transactions of other tests would hold back the rule by the oldest one, and a checkpoint would
-    // have the next value logged, for which a transaction needs its number.
+    // Transactions of other tests would hold back the rule by the oldest one. After a checkpoint
+    // the next value is logged, for which a transaction needs its number.
     let server = Server::start(&[("checkpoint_timeout", "1h")]);
     let database = server.database();
     let (mut client, store) = with_events(&database);

@@ -14,6 +14,7 @@ const PORT: &str = "WATERLINE_MEMBER_PORT";
 const DATABASE: &str = "WATERLINE_MEMBER_DATABASE";
 const HOLDER: &str = "WATERLINE_MEMBER_HOLDER";
 const TTL: &str = "WATERLINE_MEMBER_TTL";
+const POOLER: &str = "WATERLINE_MEMBER_POOLER";
 const TIMELESS: &str = "WATERLINE_MEMBER_TIMELESS";
 
 /// More jobs than there is time for.
@@ -38,6 +39,11 @@ impl Member {
     /// Starts one for which no time passes, so that it never tries to take the name at its pace.
     pub fn start_timeless(server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
         Self::start_as(server, database, holder, ttl, &[(TIMELESS, "1")])
+    }
+
+    /// Starts one whose store is behind the pooler at this port.
+    pub fn start_behind(port: u16, server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
+        Self::start_as(server, database, holder, ttl, &[(POOLER, &port.to_string())])
     }
 
     fn start_as(server: &Server, database: &Database, holder: &str, ttl: Duration, more: &[(&str, &str)]) -> Self {
@@ -108,12 +114,16 @@ fn member_process() {
     let Ok(port) = std::env::var(PORT) else { return };
     let number = |name: &str| std::env::var(name).expect("it is set").parse::<u64>().expect("it is a number");
     let mut config = Config::new();
-    config.host("127.0.0.1").port(port.parse().expect("it is a port")).user("postgres");
+    let port = port.parse().expect("it is a port");
+    config.host("127.0.0.1").port(port).user("postgres");
     config.dbname(&std::env::var(DATABASE).expect("it is set"));
     let options = PgOptions::new().ttl(Duration::from_millis(number(TTL)));
     let holder = std::env::var(HOLDER).expect("it is set");
     let options = options.holder(&*holder);
-    let store = PgStore::connect(config.clone(), NoTls, options).expect("the server runs");
+    let mut of_store = Config::new();
+    let pooler = std::env::var(POOLER).map_or(port, |port| port.parse().expect("it is a port"));
+    of_store.host("127.0.0.1").port(pooler).user("postgres").dbname(&std::env::var(DATABASE).expect("it is set"));
+    let store = PgStore::connect(of_store, NoTls, options).expect("the server runs");
     let consumer = Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(4).standby();
     let clock = if std::env::var_os(TIMELESS).is_some() { Time::new().clock() } else { Clock::default() };
     let consumer = consumer.clock(clock);

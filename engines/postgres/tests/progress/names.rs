@@ -3,6 +3,7 @@
 
 use crate::bank;
 use crate::member::{Member, takes_over, writes};
+use crate::server::pooler::Pooler;
 use crate::server::{Database, Server};
 use common::{eventually, numbers, until};
 use postgres::Transaction;
@@ -253,4 +254,33 @@ fn rows_that_somebody_has_locked_stop_no_renewal_of_another_name() {
         eventually("a renewal, or the end of the name", || left("b") > before || left("b") <= 0.0);
         assert!(left("b") > 0.0, "b is renewed while nobody can look for wishes");
     }
+}
+
+#[test]
+fn processes_behind_a_pooler_of_transactions_take_over_from_each_other_and_write_each_job_once() {
+    let (server, database) = (Server::shared(), database());
+    // Fewer connections than the two processes have, so each gets what the other one left.
+    let pooler = Pooler::start(server, 2);
+    let member = |holder: &str| Member::start_behind(pooler.port(), server, &database, holder, TTL);
+    let mut first = member("a 0");
+    for round in 1..=4 {
+        writes(&database, &first.holder);
+        let second = member(&format!("a {round}"));
+        match round % 3 {
+            0 => first.stop(&database),
+            1 => first.kill(),
+            _ => {
+                first.signal("STOP");
+                takes_over(&database, &second.holder);
+                first.signal("CONT");
+                first.ends_fenced();
+            }
+        }
+        takes_over(&database, &second.holder);
+        first = second;
+    }
+    writes(&database, &first.holder);
+    first.finish(&database);
+    let info = &database.store(PgOptions::new()).consumers().unwrap()[0];
+    bank::assert_exact(&database, info.next.unwrap());
 }

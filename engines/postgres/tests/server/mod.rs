@@ -17,6 +17,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use waterline_postgres::{PgOptions, PgStore};
 
+pub mod pooler;
+
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
