@@ -240,7 +240,7 @@ impl PgStore {
         self.with_name(name, true, |transaction, Taken { mine, saves, saved: before }| {
             let (after, made) = make(before.as_ref())?;
             transaction.query_typed(&sql.forget_done, &[(&name, Type::TEXT)])?;
-            let place = Place { name, mine, saves, lowest_piece: i64::MAX, ttl };
+            let place = Place { name, mine, saves, lowest_piece: i64::MAX, ttl, began: None };
             if !save(transaction, sql, &place, &after, &changed(&[], &after.done, after.next))? {
                 return Err(Error::Fenced { name: name.to_owned(), holder: "somebody else".to_owned() });
             }

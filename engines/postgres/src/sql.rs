@@ -11,6 +11,10 @@ use std::time::Duration;
 /// when a standby server is promoted, at once, and needs no rights.
 const TIMELINE: &str = "('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
 
+/// The time at which the transaction began, in microseconds: another transaction on the connection
+/// has another one.
+const BEGAN: &str = "(extract(epoch FROM now()) * 1000000)::bigint";
+
 /// The channel on which this crate's processes call each other. The payload is the schema and the
 /// name of a progress.
 pub(crate) const CHANNEL: &str = "waterline";
@@ -32,6 +36,9 @@ pub(crate) struct Sql {
     /// The settings of each transaction: none outlives it, since a pooler gives the connection to
     /// others.
     pub(crate) settings: String,
+    /// The same, and then the time at which the transaction began.
+    pub(crate) noted_settings: String,
+    pub(crate) began: String,
     pub(crate) version: String,
     pub(crate) take: String,
     pub(crate) look: String,
@@ -71,6 +78,8 @@ impl Sql {
         let payload = format!("{}/", options.schema);
         Self {
             settings: settings(options.ttl),
+            noted_settings: format!("{}; SELECT {BEGAN}", settings(options.ttl)),
+            began: format!("SELECT {BEGAN}"),
             version: format!("SELECT coalesce(max(version), 0) FROM {s}.version"),
             take: format!(
                 "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires)
@@ -140,11 +149,11 @@ impl Sql {
     }
 
     /// Returns the statement of a save: the row of the name if it is that of this life, and the
-    /// rest only with it. It says how many rows were that. The parameters behind the first eight
+    /// rest only with it. It says how many rows were that. The parameters behind the first nine
     /// are those of [`Parts`], two for each but the first records.
     pub(crate) fn save(&self, parts: Parts) -> String {
         let s = &self.schema;
-        let mut next = 9;
+        let mut next = 10;
         let mut parameter = || {
             next += 1;
             next - 1
@@ -154,6 +163,7 @@ impl Sql {
                  moved = CASE WHEN watermark IS DISTINCT FROM $7 THEN clock_timestamp() ELSE moved END,
                  expires = greatest(expires, clock_timestamp() + $6 * interval '1 millisecond')
              WHERE name = $1 AND epoch = $2 AND token = $3 AND saves = $5 AND timeline = $4 AND timeline = {TIMELINE}
+                 AND ($9::bigint IS NULL OR $9 = {BEGAN})
              RETURNING name)"
         );
         if parts.lost_pieces {

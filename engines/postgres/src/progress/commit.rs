@@ -1,6 +1,6 @@
 //! One commit: the user's statements, ours, and what became of them.
 
-use super::take::begin;
+use super::take::{begin, begin_noted};
 use super::{Life, PgProgress, stored};
 use crate::error::{Error, fenced};
 use crate::fault::{Fault, fault_of, of_statement};
@@ -145,8 +145,8 @@ impl Change<'_> {
         ttl: Duration,
         write: &mut Write<'_>,
     ) -> End {
-        let mut transaction = match begin(client, sql) {
-            Ok(transaction) => transaction,
+        let (mut transaction, began) = match begin_noted(client, sql) {
+            Ok(begun) => begun,
             Err(error) => return error.into(),
         };
         if let Err(error) = write(&mut transaction) {
@@ -160,10 +160,10 @@ impl Change<'_> {
             };
         }
         let Life { mine, saves, lowest_piece, .. } = *life;
-        let place = Place { name, mine, saves, lowest_piece, ttl };
+        let place = Place { name, mine, saves, lowest_piece, ttl, began: Some(began) };
         match save(&mut transaction, sql, &place, self.saved, &self.pieces) {
             Ok(true) => {}
-            Ok(false) => return lost(&mut transaction, sql, name, &mine, saves),
+            Ok(false) => return lost(&mut transaction, sql, &place),
             Err(error) if of_statement(&error) == Fault::Aborted => {
                 let why = "a statement of the write failed, and the write returned Ok: it needs a savepoint, or has to \
                            return the error";
@@ -197,6 +197,8 @@ pub(crate) struct Place<'a> {
     /// The piece below which no row is.
     pub(crate) lowest_piece: i64,
     pub(crate) ttl: Duration,
+    /// The time at which the transaction began, if somebody else's statements run in it.
+    pub(crate) began: Option<i64>,
 }
 
 /// Writes the save. Returns false if the row is not that of this life.
@@ -207,7 +209,7 @@ pub(crate) fn save(
     saved: &Saved,
     Changed { put, gone }: &Changed,
 ) -> Result<bool, postgres::Error> {
-    let Place { name, mine: Mine { epoch, token, timeline }, saves, lowest_piece, ttl } = *place;
+    let Place { name, mine: Mine { epoch, token, timeline }, saves, lowest_piece, ttl, began } = *place;
     let ttl = ttl.as_secs_f64() * 1_000.0;
     let (watermark, next) = (saved.last_processed.map(stored), stored(saved.next));
     let lowest = piece_of(saved.next);
@@ -231,6 +233,7 @@ pub(crate) fn save(
         (&ttl, Type::FLOAT8),
         (&watermark, Type::INT8),
         (&next, Type::INT8),
+        (&began, Type::INT8),
     ];
     if parts.lost_pieces {
         values_of.push((&lowest, Type::INT8));
@@ -253,15 +256,28 @@ pub(crate) fn save(
 }
 
 /// Says why the row is not that of this life. Nothing is written.
-fn lost(transaction: &mut Transaction<'_>, sql: &Sql, name: &str, mine: &Mine, saves: i64) -> End {
-    let found = transaction.query_typed(&sql.look, &[(&name, Type::TEXT)]);
+fn lost(transaction: &mut Transaction<'_>, sql: &Sql, place: &Place<'_>) -> End {
+    let Place { name, mine, saves, began, .. } = place;
+    let lost = |why: &str| End::Failed(CommitError::Lost(fenced(name, why).into()));
+    let now = transaction.query_typed(&sql.began, &[]);
+    match now.and_then(|rows| rows.first().map(|row| row.try_get::<_, i64>(0)).transpose()) {
+        Ok(now) if now == *began => {}
+        Ok(_) => {
+            return lost(
+                "the write has ended its transaction, by a COMMIT or ROLLBACK among its statements: some of its rows \
+                 may be there, and the progress does not say so",
+            );
+        }
+        Err(error) => return error.into(),
+    }
+    let found = transaction.query_typed(&sql.look, &[(name, Type::TEXT)]);
     let found = match found.and_then(|rows| rows.first().map(Found::try_from).transpose()) {
         Ok(found) => found,
         Err(error) => return error.into(),
     };
-    match mine.verdict(saves, found.as_ref()) {
-        Verdict::Lost(why) => End::Failed(CommitError::Lost(fenced(name, why).into())),
-        Verdict::Written => End::Failed(CommitError::Lost(fenced(name, "its row was saved by somebody else").into())),
+    match mine.verdict(*saves, found.as_ref()) {
+        Verdict::Lost(why) => lost(&why),
+        Verdict::Written => lost("its row was saved by somebody else"),
         Verdict::NotWritten => End::Again("the row of the progress changed while it was saved".into()),
     }
 }

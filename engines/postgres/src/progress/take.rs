@@ -9,7 +9,7 @@ use crate::row::{Found, Mine};
 use crate::schema;
 use crate::sql::Sql;
 use postgres::types::Type;
-use postgres::{Client, IsolationLevel, Transaction};
+use postgres::{Client, IsolationLevel, SimpleQueryMessage, Transaction};
 use std::time::{Duration, Instant};
 use waterline::{Record, Saved};
 
@@ -42,10 +42,25 @@ impl PgProgress {
 
 /// Begins a transaction with our settings.
 pub(crate) fn begin<'a>(client: &'a mut Client, sql: &Sql) -> Result<Transaction<'a>, postgres::Error> {
-    let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
-    let mut transaction = transaction.start()?;
+    let mut transaction = start(client)?;
     transaction.batch_execute(&sql.settings)?;
     Ok(transaction)
+}
+
+/// Begins one in which the user's statements run, too. Returns the time at which it began, by which
+/// it is told from another one.
+pub(super) fn begin_noted<'a>(client: &'a mut Client, sql: &Sql) -> Result<(Transaction<'a>, i64), postgres::Error> {
+    let mut transaction = start(client)?;
+    let answer = transaction.simple_query(&sql.noted_settings)?;
+    let began = answer.iter().find_map(|part| match part {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    });
+    Ok((transaction, began.unwrap_or(0)))
+}
+
+fn start(client: &mut Client) -> Result<Transaction<'_>, postgres::Error> {
+    client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false).start()
 }
 
 /// Takes the name in this transaction, if it is free or this token has it. Loads everything that is

@@ -103,7 +103,12 @@ fn several_tables_behind_a_pooler_of_transactions_are_read_without_a_mistake() {
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
         let sees = Arc::clone(&seen);
         let builder = Consumer::builder(jobs, MemoryProgress::new()).poll_every(Duration::from_millis(1));
-        (builder.max_processing(1).start(move |job| Ok(sees.lock().push(job.payload))).unwrap(), seen)
+        let see = move |payload| sees.lock().push(payload);
+        let consumer = builder.max_processing(1).start(move |job| {
+            see(job.payload);
+            Ok(())
+        });
+        (consumer.unwrap(), seen)
     });
     for row in 0..200 {
         for name in names {

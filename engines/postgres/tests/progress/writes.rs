@@ -312,3 +312,51 @@ fn a_connection_that_the_server_ended_is_opened_anew_by_the_next_call() {
     common::eventually("the end of the connection", || store.consumers().is_err());
     store.consumers().unwrap();
 }
+
+#[test]
+fn a_write_that_ends_its_transaction_by_itself_halts_the_consumer_and_no_progress_is_saved() {
+    for text in ["COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK AND CHAIN"] {
+        let (_, store) = database();
+        let consumer = consumer(&store).start_writing(
+            |job| Ok(job.fence),
+            move |tx: &mut Transaction<'_>, results| {
+                bank::write(tx, results)?;
+                Ok(tx.batch_execute(text)?)
+            },
+        );
+        let ended = consumer.unwrap().join();
+        let text = format!("{ended:?}");
+        assert!(matches!(ended, Err(Error::Fenced { .. })) && text.contains("ended its transaction"), "{text}");
+        assert_eq!(store.consumers().unwrap().len(), 0, "nothing is saved");
+    }
+}
+
+#[test]
+fn a_write_may_set_what_it_likes_and_the_next_transaction_is_as_ever() {
+    let (database, store) = database();
+    let mut progress = store.progress("p");
+    progress.acquire_all().unwrap();
+    let settings = [
+        "SET LOCAL synchronous_commit = off",
+        "SET statement_timeout = 0; SET synchronous_commit = off; SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "SAVEPOINT a; SELECT 1; ROLLBACK TO a",
+        "SET search_path = nowhere; SET TimeZone = 'Asia/Kathmandu'; SET IntervalStyle = iso_8601",
+    ];
+    for (at, setting) in (0..).zip(settings) {
+        // A row of more than a megabyte, too.
+        let large = "x".repeat(3 << 20);
+        progress
+            .commit(&Saved::new(Some(at), at + 1, Vec::new()), &mut |tx| {
+                let ours =
+                    "SELECT current_setting('statement_timeout') || current_setting('synchronous_commit'), $1::text";
+                assert_eq!(tx.query_one(ours, &[&large])?.get::<_, String>(0), "10son");
+                tx.execute("INSERT INTO public.effects (job, fence) VALUES ($1, 1)", &[&at.cast_signed()])?;
+                tx.execute("UPDATE public.counter SET jobs = jobs + 1", &[])?;
+                Ok(tx.batch_execute(setting)?)
+            })
+            .unwrap();
+    }
+    drop(progress);
+    bank::assert_exact(&database, 4);
+    assert_eq!(store.progress("p").acquire_all().unwrap(), Some(Saved::new(Some(3), 4, Vec::new())));
+}
