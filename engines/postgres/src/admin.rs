@@ -135,7 +135,14 @@ impl PgStore {
             let mut consumers = Vec::new();
             for row in transaction.query_typed(&self.sql().names, &[])? {
                 let name: String = row.try_get(0)?;
-                let loaded = load(transaction, self.sql(), &name, row.try_get(1)?, row.try_get(2)?);
+                let (watermark, next): (Option<i64>, i64) = (row.try_get(1)?, row.try_get(2)?);
+                // Most names have nothing but their row, and there may be many.
+                let loaded = if row.try_get(4)? {
+                    load(transaction, self.sql(), &name, watermark, Some(next))
+                } else {
+                    let watermark = watermark.map(i64::cast_unsigned);
+                    Ok(Some(Saved::new(watermark, next.cast_unsigned(), Vec::new())))
+                };
                 let mut info = match loaded {
                     Ok(saved) => ConsumerInfo::of(&name, saved.as_ref()),
                     Err(error @ Error::Corrupt { .. }) => {

@@ -100,6 +100,12 @@ impl PgOptions {
                 format!("give it one of 1 to {LONGEST_NAME} bytes, without control characters"),
             ));
         }
+        if self.holder.contains('\0') {
+            return Err(Error::config(
+                format!("the text of the holder is {:?}", self.holder),
+                "take the zero out of it",
+            ));
+        }
         Ok(())
     }
 }

@@ -129,7 +129,10 @@ impl Sql {
             ),
             moves: format!("SELECT at, kind, \"from\", \"to\", reason FROM {s}.move WHERE name = $1 ORDER BY id"),
             names: format!(
-                "SELECT name, watermark, next, moved FROM {s}.progress WHERE next IS NOT NULL ORDER BY name COLLATE \"C\""
+                "SELECT name, watermark, next, moved,
+                     EXISTS (SELECT FROM {s}.done d WHERE d.name = p.name)
+                         OR EXISTS (SELECT FROM {s}.record r WHERE r.name = p.name)
+                 FROM {s}.progress p WHERE next IS NOT NULL ORDER BY name COLLATE \"C\""
             ),
             done: format!("SELECT piece, bits FROM {s}.done WHERE name = $1 ORDER BY piece"),
             records: format!("SELECT key, value FROM {s}.record WHERE name = $1 ORDER BY key"),

@@ -6,6 +6,7 @@ mod server;
 
 mod faults;
 mod ledger;
+mod odd;
 mod refused;
 mod suite;
 mod tables;

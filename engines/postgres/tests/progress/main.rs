@@ -11,6 +11,7 @@ mod faults;
 mod member;
 mod names;
 mod network;
+mod odd;
 mod proxy;
 mod suites;
 mod tls;
