@@ -69,3 +69,8 @@ pub use options::PgOptions;
 pub use postgres;
 pub use progress::PgProgress;
 pub use store::PgStore;
+
+/// The program of README.md is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
