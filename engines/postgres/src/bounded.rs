@@ -1,5 +1,6 @@
 //! A stream to the server on which each answer comes within a time: a server that stands still, or
-//! a proxy in between, lets nobody wait for ever.
+//! a proxy in between, lets nobody wait for ever. It counts what was asked and answered: the driver
+//! gives a statement up without waiting for the answer, and asks the next thing meanwhile.
 
 use crate::tls::{AnyStream, Plain};
 use postgres::Socket;
@@ -12,9 +13,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// The end of each answer: the message `ReadyForQuery`, without its last byte, which has the state
-/// of the transaction.
-const READY: [u8; 5] = [b'Z', 0, 0, 0, 5];
+/// The messages of a client that have an answer of their own, a query and the end of a group of
+/// messages, and the one that ends each answer.
+const ASKS: [u8; 2] = [b'Q', b'S'];
+const READY: [u8; 1] = [b'Z'];
 
 /// A stream with a bound on the time without a byte while an answer is awaited.
 pub(crate) struct Bounded {
@@ -22,12 +24,16 @@ pub(crate) struct Bounded {
     limit: Duration,
     /// The end of the wait; `None` while no answer is awaited.
     until: Option<Pin<Box<Sleep>>>,
-    tail: Tail,
+    asked: Messages,
+    answered: Messages,
+    /// The number of answers that are awaited. The first message, which has no kind, has one, too.
+    awaited: usize,
 }
 
 impl Bounded {
     pub(crate) fn new(stream: AnyStream, limit: Duration) -> Self {
-        Self { stream, limit, until: None, tail: Tail::default() }
+        let (asked, answered) = (Messages::from_the_first(), Messages::default());
+        Self { stream, limit, until: None, asked, answered, awaited: 1 }
     }
 
     pub(crate) fn plain(socket: Socket, limit: Duration) -> Self {
@@ -46,17 +52,42 @@ impl Bounded {
     }
 }
 
-/// The last bytes that were received.
-#[derive(Default)]
-struct Tail([u8; READY.len() + 1]);
+/// The messages of one direction, which come in pieces of any size. Each has its kind, and then its
+/// length, which counts itself and not the kind.
+#[derive(Debug, Default)]
+struct Messages {
+    /// The bytes of a head that is not whole: a kind and a length.
+    head: Vec<u8>,
+    /// The bytes that are left of a message.
+    left: usize,
+}
 
-impl Tail {
-    /// Takes more bytes. Returns true if they end an answer.
-    fn take(&mut self, bytes: &[u8]) -> bool {
-        let all = [&self.0[..], bytes].concat();
-        let length = self.0.len();
-        self.0.copy_from_slice(&all[all.len() - length..]);
-        self.0.starts_with(&READY)
+impl Messages {
+    /// Those of a client: the first one has no kind.
+    fn from_the_first() -> Self {
+        Self { head: vec![0], left: 0 }
+    }
+
+    /// Takes more bytes. Returns how many messages of these kinds begin in them.
+    fn count(&mut self, mut bytes: &[u8], kinds: &[u8]) -> usize {
+        let mut count = 0;
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.left > 0 {
+                let skipped = self.left.min(bytes.len());
+                self.left -= skipped;
+                bytes = &bytes[skipped..];
+                continue;
+            }
+            self.head.push(*first);
+            bytes = rest;
+            if let [kind, a, b, c, d] = self.head[..] {
+                let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+                self.left = length.saturating_sub(4);
+                count += usize::from(kinds.contains(&kind));
+                self.head.clear();
+            }
+        }
+        count
     }
 }
 
@@ -65,9 +96,9 @@ impl AsyncRead for Bounded {
         let this = &mut *self;
         let before = into.filled().len();
         if let Poll::Ready(read) = this.stream.as_mut().poll_read(cx, into) {
-            let bytes = &into.filled()[before..];
-            let start = bytes.len().saturating_sub(READY.len() + 1);
-            if this.tail.take(&bytes[start..]) {
+            let answers = this.answered.count(&into.filled()[before..], &READY);
+            this.awaited = this.awaited.saturating_sub(answers);
+            if this.awaited == 0 {
                 this.until = None;
             } else if this.until.is_some() {
                 this.awaits(cx);
@@ -84,8 +115,12 @@ impl AsyncRead for Bounded {
 
 impl AsyncWrite for Bounded {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = self.stream.as_mut().poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.awaited += self.asked.count(&bytes[..count], &ASKS);
+        }
         self.awaits(cx);
-        self.stream.as_mut().poll_write(cx, bytes)
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -127,16 +162,36 @@ impl AsyncWrite for Plain {
 mod tests {
     use super::*;
 
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
+    }
+
     #[test]
-    fn the_end_of_an_answer_is_seen_in_whatever_pieces_it_comes() {
-        let answer = [b"C\0\0\0\x0dSELECT 1\0".as_slice(), &READY, b"I"].concat();
-        for cut in 0..answer.len() {
-            let mut tail = Tail::default();
-            assert!(!tail.take(&answer[..cut]) && tail.take(&answer[cut..]), "cut at {cut}");
+    fn answers_are_counted_in_whatever_pieces_they_come_and_with_whatever_follows() {
+        let row = message(b'D', b"Z\0\0\0\x05I");
+        let answer =
+            [row, message(b'C', b"SELECT 1\0"), message(b'Z', b"I"), message(b'A', b"a notification")].concat();
+        for cut in 0..=answer.len() {
+            let mut messages = Messages::default();
+            let count = messages.count(&answer[..cut], &READY) + messages.count(&answer[cut..], &READY);
+            assert_eq!(count, 1, "cut at {cut}");
         }
-        let mut tail = Tail::default();
-        assert!(!tail.take(&answer[..answer.len() - 1]));
-        assert!(answer[answer.len() - 1..].iter().all(|byte| tail.take(&[*byte])));
-        assert!(!tail.take(b"A"), "a notification that comes behind it");
+        let mut messages = Messages::default();
+        assert_eq!(answer.iter().map(|byte| messages.count(&[*byte], &READY)).sum::<usize>(), 1);
+        assert_eq!(messages.count(&[message(b'Z', b"I"), message(b'Z', b"T")].concat(), &READY), 2);
+    }
+
+    #[test]
+    fn what_a_client_asks_is_counted_from_its_first_message_on() {
+        let mut messages = Messages::from_the_first();
+        // It has a length and no kind, and looks like anything.
+        let first = [&(4 + 6_u32).to_be_bytes()[..], b"QQQSSS"].concat();
+        assert_eq!(messages.count(&first, &ASKS), 0);
+        assert_eq!(messages.count(&message(b'p', b"password"), &ASKS), 0);
+        let parts = [message(b'P', b"SELECT"), message(b'B', b""), message(b'E', b""), message(b'S', b"")];
+        assert_eq!(messages.count(&parts.concat(), &ASKS), 1);
+        // A statement is given up, and the next query follows before that is answered.
+        let close = [message(b'C', b"Ss1\0"), message(b'S', b""), message(b'Q', b"COMMIT\0")];
+        assert_eq!(messages.count(&close.concat(), &ASKS), 2);
     }
 }

@@ -36,7 +36,8 @@ const PACE: Duration = Duration::from_millis(20);
 /// from the end of the TTL on. If it goes on after it was taken over, it writes nothing, and halts
 /// with [`Error::Fenced`](waterline::Error::Fenced). It halts in the same way if the server's
 /// history changes (a standby server was promoted): what it knows may be lost there. The next life
-/// reads what is true.
+/// reads what is true. Each time is by the clock of the server. While that is set back, the name of
+/// a process that died stays in use for as much longer.
 ///
 /// # A transaction
 ///
@@ -44,7 +45,10 @@ const PACE: Duration = Duration::from_millis(20);
 /// for the row of the progress while yours run. All settings are those of the transaction alone
 /// (`SET LOCAL`): a statement ends within the TTL, and a process that pauses within a transaction
 /// for three quarters of the TTL loses it. A statement of yours that fails ends the transaction, as
-/// always in PostgreSQL, unless you make a savepoint (`tx.savepoint`).
+/// always in PostgreSQL, unless you make a savepoint (`tx.savepoint`). Settings of yours with `SET
+/// LOCAL` hold to its end. With `synchronous_commit = off` a crash of the server may take the last
+/// transactions back, rows and progress together, and the life halts. A `COMMIT` or `ROLLBACK` in
+/// the text of a statement of yours would tear rows and progress apart: the life halts and says so.
 ///
 /// If it deadlocks with another one, or the connection breaks, it is tried again. If the connection
 /// breaks in the COMMIT itself, the number of saves in the row says what became of it. While the

@@ -87,10 +87,8 @@ fn a_row_whose_decoding_panics_blocks_the_consumer_with_the_reason_and_not_the_p
     let consumer = Consumer::builder(jobs.unwrap(), MemoryProgress::new()).poll_every(Duration::from_millis(5));
     let consumer = consumer.start(|_| Ok(())).unwrap();
     client.batch_execute("INSERT INTO events (payload) VALUES ('good'), ('bad'), ('good')").unwrap();
-    let status = tables::until(&consumer.handle(), "the bad row", |status| {
-        matches!(status.blocked, waterline::Blocked::Source { .. })
-    });
-    assert!(status.blocked.to_string().contains("this row is bad"), "{status}");
+    let is_told = |status: &waterline::Status| status.blocked.to_string().contains("this row is bad");
+    tables::until(&consumer.handle(), "the bad row", is_told);
     client.batch_execute("UPDATE events SET payload = 'mended' WHERE payload = 'bad'").unwrap();
     tables::until(&consumer.handle(), "all rows", |status| status.last_processed == Some(3));
     consumer.stop().unwrap();
@@ -111,4 +109,25 @@ fn a_source_is_made_read_and_dropped_within_a_runtime() {
         drop(store);
     });
     drop(client);
+}
+
+#[test]
+fn a_progress_above_all_ids_is_told_from_one_that_has_caught_up() {
+    let database = Server::shared().database();
+    let (mut client, store) = with_events(&database);
+    store.migrate().unwrap();
+    (0..9).for_each(|_| _ = tables::insert(&mut client, "a"));
+    let start = || Consumer::builder(tables::events(&store), store.progress("p")).poll_every(Duration::from_millis(5));
+    start().stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
+    client.batch_execute("TRUNCATE events RESTART IDENTITY").unwrap();
+    (0..3).for_each(|_| _ = tables::insert(&mut client, "b"));
+    let started = start().start(|_| Ok(()));
+    println!("{started:?}");
+    if let Ok(consumer) = started {
+        std::thread::sleep(Duration::from_secs(2));
+        println!("{}", consumer.handle().status());
+        consumer.stop().unwrap();
+    }
+    store.seek("p", 1, "the table was emptied").unwrap();
+    start().stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
 }
