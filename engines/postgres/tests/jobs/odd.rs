@@ -121,13 +121,10 @@ fn a_progress_above_all_ids_is_told_from_one_that_has_caught_up() {
     start().stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
     client.batch_execute("TRUNCATE events RESTART IDENTITY").unwrap();
     (0..3).for_each(|_| _ = tables::insert(&mut client, "b"));
-    let started = start().start(|_| Ok(()));
-    println!("{started:?}");
-    if let Ok(consumer) = started {
-        std::thread::sleep(Duration::from_secs(2));
-        println!("{}", consumer.handle().status());
-        consumer.stop().unwrap();
-    }
+    let consumer = start().start(|_| Ok(())).unwrap();
+    let is_told = |status: &waterline::Status| status.blocked.to_string().contains("the source ends at 3, below");
+    tables::until(&consumer.handle(), "the reason", is_told);
+    consumer.stop().unwrap();
     store.seek("p", 1, "the table was emptied").unwrap();
     start().stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
 }
