@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_asks_is_counted_from_its_first_message_on() {
+    fn questions_of_a_client_are_counted_from_its_first_message_on() {
         let mut messages = Messages::from_the_first();
         // It has a length and no kind, and looks like anything.
         let first = [&(4 + 6_u32).to_be_bytes()[..], b"QQQSSS"].concat();

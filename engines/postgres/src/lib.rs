@@ -45,14 +45,15 @@
 //! It is tested with PostgreSQL 15. It calls nothing that PostgreSQL 13 lacks, but 13, 14, 16 and
 //! later ones are not tested.
 //!
-//! A pooler that gives a connection to each transaction may stand in front of the server: PgBouncer
-//! in transaction mode is tested, in version 1.18, which knows no prepared statements. No setting
-//! and no lock of this crate outlives a transaction. Only notifications do not come through, since
-//! they belong to a connection. So a standby takes over within half a second after a clean stop, and
-//! not at once; a redrive or discard is taken up within a third of the TTL; and [`PgJobs`] looks at
-//! its pace ([`poll_every`](waterline::Builder::poll_every)). If a table has a column of a type of
-//! your own, the driver keeps a statement for it, which such a pooler may lose. Then a read fails,
-//! and is made again. A pooler that gives a connection to each *statement* does not work.
+//! A pooler that gives a connection to each transaction may stand in front of the server:
+//! PgBouncer in transaction mode is tested, in version 1.18, which knows no prepared statements.
+//! No setting and no lock of this crate outlives a transaction. Only notifications do not come
+//! through, since they belong to a connection. So a standby takes over within half a second after
+//! a clean stop, and not at once; a redrive or discard is taken up within a third of the TTL; and
+//! [`PgJobs`] looks at its pace ([`poll_every`](waterline::Builder::poll_every)). If a table has a
+//! column of a type of your own, the driver keeps a statement for it, which such a pooler may
+//! lose. Then a read fails, and is made again. A pooler that gives a connection to each
+//! *statement* does not work.
 //!
 //! ## Threads and time
 //!
