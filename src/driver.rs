@@ -7,7 +7,7 @@
 use crate::base::clock::{self, Clock};
 use crate::base::error::{Error, describe};
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
+use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering};
 use crate::base::time::Now;
 use crate::crew::stopping::Stopping;
 use crate::crew::workers::Wake;
@@ -37,11 +37,13 @@ mod reading;
 mod running;
 mod saving;
 pub(crate) mod tenure;
+mod tray;
 mod waiters;
 mod watching;
 pub(crate) mod writing;
 
 pub(crate) use self::core::Core;
+use self::desks::whole::{CoreGuard, WholeCore};
 pub(crate) use self::fates::Recovered;
 pub(crate) use self::flights::Timeouts;
 use self::out::Wakes;
@@ -52,7 +54,7 @@ use self::waiters::Waiter;
 pub(crate) struct Driver {
     crew: Crew<Driver>,
     clock: Clock,
-    core: Mutex<Core>,
+    core: WholeCore,
     /// Workers sleep here.
     work: Condvar,
     /// Tells the worker that stays awake for a moment that there is a job.
@@ -97,7 +99,7 @@ impl Driver {
             saves: Mutex::new(saves),
             stopping: core.ending.stopping.clone(),
             watermark,
-            core: Mutex::new(core),
+            core: WholeCore::new(core),
             work: Condvar::new(),
             beckoned: AtomicBool::new(false),
             news: Condvar::new(),
@@ -118,7 +120,10 @@ impl Driver {
     }
 
     pub(crate) fn set_pool(&self, pool: Arc<dyn Pool>) {
-        self.core.lock().running.pool = Some(pool);
+        let mut core = self.core.lock();
+        let has_timeouts = core.running.flights.timeouts.is_some();
+        core.running.takes_tray = pool.reports_at_once() && !self.confirms && !has_timeouts;
+        core.running.pool = Some(pool);
     }
 
     /// Lets workers read from this source from now on.
@@ -132,7 +137,7 @@ impl Driver {
     }
 
     /// Drains the window and carries out its actions.
-    fn settle(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
+    fn settle(&self, mut core: CoreGuard<'_>, now: &Now) {
         let wakes = core.drain(now);
         drop(core);
         self.carry_out(wakes);
@@ -189,7 +194,7 @@ impl Driver {
     /// Carries out the actions after a save. The calling thread may be the store's writer, with a
     /// lock held that a subscriber may need. So it leaves the lines to the thread that watches,
     /// which exists while there is work.
-    pub(super) fn settle_saving(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
+    pub(super) fn settle_saving(&self, mut core: CoreGuard<'_>, now: &Now) {
         let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
         if elsewhere && core.watching.stalls.watched {
@@ -219,9 +224,9 @@ impl Driver {
 
     /// Runs a destructor of the user without the lock. The destructor may take long, so the reader
     /// is told of a new back-off before it: maybe nothing else would make the next attempt due.
-    fn unlocked(&self, core: &mut MutexGuard<'_, Core>, destructor: impl FnOnce()) {
+    fn unlocked(&self, core: &mut CoreGuard<'_>, destructor: impl FnOnce()) {
         let rouse = std::mem::take(&mut core.out.reader);
-        MutexGuard::unlocked(core, || {
+        core.unlocked(|| {
             if rouse {
                 self.bell.work();
             }

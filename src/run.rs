@@ -74,6 +74,12 @@ pub(crate) trait JobDesk<T>: Send + Sync + 'static {
     /// than the lock.
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>>;
 
+    /// Does the same without that critical section, if the report is that of a success and the next
+    /// job is at hand. `None`: the report, if it is still there, and the next job are those of
+    /// [`next`](Self::next). It is asked only in a mode whose jobs
+    /// [report at once](Runner::reports_at_once).
+    fn next_at_hand(&self, report: &mut Option<Report>) -> Option<Assignment<T>>;
+
     /// The same for a batch: reports the one that has run, if there is one, and puts the next one
     /// in its place. Returns false if this thread must end.
     fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool;
@@ -89,6 +95,11 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
     /// other modes need not implement it.
     fn deliver(&self, turn: Delivery) {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
+    }
+
+    /// True if each job is done when [`run`](Self::run) returns, and leaves no effects.
+    fn reports_at_once(&self) -> bool {
+        false
     }
 
     /// True if jobs run in batches: then [`run_batch`](Self::run_batch) is called in place of
@@ -128,7 +139,13 @@ pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
         }
         let mut report = None;
         let mut effects = Changes::default();
-        while let Some(task) = desk.next(&mut report, &mut effects) {
+        let at_once = runner.reports_at_once();
+        loop {
+            if at_once && let Some(assignment) = desk.next_at_hand(&mut report) {
+                report = runner.run(assignment, &mut effects);
+                continue;
+            }
+            let Some(task) = desk.next(&mut report, &mut effects) else { break };
             match task {
                 Task::Run(assignment) => report = runner.run(assignment, &mut effects),
                 Task::Deliver(turn) => runner.deliver(turn),

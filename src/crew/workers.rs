@@ -6,11 +6,24 @@
 //! come. While somebody supervises the pool, the supervisor checks from time to time if the workers
 //! that are awake cope. If they do not, it wakes as many again.
 
+use crate::base::config::available_parallelism;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Workers that take a job each in less time than this cope: one more would wait for the lock more
-/// than it helps.
+/// Workers that take a job each in less time than this use their processors, and wait for nothing.
+/// So there need not be more of them than processors.
 const BRISK: Duration = Duration::from_micros(2);
+
+/// A visit to the core moves so many times as much from one processor to the other as one to the
+/// tray of the next jobs.
+const TRAY: u32 = 4;
+
+/// The work of all workers together that is worth to be laid out at once. So long a success may
+/// wait until it is counted, if jobs stay as short as they are.
+const HANDFUL: Duration = Duration::from_micros(40);
+
+/// The part of a visit that always counts, also after much shorter ones.
+const LONGER: Duration = Duration::from_nanos(400);
 
 /// The time from one look at the workers to the next. If a job suddenly takes long, the jobs behind
 /// it may wait for this time.
@@ -76,8 +89,20 @@ pub(crate) struct Workers {
     /// The time at which a job was last taken, to within a tick of the system's timer.
     last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
+    /// The number of jobs that the workers took within [`HANDFUL`] when they were last looked at.
+    handful: u64,
+    /// The time in which the supervisor locked the core of late, in the mean.
+    visit: Duration,
+    /// The time that one more worker would make all others wait for each of its jobs.
+    pass: Duration,
     /// The time to the next look, if the last one could wake nobody.
     pause: Option<Duration>,
+}
+
+/// Returns the number of processors. It is asked for once: the system may have to read files.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(available_parallelism)
 }
 
 /// The result of a look at the workers.
@@ -151,7 +176,15 @@ impl Workers {
         if self.capped.is_some_and(|capped| now.saturating_duration_since(capped) >= ASK_AGAIN) {
             (self.cap, self.capped) = (None, None);
         }
-        (self.looked, self.taken, self.allowed) = (Some(now), 0, 0);
+        (self.looked, self.taken, self.allowed, self.handful) = (Some(now), 0, 0, 0);
+    }
+
+    /// The supervisor has locked the core in this time. That is what another worker would pay, too,
+    /// and less where jobs are taken from a tray. It counts little by little: the time is long as
+    /// well if a thread that has the lock does not run.
+    pub(crate) fn visited(&mut self, took: Duration, has_tray: bool) {
+        self.visit = self.visit - self.visit / 8 + took.min(2 * self.visit + LONGER) / 8;
+        self.pass = if has_tray { self.visit / TRAY } else { self.visit };
     }
 
     /// Looks at the workers for their supervisor, when there is work that nobody has taken, or
@@ -161,13 +194,16 @@ impl Workers {
         let taken = std::mem::take(&mut self.taken);
         self.looked = Some(now);
         let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
-        let cope = awake > 0 && BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
+        self.handful =
+            (HANDFUL.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1)).try_into().unwrap_or(u64::MAX);
+        let on_each_core = self.awake() >= processors() && BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
+        let cope = awake > 0 && (on_each_core || self.pass.saturating_mul(taken) >= elapsed);
         let all_awake = self.all_busy(limit).is_some();
         let pause = self.pause.filter(|_| all_awake).map_or(LOOK_EVERY, |pause| (2 * pause).min(LOOK_SELDOM));
         self.pause = Some(pause);
         self.allowed = if work && !cope { self.awake().max(1) } else { 0 };
         let lively = LIVELY.saturating_mul(taken) >= elapsed;
-        let looks_again = if work { cope || !all_awake } else { taken > 0 && lively };
+        let looks_again = self.handful > 1 || if work { cope || !all_awake } else { taken > 0 && lively };
         Sight { cope, look_again: looks_again.then_some(pause) }
     }
 
@@ -181,6 +217,18 @@ impl Workers {
     pub(crate) fn takes_job(&mut self, now: coarsetime::Instant) {
         self.taken = self.taken.saturating_add(1);
         self.last_taken = Some(now);
+    }
+
+    /// The workers have taken so many jobs.
+    pub(crate) fn took(&mut self, jobs: u64, now: coarsetime::Instant) {
+        self.taken = self.taken.saturating_add(u32::try_from(jobs).unwrap_or(u32::MAX));
+        self.last_taken = Some(now);
+    }
+
+    /// Returns the number of jobs that are worth to be laid out for all workers at once.
+    #[inline]
+    pub(crate) fn handful(&self) -> u64 {
+        self.handful
     }
 
     pub(crate) fn last_taken(&self) -> Option<coarsetime::Instant> {

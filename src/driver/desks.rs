@@ -15,3 +15,4 @@ pub(crate) mod standby;
 mod tenure;
 mod timeouts;
 mod watching;
+pub(super) mod whole;

@@ -259,6 +259,14 @@ impl Flights {
     }
 
     /// In the order of the tokens, which is none.
+    /// Returns the token of the flight of this job. It looks at the youngest ones first.
+    pub(super) fn find(&self, index: Index) -> Option<usize> {
+        let youngest = self.slots.get(self.youngest).map(|_| self.youngest);
+        let mut all =
+            std::iter::successors(youngest, |token| Some(self.slots[*token].older).filter(|older| *older < NONE));
+        all.find(|token| self.slots[*token].flight.index == index)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Flight> {
         self.slots.iter().filter(|slot| slot.older <= NONE).map(|slot| &slot.flight)
     }

@@ -120,6 +120,18 @@ impl Prefetch {
         }
     }
 
+    /// Lends the values of the new jobs. Until they are [taken back](Self::take_back), no other job
+    /// is added or handed out.
+    pub(super) fn lend(&mut self) -> Option<Box<dyn Payloads>> {
+        self.new.take()
+    }
+
+    /// Takes back the values that were lent, without those of the jobs that have begun.
+    pub(super) fn take_back(&mut self, new: Option<Box<dyn Payloads>>) {
+        debug_assert!(self.new.is_none(), "all of them were lent");
+        self.new = new;
+    }
+
     #[cold]
     fn take_again(&mut self, index: Index) -> Option<Box<dyn Payloads>> {
         self.again.remove(&index).map(|(job, _)| job)

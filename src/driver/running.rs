@@ -17,6 +17,10 @@ pub(crate) struct Running {
     pub(super) aside: Aside,
     pub(crate) pool: Option<Arc<dyn Pool>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
+    /// True if the mode may take jobs from a tray: nothing is asked or told at the ends of its jobs.
+    pub(crate) takes_tray: bool,
+    /// True while the next jobs are in a tray.
+    pub(super) has_tray: bool,
     /// The batches in which jobs run; `None` if each job runs by itself.
     pub(super) batches: Option<Box<Batches>>,
 }
@@ -42,6 +46,8 @@ impl Running {
 pub(crate) trait Pool: Send + Sync {
     /// Does all the work of a thread of the pool.
     fn work(&self);
+    /// Asks [`Runner::reports_at_once`](crate::run::Runner::reports_at_once).
+    fn reports_at_once(&self) -> bool;
     /// Calls [`Runner::forget`](crate::run::Runner::forget).
     fn forget(&self, index: Index);
     /// Calls [`Runner::overdue`](crate::run::Runner::overdue).

@@ -25,6 +25,10 @@ impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
         };
         Some(Report { token, index, outcome: guarded(run).map_err(Failure::boxed) })
     }
+
+    fn reports_at_once(&self) -> bool {
+        true
+    }
 }
 
 /// Jobs that are done when the closure returns. Their effects are written after that.

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use crate::base::index::Index;
 use alloc::vec::Vec;
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 
 /// The shortest list of new indices that is always kept: up to this length a save lists them.
 const LISTED: usize = if cfg!(test) { 8 } else { 4096 };
@@ -102,6 +102,22 @@ impl DoneAhead {
         }
         if self.kept {
             self.list(index);
+        }
+        lowest
+    }
+
+    /// Marks these indices done, none of which was. `lowest` is the lowest undone index; returns the
+    /// new one.
+    pub(crate) fn insert_run(&mut self, run: Range<Index>, lowest: Index) -> Index {
+        self.fresh += run.end - run.start;
+        if run.start == lowest {
+            let passed = self.done.begin_at(run.end);
+            debug_assert_eq!(passed, 0, "none of them was done");
+            return self.advance(run.end);
+        }
+        self.count += self.done.set_run(&(run.start..=run.end - 1));
+        if self.kept {
+            run.for_each(|index| self.list(index));
         }
         lowest
     }

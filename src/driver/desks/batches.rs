@@ -12,11 +12,11 @@ use super::handing_out::{Found, Rest, Search};
 use crate::base::caught::Failure;
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::index::{BoxError, Index};
-use crate::base::sync::MutexGuard;
 use crate::base::time::Now;
 use crate::commit::changes::Changes;
 use crate::driver::Driver;
 use crate::driver::core::Core;
+use crate::driver::desks::whole::CoreGuard;
 use crate::driver::effects;
 use crate::driver::flights::Flight;
 use crate::driver::out::Wakes;
@@ -199,7 +199,7 @@ impl Driver {
         tickets: &mut Vec<Ticket>,
         mut outcome: BatchOutcome,
         effects: &mut Changes,
-    ) -> Option<(MutexGuard<'_, Core>, Wakes)> {
+    ) -> Option<(CoreGuard<'_>, Wakes)> {
         self.confirm_batch(tickets, &mut outcome);
         let mut core = self.core.lock();
         let mut now = self.clock.when_asked();
@@ -270,9 +270,14 @@ impl<T: Send + 'static> JobDesk<T> for Driver {
             Found::Run(ticket) => Task::Run(Assignment { token: ticket.token, job: core.job(ticket) }),
             Found::Deliver(turn) => Task::Deliver(turn),
         };
-        drop(core);
+        core.fill_tray();
         self.carry_out(wakes);
         Some(task)
+    }
+
+    #[inline]
+    fn next_at_hand(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
+        self.core.next_in_tray(report)
     }
 
     fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {

@@ -4,7 +4,6 @@ use crate::base::config::ConfigError;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{MutexGuard, wait_until};
 use crate::base::time;
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
@@ -12,6 +11,7 @@ use crate::base::wakers::Wakers;
 use crate::crew::workers::Workers;
 use crate::driver::Driver;
 use crate::driver::core::Core;
+use crate::driver::desks::whole::CoreGuard;
 use crate::driver::reach::OutOfReach;
 use crate::driver::reading::Bounding;
 #[cfg(feature = "tokio")]
@@ -261,9 +261,7 @@ impl Driver {
         // Beyond the clock's end is for ever.
         let deadline = time::now().checked_add(timeout);
         let mut core = self.core.lock();
-        self.crew
-            .wait_gone(&mut core, deadline)
-            .then(|| Ended { state: core.state(), error: core.ending.report.clone() })
+        core.wait_gone(&self.crew, deadline).then(|| Ended { state: core.state(), error: core.ending.report.clone() })
     }
 
     /// Waits until only the caller is left. After the deadline it abandons the running jobs.
@@ -275,7 +273,7 @@ impl Driver {
                 drop(core);
                 return self.wait_no_more(ended);
             }
-            timed_out = wait_until(&self.changed, &mut core, deadline);
+            timed_out = core.wait_until(&self.changed, deadline);
             if core.window.has_ended() {
                 ended.get_or_insert_with(time::now);
             }
@@ -313,11 +311,11 @@ impl Driver {
     }
 
     /// Waits while this condition holds, but at most until this time.
-    fn wait_while(&self, until: Instant, so: impl Fn(&Core) -> bool) -> MutexGuard<'_, Core> {
+    fn wait_while(&self, until: Instant, so: impl Fn(&Core) -> bool) -> CoreGuard<'_> {
         let mut timed_out = false;
         let mut core = self.core.lock();
         while so(&core) && !timed_out {
-            timed_out = wait_until(&self.changed, &mut core, Some(until));
+            timed_out = core.wait_until(&self.changed, Some(until));
         }
         core
     }

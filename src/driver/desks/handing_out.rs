@@ -1,13 +1,14 @@
 //! Handing out jobs: what a thread of the pool does when it asks for one.
 
 use crate::base::guard::drop_guarded;
-use crate::base::sync::{Arc, MutexGuard, Ordering, spin_until, wait_until};
+use crate::base::sync::{Arc, Ordering, spin_until};
 use crate::base::time::{Coarse, Now};
 use crate::commit::changes::Changes;
 use crate::crew::workers::Idle;
 use crate::driver::Driver;
 use crate::driver::core::Core;
 use crate::driver::core::demand;
+use crate::driver::desks::whole::CoreGuard;
 use crate::driver::effects;
 use crate::driver::flights::Flight;
 use crate::driver::out::Wakes;
@@ -119,19 +120,19 @@ impl Driver {
     /// Makes the step of a thread that found no job. `None`: the thread must end.
     pub(super) fn rest<'a>(
         &'a self,
-        mut core: MutexGuard<'a, Core>,
+        mut core: CoreGuard<'a>,
         rest: Rest,
         wakes: Wakes,
         search: &mut Search,
-    ) -> Option<MutexGuard<'a, Core>> {
+    ) -> Option<CoreGuard<'a>> {
         match rest {
             Rest::Sleep(until) => {
-                search.slept = wait_until(&self.work, &mut core, until);
+                search.slept = core.wait_until(&self.work, until);
                 core.workers.awoken();
                 Some(core)
             }
             Rest::Linger(until) => {
-                self.clock.wait(&self.work, &mut core, until);
+                core.wait_by(&self.clock, &self.work, until);
                 core.workers.awoken();
                 Some(core)
             }
@@ -152,7 +153,7 @@ impl Driver {
     }
 
     /// Makes a save that is late. The calling thread has no job now, so none waits for it.
-    pub(super) fn help_saving<'a>(&'a self, core: MutexGuard<'a, Core>, now: &Now) -> MutexGuard<'a, Core> {
+    pub(super) fn help_saving<'a>(&'a self, core: CoreGuard<'a>, now: &Now) -> CoreGuard<'a> {
         self.settle(core, now);
         // The lock is free during the save: this same driver is told of its result, and may ask for
         // the next save. The clone keeps the store open until the write is over.
@@ -167,11 +168,11 @@ impl Driver {
     /// A worker reads what it would otherwise wait for. So it was not without work.
     pub(super) fn read_for_itself<'a>(
         &'a self,
-        core: MutexGuard<'a, Core>,
+        core: CoreGuard<'a>,
         source: Arc<dyn ReadRuns>,
         run: Ask,
         search: &mut Search,
-    ) -> MutexGuard<'a, Core> {
+    ) -> CoreGuard<'a> {
         drop(core);
         search.slept = false;
         let fetched = source.read_run(run);
@@ -191,14 +192,15 @@ impl Driver {
         &self,
         report: &mut Option<Report>,
         effects: &mut Changes,
-    ) -> Option<(MutexGuard<'_, Core>, Wakes, Found)> {
+    ) -> Option<(CoreGuard<'_>, Wakes, Found)> {
         if let Some(report) = report {
             self.confirm(report);
         }
         let mut core = self.core.lock();
         let mut now = self.clock.when_asked();
-        if let Some(Report { token, outcome, .. }) = report {
-            let surplus = core.report(*token, std::mem::replace(outcome, Ok(())), effects, &now);
+        if let Some(Report { token, index, outcome }) = report {
+            let token = core.token_of(*token, *index);
+            let surplus = core.report(token, std::mem::replace(outcome, Ok(())), effects, &now);
             *report = None;
             effects::clear(effects);
             if surplus.is_some() {

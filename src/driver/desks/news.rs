@@ -7,10 +7,11 @@ use crate::base::caught::Failure;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, Condvar, MutexGuard, wait_until};
+use crate::base::sync::{Arc, Condvar};
 use crate::base::time;
 use crate::driver::Driver;
 use crate::driver::core::Core;
+use crate::driver::desks::whole::CoreGuard;
 use crate::driver::waiters::Waiter;
 use crate::notifier::NewsDesk;
 use std::ops::RangeInclusive;
@@ -49,10 +50,10 @@ impl Driver {
 
     /// Sleeps until it is called, or until the deadline. Returns true if the deadline came. The
     /// caller then checks if its index has come.
-    fn sleep_until_called(core: &mut MutexGuard<'_, Core>, index: Index, deadline: Option<Instant>) -> bool {
+    fn sleep_until_called(core: &mut CoreGuard<'_>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
         let place = core.waiters.enter(index, Waiter::Thread(called.clone()));
-        let timed_out = wait_until(&called, core, deadline);
+        let timed_out = core.wait_until(&called, deadline);
         let _itself = core.waiters.leave(place);
         timed_out
     }
@@ -98,7 +99,7 @@ impl NewsDesk for Driver {
             if core.window.has_ended() {
                 return None;
             }
-            self.news.wait(&mut core);
+            core.wait_until(&self.news, None);
         }
     }
 

@@ -28,6 +28,10 @@ impl<T: Send + 'static> Pool for PoolOf<T> {
         self.driver.upgrade().into_iter().for_each(|driver| work(&*driver, &*self.runner));
     }
 
+    fn reports_at_once(&self) -> bool {
+        self.runner.reports_at_once()
+    }
+
     fn forget(&self, index: Index) {
         self.runner.forget(index);
     }

@@ -2,10 +2,10 @@
 
 use crate::base::error::Error;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, MutexGuard};
+use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::core::Core;
+use crate::driver::desks::whole::CoreGuard;
 use crate::progress::LiveParking;
 use std::sync::Weak;
 
@@ -34,7 +34,7 @@ impl Driver {
         Ok(count)
     }
 
-    fn core_that_redrives(&self) -> Result<MutexGuard<'_, Core>, Error> {
+    fn core_that_redrives(&self) -> Result<CoreGuard<'_>, Error> {
         let core = self.core.lock();
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
@@ -48,7 +48,7 @@ impl Driver {
 
     /// Carries out the actions after a parked job was redriven or discarded. The consumer may have
     /// caught up long ago, so nobody else would measure.
-    pub(super) fn settle_parked(&self, mut core: MutexGuard<'_, Core>, now: &Now) {
+    pub(super) fn settle_parked(&self, mut core: CoreGuard<'_>, now: &Now) {
         let watch = core.note_steered(now);
         self.settle(core, now);
         if watch {

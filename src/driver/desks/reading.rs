@@ -9,8 +9,8 @@ use crate::base::caught::Failure;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::{BoxError, Index};
-use crate::base::sync::{Arc, MutexGuard};
-use crate::base::time::Now;
+use crate::base::sync::Arc;
+use crate::base::time::{self, Now};
 use crate::driver::Driver;
 use crate::driver::core::Core;
 use crate::driver::fates::Unread;
@@ -282,7 +282,7 @@ impl ReadDesk for Driver {
         let surplus = fetched.map(|fetched| core.fetched(fetched, now));
         while core.expire(now.get()) {
             // Others have work to do, too.
-            MutexGuard::bump(&mut core);
+            core.bump();
         }
         let wakes = core.drain(now);
         let order = core.order(now, look);
@@ -297,7 +297,10 @@ impl ReadDesk for Driver {
     }
 
     fn supervise(&self, now: &Now) -> Option<Duration> {
+        let asked = time::now();
         let mut core = self.core.lock();
+        let has_tray = core.running.takes_tray;
+        core.workers.visited(time::now() - asked, has_tray);
         let again = core.supervise(now);
         self.settle(core, now);
         again

@@ -31,11 +31,10 @@ impl Core {
                 None
             }
             (Some(flight), Ok(())) => {
-                self.saving.done += 1;
                 if self.fates.has_records && self.window.is_redriven(flight.index) {
                     self.fates.records.redone(flight.index);
                 }
-                self.window.handle_done(flight.index);
+                self.count_done(flight.index);
                 if flight.again {
                     self.fates.failures.forget(flight.index);
                 }
@@ -51,6 +50,15 @@ impl Core {
             (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure, now),
             (None, outcome) => outcome.err().map(|failure| failure.error),
         }
+    }
+}
+
+impl Core {
+    /// Counts a job as done that was handed out.
+    #[inline(always)]
+    pub(super) fn count_done(&mut self, index: Index) {
+        self.saving.done += 1;
+        self.window.handle_done(index);
     }
 }
 

@@ -5,7 +5,6 @@ use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::base::retry::Retry;
-use crate::base::sync::lock_awake;
 use crate::base::time::Now;
 use crate::commit::changes::{Changes, Refused};
 use crate::driver::Driver;
@@ -234,7 +233,7 @@ impl SaveDesk for Driver {
     }
 
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let mut core = lock_awake(&self.core);
+        let mut core = self.core.lock_awake();
         core.save_begins();
         let snapshot = core.snapshot(all, effects);
         if snapshot.is_none() {
@@ -256,7 +255,7 @@ impl SaveDesk for Driver {
     }
 
     fn saved(&self) {
-        let mut core = lock_awake(&self.core);
+        let mut core = self.core.lock_awake();
         let now = self.clock.when_asked();
         core.saved(&now);
         // It is published within the lock, so every caller that hears of the save sees it.

@@ -6,7 +6,7 @@
 use crate::base::error::{Error, describe};
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
-use crate::base::sync::{Arc, wait_until};
+use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
 use crate::driver::core::Core;
@@ -102,7 +102,7 @@ impl Driver {
         let mut timed_out = false;
         let mut core = self.core.lock();
         while !core.window.has_ended() && !timed_out && !core.tenancy.is_called_to_try() {
-            timed_out = self.clock.wait(&self.news, &mut core, Some(until));
+            timed_out = core.wait_by(&self.clock, &self.news, Some(until));
         }
         !core.window.has_ended()
     }
@@ -201,7 +201,7 @@ impl Driver {
     pub(super) fn wait_for_name(&self) {
         let mut core = self.core.lock();
         while core.tenancy.awaited.is_some() && !core.window.has_ended() {
-            wait_until(&self.changed, &mut core, None);
+            core.wait_until(&self.changed, None);
         }
     }
 }

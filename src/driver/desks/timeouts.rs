@@ -13,7 +13,6 @@ use crate::base::caught::Failure;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::index::{BoxError, Index};
-use crate::base::sync::wait_until;
 use crate::base::time::{self, Coarse, Now};
 use crate::crew::stopping::Overdue;
 use crate::driver::Driver;
@@ -138,12 +137,12 @@ impl Driver {
                 Look::In(pause) => self.clock.now().checked_add(pause),
                 Look::Called => None,
                 Look::Soon => {
-                    wait_until(&bell, &mut core, Some(time::now() + TICK));
+                    core.wait_until(&bell, Some(time::now() + TICK));
                     continue;
                 }
                 Look::End => return,
             };
-            self.clock.wait(&bell, &mut core, until);
+            core.wait_by(&self.clock, &bell, until);
         }
     }
 

@@ -7,7 +7,6 @@
 //! An idle consumer that polls its source has one, which wakes every ten seconds. If neither a
 //! subscriber wants the lines nor an observer listens, the thread is not started.
 
-use crate::base::sync::MutexGuard;
 use crate::base::time::{Now, Sleep};
 use crate::driver::Driver;
 use crate::driver::core::Core;
@@ -174,11 +173,11 @@ impl Driver {
         loop {
             let (tells, sleep) = core.step_watch(&self.clock.when_asked());
             if tells {
-                MutexGuard::unlocked(&mut core, || self.tell());
+                core.unlocked(|| self.tell());
             }
             match sleep {
                 Sleep::No | Sleep::Spin | Sleep::Awhile(_) => {}
-                Sleep::Until(until) => _ = self.clock.wait(&self.stall, &mut core, until),
+                Sleep::Until(until) => _ = core.wait_by(&self.clock, &self.stall, until),
                 Sleep::End => return,
             }
         }
