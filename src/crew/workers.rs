@@ -67,6 +67,9 @@ pub(crate) struct Workers {
     /// For tests: the time for which a thread without a job is kept, where that is not [`KEEP`].
     #[cfg(test)]
     pub(crate) keep: Option<Duration>,
+    /// For tests: the answer of [`handful`](Self::handful), however long jobs take.
+    #[cfg(test)]
+    pub(crate) always: Option<u64>,
     /// The lowest number that slept at any time since `counted`: so many threads are not needed.
     spare: usize,
     counted: Option<Instant>,
@@ -226,9 +229,15 @@ impl Workers {
     }
 
     /// Returns the number of jobs that are worth to be laid out for all workers at once.
+    #[cfg(not(test))]
     #[inline]
     pub(crate) fn handful(&self) -> u64 {
         self.handful
+    }
+
+    #[cfg(test)]
+    pub(crate) fn handful(&self) -> u64 {
+        self.always.unwrap_or(self.handful)
     }
 
     pub(crate) fn last_taken(&self) -> Option<coarsetime::Instant> {

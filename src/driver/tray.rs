@@ -111,3 +111,100 @@ impl Tray {
         self.others.pop()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::caught::Failure;
+    use crate::base::time::coarse;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn report(token: usize, index: Index, outcome: Result<(), Box<Failure>>) -> Option<Report> {
+        Some(Report { token, index, outcome })
+    }
+
+    fn failed() -> Result<(), Box<Failure>> {
+        Err(Failure::boxed("refused".into()))
+    }
+
+    #[test]
+    fn a_closed_tray_has_no_job_and_leaves_each_report_to_the_core() {
+        let mut tray = Tray::default();
+        let mut success = report(3, 7, Ok(()));
+        assert!(tray.next::<Index>(&mut success).is_none() && success.is_some());
+        tray.open(0..2, <dyn Payloads>::new([0_u64, 1]), 2, 0, coarse());
+        let first = tray.next::<Index>(&mut None).expect("it is open");
+        assert_eq!(tray.close().begun, 0..1);
+        let mut success = report(first.token, first.job.index, Ok(()));
+        assert!(tray.next::<Index>(&mut success).is_none() && success.is_some() && is_begun_here(first.token));
+    }
+
+    #[test]
+    fn a_failure_is_left_to_the_core() {
+        let mut tray = Tray::default();
+        tray.open(0..2, <dyn Payloads>::new([0_u64, 1]), 2, 0, coarse());
+        let first = tray.next::<Index>(&mut None).expect("it is open");
+        let mut failure = report(first.token, 0, failed());
+        assert!(tray.next::<Index>(&mut failure).is_none() && failure.is_some());
+        assert_eq!(tray.close().done, 0);
+    }
+
+    proptest! {
+        /// Jobs begin in their order, each once and never more at a time than may, and each success
+        /// is counted once, whenever the tray is closed and opened again.
+        #[test]
+        fn jobs_begin_in_order_and_each_success_counts_once(steps in prop::collection::vec((0_u8..8, any::<usize>()), 1..200), limit in 1_usize..4) {
+            let mut tray = Tray::default();
+            let (mut next, mut opened, mut running) = (0, false, Vec::<(usize, Index)>::new());
+            let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
+            let close = |tray: &mut Tray, next: &mut Index, done: &mut BTreeSet<Index>| {
+                let taken = tray.close();
+                while let Some((_, index)) = tray.take_other() {
+                    prop_assert!(done.insert(index), "job {index} counts twice");
+                }
+                for (at, index) in taken.begun.clone().enumerate() {
+                    prop_assert!(taken.done >> at & 1 == 0 || done.insert(index), "job {index} counts twice");
+                }
+                *next = taken.begun.end.max(*next);
+                Ok(())
+            };
+            for (step, pick) in steps {
+                match step {
+                    0 => {
+                        close(&mut tray, &mut next, &mut done)?;
+                        opened = false;
+                    }
+                    1 if !opened => {
+                        let jobs = next..next + 1 + pick as u64 % MOST;
+                        tray.open(jobs.clone(), <dyn Payloads>::new(jobs.collect::<Vec<_>>()), limit - running.len(), 5, coarse());
+                        opened = true;
+                    }
+                    _ => {
+                        let at = (pick % (limit + 1)).min(running.len());
+                        let mut ended = (at < running.len()).then(|| running.swap_remove(at));
+                        let mut success = ended.take().and_then(|(token, index)| report(token, index, Ok(())));
+                        let job = tray.next::<Index>(&mut success);
+                        if let Some(Report { index, .. }) = success {
+                            // The core takes it, and the tray with it.
+                            close(&mut tray, &mut next, &mut done)?;
+                            opened = false;
+                            prop_assert!(done.insert(index), "job {index} counts twice");
+                        }
+                        if let Some(Assignment { token, job }) = job {
+                            prop_assert_eq!((job.payload, job.attempt, job.fence), (job.index, 1, 5));
+                            prop_assert_eq!(begun.last().map_or(0, |last| last + 1), job.index);
+                            begun.insert(job.index);
+                            running.push((token, job.index));
+                        }
+                        prop_assert!(running.len() <= limit);
+                    }
+                }
+            }
+            close(&mut tray, &mut next, &mut done)?;
+            let still: BTreeSet<_> = running.into_iter().map(|(_, index)| index).collect();
+            prop_assert_eq!(done.union(&still).copied().collect::<BTreeSet<_>>(), begun);
+            prop_assert!(done.is_disjoint(&still));
+        }
+    }
+}

@@ -65,6 +65,8 @@ pub(crate) enum Choice {
     Together,
     /// A job that is due, and was not read, waits for another back-off.
     PutBack(u8),
+    /// Up to so many new jobs begin in a row, and those with a bit, in turn, are done at once.
+    InARow(u8, u8),
     /// The save that is due is being written.
     Saving,
     /// The save under way is on the disk.
@@ -135,11 +137,10 @@ impl Trial {
                     if self.model.redriven.remove(&index) {
                         return self.unpark(index);
                     }
-                    self.model.done.insert(index);
-                    self.model.unwritten = true;
-                    self.ever_done.insert(index);
+                    self.count_done(index);
                 }
             }
+            Choice::InARow(most, done) => self.run_in_a_row(most, done),
             Choice::Aside(pick) => {
                 if let Some(index) = nth(&self.model.running, pick) {
                     if self.model.redriven.contains(&index) {
@@ -257,6 +258,35 @@ impl Trial {
         self.model.retried = retry;
         self.model.running.insert(index);
         assert!(self.model.running.len() <= self.model.limits.max_processing, "promise 2");
+    }
+
+    fn count_done(&mut self, index: Index) {
+        self.model.done.insert(index);
+        self.model.unwritten = true;
+        self.ever_done.insert(index);
+    }
+
+    /// Jobs begin and end without the window, which hears of them afterwards.
+    fn run_in_a_row(&mut self, most: u8, done: u8) {
+        let jobs = self.window.next_in_a_row(u64::from(most));
+        let mut unheard = 0;
+        for index in jobs {
+            if self.model.running.len() >= self.model.limits.max_processing {
+                break;
+            }
+            if done >> (index % 8) & 1 == 0 {
+                self.window.handle_begun_and_done(std::mem::take(&mut unheard));
+                self.run();
+                continue;
+            }
+            assert_eq!(self.model.expected_run(), Some((index, false)), "another job goes before this one");
+            assert!(self.model.started.insert(index), "promise 3: a new job is handed out once");
+            self.model.read.remove(&index);
+            self.model.retried = false;
+            self.count_done(index);
+            unheard += 1;
+        }
+        self.window.handle_begun_and_done(unheard);
     }
 
     fn restart(&mut self) {

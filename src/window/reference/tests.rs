@@ -17,6 +17,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         1 => n().prop_map(Choice::Room),
         12 => n().prop_map(Choice::Run),
         24 => n().prop_map(Choice::Done),
+        6 => (n(), n()).prop_map(|(most, done)| Choice::InARow(most, done)),
         4 => n().prop_map(Choice::Fail),
         3 => n().prop_map(Choice::Aside),
         3 => Just(Choice::TakeUp),
