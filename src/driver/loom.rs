@@ -317,7 +317,7 @@ fn with_tray(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>
         core.window.handle_fetched(4);
         core.reading
             .prefetch
-            .add(&mut *<dyn crate::reader::Payloads>::new([0, 1, 2, 3]), crate::reader::Weights::equal(4, 1));
+            .add(&mut *<dyn crate::reader::Payloads>::new([0_u64, 1, 2, 3]), crate::reader::Weights::equal(4, 1));
     }
     let jobs = Arc::new(AtOnce(Count(Mutex::new(vec![0; 4]))));
     let workers = (0..workers).map(|_| model.worker(&jobs)).collect();

@@ -188,3 +188,109 @@ impl DerefMut for CoreGuard<'_> {
         &mut self.core
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::caught::Failure;
+    use crate::base::retry::Retry;
+    use crate::base::sync::Arc;
+    use crate::driver::desks::news::tests::ByHand;
+    use crate::reader::{Payloads, Weights};
+    use crate::run::{JobDesk, Task};
+    use crate::source::watermark::Watermark;
+    use crate::window::{Limits, Window};
+
+    /// A consumer that has read the jobs 0 to 9 and lays them out for three workers.
+    fn driver() -> Arc<Driver> {
+        let mut window = Window::begin(0, Limits { max_processing: 3, max_search_ahead: 99 });
+        window.handle_head(Some(9));
+        while window.poll().is_some() {}
+        window.handle_fetched(10);
+        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
+        core.reading.prefetch.add(&mut *<dyn Payloads>::new((0..10_u64).collect::<Vec<_>>()), Weights::equal(10, 1));
+        core.workers.threads = 3;
+        core.workers.always = Some(64);
+        core.running.takes_tray = true;
+        core.reading.supervises = true;
+        Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
+    }
+
+    fn from_core(driver: &Driver, report: Option<Report>) -> Assignment<u64> {
+        match driver.next(&mut { report }, &mut Changes::default()) {
+            Some(Task::Run(assignment)) => assignment,
+            _ => panic!("a job can run"),
+        }
+    }
+
+    fn at_hand(driver: &Driver, report: &mut Option<Report>) -> Option<Assignment<u64>> {
+        driver.next_at_hand(report)
+    }
+
+    fn success(assignment: &Assignment<u64>) -> Option<Report> {
+        Some(Report { token: assignment.token, index: assignment.job.index, outcome: Ok(()) })
+    }
+
+    #[test]
+    fn whoever_has_the_lock_sees_which_jobs_of_the_tray_have_begun_and_which_are_done() {
+        let driver = driver();
+        let first = from_core(&driver, None);
+        let [second, third] = [(); 2].map(|()| at_hand(&driver, &mut None).expect("two more may run"));
+        assert!(at_hand(&driver, &mut None).is_none(), "three run");
+        let fourth = at_hand(&driver, &mut success(&second)).expect("one of three is done");
+        assert_eq!(
+            [&first, &second, &third, &fourth].map(|one| (one.job.index, one.job.payload)),
+            [(0, 0), (1, 1), (2, 2), (3, 3)]
+        );
+        let core = driver.core.lock();
+        let window = &core.window;
+        assert_eq!((window.in_flight(), window.next(), window.done_ahead(), core.saving.done), (3, 4, 1, 1));
+        let mut running: Vec<_> = core.running.flights.iter().map(|flight| flight.index).collect();
+        running.sort_unstable();
+        assert_eq!(running, [0, 2, 3]);
+        drop(core);
+        assert!(at_hand(&driver, &mut None).is_none(), "the tray was taken back");
+        let fifth = from_core(&driver, success(&third));
+        let sixth = at_hand(&driver, &mut success(&first)).expect("it is laid out anew");
+        assert_eq!((fifth.job.payload, sixth.job.payload), (4, 5));
+        assert_eq!(driver.core.lock().window.lowest_undone(), 3, "the reports of earlier jobs count");
+    }
+
+    #[test]
+    fn a_job_of_the_tray_that_fails_is_tried_again() {
+        let driver = driver();
+        let _first = from_core(&driver, None);
+        let second = at_hand(&driver, &mut None).expect("it is laid out");
+        let mut failure = success(&second);
+        failure.iter_mut().for_each(|report| report.outcome = Err(Failure::boxed("refused".into())));
+        assert!(at_hand(&driver, &mut failure).is_none());
+        let third = from_core(&driver, failure.take());
+        assert_eq!((third.job.index, driver.core.lock().fates.failures.waiting(1).is_some()), (2, true));
+    }
+
+    #[test]
+    fn no_job_of_the_tray_begins_once_the_lock_was_held() {
+        let driver = driver();
+        let first = from_core(&driver, None);
+        driver.core.lock().window.set_paused(true);
+        let mut report = success(&first);
+        assert!(at_hand(&driver, &mut report).is_none() && report.is_some());
+        let core = driver.core.lock();
+        assert_eq!((core.window.in_flight(), core.window.next()), (1, 1));
+    }
+
+    #[test]
+    fn jobs_that_take_long_are_not_laid_out() {
+        let driver = driver();
+        {
+            let mut core = driver.core.lock();
+            let begun = Instant::now();
+            core.workers.always = None;
+            core.workers.supervised_from(begun);
+            core.workers.took(2, coarse());
+            core.workers.look(3, begun + std::time::Duration::from_millis(1), true);
+        }
+        let _first = from_core(&driver, None);
+        assert!(at_hand(&driver, &mut None).is_none());
+    }
+}
