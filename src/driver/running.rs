@@ -17,7 +17,7 @@ pub(crate) struct Running {
     pub(super) aside: Aside,
     pub(crate) pool: Option<Arc<dyn Pool>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
-    /// True if the mode may take jobs from a tray: nothing is asked or told at the ends of its jobs.
+    /// True if jobs may be taken from a tray: nothing is asked or told at their ends.
     pub(crate) takes_tray: bool,
     /// True while the next jobs are in a tray.
     pub(super) has_tray: bool,

@@ -6,9 +6,9 @@
 //! short, a thread that was at the core puts the next jobs into the tray, for all threads.
 //!
 //! The tray is the beginning of what was read: it holds the values, and the window does not know
-//! that any of its jobs has begun. Whoever takes the lock of the core takes the tray back first, and
-//! tells the window what happened. So nobody who has the lock ever sees the tray, and every rule of
-//! the core holds as if there were none. Nobody owns a job that has not begun.
+//! that any of its jobs has begun. A thread that takes the lock of the core takes the tray back
+//! first, and tells the window what happened. So nobody who has the lock ever sees the tray, and
+//! every rule of the core holds as if there were none. Nobody owns a job that has not begun.
 
 use crate::base::index::Index;
 use crate::base::time::Coarse;
@@ -28,7 +28,6 @@ const ELSEWHERE: usize = 16;
 
 /// First attempts that may begin, and what became of them.
 #[derive(Default)]
-#[repr(align(128))]
 pub(crate) struct Tray {
     /// The jobs that have not begun. It is empty while the tray is closed.
     left: Range<Index>,

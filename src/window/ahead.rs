@@ -106,8 +106,8 @@ impl DoneAhead {
         lowest
     }
 
-    /// Marks these indices done, none of which was. `lowest` is the lowest undone index; returns the
-    /// new one.
+    /// Marks these indices done, none of which was. `lowest` is the lowest undone index; returns
+    /// the new one.
     pub(crate) fn insert_run(&mut self, run: Range<Index>, lowest: Index) -> Index {
         self.fresh += run.end - run.start;
         if run.start == lowest {

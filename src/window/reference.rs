@@ -275,7 +275,7 @@ impl Trial {
                 break;
             }
             if done >> (index % 8) & 1 == 0 {
-                self.window.handle_begun_and_done(std::mem::take(&mut unheard));
+                self.window.handle_begun_and_done(core::mem::take(&mut unheard));
                 self.run();
                 continue;
             }

@@ -1,36 +1,42 @@
-//! The lock of the core. Whoever has it sees the core whole: the [tray](crate::driver::tray) is
-//! taken back first.
+//! The lock of the core. A thread that has it sees the core whole: the
+//! [tray](crate::driver::tray) is taken back first.
 
 use crate::base::clock::Clock;
 use crate::base::sync::{Condvar, Mutex, MutexGuard, lock_awake, wait_until};
 use crate::base::time::coarse;
 use crate::commit::changes::Changes;
-use crate::crew::Crew;
-use crate::driver::Driver;
+use crate::crew::{Crew, Host};
 use crate::driver::core::Core;
 use crate::driver::flights::Flight;
 use crate::driver::tray::{MOST, Taken, Tray, is_begun_here};
 use crate::run::Assignment;
 use crate::run::worker::Report;
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// The core, under its lock, and the tray of its threads.
 pub(crate) struct WholeCore {
     core: Mutex<Core>,
-    /// Locked alone, or by somebody who has the core.
-    tray: Mutex<Tray>,
+    /// It is locked alone, or by somebody who has the core. A consumer whose jobs are never short
+    /// has none.
+    tray: OnceLock<Box<Apart>>,
 }
+
+/// The tray and its lock, in cache lines that nothing else moves.
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart(Mutex<Tray>);
 
 /// The core in the hands of one thread.
 pub(crate) struct CoreGuard<'a> {
     core: MutexGuard<'a, Core>,
-    tray: &'a Mutex<Tray>,
+    tray: &'a OnceLock<Box<Apart>>,
 }
 
 impl WholeCore {
     pub(in crate::driver) fn new(core: Core) -> Self {
-        Self { core: Mutex::new(core), tray: Mutex::default() }
+        Self { core: Mutex::new(core), tray: OnceLock::new() }
     }
 
     #[inline]
@@ -54,7 +60,7 @@ impl WholeCore {
     /// takes the report, and has the next job.
     #[inline]
     pub(super) fn next_in_tray<T: Send + 'static>(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
-        self.tray.lock().next(report)
+        self.tray.get()?.0.lock().next(report)
     }
 }
 
@@ -74,7 +80,7 @@ impl CoreGuard<'_> {
     }
 
     /// Waits until all threads of the crew are gone, as [`Crew::wait_gone`] does.
-    pub(in crate::driver) fn wait_gone(&mut self, crew: &Crew<Driver>, deadline: Option<Instant>) -> bool {
+    pub(in crate::driver) fn wait_gone(&mut self, crew: &Crew<impl Host>, deadline: Option<Instant>) -> bool {
         let gone = crew.wait_gone(&mut self.core, deadline);
         self.make_whole();
         gone
@@ -105,7 +111,8 @@ impl CoreGuard<'_> {
     fn take_tray_back(&mut self) {
         let core = &mut *self.core;
         core.running.has_tray = false;
-        let mut tray = self.tray.lock();
+        let Some(tray) = self.tray.get() else { return };
+        let mut tray = tray.0.lock();
         let Taken { begun, done, jobs, opened } = tray.close();
         core.reading.prefetch.take_back(jobs);
         let now = core.clock.when_asked();
@@ -157,7 +164,13 @@ impl CoreGuard<'_> {
         }
         let Some(values) = core.reading.prefetch.lend() else { return };
         let free = core.window.limits().max_processing.saturating_sub(core.window.in_flight());
-        self.tray.lock().open(jobs, values, free, core.tenancy.fence, core.workers.last_taken().unwrap_or_else(coarse));
+        self.tray.get_or_init(Box::default).0.lock().open(
+            jobs,
+            values,
+            free,
+            core.tenancy.fence,
+            core.workers.last_taken().unwrap_or_else(coarse),
+        );
         core.running.has_tray = true;
     }
 }
@@ -195,6 +208,7 @@ mod tests {
     use crate::base::caught::Failure;
     use crate::base::retry::Retry;
     use crate::base::sync::Arc;
+    use crate::driver::Driver;
     use crate::driver::desks::news::tests::ByHand;
     use crate::reader::{Payloads, Weights};
     use crate::run::{JobDesk, Task};
@@ -232,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_lock_sees_which_jobs_of_the_tray_have_begun_and_which_are_done() {
+    fn a_thread_with_the_lock_sees_which_jobs_of_the_tray_have_begun_and_which_are_done() {
         let driver = driver();
         let first = from_core(&driver, None);
         let [second, third] = [(); 2].map(|()| at_hand(&driver, &mut None).expect("two more may run"));
