@@ -2,7 +2,9 @@
 //! A product takes part through the trait [`Participant`](participant::Participant). This room
 //! names no product.
 
+pub(crate) mod adds;
 mod batches;
+pub(crate) mod cells;
 pub(crate) mod changes;
 mod chores;
 pub(crate) mod counter;

@@ -4,7 +4,8 @@ use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::Index;
-use crate::commit::changes::{Add, Changes, Home};
+use crate::commit::adds::Add;
+use crate::commit::changes::{Changes, Home};
 use crate::kv::batch::LARGEST;
 use crate::log::commit::push_op;
 use crate::log::{Codec, JobLog};
@@ -204,15 +205,8 @@ impl Effects {
     /// Those of [`put`](Self::put).
     pub fn add(&mut self, table: &Table, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
         let key = key.as_ref();
-        self.admit_row(table, key.len().saturating_add(size_of::<Add>()))?;
-        self.changes.add(Add {
-            after: 0,
-            family: table.family().clone(),
-            key: [table.key_prefix(), key].concat(),
-            by,
-            table: table.name().clone(),
-            prefix: table.key_prefix().len(),
-        });
+        self.admit_row(table, key.len().saturating_add(Add::size(0)))?;
+        self.changes.add((table.family(), table.name()), [table.key_prefix(), key], by);
         Ok(())
     }
 

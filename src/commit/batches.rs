@@ -6,6 +6,7 @@ use crate::base::guard::{Panic, guarded};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock};
 use crate::commit::SAVE_PACE;
+use crate::commit::cells::Known;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
 use crate::commit::participant::Chore;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The intents that wait to be written. The thread that writes holds the lock on this.
 pub(super) struct Batches {
     kv: Arc<dyn Kv>,
-    rows: Arc<RwLock<()>>,
+    rows: Arc<RwLock<Known>>,
     pub(super) pending: Vec<Pending>,
     /// The end of the pace, or of the pause after a write that failed. Before it, only an intent in
     /// a hurry starts a write.
@@ -51,7 +52,7 @@ pub(super) enum Next {
 }
 
 impl Batches {
-    pub(super) fn new(kv: Arc<dyn Kv>, rows: Arc<RwLock<()>>, now: Instant) -> Self {
+    pub(super) fn new(kv: Arc<dyn Kv>, rows: Arc<RwLock<Known>>, now: Instant) -> Self {
         Self { kv, rows, pending: Vec::new(), rests_until: now, failing: false, chores: Vec::new() }
     }
 

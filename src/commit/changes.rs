@@ -4,6 +4,7 @@
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::base::sync::Arc;
+use crate::commit::adds::{Add, AddList};
 use crate::commit::participant::AnyParticipant;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, prefix_end};
@@ -32,7 +33,7 @@ pub(crate) struct Home {
 /// Additions to counters, and the rarest of changes beside them.
 #[derive(Clone, Debug, Default)]
 struct Adds {
-    list: Vec<Add>,
+    list: AddList,
     /// True if one of the operations may be refused.
     refusable: bool,
     /// The jobs of these adds and operations, each with its other changes. One that cannot be made
@@ -78,21 +79,6 @@ impl Refused {
     }
 }
 
-/// An addition to a counter. The sum is made when the batch is made, since the current value is
-/// known only then.
-#[derive(Clone, Debug)]
-pub(crate) struct Add {
-    /// The number of records before it.
-    pub(crate) after: u32,
-    pub(crate) family: Family,
-    pub(crate) key: Vec<u8>,
-    pub(crate) by: i64,
-    /// The table's name, and the length of the table's part of the key: an error names both if the
-    /// value is no counter.
-    pub(crate) table: Arc<str>,
-    pub(crate) prefix: usize,
-}
-
 /// Numbers of records, adds and operations.
 type Ends = (u32, u32, u32);
 
@@ -129,10 +115,11 @@ impl Changes {
         self.adds.as_ref().map_or(&[], |adds| &adds.emptied)
     }
 
-    pub(crate) fn add(&mut self, add: Add) {
-        self.added += add.len();
+    /// Adds to a counter of this table: the key is the table's part and the user's part.
+    pub(crate) fn add(&mut self, table: (&Family, &Arc<str>), key: [&[u8]; 2], by: i64) {
+        self.added += Add::size(key[0].len() + key[1].len());
         let after = self.records.count();
-        self.adds.get_or_insert_default().list.push(Add { after, ..add });
+        self.adds.get_or_insert_default().list.push(after, table, key, by);
     }
 
     /// Notes an operation of a participant of this store, which is never refused.
@@ -175,7 +162,7 @@ impl Changes {
     /// 2^32.
     #[inline]
     fn ends(&self) -> Ends {
-        (self.records.count(), self.adds().len() as u32, self.ops.len() as u32)
+        (self.records.count(), self.count_adds() as u32, self.ops.len() as u32)
     }
 
     /// Returns the approximate number of bytes that it takes in memory.
@@ -185,7 +172,7 @@ impl Changes {
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.adds().is_empty() && self.ops.is_empty()
+        self.records.is_empty() && self.count_adds() == 0 && self.ops.is_empty()
     }
 
     pub(crate) fn records(&self) -> &Records {
@@ -193,16 +180,25 @@ impl Changes {
     }
 
     #[inline]
-    pub(crate) fn adds(&self) -> &[Add] {
-        self.adds.as_ref().map_or(&[], |adds| &adds.list)
+    pub(crate) fn count_adds(&self) -> usize {
+        self.adds.as_ref().map_or(0, |adds| adds.list.len())
     }
 
-    /// Lists the jobs that are noted, in their order, each with its adds.
-    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Asker, &[Add])> {
+    pub(crate) fn adds(&self) -> impl Iterator<Item = Add<'_>> {
+        self.adds_of(0..self.count_adds())
+    }
+
+    /// Lists the adds of these numbers.
+    pub(crate) fn adds_of(&self, numbers: Range<usize>) -> impl Iterator<Item = Add<'_>> {
+        self.adds.iter().flat_map(move |adds| adds.list.of(numbers.clone()))
+    }
+
+    /// Lists the jobs that are noted, in their order, each with the numbers of its adds.
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Asker, Range<usize>)> {
         let mut from = 0;
         self.adds.iter().flat_map(|adds| &adds.jobs).map(move |job| {
             let start = std::mem::replace(&mut from, job.adds_end as usize);
-            (job, &self.adds()[start..from])
+            (job, start..from)
         })
     }
 
@@ -237,7 +233,7 @@ impl Changes {
             debug_assert!(more.jobs.is_empty(), "they are of one job");
             let all = self.adds.get_or_insert_default();
             all.refusable |= std::mem::take(&mut more.refusable);
-            all.list.extend(more.list.drain(..).map(|add| Add { after: before.0 + add.after, ..add }));
+            all.list.append(&mut more.list, before.0);
             self.sign_from(before, index, attempt);
         }
     }
@@ -269,16 +265,11 @@ impl Changes {
             job.ops = ops.shift_range(&job.ops);
         }
         self.records.retain(|number| !records.has(number));
-        let mut number = 0..;
-        all.list.retain_mut(|add| {
-            add.after = records.shift(add.after);
-            number.next().is_some_and(|number| !adds.has(number))
-        });
+        all.list.retain(|number| !adds.has(number), |after| records.shift(after));
         let mut number = 0..;
         self.ops.retain(|_| number.next().is_some_and(|number| !ops.has(number)));
-        self.added = all.jobs.len() * size_of::<Asker>()
-            + all.list.iter().map(Add::len).sum::<usize>()
-            + self.ops.iter().map(Op::len).sum::<usize>();
+        self.added =
+            all.jobs.len() * size_of::<Asker>() + all.list.size() + self.ops.iter().map(Op::len).sum::<usize>();
     }
 
     /// Empties it, and keeps its memory.
@@ -292,13 +283,6 @@ impl Changes {
         }
         self.ops.clear();
         self.added = 0;
-    }
-}
-
-impl Add {
-    /// The memory that it takes, in bytes, about.
-    fn len(&self) -> usize {
-        size_of::<Self>() + self.key.len()
     }
 }
 

@@ -8,11 +8,10 @@ pub(crate) fn encode(count: i64) -> [u8; 8] {
     count.to_be_bytes()
 }
 
-/// Returns the count in a stored value, or the reason why the value is no counter.
-pub(crate) fn decode(stored: Option<&[u8]>) -> Result<i64, String> {
+/// Returns the count in a stored value, or the length of a value that is no counter.
+pub(crate) fn decode(stored: Option<&[u8]>) -> Result<i64, usize> {
     let Some(bytes) = stored else { return Ok(0) };
-    let whole = <[u8; 8]>::try_from(bytes).map_err(|_| format!("{} bytes long instead of 8", bytes.len()))?;
-    Ok(i64::from_be_bytes(whole))
+    <[u8; 8]>::try_from(bytes).map(i64::from_be_bytes).map_err(|_| bytes.len())
 }
 
 /// Returns the count that is stored under this key of this table.
@@ -20,13 +19,17 @@ pub(crate) fn decode(stored: Option<&[u8]>) -> Result<i64, String> {
 /// # Errors
 /// [`Error::Counter`] if the stored value is no counter.
 pub(crate) fn read(table: &str, key: &[u8], stored: Option<&[u8]>) -> Result<i64, Error> {
-    decode(stored).map_err(|reason| {
-        let reason = format!(
-            "its value is {reason}: count only under keys that nothing else is put under, and delete this value or put a \
-             count of 8 bytes in its place"
-        );
-        Error::Counter { table: table.to_owned(), key: key.to_vec(), reason }
-    })
+    decode(stored).map_err(|length| none(table, key, length))
+}
+
+/// Returns the error of a value of this length under this key of this table, which is no counter.
+#[cold]
+pub(crate) fn none(table: &str, key: &[u8], length: usize) -> Error {
+    let reason = format!(
+        "its value is {length} bytes long instead of 8: count only under keys that nothing else is put under, and delete \
+         this value or put a count of 8 bytes in its place"
+    );
+    Error::Counter { table: table.to_owned(), key: key.to_vec(), reason }
 }
 
 /// Returns the error of an add that the counter under this key of this table has no room for.
@@ -63,7 +66,7 @@ mod tests {
         assert_eq!(encode(-2), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe]);
         assert_eq!(decode(None), Ok(0));
         for length in [0, 7, 9] {
-            assert_eq!(decode(Some(&vec![0; length])), Err(format!("{length} bytes long instead of 8")));
+            assert_eq!(decode(Some(&vec![0; length])), Err(length));
         }
     }
 }

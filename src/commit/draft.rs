@@ -4,7 +4,9 @@
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock};
-use crate::commit::changes::{Add, Changes, Op, Refused};
+use crate::commit::adds::Add;
+use crate::commit::cells::{At, Cell, Cells, Known};
+use crate::commit::changes::{Changes, Op, Refused};
 use crate::commit::counter;
 use crate::commit::overlay::{Overlay, OverlayMark};
 use crate::commit::participant::{Participant, Refusal, Tails, TailsMark};
@@ -12,8 +14,8 @@ use crate::commit::statements::Manner;
 use crate::kv::batch::{Batch, FamilyId, Record};
 use crate::kv::statement::NotCommitted;
 use crate::kv::{Family, Kv};
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
 mod refused;
 
@@ -23,6 +25,8 @@ pub(crate) struct Draft<'a> {
     overlay: Overlay<'a>,
     tails: Tails,
     cells: Cells,
+    /// True once `cells` has the counters that were known before this batch.
+    has_known: bool,
     /// The highest keys of the families that were emptied. They can be forgotten too.
     highest: HashMap<FamilyId, Highest>,
     /// The number of records that were looked at for counters, and for the ends of families.
@@ -34,11 +38,12 @@ pub(crate) struct Draft<'a> {
 pub(crate) struct DraftMark {
     batch: OverlayMark,
     tails: TailsMark,
+    /// The version of the cells.
+    cells: u64,
 }
 
-/// The counters that were looked up, by family and key. They can be forgotten at any time: the
-/// batch and the database say the same.
-type Cells = HashMap<FamilyId, HashMap<Vec<u8>, Cell>>;
+/// The counters whose sums are still to be put, with the first add to each.
+type Owed<'c> = Vec<(At, Add<'c>)>;
 
 /// The highest key that a family has, or had at some time in the batch.
 #[derive(Default)]
@@ -48,37 +53,14 @@ struct Highest {
     until: usize,
 }
 
-/// The value of a counter after everything in the batch.
-#[derive(Clone, Debug)]
-enum Cell {
-    /// The bytes, as they are stored or put.
-    Stored(Option<Vec<u8>>),
-    Counted(i64),
-}
-
-impl Cell {
-    /// Returns the count after this addition.
-    #[inline]
-    fn plus(&self, add: &Add) -> Result<i64, Error> {
-        let key = || &add.key[add.prefix..];
-        let count = match self {
-            Self::Counted(count) => *count,
-            Self::Stored(bytes) => counter::read(&add.table, key(), bytes.as_deref())?,
-        };
-        count.checked_add(add.by).ok_or_else(|| counter::full(&add.table, key(), count, add.by))
-    }
-}
-
-/// A counter that is not known yet: the family to look it up in, and its value if the batch has it.
-type Sought<'a> = (&'a Family, Option<Cell>);
-
 impl<'a> Draft<'a> {
-    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>, manner: Manner) -> Self {
+    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<Known>, manner: Manner) -> Self {
         Self {
             kv,
             overlay: Overlay::new(kv, rows, manner),
             tails: Tails::default(),
-            cells: HashMap::new(),
+            cells: Cells::default(),
+            has_known: false,
             highest: HashMap::new(),
             #[cfg(test)]
             looked_at: 0,
@@ -97,14 +79,16 @@ impl<'a> Draft<'a> {
 
     /// Marks the state of now. A mark copies nothing.
     pub(crate) fn mark(&mut self) -> DraftMark {
-        DraftMark { batch: self.overlay.mark(), tails: self.tails.mark() }
+        DraftMark { batch: self.overlay.mark(), tails: self.tails.mark(), cells: self.cells.version() }
     }
 
     /// Takes back everything that came after the mark.
     pub(crate) fn go_back(&mut self, mark: DraftMark) {
         self.overlay.go_back(mark.batch);
         self.tails.go_back(mark.tails);
-        self.cells.clear();
+        if self.cells.version() != mark.cells {
+            self.cells.clear();
+        }
         self.highest.clear();
     }
 
@@ -112,7 +96,15 @@ impl<'a> Draft<'a> {
     /// comes after that.
     pub(super) fn write(&mut self, synced: bool) -> Result<(), NotCommitted> {
         self.tails.close(&mut self.overlay).map_err(NotCommitted::Store)?;
-        self.overlay.write(synced)
+        if !self.has_known {
+            self.overlay.note_rows();
+        }
+        self.overlay.write(synced)?;
+        // After a failure nobody knows what is stored, and all are read again.
+        if self.has_known {
+            self.overlay.shut_rows().keep(std::mem::take(&mut self.cells));
+        }
+        Ok(())
     }
 
     /// Hands over the tails of the participants once all is written, and lets others change rows
@@ -157,36 +149,41 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Appends the changes of jobs. It looks up all counters at once, since each look-up goes
-    /// through the whole batch.
+    /// Appends the changes of jobs. It looks up all counters at once, since a look-up may go through
+    /// the whole batch.
     fn append_all(&mut self, all: &[Changes]) -> Result<(), BoxError> {
-        self.learn(all.iter().flat_map(Changes::adds))?;
+        let (places, mut owed) = (self.learn(all.iter().flat_map(Changes::adds))?, Owed::new());
+        let mut places = places.into_iter();
         for changes in all {
             changes.ops().iter().try_for_each(|op| self.make(op))?;
-            self.append_rest(changes)?;
+            self.append_rest(changes, &mut places, &mut owed)?;
         }
-        Ok(())
+        Ok(self.put_owed(owed)?)
     }
 
     fn make(&mut self, op: &Op) -> Result<(), BoxError> {
         self.tails.any(&op.participant).apply(&op.bytes, &mut self.overlay)
     }
 
-    /// Appends everything but the operations.
-    fn append_rest(&mut self, changes: &Changes) -> Result<(), BoxError> {
-        if changes.adds().is_empty() && self.cells.is_empty() {
-            return Ok(self.append_records(changes)?);
-        }
-        let mut adds = changes.adds().iter().peekable();
-        for (number, record) in (0..).zip(changes.records().records()) {
-            while let Some(add) = adds.next_if(|add| add.after <= number) {
-                self.add(add)?;
+    /// Appends everything but the operations, and the sums, which come behind the records of all
+    /// jobs. `places` are those of the counters of its adds.
+    fn append_rest<'c>(
+        &mut self,
+        changes: &'c Changes,
+        places: &mut impl Iterator<Item = At>,
+        owed: &mut Owed<'c>,
+    ) -> Result<(), BoxError> {
+        if !self.cells.is_empty() {
+            let mut adds = changes.adds().peekable();
+            for (number, record) in (0..).zip(changes.records().records()) {
+                while let Some(add) = adds.next_if(|add| add.after <= number) {
+                    self.add(add, places, owed)?;
+                }
+                self.cells.note(record, |_, _| ());
             }
-            self.note(record);
+            adds.try_for_each(|add| self.add(add, places, owed))?;
         }
-        adds.try_for_each(|add| self.add(add))?;
-        self.append_records(changes)?;
-        Ok(self.put_counters(changes.adds())?)
+        Ok(self.append_records(changes)?)
     }
 
     /// Appends the records of jobs, as they are, except that a range with no end gets one.
@@ -237,113 +234,63 @@ impl<'a> Draft<'a> {
         Ok(highest.key.as_ref().map(|key| [&key[..], &[0]].concat()))
     }
 
-    /// Looks up the values of these counters in the batch so far, or else in the database.
-    fn learn<'c>(&mut self, adds: impl Iterator<Item = &'c Add>) -> Result<(), BoxError> {
-        let mut new: HashMap<FamilyId, HashMap<&[u8], Sought<'_>>> = HashMap::new();
-        for Add { family, key, .. } in adds {
-            self.overlay.shut_rows();
-            if !self.cells.get(&family.id).is_some_and(|cells| cells.contains_key(key)) {
-                new.entry(family.id).or_default().insert(key, (family, None));
+    /// Looks up the values of these counters, if they are not known: in the batch so far, or else in
+    /// the database. Returns the place of each.
+    fn learn<'c>(&mut self, adds: impl Iterator<Item = Add<'c>>) -> Result<Vec<At>, BoxError> {
+        let (mut places, mut looks) = (Vec::new(), false);
+        for Add { counters, key, .. } in adds {
+            let known = self.overlay.shut_rows();
+            if !std::mem::replace(&mut self.has_known, true) {
+                self.cells = known.take();
+                looks = true;
             }
-        }
-        if new.is_empty() {
-            return Ok(());
-        }
-        for record in self.overlay.batch().records() {
-            #[cfg(test)]
-            {
-                self.looked_at += 1;
-            }
-            let Some(new) = new.get_mut(&record.family()) else { continue };
-            match touched(record) {
-                Touched::Row(_, key, value) => {
-                    if let Some((_, cell)) = new.get_mut(key) {
-                        *cell = Some(Cell::Stored(value.map(<[u8]>::to_vec)));
-                    }
+            places.push(match self.cells.find(counters.family.id, key) {
+                Some(at) => at,
+                None => {
+                    looks = true;
+                    let stored = self.kv.get(&counters.family, key)?;
+                    self.cells.enter(&counters.family, key, stored.as_deref())
                 }
-                Touched::Range(range) => {
-                    let cleared = new.iter_mut().filter(|(key, _)| range.has(key));
-                    cleared.for_each(|(_, (_, cell))| *cell = Some(Cell::Stored(None)));
+            });
+        }
+        if looks {
+            for record in self.overlay.batch().records() {
+                #[cfg(test)]
+                {
+                    self.looked_at += 1;
                 }
+                self.cells.note(record, |_, _| ());
             }
         }
-        for (id, new) in new {
-            let cells = self.cells.entry(id).or_default();
-            for (key, (family, put)) in new {
-                let cell = put.map_or_else(|| self.kv.get(family, key).map(Cell::Stored), Ok)?;
-                cells.insert(key.to_vec(), cell);
-            }
-        }
-        Ok(())
+        Ok(places)
     }
 
-    fn add(&mut self, add: &Add) -> Result<(), Error> {
-        if let Some(cell) = cell(&mut self.cells, add.family.id, &add.key) {
-            *cell = Cell::Counted(cell.plus(add)?);
+    #[inline]
+    fn add<'c>(
+        &mut self,
+        add: Add<'c>,
+        places: &mut impl Iterator<Item = At>,
+        owed: &mut Owed<'c>,
+    ) -> Result<(), Error> {
+        let Some(at) = places.next() else { return Ok(()) };
+        let cell = self.cells.get(at).plus(&add)?;
+        if !self.cells.set(at, cell).is_owed {
+            owed.push((at, add));
         }
         Ok(())
-    }
-
-    /// Notes the value that a record sets: other jobs may add to a counter under the same key.
-    fn note(&mut self, record: Record<'_>) {
-        match touched(record) {
-            Touched::Row(family, key, value) => {
-                if let Some(cell) = cell(&mut self.cells, family, key) {
-                    *cell = Cell::Stored(value.map(<[u8]>::to_vec));
-                }
-            }
-            Touched::Range(range) => {
-                let cells = self.cells.get_mut(&range.family).into_iter().flatten();
-                cells.filter(|(key, _)| range.has(key)).for_each(|(_, cell)| *cell = Cell::Stored(None));
-            }
-        }
     }
 
     /// Puts the sums of these counters behind all records. A counter whose last change was a record
     /// needs no sum.
-    fn put_counters(&mut self, adds: &[Add]) -> Result<(), StoreError> {
-        let mut put = HashSet::new();
-        for Add { family, key, .. } in adds {
-            if let Some(Cell::Counted(count)) = cell(&mut self.cells, family.id, key)
-                && put.insert((family.id, key))
-            {
-                self.overlay.put(family.id, &[key], &[&counter::encode(*count)])?;
+    fn put_owed(&mut self, owed: Owed<'_>) -> Result<(), StoreError> {
+        for (at, Add { counters, key, .. }) in owed {
+            let cell = self.cells.get(at);
+            if let Cell { value: Ok(count), is_owed: true } = cell {
+                self.overlay.put(counters.family.id, &[key], &[&counter::encode(count)])?;
+                self.cells.set(at, Cell { is_owed: false, ..cell });
             }
         }
         Ok(())
-    }
-}
-
-fn cell<'a>(cells: &'a mut Cells, family: FamilyId, key: &[u8]) -> Option<&'a mut Cell> {
-    cells.get_mut(&family)?.get_mut(key)
-}
-
-/// The rows that a record changes.
-enum Touched<'a> {
-    /// A family, a key, and the value that the record sets, if any.
-    Row(FamilyId, &'a [u8], Option<&'a [u8]>),
-    Range(Cleared<'a>),
-}
-
-/// Keys that a record deletes: from the first one on, and below the second one. An empty second key
-/// is no end.
-struct Cleared<'a> {
-    family: FamilyId,
-    from: &'a [u8],
-    to: &'a [u8],
-}
-
-impl Cleared<'_> {
-    fn has(&self, key: &[u8]) -> bool {
-        self.from <= key && (self.to.is_empty() || key < self.to)
-    }
-}
-
-fn touched(record: Record<'_>) -> Touched<'_> {
-    match record {
-        Record::Put { family, key, value } => Touched::Row(family, key, Some(value)),
-        Record::Delete { family, key } => Touched::Row(family, key, None),
-        Record::DeleteRange { family, from, to } => Touched::Range(Cleared { family, from, to }),
     }
 }
 

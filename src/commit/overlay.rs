@@ -3,6 +3,7 @@
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::{RwLock, RwLockWriteGuard};
+use crate::commit::cells::Known;
 use crate::commit::statements::{InBatch, Manner};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
 use crate::kv::statement::NotCommitted;
@@ -22,8 +23,8 @@ pub(crate) struct Overlay<'a> {
     /// The lock on rows. The batch holds it from the first look at a counter, or from the first
     /// statement, until all is written. So nobody changes the counter in between, and nobody who
     /// holds the lock waits for the end of the transaction.
-    rows: &'a RwLock<()>,
-    shut: Option<RwLockWriteGuard<'a, ()>>,
+    rows: &'a RwLock<Known>,
+    shut: Option<RwLockWriteGuard<'a, Known>>,
 }
 
 /// A state of the batch to go back to.
@@ -53,14 +54,23 @@ struct DeletedRange {
 // A participant may need only some of these calls.
 #[cfg_attr(not(test), allow(dead_code))]
 impl<'a> Overlay<'a> {
-    pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<()>, manner: Manner) -> Self {
+    pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<Known>, manner: Manner) -> Self {
         let statements = InBatch::new(kv, manner);
         Self { kv, batch: Batch::default(), read: Vec::new(), statements, rows, shut: None }
     }
 
-    /// Keeps everybody else from changing rows, until all is written.
-    pub(super) fn shut_rows(&mut self) {
-        self.shut.get_or_insert_with(|| self.rows.write());
+    /// Keeps everybody else from changing rows, until all is written. Returns the counters that are
+    /// known.
+    pub(super) fn shut_rows(&mut self) -> &mut Known {
+        self.shut.get_or_insert_with(|| self.rows.write())
+    }
+
+    /// Notes that the batch may change rows without the counters that are known.
+    pub(super) fn note_rows(&self) {
+        match &self.shut {
+            Some(known) => known.note(&self.batch),
+            None => self.rows.read().note(&self.batch),
+        }
     }
 
     /// Runs a statement before the batch is written.

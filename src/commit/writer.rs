@@ -11,6 +11,7 @@
 use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock, try_lock_awake};
 use crate::base::time;
 use crate::commit::batches::{Batches, Next, Pending};
+use crate::commit::cells::Known;
 use crate::commit::chores::Chores;
 use crate::commit::intent::Intent;
 use crate::kv::Kv;
@@ -34,7 +35,7 @@ enum WriterMessage {
 /// The way into a store's writer thread, which ends when this is dropped.
 pub(crate) struct Writer {
     batches: Arc<Mutex<Batches>>,
-    rows: Arc<RwLock<()>>,
+    rows: Arc<RwLock<Known>>,
     thread: Arc<Mutex<Option<Started>>>,
     /// The intents of the threads that wait for their turn to write.
     arrived: Arc<Mutex<Vec<Pending>>>,
@@ -72,7 +73,7 @@ impl WeakWriter {
 
 impl Writer {
     pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
-        let rows: Arc<RwLock<()>> = Arc::default();
+        let rows: Arc<RwLock<Known>> = Arc::default();
         let chores = Chores::new(kv.clone());
         let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone(), time::now())));
         Self { batches, rows, thread: Arc::default(), arrived: Arc::default(), chores }
@@ -85,7 +86,7 @@ impl Writer {
     /// Returns the lock on rows. A thread that only writes rows beside this writer holds it for
     /// reading. A thread that reads rows and writes a changed value back holds it for writing, so
     /// it never overwrites a change that came in between.
-    pub(crate) fn rows(&self) -> &Arc<RwLock<()>> {
+    pub(crate) fn rows(&self) -> &Arc<RwLock<Known>> {
         &self.rows
     }
 

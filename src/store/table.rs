@@ -228,6 +228,7 @@ impl Table {
 
     fn write(&self, batch: &Batch) -> Result<(), Error> {
         let beside_the_writer = self.store.writer().rows().read();
+        beside_the_writer.note(batch);
         let written = self.store.write_batch(batch);
         drop(beside_the_writer);
         self.store.writer().tidy();

@@ -1,16 +1,16 @@
 //! Finds the jobs that are to blame when an add or an operation cannot be made.
 
-use super::{Cell, Draft, Touched, cell, touched};
+use super::{Draft, Owed};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
-use crate::commit::changes::{Add, Asker, Changes, Op, Refused};
+use crate::commit::adds::Add;
+use crate::commit::cells::{At, Cell};
+use crate::commit::changes::{Asker, Changes, Op, Refused};
 use crate::commit::participant::Refusal;
 use crate::commit::statements::broken_rule;
-use crate::kv::batch::{FamilyId, Record};
-use std::borrow::Cow;
 
 /// Counters as they were before one job changed them, in the order of its changes.
-type Before<'c> = Vec<(FamilyId, Cow<'c, [u8]>, Cell)>;
+type Before = Vec<(At, Cell)>;
 
 /// A job with its operations, or those of no job.
 type Job<'c> = (Option<&'c Asker>, &'c [Op]);
@@ -41,8 +41,10 @@ impl Draft<'_> {
     }
 
     fn append_rests(&mut self, all: &[Changes]) -> Result<(), BoxError> {
-        self.learn(all.iter().flat_map(Changes::adds))?;
-        all.iter().try_for_each(|changes| self.append_rest(changes))
+        let (places, mut owed) = (self.learn(all.iter().flat_map(Changes::adds))?, Owed::new());
+        let mut places = places.into_iter();
+        all.iter().try_for_each(|changes| self.append_rest(changes, &mut places, &mut owed))?;
+        Ok(self.put_owed(owed)?)
     }
 
     /// Makes the operations of jobs, in their order. Jobs that are refused come after the others,
@@ -133,77 +135,63 @@ impl Draft<'_> {
 
     /// Finds the jobs with an add that cannot be made, beside these, which are in ascending order.
     fn refuse_adds(&mut self, all: &[Changes], without: &[Refused]) -> Result<Vec<Refused>, BoxError> {
-        self.learn(all.iter().flat_map(Changes::adds))?;
-        let mut refused = Vec::new();
-        all.iter().for_each(|changes| self.try_one(changes, without, &mut refused));
+        let places = self.learn(all.iter().flat_map(Changes::adds))?;
+        let (mut refused, mut rest) = (Vec::new(), &places[..]);
+        for changes in all {
+            let (own, others) = rest.split_at(changes.count_adds());
+            self.try_one(changes, own, without, &mut refused);
+            rest = others;
+        }
         Ok(refused)
     }
 
-    fn try_one(&mut self, changes: &Changes, without: &[Refused], refused: &mut Vec<Refused>) {
+    /// Tries the jobs of these changes. `places` are those of the counters of its adds.
+    fn try_one(&mut self, changes: &Changes, places: &[At], without: &[Refused], refused: &mut Vec<Refused>) {
         let mut records = changes.records().records();
         let mut number = 0;
         let mut before = Before::new();
-        for (job, adds) in changes.jobs() {
+        for (job, numbers) in changes.jobs() {
             // Those of jobs that ask for nothing stand between, and can be written whatever is
             // there.
-            records.by_ref().take((job.records.start - number) as usize).for_each(|record| self.note(record));
+            records
+                .by_ref()
+                .take((job.records.start - number) as usize)
+                .for_each(|record| self.cells.note(record, |_, _| ()));
             number = job.records.start;
             if without.binary_search_by_key(&job.index, |job| job.index).is_ok() {
                 number = job.records.end;
                 records.by_ref().take(job.records.len()).for_each(drop);
                 continue;
             }
-            let mut adds = adds.iter().peekable();
+            let mut adds = changes.adds_of(numbers.clone()).zip(&places[numbers]).peekable();
             let mut made = Ok(());
             for record in records.by_ref().take(job.records.len()) {
-                while let Some(add) = adds.next_if(|add| add.after <= number) {
-                    made = made.and_then(|()| self.try_add(add, &mut before));
+                while let Some((add, at)) = adds.next_if(|(add, _)| add.after <= number) {
+                    made = made.and_then(|()| self.try_add(&add, *at, &mut before));
                 }
-                self.try_record(record, &mut before);
+                self.cells.note(record, |at, was| before.push((at, was)));
                 number += 1;
             }
-            let made = made.and_then(|()| adds.try_for_each(|add| self.try_add(add, &mut before)));
+            let made = made.and_then(|()| adds.try_for_each(|(add, at)| self.try_add(&add, *at, &mut before)));
             if let Err(error) = made {
                 self.restore(&mut before);
                 refused.push(Refused::new(job, error));
             }
             before.clear();
         }
-        records.for_each(|record| self.note(record));
+        records.for_each(|record| self.cells.note(record, |_, _| ()));
     }
 
-    fn try_add<'c>(&mut self, add: &'c Add, before: &mut Before<'c>) -> Result<(), Error> {
-        if let Some(cell) = cell(&mut self.cells, add.family.id, &add.key) {
-            let count = Cell::Counted(cell.plus(add)?);
-            before.push((add.family.id, Cow::Borrowed(&add.key), std::mem::replace(cell, count)));
-        }
+    fn try_add(&mut self, add: &Add<'_>, at: At, before: &mut Before) -> Result<(), Error> {
+        let cell = self.cells.get(at).plus(add)?;
+        before.push((at, self.cells.set(at, cell)));
         Ok(())
     }
 
-    fn try_record<'c>(&mut self, record: Record<'c>, before: &mut Before<'c>) {
-        match touched(record) {
-            Touched::Row(family, key, value) => {
-                if let Some(cell) = cell(&mut self.cells, family, key) {
-                    let stored = Cell::Stored(value.map(<[u8]>::to_vec));
-                    before.push((family, Cow::Borrowed(key), std::mem::replace(cell, stored)));
-                }
-            }
-            Touched::Range(range) => {
-                let cells = self.cells.get_mut(&range.family).into_iter().flatten();
-                for (key, cell) in cells.filter(|(key, _)| range.has(key)) {
-                    let was = std::mem::replace(cell, Cell::Stored(None));
-                    before.push((range.family, Cow::Owned(key.clone()), was));
-                }
-            }
-        }
-    }
-
     /// The last change is taken back first.
-    fn restore(&mut self, before: &mut Before<'_>) {
-        for (family, key, was) in before.drain(..).rev() {
-            if let Some(cell) = cell(&mut self.cells, family, &key) {
-                *cell = was;
-            }
+    fn restore(&mut self, before: &mut Before) {
+        for (at, was) in before.drain(..).rev() {
+            self.cells.set(at, was);
         }
     }
 }

@@ -40,14 +40,7 @@ fn changes(family: &Family, wants: &[Want]) -> Changes {
     let mut changes = Changes::default();
     for want in wants {
         match *want {
-            Want::Add(key, by) => changes.add(Add {
-                after: 0,
-                family: family.clone(),
-                key: vec![key],
-                by,
-                table: "sums".into(),
-                prefix: 0,
-            }),
+            Want::Add(key, by) => changes.add((family, &"sums".into()), [&[], &[key]], by),
             Want::Put(key, count) => changes.put(family.id, &[&[key]], &counter::encode(count)).unwrap(),
             Want::Text(key) => changes.put(family.id, &[&[key]], TEXT).unwrap(),
             Want::Delete(key) => changes.delete(family.id, &[&[key]]).unwrap(),
@@ -95,7 +88,7 @@ fn bad_job(family: &Family, index: u64) -> Changes {
     let mut changes = Changes::default();
     changes.put(family.id, &[b"row of ", &index.to_be_bytes()], b"").unwrap();
     for key in [index.to_be_bytes().to_vec(), b"text".to_vec()] {
-        changes.add(Add { after: 0, family: family.clone(), key, by: 1, table: "sums".into(), prefix: 0 });
+        changes.add((family, &"sums".into()), [&[], &key], 1);
     }
     changes
 }
@@ -167,7 +160,7 @@ fn an_add_of_no_job_is_an_error_and_nothing_is_appended() {
     draft.put(family.id, &[1], TEXT).unwrap();
     let mut nobodys = Changes::default();
     nobodys.put(family.id, &[&[2]], b"").unwrap();
-    nobodys.add(Add { after: 0, family: family.clone(), key: vec![1], by: 1, table: "sums".into(), prefix: 0 });
+    nobodys.add((&family, &"sums".into()), [&[], &[1]], 1);
     let error = draft.append(&[nobodys]).unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(Error::Counter { table, key, .. }) if table == "sums" && key == &[1]));
     assert_eq!(draft.batch().count(), 1);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::base::index::BoxError;
-use crate::commit::changes::{Add, Changes};
+use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
 use crate::commit::statements::Manner;
 use crate::kv::memory::MemoryKv;
@@ -217,16 +217,15 @@ fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_bat
     const JOBS: usize = 100;
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
-    let add = |key: String| {
-        let table = "counters".into();
-        Add { after: 0, family: family.clone(), key: key.into_bytes(), by: 1, table, prefix: 0 }
+    let add = |changes: &mut Changes, key: String| {
+        changes.add((&family, &"counters".into()), [&[], key.as_bytes()], 1);
     };
     let jobs: Vec<Changes> = (0..JOBS)
         .map(|job| {
             let mut changes = Changes::default();
             changes.put(family.id, &[format!("row {job}").as_bytes()], b"").unwrap();
-            changes.add(add(format!("of {job}")));
-            changes.add(add("of all".to_owned()));
+            add(&mut changes, format!("of {job}"));
+            add(&mut changes, "of all".to_owned());
             changes
         })
         .collect();
