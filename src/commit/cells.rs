@@ -11,8 +11,8 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
 /// The most counters that stay known, and the most bytes of their keys.
-const MOST: usize = 4096;
-const MOST_BYTES: usize = 1 << 20;
+pub(crate) const MOST: usize = 4096;
+pub(crate) const MOST_BYTES: usize = 1 << 20;
 
 /// The things that the lock on rows guards: the counters that are known between two batches.
 #[derive(Debug, Default)]

@@ -99,12 +99,12 @@ impl<'a> Draft<'a> {
         if !self.has_known {
             self.overlay.note_rows();
         }
-        self.overlay.write(synced)?;
+        let written = self.overlay.write(synced);
         // After a failure nobody knows what is stored, and all are read again.
-        if self.has_known {
+        if self.has_known && written.is_ok() {
             self.overlay.shut_rows().keep(std::mem::take(&mut self.cells));
         }
-        Ok(())
+        written
     }
 
     /// Hands over the tails of the participants once all is written, and lets others change rows

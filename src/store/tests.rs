@@ -7,6 +7,7 @@ use crate::kv::double::Double;
 use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::time::{Duration, Instant};
 
+mod counters;
 mod late;
 mod read_only;
 

@@ -9,6 +9,7 @@ use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::running::Running;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
+use crate::queue::words::job::JobState;
 use std::any::Any;
 use std::time::Instant;
 
@@ -95,9 +96,27 @@ impl Source {
         self.0.choose(&aside).map(|choice| self.0.queue(choice.place))
     }
 
+    /// Returns the number of jobs that a claim may find now.
+    pub(super) fn ready(&self) -> u64 {
+        self.0.queues().map(|queue| queue.glance().ready).sum()
+    }
+
     /// True if a claim may find a job now.
     pub(super) fn is_ready(&self) -> bool {
         self.0.have_ready(&self.0.aside().0)
+    }
+
+    /// True if a claim would find nothing to do, which is known without one: the store is this
+    /// process's alone, so it has no other job than those that it has shown. A change that is being
+    /// written is news once it is.
+    pub(super) fn has_nothing(&self) -> bool {
+        let queue = self.first();
+        if !self.0.is_one() || queue.embedded().is_none() {
+            return false;
+        }
+        // A job that is ready and in no list has lost its place, which a claim finds.
+        let ready = queue.engine.counts(queue.number).of_state(JobState::Ready);
+        ready == 0 && !queue.glance().is_due()
     }
 
     /// True if a claim that found nothing leaves work in other queues.

@@ -208,7 +208,7 @@ impl Pool {
             }
             let closed = self.closed_gate();
             let wants = self.prepare(reports, closed.is_none());
-            if wants > 0 && self.is_ready() && self.may_look_meanwhile() {
+            if wants > 0 && self.is_ready() && self.may_look_meanwhile(wants) {
                 return Turn::Claim(wants);
             }
             let written = if wants > 0 || !reports.is_empty() {
@@ -252,10 +252,11 @@ impl Pool {
         if is_due { self.source().tidy() } else { Ok(()) }
     }
 
-    /// True if the next one in the line may look while this thread claims a job. If the store
-    /// fails, one thread alone tries it again, after each pause.
-    pub(super) fn may_look_meanwhile(&self) -> bool {
-        self.source().works()
+    /// True if the next one in the line may look while this thread claims so many jobs. It would
+    /// find none if this claim takes all and is over at once, and to wake it costs more than the
+    /// claim. If the store fails, one thread alone tries it again, after each pause.
+    pub(super) fn may_look_meanwhile(&self, wants: usize) -> bool {
+        self.source().works() && !(self.source().ready() <= wants as u64 && self.state.lock().pace.is_brisk())
     }
 
     /// Returns the number of entries that a claim may find now.
