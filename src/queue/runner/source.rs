@@ -106,17 +106,18 @@ impl Source {
         self.0.have_ready(&self.0.aside().0)
     }
 
-    /// True if a claim would find nothing to do, which is known without one: the store is this
-    /// process's alone, so it has no other job than those that it has shown. A change that is being
-    /// written is news once it is.
+    /// True if all jobs are in one queue of a store that is this process's alone: there is no
+    /// other job than those that it shows, and a change that is being written is news once it is.
+    pub(super) fn is_shown(&self) -> bool {
+        self.0.is_one() && self.first().embedded().is_some()
+    }
+
+    /// True if it is known without a claim that there is nothing to do.
     pub(super) fn has_nothing(&self) -> bool {
         let queue = self.first();
-        if !self.0.is_one() || queue.embedded().is_none() {
-            return false;
-        }
         // A job that is ready and in no list has lost its place, which a claim finds.
-        let ready = queue.engine.counts(queue.number).of_state(JobState::Ready);
-        ready == 0 && !queue.glance().is_due()
+        let has_ready = || queue.engine.counts(queue.number).of_state(JobState::Ready) > 0;
+        self.is_shown() && !queue.glance().is_due() && !has_ready()
     }
 
     /// True if a claim that found nothing leaves work in other queues.

@@ -113,14 +113,17 @@ proptest! {
                         (_, bytes) if is_theirs => {
                             let mut batch = Batch::default();
                             let id = table.family().id;
-                            let put = |bytes: [u8; 8]| batch.put(id, &[&[key]], &[&bytes]);
-                            bytes.map_or_else(|| batch.delete(id, &[&[key]]), put).unwrap();
+                            match bytes {
+                                Some(bytes) => batch.put(id, &[&[key]], &[&bytes]).unwrap(),
+                                None => batch.delete(id, &[&[key]]).unwrap(),
+                            }
                             kv.kv.write(&batch, false).map_err(Into::into)
                         }
                         (_, Some(bytes)) => table.put([key], bytes),
                         (_, None) => table.delete([key]),
                     }.unwrap();
-                    value.map_or_else(|| model.remove(&at), |value| model.insert(at, value));
+                    model.remove(&at);
+                    model.extend(value.map(|value| (at, value)));
                 }
                 Change::Clear => {
                     store.write(|effects| effects.clear(table)).unwrap();

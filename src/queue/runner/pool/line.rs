@@ -126,12 +126,20 @@ impl Pool {
         }
         let wants = self.prepare(reports, self.gates_are_open());
         if wants > 0 || !reports.is_empty() {
-            if let Ok(Answer::Jobs(claimed)) = self.write(reports, wants) {
-                return self.take_up(claimed);
+            match self.write(reports, wants) {
+                Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
+                // The first in the line would find no job either. It may wait for a slot.
+                Ok(Answer::Nothing) if wants > 0 && self.knows_all() => self.source().slot_is_free(),
+                _ => self.let_the_line_look(),
             }
-            self.let_the_line_look();
         }
         None
+    }
+
+    /// True if a claim that finds nothing leaves nothing to be looked for: a drain ends with its
+    /// last job, and other queues of a group, or other processes, may have jobs.
+    fn knows_all(&self) -> bool {
+        self.settings.limits.is_none() && self.source().is_shown()
     }
 
     /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
