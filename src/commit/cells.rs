@@ -23,8 +23,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Notes that somebody changes rows beside the batches with counters. Whoever does so holds the
-    /// lock, for reading.
+    /// Notes that somebody changes rows beside the batches with counters. A thread that does so
+    /// holds the lock, for reading.
     pub(crate) fn note(&self, batch: &Batch) {
         if !self.cells.is_empty() && batch.records().any(|record| self.cells.has(&touched(record))) {
             self.stale.store(true, Ordering::Relaxed);

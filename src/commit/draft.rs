@@ -149,8 +149,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Appends the changes of jobs. It looks up all counters at once, since a look-up may go through
-    /// the whole batch.
+    /// Appends the changes of jobs. It looks up all counters at once, since a look-up may go
+    /// through the whole batch.
     fn append_all(&mut self, all: &[Changes]) -> Result<(), BoxError> {
         let (places, mut owed) = (self.learn(all.iter().flat_map(Changes::adds))?, Owed::new());
         let mut places = places.into_iter();
@@ -234,8 +234,8 @@ impl<'a> Draft<'a> {
         Ok(highest.key.as_ref().map(|key| [&key[..], &[0]].concat()))
     }
 
-    /// Looks up the values of these counters, if they are not known: in the batch so far, or else in
-    /// the database. Returns the place of each.
+    /// Looks up the values of these counters, if they are not known: in the batch so far, or else
+    /// in the database. Returns the place of each.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = Add<'c>>) -> Result<Vec<At>, BoxError> {
         let (mut places, mut looks) = (Vec::new(), false);
         for Add { counters, key, .. } in adds {
