@@ -9,7 +9,6 @@ use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::running::Running;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::JobState;
 use std::any::Any;
 use std::time::Instant;
 
@@ -96,28 +95,9 @@ impl Source {
         self.0.choose(&aside).map(|choice| self.0.queue(choice.place))
     }
 
-    /// Returns the number of jobs that a claim may find now.
-    pub(super) fn ready(&self) -> u64 {
-        self.0.queues().map(|queue| queue.glance().ready).sum()
-    }
-
     /// True if a claim may find a job now.
     pub(super) fn is_ready(&self) -> bool {
         self.0.have_ready(&self.0.aside().0)
-    }
-
-    /// True if all jobs are in one queue of a store that is this process's alone: there is no
-    /// other job than those that it shows, and a change that is being written is news once it is.
-    pub(super) fn is_shown(&self) -> bool {
-        self.0.is_one() && self.first().embedded().is_some()
-    }
-
-    /// True if it is known without a claim that there is nothing to do.
-    pub(super) fn has_nothing(&self) -> bool {
-        let queue = self.first();
-        // A job that is ready and in no list has lost its place, which a claim finds.
-        let has_ready = || queue.engine.counts(queue.number).of_state(JobState::Ready) > 0;
-        self.is_shown() && !queue.glance().is_due() && !has_ready()
     }
 
     /// True if a claim that found nothing leaves work in other queues.

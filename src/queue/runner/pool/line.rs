@@ -126,20 +126,12 @@ impl Pool {
         }
         let wants = self.prepare(reports, self.gates_are_open());
         if wants > 0 || !reports.is_empty() {
-            match self.write(reports, wants) {
-                Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
-                // The first in the line would find no job either. It may wait for a slot.
-                Ok(Answer::Nothing) if wants > 0 && self.knows_all() => self.source().slot_is_free(),
-                _ => self.let_the_line_look(),
+            if let Ok(Answer::Jobs(claimed)) = self.write(reports, wants) {
+                return self.take_up(claimed);
             }
+            self.let_the_line_look();
         }
         None
-    }
-
-    /// True if a claim that finds nothing leaves nothing to be looked for: a drain ends with its
-    /// last job, and other queues of a group, or other processes, may have jobs.
-    fn knows_all(&self) -> bool {
-        self.settings.limits.is_none() && self.source().is_shown()
     }
 
     /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
@@ -216,7 +208,7 @@ impl Pool {
             }
             let closed = self.closed_gate();
             let wants = self.prepare(reports, closed.is_none());
-            if wants > 0 && self.is_ready() && self.may_look_meanwhile(wants) {
+            if wants > 0 && self.is_ready() && self.may_look_meanwhile() {
                 return Turn::Claim(wants);
             }
             let written = if wants > 0 || !reports.is_empty() {
@@ -260,11 +252,10 @@ impl Pool {
         if is_due { self.source().tidy() } else { Ok(()) }
     }
 
-    /// True if the next one in the line may look while this thread claims so many jobs. It would
-    /// find none if this claim takes all and is over at once, and to wake it costs more than the
-    /// claim. If the store fails, one thread alone tries it again, after each pause.
-    pub(super) fn may_look_meanwhile(&self, wants: usize) -> bool {
-        self.source().works() && !(self.source().ready() <= wants as u64 && self.state.lock().pace.is_brisk())
+    /// True if the next one in the line may look while this thread claims a job. If the store
+    /// fails, one thread alone tries it again, after each pause.
+    pub(super) fn may_look_meanwhile(&self) -> bool {
+        self.source().works()
     }
 
     /// Returns the number of entries that a claim may find now.

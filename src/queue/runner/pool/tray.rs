@@ -45,9 +45,6 @@ impl Tray {
     }
 }
 
-/// The time that it takes to wake a thread, at least.
-const AWAKE: Duration = Duration::from_micros(50);
-
 /// The number of jobs that are claimed in one write: it grows while the jobs of a claim take less
 /// time than the write. So no end waits for much longer than it takes to write it, whatever the
 /// database is. Jobs that take longer are claimed one by one, each by the thread that runs it.
@@ -55,13 +52,11 @@ pub(super) struct Pace {
     most: usize,
     /// The end of the last write, and the time that it took.
     last: Option<(Instant, Duration)>,
-    /// The time that the last claim of a job took.
-    claimed: Option<Duration>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { most: 1, last: None, claimed: None }
+        Self { most: 1, last: None }
     }
 }
 
@@ -79,18 +74,9 @@ impl Pace {
         self.most
     }
 
-    /// True if a claim is over before another thread is awake.
-    pub(super) fn is_brisk(&self) -> bool {
-        self.claimed.is_some_and(|took| took < AWAKE)
-    }
-
     /// Notes a write that began then and ends now, which claimed so many jobs.
     pub(super) fn wrote(&mut self, begun: Instant, now: Instant, claimed: usize) {
-        let took = now.saturating_duration_since(begun);
-        self.last = Some((now, took));
-        if claimed > 0 {
-            self.claimed = Some(took);
-        }
+        self.last = Some((now, now.saturating_duration_since(begun)));
         // It does not grow while there are no more jobs.
         self.most = self.most.min(claimed.max(1));
     }
@@ -125,16 +111,6 @@ mod tests {
             (1_001, [16, 1, 1, 1, 1, 1]),
         ] {
             assert_eq!(claims(&mut pace, &mut now, job, 1_000), expected, "{job}");
-        }
-    }
-
-    #[test]
-    fn a_claim_that_took_less_than_it_takes_to_wake_a_thread_is_brisk_and_one_that_found_nothing_says_nothing() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        assert!(!pace.is_brisk(), "nobody knows so far");
-        for (claimed, took, is_brisk) in [(1, AWAKE / 2, true), (0, AWAKE * 2, true), (2, AWAKE * 2, false)] {
-            pace.wrote(now, now + took, claimed);
-            assert_eq!(pace.is_brisk(), is_brisk);
         }
     }
 }

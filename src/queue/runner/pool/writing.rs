@@ -186,8 +186,6 @@ impl Pool {
     /// Makes one write.
     fn call(&self, reports: &[Report], beside: Beside) -> Result<Written, QueueError> {
         let (from, most) = match beside {
-            // Ends may make a job ready.
-            Beside::Claim(_) if reports.is_empty() && self.source().has_nothing() => (None, 0),
             Beside::Claim(most) => (self.source().choose(), most),
             Beside::Tidy | Beside::Nothing => (None, 0),
         };
