@@ -55,10 +55,10 @@ impl Statements {
         let mut hash = DefaultHasher::new();
         text.hash(&mut hash);
         let name = format!("waterline_{:016x}", hash.finish());
-        let execute = format!("EXECUTE {name} ({table}, {sequence}); COMMIT");
+        let execute = format!("EXECUTE {name} ({table}, {sequence})");
         Self {
-            look: format!("{begin}; {execute}"),
-            first_look: format!("{begin}; PREPARE {name} (text, text) AS {text}; {execute}"),
+            look: format!("{settings}; {execute}"),
+            first_look: format!("{settings}; PREPARE {name} (text, text) AS {text}; {execute}"),
             rows,
             begin,
             flush,
@@ -69,8 +69,11 @@ impl Statements {
     /// Looks at the table. `None` if another table or sequence has the name now, or if the sequence
     /// has other options than before: the table has to be found anew.
     pub(crate) fn look(&self, client: &mut Client) -> Result<Option<(Seen, Server)>, Error> {
-        let answer = match ask(client, &self.look) {
-            Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => ask(client, &self.first_look)?,
+        // The statements of one message are one transaction, and have one answer.
+        let answer = match client.simple_query(&self.look) {
+            Err(error) if error.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => {
+                client.simple_query(&self.first_look)?
+            }
             answer => answer?,
         };
         let row = answer.iter().find_map(|part| if let SimpleQueryMessage::Row(row) = part { Some(row) } else { None });
@@ -133,17 +136,6 @@ impl Statements {
     }
 }
 
-/// Makes a look: a transaction in one message, so that it costs one answer, and the server ends it
-/// in time.
-fn ask(client: &mut Client, look: &str) -> Result<Vec<SimpleQueryMessage>, postgres::Error> {
-    client.simple_query(look).inspect_err(|error| {
-        // The rest of the message was not carried out. A connection that broke needs nothing.
-        if error.as_db_error().is_some() {
-            _ = client.batch_execute("ROLLBACK");
-        }
-    })
-}
-
 /// Reads a value of an answer in text.
 fn read<T: FromStr>(value: Option<&str>) -> Result<T, Error> {
     value.and_then(|value| value.parse().ok()).ok_or(Error::Closed)
@@ -172,6 +164,10 @@ const PREPARED: char = '*';
 fn look(stream: &Stream) -> String {
     let Stream { origin, database, .. } = stream;
     let (oid, sequence) = (origin.table, origin.sequence);
+    let is_writer =
+        format!("l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted AND l.database = {database}");
+    // It is asked for a transaction alone that has the lock of the sequence, and not of the table.
+    let is_other = format!("{} AND o.relation <> {sequence}", is_writer.replace("l.", "o."));
     format!(
         "SELECT s.value, h.ids,
              CASE WHEN h.number >= 0 THEN pg_current_wal_insert_lsn() END,
@@ -191,11 +187,11 @@ fn look(stream: &Stream) -> String {
              FROM (
                  SELECT l.virtualtransaction || CASE WHEN bool_or(l.pid IS NULL) THEN '{PREPARED}' ELSE '' END AS id
                  FROM pg_locks l
-                 WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
-                     AND l.database = {database} AND coalesce(s.value, 0) >= 0
+                 WHERE {is_writer} AND l.relation IN ({oid}, {sequence}) AND coalesce(s.value, 0) >= 0
                  GROUP BY l.virtualtransaction
-                 HAVING bool_or(l.relation = {oid})
-                     OR bool_or(l.relation = {sequence}) AND bool_or(l.relation <> {sequence})
+                 HAVING bool_or(l.relation = {oid}) OR EXISTS (
+                     SELECT FROM pg_locks o WHERE {is_other} AND o.virtualtransaction = l.virtualtransaction
+                 )
              ) w
          ) h"
     )

@@ -68,7 +68,7 @@ fn a_column_that_writers_may_fill_is_refused_at_the_start_unless_they_are_truste
         assert!(text.contains("trust_writers"), "{text}");
         assert!(jobs().head().is_err() && jobs().at_index(0).is_err());
         client.batch_execute("INSERT INTO t (payload) VALUES ('a')").unwrap();
-        assert_eq!(tables::all(&jobs().trust_writers()), [(1, "a".to_owned())]);
+        assert_eq!(tables::all_up_to(&jobs().trust_writers(), 1), [(1, "a".to_owned())]);
     }
 }
 
@@ -95,7 +95,7 @@ fn a_user_to_whom_rows_or_the_sequence_are_hidden_is_refused() {
     client.batch_execute(&format!("GRANT SELECT ON events_id_seq TO {role}")).unwrap();
     insert(&mut client, "a");
     assert_eq!(
-        tables::all(&tables::events(&store)).len(),
+        tables::all_up_to(&tables::events(&store), 1).len(),
         1,
         "it needs to read the table and the sequence, and no more"
     );

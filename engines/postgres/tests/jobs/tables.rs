@@ -58,6 +58,12 @@ pub fn all<J: Jobs>(jobs: &J) -> Vec<(Index, J::Job)> {
     read.into_iter().filter_map(job).collect()
 }
 
+/// Returns the jobs of a source once its head is this one: until the log is flushed, it is lower.
+pub fn all_up_to<J: Jobs>(jobs: &J, head: Index) -> Vec<(Index, J::Job)> {
+    wait_for_head(jobs, head);
+    all(jobs)
+}
+
 /// Waits until the status of a consumer is as wanted.
 pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
     let begun = Instant::now();
