@@ -183,11 +183,12 @@ impl Workers {
     }
 
     /// The supervisor has locked the core in this time. That is what another worker would pay, too,
-    /// and less where jobs are taken from a tray. It counts little by little: the time is long as
-    /// well if a thread that has the lock does not run.
+    /// and less where jobs are taken from a tray. It counts little by little, and up to a bound: on
+    /// a busy machine the time is long since a thread that has the lock does not run, and workers
+    /// whose jobs take long would seem to cope.
     pub(crate) fn visited(&mut self, took: Duration, has_tray: bool) {
         self.visit = self.visit - self.visit / 8 + took.min(2 * self.visit + LONGER) / 8;
-        self.pass = if has_tray { self.visit / TRAY } else { self.visit };
+        self.pass = if has_tray { self.visit / TRAY } else { self.visit }.min(BRISK);
     }
 
     /// Looks at the workers for their supervisor, when there is work that nobody has taken, or
@@ -386,6 +387,23 @@ mod tests {
         assert_eq!(counts, [2, 4, 8, 16, 32, 64, 100], "never more than max_processing");
         workers.taken = 100 * 60;
         assert!(workers.look(LIMIT, now + LOOK_EVERY * 8, true).cope);
+    }
+
+    #[test]
+    fn workers_whose_jobs_take_long_never_cope_however_long_the_supervisor_waited_for_the_lock() {
+        let now = Instant::now();
+        for (visit, has_tray, pass) in [(0.5, false, 0.5), (4.0, true, 1.0), (4.0, false, 2.0), (1e6, true, 2.0)] {
+            let mut workers = Workers { threads: 1, ..Workers::default() };
+            (0..99).for_each(|_| workers.visited(Duration::from_secs_f64(visit / 1e6), has_tray));
+            let micros = workers.pass.as_secs_f64() * 1e6;
+            assert!((micros - pass).abs() < 0.01, "{micros} instead of {pass}");
+            workers.supervised_from(now);
+            workers.taken = 100;
+            let fast = now + Duration::from_secs_f64(pass * 0.9e-4);
+            assert!(workers.look(LIMIT, fast, true).cope, "they take jobs as fast as the lock goes round");
+            workers.taken = 100;
+            assert!(!workers.look(LIMIT, fast + Duration::from_micros(1_000), true).cope);
+        }
     }
 
     #[test]

@@ -358,8 +358,9 @@ fn many_rows_with_a_type_of_the_users_own_are_read_on_a_new_connection() {
     assert_eq!(read.into_iter().filter(|item| matches!(item, Item::Job(..))).count(), 5_000);
 }
 
-#[test]
-fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
+/// Locks the table by this statement, and checks that calls which wait for it are ended by the
+/// server. The transaction with the lock is taken back, and the source goes on.
+fn ends_calls_that_wait(lock: &str, call: impl Fn(&PgJobs<String>, u64) -> Result<Option<u64>, BoxError>) {
     let database = Server::shared().database();
     let (mut client, _) = with_events(&database);
     let (name, jobs) = named_source(&database);
@@ -368,36 +369,26 @@ fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
     let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
     let before: i64 = client.query_one(held, &[&name]).unwrap().get(0);
     let mut locked = client.transaction().unwrap();
-    locked.batch_execute("LOCK TABLE events").unwrap();
+    locked.batch_execute(lock).unwrap();
     for _ in 0..3 {
-        let error = typed(jobs.at_index(first).map(|_| None));
-        assert!(matches!(error, Error::Database(error) if error.as_db_error().is_some()), "the server ends it");
-    }
-    let after: i64 = locked.query_one(held, &[&name]).unwrap().get(0);
-    assert_eq!(after, before, "they wait on the server still");
-    locked.commit().unwrap();
-    assert_eq!(jobs.at_index(first).unwrap(), Some("a".to_owned()));
-}
-
-#[test]
-fn looks_at_a_sequence_that_is_locked_leave_no_process_behind() {
-    let database = Server::shared().database();
-    let (mut client, _) = with_events(&database);
-    let (name, jobs) = named_source(&database);
-    let first = insert(&mut client, "a");
-    wait_for_head(&jobs, first);
-    let held = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-    let before: i64 = client.query_one(held, &[&name]).unwrap().get(0);
-    let mut locked = client.transaction().unwrap();
-    locked.batch_execute("TRUNCATE events RESTART IDENTITY").unwrap();
-    for _ in 0..3 {
-        let error = typed(jobs.head());
+        let error = typed(call(&jobs, first));
         assert!(matches!(error, Error::Database(error) if error.as_db_error().is_some()), "the server ends it");
     }
     let after: i64 = locked.query_one(held, &[&name]).unwrap().get(0);
     assert_eq!(after, before, "they wait on the server still");
     locked.rollback().unwrap();
     wait_for_head(&jobs, first);
+    assert_eq!(jobs.at_index(first).unwrap(), Some("a".to_owned()));
     client.batch_execute("TRUNCATE events RESTART IDENTITY").unwrap();
     assert!(matches!(typed(jobs.head()), Error::OtherIds { what, .. } if what.contains("is none")));
+}
+
+#[test]
+fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
+    ends_calls_that_wait("LOCK TABLE events", |jobs, first| jobs.at_index(first).map(|_| None));
+}
+
+#[test]
+fn looks_at_a_sequence_that_is_locked_leave_no_process_behind() {
+    ends_calls_that_wait("TRUNCATE events RESTART IDENTITY", |jobs, _| jobs.head());
 }

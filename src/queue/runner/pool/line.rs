@@ -83,13 +83,14 @@ impl Pool {
     }
 
     /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
-    /// Then a slot is taken for each. None may be claimed while a gate is closed. A group chooses
-    /// a queue for each job.
+    /// Then a slot is taken for each. None may be claimed while a gate is closed, or before the jobs
+    /// in the tray begin, which would wait for as long as others come. A group chooses a queue for
+    /// each job.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
         state.tray.take_ends(reports);
         reports.append(&mut state.inbox);
-        if !is_open {
+        if !is_open || state.tray.has_jobs() {
             return 0;
         }
         let most = if self.source().is_one() { state.pace.next(crate::base::time::now()) } else { 1 };
@@ -118,16 +119,24 @@ impl Pool {
     }
 
     /// Takes the next job from the tray. If there is none, it writes the ends of jobs, and claims
-    /// the next ones in the same write. `None`: there is none, or the write failed. Then the list
-    /// still has the ends that could not be written.
-    fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+    /// the next ones in the same write. Ends that cannot be left in the tray are written before.
+    /// `None`: there is none, or the write failed. Then the list still has the ends that could not
+    /// be written.
+    pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         if let Some(next) = self.take_from_tray(reports) {
             return Some(next);
         }
         let wants = self.prepare(reports, self.gates_are_open());
         if wants > 0 || !reports.is_empty() {
-            if let Ok(Answer::Jobs(claimed)) = self.write(reports, wants) {
-                return self.take_up(claimed);
+            match self.write(reports, wants) {
+                Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
+                Ok(_) if wants == 0 => {
+                    if let Some(next) = self.take_from_tray(reports) {
+                        self.source().slot_is_free();
+                        return Some(next);
+                    }
+                }
+                _ => {}
             }
             self.let_the_line_look();
         }
@@ -191,7 +200,7 @@ impl Pool {
     }
 
     /// Looks for the next job, as the first in the line.
-    fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
+    pub(super) fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
         // True once it may have been woken for a job, in place of somebody who accepts jobs.
         let mut woken = false;
         let mut pause = PAUSES.0;

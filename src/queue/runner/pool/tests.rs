@@ -11,6 +11,7 @@ use crate::queue::engine::Claimed;
 use crate::queue::group::members::Members;
 use crate::queue::runner::handle::Runner;
 use crate::queue::runner::outcome::Outcome;
+use crate::queue::runner::pool::line::Turn;
 use crate::queue::runner::pool::writing::Answer;
 use crate::queue::words::job::JobState;
 use crate::queue::words::new_job::NewJob;
@@ -70,6 +71,13 @@ fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
 /// The end of a job.
 fn done(pool: &Arc<Pool>, job: Running) -> Vec<Report> {
     vec![Report::of(&Attempt::new(pool.clone(), job), Ok(Outcome::Done))]
+}
+
+/// The writes of a job: a row in the table "rows".
+fn a_row(queue: &Queue) -> Changes {
+    let mut effects = Effects::new(Changes::default(), queue.store().home(), 99);
+    effects.put(&queue.store().table("rows").unwrap(), "row", "of the job").unwrap();
+    effects.finish().0
 }
 
 #[test]
@@ -164,6 +172,36 @@ fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
 }
 
 #[test]
+fn a_job_in_the_tray_is_the_next_one_also_after_a_job_whose_end_has_writes() {
+    // The thread that has run the job goes on, or it has got in the line.
+    for is_in_line in [false, true] {
+        // Once with a further job that is ready, and once without one.
+        for jobs in [4, 3] {
+            let queue = queue(jobs);
+            let pool = pool(&queue, 3);
+            let claimed = claim_three(&pool);
+            let second = claimed[1].id.to_string();
+            let mut reports = done(&pool, pool.take_up(claimed).unwrap().0);
+            reports[0].effects = a_row(&queue);
+            let (send, found) = crossbeam_channel::bounded(1);
+            let thread = std::thread::spawn(move || {
+                let next = if is_in_line {
+                    let Turn::Job(next) = pool.look_for_job(&mut reports) else { panic!("it found no job") };
+                    Some(next)
+                } else {
+                    pool.go_on(&mut reports)
+                };
+                send.send(next.map(|(job, _)| job.id().to_owned())).unwrap();
+            });
+            let case = format!("in the line: {is_in_line}, jobs: {jobs}");
+            assert_eq!(found.recv_timeout(LONG).expect("it sleeps beside a job"), Some(second), "{case}");
+            assert_eq!(queue.counts().finished, 1, "{case}");
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
 fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
     let due = |id: &str| NewJob::new("k", &()).unwrap().id(id);
     // The damaged job is ready, its lease is over, it is scheduled and due, or it is the one that
@@ -183,9 +221,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
         let mut reports = done(&pool, claim(&pool, &mut Vec::new()));
         let table = queue.store().table("rows").unwrap();
         if has_effects {
-            let mut effects = Effects::new(Changes::default(), queue.store().home(), 99);
-            effects.put(&table, "row", "of the job").unwrap();
-            reports[0].effects = effects.finish().0;
+            reports[0].effects = a_row(&queue);
         }
         queue.damage(damaged);
         if ["leased", "scheduled"].contains(&damaged) {

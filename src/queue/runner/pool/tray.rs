@@ -24,6 +24,10 @@ impl Tray {
         self.jobs.is_empty() && self.ends.is_empty()
     }
 
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
     pub(super) fn put(&mut self, jobs: Vec<Claimed>) {
         self.jobs.extend(jobs);
     }
