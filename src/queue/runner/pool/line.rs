@@ -83,9 +83,9 @@ impl Pool {
     }
 
     /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
-    /// Then a slot is taken for each. None may be claimed while a gate is closed, or before the jobs
-    /// in the tray begin, which would wait for as long as others come. A group chooses a queue for
-    /// each job.
+    /// Then a slot is taken for each. None may be claimed while a gate is closed, or before the
+    /// jobs in the tray begin, which would wait for as long as others come. A group chooses a queue
+    /// for each job.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
         state.tray.take_ends(reports);
