@@ -222,9 +222,15 @@ impl Live {
         self.head.held > 0 || self.gate.is_full(wall) && ready > 0
     }
 
-    /// Returns the number of entries that were ever made for ready jobs.
-    fn entered(&self) -> u64 {
-        self.logs().map(|log| log.end).sum()
+    /// Returns the end of each log.
+    fn ends(&self) -> [u64; FREED + 1] {
+        std::array::from_fn(|log| self.head.log(log).end)
+    }
+
+    /// Returns the number of entries that were made for ready jobs since the logs had these ends,
+    /// and that nobody has claimed since.
+    fn entered(&self, before: &[u64]) -> u64 {
+        self.logs().zip(before).map(|(log, before)| log.end.saturating_sub(log.next.max(*before))).sum()
     }
 
     /// Returns the time until something happens without anybody's doing; `None`: nothing will.
@@ -318,14 +324,15 @@ impl Participant for QueueState {
         let mut wake = Wake::default();
         {
             let mut live = self.live.lock();
-            let before = (live.entered(), live.from, live.head.paused_until);
+            let before = (live.ends(), live.from, live.head.paused_until);
             let gate = live.gate;
             told.iter().for_each(|happened| live.happened(happened, now, self.options.lease));
             wake.room = tail.head.waiting() < live.head.waiting();
             (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
             (live.damaged, live.life) = (tail.damaged, tail.life);
-            // Claims of the same batch hide nothing: a thread may have looked before the push.
-            wake.jobs = live.entered().saturating_sub(before.0).saturating_add(live.places_since(&gate));
+            // Claims of the same batch hide no other job: a thread may have looked before the push.
+            // A job that is claimed in the batch that makes it ready is nobody else's.
+            wake.jobs = live.entered(&before.0).saturating_add(live.places_since(&gate));
             // A thread that is picky may take a job that waits for its time, and is in no log. It
             // may be about to sleep.
             wake.early = live.gate.released != gate.released;
