@@ -77,7 +77,9 @@
 )]
 // Tests of the library may read clocks.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-#![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+// Without the seam, its types are public for nobody.
+#![cfg_attr(feature = "engine", warn(unreachable_pub))]
+#![warn(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 extern crate alloc;
 
@@ -87,6 +89,9 @@ mod consumer;
 mod crew;
 mod driver;
 mod effects;
+#[cfg(feature = "engine")]
+#[doc(hidden)]
+pub mod engine;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 /// The moment of one call: both clocks, and its chance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// Milliseconds since 1970. It may jump, and decides when jobs of a queue are due.
-    pub(crate) wall: u64,
+    pub wall: u64,
     /// The monotonic clock, by which leases run out.
-    pub(crate) now: Instant,
+    pub now: Instant,
     /// A random number in 0..=1.
-    pub(crate) chance: f64,
+    pub chance: f64,
 }
 
 impl Moment {

@@ -33,8 +33,10 @@ pub struct Retry {
 
 /// The growth of the back-off from one attempt to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Growth {
+pub enum Growth {
+    /// Each pause is the first one.
     None,
+    /// Each pause is twice the one before.
     Doubling,
     /// It is multiplied by this each time.
     Factor(f64),
@@ -152,6 +154,12 @@ impl Retry {
     fn times(&self, times: f64) -> Duration {
         let pause = Duration::try_from_secs_f64(self.first.as_secs_f64() * times);
         pause.map_or(if self.first.is_zero() { Duration::ZERO } else { self.cap }, |pause| pause.min(self.cap))
+    }
+
+    /// Returns its parts: first pause, growth, cap, attempts and jitter.
+    #[cfg(feature = "engine")]
+    pub(crate) fn parts(&self) -> (Duration, Growth, Duration, Option<u32>, f64) {
+        (self.first, self.growth, self.cap, self.max_attempts, self.jitter)
     }
 
     /// Returns its bytes: the growth, the first pause, the cap and the factor (8 bytes each), the

@@ -24,10 +24,11 @@ pub(crate) struct Changes {
 
 /// The store that changes are meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home {
-    pub(crate) address: usize,
+pub struct Home {
+    /// Its place in memory.
+    pub address: usize,
     /// True if it runs statements of SQL.
-    pub(crate) takes_sql: bool,
+    pub takes_sql: bool,
 }
 
 /// Additions to counters, and the rarest of changes beside them.

@@ -31,14 +31,14 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 /// The number of a queue within its engine.
-pub(crate) type QueueNo = u32;
+pub type QueueNo = u32;
 
 /// A note with its place, or the reason why it cannot be read.
-pub(crate) type NoteRead = (String, Result<Noted, String>);
+pub type NoteRead = (String, Result<Noted, String>);
 
 /// A job in the hands of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub struct Held {
     /// The queue that it is in.
     pub queue: QueueNo,
     /// Its id.
@@ -49,7 +49,7 @@ pub(crate) struct Held {
 
 /// The end of an attempt, to be written.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub struct Ending {
     /// The job.
     pub job: Held,
     /// The end, as its worker reports it.
@@ -62,7 +62,7 @@ pub(crate) struct Ending {
 
 /// A wish for jobs.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
+pub struct Claim {
     /// The queue.
     pub queue: QueueNo,
     /// The most jobs to be claimed.
@@ -73,7 +73,7 @@ pub(crate) struct Claim {
 
 /// A job that was claimed. The place in its row is the token of the lease.
 #[derive(Clone, Debug)]
-pub(crate) struct Claimed {
+pub struct Claimed {
     /// The queue that it is in.
     pub queue: QueueNo,
     /// Its id.
@@ -86,7 +86,7 @@ pub(crate) struct Claimed {
 
 /// The answer to a turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turned {
+pub struct Turned {
     /// For each end the state that its job has then, or `None` where its row is gone. `None` in
     /// place of that: the lease was over, and nothing was written for it.
     pub ended: Vec<Option<Option<JobState>>>,
@@ -98,7 +98,7 @@ pub(crate) struct Turned {
 
 /// Work that a turn does beside its ends and claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub enum Beside {
     /// It does what time has brought.
     Tidy,
     /// It does nothing else: a record that cannot be read is not to hold up the ends.
@@ -109,7 +109,7 @@ pub(crate) enum Beside {
 
 /// A change of a job.
 #[derive(Clone, Debug)]
-pub(crate) enum Edit {
+pub enum Edit {
     /// Nothing but the check that the lease holds.
     Nothing,
     /// Other data, as JSON.
@@ -122,7 +122,7 @@ pub(crate) enum Edit {
 
 impl Edit {
     /// Says what it does, for the text of an error.
-    pub(crate) fn doing(&self) -> &'static str {
+    pub fn doing(&self) -> &'static str {
         match self {
             Self::Nothing | Self::Data(_) => "update a job",
             Self::Meta(..) => "set metadata of a job",
@@ -133,7 +133,7 @@ impl Edit {
 
 /// A change of a queue by somebody who steers it. The answer is the number of jobs that it changed.
 #[derive(Clone, Debug)]
-pub(crate) enum Steer {
+pub enum Steer {
     /// Removes a job in any state.
     Remove(JobId),
     /// Makes a dead job ready.
@@ -150,7 +150,7 @@ pub(crate) enum Steer {
 
 /// The part of a queue's state that is in memory: no look at it costs a read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Glance {
+pub struct Glance {
     /// The ready jobs that a claim may find.
     pub ready: u64,
     /// True while the queue is paused.
@@ -175,19 +175,19 @@ pub(crate) struct Glance {
 
 impl Glance {
     /// True if a claim may find a job now.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.ready > 0 && !self.is_paused && !self.is_full
     }
 
     /// True if there is something to be done that time, or an end, has brought.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.next_change.is_some_and(|next| next.is_zero())
     }
 }
 
 /// The things that a queue may wait for, for its status.
 #[derive(Clone, Debug)]
-pub(crate) struct Survey {
+pub struct Survey {
     /// The jobs in each state.
     pub counts: Counts,
     /// The ready job that has waited longest, and since when, in milliseconds since 1970.
@@ -211,7 +211,8 @@ pub(crate) struct Survey {
 }
 
 /// A queue that an engine has opened.
-pub(crate) struct Opened {
+#[derive(Debug)]
+pub struct Opened {
     /// Its number.
     pub number: QueueNo,
     /// The part of it that those share who have it open.
@@ -225,7 +226,7 @@ pub(crate) struct Opened {
 /// # Errors
 /// Those of the calls of a [`Queue`](crate::queue::Queue) that it serves.
 #[allow(clippy::missing_errors_doc, reason = "they are those of the calls that they serve")]
-pub(crate) trait QueueEngine: Send + Sync + 'static {
+pub trait QueueEngine: Send + Sync + 'static {
     /// Returns the engine as itself, for calls that only one engine has.
     fn as_any(&self) -> &dyn Any;
 

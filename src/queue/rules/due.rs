@@ -8,23 +8,23 @@ const LATE: u64 = 60_000;
 
 /// The ticks that are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub struct Due {
     /// The ticks that make a job.
-    pub(crate) run: Vec<u64>,
+    pub run: Vec<u64>,
     /// The last tick that is dealt with, by a job or without one.
-    pub(crate) last: u64,
+    pub last: u64,
     /// The next tick, which may be due as well; `u64::MAX`: there is none.
-    pub(crate) next: u64,
+    pub next: u64,
     /// True if a tick makes no job since the last run has not ended.
-    pub(crate) skipped: bool,
+    pub skipped: bool,
     /// The first tick that makes no job since it was missed.
-    pub(crate) missed: Option<u64>,
+    pub missed: Option<u64>,
 }
 
 /// Decides which ticks are due, if the last one was at `last`, in milliseconds since 1970. A clock
 /// that was set back brings no tick a second time. Nothing is decided about more than `most` ticks
 /// that make a job.
-pub(crate) fn due(
+pub fn due(
     schedule: &Schedule,
     (overlap, catch_up): (Overlap, CatchUp),
     (last, has_unfinished): (u64, bool),

@@ -1,4 +1,5 @@
 //! The ends of attempts, and what becomes of the job. Pure: no store, no clock, no thread.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::base::retry::Retry;
 use crate::queue::words::ended::AttemptEnd;
@@ -12,7 +13,7 @@ const AFTER_CRASH: Retry = Retry::exponential(Duration::from_secs(1), Duration::
 
 /// The end of an attempt, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     Finished,
     /// It failed. The next attempt comes after the back-off, or at this time.
     Failed {

@@ -1,25 +1,26 @@
 //! Notes, and their changes.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::queue::words::meta::{check_key, check_text};
 use serde_json::Value;
 
 /// A note as it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Noted {
+pub struct Noted {
     /// The time at which it goes away, in milliseconds since 1970; 0: it stays.
-    pub(crate) until: u64,
-    pub(crate) value: Value,
+    pub until: u64,
+    pub value: Value,
 }
 
 impl Noted {
-    pub(crate) fn is_over(&self, wall: u64) -> bool {
+    pub fn is_over(&self, wall: u64) -> bool {
         self.until > 0 && self.until <= wall
     }
 }
 
 /// A change of a note.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub enum Change {
     /// Another value, until this time; 0: it stays.
     Set(Value, u64),
     Add(i64),
@@ -54,7 +55,7 @@ pub(crate) fn place(kind: &str, key: &str) -> String {
 }
 
 /// Returns the name of these notes and the key of one, for an error.
-pub(crate) fn counted_in(queue: &str, of: &str) -> (String, Vec<u8>) {
+pub fn counted_in(queue: &str, of: &str) -> (String, Vec<u8>) {
     let length = of.get(..2).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or(0);
     let (kind, key) = of.get(2..).and_then(|rest| rest.split_at_checked(length)).unwrap_or(("", of));
     (format!("notes of {kind} in {queue}"), key.as_bytes().to_vec())

@@ -1,10 +1,11 @@
 //! The rules of a push. A new job becomes one: its settings are checked, and it gets an id and a
 //! row.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::base::config::ConfigError;
 use crate::queue::words::job::{JobId, JobState, MADE, after};
 use crate::queue::words::meta;
-use crate::queue::words::new_job::NewJob;
+use crate::queue::words::new_job::{Due, NewJob};
 use crate::queue::words::related::OnDead;
 use crate::queue::words::row::{Extras, NO_EXTRAS, Row};
 use crate::queue::words::unique::{Clash, Fields, Fingerprint};
@@ -40,28 +41,34 @@ pub(crate) fn has_room(waiting: u64, most: Option<u64>) -> bool {
 
 /// A job to be pushed, whose settings are checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Push {
-    pub(crate) id: JobId,
+pub struct Push {
+    pub id: JobId,
     /// The number in an id that the queue has made.
-    pub(crate) made: Option<u64>,
-    pub(crate) row: Row,
-    pub(crate) payload: Vec<u8>,
+    pub made: Option<u64>,
+    pub row: Row,
+    pub payload: Vec<u8>,
     /// The text of its metadata, if it has some.
-    pub(crate) meta: Vec<u8>,
+    pub meta: Vec<u8>,
     /// The treatment of a twin of a unique job.
-    pub(crate) clash: Clash,
+    pub clash: Clash,
     /// The milliseconds for which it refuses twins, if a time decides that.
-    pub(crate) window: u64,
+    pub window: u64,
     /// The ids of the jobs that it is to wait for, each once.
-    pub(crate) after: Vec<JobId>,
+    pub after: Vec<JobId>,
     /// A job of this setting will wait for it, which is pushed in the same batch.
-    pub(crate) awaited_by: Option<OnDead>,
+    pub awaited_by: Option<OnDead>,
+    /// It was pushed with a delay: its due time is that long behind `row.pushed`.
+    #[cfg_attr(not(feature = "engine"), allow(dead_code, reason = "a store has one clock with its users"))]
+    pub is_delayed: bool,
 }
 
 /// Checks a job, and gives it an id if it has none.
-pub(crate) fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
+///
+/// # Errors
+/// Those of a job that no queue takes.
+pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
     new.check()?;
-    let due = new.due.at(wall)?;
+    let (due, is_delayed) = (new.due.at(wall)?, matches!(new.due, Due::After(_)));
     let extras = extras_of(&new, wall)?;
     let (clash, window) = new.unique.map_or((Clash::Keep, Duration::ZERO), |unique| (unique.clash, unique.window));
     let window = after(0, window).ok_or(ConfigError::RunAt)?;
@@ -88,7 +95,7 @@ pub(crate) fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> 
     let mut after = new.after;
     after.sort_unstable();
     after.dedup();
-    Ok(Push { id, made, row, payload: new.payload, meta, clash, window, after, awaited_by: None })
+    Ok(Push { id, made, row, payload: new.payload, meta, clash, window, after, awaited_by: None, is_delayed })
 }
 
 /// Returns the extras of the row of a job, if it has any.

@@ -18,18 +18,21 @@ use crate::queue::words::options::QueueOptions;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::told::Happened;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 /// The queues that are open in a database.
 #[derive(Default)]
-pub(crate) struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
+pub struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
 
 /// The state of an open queue that all who have it open share.
-pub(crate) struct Shared {
-    pub(crate) name: String,
-    pub(crate) options: QueueOptions,
+pub struct Shared {
+    /// The name of the queue.
+    pub name: String,
+    /// Its options.
+    pub options: QueueOptions,
     /// The place where its threads sleep.
     pub(crate) bell: Arc<Bell>,
     /// The bells of the groups that it is in.
@@ -59,7 +62,7 @@ pub(crate) struct Trouble {
 
 /// The reasons to wake threads after a write.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wake {
+pub struct Wake {
     /// The jobs that may begin now.
     pub jobs: u64,
     /// Each thread has to look: time brings something sooner, or a pause has begun or ended.
@@ -88,7 +91,7 @@ impl OpenQueues {
     ///
     /// # Errors
     /// [`ConfigError::QueueOptions`] if it is open with other options, and those of `load`.
-    pub(crate) fn open<E: From<ConfigError>>(
+    pub fn open<E: From<ConfigError>>(
         &self,
         name: &str,
         options: &QueueOptions,
@@ -111,7 +114,7 @@ impl OpenQueues {
 impl Shared {
     /// Makes the shared part of a queue that is opened, with the durations that its engine has.
     #[must_use]
-    pub(crate) fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
+    pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
         let shared = Arc::new(Self {
             name: name.to_owned(),
             options: options.clone(),
@@ -132,7 +135,8 @@ impl Shared {
         shared
     }
 
-    pub(crate) fn moment(&self) -> Moment {
+    /// Returns the moment of its clock.
+    pub fn moment(&self) -> Moment {
         self.options.clock.moment()
     }
 
@@ -140,7 +144,7 @@ impl Shared {
 
     /// Tells those who wait what a write has brought, so many changes without saying which. The
     /// lines of the log and the tasks wait until somebody [settles](Self::settle).
-    pub(crate) fn told(&self, mut told: Vec<Happened>, untold: u64) {
+    pub fn told(&self, mut told: Vec<Happened>, untold: u64) {
         let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
         let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).collect();
         self.lines.add(lines);
@@ -152,13 +156,13 @@ impl Shared {
 
     /// Tells of the progress that a worker shows. The tasks wait until somebody
     /// [settles](Self::settle).
-    pub(crate) fn told_progress(&self, id: &str, progress: &JobProgress) {
+    pub fn told_progress(&self, id: &str, progress: &JobProgress) {
         self.call(|called| self.subscribers.tell_progress(id, progress, called));
     }
 
     /// Wakes those who have to look at what a write has brought. The tasks wait until somebody
     /// [settles](Self::settle).
-    pub(crate) fn wake(&self, wake: Wake) {
+    pub fn wake(&self, wake: Wake) {
         self.call(|called| {
             if wake.room {
                 self.bell.ring_room(called);
@@ -177,6 +181,12 @@ impl Shared {
                 self.kept.ring(called);
             }
         });
+    }
+
+    /// True if somebody waits for a change of a job.
+    #[cfg(feature = "engine")]
+    pub fn is_watched(&self) -> bool {
+        self.subscribers.is_any()
     }
 
     /// Makes everybody who waits for a job look again. The tasks wait until somebody
@@ -200,7 +210,7 @@ impl Shared {
 
     /// Writes the lines of the log that wait, and wakes the tasks that were called. The caller
     /// holds no lock.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         self.lines.write(&self.name);
         let called = std::mem::take(&mut *self.called.lock());
         called.wake();
@@ -212,7 +222,7 @@ impl Shared {
     }
 
     /// Notes that a write failed, or that one succeeded.
-    pub(crate) fn note_failing(&self, error: Option<String>) {
+    pub fn note_failing(&self, error: Option<String>) {
         let now = self.moment().now;
         let mut trouble = self.trouble.lock();
         trouble.failing = error.map(|error| (error, trouble.failing.take().map_or(now, |(_, since)| since)));
@@ -302,6 +312,18 @@ impl Shared {
         }
         trouble.closed = name.map(|name| (name.to_owned(), self.moment().now));
         true
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for OpenQueues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenQueues").field("open", &self.0.lock().len()).finish()
     }
 }
 

@@ -26,9 +26,13 @@ pub struct Capabilities {
     pub keys_take_turns: bool,
     /// [`JobInfo::held_by`] names the limit that holds a job. Without it, it is `None`.
     pub names_limits: bool,
+    /// Leases and runs are measured by a clock that nobody sets. Without it, they are measured by
+    /// the clock of the database server, and one that is set forward ends leases too soon.
+    pub steady_clock: bool,
 }
 
 impl Capabilities {
     /// Nothing is lacking.
-    pub(crate) const ALL: Self = Self { writes_beside: true, keys_take_turns: true, names_limits: true };
+    pub(crate) const ALL: Self =
+        Self { writes_beside: true, keys_take_turns: true, names_limits: true, steady_clock: true };
 }

@@ -103,7 +103,7 @@ impl fmt::Display for LimitOf {
 #[must_use]
 pub struct Limit {
     pub(crate) of: LimitOf,
-    bounds: Bounds,
+    pub(crate) bounds: Bounds,
 }
 
 impl Limit {
@@ -154,9 +154,11 @@ impl Limit {
 
 /// The numbers of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) at_once: Option<u32>,
-    pub(crate) rate: Option<Rate>,
+pub struct Bounds {
+    /// The most that run at once.
+    pub at_once: Option<u32>,
+    /// The rate at which they begin.
+    pub rate: Option<Rate>,
 }
 
 /// Refuses limits that cannot be.

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// change, so it has to be small.
 const MOST: usize = 64 * 1024;
 
-pub(crate) type Meta = BTreeMap<String, Value>;
+/// The values beside a job.
+pub type Meta = BTreeMap<String, Value>;
 
 pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
     check_part("metadata key", "a key of metadata, or of a note,", key)

@@ -1,4 +1,5 @@
 //! A page of a list of jobs, and the place in the list behind which the next one begins.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::base::config::ConfigError;
 use crate::queue::words::info::JobInfo;
@@ -17,13 +18,13 @@ pub struct Page {
 
 /// A place in the list of a state: that of a job, which may have left it since.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) priority: Priority,
+pub struct Place {
+    pub priority: Priority,
     /// The number of the job in its list.
-    pub(crate) number: u64,
-    pub(crate) id: JobId,
+    pub number: u64,
+    pub id: JobId,
     /// The name of the limit that held the job.
-    pub(crate) limit: Option<String>,
+    pub limit: Option<String>,
 }
 
 /// The first byte of a cursor of this form.

@@ -1,4 +1,5 @@
 //! A periodic job that is registered.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::base::config::{ConfigError, check_name};
 use crate::queue::words::new_job::{Due, NewJob};
@@ -6,14 +7,14 @@ use crate::queue::words::schedule::{CatchUp, Overlap, Schedule};
 
 /// A periodic job, as it was registered.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Periodic {
-    pub(crate) name: String,
-    pub(crate) schedule: Schedule,
-    pub(crate) job: NewJob,
-    pub(crate) overlap: Overlap,
-    pub(crate) catch_up: CatchUp,
+pub struct Periodic {
+    pub name: String,
+    pub schedule: Schedule,
+    pub job: NewJob,
+    pub overlap: Overlap,
+    pub catch_up: CatchUp,
     /// True if the first tick is one of the schedule, and not at once.
-    pub(crate) at_next: bool,
+    pub at_next: bool,
 }
 
 impl Periodic {

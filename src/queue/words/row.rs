@@ -1,4 +1,5 @@
 //! A job as its queue keeps it.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::base::retry::Retry;
 use crate::queue::words::job::{JobState, Priority, Retention};
@@ -7,37 +8,37 @@ use crate::queue::words::unique::{Fingerprint, Until};
 
 /// The row of a job. Times are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Row {
-    pub(crate) state: JobState,
-    pub(crate) priority: Priority,
-    pub(crate) kind: String,
-    pub(crate) retry: Option<Retry>,
-    pub(crate) retention: Option<Retention>,
+pub struct Row {
+    pub state: JobState,
+    pub priority: Priority,
+    pub kind: String,
+    pub retry: Option<Retry>,
+    pub retention: Option<Retention>,
     /// The attempts that failed.
-    pub(crate) failures: u32,
-    pub(crate) crashes: u32,
-    pub(crate) pushed: u64,
+    pub failures: u32,
+    pub crashes: u32,
+    pub pushed: u64,
     /// The time from which it may run; 0: from the push on.
-    pub(crate) due: u64,
+    pub due: u64,
     /// The time at which it came into its state.
-    pub(crate) since: u64,
+    pub since: u64,
     /// Its place, by its state: the index in the ready log, the token of the lease, or the time at
     /// which the row goes away. A scheduled job is at its `due`.
-    pub(crate) place: u64,
+    pub place: u64,
     /// It is to run again from this time on, when the run that goes on has succeeded.
-    pub(crate) resubmit: Option<u64>,
+    pub resubmit: Option<u64>,
     /// True if there is a record of data.
-    pub(crate) has_data: bool,
+    pub has_data: bool,
     /// The text of the last failure.
-    pub(crate) error: String,
+    pub error: String,
     /// Settings that few jobs have.
-    pub(crate) extras: Option<Box<Extras>>,
+    pub extras: Option<Box<Extras>>,
 }
 
 impl Row {
     /// Returns what an entry says of a job whose row cannot be read. Its other records may be
     /// there.
-    pub(crate) fn unreadable(priority: Priority, place: u64, held: Option<String>) -> Self {
+    pub fn unreadable(priority: Priority, place: u64, held: Option<String>) -> Self {
         Self {
             state: JobState::Damaged,
             priority,
@@ -58,35 +59,35 @@ impl Row {
     }
 
     /// Returns its extras, to be read.
-    pub(crate) fn extras(&self) -> &Extras {
+    pub fn extras(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(&NO_EXTRAS)
     }
 
     /// True if the job is at this place of a ready log. Otherwise the entry there is stale.
-    pub(crate) fn is_at(&self, lane: usize, index: u64) -> bool {
+    pub fn is_at(&self, lane: usize, index: u64) -> bool {
         let is_there = self.state == JobState::Ready && self.place == index && self.priority as usize == lane;
         is_there && self.extras().held.is_none()
     }
 
     /// True if the job runs, under this lease.
-    pub(crate) fn has_lease(&self, token: u64) -> bool {
+    pub fn has_lease(&self, token: u64) -> bool {
         self.state == JobState::Running && self.place == token
     }
 
     /// True if no other job is claimed in the same write: the process has died while this one ran.
     /// If that was its fault, the next crash counts for no other one that may not have begun.
-    pub(crate) fn is_claimed_alone(&self) -> bool {
+    pub fn is_claimed_alone(&self) -> bool {
         self.crashes > 0
     }
 
     /// True if this limit holds the job, at this place of its log.
-    pub(crate) fn is_held(&self, limit: &str, index: u64) -> bool {
+    pub fn is_held(&self, limit: &str, index: u64) -> bool {
         self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)
     }
 
     /// Notes that the job comes into its state: no limit holds it, no runner that stops runs it,
     /// and once it has ended it is to run alone no more.
-    pub(crate) fn clear_state(&mut self) {
+    pub fn clear_state(&mut self) {
         if let Some(extras) = &mut self.extras {
             (extras.held, extras.is_stopping) = (None, false);
             extras.is_suspect &= !self.state.is_ended();
@@ -97,50 +98,50 @@ impl Row {
     }
 
     /// Returns its extras, to be changed.
-    pub(crate) fn extras_mut(&mut self) -> &mut Extras {
+    pub fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_with(|| Box::new(NO_EXTRAS.clone()))
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Extras {
+pub struct Extras {
     /// The time until which the job has no twin.
-    pub(crate) unique: Option<Until>,
+    pub unique: Option<Until>,
     /// The kind and the payload in short, of a job that is compared with others.
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub fingerprint: Option<Fingerprint>,
     /// It is skipped if a twin that has this lease or a later one has succeeded. That twin began
     /// after the push. (Times could not tell, since clocks are set.)
-    pub(crate) skips_from: Option<u64>,
-    pub(crate) root: Option<Root>,
+    pub skips_from: Option<u64>,
+    pub root: Option<Root>,
     /// It is the root itself, not one of its leaves.
-    pub(crate) is_root: bool,
+    pub is_root: bool,
     /// The time by which it must have begun, in milliseconds since 1970.
-    pub(crate) expires: Option<u64>,
+    pub expires: Option<u64>,
     /// The key of its limits.
-    pub(crate) key: Option<String>,
+    pub key: Option<String>,
     /// The tokens that it takes from each rate.
-    pub(crate) cost: u32,
+    pub cost: u32,
     /// The limit that holds it. Its place is then one in the log of that limit.
-    pub(crate) held: Option<String>,
+    pub held: Option<String>,
     /// The number of jobs whose ends it still waits for.
-    pub(crate) after: u32,
-    pub(crate) on_dead: OnDead,
+    pub after: u32,
+    pub on_dead: OnDead,
     /// The number of the list of jobs that wait for its end.
-    pub(crate) awaited: Option<u64>,
+    pub awaited: Option<u64>,
     /// The number of the list of those to whom its death is no end.
-    pub(crate) held_up: Option<u64>,
+    pub held_up: Option<u64>,
     /// The reason why it finished without a run.
-    pub(crate) skipped: Option<Skipped>,
-    pub(crate) has_meta: bool,
-    pub(crate) has_progress: bool,
+    pub skipped: Option<Skipped>,
+    pub has_meta: bool,
+    pub has_progress: bool,
     /// Its runner stopped while it ran. If the process ends now, that is no crash.
-    pub(crate) is_stopping: bool,
+    pub is_stopping: bool,
     /// Its process died while it ran, and not for the first time: it runs alone.
-    pub(crate) is_suspect: bool,
+    pub is_suspect: bool,
 }
 
 /// The extras of a job that has none.
-pub(crate) static NO_EXTRAS: Extras = Extras {
+pub static NO_EXTRAS: Extras = Extras {
     unique: None,
     fingerprint: None,
     skips_from: None,

@@ -1,4 +1,5 @@
 //! The things that happened in a batch, for those who wait and for the log.
+#![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::LimitOf;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 /// A thing that happened in a batch, for those who wait.
 #[derive(Clone, Debug)]
-pub(crate) enum Happened {
+pub enum Happened {
     /// A job has another state, or other data; `None`: it was removed.
     /// The data is new if there is some; `Some(None)`: it is gone. A dead job has the error.
     Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>>, error: Option<String> },
@@ -26,14 +27,14 @@ pub(crate) enum Happened {
 }
 
 impl Happened {
-    pub(crate) fn line(self) -> Option<Line> {
+    pub fn line(self) -> Option<Line> {
         if let Self::Line(line) = self { Some(line) } else { None }
     }
 }
 
 /// A thing that a transition did by itself, and that a person may want to hear of.
 #[derive(Clone, Debug)]
-pub(crate) enum Line {
+pub enum Line {
     /// A job died, and no worker said so.
     Died { job: About, error: String },
     /// Its worker was silent, so it is taken back.
@@ -53,15 +54,15 @@ pub(crate) enum Line {
 
 /// The job that a line is about.
 #[derive(Clone, Debug)]
-pub(crate) struct About {
-    pub(crate) id: JobId,
-    pub(crate) kind: String,
-    pub(crate) attempt: u32,
+pub struct About {
+    pub id: JobId,
+    pub kind: String,
+    pub attempt: u32,
 }
 
 /// A record that cannot be read.
 #[derive(Clone, Debug)]
-pub(crate) enum Damaged {
+pub enum Damaged {
     /// The state of a limit.
     Limit {
         name: String,
@@ -94,7 +95,7 @@ pub(crate) enum Damaged {
 
 /// The reason why a tick makes no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub enum Passed {
     Skipped,
     Missed,
 }

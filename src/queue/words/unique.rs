@@ -6,8 +6,10 @@ use std::time::Duration;
 
 /// The time until which a job has no twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub enum Until {
+    /// Until it is claimed.
     Claimed,
+    /// Until it has ended.
     Done,
     /// Until some time after its push.
     Time,
@@ -135,7 +137,7 @@ mod tests {
 /// The first half of a SHA-256. A user who writes payloads cannot find two that are the same under
 /// it, so nobody can keep the job of another one from running.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fingerprint(pub(crate) [u8; 16]);
+pub struct Fingerprint(pub(crate) [u8; 16]);
 
 /// The fields of a payload that count. Twins may differ in the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,7 +150,7 @@ pub(crate) enum Fields {
 
 impl Fingerprint {
     /// Returns it as 32 digits.
-    pub(crate) fn text(self) -> String {
+    pub fn text(self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.0))
     }
 }

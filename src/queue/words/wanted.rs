@@ -5,7 +5,7 @@ use crate::queue::words::row::Row;
 
 /// The jobs that a claim takes. Without a setting it takes each one that is due.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The time by which a job must be due, in milliseconds since 1970; a time to come hands out
     /// jobs before they are due. `None`: those that are due.
     pub due_by: Option<u64>,
@@ -15,22 +15,22 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// True if not each job that is due is wanted.
-    pub(crate) fn is_choosy(&self, wall: u64) -> bool {
+    pub fn is_choosy(&self, wall: u64) -> bool {
         self.kinds.is_some() || self.due_by.is_some_and(|due_by| due_by < wall)
     }
 
     /// True if a job of this kind is wanted.
-    pub(crate) fn has_kind(&self, kind: &str) -> bool {
+    pub fn has_kind(&self, kind: &str) -> bool {
         self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|wanted| wanted == kind))
     }
 
     /// True if a ready job with this row is wanted at this time.
-    pub(crate) fn takes(&self, row: &Row, wall: u64) -> bool {
+    pub fn takes(&self, row: &Row, wall: u64) -> bool {
         self.due_by.is_none_or(|most| most >= wall || row.due <= most) && self.has_kind(&row.kind)
     }
 
     /// Returns the time to come by which jobs are wanted before they are due.
-    pub(crate) fn early(&self, wall: u64) -> Option<u64> {
+    pub fn early(&self, wall: u64) -> Option<u64> {
         self.due_by.filter(|due_by| *due_by >= wall)
     }
 }

@@ -92,7 +92,7 @@ impl QueueEngine for Model {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false }
+        Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, steady_clock: true }
     }
 
     fn home(&self) -> Home {

@@ -61,5 +61,5 @@ pub(crate) fn decode_push(op: &[u8]) -> Option<Push> {
         rest.bytes(length as usize)
     })?;
     let (payload, meta) = (rest.rest.to_vec(), meta.unwrap_or_default().to_vec());
-    Some(Push { id, made, row, payload, meta, clash, window, after, awaited_by })
+    Some(Push { id, made, row, payload, meta, clash, window, after, awaited_by, is_delayed: false })
 }

@@ -1,0 +1,204 @@
+//! The seam for a database of queues, for the crates of this project alone.
+//!
+//! It is no part of the API: any version may change it. The parts that belong to words of the
+//! public API (options, limits, a schedule) are read by functions here, so that those words show
+//! nothing of it.
+#![allow(missing_docs, clippy::missing_errors_doc, reason = "only the crates of this project use it")]
+
+pub use crate::base::clock::Moment;
+use crate::base::config::ConfigError;
+use crate::base::error::{Error, StoreError};
+use crate::base::index::BoxError;
+pub use crate::base::retry::Growth;
+use crate::base::retry::Retry;
+use crate::base::sync::Arc;
+pub use crate::commit::changes::Home;
+pub use crate::queue::engine::{
+    Beside, Claim, Claimed, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+};
+pub use crate::queue::rules::due::{Due, due};
+pub use crate::queue::rules::ends::End;
+pub use crate::queue::rules::notes::{Change, Noted, counted_in};
+pub use crate::queue::rules::pushing::{Push as JobPush, prepare};
+pub use crate::queue::waits::shared::{OpenQueues, Shared, Wake};
+use crate::queue::words::capabilities::Capabilities;
+use crate::queue::words::durations::from_nanos;
+use crate::queue::words::error::QueueError;
+pub use crate::queue::words::info::{JobInfo, PeriodicInfo};
+pub use crate::queue::words::job::{Counts, JobId, JobState, Priority, PushOutcome, Pushed, Retention};
+pub use crate::queue::words::limit::{Bounds, LimitOf};
+pub use crate::queue::words::meta::Meta;
+pub use crate::queue::words::new_job::NewJob;
+use crate::queue::words::options::QueueOptions;
+pub use crate::queue::words::page::Place;
+pub use crate::queue::words::periodic::Periodic;
+use crate::queue::words::progress::JobProgress;
+pub use crate::queue::words::row::{Extras, NO_EXTRAS, Row as JobRow};
+use crate::queue::words::schedule::Schedule;
+pub use crate::queue::words::told::{About, Happened, Line, Passed};
+pub use crate::queue::words::unique::{Fingerprint, Until};
+pub use crate::queue::words::wanted::Wanted;
+use crate::queue::{Durations, GroupBuilder, Queue, Root};
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+
+pub const LONGEST_SLEEP: Duration = crate::queue::words::options::LONGEST_SLEEP;
+
+// A queue.
+
+pub fn open(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Queue, QueueError> {
+    Queue::on(engine, name, options)
+}
+
+pub fn group(open: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static) -> GroupBuilder {
+    GroupBuilder::over(open)
+}
+
+pub const NO_CAPABILITIES: Capabilities =
+    Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, steady_clock: false };
+
+/// The place of an engine that runs no effects.
+pub fn home(address: usize) -> Home {
+    Home { address, takes_sql: false }
+}
+
+// Options.
+
+/// The settings of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub lease: Duration,
+    pub retry: Retry,
+    pub max_crashes: Option<u32>,
+    pub retention: Retention,
+    pub dead_for: Duration,
+    pub ids_for: Duration,
+    pub heal_after: Option<Duration>,
+    pub max_waiting: Option<u64>,
+    /// The time of a clock that a test sets.
+    pub manual: Option<u64>,
+}
+
+pub fn options_of(options: &QueueOptions) -> Options {
+    let QueueOptions {
+        lease, retry, max_crashes, retention, dead_for, ids_for, heal_after, max_waiting, clock, ..
+    } = options;
+    Options {
+        lease: *lease,
+        retry: *retry,
+        max_crashes: *max_crashes,
+        retention: *retention,
+        dead_for: *dead_for,
+        ids_for: *ids_for,
+        heal_after: *heal_after,
+        max_waiting: *max_waiting,
+        manual: clock.is_manual().then(|| clock.moment().wall),
+    }
+}
+
+pub fn limits_of(options: &QueueOptions) -> impl Iterator<Item = (&LimitOf, &Bounds)> {
+    options.limits.iter().map(|limit| (&limit.of, &limit.bounds))
+}
+
+/// The count, the period and the burst of a rate.
+pub fn rate_of(bounds: &Bounds) -> Option<(u32, Duration, u32)> {
+    bounds.rate.map(|rate| (rate.count, rate.per, rate.burst))
+}
+
+pub fn limit_of(name: &str) -> LimitOf {
+    crate::queue::words::limit::of_name(name)
+}
+
+/// First pause, growth, cap, attempts and jitter.
+pub fn retry_parts(retry: &Retry) -> (Duration, Growth, Duration, Option<u32>, f64) {
+    retry.parts()
+}
+
+// Jobs.
+
+pub const STATES: [JobState; 6] = JobState::ALL;
+pub const PRIORITIES: [Priority; 4] = Priority::ALL;
+
+pub fn root_millis(root: &Root) -> u64 {
+    root.millis()
+}
+
+pub fn pushed(id: JobId, outcome: PushOutcome) -> Pushed {
+    Pushed { id, outcome }
+}
+
+/// The row of a running job of which no more is known.
+pub fn running_row(token: u64) -> JobRow {
+    JobRow {
+        state: JobState::Running,
+        has_data: false,
+        extras: None,
+        ..JobRow::unreadable(Priority::Normal, token, None)
+    }
+}
+
+pub fn counts_of(counts: [u64; STATES.len()]) -> Counts {
+    Counts::of(counts, 0)
+}
+
+pub fn job_info(
+    id: &str,
+    row: &JobRow,
+    payload: Vec<u8>,
+    data: Option<Value>,
+    meta: Meta,
+    progress: Option<JobProgress>,
+) -> JobInfo {
+    JobInfo { meta, progress, ..JobInfo::of(id, row, payload, data) }
+}
+
+pub fn progress(fraction: f64, note: &str, at: u64) -> Result<JobProgress, ConfigError> {
+    JobProgress::new(fraction, note, at)
+}
+
+pub fn durations(count: u64, mean: u64, last: u64) -> Durations {
+    Durations { count, mean: from_nanos(mean), last: from_nanos(last) }
+}
+
+// Schedules.
+
+pub fn next_tick(schedule: &Schedule, last: u64) -> Option<u64> {
+    schedule.next(last)
+}
+
+pub fn periodic_info(
+    name: String,
+    schedule: Option<String>,
+    last_tick: SystemTime,
+    next_tick: Option<SystemTime>,
+    last_run: Option<JobId>,
+    skipped: u64,
+) -> PeriodicInfo {
+    PeriodicInfo { name, schedule, last_tick, next_tick, last_run, skipped, damaged: None }
+}
+
+// Errors.
+
+pub fn store_error(doing: &str, source: BoxError) -> QueueError {
+    QueueError::Store(Error::Store(StoreError { doing: doing.to_owned(), source }))
+}
+
+pub fn counter_error(table: String, key: Vec<u8>, reason: String) -> QueueError {
+    QueueError::Store(Error::Counter { table, key, reason })
+}
+
+pub fn halt_error(queue: String, id: JobId) -> QueueError {
+    QueueError::Halt { queue, id }
+}
+
+pub fn not_found_error(queue: String, id: JobId) -> QueueError {
+    QueueError::NotFound { queue, id }
+}
+
+pub fn cycle_error(queue: String, id: JobId, through: JobId) -> QueueError {
+    QueueError::Cycle { queue, id, through: Some(through) }
+}
+
+pub fn already_runs_error(queue: String, id: JobId) -> QueueError {
+    QueueError::AlreadyRuns { queue, id }
+}
