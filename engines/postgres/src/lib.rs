@@ -37,6 +37,8 @@
 //!   do, and what is tried again.
 //! * [`PgJobs`] is a table as a stream, into which many writers may insert at once: which ids are
 //!   final, and what the table has to be.
+//! * [`PgStore::queue`] opens a job queue that many processes share, in several languages: see
+//!   [`from_another_language`].
 //! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
@@ -74,6 +76,7 @@ mod lease;
 mod options;
 mod pieces;
 mod progress;
+mod queue;
 mod row;
 mod schema;
 mod sql;
@@ -86,6 +89,9 @@ pub use options::PgOptions;
 pub use postgres;
 pub use progress::PgProgress;
 pub use store::PgStore;
+
+#[doc = include_str!("../docs/from_another_language.md")]
+pub mod from_another_language {}
 
 /// The program of README.md is compiled with the tests.
 #[cfg(doctest)]

@@ -6,8 +6,27 @@ use crate::options::quoted;
 use postgres::{Client, IsolationLevel, Transaction};
 use std::time::Duration;
 
+/// The job queue: its tables and its functions, by subject.
+macro_rules! queue_sql {
+    () => {
+        concat!(
+            include_str!("../schema/queue/tables.sql"),
+            include_str!("../schema/queue/ends.sql"),
+            include_str!("../schema/queue/push.sql"),
+            include_str!("../schema/queue/claim.sql"),
+            include_str!("../schema/queue/tick.sql"),
+            include_str!("../schema/queue/steer.sql"),
+            include_str!("../schema/queue/look.sql"),
+            include_str!("../schema/queue/grants.sql"),
+        )
+    };
+}
+
+/// The statements of all versions.
+pub(crate) const ALL: &str = concat!(include_str!("../schema/001.sql"), queue_sql!());
+
 /// The statements that make each version from the one before.
-const VERSIONS: [&str; 1] = [include_str!("../schema/001.sql")];
+const VERSIONS: [&str; 2] = [include_str!("../schema/001.sql"), queue_sql!()];
 
 /// The newest version.
 pub(crate) const NEWEST: i64 = VERSIONS.len() as i64;

@@ -5,13 +5,14 @@ use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::options::PgOptions;
 use crate::progress::PgProgress;
+use crate::queue::Queues;
 use crate::schema;
 use crate::sql::Sql;
 use parking_lot::Mutex;
 use postgres::tls::{MakeTlsConnect, TlsConnect};
 use postgres::{Config, Socket};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The oldest version of a server, as it says it.
 const OLDEST: i32 = 130_000;
@@ -30,13 +31,15 @@ struct Shared {
     sql: Arc<Sql>,
     /// The connection of calls that belong to no consumer: migrations, lists, moves by hand.
     calls: Mutex<Connection>,
+    /// The job queues, while one is open.
+    queues: Mutex<Weak<Queues>>,
 }
 
 impl PgStore {
     /// The statements that make the schema and its tables, for those who bring their database up to
     /// date with a tool of their own: `{schema}` stands for the name of the schema, in quotation
     /// marks where it needs them. [`migrate`](Self::migrate) runs the same.
-    pub const SCHEMA: &str = include_str!("../schema/001.sql");
+    pub const SCHEMA: &str = schema::ALL;
 
     /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
     /// the configuration has several hosts, the one that accepts writes is taken. They are all in a
@@ -65,7 +68,9 @@ impl PgStore {
         })?;
         let sql = Arc::new(Sql::new(&options));
         let keeper = Keeper::new(dial.clone(), Arc::clone(&sql), options.clone());
-        Ok(Self { shared: Arc::new(Shared { keeper, dial, options, sql, calls: Mutex::new(calls) }) })
+        Ok(Self {
+            shared: Arc::new(Shared { keeper, dial, options, sql, calls: Mutex::new(calls), queues: Mutex::default() }),
+        })
     }
 
     /// Returns the progress of the consumer with this name: 1 to 255 bytes.
@@ -116,6 +121,16 @@ impl PgStore {
 
     pub(crate) fn options(&self) -> &PgOptions {
         &self.shared.options
+    }
+
+    /// Returns the job queues of this database. Each that is open has the store.
+    pub(crate) fn queues(&self) -> Arc<Queues> {
+        let mut queues = self.shared.queues.lock();
+        queues.upgrade().unwrap_or_else(|| {
+            let new = Queues::new(self.clone());
+            *queues = Arc::downgrade(&new);
+            new
+        })
     }
 
     pub(crate) fn sql(&self) -> &Sql {

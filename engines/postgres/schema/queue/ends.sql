@@ -1,0 +1,365 @@
+-- The ends of attempts, and what becomes of the job and of those who wait for it.
+
+-- The pause before the next attempt, in milliseconds; null: there is none. `p_attempt` is the number
+-- of attempts that have failed.
+CREATE FUNCTION pause_of(p_retry jsonb, p_attempt int, p_chance float8) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_first float8 := coalesce((p_retry->>'first_ms')::float8, 1000);
+    v_cap float8 := coalesce((p_retry->>'cap_ms')::float8, 3600000);
+    v_attempts bigint := (p_retry->>'attempts')::bigint;
+    v_jitter float8 := coalesce((p_retry->>'jitter')::float8, 0);
+    v_times float8;
+    v_pause float8;
+BEGIN
+    IF p_attempt >= v_attempts THEN RETURN NULL; END IF;
+    -- An exponent that is bounded, since a power beyond the largest number is an error.
+    v_times := CASE coalesce(p_retry->>'growth', 'doubling')
+        WHEN 'doubling' THEN power(2::float8, least(p_attempt - 1, 200))
+        WHEN 'factor' THEN exp(least(ln(coalesce((p_retry->>'factor')::float8, 2)) * (p_attempt - 1), 200))
+        WHEN 'quadratic' THEN p_attempt::float8 * p_attempt
+        ELSE 1 END;
+    v_pause := CASE WHEN p_retry->>'growth' = 'fixed' THEN v_first ELSE least(v_first * v_times, v_cap) END;
+    RETURN ceil(round((v_pause * (1 - v_jitter * (1 - p_chance)))::numeric, 6))::bigint;
+END $$;
+
+-- The end of the time for which an ended job is kept; null: for ever.
+CREATE FUNCTION kept_until(p_time bigint, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + p_time END $$;
+
+-- Remembers an id that goes.
+CREATE FUNCTION forget(p_queue queue, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_name IS NOT NULL AND p_queue.ids_for > 0 THEN
+        INSERT INTO gone AS g VALUES (p_queue.id, p_name, p_now + p_queue.ids_for)
+        ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
+    END IF;
+END $$;
+
+-- Rings for those who wait for a job that has ended, is gone, or is there again.
+CREATE FUNCTION ring_edges(p_queue int, p_number bigint, p_died boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    -- One whose edge is not committed yet has its own doorbell.
+    IF EXISTS (SELECT FROM edge WHERE awaited = p_number) THEN
+        INSERT INTO edge_bell (queue, awaited, died) VALUES (p_queue, p_number, p_died);
+    END IF;
+END $$;
+
+-- Rings at the limits that a running job leaves.
+CREATE FUNCTION leave_limits(p_queue queue, p_job job, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_queue.limited AND p_job.state = 'running' THEN
+        INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, 't' || p_job.kind WHERE p_job.counted;
+        INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, 'k' || p_job.key WHERE p_job.key IS NOT NULL;
+    END IF;
+END $$;
+
+-- Puts a job, which the caller has locked, among those that have ended.
+CREATE FUNCTION settle(p_queue queue, p_job job, p_died boolean, p_skipped text, p_now bigint)
+RETURNS answer[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_time bigint := CASE WHEN p_died THEN p_queue.dead_for ELSE coalesce(p_job.retention, p_queue.retention) END;
+    v_id text := id_of(p_job.name, p_job.number);
+    v_told answer[] := ARRAY[told(v_id, CASE WHEN p_died THEN 'dead' ELSE 'finished' END, p_job.data,
+        CASE WHEN p_died THEN p_job.error END)];
+BEGIN
+    DELETE FROM job WHERE number = p_job.number;
+    DELETE FROM edge WHERE job = p_job.number;
+    PERFORM ring_edges(p_queue.id, p_job.number, p_died);
+    IF v_time = 0 THEN
+        PERFORM forget(p_queue, p_job.name, p_now);
+        RETURN v_told;
+    END IF;
+    p_job.token := NULL;
+    p_job.state := NULL;
+    p_job.at := NULL;
+    p_job.since := p_now;
+    p_job.held_by := NULL;
+    p_job.pending := 0;
+    p_job.counted := false;
+    p_job.silent := false;
+    p_job.stopping := false;
+    p_job.suspect := false;
+    INSERT INTO ended SELECT p_job.*, p_died, kept_until(v_time, p_now), p_skipped;
+    RETURN v_told;
+END $$;
+
+-- Ends a job that waits and is not to run: it is dead with this error, or was skipped for this reason.
+CREATE FUNCTION end_unrun(p_queue queue, p_job job, p_error text, p_skipped text, p_now bigint)
+RETURNS answer[] LANGUAGE plpgsql AS $$
+DECLARE v_id text := id_of(p_job.name, p_job.number);
+BEGIN
+    IF p_skipped IS NULL THEN
+        p_job.error := p_error;
+        RETURN settle(p_queue, p_job, true, NULL, p_now)
+            || line('died', v_id, p_job.kind, p_job.failures, p_error);
+    END IF;
+    RETURN settle(p_queue, p_job, false, p_skipped, p_now)
+        || line('skipped', v_id, p_job.kind, p_job.failures, p_skipped);
+END $$;
+
+-- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at
+-- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed.
+CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
+    p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_id text := id_of(p_job.name, p_job.number);
+    -- A nullable setting: a comparison with null is not true.
+    v_failures int := CASE WHEN coalesce(p_lasted >= p_queue.heal_after, false) THEN 0 ELSE p_job.failures END;
+    v_crashes int := p_job.crashes;
+    v_next text;
+    v_due bigint := 0;
+    v_error text;
+    v_pause bigint;
+    v_suspect boolean := CASE p_end WHEN 'crashed' THEN p_job.crashes >= 1 WHEN 'put_back' THEN p_job.suspect ELSE false END;
+BEGIN
+    told := '{}';
+    IF p_data IS NOT NULL THEN p_job.data := p_data; END IF;
+    PERFORM leave_limits(p_queue, p_job, p_now);
+    CASE p_end
+    WHEN 'finished' THEN
+        v_next := 'finish';
+        IF p_job.skips_from IS NOT NULL THEN
+            INSERT INTO executed AS e VALUES (p_queue.id, p_job.fingerprint, p_now + 86400000, p_job.place)
+            ON CONFLICT (queue, fingerprint)
+            DO UPDATE SET place = greatest(e.place, excluded.place), until = excluded.until;
+        END IF;
+    WHEN 'snoozed' THEN
+        v_next := 'wait';
+        v_due := p_at;
+    WHEN 'put_back' THEN
+        v_next := 'wait';
+    WHEN 'buried' THEN
+        v_next := 'die';
+        v_failures := v_failures + 1;
+        v_error := p_error;
+    WHEN 'failed' THEN
+        v_failures := v_failures + 1;
+        v_error := p_error;
+        v_pause := pause_of(coalesce(p_job.retry, p_queue.retry), v_failures, chance());
+        v_next := CASE WHEN v_pause IS NULL THEN 'die' ELSE 'wait' END;
+        v_due := coalesce(p_at, p_now + v_pause);
+    WHEN 'crashed' THEN
+        v_crashes := v_crashes + 1;
+        IF coalesce(v_crashes >= p_queue.max_crashes, false) THEN
+            v_next := 'die';
+            v_error := 'its process died ' || CASE WHEN v_crashes = 1 THEN 'once' ELSE v_crashes || ' times' END
+                || ' while it ran';
+        ELSE
+            v_next := 'wait';
+            IF v_crashes > 1 THEN
+                -- Each process that is up takes it anew, so a job that kills them all must not come at once.
+                v_due := p_now + ceil(least(1000 * power(2::float8, least(v_crashes - 2, 30)), 300000) * chance())::bigint;
+            END IF;
+        END IF;
+    ELSE
+        RAISE 'waterline: there is no end "%"', p_end USING ERRCODE = 'WQ002';
+    END CASE;
+    IF p_job.resubmit IS NOT NULL AND (v_next = 'finish' OR v_next = 'die' AND v_crashes = p_job.crashes) THEN
+        -- The push asked for a new run, which has attempts of its own.
+        v_crashes := CASE WHEN v_next = 'finish' THEN 0 ELSE v_crashes END;
+        v_error := CASE WHEN v_next = 'die' THEN v_error ELSE '' END;
+        v_next := 'anew';
+        v_failures := 0;
+        v_due := p_job.resubmit;
+        IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := nextval('place'); END IF;
+        IF p_job.noted IS NOT NULL THEN
+            told := told || told(v_id, NULL, p_outcome => 'anew');
+            p_job.fraction := NULL;
+            p_job.note := NULL;
+            p_job.noted := NULL;
+        END IF;
+    END IF;
+    IF v_next IN ('finish', 'die') THEN
+        IF v_next = 'die' THEN
+            p_job.failures := v_failures;
+            p_job.crashes := v_crashes;
+            p_job.error := v_error;
+            IF p_end = 'crashed' THEN
+                told := told || line('died', v_id, p_job.kind, p_job.failures, v_error);
+            END IF;
+        END IF;
+        p_job.resubmit := NULL;
+        told := told || settle(p_queue, p_job, v_next = 'die', NULL, p_now);
+        RETURN;
+    END IF;
+    UPDATE job SET state = 'ready', at = greatest(v_due, p_now), token = NULL,
+        -- Of those that are due at one time, the first is the one that was pushed first.
+        place = CASE WHEN v_due > p_now THEN number ELSE nextval('place') END, failures = v_failures, crashes = v_crashes, due = v_due, since = p_now, error = coalesce(v_error, error),
+        data = p_job.data, resubmit = CASE WHEN v_next = 'wait' THEN resubmit END, skips_from = p_job.skips_from,
+        fraction = p_job.fraction, note = p_job.note, noted = p_job.noted,
+        counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL
+    WHERE number = p_job.number;
+    told := told || told(v_id, CASE WHEN v_due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
+END $$;
+
+-- Ends attempts. For each one there is a row, in their order.
+CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
+    p_datas text[], p_resolve boolean, OUT answers answer[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := clock();
+    v_plain bigint[];
+    v_dropped bigint[];
+    v_job job;
+    v_queue queue;
+    v_queues int[] := '{}';
+    v_told answer[];
+    v_state text;
+    v_at int;
+BEGIN
+    answers := '{}';
+    -- The common case: jobs that finish, in one statement. The token alone is compared: with the state,
+    -- the planner would take the index of running jobs, whose dead entries it does not know.
+    WITH asked AS (
+        SELECT * FROM unnest(p_numbers, p_tokens, p_ends, p_datas) AS a(number, token, end_, data)
+        WHERE a.end_ = 'finished' ORDER BY a.number
+    ), d AS (
+        DELETE FROM job j USING asked a
+        WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL
+        RETURNING j.*, a.data AS new_data
+    ), e AS (
+        SELECT d.*, q.limited, q.ids_for, coalesce(d.retention, q.retention) AS time
+        FROM d JOIN queue q ON q.id = d.queue
+    ), kept AS (
+        INSERT INTO ended (number, queue, state, priority, at, place, kind, payload, name, key, failures, crashes,
+            pushed, due, since, error, data, meta, fraction, note, noted, retry, retention, uniq, uniq_until,
+            fingerprint, root, root_at, is_root, expires, cost, on_dead, died, gone_at)
+        SELECT number, queue, NULL, priority, NULL, place, kind, payload, name, key, failures, crashes,
+            pushed, due, v_now, error, coalesce(new_data, data), meta, fraction, note, noted, retry, retention, uniq,
+            uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, false, kept_until(time, v_now)
+        FROM e WHERE time <> 0
+    ), ids AS (
+        INSERT INTO gone (queue, name, until)
+        SELECT queue, name, v_now + ids_for FROM e WHERE name IS NOT NULL AND time = 0 AND ids_for > 0
+        ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until
+    ), free AS (
+        INSERT INTO freed (queue, at, name)
+        SELECT DISTINCT e.queue, v_now, n.name FROM e,
+            LATERAL (SELECT 't' || e.kind WHERE e.counted UNION ALL SELECT 'k' || e.key WHERE e.key IS NOT NULL) n(name)
+        WHERE e.limited
+    ), bells AS (
+        INSERT INTO edge_bell (queue, awaited, died)
+        SELECT queue, number, false FROM e WHERE EXISTS (SELECT FROM edge WHERE awaited = e.number)
+    )
+    SELECT array_agg(number), array_agg(DISTINCT queue), array_agg(number) FILTER (WHERE time = 0),
+        array_agg(told(id_of(name, number), 'finished', new_data))
+    INTO v_plain, v_queues, v_dropped, v_told FROM e;
+    answers := coalesce(v_told, '{}');
+    -- A new statement: it sees each edge that was there when the rows above were locked.
+    FOR v_at IN 1 .. coalesce(cardinality(p_numbers), 0) LOOP
+        IF p_numbers[v_at] = ANY (v_plain) THEN
+            v_state := CASE WHEN coalesce(p_numbers[v_at] = ANY (v_dropped), false) THEN NULL ELSE 'finished' END;
+            answers := answers || ended_answer(p_numbers[v_at], 'counted', v_state);
+            CONTINUE;
+        END IF;
+        SELECT * INTO v_job FROM job WHERE number = p_numbers[v_at] AND token = p_tokens[v_at] FOR UPDATE;
+        IF NOT FOUND THEN
+            answers := answers || ended_answer(p_numbers[v_at], 'halt', NULL);
+            CONTINUE;
+        END IF;
+        SELECT * INTO v_queue FROM queue WHERE id = v_job.queue;
+        v_queues := v_queues || v_queue.id;
+        v_told := end_one(v_queue, v_job, p_ends[v_at], p_ats[v_at], p_errors[v_at], p_datas[v_at],
+            v_now - v_job.since, v_now);
+        SELECT shown(state, at, v_now) INTO v_state FROM job WHERE number = v_job.number;
+        IF NOT FOUND THEN
+            SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
+        END IF;
+        answers := answers || v_told || ended_answer(p_numbers[v_at], 'counted', v_state);
+    END LOOP;
+    IF p_resolve THEN
+        FOR v_queue IN SELECT q.* FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id LOOP
+            answers := answers || resolve(v_queue, v_now);
+        END LOOP;
+    END IF;
+END $$;
+
+CREATE FUNCTION ended_answer(p_number bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
+$$ SELECT 'ended', p_number, NULL, p_outcome, p_state, NULL::bigint, NULL, NULL, NULL, NULL,
+    NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+
+-- Answers the doorbells of jobs that others wait for. It never waits for a lock: what somebody has
+-- locked is left for the next call.
+CREATE FUNCTION resolve(p_queue queue, p_now bigint, p_most int DEFAULT 1024, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_bell edge_bell;
+    v_edge edge;
+    v_job job;
+    v_died boolean;
+    v_done boolean;
+    v_last bigint := 0;
+BEGIN
+    told := '{}';
+    IF NOT EXISTS (SELECT FROM edge_bell WHERE queue = p_queue.id) THEN RETURN; END IF;
+    FOR v_rounds IN 1 .. p_most LOOP
+        SELECT * INTO v_bell FROM edge_bell WHERE queue = p_queue.id AND id > v_last
+        ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED;
+        EXIT WHEN NOT FOUND;
+        v_last := v_bell.id;
+        -- If it lives and nobody ends it just now, each later end sees the edges that there are.
+        PERFORM FROM job WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
+        IF FOUND THEN
+            DELETE FROM edge_bell WHERE id = v_bell.id;
+            CONTINUE;
+        END IF;
+        CONTINUE WHEN EXISTS (SELECT FROM job WHERE number = v_bell.awaited);
+        SELECT died INTO v_died FROM ended WHERE number = v_bell.awaited;
+        v_died := coalesce(v_died, v_bell.died, false);
+        v_done := true;
+        FOR v_edge IN SELECT * FROM edge WHERE awaited = v_bell.awaited ORDER BY job LOOP
+            SELECT * INTO v_job FROM job WHERE number = v_edge.job FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                -- It is locked, or it is gone.
+                v_done := v_done AND NOT EXISTS (SELECT FROM job WHERE number = v_edge.job);
+            ELSIF v_job.state <> 'waiting' THEN
+                DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
+            ELSIF v_died AND v_job.on_dead = 'die' THEN
+                told := told || end_unrun(p_queue, v_job, died_with(id_of_gone(v_bell.awaited)), NULL, p_now);
+            ELSIF NOT (v_died AND v_job.on_dead = 'hold') THEN
+                DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
+                UPDATE job SET pending = pending - 1,
+                    state = CASE WHEN pending > 1 THEN state ELSE 'ready' END,
+                    place = CASE WHEN pending > 1 THEN place ELSE nextval('place') END,
+                    at = CASE WHEN pending > 1 THEN at ELSE greatest(due, p_now) END,
+                    since = CASE WHEN pending > 1 THEN since ELSE p_now END
+                WHERE number = v_job.number RETURNING * INTO v_job;
+                IF v_job.state = 'ready' THEN
+                    told := told || told(id_of(v_job.name, v_job.number), shown(v_job.state, v_job.at, p_now));
+                    PERFORM ring(p_queue.id, p_queue.bell) WHERE v_job.at <= p_now;
+                END IF;
+            END IF;
+        END LOOP;
+        DELETE FROM edge_bell WHERE v_done AND id = v_bell.id;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION died_with(p_id text) RETURNS text LANGUAGE sql AS
+$$ SELECT 'the job ' || to_json(p_id)::text || ' is dead, and this one was to run after it' $$;
+
+CREATE FUNCTION id_of_gone(p_number bigint) RETURNS text LANGUAGE sql AS
+$$ SELECT coalesce((SELECT id_of(name, number) FROM ended WHERE number = p_number), '~' || p_number) $$;
+
+-- For every language: ends jobs well. The answer has the numbers of those that counted: one that is
+-- missing was no longer the caller's, and nothing was written for it. Behind writes of the caller's
+-- own in one transaction, their effects and the end are one.
+CREATE FUNCTION finish(p_jobs bigint[], p_tokens bigint[], p_data text[] DEFAULT NULL) RETURNS bigint[]
+LANGUAGE sql AS
+$$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
+    array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', coalesce(p_data, '{}'), false)) a
+    WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
+
+-- The same for attempts that have failed. They are tried again after `p_delay` milliseconds, or as
+-- their retry says. With `p_bury` they are dead, whatever attempts are left.
+CREATE FUNCTION fail(p_jobs bigint[], p_tokens bigint[], p_errors text[] DEFAULT NULL, p_delay bigint DEFAULT NULL,
+    p_bury boolean DEFAULT false) RETURNS bigint[] LANGUAGE sql AS
+$$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
+    array_fill(CASE WHEN p_bury THEN 'buried' ELSE 'failed' END, ARRAY[cardinality(p_jobs)]),
+    array_fill(clock() + p_delay, ARRAY[cardinality(p_jobs)]), coalesce(p_errors, '{}'), '{}', false)) a
+    WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
+
+-- The same for jobs that are not ready: they come again after `p_delay` milliseconds, and the attempt
+-- does not count.
+CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delay bigint) RETURNS bigint[] LANGUAGE sql AS
+$$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
+    array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
+    array_fill(clock() + p_delay, ARRAY[cardinality(p_jobs)]), '{}', '{}', false)) a
+    WHERE a.what = 'ended' AND a.outcome = 'counted' $$;

@@ -1,0 +1,51 @@
+-- Who may call what. The functions run with the rights of the owner of the schema, and look names up
+-- in this schema alone. They are nobody's until one of three roles has them, which are named after the
+-- schema: `_push` pushes and looks at a job, `_work` claims and ends jobs, `_operate` does all. They are made if
+-- the one who migrates may make roles. Make others members: GRANT waterline_work TO my_service.
+
+DO $grants$
+DECLARE
+    f record;
+    v_schema text := current_schema();
+    v_push text[] := '{push,push_many,push_jobs,get,counts,listen_to,wait_state}';
+    v_work text[] := '{claim,turn,turn_durable,finish,fail,snooze,renew,note_stop,edit,change_note,notes_of,glance_now,set_average,tick_once,end_in}';
+    v_operate text[] := '{create_queue,set_options,steer,list,survey,register_periodic,periodics_of,averages_of}';
+    v_role text;
+    -- A name has 63 bytes at most.
+    v_prefix text := CASE WHEN octet_length(v_schema) <= 54 THEN v_schema ELSE left(v_schema, 12) || md5(v_schema) END;
+BEGIN
+    FOREACH v_role IN ARRAY '{push,work,operate}'::text[] LOOP
+        v_role := v_prefix || '_' || v_role;
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = v_role)
+            AND (SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                -- Roles are those of all databases: another one makes it just now.
+                NULL;
+            END;
+        END IF;
+        IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', v_schema, v_role);
+        END IF;
+    END LOOP;
+    FOR f IN SELECT p.oid::regprocedure AS name, p.proname FROM pg_proc p WHERE p.pronamespace = quote_ident(v_schema)::regnamespace LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f.name);
+        IF f.proname = ANY (v_push || v_work || v_operate) THEN
+            -- Without these settings, each call would be planned anew, or by what a queue was like when it was
+            -- empty. A plan without sequential scans looks so dear that it would be compiled each time.
+            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan '
+                'SET enable_seqscan = off SET jit = off', f.name, v_schema);
+            FOREACH v_role IN ARRAY '{push,work,operate}'::text[] LOOP
+                CONTINUE WHEN NOT (v_role = 'operate' OR f.proname = ANY (v_push)
+                    OR v_role = 'work' AND f.proname = ANY (v_work));
+                v_role := v_prefix || '_' || v_role;
+                IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+                    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, v_role);
+                END IF;
+            END LOOP;
+        END IF;
+    END LOOP;
+END $grants$;
+
+INSERT INTO version (version) VALUES (2);

@@ -1,0 +1,333 @@
+-- Pushes. Each rule of a push is here, so that every language keeps it.
+--
+-- The settings of a job are a JSON object; each member may be missing:
+-- id              the id of the user; a job of the same id is moved, flagged or run again
+-- delay_ms        the time until it is due;  run_at: that time itself
+-- priority        0 (urgent) to 3 (low); 2 without it
+-- key, cost       for limits: its key, and the tokens that it takes (1)
+-- retry           {first_ms, growth, factor, cap_ms, attempts, jitter}
+-- retention_ms    how long it is kept once it has finished; 0: not at all, -1: for ever
+-- unique          {fingerprint, until: claimed | done | within, within_ms, clash: keep | replace | earliest}
+-- skip            a fingerprint: it is not run if a twin that began after this push has succeeded
+-- root            {signature, at, leaf}
+-- expires_ms      it is dead if nobody has taken it by then
+-- after, on_dead  the ids of jobs that end before it begins; die, run or hold if one of them dies
+-- meta            a JSON object, as text
+
+-- True if the job of this id is gone, or was made by a push that had no id.
+CREATE FUNCTION was_there(p_queue int, p_id text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_id ~ '^~[1-9][0-9]{0,17}$' THEN
+        RETURN substr(p_id, 2)::bigint <= coalesce(pg_sequence_last_value('place'), 0);
+    END IF;
+    RETURN EXISTS (SELECT FROM gone WHERE queue = p_queue AND name = p_id AND until >= p_now);
+END $$;
+
+-- Finds the jobs that a push waits for: those that have not ended, and one that has died, if the job
+-- dies with it. `p_own` is the number of the job itself, if it is there.
+CREATE FUNCTION awaited_of(p_queue queue, p_id text, p_own bigint, p_after text[], p_on_dead text, p_now bigint,
+    OUT awaited bigint[], OUT died text) LANGUAGE plpgsql AS $$
+DECLARE v_other text; v_number bigint; v_died boolean;
+BEGIN
+    awaited := '{}';
+    IF p_own IS NOT NULL AND cardinality(p_after) > 0 THEN
+        -- Two pushes that change edges of old jobs at once could close a cycle that neither sees.
+        PERFORM pg_advisory_xact_lock(lock_of('edges', p_queue.id));
+    END IF;
+    FOREACH v_other IN ARRAY p_after LOOP
+        IF v_other = p_id THEN
+            RAISE 'waterline: the job "%" would wait for itself', p_id USING ERRCODE = 'WQ003', DETAIL = v_other, HINT = p_id;
+        END IF;
+        v_number := number_of(p_queue.id, v_other);
+        IF v_number IS NULL THEN
+            v_number := ended_of(p_queue.id, v_other);
+            IF v_number IS NULL THEN
+                CONTINUE WHEN was_there(p_queue.id, v_other, p_now);
+                RAISE 'waterline: there is no job "%" to wait for', v_other USING ERRCODE = 'WQ004', DETAIL = v_other;
+            END IF;
+            SELECT e.died INTO v_died FROM ended e WHERE e.number = v_number;
+            CONTINUE WHEN NOT coalesce(v_died, false) OR p_on_dead = 'run';
+            IF p_on_dead = 'die' THEN
+                died := coalesce(died, v_other);
+                CONTINUE;
+            END IF;
+        END IF;
+        IF p_own IS NOT NULL AND EXISTS (
+            WITH RECURSIVE before(number) AS (
+                SELECT v_number UNION SELECT e.awaited FROM before b JOIN edge e ON e.job = b.number)
+            SELECT FROM before WHERE number = p_own) THEN
+            RAISE 'waterline: the job "%" would wait for itself through "%"', p_id, v_other
+                USING ERRCODE = 'WQ003', DETAIL = v_other, HINT = p_id;
+        END IF;
+        awaited := awaited || v_number;
+    END LOOP;
+    IF died IS NOT NULL THEN awaited := '{}'; END IF;
+    SELECT coalesce(array_agg(DISTINCT n ORDER BY n), '{}') INTO awaited FROM unnest(awaited) n;
+END $$;
+
+-- Refuses a job if too many wait. Only one transaction at a time pushes into a queue with such a bound.
+CREATE FUNCTION check_room(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_waiting bigint;
+BEGIN
+    told := '{}';
+    IF p_queue.max_waiting IS NULL THEN RETURN; END IF;
+    PERFORM pg_advisory_xact_lock(lock_of('room', p_queue.id));
+    SELECT count(*) INTO v_waiting FROM (
+        (SELECT FROM job WHERE queue = p_queue.id AND state = 'ready' LIMIT p_queue.max_waiting)
+        UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' LIMIT p_queue.max_waiting)
+        UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'waiting' LIMIT p_queue.max_waiting)) w;
+    IF v_waiting >= p_queue.max_waiting THEN
+        told := expire(p_queue, p_now);
+        IF cardinality(told) > 0 THEN
+            told := told || check_room(p_queue, p_now);
+            RETURN;
+        END IF;
+        RAISE 'waterline: the queue "%" is full: at most % of its jobs may wait', p_queue.name, p_queue.max_waiting
+            USING ERRCODE = 'WQ005', DETAIL = p_queue.max_waiting::text;
+    END IF;
+END $$;
+
+-- Puts a job into its place. False: a job of its id, or a twin, was faster.
+CREATE FUNCTION place_job(p_queue queue, p_job job, p_awaited bigint[], p_died text, p_within bigint, p_now bigint,
+    OUT placed boolean, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_id text := id_of(p_job.name, p_job.number); v_old bigint;
+BEGIN
+    told := '{}';
+    p_job.state := CASE WHEN cardinality(p_awaited) > 0 THEN 'waiting' ELSE 'ready' END;
+    p_job.pending := cardinality(p_awaited);
+    p_job.at := greatest(p_job.due, p_now);
+    IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := p_job.place; END IF;
+    INSERT INTO job SELECT p_job.* ON CONFLICT DO NOTHING;
+    placed := FOUND;
+    IF NOT placed THEN RETURN; END IF;
+    IF p_job.name IS NOT NULL THEN
+        -- It takes the place of one that has ended, also for those who wait for that. (A look before the
+        -- insert would not see one that ends meanwhile.)
+        DELETE FROM gone WHERE queue = p_queue.id AND name = p_job.name;
+        FOR v_old IN DELETE FROM ended e WHERE e.queue = p_queue.id AND e.name = p_job.name RETURNING e.number LOOP
+            UPDATE edge SET awaited = p_job.number WHERE awaited = v_old;
+            told := told || told(v_id, NULL, p_outcome => 'anew');
+        END LOOP;
+    END IF;
+    IF p_within IS NOT NULL THEN
+        INSERT INTO mark AS m VALUES (p_queue.id, p_job.fingerprint, p_now + p_within, v_id)
+        ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job;
+    END IF;
+    IF p_job.is_root THEN
+        INSERT INTO root AS r VALUES (p_queue.id, p_job.root, p_now + 2419200000, p_job.root_at)
+        ON CONFLICT (queue, signature) DO UPDATE SET until = excluded.until, at = excluded.at
+            WHERE r.at <= excluded.at OR r.until <= p_now;
+    END IF;
+    IF p_job.pending > 0 THEN
+        INSERT INTO edge SELECT n, p_job.number FROM unnest(p_awaited) n;
+        -- One of them may end, or have ended, without sight of this transaction.
+        INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n;
+    END IF;
+    IF p_died IS NOT NULL THEN
+        told := told || told(v_id, 'ready') || end_unrun(p_queue, p_job, died_with(p_died), NULL, p_now);
+        state := 'dead';
+        RETURN;
+    END IF;
+    state := shown(p_job.state, p_job.at, p_now);
+END $$;
+
+-- Pushes one job. Its outcome is added, duplicate, rescheduled or resubmit.
+CREATE FUNCTION push_one(p_queue queue, p_kind text, p_payload text, p_settings jsonb, p_after text[], p_bounded boolean,
+    p_now bigint, OUT id text, OUT outcome text, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_new job;
+    v_old job;
+    v_unique jsonb := p_settings->'unique';
+    v_clash text := coalesce(v_unique->>'clash', 'keep');
+    v_within bigint := CASE WHEN v_unique->>'until' = 'within' THEN coalesce((v_unique->>'within_ms')::bigint, 0) END;
+    v_twin text;
+    v_awaited bigint[];
+    v_died text;
+    v_moves boolean;
+    v_rounds int := 0;
+BEGIN
+    told := '{}';
+    v_new.number := nextval('place');
+    v_new.queue := p_queue.id;
+    v_new.priority := coalesce((p_settings->>'priority')::int, 2);
+    v_new.place := v_new.number;
+    v_new.kind := p_kind;
+    v_new.payload := p_payload;
+    v_new.name := p_settings->>'id';
+    v_new.key := p_settings->>'key';
+    v_new.failures := 0;
+    v_new.crashes := 0;
+    v_new.pushed := coalesce((p_settings->>'pushed')::bigint, p_now);
+    v_new.due := coalesce((p_settings->>'run_at')::bigint, p_now + (p_settings->>'delay_ms')::bigint, 0);
+    v_new.since := p_now;
+    v_new.meta := p_settings->>'meta';
+    v_new.retry := p_settings->'retry';
+    v_new.retention := (p_settings->>'retention_ms')::bigint;
+    v_new.fingerprint := coalesce(v_unique->>'fingerprint', p_settings->>'skip');
+    v_new.uniq := CASE WHEN v_within IS NULL THEN v_unique->>'fingerprint' END;
+    v_new.uniq_until := CASE v_unique->>'until' WHEN 'within' THEN 'w' WHEN 'done' THEN 'd' WHEN 'claimed' THEN 'c' END;
+    IF v_unique IS NOT NULL AND (v_new.uniq_until IS NULL OR v_unique->>'fingerprint' IS NULL) THEN
+        RAISE 'waterline: a unique job has a fingerprint, and is unique until "claimed", "done" or "within"' USING ERRCODE = 'WQ002';
+    END IF;
+    v_new.skips_from := CASE WHEN p_settings ? 'skip' THEN 0 END;
+    v_new.root := p_settings->'root'->>'signature';
+    v_new.root_at := (p_settings->'root'->>'at')::bigint;
+    v_new.is_root := v_new.root IS NOT NULL AND NOT coalesce((p_settings->'root'->>'leaf')::boolean, false);
+    v_new.expires := p_now + (p_settings->>'expires_ms')::bigint;
+    v_new.cost := coalesce((p_settings->>'cost')::int, 1);
+    v_new.on_dead := coalesce(p_settings->>'on_dead', 'die');
+    v_new.counted := false;
+    v_new.silent := false;
+    v_new.stopping := false;
+    v_new.suspect := false;
+    id := id_of(v_new.name, v_new.number);
+    LOOP
+        v_rounds := v_rounds + 1;
+        v_old := NULL;
+        v_twin := NULL;
+        IF v_new.name IS NOT NULL THEN
+            SELECT * INTO v_old FROM job j WHERE j.queue = p_queue.id AND j.name = v_new.name FOR UPDATE;
+        END IF;
+        IF cardinality(p_after) > 0 THEN
+            SELECT a.awaited, a.died INTO v_awaited, v_died
+            FROM awaited_of(p_queue, id, coalesce(v_old.number, ended_of(p_queue.id, id)), p_after, v_new.on_dead, p_now) a;
+        ELSE
+            v_awaited := '{}';
+            v_died := NULL;
+            IF v_old.state = 'waiting' THEN
+                -- It goes on to wait for those that it has waited for.
+                SELECT coalesce(array_agg(awaited), '{}') INTO v_awaited FROM edge WHERE job = v_old.number;
+                v_new.on_dead := v_old.on_dead;
+            END IF;
+        END IF;
+        IF v_unique IS NOT NULL THEN
+            SELECT m.job INTO v_twin FROM mark m
+            WHERE m.queue = p_queue.id AND m.fingerprint = v_new.fingerprint AND m.until > p_now;
+            IF v_twin IS NULL THEN
+                SELECT id_of(j.name, j.number) INTO v_twin FROM job j
+                WHERE j.queue = p_queue.id AND j.uniq = v_new.fingerprint;
+            END IF;
+        END IF;
+        v_moves := false;
+        outcome := 'added';
+        IF v_twin IS NOT NULL THEN
+            id := v_twin;
+            SELECT * INTO v_old FROM job j WHERE j.number = number_of(p_queue.id, v_twin) FOR UPDATE;
+            IF v_clash = 'replace' AND v_old.state IN ('ready', 'held', 'waiting') THEN
+                v_moves := true;
+                IF cardinality(p_after) > 0 THEN
+                    SELECT a.awaited, a.died INTO v_awaited, v_died
+                    FROM awaited_of(p_queue, id, v_old.number, p_after, v_new.on_dead, p_now) a;
+                ELSIF v_old.state = 'waiting' THEN
+                    SELECT coalesce(array_agg(awaited), '{}') INTO v_awaited FROM edge WHERE job = v_old.number;
+                    v_new.on_dead := v_old.on_dead;
+                END IF;
+                v_new.name := v_old.name;
+            ELSIF v_clash = 'earliest' AND v_old.state IN ('ready', 'held') AND v_old.at > p_now AND v_new.due < v_old.due THEN
+                UPDATE job j SET due = v_new.due, at = greatest(v_new.due, p_now), since = p_now, place = nextval('place')
+                WHERE j.number = v_old.number;
+                outcome := 'rescheduled';
+                state := CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END;
+                RETURN;
+            ELSE
+                outcome := 'duplicate';
+                RETURN;
+            END IF;
+        ELSIF v_old.state = 'running' THEN
+            IF cardinality(v_awaited) > 0 OR v_died IS NOT NULL THEN
+                RAISE 'waterline: the job "%" is running, so it cannot wait for others', id USING ERRCODE = 'WQ006', DETAIL = id;
+            END IF;
+            UPDATE job j SET resubmit = v_new.due WHERE j.number = v_old.number;
+            outcome := 'resubmit';
+            RETURN;
+        ELSIF v_old.number IS NOT NULL THEN
+            IF v_old.due = v_new.due AND v_died IS NULL AND (cardinality(p_after) IS NULL OR cardinality(p_after) = 0 OR
+                v_awaited = (SELECT coalesce(array_agg(awaited ORDER BY awaited), '{}') FROM edge WHERE job = v_old.number)
+                AND (cardinality(v_awaited) = 0 OR v_old.on_dead = v_new.on_dead)) THEN
+                outcome := 'duplicate';
+                RETURN;
+            END IF;
+            v_moves := true;
+        END IF;
+        IF v_moves THEN
+            -- The same job in a new place: its failures stay.
+            outcome := 'rescheduled';
+            v_new.number := v_old.number;
+            v_new.place := nextval('place');
+            v_new.failures := v_old.failures;
+            v_new.crashes := v_old.crashes;
+            v_new.error := v_old.error;
+            v_new.suspect := v_old.suspect;
+            DELETE FROM job j WHERE j.number = v_old.number;
+            DELETE FROM edge e WHERE e.job = v_old.number;
+            IF v_old.noted IS NOT NULL THEN told := told || told(id, NULL, p_outcome => 'anew'); END IF;
+            IF v_old.uniq_until = 'w' THEN
+                DELETE FROM mark m WHERE m.queue = p_queue.id AND m.fingerprint = v_old.fingerprint AND m.job = id;
+            END IF;
+        ELSIF p_bounded THEN
+            told := told || check_room(p_queue, p_now);
+        END IF;
+        SELECT push_one.told || p.told, p.state, p.placed INTO told, state, v_moves
+        FROM place_job(p_queue, v_new, v_awaited, v_died, v_within, p_now) p;
+        IF v_moves THEN RETURN; END IF;
+        -- The other one is committed by now, or it is gone: look again.
+        IF v_rounds > 100 THEN
+            RAISE 'waterline: the job "%" changes too fast', id USING ERRCODE = '40001';
+        END IF;
+    END LOOP;
+END $$;
+
+-- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row
+-- `pushed` for each job, in their order.
+CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean,
+    p_bounded boolean, OUT answers answer[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue queue := queue_of(p_queue);
+    v_now bigint := clock();
+    v_due boolean := false;
+    v_settings jsonb;
+    v_after text[];
+    v_ids text[] := '{}';
+    v_pushed record;
+BEGIN
+    answers := '{}';
+    IF coalesce(cardinality(array_remove(p_settings, NULL)), 0) = 0 AND v_queue.max_waiting IS NULL AND NOT p_batch THEN
+        -- The common case: plain jobs, in one statement.
+        WITH i AS (
+            INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
+            SELECT n.number, v_queue.id, 'ready', v_now, n.number, n.kind, n.payload, v_now, v_now
+            FROM (SELECT nextval('place') AS number, u.kind, u.payload
+                  FROM unnest(p_kinds, p_payloads) WITH ORDINALITY AS u(kind, payload, at) ORDER BY u.at) n
+            RETURNING number)
+        SELECT array_agg(pushed_answer('~' || number, 'added', 'ready') ORDER BY number) INTO answers FROM i;
+        PERFORM ring(v_queue.id, v_queue.bell);
+        RETURN;
+    END IF;
+    FOR v_at IN 1 .. coalesce(cardinality(p_kinds), 0) LOOP
+        v_settings := coalesce(p_settings[v_at]::jsonb, '{}');
+        SELECT coalesce(array_agg(a), '{}') INTO v_after FROM jsonb_array_elements_text(v_settings->'after') a;
+        IF p_batch AND v_at = cardinality(p_kinds) THEN v_after := v_after || v_ids; END IF;
+        SELECT * INTO v_pushed
+        FROM push_one(v_queue, p_kinds[v_at], p_payloads[v_at], v_settings, v_after, p_bounded, v_now);
+        v_ids := v_ids || v_pushed.id;
+        v_due := v_due OR v_pushed.state = 'ready';
+        answers := answers || pushed_answer(v_pushed.id, v_pushed.outcome, v_pushed.state) || v_pushed.told;
+    END LOOP;
+    IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
+END $$;
+
+CREATE FUNCTION pushed_answer(p_id text, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
+$$ SELECT 'pushed', NULL::bigint, p_id, p_outcome, p_state, NULL::bigint, NULL, NULL, NULL, NULL,
+    NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+
+-- For every language: pushes a job, in a transaction of its own or in the caller's.
+CREATE FUNCTION push(p_queue text, p_kind text, p_payload text, p_settings jsonb DEFAULT NULL, OUT id text, OUT outcome text)
+LANGUAGE sql AS
+$$ SELECT a.id, a.outcome FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false, true)) a
+    WHERE a.what = 'pushed' $$;
+
+-- The same for many jobs. `p_settings` has an object for each, or null.
+CREATE FUNCTION push_many(p_queue text, p_kinds text[], p_payloads text[], p_settings jsonb[] DEFAULT NULL)
+RETURNS TABLE (id text, outcome text) LANGUAGE sql AS
+$$ SELECT a.id, a.outcome FROM unnest(push_jobs(p_queue, p_kinds, p_payloads, p_settings::text[], false, true)) a
+    WHERE a.what = 'pushed' $$;

@@ -1,0 +1,318 @@
+-- Calls of operators and of workers on single jobs, and the settings of a queue.
+
+-- Makes a queue, if there is none of this name, and returns its number. `p_options` are those of
+-- `set_options`.
+CREATE FUNCTION create_queue(p_name text, p_options jsonb DEFAULT NULL) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE v_queue int; v_register text; v_registers regclass[] := '{}'; v_sequence text;
+BEGIN
+    SELECT id INTO v_queue FROM queue WHERE name = p_name;
+    IF NOT FOUND THEN
+        INSERT INTO queue (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING RETURNING id INTO v_queue;
+        IF v_queue IS NULL THEN
+            SELECT id INTO v_queue FROM queue WHERE name = p_name;
+        ELSE
+            FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3'] LOOP
+                v_sequence := format('%I.%I', current_schema(), 'q' || v_queue || '_' || v_register);
+                EXECUTE 'CREATE SEQUENCE ' || v_sequence || ' MINVALUE -9223372036854775807 START 0';
+                PERFORM setval(v_sequence::regclass, 0);
+                v_registers := v_registers || v_sequence::regclass;
+            END LOOP;
+            UPDATE queue SET bell = v_registers[1], ticked = v_registers[2], turns = v_registers[3],
+                floors = v_registers[4:7] WHERE id = v_queue;
+        END IF;
+    END IF;
+    IF p_options IS NOT NULL THEN PERFORM set_options(p_name, p_options); END IF;
+    RETURN v_queue;
+END $$;
+
+-- Changes the settings of a queue: lease_ms, retry, max_crashes (null: any number), retention_ms (0: not at
+-- all, -1: for ever), dead_for_ms, ids_for_ms, heal_after_ms, max_waiting, and limits: a list of
+-- {of: queue | each_key | kind | key, name, at_once, rate: {count, per_ns, burst}}. A member that is
+-- missing stays as it is. The last change wins, so that programs of two versions may run at once.
+CREATE FUNCTION set_options(p_name text, p_options jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_name); v_now bigint := clock();
+BEGIN
+    IF v_queue.options = p_options THEN RETURN; END IF;
+    UPDATE queue SET options = p_options,
+        lease = coalesce((p_options->>'lease_ms')::bigint, lease),
+        retry = coalesce(p_options->'retry', retry),
+        max_crashes = CASE WHEN p_options ? 'max_crashes' THEN (p_options->>'max_crashes')::int ELSE max_crashes END,
+        retention = coalesce((p_options->>'retention_ms')::bigint, retention),
+        dead_for = coalesce((p_options->>'dead_for_ms')::bigint, dead_for),
+        ids_for = coalesce((p_options->>'ids_for_ms')::bigint, ids_for),
+        heal_after = CASE WHEN p_options ? 'heal_after_ms' THEN (p_options->>'heal_after_ms')::bigint ELSE heal_after END,
+        max_waiting = CASE WHEN p_options ? 'max_waiting' THEN (p_options->>'max_waiting')::bigint ELSE max_waiting END,
+        limited = CASE WHEN p_options ? 'limits' THEN jsonb_array_length(p_options->'limits') > 0 ELSE limited END
+    WHERE id = v_queue.id;
+    IF NOT p_options ? 'limits' THEN RETURN; END IF;
+    -- No claim meanwhile: each one goes by the old limits, or by the new ones.
+    PERFORM pg_advisory_xact_lock(lock_of('claim', v_queue.id));
+    DELETE FROM limits WHERE queue = v_queue.id;
+    INSERT INTO limits (queue, name, at_once, rate_count, rate_per, rate_burst)
+    SELECT v_queue.id, CASE l->>'of' WHEN 'queue' THEN 'q' WHEN 'each_key' THEN 'e' WHEN 'kind' THEN 't' || (l->>'name')
+        WHEN 'key' THEN 'k' || (l->>'name') END, (l->>'at_once')::int, (l->'rate'->>'count')::int,
+        (l->'rate'->>'per_ns')::numeric, coalesce((l->'rate'->>'burst')::int, (l->'rate'->>'count')::int)
+    FROM jsonb_array_elements(p_options->'limits') l;
+    -- Held jobs are looked at anew, in their old places: so claims have to begin further back.
+    UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
+    UPDATE job SET counted = EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL)
+    WHERE queue = v_queue.id AND state = 'running';
+    PERFORM setval(f, 0) FROM unnest(v_queue.floors) f;
+END $$;
+
+-- Changes a job: with a token only if its worker still has it. `p_what` is nothing, data, meta (the key
+-- in `p_key`; null takes it away), resubmit (at `p_at`) or progress (`p_fraction`, and a note in `p_value`).
+-- The answer is a row `told`, and `job` as the job is then.
+CREATE FUNCTION edit(p_queue text, p_id text, p_number bigint, p_token bigint, p_what text, p_key text, p_value text,
+    p_at bigint, p_fraction float8) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_queue); v_number bigint := p_number; v_job job; v_now bigint := clock(); v_meta jsonb; v_old text;
+    v_died boolean;
+BEGIN
+    IF p_token IS NOT NULL THEN
+        SELECT * INTO v_job FROM job WHERE number = v_number AND token = p_token FOR UPDATE;
+        IF NOT FOUND THEN RAISE 'waterline: the lease of the job "%" is over', p_id USING ERRCODE = 'WQ007', DETAIL = p_id; END IF;
+    ELSE
+        v_number := number_of(v_queue.id, p_id);
+        SELECT * INTO v_job FROM job WHERE number = v_number FOR UPDATE;
+        IF NOT FOUND THEN
+            v_number := ended_of(v_queue.id, p_id);
+            SELECT died, meta INTO v_died, v_old FROM ended WHERE number = v_number FOR UPDATE;
+            IF NOT FOUND THEN RAISE 'waterline: there is no job "%"', p_id USING ERRCODE = 'WQ004', DETAIL = p_id; END IF;
+        END IF;
+    END IF;
+    CASE p_what
+    WHEN 'nothing' THEN NULL;
+    WHEN 'data' THEN
+        IF v_job.number IS NULL THEN UPDATE ended SET data = p_value WHERE number = v_number;
+        ELSE UPDATE job SET data = p_value WHERE number = v_number;
+        END IF;
+        RETURN NEXT told(p_id, CASE WHEN v_job.number IS NULL THEN CASE WHEN v_died THEN 'dead' ELSE 'finished' END
+            ELSE shown(v_job.state, v_job.at, v_now) END, p_value);
+    WHEN 'meta' THEN
+        v_old := set_member(CASE WHEN v_job.number IS NULL THEN v_old ELSE v_job.meta END, p_key, p_value);
+        IF octet_length(v_old) > 65536 THEN
+            RAISE 'waterline: the metadata of the job "%" would have more than 64 kB', p_id
+                USING ERRCODE = 'WQ008', DETAIL = octet_length(v_old)::text;
+        END IF;
+        IF v_job.number IS NULL THEN UPDATE ended SET meta = v_old WHERE number = v_number;
+        ELSE UPDATE job SET meta = v_old WHERE number = v_number;
+        END IF;
+    WHEN 'resubmit' THEN
+        UPDATE job SET resubmit = p_at WHERE number = v_number RETURNING * INTO v_job;
+    WHEN 'progress' THEN
+        UPDATE job SET fraction = p_fraction, note = p_value, noted = v_now WHERE number = v_number;
+    END CASE;
+    RETURN QUERY SELECT 'job', v_number, p_id, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
+        NULL::text, NULL::int, NULL::int, NULL::bigint, v_job.resubmit, v_now, NULL::int, NULL::text;
+END $$;
+
+-- An object as text with another member, its members in order. `json` keeps the text of each value.
+CREATE FUNCTION set_member(p_object text, p_key text, p_value text) RETURNS text LANGUAGE sql AS
+$$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.value, ',' ORDER BY m.key COLLATE "C"), '') || '}', '{}')
+    FROM (SELECT e.key, e.value::text FROM json_each(coalesce(p_object, '{}')::json) e WHERE e.key <> p_key
+        UNION ALL SELECT p_key, p_value WHERE p_value IS NOT NULL) m $$;
+
+-- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that
+-- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
+-- of a worker that was silent, and no crash.
+CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL)
+RETURNS bigint[] LANGUAGE sql AS
+$$ WITH h AS (
+    UPDATE job j SET at = clock() + coalesce(p_lease, q.lease), silent = coalesce(p_silent, j.silent)
+    FROM unnest(p_jobs, p_tokens) u(number, token), queue q
+    WHERE j.number = u.number AND j.token = u.token AND q.id = j.queue RETURNING j.number)
+    SELECT coalesce(array_agg(number), '{}') FROM h $$;
+
+-- Notes that the runner of these jobs stops: if its process ends now, that is no crash.
+CREATE FUNCTION note_stop(p_jobs bigint[], p_tokens bigint[]) RETURNS void LANGUAGE sql AS
+$$ UPDATE job j SET stopping = true FROM unnest(p_jobs, p_tokens) u(number, token)
+    WHERE j.number = u.number AND j.token = u.token $$;
+
+-- Removes a job in any state. A worker that has it learns so at its next call.
+CREATE FUNCTION remove_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_job job; v_ended ended; v_name text; v_fingerprint text;
+BEGIN
+    told := '{}';
+    DELETE FROM job WHERE number = p_number RETURNING * INTO v_job;
+    done := FOUND;
+    IF done THEN
+        PERFORM leave_limits(p_queue, v_job, p_now);
+        DELETE FROM edge WHERE job = p_number;
+        v_name := v_job.name;
+        v_fingerprint := v_job.fingerprint;
+    ELSE
+        DELETE FROM ended WHERE number = p_number RETURNING * INTO v_ended;
+        done := FOUND;
+        IF NOT done THEN RETURN; END IF;
+        v_name := v_ended.name;
+        v_fingerprint := v_ended.fingerprint;
+    END IF;
+    DELETE FROM mark WHERE queue = p_queue.id AND fingerprint = v_fingerprint AND job = id_of(v_name, p_number);
+    PERFORM forget(p_queue, v_name, p_now);
+    PERFORM ring_edges(p_queue.id, p_number, false);
+    told := ARRAY[told(id_of(v_name, p_number), NULL)];
+END $$;
+
+-- Makes a dead job ready, with no failures and no crashes.
+CREATE FUNCTION requeue_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_ended ended; v_job job; v_id text;
+BEGIN
+    told := '{}';
+    DELETE FROM ended WHERE number = p_number AND died RETURNING * INTO v_ended;
+    done := FOUND;
+    IF NOT done THEN RETURN; END IF;
+    v_id := id_of(v_ended.name, p_number);
+    v_job := jsonb_populate_record(NULL::job, to_jsonb(v_ended) - 'payload' - 'data' - 'meta' || jsonb_build_object('state', 'ready',
+        'at', p_now, 'place', nextval('place'), 'failures', 0, 'crashes', 0, 'due', 0, 'since', p_now, 'expires', NULL,
+        'token', NULL, 'fraction', NULL, 'note', NULL, 'noted', NULL, 'resubmit', NULL));
+    -- Text beside jsonb, which refuses some of what JSON allows.
+    v_job.payload := v_ended.payload;
+    v_job.data := v_ended.data;
+    v_job.meta := v_ended.meta;
+    IF v_job.skips_from IS NOT NULL THEN v_job.skips_from := v_job.place; END IF;
+    -- It is unique again, unless it has a twin by now.
+    IF EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.uniq = v_job.uniq)
+        OR EXISTS (SELECT FROM mark m WHERE m.queue = p_queue.id AND m.fingerprint = v_job.uniq AND m.until > p_now) THEN
+        v_job.uniq := NULL;
+    END IF;
+    IF v_ended.noted IS NOT NULL THEN told := told || told(v_id, NULL, p_outcome => 'anew'); END IF;
+    INSERT INTO job SELECT v_job.*;
+    told := told || told(v_id, 'ready');
+    PERFORM ring(p_queue.id, p_queue.bell);
+END $$;
+
+-- Steers a queue: remove, requeue (with an id); purge (with a state), requeue_dead: some of the jobs;
+-- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
+-- answers, `steered` has the number of jobs that were changed.
+CREATE FUNCTION steer(p_queue text, p_what text, p_id text, p_for bigint) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_one record;
+BEGIN
+    CASE p_what
+    WHEN 'remove', 'requeue' THEN
+        v_number := coalesce(number_of(v_queue.id, p_id), ended_of(v_queue.id, p_id));
+        IF v_number IS NULL THEN RAISE 'waterline: there is no job "%"', p_id USING ERRCODE = 'WQ004', DETAIL = p_id; END IF;
+        IF p_what = 'remove' THEN SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
+        ELSE SELECT * INTO v_one FROM requeue_one(v_queue, v_number, v_now);
+        END IF;
+        v_count := v_one.done::int;
+        RETURN QUERY SELECT * FROM unnest(v_one.told);
+    WHEN 'purge' THEN
+        FOR v_number IN SELECT number FROM job WHERE queue = v_queue.id AND shown(state, at, v_now) = p_id
+            ORDER BY number LIMIT 1024 FOR UPDATE SKIP LOCKED
+        LOOP
+            RETURN QUERY SELECT t.* FROM remove_one(v_queue, v_number, v_now) r, unnest(r.told) t;
+            v_count := v_count + 1;
+        END LOOP;
+    WHEN 'requeue_dead' THEN
+        FOR v_number IN SELECT number FROM ended WHERE queue = v_queue.id AND died ORDER BY gone_at, id_of(name, number) COLLATE "C"
+            LIMIT 1024 FOR UPDATE SKIP LOCKED
+        LOOP
+            RETURN QUERY SELECT t.* FROM requeue_one(v_queue, v_number, v_now) r, unnest(r.told) t;
+            v_count := v_count + 1;
+        END LOOP;
+    WHEN 'pause' THEN
+        UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + p_for END
+        WHERE id = v_queue.id RETURNING paused_until INTO v_number;
+        RETURN QUERY SELECT 'paused', v_number, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
+            NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
+        PERFORM ring(v_queue.id, v_queue.bell);
+        v_count := 1;
+    WHEN 'remove_periodic' THEN
+        DELETE FROM periodic WHERE queue = v_queue.id AND name = p_id;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+    ELSE
+        RAISE 'waterline: there is no call "%"', p_what USING ERRCODE = 'WQ002';
+    END CASE;
+    RETURN QUERY SELECT * FROM unnest(resolve(v_queue, v_now));
+    RETURN QUERY SELECT 'steered', v_count, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
+        NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
+END $$;
+
+-- Changes a note: set (until `p_until`; 0: without end), add, keep (only its time) or remove. It returns the
+-- one of before and the one of now.
+CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value text, p_for bigint,
+    OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + p_for ELSE 0 END;
+BEGIN
+    -- Two additions to a note that is not there yet take one after the other, too.
+    INSERT INTO note VALUES (v_queue.id, p_place, '', 1) ON CONFLICT (queue, place) DO NOTHING;
+    SELECT * INTO v_old FROM note n WHERE n.queue = v_queue.id AND n.place = p_place FOR UPDATE;
+    IF v_old.until > 0 AND v_old.until <= v_now THEN v_old := NULL; END IF;
+    old_value := v_old.value;
+    old_until := v_old.until;
+    CASE p_what
+    WHEN 'set' THEN value := p_value; until := v_until;
+    WHEN 'keep' THEN value := old_value; until := v_until;
+    WHEN 'add' THEN
+        IF old_value !~ '^-?[0-9]+$' THEN
+            RAISE 'waterline: the note there is no whole number of 64 bits: set it to one' USING ERRCODE = 'WQ009';
+        END IF;
+        value := (coalesce(old_value::numeric, 0) + p_value::numeric)::text;
+        until := coalesce(old_until, 0);
+        IF value::numeric NOT BETWEEN -9223372036854775808 AND 9223372036854775807 THEN
+            RAISE 'waterline: % and % are more than 64 bits: set it to another number', old_value, p_value USING ERRCODE = 'WQ009';
+        END IF;
+    WHEN 'remove' THEN value := NULL;
+    END CASE;
+    IF value IS NULL THEN DELETE FROM note n WHERE n.queue = v_queue.id AND n.place = p_place;
+    ELSE UPDATE note n SET value = change_note.value, until = change_note.until WHERE n.queue = v_queue.id AND n.place = p_place;
+    END IF;
+END $$;
+
+-- Registers a schedule. A new one has its first tick at once, unless `p_at_next`. With `p_every` this server
+-- makes its jobs. Without it, `tick_once` does for the programs that have registered it.
+CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_every bigint, p_kind text, p_payload text,
+    p_settings text, p_at_next boolean) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
+BEGIN
+    INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;
+    UPDATE periodic SET schedule = p_schedule, every = p_every, kind = p_kind, payload = p_payload, settings = p_settings::jsonb
+    WHERE queue = v_queue.id AND name = p_name;
+    IF v_row.name IS NOT NULL AND NOT p_at_next THEN
+        SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,
+            coalesce(p_settings::jsonb, '{}') || jsonb_build_object('pushed', v_now), '{}', false, v_now);
+        UPDATE periodic SET run = v_pushed.id WHERE queue = v_queue.id AND name = p_name;
+        RETURN NEXT told(v_pushed.id, v_pushed.state);
+        RETURN QUERY SELECT * FROM unnest(v_pushed.told);
+        PERFORM ring(v_queue.id, v_queue.bell);
+    END IF;
+    RETURN QUERY SELECT 'periodic', p.last, p.name, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
+        NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text
+    FROM periodic p WHERE p.queue = v_queue.id AND p.name = p_name;
+END $$;
+
+-- Makes ticks of a schedule, if its last one is still `p_last`: then nobody else has made them. `p_ticks` are
+-- the times of the jobs, `p_new` is the last tick from now on. If the run before has not ended and
+-- `p_overlaps` is false, they are skipped. `ticked` has the last tick that there is then, and as its
+-- outcome made, skipped or other.
+CREATE FUNCTION tick_once(p_queue text, p_name text, p_last bigint, p_new bigint, p_ticks bigint[], p_overlaps boolean,
+    p_kind text, p_payload text, p_settings text) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record; v_tick bigint; v_outcome text := 'made';
+BEGIN
+    SELECT * INTO v_row FROM periodic WHERE queue = v_queue.id AND name = p_name FOR UPDATE;
+    IF v_row.last IS DISTINCT FROM p_last THEN
+        v_outcome := 'other';
+    ELSE
+        IF NOT p_overlaps AND v_row.run IS NOT NULL AND number_of(v_queue.id, v_row.run) IS NOT NULL AND cardinality(p_ticks) > 0 THEN
+            v_outcome := 'skipped';
+        ELSE
+            FOREACH v_tick IN ARRAY p_ticks LOOP
+                SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,
+                    coalesce(p_settings::jsonb, '{}') || jsonb_build_object('pushed', v_tick, 'run_at', v_tick), '{}', false, v_now);
+                v_row.run := v_pushed.id;
+                RETURN NEXT told(v_pushed.id, v_pushed.state);
+                RETURN QUERY SELECT * FROM unnest(v_pushed.told);
+            END LOOP;
+            IF cardinality(p_ticks) > 0 THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
+        END IF;
+        v_row.last := p_new;
+        UPDATE periodic SET last = p_new, run = v_row.run, skipped = skipped + (v_outcome = 'skipped')::int
+        WHERE queue = v_queue.id AND name = p_name;
+    END IF;
+    RETURN QUERY SELECT 'ticked', v_row.last, v_row.run, v_outcome, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
+        NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
+END $$;
+
+CREATE FUNCTION set_average(p_queue text, p_kind text, p_count bigint, p_mean bigint, p_last bigint) RETURNS void LANGUAGE sql AS
+$$ INSERT INTO average AS a VALUES ((queue_of(p_queue)).id, p_kind, p_count, p_mean, p_last)
+    ON CONFLICT (queue, kind) DO UPDATE SET count = excluded.count, mean = excluded.mean, last = excluded.last $$;

@@ -1,0 +1,351 @@
+-- The job queue. This file: its tables, its registers, and the clock.
+--
+-- The rules of a queue are the functions of these files: whoever calls them, in whatever language,
+-- keeps all of them. Each call is one transaction, or a part of the caller's. All of them are
+-- written for READ COMMITTED: each statement sees what was committed before it.
+--
+-- * Times are milliseconds since 1970 by this server's clock; durations are milliseconds. No client
+--   sends the time of now.
+-- * A payload, data and metadata are JSON as text, kept byte for byte.
+-- * A job that has not ended is in `job`, and one that has ended is in `ended`: so history is in no
+--   index that a claim reads.
+-- * A push and a claim change no row but those of jobs: a row that everybody changes would make all
+--   of them wait for each other.
+
+SET LOCAL search_path = {schema}, pg_temp;
+
+CREATE TYPE job_state AS ENUM ('ready', 'held', 'waiting', 'running');
+
+-- One number for each push, claim and return of a job: the order of the queue.
+CREATE SEQUENCE place;
+
+-- One row a queue. Only `create_queue`, `set_options` and `pause` write it.
+CREATE TABLE queue (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 255),
+    lease bigint NOT NULL DEFAULT 60000 CHECK (lease > 0),
+    -- {first_ms, growth: fixed | doubling | factor | quadratic, factor, cap_ms, attempts, jitter}.
+    retry jsonb NOT NULL DEFAULT
+        '{"first_ms": 1000, "growth": "doubling", "cap_ms": 3600000, "attempts": 10, "jitter": 0.2}',
+    max_crashes int DEFAULT 5 CHECK (max_crashes > 0),
+    -- -1: for ever; 0: not at all. The same in `job`, where null stands for that of the queue.
+    retention bigint NOT NULL DEFAULT 60000,
+    dead_for bigint NOT NULL DEFAULT 604800000,
+    -- The time for which an id that is gone counts as one that has ended; 0: not at all.
+    ids_for bigint NOT NULL DEFAULT 2419200000,
+    heal_after bigint,
+    max_waiting bigint CHECK (max_waiting > 0),
+    -- True if it has a row in `limits`: then claims take one after the other.
+    limited boolean NOT NULL DEFAULT false,
+    paused_until bigint NOT NULL DEFAULT 0,
+    -- The last ones that `set_options` was called with.
+    options jsonb,
+    -- The registers are sequences: the only cells of PostgreSQL that no transaction holds and of
+    -- which no old versions stay behind. Each is a hint that may be lost.
+    -- Below 0: minus the time of the last NOTIFY. Above 0: somebody listens until then.
+    bell regclass,
+    -- The time of the last tick.
+    ticked regclass,
+    -- The number of claims, of which each eighth takes the lowest priority.
+    turns regclass,
+    -- For each priority: no ready job is due before this time. Claims begin to read there, and so
+    -- pass no dead entries of the index, which stay while any transaction is open.
+    floors regclass[]
+);
+
+-- `name`: q (the queue), t and a kind, k and a key, e (each key that has no limit of its own).
+CREATE TABLE limits (
+    queue int NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    at_once int CHECK (at_once > 0),
+    -- So many in so many nanoseconds, and so many at one moment.
+    rate_count int CHECK (rate_count > 0),
+    rate_per numeric CHECK (rate_per > 0),
+    rate_burst int CHECK (rate_burst > 0),
+    PRIMARY KEY (queue, name)
+);
+
+-- The tokens of a rate, in parts of which a millisecond brings a whole number: nothing is rounded.
+CREATE TABLE bucket (
+    queue int NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    level numeric NOT NULL,
+    unit numeric NOT NULL,
+    since bigint NOT NULL,
+    PRIMARY KEY (queue, name)
+) WITH (fillfactor = 50);
+
+-- A job that has not ended. "Scheduled" is `ready` with `at` in the future: nothing has to move it.
+CREATE TABLE job (
+    number bigint PRIMARY KEY,
+    queue int NOT NULL,
+    state job_state NOT NULL,
+    priority smallint NOT NULL DEFAULT 2 CHECK (priority BETWEEN 0 AND 3),
+    -- Ready, held, waiting: the time at which it is due. Running: the end of its lease.
+    at bigint NOT NULL,
+    -- Its number in the order of the queue, anew with each return; of a running job that of its claim.
+    place bigint NOT NULL,
+    -- Of the lease; null: it does not run. It is random, so none comes twice, also not after a claim
+    -- that a crash of the server has lost.
+    token bigint,
+    kind text COLLATE "C" NOT NULL,
+    payload text NOT NULL,
+    -- The id that the user gave. A job without one has the id `~` and its number.
+    name text COLLATE "C",
+    key text COLLATE "C",
+    failures int NOT NULL DEFAULT 0,
+    crashes int NOT NULL DEFAULT 0,
+    pushed bigint NOT NULL,
+    -- The time for which it was pushed, or tried again; 0: at once.
+    due bigint NOT NULL DEFAULT 0,
+    -- The time since which it is in this state.
+    since bigint NOT NULL,
+    -- It runs once more after this run has succeeded, from this time on.
+    resubmit bigint,
+    error text,
+    data text,
+    meta text,
+    -- The progress that its worker showed.
+    fraction float8,
+    note text,
+    noted bigint,
+    retry jsonb,
+    retention bigint,
+    -- The fingerprint while it refuses twins, and when that ends: c (a claim), d (the end), w (a time).
+    uniq text,
+    uniq_until "char",
+    fingerprint text,
+    -- It is skipped if a twin that began after this place has succeeded.
+    skips_from bigint,
+    root text COLLATE "C",
+    root_at bigint,
+    is_root boolean,
+    expires bigint,
+    cost int NOT NULL DEFAULT 1 CHECK (cost > 0),
+    -- The limit that holds it.
+    held_by text COLLATE "C",
+    -- The jobs that it waits for, which are in `edge`, and what it does if one dies.
+    pending int NOT NULL DEFAULT 0,
+    on_dead text NOT NULL DEFAULT 'die' CHECK (on_dead IN ('die', 'run', 'hold')),
+    -- It runs, and takes a place in a limit of its kind or of the queue.
+    counted boolean NOT NULL DEFAULT false,
+    -- The end of its lease is a failure of a worker that was silent, and no crash.
+    silent boolean NOT NULL DEFAULT false,
+    -- Its runner stops: if the process ends now, that is no crash.
+    stopping boolean NOT NULL DEFAULT false,
+    -- Its process has died more than once while it ran, so it runs alone.
+    suspect boolean NOT NULL DEFAULT false,
+    worker text
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.5);
+
+CREATE INDEX job_ready ON job (queue, priority, at, place) WHERE state = 'ready';
+CREATE INDEX job_held ON job (queue, held_by, priority, at, place) WHERE state = 'held';
+CREATE INDEX job_running ON job (queue, at) WHERE state = 'running';
+CREATE INDEX job_waiting ON job (queue, since) WHERE state = 'waiting';
+CREATE UNIQUE INDEX job_name ON job (queue, name) WHERE name IS NOT NULL;
+CREATE UNIQUE INDEX job_uniq ON job (queue, uniq) WHERE uniq IS NOT NULL;
+-- The places of the limits that are taken: they are counted, so there is no counter to go wrong.
+CREATE INDEX job_key ON job (queue, key) WHERE state = 'running' AND key IS NOT NULL;
+CREATE INDEX job_counted ON job (queue, kind) WHERE counted;
+CREATE INDEX job_expires ON job (queue, expires) WHERE expires IS NOT NULL;
+CREATE INDEX job_suspect ON job (queue) WHERE suspect;
+-- Jobs that may turn out to be needless when they are claimed.
+CREATE INDEX job_needless ON job (queue, at) WHERE state = 'ready' AND (root IS NOT NULL OR skips_from IS NOT NULL);
+
+-- A job that has ended, as it was then.
+CREATE TABLE ended (
+    LIKE job INCLUDING DEFAULTS,
+    died boolean NOT NULL,
+    -- The time until which it is kept; null: for ever.
+    gone_at bigint,
+    -- The reason why it was not run: executed, superseded.
+    skipped text,
+    PRIMARY KEY (number)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000);
+-- An ended job has no lease, and its state is `died`.
+ALTER TABLE ended ALTER COLUMN state DROP NOT NULL, ALTER COLUMN at DROP NOT NULL;
+CREATE INDEX ended_gone ON ended (queue, died, gone_at, number);
+CREATE INDEX ended_name ON ended (queue, name) WHERE name IS NOT NULL;
+
+-- A job waits for another one.
+CREATE TABLE edge (
+    awaited bigint NOT NULL,
+    job bigint NOT NULL,
+    PRIMARY KEY (awaited, job)
+);
+CREATE INDEX edge_job ON edge (job);
+
+-- Doorbells: "look at those who wait for this job". A push rings, since the end may not have seen its
+-- edge, and so does each end. So neither of them waits for the other one's transaction.
+CREATE TABLE edge_bell (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue int NOT NULL,
+    awaited bigint NOT NULL,
+    died boolean
+);
+CREATE INDEX edge_bell_queue ON edge_bell (queue, id);
+
+-- Doorbells of limits: "from this time on there may be a place, or a token". Ends append them, and the
+-- next claim takes them.
+CREATE TABLE freed (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue int NOT NULL,
+    at bigint NOT NULL,
+    name text COLLATE "C" NOT NULL
+);
+CREATE INDEX freed_at ON freed (queue, at, id);
+
+-- A fingerprint that refuses twins for a time, whatever has become of the job.
+CREATE TABLE mark (
+    queue int NOT NULL, fingerprint text NOT NULL, until bigint NOT NULL, job text NOT NULL,
+    PRIMARY KEY (queue, fingerprint)
+);
+-- The last run of a fingerprint that has succeeded.
+CREATE TABLE executed (
+    queue int NOT NULL, fingerprint text NOT NULL, until bigint NOT NULL, place bigint NOT NULL,
+    PRIMARY KEY (queue, fingerprint)
+);
+-- The newest time of a root.
+CREATE TABLE root (
+    queue int NOT NULL, signature text COLLATE "C" NOT NULL, until bigint NOT NULL, at bigint NOT NULL,
+    PRIMARY KEY (queue, signature)
+);
+-- Ids that are gone, so that a job which waits for one knows that it was there.
+CREATE TABLE gone (
+    queue int NOT NULL, name text COLLATE "C" NOT NULL, until bigint NOT NULL,
+    PRIMARY KEY (queue, name)
+);
+CREATE TABLE note (
+    queue int NOT NULL, place text COLLATE "C" NOT NULL, value text NOT NULL, until bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue, place)
+);
+CREATE INDEX mark_until ON mark (queue, until);
+CREATE INDEX executed_until ON executed (queue, until);
+CREATE INDEX root_until ON root (queue, until);
+CREATE INDEX gone_until ON gone (queue, until);
+CREATE INDEX note_until ON note (queue, until) WHERE until > 0;
+
+-- The durations of the attempts of a kind, in nanoseconds.
+CREATE TABLE average (
+    queue int NOT NULL, kind text COLLATE "C" NOT NULL, count bigint NOT NULL, mean bigint NOT NULL,
+    last bigint NOT NULL, PRIMARY KEY (queue, kind)
+);
+
+-- A schedule. With `every`, a tick of the server makes its jobs. Without it, the programs do that have
+-- registered it: they know cron expressions and time zones, and the row decides which one of them.
+CREATE TABLE periodic (
+    queue int NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    last bigint NOT NULL,
+    run text,
+    skipped bigint NOT NULL DEFAULT 0,
+    schedule text,
+    every bigint CHECK (every > 0),
+    kind text,
+    payload text,
+    settings jsonb,
+    PRIMARY KEY (queue, name)
+);
+
+-- The time of now. A test replaces this function and the next one.
+CREATE FUNCTION clock() RETURNS bigint LANGUAGE sql AS
+$$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+
+-- A random number in 0..1.
+CREATE FUNCTION chance() RETURNS float8 LANGUAGE sql AS $$ SELECT random() $$;
+
+-- The key of an advisory lock of a queue.
+CREATE FUNCTION lock_of(p_what text, p_queue int) RETURNS bigint LANGUAGE sql AS
+$$ SELECT hashtextextended('waterline ' || current_schema() || ' ' || p_what, p_queue) $$;
+
+-- The channel on which a queue rings: LISTEN needs a connection of its own, without a pooler.
+CREATE FUNCTION channel_of(p_queue int) RETURNS text LANGUAGE sql AS
+$$ SELECT 'waterline_' || left(md5(current_schema()), 8) || '_' || p_queue $$;
+
+-- Rings if somebody listens, and not twice within 20 ms: all commits of the cluster that notify take
+-- one after the other.
+CREATE FUNCTION ring(p_queue int, p_bell regclass) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_bell bigint := pg_sequence_last_value(p_bell); v_now bigint;
+BEGIN
+    IF v_bell IS NULL OR v_bell = 0 THEN RETURN; END IF;
+    v_now := floor(extract(epoch FROM clock_timestamp()) * 1000);
+    IF v_bell > v_now OR (v_bell < 0 AND v_now + v_bell BETWEEN 20 AND 5000) THEN
+        PERFORM setval(p_bell, -v_now);
+        PERFORM pg_notify(channel_of(p_queue), '');
+    END IF;
+END $$;
+
+-- Says that the caller listens for so long. It looks once more behind this call, and then waits.
+CREATE FUNCTION arm_bell(p_bell regclass, p_for bigint) RETURNS void LANGUAGE sql AS
+$$ SELECT setval(p_bell, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + p_for) $$;
+
+-- A kind of answer that many calls have, one row for each thing:
+-- * pushed: a job was pushed; `outcome` is added, duplicate, rescheduled or resubmit.
+-- * ended: one of the ends that were asked for, of which `number` is the job; `outcome` is counted or
+--   halt, and `state` is null if the job is gone.
+-- * claimed: the caller has this job now; `more` has what few jobs have.
+-- * told: a job is in this state; null: it is gone.
+-- * line: something for the log; `outcome` is died, taken_back, skipped or passed.
+-- * glance: what a worker may look for, in `more`.
+CREATE TYPE answer AS (
+    what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,
+    data text, error text, failures int, crashes int, pushed bigint, due bigint, since bigint, priority int,
+    more text
+);
+
+CREATE FUNCTION told(p_id text, p_state text, p_data text DEFAULT NULL, p_error text DEFAULT NULL,
+    p_outcome text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
+$$ SELECT 'told', NULL::bigint, p_id, p_outcome, p_state, NULL::bigint, NULL, NULL, p_data, p_error,
+    NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+
+CREATE FUNCTION line(p_outcome text, p_id text, p_kind text, p_failures int, p_error text)
+RETURNS answer LANGUAGE sql AS
+$$ SELECT 'line', NULL::bigint, p_id, p_outcome, NULL, NULL::bigint, p_kind, NULL, NULL, p_error,
+    p_failures, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+
+CREATE FUNCTION id_of(p_name text, p_number bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(p_name, '~' || p_number) $$;
+
+-- The number of the job with this id that has not ended.
+CREATE FUNCTION number_of(p_queue int, p_id text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_number bigint;
+BEGIN
+    IF p_id ~ '^~[1-9][0-9]{0,17}$' THEN
+        SELECT number INTO v_number FROM job
+        WHERE number = substr(p_id, 2)::bigint AND queue = p_queue AND name IS NULL;
+    ELSE
+        SELECT number INTO v_number FROM job WHERE queue = p_queue AND name = p_id;
+    END IF;
+    RETURN v_number;
+END $$;
+
+-- The same of one that has ended.
+CREATE FUNCTION ended_of(p_queue int, p_id text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_number bigint;
+BEGIN
+    IF p_id ~ '^~[1-9][0-9]{0,17}$' THEN
+        SELECT number INTO v_number FROM ended
+        WHERE number = substr(p_id, 2)::bigint AND queue = p_queue AND name IS NULL;
+    ELSE
+        SELECT number INTO v_number FROM ended
+        WHERE queue = p_queue AND name = p_id ORDER BY number DESC LIMIT 1;
+    END IF;
+    RETURN v_number;
+END $$;
+
+-- The state as it is shown.
+CREATE FUNCTION shown(p_state job_state, p_at bigint, p_now bigint) RETURNS text
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE p_state WHEN 'running' THEN 'running' WHEN 'waiting' THEN 'waiting'
+    ELSE CASE WHEN p_at <= p_now THEN 'ready' ELSE 'scheduled' END END $$;
+
+CREATE FUNCTION queue_of(p_queue text) RETURNS queue LANGUAGE plpgsql AS $$
+DECLARE v_queue queue;
+BEGIN
+    SELECT * INTO v_queue FROM queue WHERE name = p_queue;
+    IF NOT FOUND THEN
+        RAISE 'waterline: there is no queue "%": make it with create_queue', p_queue USING ERRCODE = 'WQ001';
+    END IF;
+    RETURN v_queue;
+END $$;

@@ -1,0 +1,121 @@
+//! The job queue in PostgreSQL: many processes and languages share it. The rules are functions of
+//! the database (`schema/queue`); this is the engine that calls them for a [`Queue`].
+
+use crate::connection::Connection;
+use crate::store::PgStore;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use waterline::engine::{OpenQueues, QueueNo};
+use waterline::queue::{GroupBuilder, Queue, QueueError, QueueOptions};
+
+mod answers;
+mod calls;
+mod engine;
+mod faults;
+mod held;
+mod looks;
+mod opened;
+mod periodics;
+mod pushing;
+mod settings;
+mod turning;
+
+use held::Leases;
+use opened::Opened;
+
+/// The queues of one database.
+pub(crate) struct Queues {
+    store: PgStore,
+    open: OpenQueues,
+    queues: RwLock<BTreeMap<QueueNo, Arc<Opened>>>,
+    /// The connections that no call uses now.
+    idle: Mutex<Vec<Connection>>,
+    leases: Arc<Leases>,
+    me: Weak<Self>,
+}
+
+/// Keeps a queue open.
+struct Keep {
+    queues: Weak<Queues>,
+    number: QueueNo,
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        let Some(queues) = self.queues.upgrade() else { return };
+        let mut open = queues.queues.write();
+        // Somebody may have opened it anew meanwhile.
+        let closed = open.get(&self.number).is_some_and(|queue| queue.keep.strong_count() == 0);
+        let closed = if closed { open.remove(&self.number) } else { None };
+        drop(open);
+        drop(closed);
+    }
+}
+
+impl PgStore {
+    /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none. Any number of
+    /// processes may have it open at once, and workers in other languages call the functions of the
+    /// schema.
+    ///
+    /// It is used as a queue in a [`Store`](waterline::Store) is; see
+    /// [`Queue::capabilities`] for what it lacks. The options of a queue are kept in the database:
+    /// the last process that opened it with others has changed them for all.
+    ///
+    /// ```no_run
+    /// use waterline::queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
+    /// use waterline_postgres::postgres::{Config, NoTls};
+    /// use waterline_postgres::{PgOptions, PgStore};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config: Config = "host=localhost user=app dbname=shop".parse()?;
+    /// let store = PgStore::connect(config, NoTls, PgOptions::new())?;
+    /// store.migrate()?;
+    /// let queue = store.queue("mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann@example.org")?)?;
+    /// Runner::builder(&queue)
+    ///     .on("welcome", |_job, address: String| {
+    ///         println!("welcome, {address}");
+    ///         Ok(Outcome::Done)
+    ///     })
+    ///     .drain(DrainLimits::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Queue::open`], where a failure of the database is
+    /// [`waterline::Error::Store`].
+    pub fn queue(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, QueueError> {
+        waterline::engine::open(self.queues(), name.as_ref(), options)
+    }
+
+    /// Begins a group of queues of this database: see [`Group`](waterline::queue::Group).
+    ///
+    /// ```no_run
+    /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
+    /// # let config = "host=localhost".parse()?;
+    /// # let store = PgStore::connect(config, NoTls, PgOptions::new())?;
+    /// # use waterline::queue::QueueOptions;
+    /// let group = store.queue_group().queue("mail", ["welcome"], QueueOptions::default()).open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn queue_group(&self) -> GroupBuilder {
+        let store = self.clone();
+        waterline::engine::group(move |name, options| store.queue(name, options))
+    }
+}
+
+impl Queues {
+    pub(crate) fn new(store: PgStore) -> Arc<Self> {
+        let (open, queues, idle) = (OpenQueues::default(), RwLock::default(), Mutex::default());
+        Arc::new_cyclic(|me| Self { store, open, queues, idle, leases: Arc::default(), me: me.clone() })
+    }
+
+    /// Returns a queue that is open.
+    fn of(&self, queue: QueueNo) -> Arc<Opened> {
+        let queues = self.queues.read();
+        let Some(opened) = queues.get(&queue) else { unreachable!("a queue is open while somebody asks for it") };
+        Arc::clone(opened)
+    }
+}

@@ -1,0 +1,387 @@
+//! The calls of a queue, as calls of the functions in the database.
+
+use super::answers::{happened, signed, unsigned};
+use super::faults::{is_no_number, queue_error};
+use super::opened::Opened;
+use super::settings::{of_queue, whole};
+use super::{Keep, Queues, looks};
+use crate::sql::Value;
+use postgres::types::Type;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use waterline::ConfigError;
+use waterline::engine::{
+    Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
+    NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
+    Survey, Turned, Wake, counted_in, counter_error, durations, halt_error, home, prepare,
+};
+use waterline::queue::{Capabilities, JobProgress, JobState, PeriodicInfo, Pushed, QueueError, QueueOptions};
+
+/// The most looks at a queue that others change meanwhile.
+const LOOKS: u32 = 4;
+
+impl Queues {
+    fn open_queue(
+        &self,
+        name: &str,
+        options: &QueueOptions,
+    ) -> Result<(QueueNo, HashMap<String, waterline::queue::Durations>), QueueError> {
+        let settings = of_queue(options);
+        let doing = "open a queue";
+        let (create, averages) =
+            (self.sql_of("create_queue", 2).replace("$2", "$2::text::jsonb"), self.sql_of("averages_of", 1));
+        let read = self.with(None, |client| {
+            let number = client.query_typed(&create, &[(&name, Type::TEXT), (&settings, Type::TEXT)])?;
+            let number = number.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?;
+            let mut known = HashMap::new();
+            for row in client.query_typed(&averages, &[(&name, Type::TEXT)])? {
+                let [count, mean, last] = [1, 2, 3].map(|at| unsigned(row.try_get(at).ok()));
+                known.insert(row.try_get(0)?, durations(count, mean, last));
+            }
+            Ok((u32::try_from(number).unwrap_or(0), known))
+        });
+        read.map_err(|error| queue_error(name, doing, error))
+    }
+
+    /// Returns the number of a queue that is open, and what keeps it open.
+    fn keep_of(&self, shared: &Arc<Shared>) -> Option<(QueueNo, Arc<dyn Any + Send + Sync>)> {
+        let queues = self.queues.read();
+        let queue = queues.values().find(|queue| Arc::ptr_eq(&queue.shared, shared))?;
+        Some((queue.number, queue.keep.upgrade()?))
+    }
+
+    /// Rings when another process pushes.
+    fn listen(&self, queue: &Arc<Opened>) -> Result<(), QueueError> {
+        let channel = self.rows(queue, "listen to a queue", "listen_to", &[(&queue.name(), Type::TEXT)])?;
+        let channel: String = channel.first().map(|row| row.get(0)).unwrap_or_default();
+        let weak: Weak<Opened> = Arc::downgrade(queue);
+        let ring = move || {
+            if let Some(queue) = weak.upgrade() {
+                queue.forget_glance();
+                queue.shared.wake(Wake { jobs: 1, sooner: true, ..Wake::default() });
+                queue.shared.settle();
+            }
+        };
+        let waiting = self.store.keeper().listen(&channel, Arc::new(ring));
+        *queue.listens.lock() = Some(waiting.map_err(|error| queue_error(queue.name(), "listen to a queue", error))?);
+        Ok(())
+    }
+}
+
+impl QueueEngine for Queues {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        NO_CAPABILITIES
+    }
+
+    fn home(&self) -> Home {
+        home(std::ptr::from_ref(self) as usize)
+    }
+
+    fn open(&self, name: &str, options: &QueueOptions) -> Result<Shown, QueueError> {
+        let mut number = None;
+        let shared = self.open.open::<QueueError>(name, options, |known| {
+            if let Some(known) = known.filter(|known| self.keep_of(known).is_some()) {
+                return Ok(Arc::clone(known));
+            }
+            let (made, averages) = self.open_queue(name, options)?;
+            number = Some(made);
+            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, averages)))
+        })?;
+        if let Some((number, keep)) = self.keep_of(&shared) {
+            return Ok(Shown { number, shared, keep });
+        }
+        let number = match number {
+            Some(number) => number,
+            // It was closed in this moment.
+            None => self.open_queue(name, options)?.0,
+        };
+        let keep: Arc<dyn Any + Send + Sync> = Arc::new(Keep { queues: self.me.clone(), number });
+        let queue = Arc::new(Opened {
+            number,
+            shared: Arc::clone(&shared),
+            keep: Arc::downgrade(&keep),
+            seen: Default::default(),
+            periodics: Default::default(),
+            listens: Default::default(),
+        });
+        self.listen(&queue)?;
+        self.queues.write().insert(number, queue);
+        Ok(Shown { number, shared, keep })
+    }
+
+    fn prepare(&self, queue: QueueNo, jobs: Vec<NewJob>) -> Result<Vec<JobPush>, ConfigError> {
+        let wall = self.of(queue).moment().wall;
+        jobs.into_iter().map(|job| prepare(job, wall, || 0)).collect()
+    }
+
+    fn push(&self, pushes: Vec<(QueueNo, Vec<JobPush>)>) -> Result<Vec<Pushed>, QueueError> {
+        self.push_all(&pushes)
+    }
+
+    fn turn(&self, ends: &[Ending], claim: Option<Claim>, beside: Beside) -> Result<Turned, QueueError> {
+        self.turn_all(ends, claim.as_ref(), beside)
+    }
+
+    fn edit(&self, queue: QueueNo, id: &str, token: Option<u64>, edit: Edit) -> Result<JobRow, QueueError> {
+        let (queue, doing) = (self.of(queue), edit.doing());
+        let number =
+            token.and_then(|token| self.leases.number(&Held { queue: queue.number, id: id.to_owned(), token }));
+        let (what, key, value, at) = match edit {
+            Edit::Nothing => ("nothing", None, None, None),
+            Edit::Data(data) => ("data", None, Some(String::from_utf8_lossy(&data).into_owned()), None),
+            Edit::Meta(key, value) => ("meta", Some(key), value.map(|value| value.to_string()), None),
+            Edit::Resubmit(due) => {
+                ("resubmit", None, None, Some(if due == 0 { 0 } else { signed(queue.on_server(due)) }))
+            }
+        };
+        let values: [Value<'_>; 9] = [
+            (&queue.name(), Type::TEXT),
+            (&id, Type::TEXT),
+            (&number, Type::INT8),
+            (&token.map(signed), Type::INT8),
+            (&what, Type::TEXT),
+            (&key, Type::TEXT),
+            (&value, Type::TEXT),
+            (&at, Type::INT8),
+            (&None::<f64>, Type::FLOAT8),
+        ];
+        let answers = self.answers(&queue, doing, "edit", &values)?;
+        let resubmit = answers.iter().find(|answer| answer.what == "job").and_then(|answer| answer.due);
+        self.tell(&queue, happened(&answers));
+        let mut row = waterline::engine::running_row(token.unwrap_or(0));
+        row.resubmit = resubmit.map(|due| unsigned(Some(due)));
+        Ok(row)
+    }
+
+    fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<JobRow>, QueueError> {
+        let queue = self.of(job.queue);
+        let progress = waterline::engine::progress(fraction, note, queue.server_time())?;
+        if !self.holds(job) {
+            return Err(halt_error(queue.name().to_owned(), job.id.clone()));
+        }
+        let values: [Value<'_>; 9] = [
+            (&queue.name(), Type::TEXT),
+            (&job.id, Type::TEXT),
+            (&self.leases.number(job), Type::INT8),
+            (&signed(job.token), Type::INT8),
+            (&"progress", Type::TEXT),
+            (&None::<&str>, Type::TEXT),
+            (&note, Type::TEXT),
+            (&None::<i64>, Type::INT8),
+            (&fraction, Type::FLOAT8),
+        ];
+        let answers = self.answers(&queue, "show the progress of a job", "edit", &values)?;
+        queue.shared.told_progress(&job.id, &progress);
+        queue.shared.settle();
+        let resubmit = answers.iter().find(|answer| answer.what == "job").and_then(|answer| answer.due);
+        let mut row = waterline::engine::running_row(job.token);
+        row.resubmit = resubmit.map(|due| unsigned(Some(due)));
+        Ok(Some(row))
+    }
+
+    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+        let Some(first) = jobs.first() else { return Ok(()) };
+        let (numbers, tokens): (Vec<_>, Vec<_>) =
+            jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();
+        let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+        self.rows(&self.of(first.queue), "note that a runner stops", "note_stop", &values).map(drop)
+    }
+
+    fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError> {
+        let queue = self.of(queue);
+        let (what, id, time): (_, Option<String>, Option<i64>) = match steer {
+            Steer::Remove(id) => ("remove", Some(id), None),
+            Steer::Requeue(id) => ("requeue", Some(id), None),
+            Steer::Purge(state) => ("purge", Some(super::answers::name_of(state).to_owned()), None),
+            Steer::RequeueDead => ("requeue_dead", None, None),
+            Steer::Pause(0) => ("pause", None, Some(0)),
+            Steer::Pause(u64::MAX) => ("pause", None, None),
+            Steer::Pause(until) => ("pause", None, Some(queue.time_until(until))),
+            Steer::RemovePeriodic(name) => ("remove_periodic", Some(name), None),
+        };
+        let values: [Value<'_>; 4] =
+            [(&queue.name(), Type::TEXT), (&what, Type::TEXT), (&id, Type::TEXT), (&time, Type::INT8)];
+        let mut count = 0;
+        loop {
+            let answers = self.answers(&queue, "steer a queue", "steer", &values)?;
+            let told = happened(&answers);
+            self.note_lost(&queue, &told);
+            self.tell(&queue, told);
+            let steered = answers.iter().find(|answer| answer.what == "steered");
+            let steered = steered.map_or(0, |answer| unsigned(answer.number));
+            count += steered;
+            // A piece of many in each call.
+            if steered == 0 || !matches!(what, "purge" | "requeue_dead") {
+                break;
+            }
+        }
+        if what == "remove_periodic" {
+            queue.periodics.lock().retain(|one| Some(&one.periodic.name) != id.as_ref());
+        }
+        Ok(count)
+    }
+
+    fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError> {
+        self.register(&self.of(queue), periodic)
+    }
+
+    fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError> {
+        let queue = self.of(queue);
+        let time = |until: u64| if until == 0 { 0 } else { queue.time_until(until).max(1) };
+        let (what, value, time) = match &change {
+            Change::Set(value, until) => ("set", Some(value.to_string()), time(*until)),
+            Change::Add(by) => ("add", Some(by.to_string()), 0),
+            Change::Keep(until) => ("keep", None, time(*until)),
+            Change::Remove => ("remove", None, 0),
+        };
+        let values: [Value<'_>; 5] = [
+            (&queue.name(), Type::TEXT),
+            (&of, Type::TEXT),
+            (&what, Type::TEXT),
+            (&value, Type::TEXT),
+            (&time, Type::INT8),
+        ];
+        let sql = self.sql_of("change_note", values.len());
+        let rows = self.with(queue.test_clock(), |client| Ok(client.query_typed(&sql, &values)?));
+        let rows = rows.map_err(|error| match is_no_number(&error) {
+            Some(reason) => {
+                let (table, key) = counted_in(queue.name(), of);
+                counter_error(table, key, reason)
+            }
+            None => queue_error(queue.name(), "change a note", error),
+        })?;
+        let note = |at: usize| {
+            let row = rows.first()?;
+            let value: String = row.try_get::<_, Option<String>>(at).ok().flatten()?;
+            looks::noted_of(&value, row.try_get::<_, Option<i64>>(at + 1).ok().flatten().unwrap_or(0)).ok()
+        };
+        Ok((note(0), note(2)))
+    }
+
+    fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
+        let queue = self.of(queue);
+        queue.forget_glance();
+        self.turn_of(&queue, &[], None, true).map(drop)
+    }
+
+    fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {
+        let queue = self.of(job.queue);
+        let now = queue.moment().now;
+        if !self.leases.prolong(job, now, silence) {
+            return false;
+        }
+        let numbers = [self.leases.number(job).unwrap_or(0)];
+        let (numbers, tokens, lease) = (&numbers[..], &[signed(job.token)][..], silence.map(whole));
+        let values: [Value<'_>; 4] = [
+            (&numbers, Type::INT8_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&lease, Type::INT8),
+            (&silence.is_some(), Type::BOOL),
+        ];
+        let renewed = self.rows(&queue, "renew a lease", "renew", &values);
+        queue.forget_glance();
+        queue.wake_all();
+        match renewed.map(|rows| rows.first().is_some_and(|row| !row.get::<_, Vec<i64>>(0).is_empty())) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.leases.mark_lost(job);
+                false
+            }
+            // It holds as long as it did.
+            Err(_) => true,
+        }
+    }
+
+    fn holds(&self, job: &Held) -> bool {
+        self.leases.holds(job, self.of(job.queue).moment().now)
+    }
+
+    fn glance(&self, queue: QueueNo) -> Glance {
+        let queue = self.of(queue);
+        if let Some(glance) = queue.glance() {
+            return glance;
+        }
+        for _ in 0..LOOKS {
+            if let Err(error) = self.look_again(&queue) {
+                queue.shared.note_failing(Some(error.to_string()));
+                return looks::unknown();
+            }
+            if let Some(glance) = queue.glance() {
+                return glance;
+            }
+        }
+        // It changes all the time, so there may be a job.
+        Glance { ready: 1, ..looks::unknown() }
+    }
+
+    fn counts(&self, queue: QueueNo) -> Counts {
+        self.count(&self.of(queue)).unwrap_or_default()
+    }
+
+    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
+        self.inspect(&self.of(queue))
+    }
+
+    fn oldest(&self, queue: QueueNo) -> u64 {
+        self.waits_since(&self.of(queue)).unwrap_or(u64::MAX)
+    }
+
+    fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
+        self.who_runs(&self.of(queue)).unwrap_or_default()
+    }
+
+    fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError> {
+        self.info(&self.of(queue), id)
+    }
+
+    fn list(
+        &self,
+        queue: QueueNo,
+        state: JobState,
+        behind: Option<&Place>,
+        most: usize,
+    ) -> Result<Vec<JobInfo>, QueueError> {
+        self.page(&self.of(queue), state, behind, most)
+    }
+
+    fn row(&self, queue: QueueNo, id: &str) -> Result<Option<JobRow>, QueueError> {
+        self.job_row(&self.of(queue), id)
+    }
+
+    fn data(&self, queue: QueueNo, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
+        self.job_data(&self.of(queue), id)
+    }
+
+    fn meta(&self, queue: QueueNo, id: &str) -> Result<Meta, QueueError> {
+        self.job_meta(&self.of(queue), id)
+    }
+
+    fn progress(&self, queue: QueueNo, id: &str) -> Result<Option<JobProgress>, QueueError> {
+        self.job_progress(&self.of(queue), id)
+    }
+
+    fn noted(&self, queue: QueueNo, of: &str) -> Result<Option<Noted>, QueueError> {
+        let notes = self.read_notes(&self.of(queue), of, None, 1)?;
+        Ok(notes.into_iter().find(|(place, _)| place == of).and_then(|(_, noted)| noted.ok()))
+    }
+
+    fn notes(
+        &self,
+        queue: QueueNo,
+        prefix: &str,
+        behind: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<NoteRead>, QueueError> {
+        self.read_notes(&self.of(queue), prefix, behind, most)
+    }
+
+    fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError> {
+        self.list_periodics(&self.of(queue))
+    }
+}

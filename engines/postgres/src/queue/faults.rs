@@ -1,0 +1,37 @@
+//! The meaning of an error of the database for a call on a queue.
+
+use crate::error::Error;
+use waterline::engine::store_error;
+use waterline::queue::QueueError;
+use waterline::{BoxError, ConfigError};
+
+/// Turns an error of a call into that of a queue.
+pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError {
+    let Error::Database(failed) = &error else { return other(doing, error.into()) };
+    let Some(answer) = failed.as_db_error() else { return other(doing, error.into()) };
+    let (queue, id) = (queue.to_owned(), answer.detail().unwrap_or_default().to_owned());
+    match answer.code().code() {
+        "WQ003" => {
+            let own = answer.hint().unwrap_or_default().to_owned();
+            waterline::engine::cycle_error(queue, own, id)
+        }
+        "WQ004" => waterline::engine::not_found_error(queue, id),
+        "WQ005" => QueueError::Full { queue, max_waiting: id.parse().unwrap_or(0) },
+        "WQ006" => waterline::engine::already_runs_error(queue, id),
+        "WQ007" => waterline::engine::halt_error(queue, id),
+        "WQ008" => ConfigError::MetaSize { bytes: id.parse().unwrap_or(0) }.into(),
+        _ => other(doing, error.into()),
+    }
+}
+
+fn other(doing: &str, error: BoxError) -> QueueError {
+    store_error(doing, error)
+}
+
+/// True if a note cannot be counted in.
+pub(super) fn is_no_number(error: &Error) -> Option<String> {
+    let Error::Database(failed) = error else { return None };
+    let answer = failed.as_db_error()?;
+    let reason = answer.message().trim_start_matches("waterline: ");
+    (answer.code().code() == "WQ009").then(|| reason.to_owned())
+}

@@ -1,0 +1,185 @@
+//! The leases that this process has, and the thread that renews them: all of them in one call, each
+//! third of the lease.
+
+use super::Queues;
+use super::opened::Opened;
+use crate::connection::Connection;
+use parking_lot::{Condvar, Mutex};
+use postgres::types::Type;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use waterline::engine::{Held, QueueNo, options_of};
+
+/// The leases of this process.
+#[derive(Default)]
+pub(super) struct Leases {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    held: HashMap<(QueueNo, u64), Lease>,
+    /// True while there is a thread that renews.
+    runs: bool,
+}
+
+#[derive(Clone)]
+struct Lease {
+    number: i64,
+    queue: Weak<Opened>,
+    id: String,
+    /// The end of it, by this process's clock; `None`: it is renewed by itself, and a test has set
+    /// the clock.
+    until: Option<Instant>,
+    /// It ends by the silence of its holder, who alone renews it.
+    by_silence: bool,
+    is_lost: bool,
+}
+
+/// A lease with its queue and its token.
+type Own = ((QueueNo, u64), Lease);
+
+impl Leases {
+    pub(super) fn add(&self, queue: &Arc<Opened>, number: i64, id: &str, token: u64, asked: Instant) {
+        let options = &queue.shared.options;
+        let until =
+            if options_of(options).manual.is_some() { None } else { asked.checked_add(options_of(options).lease) };
+        let lease =
+            Lease { number, queue: Arc::downgrade(queue), id: id.to_owned(), until, by_silence: false, is_lost: false };
+        self.state.lock().held.insert((queue.number, token), lease);
+    }
+
+    pub(super) fn remove(&self, job: &Held) {
+        self.state.lock().held.remove(&(job.queue, job.token));
+    }
+
+    /// Returns the number of the job.
+    pub(super) fn number(&self, job: &Held) -> Option<i64> {
+        self.state.lock().held.get(&(job.queue, job.token)).map(|lease| lease.number)
+    }
+
+    pub(super) fn holds(&self, job: &Held, now: Instant) -> bool {
+        let state = self.state.lock();
+        let lease = state.held.get(&(job.queue, job.token));
+        lease.is_some_and(|lease| !lease.is_lost && lease.until.is_none_or(|until| until > now))
+    }
+
+    /// Notes that somebody else has taken these jobs away.
+    pub(super) fn lose(&self, queue: QueueNo, ids: &[String]) {
+        let mut state = self.state.lock();
+        for ((of, _), lease) in &mut state.held {
+            lease.is_lost |= *of == queue && ids.contains(&lease.id);
+        }
+    }
+
+    /// Notes that a lease is renewed for so long. Returns false if it is over.
+    pub(super) fn prolong(&self, job: &Held, now: Instant, silence: Option<Duration>) -> bool {
+        let mut state = self.state.lock();
+        let lease = state.held.get_mut(&(job.queue, job.token)).filter(|lease| !lease.is_lost);
+        let Some(lease) = lease else { return false };
+        lease.until = silence.and_then(|silence| now.checked_add(silence));
+        lease.by_silence = silence.is_some();
+        true
+    }
+
+    pub(super) fn mark_lost(&self, job: &Held) {
+        if let Some(lease) = self.state.lock().held.get_mut(&(job.queue, job.token)) {
+            lease.is_lost = true;
+        }
+    }
+
+    /// Starts the thread if there is something to renew.
+    pub(super) fn keep(self: &Arc<Self>, queues: &Queues) {
+        let mut state = self.state.lock();
+        if state.runs || state.held.is_empty() {
+            return;
+        }
+        let (leases, connection) = (Arc::downgrade(self), queues.store.connection());
+        let schema = queues.sql_of("renew", 2);
+        let named = std::thread::Builder::new().name("wl-pg-leases".to_owned());
+        match named.spawn(move || renew(&leases, connection, &schema)) {
+            Ok(_) => state.runs = true,
+            Err(error) => {
+                tracing::error!(target: "waterline", %error, "no lease is renewed: a thread cannot be started");
+            }
+        }
+    }
+
+    /// Returns the leases that are to be renewed, and the time until the next look. `None`: there
+    /// are no leases, and the thread ends.
+    fn due(&self) -> Option<(Duration, Vec<Own>)> {
+        let mut state = self.state.lock();
+        // Those that end by silence are gone some time after their end.
+        let now = Instant::now();
+        state.held.retain(|_, lease| {
+            let is_over = lease.until.is_some_and(|until| until + FORGET < now);
+            lease.queue.strong_count() > 0 && !(lease.by_silence && is_over)
+        });
+        if state.held.is_empty() {
+            state.runs = false;
+            return None;
+        }
+        let shortest = state
+            .held
+            .values()
+            .filter_map(|lease| Some(options_of(&lease.queue.upgrade()?.shared.options).lease))
+            .min();
+        let own = state.held.iter().filter(|(_, lease)| !lease.by_silence && !lease.is_lost && lease.until.is_some());
+        let own = own.map(|(key, lease)| (*key, lease.clone())).collect();
+        Some((shortest.unwrap_or(FORGET) / 3, own))
+    }
+
+    fn note_renewed(&self, asked: Instant, sent: &[Own], renewed: &[i64]) {
+        let mut state = self.state.lock();
+        for (key, lease) in sent {
+            let Some(held) = state.held.get_mut(key) else { continue };
+            if !renewed.contains(&lease.number) {
+                held.is_lost = true;
+            } else if let Some(queue) = lease.queue.upgrade()
+                && !held.by_silence
+            {
+                held.until = asked.checked_add(options_of(&queue.shared.options).lease);
+            }
+        }
+    }
+}
+
+/// The time for which a lease that is over by silence is remembered.
+const FORGET: Duration = Duration::from_secs(600);
+
+/// Renews the leases until there are none.
+fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
+    loop {
+        let Some(leases) = leases.upgrade() else { return };
+        let Some((pause, own)) = leases.due() else { return };
+        if !own.is_empty() {
+            let asked = Instant::now();
+            let (numbers, tokens): (Vec<_>, Vec<_>) =
+                own.iter().map(|((_, token), lease)| (lease.number, super::answers::signed(*token))).unzip();
+            let renewed = connection.call(|client| {
+                let values: [crate::sql::Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+                Ok(client.query_typed(sql, &values)?)
+            });
+            match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
+                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, &own, &renewed),
+                Ok(other) => {
+                    tracing::warn!(target: "waterline", ?other, "the answer to a renewal of leases is not known");
+                }
+                Err(error) => {
+                    let error = error.in_full();
+                    tracing::warn!(target: "waterline", error, "the leases of jobs are not renewed; it is tried again");
+                    wait(&leases, pause / 4);
+                    continue;
+                }
+            }
+        }
+        wait(&leases, pause);
+    }
+}
+
+fn wait(leases: &Leases, pause: Duration) {
+    let mut state = leases.state.lock();
+    leases.changed.wait_for(&mut state, pause);
+}

@@ -1,0 +1,167 @@
+//! A queue that this process has open, and what is in memory of it.
+
+use super::periodics::Registered;
+use super::settings::whole;
+use crate::keeper::Waiting;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::any::Any;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Wake, options_of};
+
+/// The time after which a look into memory asks the server again.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A queue that is open.
+pub(super) struct Opened {
+    pub(super) number: QueueNo,
+    pub(super) shared: Arc<Shared>,
+    /// It is open as long as somebody has this.
+    pub(super) keep: Weak<dyn Any + Send + Sync>,
+    pub(super) seen: Mutex<Seen>,
+    pub(super) periodics: Mutex<Vec<Registered>>,
+    /// Rings when another process notifies.
+    pub(super) listens: Mutex<Option<Waiting>>,
+}
+
+/// The contents of the last answers.
+#[derive(Default)]
+pub(super) struct Seen {
+    glance: Option<Looked>,
+    /// Counts the changes that this process knows of.
+    changes: u64,
+    /// The time up to which it was told which jobs have become due.
+    pub(super) told_until: u64,
+    /// The server's clock less that of this process, in milliseconds.
+    offset: i64,
+    /// The time of the last tick that did all there was, by the server's clock.
+    ticked: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Looked {
+    read: Instant,
+    at: u64,
+    ready: bool,
+    paused_until: u64,
+    is_full: bool,
+    is_limited: bool,
+    has_room: bool,
+    due: u64,
+    expires: u64,
+    next: u64,
+}
+
+impl Opened {
+    pub(super) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        self.shared.moment()
+    }
+
+    /// Returns the time that a test has set.
+    pub(super) fn test_clock(&self) -> Option<u64> {
+        options_of(&self.shared.options).manual
+    }
+
+    /// Returns the time of the server, as far as this process knows it.
+    pub(super) fn server_time(&self) -> u64 {
+        self.on_server(self.moment().wall)
+    }
+
+    /// Turns a time by this process's clock into one by the server's.
+    pub(super) fn on_server(&self, wall: u64) -> u64 {
+        wall.saturating_add_signed(self.seen.lock().offset)
+    }
+
+    /// Returns the time from now until then, in milliseconds.
+    pub(super) fn time_until(&self, wall: u64) -> i64 {
+        whole(Duration::from_millis(wall.saturating_sub(self.moment().wall)))
+    }
+
+    /// Returns the number of changes so far. The caller asks before its call to the server.
+    pub(super) fn changes(&self) -> u64 {
+        self.seen.lock().changes
+    }
+
+    /// Notes what an answer says of the queue, unless there was a change since the call began: the
+    /// answer may not show it. `is_done`: a tick has done what there was.
+    pub(super) fn note_glance(&self, at: u64, more: &str, is_done: bool, changes: u64) {
+        let Ok(more) = serde_json::from_str::<Value>(more) else { return };
+        let is = |name: &str| more.get(name).and_then(Value::as_bool).unwrap_or(false);
+        let time = |name: &str, none: u64| match more.get(name).and_then(Value::as_u64) {
+            Some(time) if time >= i64::MAX as u64 => u64::MAX,
+            time => time.unwrap_or(none),
+        };
+        let mut seen = self.seen.lock();
+        if self.test_clock().is_none() {
+            seen.offset = at as i64 - self.moment().wall as i64;
+        }
+        if is_done {
+            seen.ticked = Some(at);
+        }
+        if seen.changes != changes {
+            return;
+        }
+        seen.glance = Some(Looked {
+            read: Instant::now(),
+            at,
+            ready: is("ready"),
+            paused_until: time("paused_until", 0),
+            is_full: is("is_full"),
+            is_limited: is("is_limited"),
+            has_room: is("has_room"),
+            due: time("due", u64::MAX),
+            expires: time("expires", u64::MAX),
+            next: time("next", u64::MAX),
+        });
+    }
+
+    /// Makes the next look ask the server.
+    pub(super) fn forget_glance(&self) {
+        let mut seen = self.seen.lock();
+        (seen.glance, seen.changes) = (None, seen.changes + 1);
+    }
+
+    /// Notes that a claim has found as many jobs as it wanted.
+    pub(super) fn note_more(&self) {
+        if let Some(glance) = &mut self.seen.lock().glance {
+            glance.ready = true;
+        }
+    }
+
+    /// Returns what was seen, unless it is too old.
+    pub(super) fn glance(&self) -> Option<Glance> {
+        let next_tick = self.periodics.lock().iter().filter_map(Registered::next).min();
+        let now = self.server_time();
+        let seen = self.seen.lock();
+        let looked = seen.glance.filter(|looked| {
+            let is_old = Instant::now().saturating_duration_since(looked.read) >= FRESH;
+            !is_old && now >= looked.at && (now < looked.next || now == looked.at)
+        })?;
+        let left = |time: u64| Duration::from_millis(time.saturating_sub(now)).min(LONGEST_SLEEP);
+        // A tick of this very moment leaves only what somebody has locked.
+        let own = if seen.ticked == Some(now) && looked.next <= now { LONGEST_SLEEP } else { left(looked.next) };
+        let next = Some(next_tick.map_or(own, |tick| own.min(left(tick))));
+        Some(Glance {
+            ready: u64::from((looked.ready || looked.due <= now) && !looked.is_full),
+            is_paused: looked.paused_until > now,
+            is_full: looked.is_full,
+            is_limited: looked.is_limited,
+            has_room: looked.has_room,
+            due: looked.due,
+            expires: looked.expires,
+            next_time: next,
+            next_change: next,
+        })
+    }
+
+    /// Makes everybody who waits look again.
+    pub(super) fn wake_all(&self) {
+        self.shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
+        self.shared.settle();
+    }
+}

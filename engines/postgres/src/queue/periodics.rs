@@ -1,0 +1,156 @@
+//! The schedules that this process has registered: it computes their ticks, and the database
+//! decides which process makes each.
+
+use super::answers::{happened, signed, time, unsigned};
+use super::opened::Opened;
+use super::settings::of_job;
+use super::{Queues, looks};
+use crate::sql::Value;
+use postgres::types::Type;
+use std::sync::Arc;
+use waterline::ConfigError;
+use waterline::engine::{Happened, JobPush, Line, Passed, Periodic, due, next_tick, periodic_info, prepare};
+use waterline::queue::{Overlap, PeriodicInfo, QueueError};
+
+/// A schedule that this process has registered, and its last tick as far as it knows.
+pub(super) struct Registered {
+    pub(super) periodic: Arc<Periodic>,
+    last: u64,
+}
+
+impl Registered {
+    pub(super) fn next(&self) -> Option<u64> {
+        next_tick(&self.periodic.schedule, self.last)
+    }
+}
+
+const MAKE: &str = "make the jobs of a schedule";
+
+impl Queues {
+    pub(super) fn register(&self, queue: &Opened, periodic: Arc<Periodic>) -> Result<u64, QueueError> {
+        let known = queue.periodics.lock().iter().find(|one| one.periodic.name == periodic.name).map(|one| {
+            if *one.periodic == *periodic {
+                Ok(one.last)
+            } else {
+                Err(ConfigError::PeriodicTwice { name: one.periodic.name.clone() })
+            }
+        });
+        if let Some(known) = known {
+            return Ok(known?);
+        }
+        let push = prepare(periodic.job.clone(), 0, || 0)?;
+        let (schedule, settings) = (periodic.schedule.to_string(), of_job(&push));
+        let values: [Value<'_>; 8] = [
+            (&queue.name(), Type::TEXT),
+            (&periodic.name, Type::TEXT),
+            (&schedule, Type::TEXT),
+            (&None::<i64>, Type::INT8),
+            (&push.row.kind, Type::TEXT),
+            (&text(&push), Type::TEXT),
+            (&settings, Type::TEXT),
+            (&periodic.at_next, Type::BOOL),
+        ];
+        let answers = self.answers(queue, "register a schedule", "register_periodic", &values)?;
+        let last = answers.iter().find(|answer| answer.what == "periodic").map_or(0, |answer| unsigned(answer.number));
+        queue.periodics.lock().push(Registered { periodic, last });
+        self.tell(queue, happened(&answers));
+        self.tick_all(queue)?;
+        Ok(last)
+    }
+
+    /// Makes the ticks that are due.
+    pub(super) fn tick_all(&self, queue: &Opened) -> Result<(), QueueError> {
+        let wall = queue.server_time();
+        let is_due = |one: &&Registered| one.next().is_some_and(|next| next <= wall);
+        let own = queue
+            .periodics
+            .lock()
+            .iter()
+            .filter(is_due)
+            .map(|one| (one.periodic.clone(), one.last))
+            .collect::<Vec<_>>();
+        own.into_iter().try_for_each(|(periodic, last)| self.tick_one(queue, &periodic, last, wall))
+    }
+
+    fn tick_one(&self, queue: &Opened, periodic: &Periodic, mut last: u64, wall: u64) -> Result<(), QueueError> {
+        loop {
+            // The database knows if the run before has ended.
+            let due = due(&periodic.schedule, (periodic.overlap, periodic.catch_up), (last, false), wall, MOST);
+            if due.last == last {
+                return Ok(());
+            }
+            let push = prepare(periodic.job.clone(), 0, || 0)?;
+            let (ticks, settings): (Vec<_>, _) = (due.run.iter().map(|tick| signed(*tick)).collect(), of_job(&push));
+            let values: [Value<'_>; 9] = [
+                (&queue.name(), Type::TEXT),
+                (&periodic.name, Type::TEXT),
+                (&signed(last), Type::INT8),
+                (&signed(due.last), Type::INT8),
+                (&ticks, Type::INT8_ARRAY),
+                (&(periodic.overlap == Overlap::Allow), Type::BOOL),
+                (&push.row.kind, Type::TEXT),
+                (&text(&push), Type::TEXT),
+                (&settings, Type::TEXT),
+            ];
+            let answers = self.answers(queue, MAKE, "tick_once", &values)?;
+            let mut told = happened(&answers);
+            let ticked = answers.iter().find(|answer| answer.what == "ticked");
+            let (now, outcome) =
+                ticked.map_or((None, ""), |answer| (answer.number, answer.outcome.as_deref().unwrap_or_default()));
+            if outcome != "other" {
+                let mut passed = |tick, why, run| {
+                    let name = periodic.name.clone();
+                    told.push(Happened::Line(Line::Passed { name, tick, why, run }));
+                };
+                if let Some(missed) = due.missed {
+                    passed(missed, Passed::Missed, None);
+                }
+                if outcome == "skipped" {
+                    passed(due.last, Passed::Skipped, ticked.and_then(|answer| answer.id.clone()));
+                }
+            }
+            // Somebody removed it: it is registered until the queue is closed, and makes nothing.
+            last = now.map_or(u64::MAX, |now| unsigned(Some(now)));
+            let mut periodics = queue.periodics.lock();
+            periodics.iter_mut().filter(|one| one.periodic.name == periodic.name).for_each(|one| one.last = last);
+            drop(periodics);
+            self.tell(queue, told);
+            if now.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn list_periodics(&self, queue: &Opened) -> Result<Vec<PeriodicInfo>, QueueError> {
+        let rows = self.rows(queue, "list schedules", "periodics_of", &[(&queue.name(), Type::TEXT)])?;
+        let own = queue.periodics.lock();
+        let info = |row: &postgres::Row| {
+            let (name, last): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let last = unsigned(Some(last));
+            let registered = own.iter().find(|one| one.periodic.name == name);
+            let by_server: Option<i64> = row.try_get(5)?;
+            let next = registered
+                .map_or(by_server.map(|next| unsigned(Some(next))), |one| next_tick(&one.periodic.schedule, last));
+            let schedule = registered.map(|one| one.periodic.schedule.to_string());
+            let stored: Option<String> = row.try_get(4)?;
+            let skipped: i64 = row.try_get(3)?;
+            Ok(periodic_info(
+                name,
+                schedule.or(stored.filter(|_| by_server.is_some())),
+                time(last),
+                next.map(time),
+                row.try_get(2)?,
+                unsigned(Some(skipped)),
+            ))
+        };
+        let all: Result<Vec<_>, postgres::Error> = rows.iter().map(info).collect();
+        all.map_err(|error| looks::misread(queue, error))
+    }
+}
+
+/// The most jobs that one call makes of a schedule.
+const MOST: usize = 64;
+
+pub(super) fn text(push: &JobPush) -> String {
+    String::from_utf8_lossy(&push.payload).into_owned()
+}

@@ -1,0 +1,217 @@
+//! Turns: the ends of attempts and the claims of the next jobs, in one call.
+
+use super::Queues;
+use super::answers::{Answer, happened, signed, unsigned};
+use super::opened::Opened;
+use super::settings::whole;
+use crate::sql::Value;
+use postgres::types::Type;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use waterline::engine::{Beside, Claim, End, Ending, Happened, Turned, Wake};
+use waterline::queue::{JobState, QueueError};
+
+/// The time for which one who waits for a job is notified, unless it asks again.
+const LISTENS: Duration = Duration::from_secs(3);
+
+/// The moment at which a call began.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Instant,
+    /// It does all that time has brought.
+    is_tidy: bool,
+    /// The changes that this process knew of.
+    changes: u64,
+}
+
+impl Queues {
+    /// Tells those who wait what has happened, and wakes them.
+    pub(super) fn tell(&self, queue: &Opened, told: Vec<Happened>) {
+        if told.is_empty() {
+            return;
+        }
+        queue.forget_glance();
+        queue.shared.told(told, 0);
+        queue.wake_all();
+    }
+
+    /// Notes jobs that others have now, or that are gone.
+    pub(super) fn note_lost(&self, queue: &Opened, told: &[Happened]) {
+        let lost = told.iter().filter_map(|happened| match happened {
+            Happened::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(id.clone()),
+            _ => None,
+        });
+        let lost: Vec<_> = lost.collect();
+        if !lost.is_empty() {
+            self.leases.lose(queue.number, &lost);
+        }
+    }
+
+    fn turned(
+        &self,
+        queue: &Arc<Opened>,
+        answers: Vec<Answer>,
+        ends: &[&Ending],
+        claim: Option<&Claim>,
+        asked: Asked,
+    ) -> Turned {
+        let mut turned = Turned::default();
+        let mut told = happened(&answers);
+        let mut ended = Vec::new();
+        let is_foreign = |happened: &Happened| match happened {
+            Happened::Seen { id, .. } => !ends.iter().any(|end| end.job.id == *id),
+            _ => true,
+        };
+        let foreign: Vec<_> = told.iter().filter(|happened| is_foreign(happened)).cloned().collect();
+        self.note_lost(queue, &foreign);
+        for answer in answers {
+            match answer.what.as_str() {
+                "ended" => ended.push(answer.is_counted().then(|| answer.state())),
+                "claimed" => {
+                    let (number, claimed) = answer.claimed(queue.number);
+                    self.leases.add(queue, number, &claimed.id, claimed.row.place, asked.at);
+                    turned.claimed.push(claimed);
+                }
+                "again" => turned.again = true,
+                "glance" => {
+                    queue.note_glance(
+                        unsigned(answer.since),
+                        answer.more.as_deref().unwrap_or_default(),
+                        asked.is_tidy,
+                        asked.changes,
+                    );
+                    queue.seen.lock().told_until = unsigned(answer.since);
+                }
+                _ => {}
+            }
+        }
+        if claim.is_some_and(|claim| turned.claimed.len() == claim.most) {
+            queue.note_more();
+        }
+        for (end, ended) in ends.iter().zip(&ended) {
+            self.leases.remove(&end.job);
+            if ended.is_none() {
+                told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
+            }
+        }
+        turned.ended = ended;
+        if !turned.claimed.is_empty() {
+            self.leases.keep(self);
+        }
+        if !told.is_empty() {
+            queue.shared.told(told, 0);
+            if !ends.is_empty() {
+                queue.forget_glance();
+            }
+            queue.shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
+        }
+        queue.shared.settle();
+        turned
+    }
+
+    /// Ends jobs of one queue and claims others of it.
+    pub(super) fn turn_of(
+        &self,
+        queue: &Arc<Opened>,
+        ends: &[&Ending],
+        claim: Option<&Claim>,
+        is_tidy: bool,
+    ) -> Result<Turned, QueueError> {
+        if is_tidy {
+            self.tick_all(queue)?;
+        }
+        let (mut numbers, mut tokens, mut how, mut ats, mut errors, mut datas) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for Ending { job, end, data, .. } in ends {
+            let (name, at, error) = match end {
+                End::Finished => ("finished", None, None),
+                End::Failed { error, at } => ("failed", *at, Some(error)),
+                End::Snoozed { at } => ("snoozed", Some(*at), None),
+                End::Buried { reason } => ("buried", None, Some(reason)),
+                End::PutBack { error } => ("put_back", None, Some(error)),
+                End::Crashed => ("crashed", None, None),
+            };
+            numbers.push(self.leases.number(job).unwrap_or(0));
+            tokens.push(signed(job.token));
+            how.push(name);
+            ats.push(at.map(|at| signed(queue.on_server(at))));
+            errors.push(error.map(|error| error.replace('\0', "\u{fffd}")));
+            datas.push(data.as_deref().map(String::from_utf8_lossy));
+        }
+        let name = queue.name();
+        let is_asked = is_tidy || claim.is_some();
+        // The server does what time has brought once a second by itself. A test does not wait.
+        let seen = queue.glance().map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
+        let asked = Asked { at: queue.moment().now, is_tidy: is_tidy && seen, changes: queue.changes() };
+        let is_subscribed = queue.shared.is_watched();
+        let due_since = is_subscribed.then(|| signed(queue.seen.lock().told_until));
+        let kinds = claim.and_then(|claim| claim.wanted.kinds.as_ref().map(|kinds| kinds.to_vec()));
+        let manual = queue.test_clock().is_some();
+        let values: [Value<'_>; 15] = [
+            (&numbers, Type::INT8_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&how, Type::TEXT_ARRAY),
+            (&ats, Type::INT8_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+            (&datas, Type::TEXT_ARRAY),
+            (&is_asked.then_some(name), Type::TEXT),
+            (&claim.map_or(0, |claim| i32::try_from(claim.most).unwrap_or(i32::MAX)), Type::INT4),
+            (&kinds, Type::TEXT_ARRAY),
+            (&claim.and_then(|claim| claim.wanted.due_by).map(|due| signed(queue.on_server(due))), Type::INT8),
+            // A clock that stands still renews nothing, and may jump.
+            (&manual.then_some(1_i64 << 50), Type::INT8),
+            (&self.store.options().holder, Type::TEXT),
+            (&(is_tidy && seen), Type::BOOL),
+            (&whole(LISTENS), Type::INT8),
+            (&due_since, Type::INT8),
+        ];
+        let doing = if ends.is_empty() { "claim jobs" } else { "end jobs" };
+        let answers = self.answers(queue, doing, "turn", &values);
+        queue.shared.note_failing(answers.as_ref().err().map(ToString::to_string));
+        let answers = answers?;
+        Ok(self.turned(queue, answers, ends, claim, asked))
+    }
+
+    /// Ends jobs, and claims others of one queue.
+    pub(super) fn turn_all(
+        &self,
+        ends: &[Ending],
+        claim: Option<&Claim>,
+        beside: Beside,
+    ) -> Result<Turned, QueueError> {
+        let is_tidy = beside == Beside::Tidy || claim.is_some();
+        let mut turned = Turned { ended: vec![None; ends.len()], ..Turned::default() };
+        let mut queues: Vec<_> = ends.iter().map(|end| end.job.queue).collect();
+        queues.extend(claim.map(|claim| claim.queue));
+        queues.sort_unstable();
+        queues.dedup();
+        for number in queues {
+            let queue = self.of(number);
+            let own: Vec<_> = (0..ends.len()).filter(|at| ends[*at].job.queue == number).collect();
+            let of_queue: Vec<_> = own.iter().map(|at| &ends[*at]).collect();
+            let claim = claim.filter(|claim| claim.queue == number);
+            let of_queue = self.turn_of(&queue, &of_queue, claim, is_tidy)?;
+            own.into_iter().zip(of_queue.ended).for_each(|(at, ended)| turned.ended[at] = ended);
+            turned.claimed.extend(of_queue.claimed);
+            turned.again |= of_queue.again;
+        }
+        for end in ends {
+            self.store_durations(end)?;
+        }
+        Ok(turned)
+    }
+
+    fn store_durations(&self, end: &Ending) -> Result<(), QueueError> {
+        let Some((kind, durations)) = &end.durations else { return Ok(()) };
+        let queue = self.of(end.job.queue);
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let values: [Value<'_>; 5] = [
+            (&queue.name(), Type::TEXT),
+            (kind, Type::TEXT),
+            (&signed(durations.count), Type::INT8),
+            (&nanos(durations.mean), Type::INT8),
+            (&nanos(durations.last), Type::INT8),
+        ];
+        self.rows(&queue, "store the durations of a kind", "set_average", &values).map(drop)
+    }
+}

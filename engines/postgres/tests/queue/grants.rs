@@ -1,0 +1,91 @@
+//! The roles: each may make its calls, and no others.
+
+use crate::bench::{Bench, bench};
+use postgres::NoTls;
+use postgres::error::SqlState;
+use waterline::queue::QueueOptions;
+
+/// The calls, and the least role that may make them; `None`: only the functions themselves do.
+const CALLS: &[(Option<usize>, &str)] = &[
+    (Some(0), "push('q', 'k', '1')"),
+    (Some(0), "push_many('q', '{k}', '{1}')"),
+    (Some(0), "get('q', '~1')"),
+    (Some(0), "counts('q')"),
+    (Some(0), "listen_to('q')"),
+    (Some(1), "claim('q')"),
+    (Some(1), "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
+    (Some(1), "finish('{}', '{}')"),
+    (Some(1), "fail('{}', '{}')"),
+    (Some(1), "snooze('{}', '{}', 1)"),
+    (Some(1), "renew('{}', '{}')"),
+    (Some(1), "note_stop('{}', '{}')"),
+    (Some(1), "edit('q', '~1', NULL, NULL, 'nothing', NULL, NULL, NULL, NULL)"),
+    (Some(1), "change_note('q', '01kx', 'add', '1', 0)"),
+    (Some(1), "notes_of('q', '01k', NULL, 1)"),
+    (Some(1), "glance_now('q')"),
+    (Some(1), "set_average('q', 'k', 1, 1, 1)"),
+    (Some(1), "tick_once('q', 'p', 0, 1, '{}', false, 'k', '1', NULL)"),
+    (Some(2), "create_queue('q')"),
+    (Some(2), "set_options('q', '{}')"),
+    (Some(2), "steer('q', 'pause', NULL, 0)"),
+    (Some(2), "list('q', 'ready', NULL, NULL, NULL, 1)"),
+    (Some(2), "survey('q')"),
+    (Some(2), "register_periodic('q', 'p', 'x', NULL, 'k', '1', NULL, true)"),
+    (Some(2), "periodics_of('q')"),
+    (Some(2), "averages_of('q')"),
+    (None, "queue_of('q')"),
+    (None, "clock()"),
+    (None, "end_many('{}', '{}', '{}', '{}', '{}', '{}', false)"),
+    (None, "number_of(1, '~1')"),
+    (None, "lock_of('claim', 1)"),
+];
+
+#[test]
+fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tables() {
+    let Bench { store, config } = bench();
+    drop(store.queue("q", QueueOptions::default()).unwrap());
+    let mut client = config.connect(NoTls).unwrap();
+    client.execute("SELECT waterline.push('q', 'k', '1')", &[]).unwrap();
+    client.batch_execute("CREATE ROLE stranger; GRANT USAGE ON SCHEMA waterline TO stranger").unwrap();
+    let roles =
+        [(None, "stranger"), (Some(0), "waterline_push"), (Some(1), "waterline_work"), (Some(2), "waterline_operate")];
+    for (rank, role) in roles {
+        client.batch_execute(&format!("SET ROLE {role}")).unwrap();
+        for (least, call) in CALLS {
+            let made = client.batch_execute(&format!("SELECT * FROM waterline.{call}"));
+            let is_allowed = least.is_some_and(|least| rank.is_some_and(|rank| rank >= least));
+            let is_refused = made.as_ref().is_err_and(|error| error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+            assert_eq!(is_refused, !is_allowed, "{role} calls {call}: {made:?}");
+            assert!(is_refused || made.is_ok(), "{role} calls {call}: {made:?}");
+        }
+        let tables = ["job", "ended", "queue", "limits", "edge", "freed", "note", "jobs", "version", "progress"];
+        for table in tables {
+            let writes = format!("DELETE FROM waterline.{table}");
+            // Nobody at all deletes from the view.
+            let writes = if table == "jobs" { None } else { Some(writes) };
+            for statement in [Some(format!("SELECT * FROM waterline.{table}")), writes].into_iter().flatten() {
+                let refused = client.batch_execute(&statement).unwrap_err();
+                assert_eq!(refused.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE), "{role}: {statement}");
+            }
+        }
+        client.batch_execute("RESET ROLE").unwrap();
+    }
+}
+
+#[test]
+fn a_table_of_a_user_in_a_schema_before_ours_is_not_taken_for_one_of_the_queue() {
+    let Bench { store, config } = bench();
+    drop(store.queue("q", QueueOptions::default()).unwrap());
+    let mut client = config.connect(NoTls).unwrap();
+    client
+        .batch_execute(
+            "CREATE SCHEMA trap; CREATE TABLE trap.job (LIKE waterline.job); CREATE TEMP TABLE job (LIKE waterline.job);
+             CREATE FUNCTION trap.clock() RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'; SET search_path = trap, pg_temp;
+             SELECT waterline.push('q', 'k', '1')",
+        )
+        .unwrap();
+    let count = |client: &mut postgres::Client, table: &str| {
+        client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).unwrap().get::<_, i64>(0)
+    };
+    assert_eq!(["waterline.job", "trap.job", "pg_temp.job"].map(|table| count(&mut client, table)), [1, 0, 0]);
+}

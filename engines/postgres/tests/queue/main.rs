@@ -1,0 +1,15 @@
+//! The job queue on PostgreSQL, on a real server.
+#![cfg(unix)]
+
+#[path = "../server/mod.rs"]
+mod server;
+
+mod bench;
+mod faults;
+mod grants;
+mod suite;
+
+/// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.
+fn size(small: u64, large: u64) -> u64 {
+    if std::env::var_os("WATERLINE_SOAK").is_some() { large } else { small }
+}
