@@ -87,8 +87,9 @@ pub(crate) struct Workers {
     has_read: bool,
     /// The number that may be woken before the next look, though others are awake.
     allowed: usize,
-    /// The number of jobs that were taken since the last look.
+    /// The number of jobs that were taken since the last look, and that of those from trays.
     taken: u32,
+    from_trays: u32,
     /// The time at which a job was last taken, to within a tick of the system's timer.
     last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
@@ -96,8 +97,6 @@ pub(crate) struct Workers {
     handful: u64,
     /// The time in which the supervisor locked the core of late, in the mean.
     visit: Duration,
-    /// The time that one more worker would make all others wait for each of its jobs.
-    pass: Duration,
     /// The time to the next look, if the last one could wake nobody.
     pause: Option<Duration>,
 }
@@ -179,29 +178,43 @@ impl Workers {
         if self.capped.is_some_and(|capped| now.saturating_duration_since(capped) >= ASK_AGAIN) {
             (self.cap, self.capped) = (None, None);
         }
-        (self.looked, self.taken, self.allowed, self.handful) = (Some(now), 0, 0, 0);
+        (self.looked, self.taken, self.from_trays, self.allowed, self.handful) = (Some(now), 0, 0, 0, 0);
     }
 
-    /// The supervisor has locked the core in this time. That is what another worker would pay, too,
-    /// and less where jobs are taken from a tray. It counts little by little, and up to a bound: on
-    /// a busy machine the time is long since a thread that has the lock does not run, and workers
-    /// whose jobs take long would seem to cope.
-    pub(crate) fn visited(&mut self, took: Duration, has_tray: bool) {
+    /// The supervisor has locked the core in this time. It counts little by little, and up to a
+    /// bound: on a busy machine the time is long since a thread that has the lock does not run, and
+    /// workers whose jobs take long would seem to cope.
+    pub(crate) fn visited(&mut self, took: Duration) {
         self.visit = self.visit - self.visit / 8 + took.min(2 * self.visit + LONGER) / 8;
-        self.pass = if has_tray { self.visit / TRAY } else { self.visit }.min(BRISK);
+    }
+
+    /// True if one more worker would be none the faster, at this rate of jobs.
+    ///
+    /// A job that is taken from the core moves so much from one processor to the other that a
+    /// second worker makes short jobs slower. One that is taken from a tray makes the others wait
+    /// for a part of a visit to the core, whatever the number of workers is.
+    fn cope(&self, taken: u32, from_trays: u32, elapsed: Duration) -> bool {
+        let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
+        let are_brisk = BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
+        if awake == 0 {
+            return false;
+        }
+        if from_trays <= taken / 8 * 7 {
+            return are_brisk;
+        }
+        let pass = (self.visit / TRAY).min(BRISK);
+        are_brisk && self.awake() >= processors() || pass.saturating_mul(taken) >= elapsed
     }
 
     /// Looks at the workers for their supervisor, when there is work that nobody has taken, or
     /// none.
     pub(crate) fn look(&mut self, limit: usize, now: Instant, work: bool) -> Sight {
         let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
-        let taken = std::mem::take(&mut self.taken);
+        let (taken, from_trays) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.from_trays));
         self.looked = Some(now);
-        let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
         self.handful =
             (HANDFUL.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1)).try_into().unwrap_or(u64::MAX);
-        let on_each_core = self.awake() >= processors() && BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
-        let cope = awake > 0 && (on_each_core || self.pass.saturating_mul(taken) >= elapsed);
+        let cope = self.cope(taken, from_trays, elapsed);
         let all_awake = self.all_busy(limit).is_some();
         let pause = self.pause.filter(|_| all_awake).map_or(LOOK_EVERY, |pause| (2 * pause).min(LOOK_SELDOM));
         self.pause = Some(pause);
@@ -223,9 +236,11 @@ impl Workers {
         self.last_taken = Some(now);
     }
 
-    /// The workers have taken so many jobs.
+    /// The workers have taken so many jobs from a tray.
     pub(crate) fn took(&mut self, jobs: u64, now: coarsetime::Instant) {
-        self.taken = self.taken.saturating_add(u32::try_from(jobs).unwrap_or(u32::MAX));
+        let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+        self.taken = self.taken.saturating_add(jobs);
+        self.from_trays = self.from_trays.saturating_add(jobs);
         self.last_taken = Some(now);
     }
 
@@ -392,17 +407,28 @@ mod tests {
     #[test]
     fn workers_whose_jobs_take_long_never_cope_however_long_the_supervisor_waited_for_the_lock() {
         let now = Instant::now();
-        for (visit, has_tray, pass) in [(0.5, false, 0.5), (4.0, true, 1.0), (4.0, false, 2.0), (1e6, true, 2.0)] {
+        // The microseconds of a visit, the part of the jobs that come from trays, and those of a job.
+        for (visit, trays, most) in [(0.5, 0, 2.0), (0.5, 87, 2.0), (1.0, 100, 0.25), (4.0, 100, 1.0), (1e6, 100, 2.0)]
+        {
             let mut workers = Workers { threads: 1, ..Workers::default() };
-            (0..99).for_each(|_| workers.visited(Duration::from_secs_f64(visit / 1e6), has_tray));
-            let micros = workers.pass.as_secs_f64() * 1e6;
-            assert!((micros - pass).abs() < 0.01, "{micros} instead of {pass}");
+            (0..99).for_each(|_| workers.visited(Duration::from_secs_f64(visit / 1e6)));
+            for (job, copes) in [(0.9 * most, true), (1.1 * most, false)] {
+                let elapsed = Duration::from_secs_f64(job * 800.0 / 1e6);
+                workers.supervised_from(now);
+                (workers.taken, workers.from_trays) = (800, trays * 8);
+                assert_eq!(workers.look(LIMIT, now + elapsed, true).cope, copes, "{visit}, {trays}, {job}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_workers_that_take_jobs_from_the_core_cope_where_each_is_brisk() {
+        let now = Instant::now();
+        let mut workers = Workers { threads: 2, ..Workers::default() };
+        for (taken, copes) in [(110, true), (90, false)] {
             workers.supervised_from(now);
-            workers.taken = 100;
-            let fast = now + Duration::from_secs_f64(pass * 0.9e-4);
-            assert!(workers.look(LIMIT, fast, true).cope, "they take jobs as fast as the lock goes round");
-            workers.taken = 100;
-            assert!(!workers.look(LIMIT, fast + Duration::from_micros(1_000), true).cope);
+            workers.taken = taken;
+            assert_eq!(workers.look(LIMIT, now + LOOK_EVERY, true).cope, copes);
         }
     }
 

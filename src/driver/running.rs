@@ -21,6 +21,8 @@ pub(crate) struct Running {
     pub(crate) takes_tray: bool,
     /// True while the next jobs are in a tray.
     pub(super) has_tray: bool,
+    /// No tray is filled before this job is the next one: there were too few in a row.
+    pub(super) tray_from: Index,
     /// The batches in which jobs run; `None` if each job runs by itself.
     pub(super) batches: Option<Box<Batches>>,
 }

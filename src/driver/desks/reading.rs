@@ -299,8 +299,7 @@ impl ReadDesk for Driver {
     fn supervise(&self, now: &Now) -> Option<Duration> {
         let asked = time::now();
         let mut core = self.core.lock();
-        let has_tray = core.running.takes_tray;
-        core.workers.visited(time::now() - asked, has_tray);
+        core.workers.visited(time::now() - asked);
         let again = core.supervise(now);
         self.settle(core, now);
         again

@@ -15,6 +15,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+/// The fewest jobs in a row that are worth a tray, if jobs are so short that it would take more.
+const FEW: u64 = 16;
+
 /// The core, under its lock, and the tray of its threads.
 pub(crate) struct WholeCore {
     core: Mutex<Core>,
@@ -149,8 +152,10 @@ impl CoreGuard<'_> {
     /// done with the core afterwards.
     #[inline]
     pub(super) fn fill_tray(mut self) {
-        let most = self.core.workers.handful().min(MOST);
-        if most > 1 && self.core.running.takes_tray && self.core.reading.supervises {
+        let core = &*self.core;
+        let most = core.workers.handful().min(MOST);
+        let is_worth_it = most > 1 && core.window.next() >= core.running.tray_from;
+        if is_worth_it && core.running.takes_tray && core.reading.supervises {
             self.fill_tray_with(most);
         }
     }
@@ -159,7 +164,13 @@ impl CoreGuard<'_> {
         let core = &mut *self.core;
         let plain = !core.fates.has_records && core.saving.writing.is_none() && !core.ending.abandoned;
         let jobs = core.window.next_in_a_row(most);
-        if !plain || jobs.end <= jobs.start + 1 {
+        let found = jobs.end - jobs.start;
+        if !plain || found == 0 {
+            return;
+        }
+        if found < most.min(FEW) {
+            // There are gaps, or the run that was read is short. To look for each job costs, too.
+            core.running.tray_from = jobs.start.saturating_add(FEW);
             return;
         }
         let Some(values) = core.reading.prefetch.lend() else { return };
@@ -224,7 +235,7 @@ mod tests {
         let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
         core.reading.prefetch.add(&mut *<dyn Payloads>::new((0..10_u64).collect::<Vec<_>>()), Weights::equal(10, 1));
         core.workers.threads = 3;
-        core.workers.always = Some(64);
+        core.workers.always = Some(4);
         core.running.takes_tray = true;
         core.reading.supervises = true;
         Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))

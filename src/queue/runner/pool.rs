@@ -58,6 +58,8 @@ pub(super) struct Pool {
     line: Mutex<()>,
     /// Threads that wait for the end of a pause after a failed write sleep here.
     stirred: Condvar,
+    /// The first in the line sleeps here while it watches the other threads.
+    watching: Condvar,
     stopping: Arc<AtomicBool>,
     timeouts: Option<Arc<Timeouts>>,
     begun: Instant,
@@ -193,6 +195,7 @@ impl Pool {
             state: Mutex::default(),
             line: Mutex::default(),
             stirred: Condvar::new(),
+            watching: Condvar::new(),
             stopping: Arc::default(),
             timeouts,
             begun,

@@ -160,14 +160,11 @@ const PREPARED: char = '*';
 /// A holder is a transaction that may insert into the table. One that takes an id has the lock of
 /// the sequence from before until it ends, also if it has no lock of the table: it inserts into a
 /// partition by name, or into a table that it has just made a part of this one. One that has no
-/// such lock of anything else writes nothing: it looks, as we do.
+/// such lock of anything else writes nothing: it looks, as we do. The locks are listed once, since
+/// to list them is most of what a look costs.
 fn look(stream: &Stream) -> String {
     let Stream { origin, database, .. } = stream;
     let (oid, sequence) = (origin.table, origin.sequence);
-    let is_writer =
-        format!("l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted AND l.database = {database}");
-    // It is asked for a transaction alone that has the lock of the sequence, and not of the table.
-    let is_other = format!("{} AND o.relation <> {sequence}", is_writer.replace("l.", "o."));
     format!(
         "SELECT s.value, h.ids,
              CASE WHEN h.number >= 0 THEN pg_current_wal_insert_lsn() END,
@@ -187,11 +184,12 @@ fn look(stream: &Stream) -> String {
              FROM (
                  SELECT l.virtualtransaction || CASE WHEN bool_or(l.pid IS NULL) THEN '{PREPARED}' ELSE '' END AS id
                  FROM pg_locks l
-                 WHERE {is_writer} AND l.relation IN ({oid}, {sequence}) AND coalesce(s.value, 0) >= 0
+                 WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
+                     AND l.database = {database} AND l.pid IS DISTINCT FROM pg_backend_pid()
+                     AND coalesce(s.value, 0) >= 0
                  GROUP BY l.virtualtransaction
-                 HAVING bool_or(l.relation = {oid}) OR EXISTS (
-                     SELECT FROM pg_locks o WHERE {is_other} AND o.virtualtransaction = l.virtualtransaction
-                 )
+                 HAVING bool_or(l.relation = {oid})
+                     OR bool_or(l.relation = {sequence}) AND bool_or(l.relation NOT IN ({oid}, {sequence}))
              ) w
          ) h"
     )

@@ -3,7 +3,7 @@
 //! To wake a thread costs as much as several short jobs. So one thread alone looks for a job, the
 //! first in the line, and it leaves short ones to the threads that are awake.
 
-use crate::base::sync::{Arc, MutexGuard};
+use crate::base::sync::{Arc, MutexGuard, wait_until};
 use crate::queue::runner::attempt::Report;
 use crate::queue::runner::drain::Reached;
 use crate::queue::runner::pool::Pool;
@@ -148,7 +148,7 @@ impl Pool {
     fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         let mut pause = PAUSES.0;
         loop {
-            self.state.lock().in_line += 1;
+            self.get_in_line();
             let first = self.first_in_line(reports);
             let turn = self.look_for_job(reports);
             let leaves = self.leave_line(&turn);
@@ -180,6 +180,15 @@ impl Pool {
                     self.let_the_line_look();
                 }
             }
+        }
+    }
+
+    /// Counts this thread as one in the line. Whoever watches the others then has nobody to watch.
+    fn get_in_line(&self) {
+        let mut state = self.state.lock();
+        state.in_line += 1;
+        if state.in_line == state.threads {
+            self.watching.notify_all();
         }
     }
 
@@ -272,10 +281,9 @@ impl Pool {
         self.source().is_ready()
     }
 
-    /// Watches the other threads for a moment, if there are some and jobs are ready or something is
-    /// in the tray. True if they
-    /// take jobs so fast that one thread more would not help: jobs of a few microseconds are
-    /// limited by their writes.
+    /// Watches the other threads for a moment, if some of them are not in the line, and jobs are
+    /// ready or something is in the tray. True if they take jobs so fast that one thread more would
+    /// not help: jobs of a few microseconds are limited by their writes.
     pub(super) fn others_cope(&self) -> bool {
         let before = {
             let state = self.state.lock();
@@ -287,8 +295,11 @@ impl Pool {
         if self.state.lock().tray.is_empty() && !self.is_ready() {
             return false;
         }
-        self.rest(LOOK);
-        let state = self.state.lock();
+        let until = crate::base::time::now().checked_add(LOOK);
+        let mut state = self.state.lock();
+        if !state.ending && state.in_line < state.threads {
+            wait_until(&self.watching, &mut state, until);
+        }
         !state.ending && state.inbox.is_empty() && state.claims - before >= ENOUGH
     }
 
