@@ -407,7 +407,8 @@ mod tests {
     #[test]
     fn workers_whose_jobs_take_long_never_cope_however_long_the_supervisor_waited_for_the_lock() {
         let now = Instant::now();
-        // The microseconds of a visit, the part of the jobs that come from trays, and those of a job.
+        // The microseconds of a visit, the part of the jobs that come from trays, and the
+        // microseconds of a job.
         for (visit, trays, most) in [(0.5, 0, 2.0), (0.5, 87, 2.0), (1.0, 100, 0.25), (4.0, 100, 1.0), (1e6, 100, 2.0)]
         {
             let mut workers = Workers { threads: 1, ..Workers::default() };
