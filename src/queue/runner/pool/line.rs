@@ -183,7 +183,7 @@ impl Pool {
         }
     }
 
-    /// Counts this thread as one in the line. Whoever watches the others then has nobody to watch.
+    /// Counts this thread as one in the line. The one that watches the others hears it once all are.
     fn get_in_line(&self) {
         let mut state = self.state.lock();
         state.in_line += 1;
