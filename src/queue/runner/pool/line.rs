@@ -183,7 +183,8 @@ impl Pool {
         }
     }
 
-    /// Counts this thread as one in the line. The one that watches the others hears it once all are.
+    /// Counts this thread as one in the line. The one that watches the others hears it once all of
+    /// them are.
     fn get_in_line(&self) {
         let mut state = self.state.lock();
         state.in_line += 1;
