@@ -91,6 +91,15 @@ pub use progress::PgProgress;
 pub use store::PgStore;
 
 #[doc = include_str!("../docs/from_another_language.md")]
+#[doc = "\n## A worker in Python\n\n```python"]
+#[doc = include_str!("../examples/worker.py")]
+#[doc = "```\n\n## A worker in Node\n\n```javascript"]
+#[doc = include_str!("../examples/worker.js")]
+#[doc = "```\n\n## A producer in Python\n\n```python"]
+#[doc = include_str!("../examples/producer.py")]
+#[doc = "```\n\n## A producer in Node\n\n```javascript"]
+#[doc = include_str!("../examples/producer.js")]
+#[doc = "```"]
 pub mod from_another_language {}
 
 /// The program of README.md is compiled with the tests.

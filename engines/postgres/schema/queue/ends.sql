@@ -102,6 +102,7 @@ END $$;
 CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
     p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
+    c_no_reason CONSTANT text := 'no reason was given';
     v_id text := id_of(p_job.name, p_job.number);
     -- A nullable setting: a comparison with null is not true.
     v_failures int := CASE WHEN coalesce(p_lasted >= p_queue.heal_after, false) THEN 0 ELSE p_job.failures END;
@@ -131,10 +132,10 @@ BEGIN
     WHEN 'buried' THEN
         v_next := 'die';
         v_failures := v_failures + 1;
-        v_error := p_error;
+        v_error := coalesce(p_error, c_no_reason);
     WHEN 'failed' THEN
         v_failures := v_failures + 1;
-        v_error := p_error;
+        v_error := coalesce(p_error, c_no_reason);
         v_pause := pause_of(coalesce(p_job.retry, p_queue.retry), v_failures, chance());
         v_next := CASE WHEN v_pause IS NULL THEN 'die' ELSE 'wait' END;
         v_due := coalesce(p_at, p_now + v_pause);
@@ -347,19 +348,22 @@ $$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tok
     array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', coalesce(p_data, '{}'), false)) a
     WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
 
--- The same for attempts that have failed. They are tried again after `p_delay` milliseconds, or as
--- their retry says. With `p_bury` they are dead, whatever attempts are left.
-CREATE FUNCTION fail(p_jobs bigint[], p_tokens bigint[], p_errors text[] DEFAULT NULL, p_delay bigint DEFAULT NULL,
-    p_bury boolean DEFAULT false) RETURNS bigint[] LANGUAGE sql AS
+-- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,
+-- without one, as its retry says. One of `p_bury` is dead, whatever attempts are left.
+CREATE FUNCTION fail(p_jobs bigint[], p_tokens bigint[], p_errors text[] DEFAULT NULL, p_delays bigint[] DEFAULT NULL,
+    p_bury boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
 $$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
-    array_fill(CASE WHEN p_bury THEN 'buried' ELSE 'failed' END, ARRAY[cardinality(p_jobs)]),
-    array_fill(clock() + p_delay, ARRAY[cardinality(p_jobs)]), coalesce(p_errors, '{}'), '{}', false)) a
+    ARRAY(SELECT CASE WHEN e.bury THEN 'buried' ELSE 'failed' END
+        FROM unnest(p_jobs, p_bury) WITH ORDINALITY AS e(job, bury, at) ORDER BY e.at),
+    ARRAY(SELECT clock() + e.delay FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
+    coalesce(p_errors, '{}'), '{}', false)) a
     WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
 
--- The same for jobs that are not ready: they come again after `p_delay` milliseconds, and the attempt
--- does not count.
-CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delay bigint) RETURNS bigint[] LANGUAGE sql AS
+-- The same for jobs that are not ready: each comes again after its `p_delays` milliseconds (without one,
+-- at once), and the attempt does not count.
+CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
 $$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
     array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
-    array_fill(clock() + p_delay, ARRAY[cardinality(p_jobs)]), '{}', '{}', false)) a
+    ARRAY(SELECT clock() + coalesce(e.delay, 0)
+        FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at), '{}', '{}', false)) a
     WHERE a.what = 'ended' AND a.outcome = 'counted' $$;

@@ -25,7 +25,8 @@ BEGIN
 END $$;
 
 -- Jobs of a state in their order, behind one with this priority, place and id.
-CREATE FUNCTION list(p_queue text, p_state text, p_priority int, p_place bigint, p_id text, p_most bigint) RETURNS SETOF jobs
+CREATE FUNCTION list(p_queue text, p_state text, p_priority int DEFAULT NULL, p_place bigint DEFAULT NULL, p_id text DEFAULT NULL,
+    p_most bigint DEFAULT 100) RETURNS SETOF jobs
 LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (queue_of(p_queue)).id;
 BEGIN
@@ -79,7 +80,7 @@ END $$;
 CREATE FUNCTION glance_now(p_queue text) RETURNS answer LANGUAGE sql AS
 $$ SELECT glance_answer(queue_of(p_queue), clock()) $$;
 
-CREATE FUNCTION notes_of(p_queue text, p_prefix text, p_behind text, p_most bigint)
+CREATE FUNCTION notes_of(p_queue text, p_prefix text, p_behind text DEFAULT NULL, p_most bigint DEFAULT 100)
 RETURNS TABLE (place text, value text, until bigint) LANGUAGE sql AS
 $$ SELECT n.place, n.value, n.until FROM note n WHERE n.queue = (queue_of(p_queue)).id AND left(n.place, length(p_prefix)) = p_prefix
     AND n.place >= p_prefix AND (p_behind IS NULL OR n.place > p_behind COLLATE "C") AND (n.until = 0 OR n.until > clock())
@@ -93,5 +94,5 @@ $$ SELECT p.name, p.last, p.run, p.skipped, p.schedule, p.last + p.every FROM pe
 CREATE FUNCTION averages_of(p_queue text) RETURNS TABLE (kind text, count bigint, mean bigint, last bigint) LANGUAGE sql AS
 $$ SELECT a.kind, a.count, a.mean, a.last FROM average a WHERE a.queue = (queue_of(p_queue)).id $$;
 
--- Says that the caller listens on the channel that it returns.
+-- The channel on which pushes ring for a caller whose last claim found nothing and had `p_listen`.
 CREATE FUNCTION listen_to(p_queue text) RETURNS text LANGUAGE sql AS $$ SELECT channel_of((queue_of(p_queue)).id) $$;

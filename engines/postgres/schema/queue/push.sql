@@ -145,7 +145,9 @@ DECLARE
     v_died text;
     v_moves boolean;
     v_rounds int := 0;
+    v_unknown jsonb := p_settings - '{id,delay_ms,run_at,priority,key,cost,retry,retention_ms,unique,skip,root,expires_ms,after,on_dead,meta,pushed}'::text[];
 BEGIN
+    IF v_unknown <> '{}' THEN RAISE 'waterline: a job has no such settings: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
     told := '{}';
     v_new.number := nextval('place');
     v_new.queue := p_queue.id;
@@ -304,7 +306,7 @@ BEGIN
         RETURN;
     END IF;
     FOR v_at IN 1 .. coalesce(cardinality(p_kinds), 0) LOOP
-        v_settings := coalesce(p_settings[v_at]::jsonb, '{}');
+        v_settings := coalesce(nullif(p_settings[v_at]::jsonb, 'null'), '{}');
         SELECT coalesce(array_agg(a), '{}') INTO v_after FROM jsonb_array_elements_text(v_settings->'after') a;
         IF p_batch AND v_at = cardinality(p_kinds) THEN v_after := v_after || v_ids; END IF;
         SELECT * INTO v_pushed

@@ -30,9 +30,12 @@ END $$;
 -- {of: queue | each_key | kind | key, name, at_once, rate: {count, per_ns, burst}}. A member that is
 -- missing stays as it is. The last change wins, so that programs of two versions may run at once.
 CREATE FUNCTION set_options(p_name text, p_options jsonb) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_queue queue := queue_of(p_name); v_now bigint := clock();
+DECLARE
+    v_queue queue := queue_of(p_name);
+    v_unknown jsonb := p_options - '{lease_ms,retry,max_crashes,retention_ms,dead_for_ms,ids_for_ms,heal_after_ms,max_waiting,limits}'::text[];
 BEGIN
     IF v_queue.options = p_options THEN RETURN; END IF;
+    IF v_unknown <> '{}' THEN RAISE 'waterline: a queue has no such options: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
     UPDATE queue SET options = p_options,
         lease = coalesce((p_options->>'lease_ms')::bigint, lease),
         retry = coalesce(p_options->'retry', retry),
@@ -63,8 +66,8 @@ END $$;
 -- Changes a job: with a token only if its worker still has it. `p_what` is nothing, data, meta (the key
 -- in `p_key`; null takes it away), resubmit (at `p_at`) or progress (`p_fraction`, and a note in `p_value`).
 -- The answer is a row `told`, and `job` as the job is then.
-CREATE FUNCTION edit(p_queue text, p_id text, p_number bigint, p_token bigint, p_what text, p_key text, p_value text,
-    p_at bigint, p_fraction float8) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION edit(p_queue text, p_id text, p_number bigint DEFAULT NULL, p_token bigint DEFAULT NULL, p_what text DEFAULT 'nothing',
+    p_key text DEFAULT NULL, p_value text DEFAULT NULL, p_at bigint DEFAULT NULL, p_fraction float8 DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_number bigint := p_number; v_job job; v_now bigint := clock(); v_meta jsonb; v_old text;
     v_died boolean;
 BEGIN
@@ -114,14 +117,18 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
 
 -- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that
 -- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
--- of a worker that was silent, and no crash.
+-- of a worker that was silent, and no crash. It waits for nobody: a job that an open transaction of its
+-- worker ends holds, since nobody takes back what is locked.
 CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL)
 RETURNS bigint[] LANGUAGE sql AS
-$$ WITH h AS (
+$$ WITH free AS (
+    SELECT f.number FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
+        SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token FOR NO KEY UPDATE SKIP LOCKED) f
+    ), renewed AS (
     UPDATE job j SET at = clock() + coalesce(p_lease, q.lease), silent = coalesce(p_silent, j.silent)
-    FROM unnest(p_jobs, p_tokens) u(number, token), queue q
-    WHERE j.number = u.number AND j.token = u.token AND q.id = j.queue RETURNING j.number)
-    SELECT coalesce(array_agg(number), '{}') FROM h $$;
+    FROM queue q WHERE j.number = ANY (ARRAY(SELECT number FROM free)) AND q.id = j.queue RETURNING j.number)
+    SELECT coalesce(array_agg(h.number), '{}') FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
+        SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token LIMIT 1) h $$;
 
 -- Notes that the runner of these jobs stops: if its process ends now, that is no crash.
 CREATE FUNCTION note_stop(p_jobs bigint[], p_tokens bigint[]) RETURNS void LANGUAGE sql AS
@@ -184,7 +191,7 @@ END $$;
 -- Steers a queue: remove, requeue (with an id); purge (with a state), requeue_dead: some of the jobs;
 -- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
 -- answers, `steered` has the number of jobs that were changed.
-CREATE FUNCTION steer(p_queue text, p_what text, p_id text, p_for bigint) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_one record;
 BEGIN
     CASE p_what
@@ -230,7 +237,7 @@ END $$;
 
 -- Changes a note: set (until `p_until`; 0: without end), add, keep (only its time) or remove. It returns the
 -- one of before and the one of now.
-CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value text, p_for bigint,
+CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value text DEFAULT NULL, p_for bigint DEFAULT 0,
     OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + p_for ELSE 0 END;
 BEGIN
@@ -262,7 +269,7 @@ END $$;
 -- Registers a schedule. A new one has its first tick at once, unless `p_at_next`. With `p_every` this server
 -- makes its jobs. Without it, `tick_once` does for the programs that have registered it.
 CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_every bigint, p_kind text, p_payload text,
-    p_settings text, p_at_next boolean) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+    p_settings text DEFAULT NULL, p_at_next boolean DEFAULT false) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
 BEGIN
     INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;

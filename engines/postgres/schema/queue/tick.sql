@@ -206,9 +206,12 @@ BEGIN
     IF p_most > 0 AND v_queue.paused_until <= v_now THEN
         FOR v_look IN 1 .. 3 LOOP
             IF v_look = 2 THEN
-                CONTINUE WHEN p_arm IS NULL;
+                -- Ends by `finish` leave it to the next claim to look at the jobs that waited for them.
+                v_told := resolve(v_queue, v_now);
+                RETURN QUERY SELECT * FROM unnest(v_told);
+                CONTINUE WHEN p_arm IS NULL AND cardinality(v_told) = 0;
                 -- A push that rang nobody may be there by now, so it looks once more.
-                PERFORM arm_bell(v_queue.bell, p_arm);
+                IF p_arm IS NOT NULL THEN PERFORM arm_bell(v_queue.bell, p_arm); END IF;
             ELSIF v_look = 3 THEN
                 -- Nothing is ready: a job that is due later, for one who takes it early.
                 EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
@@ -243,27 +246,27 @@ END $$;
 
 -- For every language: claims up to `p_most` jobs for `p_lease` milliseconds (null: as the queue says),
 -- and does what time has brought. The attempt is `failures` + 1. A claim by this call is durable with
--- the transaction; `p_async` is for callers whose transaction is this call alone.
+-- the transaction; `p_async` is for callers whose transaction is this call alone. `p_listen`: if there is
+-- no job, the caller waits for so many milliseconds for the channel of `listen_to`, and then claims again.
 CREATE FUNCTION claim(p_queue text, p_most int DEFAULT 1, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL,
-    p_lease bigint DEFAULT NULL, p_async boolean DEFAULT false)
+    p_lease bigint DEFAULT NULL, p_async boolean DEFAULT false, p_listen bigint DEFAULT NULL)
 RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data text, failures int, crashes int, pushed bigint, more text)
 LANGUAGE plpgsql AS $$
+DECLARE v_before text := current_setting('synchronous_commit'); v_answer answer; v_again boolean;
 BEGIN
-    IF NOT p_async THEN
-        RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
-        FROM turn_durable(p_queue, p_most, p_kinds, p_lease, p_worker) a WHERE a.what = 'claimed';
-    ELSE
-        RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
-        FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease, p_worker, false, NULL, NULL) a
-        WHERE a.what = 'claimed';
-    END IF;
-END $$;
-
--- A turn that leaves the durability of the caller's transaction as it is.
-CREATE FUNCTION turn_durable(p_queue text, p_most int, p_kinds text[], p_lease bigint, p_worker text) RETURNS SETOF answer
-LANGUAGE plpgsql AS $$
-DECLARE v_before text := current_setting('synchronous_commit');
-BEGIN
-    RETURN QUERY SELECT * FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease, p_worker, false, NULL, NULL);
-    PERFORM set_config('synchronous_commit', v_before, true);
+    -- A claim that looked at many jobs, and found none that may run, looks at the next ones.
+    FOR v_round IN 1 .. 64 LOOP
+        v_again := false;
+        FOR v_answer IN SELECT * FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease,
+            p_worker, false, p_listen, NULL)
+        LOOP
+            v_again := v_again OR v_answer.what = 'again';
+            CONTINUE WHEN v_answer.what <> 'claimed';
+            RETURN QUERY SELECT v_answer.number, v_answer.token, v_answer.id, v_answer.kind, v_answer.payload, v_answer.data,
+                v_answer.failures, v_answer.crashes, v_answer.pushed, v_answer.more;
+        END LOOP;
+        EXIT WHEN NOT v_again;
+    END LOOP;
+    -- A turn that only claims has made the transaction of its caller asynchronous.
+    IF NOT p_async THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;

@@ -16,7 +16,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(1), "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
     (Some(1), "finish('{}', '{}')"),
     (Some(1), "fail('{}', '{}')"),
-    (Some(1), "snooze('{}', '{}', 1)"),
+    (Some(1), "snooze('{}', '{}', '{}')"),
     (Some(1), "renew('{}', '{}')"),
     (Some(1), "note_stop('{}', '{}')"),
     (Some(1), "edit('q', '~1', NULL, NULL, 'nothing', NULL, NULL, NULL, NULL)"),
@@ -88,4 +88,40 @@ fn a_table_of_a_user_in_a_schema_before_ours_is_not_taken_for_one_of_the_queue()
         client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).unwrap().get::<_, i64>(0)
     };
     assert_eq!(["waterline.job", "trap.job", "pg_temp.job"].map(|table| count(&mut client, table)), [1, 0, 0]);
+}
+
+/// The calls that the library alone makes: they are on no page, and may change.
+const OF_THE_LIBRARY: &[&str] =
+    &["turn", "push_jobs", "glance_now", "tick_once", "set_average", "averages_of", "periodics_of", "survey"];
+
+#[test]
+fn the_page_for_other_languages_has_each_call_with_its_arguments() {
+    let mut client = bench().config.connect(NoTls).unwrap();
+    // As they are written: without the parameters of the answer, and without casts.
+    let calls = "SELECT p.proname::text, p.proname || '(' || regexp_replace(regexp_replace(
+            pg_get_function_arguments(p.oid), '(, )?OUT .*', ''), '::[a-z ]+(\\[\\])?', '', 'g') || ')'
+        FROM pg_proc p WHERE p.pronamespace = 'waterline'::regnamespace
+            AND has_function_privilege('waterline_operate', p.oid, 'EXECUTE') ORDER BY 1";
+    let calls: Vec<(String, String)> =
+        client.query(calls, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    let page = include_str!("../../docs/from_another_language.md");
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_on_page = |call: &str| page.contains(&format!(" {call} "));
+    let (library, users): (Vec<_>, Vec<_>) =
+        calls.iter().partition(|(name, _)| OF_THE_LIBRARY.contains(&name.as_str()));
+    assert_eq!(library.len(), OF_THE_LIBRARY.len());
+    let missing: Vec<_> = users.iter().filter(|(_, call)| !is_on_page(call)).collect();
+    assert!(users.len() > 15 && missing.is_empty(), "{missing:#?}");
+    let raised: std::collections::BTreeSet<_> = concat!(
+        include_str!("../../schema/queue/ends.sql"),
+        include_str!("../../schema/queue/push.sql"),
+        include_str!("../../schema/queue/steer.sql"),
+        include_str!("../../schema/queue/tables.sql"),
+    )
+    .split("ERRCODE = '")
+    .skip(1)
+    .filter_map(|rest| rest.split('\'').next())
+    .collect();
+    let unsaid: Vec<_> = raised.iter().filter(|code| !page.contains(&format!("`{code}`"))).collect();
+    assert!(raised.len() > 8 && unsaid.is_empty(), "{unsaid:?}");
 }
