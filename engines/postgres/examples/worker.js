@@ -48,7 +48,7 @@ class Worker {
     process.on('SIGTERM', stop).on('SIGINT', stop);
     for (let pause = 100; this.running.size || !this.stopping; pause = Math.min(pause * 2, 10000)) {
       // A call that hangs would let all leases end, so each has a bound.
-      const patience = Math.ceil(this.lease / 3);
+      const patience = Math.max(2000, Math.ceil(this.lease / 3));
       const db = new pg.Client({
         ...this.config, keepAlive: true, connectionTimeoutMillis: 10000,
         statement_timeout: patience, query_timeout: patience + 1000,

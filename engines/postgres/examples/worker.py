@@ -71,7 +71,7 @@ class Worker:
         signal.set_wakeup_fd(self.rope.fileno(), warn_on_full_buffer=False)
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: setattr(self, "stopping", True))
-        pause, patience = 0.1, max(1, int(self.lease / 3))
+        pause, patience = 0.1, max(2, int(self.lease / 3))
         with ThreadPoolExecutor(self.slots) as pool:
             while self.running or not self.stopping:
                 try:
@@ -125,7 +125,7 @@ class Worker:
             job.said = self.handlers[job.kind](job)
         except Snooze as snooze:
             job.end, job.said = "snooze", snooze.args[0]
-        except Exception as error:
+        except BaseException as error:  # of this thread alone
             log.exception("attempt %d of the job %s failed", job.failures + 1, job.id)
             job.fail(error)
 
@@ -156,7 +156,7 @@ class Worker:
                 finished = (job for job in own if job.end == "finish" and job.job in counted)
                 for statement, values in (write for job in finished for write in job.writes):
                     db.execute(statement, values)
-        except psycopg.Error as error:
+        except Exception as error:
             if db.closed or all(job.end != "finish" for job in own):
                 raise
             # A write was refused, and none was made: each job by itself, and this one fails.

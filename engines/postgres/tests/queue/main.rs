@@ -5,8 +5,10 @@
 mod server;
 
 mod bench;
+mod calls;
 mod faults;
 mod grants;
+mod languages;
 mod suite;
 
 /// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.

@@ -1,0 +1,111 @@
+//! Calls as another language makes them.
+
+use crate::bench::bench;
+use postgres::{Client, NoTls};
+
+/// A connection whose clock stands still, so that time brings nothing, and a queue `q`.
+fn client(options: &str) -> (postgres::Config, Client) {
+    let config = bench().config;
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute("SET waterline.now = '1000000'").unwrap();
+    client.execute("SELECT waterline.create_queue('q', $1::text::jsonb)", &[&options]).unwrap();
+    (config, client)
+}
+
+/// Claims jobs, and returns their numbers and tokens.
+fn claim(client: &mut Client, most: i32) -> (Vec<i64>, Vec<i64>) {
+    let rows = client.query("SELECT job, token FROM waterline.claim('q', $1)", &[&most]).unwrap();
+    rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
+}
+
+fn push(client: &mut Client, settings: &str) -> String {
+    let push = "SELECT id FROM waterline.push('q', 'k', '1', $1::text::jsonb)";
+    client.query_one(push, &[&settings]).unwrap().get(0)
+}
+
+#[test]
+fn a_renewal_waits_for_no_transaction_that_ends_a_job_of_the_same_worker() {
+    let (config, mut client) = client("{}");
+    push(&mut client, "{}");
+    push(&mut client, "{}");
+    let (jobs, tokens) = claim(&mut client, 2);
+    let mut other = config.connect(NoTls).unwrap();
+    let mut open = other.transaction().unwrap();
+    open.execute("SELECT waterline.finish(ARRAY[$1::bigint], ARRAY[$2::bigint])", &[&jobs[0], &tokens[0]]).unwrap();
+    client.batch_execute("SET lock_timeout = 1").unwrap();
+    let mut renew = |jobs: &[i64], tokens: &[i64]| {
+        let row = client.query_one("SELECT waterline.renew($1, $2, 7777777)", &[&jobs, &tokens]).unwrap();
+        let mut held: Vec<i64> = row.get(0);
+        held.sort_unstable();
+        let until = client.query("SELECT at = 1000000 + 7777777 FROM waterline.job ORDER BY number", &[]).unwrap();
+        (held, until.iter().map(|row| row.get(0)).collect::<Vec<bool>>())
+    };
+    assert_eq!(renew(&jobs, &tokens), (jobs.clone(), vec![false, true]));
+    open.rollback().unwrap();
+    assert_eq!(renew(&jobs, &tokens), (jobs.clone(), vec![true, true]));
+    assert_eq!(renew(&jobs, &[tokens[1], tokens[1]]).0, jobs[1..], "another token");
+}
+
+#[test]
+fn one_claim_finds_a_job_behind_any_number_that_their_limit_holds() {
+    let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[700]), \
+        array_fill('1'::text, ARRAY[700]), array_fill('{\"key\": \"a\"}'::jsonb, ARRAY[700]))";
+    client.query_one(many, &[]).unwrap();
+    let free = push(&mut client, "{}");
+    assert_eq!(claim(&mut client, 1).0.len(), 1);
+    assert_eq!(claim(&mut client, 1).0, [free[1..].parse::<i64>().unwrap()]);
+    assert_eq!(claim(&mut client, 1).0, [0; 0]);
+}
+
+/// The end leaves a doorbell, and time would bring the next look at it.
+#[test]
+fn a_claim_finds_a_job_whose_last_awaited_one_has_just_finished() {
+    let (_, mut client) = client("{}");
+    push(&mut client, r#"{"id": "a"}"#);
+    push(&mut client, r#"{"id": "b", "after": ["a"]}"#);
+    for _ in 0..2 {
+        let (jobs, tokens) = claim(&mut client, 5);
+        assert_eq!(jobs.len(), 1);
+        let finished = client.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+        assert_eq!(finished.get::<_, Vec<i64>>(0), jobs);
+    }
+}
+
+#[test]
+fn each_job_of_a_call_fails_or_sleeps_in_its_own_way() {
+    let (_, mut client) = client(r#"{"retry": {"first_ms": 500, "growth": "fixed", "attempts": 9}}"#);
+    for id in ["retry", "delay", "bury", "later", "now"] {
+        push(&mut client, &format!(r#"{{"id": "{id}"}}"#));
+    }
+    let (jobs, tokens) = claim(&mut client, 5);
+    let fail = "SELECT waterline.fail($1, $2, ARRAY['x', NULL], ARRAY[NULL, 20, NULL], ARRAY[NULL, false, true])";
+    client.query_one(fail, &[&&jobs[..3], &&tokens[..3]]).unwrap();
+    client.query_one("SELECT waterline.snooze($1, $2, '{3000}')", &[&&jobs[3..], &&tokens[3..]]).unwrap();
+    let rows = client
+        .query("SELECT id, state, due - 1000000, error, failures FROM waterline.jobs ORDER BY number", &[])
+        .unwrap();
+    type Row = (String, String, i64, Option<String>, i32);
+    let rows: Vec<Row> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4))).collect();
+    let row = |id: &str, state: &str, due, error: Option<&str>, failures| {
+        (id.to_owned(), state.to_owned(), due, error.map(str::to_owned), failures)
+    };
+    let wanted = [
+        row("retry", "scheduled", 500, Some("x"), 1),
+        row("delay", "scheduled", 20, Some("no reason was given"), 1),
+        row("bury", "dead", -1_000_000, Some("no reason was given"), 1),
+        row("later", "scheduled", 3000, None, 0),
+        row("now", "ready", 0, None, 0),
+    ];
+    assert_eq!(rows, wanted);
+}
+
+#[test]
+fn settings_and_options_that_there_are_not_are_refused() {
+    let (_, mut client) = client("{}");
+    push(&mut client, "null");
+    for call in ["push('q', 'k', '1', '{\"delay\": 1}')", "set_options('q', '{\"lease\": 1}')"] {
+        let error = client.batch_execute(&format!("SELECT waterline.{call}")).unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("WQ002"), "{error:?}");
+    }
+}
