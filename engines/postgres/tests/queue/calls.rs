@@ -79,6 +79,12 @@ fn each_job_of_a_call_fails_or_sleeps_in_its_own_way() {
         push(&mut client, &format!(r#"{{"id": "{id}"}}"#));
     }
     let (jobs, tokens) = claim(&mut client, 5);
+    for call in ["finish", "fail", "snooze", "renew"] {
+        let others: Vec<_> = tokens.iter().map(|token| token ^ 1).collect();
+        let call = format!("SELECT waterline.{call}($1, $2)");
+        let counted = client.query_one(&call, &[&jobs, &others]).unwrap();
+        assert_eq!(counted.get::<_, Vec<i64>>(0), [0; 0], "{call} with tokens of others");
+    }
     let fail = "SELECT waterline.fail($1, $2, ARRAY['x', NULL], ARRAY[NULL, 20, NULL], ARRAY[NULL, false, true])";
     client.query_one(fail, &[&&jobs[..3], &&tokens[..3]]).unwrap();
     client.query_one("SELECT waterline.snooze($1, $2, '{3000}')", &[&&jobs[3..], &&tokens[3..]]).unwrap();

@@ -142,7 +142,7 @@ fn leases_are_renewed_and_a_lost_one_stops_the_work() {
 #[test]
 fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
     for language in Language::ALL {
-        let (bench, mut client, mut worker) = started(language, 2.0, 0.1);
+        let (bench, mut client, mut worker) = started(language, 30.0, 0.1);
         let (slow, file) = push_slow(&bench, &mut client, language, "slow");
         until_state(&mut client, &worker, &slow, "running");
         worker.signal("TERM");
@@ -156,7 +156,7 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
 
         // One that is killed while it stops is no crash of its job, and another death is one.
         for (name, crashes) in [("stopping", 0), ("dying", 1)] {
-            let mut worker = Worker::of(language, &bench, 4, 1.0, 0.1);
+            let mut worker = Worker::of(language, &bench, 4, 30.0, 0.1);
             let (slow, file) = push_slow(&bench, &mut client, language, name);
             until_state(&mut client, &worker, &slow, "running");
             if name == "stopping" {
@@ -164,12 +164,14 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
                 common::eventually("the note that the worker stops", || one(&mut client, stopping));
             }
             worker.kill();
+            // The end of the lease, without a wait for it.
+            client.execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'", &[]).unwrap();
             let worker = Worker::of(language, &bench, 4, 30.0, 0.1);
-            let token = "SELECT crashes FROM waterline.job WHERE number = substr($1, 2)::bigint AND NOT stopping AND \
+            let again = "SELECT crashes FROM waterline.job WHERE number = substr($1, 2)::bigint AND NOT stopping AND \
                 state = 'running' AND at > waterline.clock() + 10000";
             let mut found = None;
             common::eventually("another run", || {
-                found = client.query_opt(token, &[&slow]).unwrap().map(|row| row.get::<_, i32>(0));
+                found = client.query_opt(again, &[&slow]).unwrap().map(|row| row.get::<_, i32>(0));
                 found.is_some()
             });
             assert_eq!(found, Some(crashes), "{language:?}, {name}");
