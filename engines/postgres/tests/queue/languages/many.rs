@@ -166,7 +166,7 @@ fn disturb(bench: &Bench, workers: &mut [Worker], random: &mut fastrand::Rng, ki
     *kills.entry(name).or_default() += 1;
 }
 
-/// What must not be, each with the jobs or pairs of them that show it. The last run of a job is the
+/// Faults, each with the jobs or pairs of them that show it. The last run of a job is the
 /// one whose end counted: one that did not count has another one behind it. A run of Python or Node
 /// is written in the transaction of its end.
 const FAULTS: [(&str, &str); 5] = [

@@ -1,4 +1,4 @@
-//! What each worker does by itself: its bell, ends of all kinds, its stop, and its death.
+//! Each worker by itself: its bell, ends of all kinds, its stop, and its death.
 
 use super::*;
 
