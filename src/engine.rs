@@ -20,6 +20,7 @@ pub use crate::queue::rules::due::{Due, due};
 pub use crate::queue::rules::ends::End;
 pub use crate::queue::rules::notes::{Change, Noted, counted_in};
 pub use crate::queue::rules::pushing::{Push as JobPush, prepare};
+pub use crate::queue::runner::own_end::OwnEnd;
 pub use crate::queue::waits::shared::{OpenQueues, Shared, Wake};
 use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::durations::from_nanos;
@@ -38,7 +39,7 @@ use crate::queue::words::schedule::Schedule;
 pub use crate::queue::words::told::{About, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
 pub use crate::queue::words::wanted::Wanted;
-use crate::queue::{Durations, GroupBuilder, Queue, Root};
+use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, Root, Running};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
@@ -160,6 +161,42 @@ pub fn durations(count: u64, mean: u64, last: u64) -> Durations {
     Durations { count, mean: from_nanos(mean), last: from_nanos(last) }
 }
 
+// Writes of the user's beside those of a queue.
+
+pub fn engine_of(queue: &Queue) -> (&dyn QueueEngine, QueueNo) {
+    queue.parts()
+}
+
+/// Asks the hook of the queue, and checks the jobs.
+pub fn prepare_all(queue: &Queue, jobs: Vec<NewJob>) -> Result<Vec<JobPush>, QueueError> {
+    queue.ask_before_pushes(&jobs)?;
+    let (engine, number) = queue.parts();
+    Ok(engine.prepare(number, jobs)?)
+}
+
+pub fn lease_parts(lease: &Lease) -> (&Queue, Held) {
+    lease.parts()
+}
+
+/// Makes the drop of a lease look if a transaction has ended it.
+pub fn note_end_in_transaction(lease: &mut Lease) {
+    lease.note_end_in_transaction();
+}
+
+pub fn running_parts(job: &Running) -> (&Queue, Held) {
+    job.parts()
+}
+
+/// Takes the end of a job from everybody else. `None`: somebody else has it.
+pub fn take_end(done: Finisher) -> Option<OwnEnd> {
+    done.take()
+}
+
+/// The bytes of data that an end leaves, as JSON.
+pub fn data_json(data: JobData, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
+    data.json(id)
+}
+
 // Schedules.
 
 pub fn next_tick(schedule: &Schedule, last: u64) -> Option<u64> {
@@ -178,6 +215,10 @@ pub fn periodic_info(
 }
 
 // Errors.
+
+pub fn foreign_error(queue: &Queue) -> QueueError {
+    ConfigError::Foreign { what: "queue", name: queue.name().to_owned() }.into()
+}
 
 pub fn store_error(doing: &str, source: BoxError) -> QueueError {
     QueueError::Store(Error::Store(StoreError { doing: doing.to_owned(), source }))

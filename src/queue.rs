@@ -155,7 +155,7 @@ mod notes;
 mod pausing;
 mod periodic;
 pub(crate) mod rules;
-mod runner;
+pub(crate) mod runner;
 mod serialized;
 mod status;
 mod subscription;

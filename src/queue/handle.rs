@@ -117,6 +117,12 @@ impl Queue {
         self.engine.capabilities()
     }
 
+    /// Returns its engine, and its number there.
+    #[cfg(feature = "engine")]
+    pub(crate) fn parts(&self) -> (&dyn QueueEngine, QueueNo) {
+        (&*self.engine, self.number)
+    }
+
     /// Returns the engine of a queue in a store.
     pub(crate) fn embedded(&self) -> Option<&Embedded> {
         self.engine.as_any().downcast_ref()

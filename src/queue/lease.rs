@@ -5,6 +5,8 @@ use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
+#[cfg(feature = "engine")]
+use crate::queue::engine::Held;
 use crate::queue::engine::{Claimed, Edit};
 use crate::queue::handle::Queue;
 use crate::queue::in_hand::{InHand, shows_its_job};
@@ -66,6 +68,8 @@ pub struct Lease {
     payload: Vec<u8>,
     /// True if nobody has taken it from its claim, so that its end counts for nothing.
     is_untaken: bool,
+    /// True if a transaction of the user's may have ended it.
+    may_have_ended: bool,
 }
 
 shows_its_job!(Lease);
@@ -73,7 +77,7 @@ shows_its_job!(Lease);
 impl Lease {
     pub(super) fn new(queue: Queue, claimed: Claimed) -> Self {
         let Claimed { id, row, payload, .. } = claimed;
-        Self { hold: Hold::new(InHand::new(queue, id, row)), payload, is_untaken: false }
+        Self { hold: Hold::new(InHand::new(queue, id, row)), payload, is_untaken: false, may_have_ended: false }
     }
 
     fn job(&self) -> &InHand {
@@ -245,6 +249,18 @@ impl Lease {
         self.alone().resubmit(run_at)
     }
 
+    /// Returns its queue, and the job with the token of the lease.
+    #[cfg(feature = "engine")]
+    pub(crate) fn parts(&self) -> (&Queue, Held) {
+        (&self.job().queue, self.job().held())
+    }
+
+    /// Notes that its end is among the statements of a transaction, which may be committed or not.
+    #[cfg(feature = "engine")]
+    pub(crate) fn note_end_in_transaction(&mut self) {
+        self.may_have_ended = true;
+    }
+
     /// Makes its drop give the job back as if nobody had claimed it.
     #[cfg(feature = "tokio")]
     pub(super) fn leave_untaken(&mut self) {
@@ -257,7 +273,9 @@ impl Drop for Lease {
         if self.hold.ended {
             return;
         }
-        let given_back = if self.is_untaken {
+        let given_back = if self.may_have_ended {
+            self.hold.fail_if_held("the transaction of its end was not committed")
+        } else if self.is_untaken {
             self.hold.put_back().or_else(|_| self.hold.put_back())
         } else {
             self.retry("its lease was dropped before the job had ended")

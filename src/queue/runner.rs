@@ -12,6 +12,8 @@ pub(crate) mod hooks;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod outcome;
+#[cfg(feature = "engine")]
+pub(crate) mod own_end;
 pub(crate) mod pool;
 pub(crate) mod running;
 pub(crate) mod source;

@@ -90,6 +90,9 @@ pub enum Error {
     /// The connection was closed. The next call opens another one.
     #[error("the connection to the database was closed")]
     Closed,
+    /// The call that several threads of this process shared failed, with this error.
+    #[error(transparent)]
+    Shared(std::sync::Arc<Self>),
     /// The library refused something: see its documentation.
     #[error(transparent)]
     Refused(#[from] waterline::Error),

@@ -38,7 +38,8 @@
 //! * [`PgJobs`] is a table as a stream, into which many writers may insert at once: which ids are
 //!   final, and what the table has to be.
 //! * [`PgStore::queue`] opens a job queue that many processes share, in several languages: see
-//!   [`from_another_language`].
+//!   [`from_another_language`]. [`QueueExt`], [`LeaseExt`] and [`RunnerExt`] push and end its jobs
+//!   in a transaction with your own rows.
 //! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
@@ -88,6 +89,7 @@ pub use jobs::PgJobs;
 pub use options::PgOptions;
 pub use postgres;
 pub use progress::PgProgress;
+pub use queue::{LeaseExt, QueueExt, RunnerExt};
 pub use store::PgStore;
 
 #[doc = include_str!("../docs/from_another_language.md")]

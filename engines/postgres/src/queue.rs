@@ -14,15 +14,20 @@ mod calls;
 mod engine;
 mod faults;
 mod held;
+mod joining;
 mod looks;
 mod opened;
 mod periodics;
 mod pushing;
 mod settings;
 mod turning;
+mod within;
+mod writing;
 
 use held::Leases;
 use opened::Opened;
+pub use within::{LeaseExt, QueueExt};
+pub use writing::RunnerExt;
 
 /// The queues of one database.
 pub(crate) struct Queues {

@@ -58,6 +58,17 @@ impl Hold {
         Ok(state)
     }
 
+    /// Ends the attempt as failed, unless it has ended: then nobody has lost it.
+    pub(super) fn fail_if_held(&mut self, error: &str) -> Result<Option<JobState>, QueueError> {
+        let end = End::Failed { error: error.to_owned(), at: None };
+        let ending = Ending { job: self.job.held(), end: end.clone(), data: None, durations: None };
+        let turned = self.job.queue.engine.turn(&[ending], None, Beside::Alone)?;
+        self.ended = true;
+        let state = turned.ended.into_iter().next().flatten().ok_or_else(|| self.job.halt())?;
+        self.log(&AttemptEnd::of(&end, state));
+        Ok(state)
+    }
+
     /// Gives the job back as if it had not been claimed.
     pub(super) fn put_back(&mut self) -> Result<Option<JobState>, QueueError> {
         let end = End::PutBack { error: "nobody took it from its claim".to_owned() };

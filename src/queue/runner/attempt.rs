@@ -78,13 +78,23 @@ impl Attempt {
 
     /// Hands the end to the threads of the pool, unless its time was over before.
     pub(super) fn report(self, report: impl FnOnce(&Self) -> Report) {
-        if self.desk.claim_end(self.job.flight()) {
-            let report = {
-                let _own = self.enter();
-                report(&self)
-            };
-            self.desk.hand_in(report);
+        if self.claim_end() {
+            self.hand_in(report);
         }
+    }
+
+    /// Takes the right to report the end. Only one of those who try has it.
+    pub(super) fn claim_end(&self) -> bool {
+        self.desk.claim_end(self.job.flight())
+    }
+
+    /// Hands the end to the threads of the pool. The caller has the right to do so.
+    pub(super) fn hand_in(&self, report: impl FnOnce(&Self) -> Report) {
+        let report = {
+            let _own = self.enter();
+            report(self)
+        };
+        self.desk.hand_in(report);
     }
 }
 
@@ -97,7 +107,13 @@ pub(super) struct Report {
     pub(super) took: Duration,
     /// The writes that belong to it.
     pub(super) effects: Changes,
+    /// The state of the job, if its end is written already; `None` in it: the lease was over.
+    pub(super) written: Option<Written>,
 }
+
+/// The state of a job after the end of an attempt, or `None` where its row is gone. `None` in place
+/// of that: the lease was over.
+pub(crate) type Written = Option<Option<JobState>>;
 
 impl Report {
     /// Returns the report of an attempt with this outcome. It calls the user's code: the text of an
@@ -122,7 +138,19 @@ impl Report {
             }
         };
         let effects = if end == End::Finished { effects } else { Changes::default() };
-        Self { job, end, data, took, effects }
+        Self { job, end, data, took, effects, written: None }
+    }
+
+    /// Returns the report of an end that somebody else has written, or could not write. The hooks
+    /// have seen its outcome.
+    #[cfg(feature = "engine")]
+    pub(super) fn written_elsewhere(attempt: &Attempt, written: Result<Written, BoxError>) -> Self {
+        let (job, took) = (attempt.job().clone(), attempt.elapsed());
+        let (end, written) = match written {
+            Ok(written) => (End::Finished, Some(written)),
+            Err(error) => (end_of_error(&error, attempt.wall()), None),
+        };
+        Self { job, end, data: None, took, effects: Changes::default(), written }
     }
 
     /// Returns the end as it was written; `None`: the job was no longer this worker's.

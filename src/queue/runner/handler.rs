@@ -68,7 +68,7 @@ impl Handler {
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
 #[must_use = "a finisher that is dropped fails its job"]
-pub struct Finisher(Option<Attempt>);
+pub struct Finisher(pub(super) Option<Attempt>);
 
 impl Finisher {
     pub(super) fn new(attempt: Attempt) -> Self {

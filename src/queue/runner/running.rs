@@ -97,6 +97,12 @@ impl Running {
         self.job().held()
     }
 
+    /// Returns its queue, and the job with the token of the lease.
+    #[cfg(feature = "engine")]
+    pub(crate) fn parts(&self) -> (&Queue, Held) {
+        (self.queue(), self.held())
+    }
+
     pub(super) fn begun(&self) -> Instant {
         self.0.begun
     }

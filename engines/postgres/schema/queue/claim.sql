@@ -1,14 +1,5 @@
 -- Claims: the jobs that may run now, in their order.
 
--- What a worker gets of a job.
-CREATE FUNCTION claimed_answer(p_job job) RETURNS answer LANGUAGE sql AS
-$$ SELECT 'claimed', p_job.number, id_of(p_job.name, p_job.number), NULL::text, NULL::text, p_job.token, p_job.kind,
-    p_job.payload, p_job.data, p_job.error, p_job.failures, p_job.crashes, p_job.pushed, p_job.due, p_job.since,
-    p_job.priority::int, CASE WHEN coalesce(p_job.key, p_job.root, p_job.meta) IS NULL AND p_job.cost = 1
-        AND coalesce(p_job.resubmit, p_job.noted) IS NULL THEN NULL ELSE json_strip_nulls(json_build_object('key', p_job.key, 'resubmit', p_job.resubmit,
-        'root', p_job.root, 'root_at', p_job.root_at, 'cost', nullif(p_job.cost, 1),
-        'meta', nullif(p_job.meta IS NOT NULL, false), 'progress', nullif(p_job.noted IS NOT NULL, false)))::text END $$;
-
 -- Claims up to `p_most` jobs that nothing limits.
 CREATE FUNCTION claim_free(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text,
     p_now bigint) RETURNS SETOF job LANGUAGE plpgsql AS $$

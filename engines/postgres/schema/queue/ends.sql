@@ -69,7 +69,6 @@ BEGIN
         PERFORM forget(p_queue, p_job.name, p_now);
         RETURN v_told;
     END IF;
-    p_job.token := NULL;
     p_job.state := NULL;
     p_job.at := NULL;
     p_job.since := p_now;
@@ -223,10 +222,10 @@ BEGIN
     ), kept AS (
         INSERT INTO ended (number, queue, state, priority, at, place, kind, payload, name, key, failures, crashes,
             pushed, due, since, error, data, meta, fraction, note, noted, retry, retention, uniq, uniq_until,
-            fingerprint, root, root_at, is_root, expires, cost, on_dead, died, gone_at)
+            fingerprint, root, root_at, is_root, expires, cost, on_dead, token, died, gone_at)
         SELECT number, queue, NULL, priority, NULL, place, kind, payload, name, key, failures, crashes,
             pushed, due, v_now, error, coalesce(new_data, data), meta, fraction, note, noted, retry, retention, uniq,
-            uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, false, kept_until(time, v_now)
+            uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, token, false, kept_until(time, v_now)
         FROM e WHERE time <> 0
     ), ids AS (
         INSERT INTO gone (queue, name, until)
@@ -275,8 +274,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION ended_answer(p_number bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
-$$ SELECT 'ended', p_number, NULL, p_outcome, p_state, NULL::bigint, NULL, NULL, NULL, NULL,
-    NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+$$ SELECT ROW('ended', p_number, NULL, p_outcome, p_state, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 -- Answers the doorbells of jobs that others wait for. It never waits for a lock: what somebody has
 -- locked is left for the next call.
@@ -347,6 +346,32 @@ LANGUAGE sql AS
 $$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
     array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', coalesce(p_data, '{}'), false)) a
     WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
+
+-- The same, with answers as `turn` has. With `p_all`, a lease that is over is an error: then nothing of
+-- the caller's transaction can be committed.
+CREATE FUNCTION end_in(p_jobs bigint[], p_tokens bigint[], p_datas text[], p_all boolean) RETURNS SETOF answer
+LANGUAGE plpgsql AS $$
+DECLARE v_answers answer[] := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]),
+    '{}', '{}', p_datas, false);
+BEGIN
+    IF p_all AND EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'ended' AND a.outcome = 'halt') THEN
+        RAISE 'waterline: the job is no longer its worker''s' USING ERRCODE = 'WQ007';
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(v_answers);
+END $$;
+
+-- What has become of ends whose answer was lost: held (it was not written), counted, or gone (the job
+-- is no longer where a token says more). It waits for a transaction that may be about to write one.
+CREATE FUNCTION ended_by(p_jobs bigint[], p_tokens bigint[]) RETURNS TABLE (number bigint, outcome text, state text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM job j WHERE j.number = ANY (p_jobs) ORDER BY j.number FOR UPDATE;
+    RETURN QUERY SELECT a.number,
+        CASE WHEN j.token = a.token THEN 'held' WHEN e.token = a.token THEN 'counted' ELSE 'gone' END,
+        CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished' ELSE shown(j.state, j.at, clock()) END
+        FROM unnest(p_jobs, p_tokens) a(number, token)
+        LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number;
+END $$;
 
 -- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,
 -- without one, as its retry says. One of `p_bury` is dead, whatever attempts are left.

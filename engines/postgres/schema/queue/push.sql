@@ -279,6 +279,27 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The common case: jobs without settings, in one statement. It returns their numbers in their order, or
+-- null, if only `push_jobs` can say whether there is room for them. It waits for nobody.
+CREATE FUNCTION push_plain(p_queue text, p_kinds text[], p_payloads text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue int;
+    v_bell regclass;
+    v_most bigint;
+    v_now bigint := clock();
+    v_numbers bigint[];
+BEGIN
+    SELECT id, bell, max_waiting INTO v_queue, v_bell, v_most FROM queue WHERE name = p_queue;
+    IF v_queue IS NULL THEN PERFORM queue_of(p_queue); END IF;
+    IF v_most IS NOT NULL THEN RETURN NULL; END IF;
+    v_numbers := ARRAY(SELECT nextval('place') FROM generate_series(1, cardinality(p_kinds)));
+    INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
+    SELECT u.number, v_queue, 'ready', v_now, u.number, u.kind, u.payload, v_now, v_now
+    FROM unnest(v_numbers, p_kinds, p_payloads) u(number, kind, payload);
+    PERFORM ring(v_queue, v_bell);
+    RETURN v_numbers;
+END $$;
+
 -- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row
 -- `pushed` for each job, in their order.
 CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean,
@@ -290,20 +311,16 @@ DECLARE
     v_settings jsonb;
     v_after text[];
     v_ids text[] := '{}';
+    v_numbers bigint[];
     v_pushed record;
 BEGIN
     answers := '{}';
     IF coalesce(cardinality(array_remove(p_settings, NULL)), 0) = 0 AND v_queue.max_waiting IS NULL AND NOT p_batch THEN
-        -- The common case: plain jobs, in one statement.
-        WITH i AS (
-            INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
-            SELECT n.number, v_queue.id, 'ready', v_now, n.number, n.kind, n.payload, v_now, v_now
-            FROM (SELECT nextval('place') AS number, u.kind, u.payload
-                  FROM unnest(p_kinds, p_payloads) WITH ORDINALITY AS u(kind, payload, at) ORDER BY u.at) n
-            RETURNING number)
-        SELECT array_agg(pushed_answer('~' || number, 'added', 'ready') ORDER BY number) INTO answers FROM i;
-        PERFORM ring(v_queue.id, v_queue.bell);
-        RETURN;
+        v_numbers := push_plain(p_queue, p_kinds, p_payloads);
+        IF v_numbers IS NOT NULL THEN
+            SELECT array_agg(pushed_answer('~' || n, 'added', 'ready') ORDER BY n) INTO answers FROM unnest(v_numbers) n;
+            RETURN;
+        END IF;
     END IF;
     FOR v_at IN 1 .. coalesce(cardinality(p_kinds), 0) LOOP
         v_settings := coalesce(nullif(p_settings[v_at]::jsonb, 'null'), '{}');
@@ -319,17 +336,39 @@ BEGIN
 END $$;
 
 CREATE FUNCTION pushed_answer(p_id text, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
-$$ SELECT 'pushed', NULL::bigint, p_id, p_outcome, p_state, NULL::bigint, NULL, NULL, NULL, NULL,
-    NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+$$ SELECT ROW('pushed', NULL, p_id, p_outcome, p_state, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 -- For every language: pushes a job, in a transaction of its own or in the caller's.
 CREATE FUNCTION push(p_queue text, p_kind text, p_payload text, p_settings jsonb DEFAULT NULL, OUT id text, OUT outcome text)
-LANGUAGE sql AS
-$$ SELECT a.id, a.outcome FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false, true)) a
-    WHERE a.what = 'pushed' $$;
+LANGUAGE plpgsql AS $$
+DECLARE v_numbers bigint[];
+BEGIN
+    IF p_settings IS NULL THEN
+        v_numbers := push_plain(p_queue, ARRAY[p_kind], ARRAY[p_payload]);
+        IF v_numbers IS NOT NULL THEN
+            id := '~' || v_numbers[1];
+            outcome := 'added';
+            RETURN;
+        END IF;
+    END IF;
+    SELECT a.id, a.outcome INTO id, outcome
+    FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false, true)) a
+    WHERE a.what = 'pushed';
+END $$;
 
 -- The same for many jobs. `p_settings` has an object for each, or null.
 CREATE FUNCTION push_many(p_queue text, p_kinds text[], p_payloads text[], p_settings jsonb[] DEFAULT NULL)
-RETURNS TABLE (id text, outcome text) LANGUAGE sql AS
-$$ SELECT a.id, a.outcome FROM unnest(push_jobs(p_queue, p_kinds, p_payloads, p_settings::text[], false, true)) a
-    WHERE a.what = 'pushed' $$;
+RETURNS TABLE (id text, outcome text) LANGUAGE plpgsql AS $$
+DECLARE v_numbers bigint[];
+BEGIN
+    IF p_settings IS NULL THEN
+        v_numbers := push_plain(p_queue, p_kinds, p_payloads);
+        IF v_numbers IS NOT NULL THEN
+            RETURN QUERY SELECT '~' || n, 'added' FROM unnest(v_numbers) n;
+            RETURN;
+        END IF;
+    END IF;
+    RETURN QUERY SELECT a.id, a.outcome
+        FROM unnest(push_jobs(p_queue, p_kinds, p_payloads, p_settings::text[], false, true)) a WHERE a.what = 'pushed';
+END $$;

@@ -163,7 +163,7 @@ CREATE TABLE ended (
     skipped text,
     PRIMARY KEY (number)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000);
--- An ended job has no lease, and its state is `died`.
+-- An ended job has no lease: its token is that by which its worker has ended it. Its state is `died`.
 ALTER TABLE ended ALTER COLUMN state DROP NOT NULL, ALTER COLUMN at DROP NOT NULL;
 CREATE INDEX ended_gone ON ended (queue, died, gone_at, number);
 CREATE INDEX ended_name ON ended (queue, name) WHERE name IS NOT NULL;
@@ -294,18 +294,20 @@ CREATE TYPE answer AS (
     more text
 );
 
+-- These functions are one expression each, so that a caller's plan has them in it: a call of its own
+-- would plan them anew each time.
 CREATE FUNCTION told(p_id text, p_state text, p_data text DEFAULT NULL, p_error text DEFAULT NULL,
     p_outcome text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
-$$ SELECT 'told', NULL::bigint, p_id, p_outcome, p_state, NULL::bigint, NULL, NULL, p_data, p_error,
-    NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+$$ SELECT ROW('told', NULL, p_id, p_outcome, p_state, NULL, NULL, NULL, p_data, p_error,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 CREATE FUNCTION line(p_outcome text, p_id text, p_kind text, p_failures int, p_error text)
 RETURNS answer LANGUAGE sql AS
-$$ SELECT 'line', NULL::bigint, p_id, p_outcome, NULL, NULL::bigint, p_kind, NULL, NULL, p_error,
-    p_failures, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL $$;
+$$ SELECT ROW('line', NULL, p_id, p_outcome, NULL, NULL, p_kind, NULL, NULL, p_error,
+    p_failures, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 CREATE FUNCTION id_of(p_name text, p_number bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
-$$ SELECT coalesce(p_name, '~' || p_number) $$;
+$$ SELECT coalesce(p_name, '~' || p_number::text) $$;
 
 -- The number of the job with this id that has not ended.
 CREATE FUNCTION number_of(p_queue int, p_id text) RETURNS bigint LANGUAGE plpgsql AS $$

@@ -82,6 +82,8 @@ DECLARE
     v_id text := id_of(p_job.name, p_job.number);
     v_error text := 'its worker was silent for ' || shown_time(p_queue.lease);
 BEGIN
+    -- Its worker has not ended it.
+    p_job.token := NULL;
     IF NOT p_job.silent THEN
         RETURN end_one(p_queue, p_job, CASE WHEN p_job.stopping THEN 'put_back' ELSE 'crashed' END, NULL, NULL, NULL, 0, p_now);
     END IF;
@@ -187,7 +189,7 @@ DECLARE
     v_queue queue;
     v_now bigint := clock();
     v_got int := 0;
-    v_jobs job[];
+    v_jobs job[] := '{}';
     v_told answer[];
     v_again boolean := false;
 BEGIN
@@ -223,17 +225,24 @@ BEGIN
                 SELECT c.jobs, c.told, c.again INTO v_jobs, v_told, v_again
                 FROM claim_limited(v_queue, p_most, p_kinds, p_due_by, coalesce(p_lease, v_queue.lease), p_worker, v_now, v_look = 3) c;
                 RETURN QUERY SELECT * FROM unnest(v_told);
-                RETURN QUERY SELECT c.* FROM unnest(v_jobs) j, LATERAL claimed_answer(j) c;
-                v_got := cardinality(v_jobs);
-                EXIT WHEN v_again;
+                EXIT WHEN v_again OR cardinality(v_jobs) > 0;
             ELSE
                 IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
-                RETURN QUERY SELECT c.* FROM claim_free(v_queue, p_most, p_kinds, p_due_by,
-                    coalesce(p_lease, v_queue.lease), p_worker, v_now) j, LATERAL claimed_answer(j) c;
-                GET DIAGNOSTICS v_got = ROW_COUNT;
+                v_jobs := ARRAY(SELECT c FROM claim_free(v_queue, p_most, p_kinds, p_due_by,
+                    coalesce(p_lease, v_queue.lease), p_worker, v_now) c);
+                EXIT WHEN cardinality(v_jobs) > 0;
             END IF;
-            EXIT WHEN v_got > 0;
         END LOOP;
+        v_got := cardinality(v_jobs);
+        -- What a worker gets of a job.
+        RETURN QUERY SELECT 'claimed', j.number, id_of(j.name, j.number), NULL::text, NULL::text, j.token, j.kind,
+            j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
+            CASE WHEN coalesce(j.key, j.root, j.meta) IS NULL AND j.cost = 1 AND coalesce(j.resubmit, j.noted) IS NULL
+                THEN NULL
+                ELSE json_strip_nulls(json_build_object('key', j.key, 'resubmit', j.resubmit, 'root', j.root,
+                    'root_at', j.root_at, 'cost', nullif(j.cost, 1), 'meta', nullif(j.meta IS NOT NULL, false),
+                    'progress', nullif(j.noted IS NOT NULL, false)))::text END
+            FROM unnest(v_jobs) j;
         IF v_again AND v_got = 0 THEN
             RETURN QUERY SELECT 'again', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
                 NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;

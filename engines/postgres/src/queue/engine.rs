@@ -108,6 +108,7 @@ impl QueueEngine for Queues {
             keep: Arc::downgrade(&keep),
             seen: Default::default(),
             periodics: Default::default(),
+            joining: Default::default(),
             listens: Default::default(),
         });
         self.listen(&queue)?;

@@ -36,6 +36,8 @@ struct Lease {
     /// It ends by the silence of its holder, who alone renews it.
     by_silence: bool,
     is_lost: bool,
+    /// Its end was sent, and there was no answer.
+    is_doubted: bool,
 }
 
 /// A lease with its queue and its token.
@@ -46,8 +48,15 @@ impl Leases {
         let options = &queue.shared.options;
         let until =
             if options_of(options).manual.is_some() { None } else { asked.checked_add(options_of(options).lease) };
-        let lease =
-            Lease { number, queue: Arc::downgrade(queue), id: id.to_owned(), until, by_silence: false, is_lost: false };
+        let lease = Lease {
+            number,
+            queue: Arc::downgrade(queue),
+            id: id.to_owned(),
+            until,
+            by_silence: false,
+            is_lost: false,
+            is_doubted: false,
+        };
         self.state.lock().held.insert((queue.number, token), lease);
     }
 
@@ -82,6 +91,20 @@ impl Leases {
         lease.until = silence.and_then(|silence| now.checked_add(silence));
         lease.by_silence = silence.is_some();
         true
+    }
+
+    /// Notes that the ends of these jobs were sent, and that there was no answer.
+    pub(super) fn doubt<'j>(&self, jobs: impl Iterator<Item = &'j Held>) {
+        let mut state = self.state.lock();
+        for job in jobs {
+            if let Some(lease) = state.held.get_mut(&(job.queue, job.token)) {
+                lease.is_doubted = true;
+            }
+        }
+    }
+
+    pub(super) fn is_doubted(&self, job: &Held) -> bool {
+        self.state.lock().held.get(&(job.queue, job.token)).is_some_and(|lease| lease.is_doubted)
     }
 
     pub(super) fn mark_lost(&self, job: &Held) {
@@ -136,7 +159,8 @@ impl Leases {
         for (key, lease) in sent {
             let Some(held) = state.held.get_mut(key) else { continue };
             if !renewed.contains(&lease.number) {
-                held.is_lost = true;
+                // One whose end had no answer may have ended by it.
+                held.is_lost |= !held.is_doubted;
             } else if let Some(queue) = lease.queue.upgrade()
                 && !held.by_silence
             {

@@ -1,5 +1,6 @@
 //! A queue that this process has open, and what is in memory of it.
 
+use super::joining::Joining;
 use super::periodics::Registered;
 use super::settings::whole;
 use crate::keeper::Waiting;
@@ -21,6 +22,7 @@ pub(super) struct Opened {
     pub(super) keep: Weak<dyn Any + Send + Sync>,
     pub(super) seen: Mutex<Seen>,
     pub(super) periodics: Mutex<Vec<Registered>>,
+    pub(super) joining: Joining,
     /// Rings when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
 }

@@ -3,6 +3,7 @@
 use super::Queues;
 use super::answers::{Answer, happened};
 use super::faults::queue_error;
+use super::joining::{FEW, Joined, Plain};
 use super::opened::Opened;
 use super::periodics::text;
 use super::settings::of_job;
@@ -11,14 +12,14 @@ use crate::sql::Value;
 use postgres::GenericClient;
 use postgres::types::Type;
 use std::sync::Arc;
-use waterline::engine::{Happened, JobId, JobPush, PushOutcome, QueueNo, pushed};
+use waterline::engine::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
 use waterline::queue::{JobState, Pushed, QueueError};
 
-const PUSH: &str = "push jobs";
+pub(super) const PUSH: &str = "push jobs";
 
 /// Jobs that go together into one queue.
-struct Pushing {
-    queue: Arc<Opened>,
+pub(super) struct Pushing {
+    pub(super) queue: Arc<Opened>,
     kinds: Vec<String>,
     payloads: Vec<String>,
     settings: Vec<Option<String>>,
@@ -26,7 +27,7 @@ struct Pushing {
 }
 
 impl Pushing {
-    fn new(queue: Arc<Opened>, pushes: &[JobPush]) -> Self {
+    pub(super) fn new(queue: Arc<Opened>, pushes: &[JobPush]) -> Self {
         Self {
             queue,
             kinds: pushes.iter().map(|push| push.row.kind.clone()).collect(),
@@ -34,6 +35,17 @@ impl Pushing {
             settings: pushes.iter().map(of_job).collect(),
             is_batch: pushes.iter().any(|push| push.awaited_by.is_some()),
         }
+    }
+
+    pub(super) fn values(&self) -> [Value<'_>; 6] {
+        [
+            (&self.queue.shared.name, Type::TEXT),
+            (&self.kinds, Type::TEXT_ARRAY),
+            (&self.payloads, Type::TEXT_ARRAY),
+            (&self.settings, Type::TEXT_ARRAY),
+            (&self.is_batch, Type::BOOL),
+            (&true, Type::BOOL),
+        ]
     }
 }
 
@@ -44,25 +56,17 @@ type Made = Result<Vec<Vec<Answer>>, (String, crate::Error)>;
 /// name of its queue.
 fn push_on(client: &mut impl GenericClient, sql: &str, pushes: &[Pushing]) -> Result<Made, crate::Error> {
     let mut all = Vec::new();
-    for Pushing { queue, kinds, payloads, settings, is_batch } in pushes {
-        let values: [Value<'_>; 6] = [
-            (&queue.name(), Type::TEXT),
-            (kinds, Type::TEXT_ARRAY),
-            (payloads, Type::TEXT_ARRAY),
-            (settings, Type::TEXT_ARRAY),
-            (is_batch, Type::BOOL),
-            (&true, Type::BOOL),
-        ];
-        match client.query_typed(sql, &values) {
+    for pushing in pushes {
+        match client.query_typed(sql, &pushing.values()) {
             Ok(rows) => all.push(rows.iter().map(Answer::of).collect::<Result<Vec<_>, _>>()?),
             Err(error) if of_statement(&error) == Fault::Again => return Err(error.into()),
-            Err(error) => return Ok(Err((queue.name().to_owned(), error.into()))),
+            Err(error) => return Ok(Err((pushing.queue.name().to_owned(), error.into()))),
         }
     }
     Ok(Ok(all))
 }
 
-fn outcome_of(name: &str, id: JobId) -> PushOutcome {
+pub(super) fn outcome_of(name: &str, id: JobId) -> PushOutcome {
     match name {
         "added" => PushOutcome::Added,
         "rescheduled" => PushOutcome::Rescheduled,
@@ -72,13 +76,18 @@ fn outcome_of(name: &str, id: JobId) -> PushOutcome {
 }
 
 impl Queues {
-    fn push_sql(&self) -> String {
+    pub(super) fn push_sql(&self) -> String {
         let call = self.sql_of("push_jobs", 6);
         call.replacen("SELECT * FROM ", "SELECT a.* FROM unnest(", 1) + ") a"
     }
 
     /// Pushes jobs into their queues: all or none.
     pub(super) fn push_all(&self, pushes: &[(QueueNo, Vec<JobPush>)]) -> Result<Vec<Pushed>, QueueError> {
+        if let [(queue, jobs)] = pushes
+            && let Some(pushed) = self.push_plain(&self.of(*queue), jobs)?
+        {
+            return Ok(pushed);
+        }
         let pushes: Vec<_> = pushes.iter().map(|(queue, pushes)| Pushing::new(self.of(*queue), pushes)).collect();
         let Some(first) = pushes.first() else { return Ok(Vec::new()) };
         let sql = self.push_sql();
@@ -115,5 +124,45 @@ impl Queues {
             self.tell(queue, told);
         }
         Ok(outcomes)
+    }
+
+    /// Pushes jobs without settings, which may go together with those of other threads. Returns
+    /// `None` if some have settings, or only the rules of the queue can say what becomes of them.
+    fn push_plain(&self, queue: &Arc<Opened>, jobs: &[JobPush]) -> Result<Option<Vec<Pushed>>, QueueError> {
+        let is_plain = |push: &JobPush| push.awaited_by.is_none() && of_job(push).is_none();
+        if options_of(&queue.shared.options).max_waiting.is_some() || !jobs.iter().all(is_plain) {
+            return Ok(None);
+        }
+        let sql = self.sql_of("push_plain", 3);
+        let call = |Plain { kinds, payloads }: &Plain| {
+            let values: [Value<'_>; 3] =
+                [(&queue.name(), Type::TEXT), (kinds, Type::TEXT_ARRAY), (payloads, Type::TEXT_ARRAY)];
+            self.with(queue.test_clock(), |client| {
+                let rows = client.query_typed(&sql, &values)?;
+                Ok(rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<Vec<i64>>>(0))?)
+            })
+        };
+        let plain = Plain {
+            kinds: jobs.iter().map(|push| push.row.kind.clone()).collect(),
+            payloads: jobs.iter().map(text).collect(),
+        };
+        let joined = if jobs.len() <= FEW {
+            queue.joining.push(plain, call)
+        } else {
+            match call(&plain) {
+                Ok(numbers) => numbers.map_or(Joined::Alone, Joined::Pushed),
+                Err(error) => Joined::Failed(error),
+            }
+        };
+        let numbers = match joined {
+            Joined::Pushed(numbers) => numbers,
+            Joined::Alone => return Ok(None),
+            Joined::Failed(error) => return Err(queue_error(queue.name(), PUSH, error)),
+        };
+        let ids: Vec<JobId> = numbers.into_iter().map(|number| format!("~{number}")).collect();
+        let seen =
+            |id: &JobId| Happened::Seen { id: id.clone(), state: Some(JobState::Ready), data: Some(None), error: None };
+        self.tell(queue, ids.iter().map(seen).collect());
+        Ok(Some(ids.into_iter().map(|id| pushed(id, PushOutcome::Added)).collect()))
     }
 }

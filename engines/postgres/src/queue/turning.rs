@@ -1,7 +1,7 @@
 //! Turns: the ends of attempts and the claims of the next jobs, in one call.
 
 use super::Queues;
-use super::answers::{Answer, happened, signed, unsigned};
+use super::answers::{Answer, happened, signed, state_of, unsigned};
 use super::opened::Opened;
 use super::settings::whole;
 use crate::sql::Value;
@@ -13,6 +13,9 @@ use waterline::queue::{JobState, QueueError};
 
 /// The time for which one who waits for a job is notified, unless it asks again.
 const LISTENS: Duration = Duration::from_secs(3);
+
+/// The state of a job after an end; `None`: the lease was over.
+type Settled = Option<Option<JobState>>;
 
 /// The moment at which a call began.
 #[derive(Clone, Copy)]
@@ -89,7 +92,6 @@ impl Queues {
             queue.note_more();
         }
         for (end, ended) in ends.iter().zip(&ended) {
-            self.leases.remove(&end.job);
             if ended.is_none() {
                 told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
             }
@@ -120,6 +122,10 @@ impl Queues {
         if is_tidy {
             self.tick_all(queue)?;
         }
+        let settled = self.settled(queue, ends)?;
+        let all = ends;
+        let ends: &[&Ending] =
+            &all.iter().zip(&settled).filter(|(_, settled)| settled.is_none()).map(|(end, _)| *end).collect::<Vec<_>>();
         let (mut numbers, mut tokens, mut how, mut ats, mut errors, mut datas) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for Ending { job, end, data, .. } in ends {
@@ -168,8 +174,36 @@ impl Queues {
         let doing = if ends.is_empty() { "claim jobs" } else { "end jobs" };
         let answers = self.answers(queue, doing, "turn", &values);
         queue.shared.note_failing(answers.as_ref().err().map(ToString::to_string));
-        let answers = answers?;
-        Ok(self.turned(queue, answers, ends, claim, asked))
+        let mut turned = self.turned(queue, answers?, ends, claim, asked);
+        let mut open = turned.ended.into_iter();
+        turned.ended = settled.into_iter().map(|settled| settled.unwrap_or_else(|| open.next().flatten())).collect();
+        Ok(turned)
+    }
+
+    /// Asks what has become of those ends that were sent before and had no answer. `None`: the end
+    /// is to be written.
+    fn settled(&self, queue: &Arc<Opened>, ends: &[&Ending]) -> Result<Vec<Option<Settled>>, QueueError> {
+        let mut settled = vec![None; ends.len()];
+        let doubted: Vec<_> = (0..ends.len()).filter(|at| self.leases.is_doubted(&ends[*at].job)).collect();
+        if doubted.is_empty() {
+            return Ok(settled);
+        }
+        let numbers: Vec<_> = doubted.iter().map(|at| self.leases.number(&ends[*at].job).unwrap_or(0)).collect();
+        let tokens: Vec<_> = doubted.iter().map(|at| signed(ends[*at].job.token)).collect();
+        let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+        let rows = self.rows(queue, "see if jobs have ended", "ended_by", &values)?;
+        for (at, row) in doubted.into_iter().zip(rows) {
+            let job = &ends[at].job;
+            let (outcome, state): (String, Option<String>) = (row.get(1), row.get(2));
+            let state = state.as_deref().and_then(state_of);
+            settled[at] = match &outcome[..] {
+                "held" => continue,
+                "counted" => Some(Some(state)),
+                // While the lease holds, nobody else could end it or take it back.
+                _ => Some(self.leases.holds(job, queue.moment().now).then_some(state)),
+            };
+        }
+        Ok(settled)
     }
 
     /// Ends jobs, and claims others of one queue.
@@ -183,20 +217,31 @@ impl Queues {
         let mut turned = Turned { ended: vec![None; ends.len()], ..Turned::default() };
         let mut queues: Vec<_> = ends.iter().map(|end| end.job.queue).collect();
         queues.extend(claim.map(|claim| claim.queue));
-        queues.sort_unstable();
+        // The claim comes last: if a later call failed, nobody would have those jobs.
+        queues.sort_unstable_by_key(|queue| (claim.is_some_and(|claim| claim.queue == *queue), *queue));
         queues.dedup();
         for number in queues {
             let queue = self.of(number);
             let own: Vec<_> = (0..ends.len()).filter(|at| ends[*at].job.queue == number).collect();
             let of_queue: Vec<_> = own.iter().map(|at| &ends[*at]).collect();
             let claim = claim.filter(|claim| claim.queue == number);
-            let of_queue = self.turn_of(&queue, &of_queue, claim, is_tidy)?;
+            let of_queue = match self.turn_of(&queue, &of_queue, claim, is_tidy) {
+                Ok(turned) => turned,
+                Err(error) => {
+                    // The same ends come again, and some may be written.
+                    self.leases.doubt(ends.iter().map(|end| &end.job));
+                    return Err(error);
+                }
+            };
             own.into_iter().zip(of_queue.ended).for_each(|(at, ended)| turned.ended[at] = ended);
             turned.claimed.extend(of_queue.claimed);
             turned.again |= of_queue.again;
         }
         for end in ends {
-            self.store_durations(end)?;
+            self.leases.remove(&end.job);
+            if let Err(error) = self.store_durations(end) {
+                tracing::debug!(target: "waterline", %error, "the durations of a kind are not stored");
+            }
         }
         Ok(turned)
     }

@@ -59,6 +59,12 @@ impl Proxy {
         self.port
     }
 
+    /// Cuts so many connections from now on.
+    #[allow(dead_code, reason = "each program of the tests uses a part of it")]
+    pub fn cut(&self, cuts: u32) {
+        self.shared.left.store(cuts, Ordering::Relaxed);
+    }
+
     /// The number of cuts that are left.
     pub fn left(&self) -> u32 {
         self.shared.left.load(Ordering::Relaxed)

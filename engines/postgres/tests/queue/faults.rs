@@ -3,12 +3,12 @@
 
 use crate::server::{End, Server, signal};
 use crate::size;
-use postgres::{Client, Config, NoTls};
+use postgres::{Client, Config, NoTls, Transaction};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use waterline::Retry;
-use waterline::queue::{Limit, Outcome, QueueOptions, Runner};
-use waterline_postgres::{PgOptions, PgStore};
+use waterline::queue::{Limit, Outcome, QueueOptions, Runner, Running};
+use waterline::{BoxError, Retry};
+use waterline_postgres::{PgOptions, PgStore, RunnerExt};
 
 /// The variable that makes a process a worker: the port, the database, and the kind of worker.
 const WORKER: &str = "WATERLINE_QUEUE_WORKER";
@@ -36,19 +36,29 @@ fn worker() {
     let Ok(given) = std::env::var(WORKER) else { return };
     let [port, database, kind] = given.split(' ').collect::<Vec<_>>()[..] else { panic!("{given}") };
     let config = config(port, database);
-    if kind == "runner" { run(config) } else { call(&config) }
+    if kind == "calls" { call(&config) } else { run(config, kind == "writer") }
 }
 
-/// A worker that knows the library.
-fn run(config: Config) {
+/// A worker that knows the library. The effects of one that writes are in the transaction of the end.
+fn run(config: Config, writes: bool) {
     let Ok(store) = PgStore::connect(config, NoTls, PgOptions::new().ttl(Duration::from_secs(1))) else { return };
     let Ok(queue) = store.queue("q", options()) else { return };
-    let runner = Runner::builder(&queue).max_processing(8).on("k", |job, number: u32| {
-        if number.is_multiple_of(31) && job.attempt() == 1 {
-            return Err("not in the first attempt".into());
-        }
-        Ok(Outcome::Done)
-    });
+    let check = |job: &Running, number: u32| -> Result<(), BoxError> {
+        if number.is_multiple_of(31) && job.attempt() == 1 { Err("not in the first attempt".into()) } else { Ok(()) }
+    };
+    let runner = Runner::builder(&queue).max_processing(8);
+    let runner = if writes {
+        let write = |transaction: &mut Transaction<'_>, results: &[(Running, ())]| -> Result<(), BoxError> {
+            for (job, ()) in results {
+                let number = job.id().trim_start_matches('~').parse::<i64>()?;
+                transaction.execute("INSERT INTO effects VALUES ($1)", &[&number])?;
+            }
+            Ok(())
+        };
+        runner.on_writing("k", move |job, number| check(job, number), write)
+    } else {
+        runner.on("k", move |job, number| check(job, number).map(|()| Outcome::Done))
+    };
     let _runner = runner.start().unwrap();
     loop {
         std::thread::park();
@@ -127,7 +137,7 @@ fn no_job_is_lost_and_none_ends_twice_whatever_dies() {
         pushed = until;
     };
     push(1_000);
-    let kinds = ["calls", "calls", "calls", "runner", "runner"];
+    let kinds = ["calls", "calls", "writer", "writer", "runner"];
     let mut workers: Vec<_> = kinds.iter().map(|kind| start(server.port(), &database.name, kind)).collect();
     let (begun, least, mut kills, mut crashes) = (Instant::now(), Duration::from_secs(size(20, 300)), 0_u64, 0);
     let done = |client: &mut Client| {
@@ -138,7 +148,7 @@ fn no_job_is_lost_and_none_ends_twice_whatever_dies() {
         std::thread::park_timeout(Duration::from_millis(fastrand::u64(50..500)));
         let at = fastrand::usize(..workers.len());
         match fastrand::u32(..10) {
-            0 if kinds[at] == "runner" => {
+            0 if kinds[at] != "calls" => {
                 // It stands still for longer than its leases, and goes on.
                 let stopped = workers[at].id();
                 signal(stopped, "STOP");

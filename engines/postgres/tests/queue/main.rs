@@ -4,11 +4,15 @@
 #[path = "../server/mod.rs"]
 mod server;
 
+#[path = "../progress/proxy.rs"]
+mod proxy;
+
 mod bench;
 mod calls;
 mod faults;
 mod grants;
 mod languages;
+mod own;
 mod suite;
 
 /// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.

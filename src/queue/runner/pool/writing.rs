@@ -120,6 +120,10 @@ impl Pool {
     }
 
     fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, beside: Beside) -> Result<Answer, QueueError> {
+        for report in reports.extract_if(.., |report| report.written.is_some()) {
+            let written = report.written.flatten();
+            self.written(vec![report], vec![written]);
+        }
         // Writes of the user's are in the batch only if the job is still this worker's, so each
         // such report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {

@@ -1,0 +1,281 @@
+//! Pushes of several threads that go together: one call, one transaction and one wait for the disk.
+//!
+//! Only plain jobs join. They wait for no lock, so nobody waits for the push of another one.
+
+use crate::error::Error;
+use crate::fault::ends_connection;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The most jobs of a push that joins others, and of one call.
+pub(super) const FEW: usize = 64;
+const MOST: usize = 1_024;
+/// The bytes after which a call takes no more pushes.
+const BYTES: usize = 1 << 20;
+/// A call that is shorter has not waited for a disk.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Plain jobs of one push.
+#[derive(Debug, Default)]
+pub(super) struct Plain {
+    pub(super) kinds: Vec<String>,
+    pub(super) payloads: Vec<String>,
+}
+
+impl Plain {
+    fn bytes(&self) -> usize {
+        self.payloads.iter().map(String::len).sum()
+    }
+}
+
+/// The outcome of a push.
+#[derive(Debug)]
+pub(super) enum Joined {
+    /// The numbers of its jobs.
+    Pushed(Vec<i64>),
+    /// Nothing is written. The same alone may succeed, or tells which of the pushes is at fault.
+    Alone,
+    Failed(Error),
+}
+
+/// The pushes of one queue.
+#[derive(Debug, Default)]
+pub(super) struct Joining {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Arc<Seat>>,
+    /// The number of calls that are under way.
+    calls: usize,
+    /// The last call was so short that it waited for no disk.
+    is_short: bool,
+}
+
+impl State {
+    /// True if one call more may begin. A second call in the time of a long one would wait for the
+    /// disk twice: for the end of the flush of the first, and for its own. Beside a short one it
+    /// keeps the server busy while this process sees to the answers.
+    fn has_room(&self) -> bool {
+        self.calls == 0 || self.is_short && self.calls < 2
+    }
+}
+
+/// A thread that waits.
+#[derive(Debug)]
+struct Seat {
+    now: Mutex<Now>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+enum Now {
+    Waits(Plain),
+    /// It is to write what waits.
+    Leads(Plain),
+    /// Its jobs are in a call.
+    Sent,
+    Done(Joined),
+    Taken,
+}
+
+impl Joining {
+    /// Pushes jobs, together with those of other threads. `call` returns a number for each, or
+    /// `None` if the jobs are not pushed and are to go alone.
+    pub(super) fn push(&self, plain: Plain, call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error>) -> Joined {
+        let seat = Arc::new(Seat { now: Mutex::new(Now::Waits(plain)), changed: Condvar::new() });
+        {
+            let mut state = self.state.lock();
+            if state.has_room() {
+                state.calls += 1;
+                seat.lead();
+            } else {
+                state.waiting.push_back(Arc::clone(&seat));
+            }
+        }
+        match seat.wait() {
+            Now::Leads(own) => self.write(own, call),
+            Now::Done(joined) => joined,
+            Now::Waits(_) | Now::Sent | Now::Taken => unreachable!("a thread waits for its turn or its answer"),
+        }
+    }
+
+    /// Writes the jobs of this thread and of those that wait.
+    fn write(&self, own: Plain, call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error>) -> Joined {
+        let mut lead = Lead { joining: self, seats: Vec::new(), goes_on: false, is_short: false };
+        let (mut all, mut lengths) = (own, Vec::new());
+        lengths.push(all.kinds.len());
+        let mut bytes = all.bytes();
+        while all.kinds.len() < MOST && bytes < BYTES {
+            let Some(seat) = self.state.lock().waiting.pop_front() else { break };
+            let plain = seat.send();
+            lengths.push(plain.kinds.len());
+            bytes += plain.bytes();
+            all.kinds.extend(plain.kinds);
+            all.payloads.extend(plain.payloads);
+            lead.seats.push(seat);
+        }
+        let begun = Instant::now();
+        let answer = call(&all);
+        lead.is_short = begun.elapsed() < SHORT;
+        // The next call begins while the others hear of this one.
+        lead.hand_on();
+        let is_shared = lengths.len() > 1;
+        let mut numbers = match answer {
+            Ok(Some(numbers)) if numbers.len() == all.kinds.len() => numbers.into_iter(),
+            Ok(_) => return lead.answer_all(|| Joined::Alone),
+            Err(error) if !is_shared => return Joined::Failed(error),
+            // The transaction is gone, as the server says. One of the jobs may be the reason.
+            Err(Error::Database(error)) if !ends_connection(&error) => return lead.answer_all(|| Joined::Alone),
+            Err(error) => {
+                let error = Arc::new(error);
+                return lead.answer_all(|| Joined::Failed(Error::Shared(Arc::clone(&error))));
+            }
+        };
+        let mut of = lengths.into_iter().map(|length| Joined::Pushed(numbers.by_ref().take(length).collect()));
+        let own = of.next().unwrap_or(Joined::Alone);
+        lead.seats.drain(..).zip(of).for_each(|(seat, answer)| seat.answer(answer));
+        own
+    }
+}
+
+/// The thread that writes. Whatever happens, another one writes what waits by then.
+struct Lead<'j> {
+    joining: &'j Joining,
+    /// Those that have no answer yet.
+    seats: Vec<Arc<Seat>>,
+    goes_on: bool,
+    is_short: bool,
+}
+
+impl Lead<'_> {
+    fn hand_on(&mut self) {
+        if std::mem::replace(&mut self.goes_on, true) {
+            return;
+        }
+        let mut state = self.joining.state.lock();
+        state.calls -= 1;
+        state.is_short = self.is_short;
+        if state.has_room()
+            && let Some(next) = state.waiting.pop_front()
+        {
+            state.calls += 1;
+            next.lead();
+        }
+    }
+
+    /// Gives everybody the same answer. Returns that of this thread.
+    fn answer_all(mut self, answer: impl Fn() -> Joined) -> Joined {
+        self.seats.drain(..).for_each(|seat| seat.answer(answer()));
+        answer()
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.hand_on();
+        // Only a panic of the driver leaves some.
+        self.seats.drain(..).for_each(|seat| seat.answer(Joined::Failed(Error::Closed)));
+    }
+}
+
+impl Seat {
+    fn lead(&self) {
+        let mut now = self.now.lock();
+        if let Now::Waits(plain) = std::mem::replace(&mut *now, Now::Taken) {
+            *now = Now::Leads(plain);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Takes its jobs for a call.
+    fn send(&self) -> Plain {
+        match std::mem::replace(&mut *self.now.lock(), Now::Sent) {
+            Now::Waits(plain) => plain,
+            _ => unreachable!("one that waits has its jobs"),
+        }
+    }
+
+    fn answer(&self, answer: Joined) {
+        *self.now.lock() = Now::Done(answer);
+        self.changed.notify_one();
+    }
+
+    /// Waits until it leads, or has its answer.
+    fn wait(&self) -> Now {
+        let mut now = self.now.lock();
+        while matches!(*now, Now::Waits(_) | Now::Sent) {
+            self.changed.wait(&mut now);
+        }
+        std::mem::replace(&mut *now, Now::Taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn plain(payloads: &[&str]) -> Plain {
+        let payloads: Vec<_> = payloads.iter().map(|payload| (*payload).to_owned()).collect();
+        Plain { kinds: vec!["k".to_owned(); payloads.len()], payloads }
+    }
+
+    /// Pushes from a first thread, whose call ends once others wait, and from those. Returns the
+    /// payloads of each call, and the answers.
+    fn pushed(call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error> + Sync) -> (Vec<Vec<String>>, Vec<Joined>) {
+        let (joining, begun, calls, others) = (Joining::default(), Barrier::new(2), Mutex::default(), 3);
+        let first = AtomicUsize::new(0);
+        let call = |all: &Plain| {
+            let mut known: parking_lot::MutexGuard<'_, Vec<Vec<String>>> = Mutex::lock(&calls);
+            known.push(all.payloads.clone());
+            drop(known);
+            if first.fetch_add(1, Ordering::SeqCst) == 0 {
+                begun.wait();
+                while joining.state.lock().waiting.len() < others {
+                    std::thread::yield_now();
+                }
+            }
+            call(all)
+        };
+        let answers = std::thread::scope(|scope| {
+            let leader = scope.spawn(|| joining.push(plain(&["0"]), call));
+            begun.wait();
+            let threads: Vec<_> = (0..others).map(|_| scope.spawn(|| joining.push(plain(&["1", "2"]), call))).collect();
+            std::iter::once(leader).chain(threads).map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(joining.state.lock().calls, 0, "the next one may begin");
+        (calls.into_inner(), answers)
+    }
+
+    #[test]
+    fn pushes_that_come_during_a_call_go_together_in_the_next_one_and_each_gets_its_own_numbers() {
+        let next = AtomicUsize::new(10);
+        let (calls, answers) =
+            pushed(|all| Ok(Some(all.kinds.iter().map(|_| next.fetch_add(1, Ordering::SeqCst) as i64).collect())));
+        assert_eq!(calls, [vec!["0"], vec!["1", "2", "1", "2", "1", "2"]]);
+        let mut numbers: Vec<_> = answers
+            .into_iter()
+            .map(|answer| match answer {
+                Joined::Pushed(numbers) => numbers,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [vec![10], vec![11, 12], vec![13, 14], vec![15, 16]]);
+    }
+
+    #[test]
+    fn pushes_that_are_not_made_go_alone_and_those_that_failed_get_the_error() {
+        let (_, answers) = pushed(|_| Ok(None));
+        assert!(answers.iter().all(|answer| matches!(answer, Joined::Alone)), "{answers:?}");
+        let (_, answers) = pushed(|_| Err(Error::Closed));
+        let own = answers.iter().filter(|answer| matches!(answer, Joined::Failed(Error::Closed))).count();
+        let shared = answers.iter().filter(|answer| matches!(answer, Joined::Failed(Error::Shared(_)))).count();
+        assert_eq!((own, shared), (1, 3), "{answers:?}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Pushes and ends that are statements of a transaction of the user's.
+
+use super::Queues;
+use super::answers::{Answer, signed};
+use super::faults::queue_error;
+use super::pushing::{PUSH, Pushing, outcome_of};
+use crate::sql::Value;
+use postgres::Transaction;
+use postgres::types::Type;
+use waterline::engine::{
+    Held, data_json, engine_of, foreign_error, halt_error, lease_parts, note_end_in_transaction, prepare_all, pushed,
+};
+use waterline::queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
+
+/// Pushes in a transaction of yours, for a queue that is in the same database.
+///
+/// ```no_run
+/// use waterline::queue::{NewJob, QueueOptions};
+/// use waterline_postgres::postgres::{Config, NoTls};
+/// use waterline_postgres::{PgOptions, PgStore, QueueExt};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config: Config = "host=localhost user=app dbname=shop".parse()?;
+/// let store = PgStore::connect(config.clone(), NoTls, PgOptions::new())?;
+/// let queue = store.queue("mail", QueueOptions::default())?;
+///
+/// let mut client = config.connect(NoTls)?;
+/// let mut transaction = client.transaction()?;
+/// transaction.execute("INSERT INTO users (name) VALUES ($1)", &[&"ann"])?;
+/// queue.push_in(&mut transaction, NewJob::new("welcome", "ann")?)?;
+/// transaction.commit()?;                      // the user and the job, or neither
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The write of [`start_writing`](waterline::Builder::start_writing) has such a transaction too. So
+/// a stream pushes exactly once:
+///
+/// ```no_run
+/// use waterline::queue::{NewJob, QueueOptions};
+/// use waterline::{BoxError, Consumer, MemoryJobs};
+/// use waterline_postgres::postgres::{NoTls, Transaction};
+/// use waterline_postgres::{PgOptions, PgStore, QueueExt};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
+/// let queue = store.queue("mail", QueueOptions::default())?;
+/// let orders: MemoryJobs<u64> = (0..100).collect();
+/// Consumer::builder(orders, store.progress("orders")).start_writing(
+///     |order| Ok(order.payload),
+///     move |transaction: &mut Transaction<'_>, orders| {
+///         let jobs: Result<Vec<_>, _> = orders.iter().map(|(_, order)| NewJob::new("confirm", order)).collect();
+///         queue.push_all_in(transaction, jobs?)?;
+///         Ok(())
+///     },
+/// )?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait QueueExt {
+    /// Pushes a job in this transaction. It follows the rules of
+    /// [`Queue::push`](waterline::queue::Queue::push), and is there once the transaction is
+    /// committed.
+    ///
+    /// The transaction has the isolation level READ COMMITTED. Until it ends, a push of a job of
+    /// the same id, or of a twin, waits for it. If the queue has
+    /// [`max_waiting`](waterline::queue::QueueOptions::max_waiting), so does each push.
+    ///
+    /// # Errors
+    /// Those of that call. An error of the database leaves the transaction failed, as each
+    /// statement does that fails: make a savepoint before it if you want to go on.
+    fn push_in(&self, transaction: &mut Transaction<'_>, job: NewJob) -> Result<Pushed, QueueError>;
+
+    /// Pushes jobs in this transaction: all or none. [`push_in`](Self::push_in) says more.
+    ///
+    /// # Errors
+    /// Those of that call.
+    fn push_all_in(
+        &self,
+        transaction: &mut Transaction<'_>,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Result<Vec<Pushed>, QueueError>;
+}
+
+impl QueueExt for Queue {
+    fn push_in(&self, transaction: &mut Transaction<'_>, job: NewJob) -> Result<Pushed, QueueError> {
+        Ok(self.push_all_in(transaction, [job])?.remove(0))
+    }
+
+    fn push_all_in(
+        &self,
+        transaction: &mut Transaction<'_>,
+        jobs: impl IntoIterator<Item = NewJob>,
+    ) -> Result<Vec<Pushed>, QueueError> {
+        let (queues, number) = queues_of(self)?;
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pushing = Pushing::new(queues.of(number), &prepare_all(self, jobs)?);
+        let made = pushing.call(transaction, &queues.push_sql());
+        let answers = made.map_err(|error| queue_error(self.name(), PUSH, error))?;
+        let answers = answers.iter().filter(|answer| answer.what == "pushed");
+        let outcome = |answer: &Answer| outcome_of(answer.outcome.as_deref().unwrap_or_default(), answer.id());
+        Ok(answers.map(|answer| pushed(answer.id(), outcome(answer))).collect())
+    }
+}
+
+/// Ends a job in a transaction of yours, for a queue that is in the same database.
+///
+/// ```no_run
+/// use waterline::queue::{Accept, QueueOptions};
+/// use waterline_postgres::postgres::{Config, NoTls};
+/// use waterline_postgres::{LeaseExt, PgOptions, PgStore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let config: Config = "host=localhost user=app dbname=shop".parse()?;
+/// # let store = PgStore::connect(config.clone(), NoTls, PgOptions::new())?;
+/// let queue = store.queue("mail", QueueOptions::default())?;
+/// let mut client = config.connect(NoTls)?;
+/// while let Some(mut lease) = queue.accept(Accept::new())? {
+///     let mut transaction = client.transaction()?;
+///     transaction.execute("UPDATE users SET welcomed = now() WHERE name = $1", &[&lease.payload::<String>()?])?;
+///     lease.finish_in(&mut transaction, None)?;   // an error if the job is no longer ours
+///     transaction.commit()?;                      // the row and the end, or neither
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub trait LeaseExt {
+    /// Ends the job with success in this transaction, and leaves this data; `None`: that which it
+    /// has. So the rows of the transaction and the end are one: both are there, or neither.
+    ///
+    /// A lease that is over makes the transaction fail: nothing of it can be committed, whatever
+    /// the caller does. Commit soon behind this call, since the job is locked until then, and drop
+    /// the lease behind the commit. Its drop asks the server if the end was committed. If it was
+    /// not, the attempt has failed.
+    ///
+    /// [`RunnerExt::on_writing`](crate::RunnerExt::on_writing) does all of this for a runner.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON,
+    /// [`QueueError::Store`] when the database fails.
+    fn finish_in(&mut self, transaction: &mut Transaction<'_>, data: impl Into<JobData>) -> Result<(), QueueError>;
+}
+
+impl LeaseExt for Lease {
+    fn finish_in(&mut self, transaction: &mut Transaction<'_>, data: impl Into<JobData>) -> Result<(), QueueError> {
+        let (queue, held) = lease_parts(self);
+        let data = data_json(data.into(), &held.id)?;
+        let data = data.map(|data| String::from_utf8_lossy(&data).into_owned());
+        let ended = queues_of(queue)?.0.end_in(transaction, &[held.clone()], &[data], true);
+        let halt = halt_error(queue.name().to_owned(), held.id);
+        match ended {
+            Ok(_) => {
+                note_end_in_transaction(self);
+                Ok(())
+            }
+            Err(error) if is_halt(&error) => Err(halt),
+            Err(error) => Err(queue_error(queue.name(), "end a job in a transaction", error)),
+        }
+    }
+}
+
+fn is_halt(error: &crate::Error) -> bool {
+    let crate::Error::Database(error) = error else { return false };
+    error.code().is_some_and(|code| code.code() == "WQ007")
+}
+
+/// Returns the queues of the database of this one, and its number.
+pub(super) fn queues_of(queue: &Queue) -> Result<(&Queues, u32), QueueError> {
+    let (engine, number) = engine_of(queue);
+    let queues = engine.as_any().downcast_ref().ok_or_else(|| foreign_error(queue))?;
+    Ok((queues, number))
+}
+
+impl Queues {
+    /// Ends jobs of one queue well in this transaction, and returns an answer for each. `is_strict`:
+    /// a lease that is over is an error, which leaves the transaction failed.
+    pub(super) fn end_in(
+        &self,
+        transaction: &mut Transaction<'_>,
+        jobs: &[Held],
+        datas: &[Option<String>],
+        is_strict: bool,
+    ) -> Result<Vec<Answer>, crate::Error> {
+        let numbers: Vec<_> = jobs.iter().map(|job| self.leases.number(job).unwrap_or(0)).collect();
+        let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
+        if let Some(wall) = jobs.first().and_then(|job| self.of(job.queue).test_clock()) {
+            set_clock(transaction, wall)?;
+        }
+        let values: [Value<'_>; 4] = [
+            (&numbers, Type::INT8_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&datas, Type::TEXT_ARRAY),
+            (&is_strict, Type::BOOL),
+        ];
+        let rows = transaction.query_typed(&self.sql_of("end_in", 4), &values)?;
+        Ok(rows.iter().map(Answer::of).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Only a test moves a clock: its database reads this setting.
+fn set_clock(transaction: &mut Transaction<'_>, wall: u64) -> Result<(), postgres::Error> {
+    transaction.batch_execute(&format!("SELECT set_config('waterline.now', '{wall}', true)"))
+}
+
+impl Pushing {
+    /// Pushes in a transaction of the user's.
+    fn call(&self, transaction: &mut Transaction<'_>, sql: &str) -> Result<Vec<Answer>, crate::Error> {
+        if let Some(wall) = self.queue.test_clock() {
+            set_clock(transaction, wall)?;
+        }
+        let rows = transaction.query_typed(sql, &self.values())?;
+        Ok(rows.iter().map(Answer::of).collect::<Result<_, _>>()?)
+    }
+}

@@ -1,0 +1,206 @@
+//! The jobs that are done, on their way into a transaction.
+
+use super::{
+    Finisher, Outcome, OwnEnd, RunnerBuilder, Running, Transaction, Wrote, queues_of, running_parts, take_end,
+};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use waterline::{BoxError, Failure};
+
+/// The most jobs in one transaction.
+const MOST: usize = 256;
+
+/// Handlers whose rows are in the database of the queue.
+pub trait RunnerExt: Sized {
+    /// Runs jobs of this kind in two steps. `process` makes a result of each, many at once. `write`
+    /// writes the results of those that are done, in a transaction with the ends of their jobs. So
+    /// each job has its rows *exactly once*, whatever dies, and many jobs share one commit.
+    ///
+    /// ```no_run
+    /// use waterline::queue::{QueueOptions, Runner};
+    /// use waterline_postgres::postgres::{NoTls, Transaction};
+    /// use waterline_postgres::{PgOptions, PgStore, RunnerExt};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
+    /// let queue = store.queue("invoices", QueueOptions::default())?;
+    /// let runner = Runner::builder(&queue)
+    ///     .on_writing(
+    ///         "total",
+    ///         |_job, (order, amounts): (i64, Vec<i64>)| Ok((order, amounts.iter().sum::<i64>())),
+    ///         |transaction: &mut Transaction<'_>, results| {
+    ///             for (_job, (order, total)) in results {
+    ///                 transaction.execute("INSERT INTO invoices VALUES ($1, $2)", &[order, total])?;
+    ///             }
+    ///             Ok(())
+    ///         },
+    ///     )
+    ///     .start()?;
+    /// # runner.stop()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// * An error of `process` ends the attempt as that of any handler does.
+    /// * An error or a panic of `write`, or of the commit, rolls everything back. Then each of these
+    ///   jobs has a transaction of its own, so only the attempt of the one that is at fault fails.
+    ///   So `write` may be called more than once for a result.
+    /// * A job whose lease is over is left out, and nothing of it is written.
+    /// * If the answer to a COMMIT is lost, the server is asked what has become of the transaction.
+    ///   So an end that counts is not told as lost.
+    ///
+    /// The transaction has the isolation level READ COMMITTED. `write` must not end it. It runs on
+    /// one thread of the runner at a time, and jobs that are done meanwhile go together in the next
+    /// transaction. A job is one of
+    /// [`max_processing`](waterline::queue::RunnerBuilder::max_processing) until its end is written.
+    ///
+    /// A queue that is not in PostgreSQL fails these jobs for good.
+    #[must_use]
+    fn on_writing<P, R, F, W>(self, kind: impl Into<String>, process: F, write: W) -> Self
+    where
+        P: DeserializeOwned,
+        R: Send + Sync + 'static,
+        F: Fn(&Running, P) -> Result<R, BoxError> + Send + Sync + 'static,
+        W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Send + Sync + 'static;
+}
+
+impl RunnerExt for RunnerBuilder {
+    fn on_writing<P, R, F, W>(self, kind: impl Into<String>, process: F, write: W) -> Self
+    where
+        P: DeserializeOwned,
+        R: Send + Sync + 'static,
+        F: Fn(&Running, P) -> Result<R, BoxError> + Send + Sync + 'static,
+        W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Send + Sync + 'static,
+    {
+        let writer = Arc::new(Writer { state: Mutex::default(), write });
+        self.on_deferred(kind, move |job: Running, payload: P, done: Finisher| match process(&job, payload) {
+            Ok(result) => writer.add(job, result, done),
+            Err(error) => done.fail(error),
+        })
+    }
+}
+
+/// The part that writes.
+struct Writer<R, W> {
+    state: Mutex<State<R>>,
+    write: W,
+}
+
+/// A job that is done, its result, and the right to end it.
+type Done<R> = (Running, R, Finisher);
+
+struct State<R> {
+    done: Vec<Done<R>>,
+    /// True while a thread writes.
+    writes: bool,
+}
+
+impl<R> Default for State<R> {
+    fn default() -> Self {
+        Self { done: Vec::new(), writes: false }
+    }
+}
+
+/// Jobs with their results, and their ends, which nobody else may write any more.
+struct Batch<R> {
+    results: Vec<(Running, R)>,
+    ends: Vec<OwnEnd>,
+}
+
+impl<R: Send + Sync, W> Writer<R, W>
+where
+    W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Sync,
+{
+    /// Takes the result of a job. If nobody writes, this thread does, until nothing is left.
+    fn add(&self, job: Running, result: R, done: Finisher) {
+        {
+            let mut state = self.state.lock();
+            state.done.push((job, result, done));
+            if std::mem::replace(&mut state.writes, true) {
+                return;
+            }
+        }
+        loop {
+            let some: Vec<_> = {
+                let mut state = self.state.lock();
+                let most = state.done.len().min(MOST);
+                state.writes = most > 0;
+                state.done.drain(..most).collect()
+            };
+            if some.is_empty() {
+                return;
+            }
+            // If a destructor of the user's panics, the ends of these jobs are dropped, which fails
+            // them. The others go on.
+            if catch_unwind(AssertUnwindSafe(|| self.write_some(some))).is_err() {
+                tracing::error!(target: "waterline", "code of the user's panicked while the ends of jobs were written");
+            }
+        }
+    }
+
+    fn write_some(&self, some: Vec<Done<R>>) {
+        let mut batch = Batch { results: Vec::new(), ends: Vec::new() };
+        for (job, result, done) in some {
+            // If the time of the attempt is over, somebody else ends it, and its rows are nobody's.
+            let Some(end) = take_end(done) else { continue };
+            match end.after(Ok(Outcome::Done)) {
+                Ok(_) => {
+                    batch.results.push((job, result));
+                    batch.ends.push(end);
+                }
+                Err(error) => end.written(Err(error)),
+            }
+        }
+        self.write_batch(batch);
+    }
+
+    /// Writes jobs in one transaction, or each one alone if that cannot be.
+    fn write_batch(&self, mut batch: Batch<R>) {
+        while let Some((first, _)) = batch.results.first() {
+            let queues = match queues_of(running_parts(first).0) {
+                Ok((queues, _)) => queues,
+                Err(error) => return batch.fail(|| Failure::permanent(error.to_string()).into()),
+            };
+            let jobs: Vec<_> = batch.results.iter().map(|(job, _)| running_parts(job).1).collect();
+            let results = &batch.results;
+            let written = queues.write_with(&jobs, &mut |transaction| {
+                let called = catch_unwind(AssertUnwindSafe(|| (self.write)(transaction, results)));
+                called.unwrap_or_else(|_| Err("the write of its rows panicked".into()))
+            });
+            match written {
+                Wrote::Written(states) => {
+                    batch.ends.drain(..).zip(states).for_each(|(end, state)| end.written(Ok(Some(state))));
+                    return;
+                }
+                // From the last one, so that the places before it stay.
+                Wrote::Lost(lost) => lost.into_iter().rev().for_each(|at| {
+                    batch.results.remove(at);
+                    batch.ends.remove(at).written(Ok(None));
+                }),
+                Wrote::Failed(_) if jobs.len() > 1 => {
+                    let alone = batch.results.into_iter().zip(batch.ends);
+                    alone.for_each(|(result, end)| self.write_batch(Batch { results: vec![result], ends: vec![end] }));
+                    return;
+                }
+                Wrote::Failed(error) => {
+                    let mut error = Some(error);
+                    return batch.fail(|| error.take().unwrap_or_else(|| "it failed".into()));
+                }
+                Wrote::Unknown(error) => {
+                    let jobs = jobs.len();
+                    tracing::error!(target: "waterline", error, jobs, "nobody knows if the ends of some jobs are written; those that are not run again");
+                    batch.ends.drain(..).for_each(|end| end.written(Ok(None)));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl<R> Batch<R> {
+    fn fail(self, mut error: impl FnMut() -> BoxError) {
+        self.ends.into_iter().for_each(|end| end.written(Err(error())));
+    }
+}

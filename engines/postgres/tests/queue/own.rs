@@ -1,0 +1,257 @@
+//! Pushes and ends in transactions with rows of the user's.
+
+use crate::bench::{Bench, bench};
+use crate::proxy::Proxy;
+use crate::server::Server;
+use postgres::{Client, Config, NoTls, Transaction};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::queue::{
+    Accept, AttemptEnd, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
+};
+use waterline::{BoxError, Consumer, MemoryJobs, Retry};
+use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
+
+const EFFECTS: &str = "CREATE TABLE effects (job bigint NOT NULL)";
+
+fn job(number: u64) -> NewJob {
+    NewJob::new("k", &number).unwrap()
+}
+
+fn options() -> QueueOptions {
+    QueueOptions::default().retry(Retry::fixed(Duration::ZERO).max_attempts(50)).retention(Retention::Keep)
+}
+
+/// A queue, and a client of its database with a table for effects.
+fn opened() -> (PgStore, Queue, Client) {
+    let Bench { store, config } = bench();
+    let queue = store.queue("q", options()).unwrap();
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute(EFFECTS).unwrap();
+    (store, queue, client)
+}
+
+fn count(client: &mut Client, of: &str) -> u64 {
+    client.query_one(&format!("SELECT count({of}) FROM effects"), &[]).unwrap().get::<_, i64>(0) as u64
+}
+
+fn put(transaction: &mut Transaction<'_>, job: u64) {
+    transaction.execute("INSERT INTO effects VALUES ($1)", &[&(job as i64)]).unwrap();
+}
+
+#[test]
+fn a_push_in_a_transaction_is_there_with_its_rows_or_not_at_all() {
+    let (_store, queue, mut client) = opened();
+    for (commits, jobs) in [(false, 0), (true, 3)] {
+        let mut transaction = client.transaction().unwrap();
+        put(&mut transaction, 1);
+        let pushed = queue.push_in(&mut transaction, job(1).id("a")).unwrap();
+        let twice = queue.push_all_in(&mut transaction, [job(2), job(3).id("a"), job(4)]).unwrap();
+        assert_eq!((pushed.id.as_str(), twice.len()), ("a", 3));
+        assert!(!twice[1].is_new(), "it is a job of the same id");
+        assert!(queue.accept(Accept::new()).unwrap().is_none(), "nothing is committed yet");
+        if commits {
+            transaction.commit().unwrap()
+        } else {
+            transaction.rollback().unwrap()
+        }
+        assert_eq!(
+            (queue.list(JobState::Ready, None, 9).unwrap().len(), count(&mut client, "*")),
+            (jobs, jobs as u64 / 3)
+        );
+    }
+    let elsewhere = Queue::open(&waterline::Store::in_memory(), "q", QueueOptions::default()).unwrap();
+    let refused = elsewhere.push_in(&mut client.transaction().unwrap(), job(1));
+    assert!(matches!(refused, Err(QueueError::Config(_))), "{refused:?}");
+}
+
+#[test]
+fn a_lease_that_is_over_makes_the_transaction_of_its_end_fail_whatever_its_caller_does() {
+    let (_store, queue, mut client) = opened();
+    queue.push(job(1)).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    queue.remove(lease.id()).unwrap();
+    let mut transaction = client.transaction().unwrap();
+    put(&mut transaction, 1);
+    let ended = lease.finish_in(&mut transaction, None);
+    assert!(matches!(ended, Err(QueueError::Halt { .. })), "{ended:?}");
+    _ = transaction.commit();
+    assert_eq!(count(&mut client, "*"), 0);
+}
+
+#[test]
+fn an_end_in_a_transaction_counts_once_that_is_committed_and_else_the_attempt_has_failed() {
+    let (_store, queue, mut client) = opened();
+    let id = queue.push(job(1)).unwrap().id;
+    for (attempt, commits) in [(1, false), (2, true)] {
+        let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+        assert_eq!(lease.attempt(), attempt);
+        let mut transaction = client.transaction().unwrap();
+        put(&mut transaction, 1);
+        lease.finish_in(&mut transaction, &"data").unwrap();
+        if commits {
+            transaction.commit().unwrap()
+        } else {
+            transaction.rollback().unwrap()
+        }
+        drop(lease);
+        let info = queue.get(&id).unwrap().unwrap();
+        let (state, data) = if commits { (JobState::Finished, Some("data".into())) } else { (JobState::Ready, None) };
+        assert_eq!((info.state, info.data, count(&mut client, "*")), (state, data, u64::from(commits)));
+    }
+}
+
+#[test]
+fn a_stream_pushes_jobs_in_the_commit_of_its_progress() {
+    let (store, queue, mut client) = opened();
+    let pushes = queue.clone();
+    let jobs: MemoryJobs<u64> = (0..100).collect();
+    let failed = AtomicU64::new(0);
+    Consumer::builder(jobs, store.progress("p"))
+        .stop_at(99)
+        .retry(Retry::fixed(Duration::ZERO))
+        .start_writing(
+            |job| Ok(job.payload),
+            move |transaction: &mut Transaction<'_>, numbers| {
+                pushes.push_all_in(transaction, numbers.iter().map(|(_, number)| job(*number)))?;
+                numbers.iter().for_each(|(_, number)| put(transaction, *number));
+                // The first try of a transaction fails after its pushes.
+                if failed.fetch_add(1, Ordering::Relaxed) == 0 { Err("not yet".into()) } else { Ok(()) }
+            },
+        )
+        .unwrap()
+        .join()
+        .unwrap();
+    let pushed = queue.list(JobState::Ready, None, 200).unwrap();
+    assert_eq!((pushed.len(), count(&mut client, "DISTINCT job"), count(&mut client, "*")), (100, 100, 100));
+}
+
+#[test]
+fn a_job_whose_rows_are_refused_fails_alone_and_the_others_of_its_transaction_are_written() {
+    let (_store, queue, mut client) = opened();
+    queue.push_all((0..200).map(job)).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&calls);
+    let summary = Runner::builder(&queue)
+        .max_processing(64)
+        .on_writing(
+            "k",
+            |_job, number: u64| if number % 50 == 7 { Err("no result".into()) } else { Ok(number) },
+            move |transaction: &mut Transaction<'_>, results: &[(_, u64)]| {
+                seen.fetch_add(1, Ordering::Relaxed);
+                for (job, number) in results {
+                    let _: &waterline::queue::Running = job;
+                    match number % 50 {
+                        8 => _ = transaction.execute("INSERT INTO effects VALUES (NULL)", &[])?,
+                        9 => panic!("a bug"),
+                        _ => put(transaction, *number),
+                    }
+                }
+                Ok(())
+            },
+        )
+        .drain(waterline::queue::DrainLimits::default())
+        .unwrap();
+    // Each of the twelve has fifty attempts.
+    assert_eq!((summary.finished, summary.dead, summary.retried), (188, 12, 12 * 49), "{summary:?}");
+    assert_eq!((count(&mut client, "*"), count(&mut client, "DISTINCT job")), (188, 188));
+    let ended = "SELECT count(*) FROM waterline.ended WHERE NOT died";
+    assert_eq!(client.query_one(ended, &[]).unwrap().get::<_, i64>(0), 188);
+}
+
+/// A store whose connections are cut at random, also in a COMMIT, and before an answer.
+fn cut(cuts: u32) -> (Server, crate::server::Database, Proxy, PgStore) {
+    let server = Server::start(&[("fsync", "off")]);
+    let database = server.database();
+    drop(database.store(PgOptions::new()));
+    database.client().batch_execute(EFFECTS).unwrap();
+    let proxy = Proxy::start(server.port(), 0, common::seed());
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(proxy.port()).user("postgres").dbname(&database.name);
+    let store = PgStore::connect(config, NoTls, PgOptions::new().ttl(Duration::from_secs(2))).unwrap();
+    proxy.cut(cuts);
+    (server, database, proxy, store)
+}
+
+fn opened_again(store: &PgStore, options: QueueOptions) -> Queue {
+    let mut queue = None;
+    common::eventually("a connection that is not cut", || {
+        queue = store.queue("q", options.clone()).ok();
+        queue.is_some()
+    });
+    queue.unwrap()
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_settled_and_each_job_has_its_rows_once() {
+    let cuts = u32::try_from(crate::size(20, 200)).unwrap();
+    let (_server, database, proxy, store) = cut(cuts);
+    // The jobs of a claim whose answer is lost are found when their leases end. They count a crash,
+    // and run alone after the second one, so they are few.
+    let queue = opened_again(&store, options().lease(Duration::from_secs(2)).unlimited_crashes());
+    let (mut client, lost) = (database.client(), Arc::new(AtomicU64::new(0)));
+    let counts = Arc::clone(&lost);
+    let _runner = Runner::builder(&queue)
+        .max_processing(4)
+        .on_writing(
+            "k",
+            |_job, number: u64| Ok(number),
+            |transaction: &mut Transaction<'_>, results: &[(_, u64)]| -> Result<(), BoxError> {
+                for (_, number) in results {
+                    let _: &(waterline::queue::Running, u64) = &results[0];
+                    transaction.execute("INSERT INTO effects VALUES ($1)", &[&(*number as i64)])?;
+                }
+                Ok(())
+            },
+        )
+        .teardown(move |_, ended| _ = counts.fetch_add(u64::from(*ended == AttemptEnd::Lost), Ordering::Relaxed))
+        .start()
+        .unwrap();
+    let mut pushed = 0_u64;
+    let push = "SELECT count(*) FROM waterline.push_many('q', $1, $2)";
+    while proxy.left() > 0 {
+        let payloads: Vec<_> = (pushed..pushed + 20).map(|number| number.to_string()).collect();
+        client.query_one(push, &[&vec!["k"; 20], &payloads]).unwrap();
+        pushed += 20;
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    let left = "SELECT count(*) FROM waterline.job";
+    common::eventually("all jobs to end", || client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0);
+    assert_eq!((count(&mut client, "*"), count(&mut client, "DISTINCT job")), (pushed, pushed));
+    let [before, after] = proxy.commits();
+    assert!(before + after > 0, "some cuts were in a COMMIT");
+    println!("{pushed} jobs, {cuts} cuts, {before} before and {after} after a COMMIT came through");
+    assert_eq!(lost.load(Ordering::Relaxed), 0, "no end that counts is told as lost");
+}
+
+#[test]
+fn an_end_whose_answer_is_lost_is_read_back_and_not_told_as_lost() {
+    let cuts = u32::try_from(crate::size(40, 400)).unwrap();
+    let (_server, database, proxy, store) = cut(cuts);
+    let queue = opened_again(&store, options().lease(Duration::from_secs(3)).unlimited_crashes());
+    let (finished, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counts = [Arc::clone(&finished), Arc::clone(&lost)];
+    let _runner = Runner::builder(&queue)
+        .max_processing(2)
+        .on("k", |_job, _: u64| Ok(Outcome::Done))
+        .teardown(move |_, ended| {
+            let [finished, lost] = &counts;
+            match ended {
+                AttemptEnd::Finished => _ = finished.fetch_add(1, Ordering::Relaxed),
+                _ => _ = lost.fetch_add(1, Ordering::Relaxed),
+            }
+        })
+        .start()
+        .unwrap();
+    let (mut client, mut pushed) = (database.client(), 0_u64);
+    while proxy.left() > 0 {
+        client.query_one("SELECT waterline.push('q', 'k', $1)::text", &[&pushed.to_string()]).unwrap();
+        pushed += 1;
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let left = "SELECT count(*) FROM waterline.job";
+    common::eventually("all jobs to end", || client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0);
+    common::eventually("the runner to hear of them", || finished.load(Ordering::Relaxed) == pushed);
+    assert_eq!(lost.load(Ordering::Relaxed), 0, "of {pushed} jobs with {cuts} cuts");
+}
