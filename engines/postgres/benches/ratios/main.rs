@@ -5,6 +5,7 @@
 mod server;
 
 mod looks;
+mod queue;
 mod takeover;
 
 use postgres::{Client, NoTls, Transaction};
@@ -36,6 +37,11 @@ fn main() {
     }
     let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
     println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
+    let queues = queue::measure(&server);
+    if std::env::args().any(|arg| arg == "queue") {
+        assert!(queues, "a ratio is beyond its limit");
+        return;
+    }
     let (mut bare, mut ours, mut single) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (database, store) = database(&server);
@@ -48,7 +54,7 @@ fn main() {
     line("start_writing, 100 B row + a counter, jobs/s: a bare loop (>= 0.6)", bare, ours);
     line("the same: a transaction a job on 8 connections (>= 5)", single, ours);
     let looks = looks::measure(&server);
-    assert!(looks && ours >= 0.6 * bare && ours >= 5.0 * single, "a ratio is beyond its limit");
+    assert!(queues && looks && ours >= 0.6 * bare && ours >= 5.0 * single, "a ratio is beyond its limit");
 }
 
 fn database(server: &Server) -> (Database, PgStore) {

@@ -1,0 +1,214 @@
+//! The job queue, beside the least statements that it could be and beside those that another queue
+//! sends, which is graphile-worker: re-stated here from its documentation.
+
+use crate::server::{Database, Server};
+use crate::{PAYLOAD, ROUNDS, line, median, rate};
+use postgres::types::ToSql;
+use postgres::{Client, NoTls, Statement};
+use std::time::Duration;
+use waterline::queue::{DrainLimits, Limit, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
+use waterline_postgres::PgOptions;
+
+const CLIENTS: u64 = 8;
+/// The jobs of a round: of single calls, of pushes by a thousand, of claims, and of one key.
+const SINGLE: u64 = 2_000;
+const MANY: u64 = 20_000;
+const CLAIMED: u64 = 4_000;
+const OF_KEY: u64 = 300;
+
+/// The least table of a queue, and another queue's own: a job is ready while nobody has locked it,
+/// and a push notifies.
+const TABLES: &str = "
+    CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue int NOT NULL,
+        state text NOT NULL, priority smallint NOT NULL, at bigint NOT NULL, kind text NOT NULL, payload text NOT NULL);
+    CREATE INDEX ON bare (queue, priority, at, id) WHERE state = 'ready';
+    CREATE TABLE task (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE);
+    CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, task int NOT NULL, payload json NOT NULL,
+        priority smallint NOT NULL DEFAULT 0, run_at timestamptz NOT NULL DEFAULT now(),
+        attempts smallint NOT NULL DEFAULT 0, max_attempts smallint NOT NULL DEFAULT 25, last_error text,
+        created_at timestamptz NOT NULL DEFAULT now(), updated_at timestamptz NOT NULL DEFAULT now(), key text UNIQUE,
+        locked_at timestamptz, locked_by text, revision int NOT NULL DEFAULT 0, flags jsonb,
+        is_available boolean NOT NULL GENERATED ALWAYS AS (locked_at IS NULL AND attempts < max_attempts) STORED);
+    CREATE INDEX ON other (priority, run_at) WHERE is_available;
+    CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_notify('other', '{\"count\": 1}'); RETURN NULL; END $$;
+    CREATE TRIGGER told AFTER INSERT ON other FOR EACH STATEMENT EXECUTE FUNCTION told();
+    CREATE FUNCTION other_push(p_task text, p_payload json) RETURNS bigint LANGUAGE plpgsql AS $$
+    DECLARE v_task int; v_id bigint;
+    BEGIN
+        INSERT INTO task (name) SELECT p_task WHERE NOT EXISTS (SELECT FROM task WHERE name = p_task)
+        ON CONFLICT DO NOTHING;
+        SELECT id INTO v_task FROM task WHERE name = p_task;
+        INSERT INTO other (task, payload) VALUES (v_task, p_payload) RETURNING id INTO v_id;
+        RETURN v_id;
+    END $$";
+const BARE: &str = "INSERT INTO bare (queue, state, priority, at, kind, payload) VALUES (1, 'ready', 2, 5, 'k', $1)";
+const BARE_MANY: &str = "INSERT INTO bare (queue, state, priority, at, kind, payload) SELECT 1, 'ready', 2, 5, k, p
+    FROM unnest($1::text[], $2::text[]) u(k, p) RETURNING id";
+const OTHER_CLAIM: &str = "WITH j AS (
+        SELECT id FROM other WHERE is_available AND run_at <= now() AND task = ANY (ARRAY(SELECT id FROM task))
+        ORDER BY priority, run_at LIMIT $1 FOR UPDATE SKIP LOCKED)
+    UPDATE other o SET attempts = attempts + 1, locked_by = 'w', locked_at = now() FROM j WHERE o.id = j.id
+    RETURNING o.id, o.task, o.payload, o.attempts";
+const OTHER_END: &str = "DELETE FROM other WHERE id = ANY ($1)";
+const TURN: &str = "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL, 'w', false,
+    NULL, NULL)";
+
+/// Prints the rows. Returns true if all are within their limits.
+pub fn measure(server: &Server) -> bool {
+    let mut is_within = true;
+    for (sync, least_push, least_turn) in [("on", 0.9, 1.3), ("off", 0.7, 1.0)] {
+        let database = server.database();
+        database.client().batch_execute(TABLES).expect("it is new");
+        let set = format!("ALTER DATABASE {} SET synchronous_commit = {sync}", database.name);
+        database.client().batch_execute(&set).expect("the server runs");
+        let store = database.store(PgOptions::new());
+        let queue = store.queue("q", QueueOptions::default().retention(Retention::Drop)).expect("it is new");
+        let mut row = |what: &str, least: f64, floor: &dyn Fn(), ours: &dyn Fn(), jobs: u64| {
+            let (floor, ours) = in_turn(jobs, floor, ours);
+            line(&format!("sync {sync}: {what} (>= {least})"), floor, ours);
+            is_within &= ours >= least * floor;
+        };
+        row("push, 8 threads, jobs/s: an INSERT", least_push, &|| bare(&database), &|| push(&queue), SINGLE);
+        row("push, 8 threads, jobs/s: another queue's", 5.0, &|| other_push(&database), &|| push(&queue), SINGLE);
+        let many = || bare_many(&database);
+        row("push by 1,000, jobs/s: INSERT .. SELECT unnest", 0.9, &many, &|| push_many(&queue), MANY);
+        // Both have a backlog.
+        let fill = "INSERT INTO other (task, payload) SELECT 1, to_json($1::text) FROM generate_series(1, $2::bigint)";
+        database.client().execute(fill, &[&PAYLOAD, &(5 * MANY).cast_signed()]).expect("it is right");
+        for most in [1, 16] {
+            let least = if most == 1 { least_turn } else { 1.0 };
+            let (other, ours) = (|| other_work(&database, most), || work(&database, most));
+            let (other, ours) = in_turn(CLAIMED, &other, &ours);
+            line(
+                &format!("sync {sync}: claim + end by {most}, 8 clients, jobs/s: another queue's (>= {least})"),
+                other,
+                ours,
+            );
+            is_within &= ours >= least * other;
+        }
+        // One at a time of a key: the next one waits for the end of the one before.
+        let keyed =
+            store.queue("keyed", QueueOptions::default().limit(Limit::each_key().at_once(1))).expect("it is new");
+        let (flush, ours) = in_turn(OF_KEY, &|| one_by_one(&database), &|| of_one_key(&keyed));
+        line(&format!("sync {sync}: one key alone, limit 1, jobs/s: an INSERT after the other"), flush, ours);
+        is_within &= if sync == "on" { ours >= 0.7 * flush } else { ours >= 1_000.0 };
+    }
+    is_within
+}
+
+/// Measures two things in turn. Returns the medians, in jobs per second.
+fn in_turn(jobs: u64, floor: &dyn Fn(), ours: &dyn Fn()) -> (f64, f64) {
+    let (mut floors, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        floors.push(rate(jobs, floor));
+        all.push(rate(jobs, ours));
+    }
+    (median(floors), median(all))
+}
+
+/// Runs this on a connection of each client, so many times in all.
+fn clients(database: &Database, sql: &str, times: u64, run: impl Fn(&mut Client, &Statement) + Sync) {
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = database.config.connect(NoTls).expect("the server runs");
+                let statement = client.prepare(sql).expect("it is right");
+                (0..times / CLIENTS).for_each(|_| run(&mut client, &statement));
+            });
+        }
+    });
+}
+
+fn bare(database: &Database) {
+    clients(database, BARE, SINGLE, |client, insert| _ = client.execute(insert, &[&PAYLOAD]).expect("it is right"));
+}
+
+fn one_by_one(database: &Database) {
+    let mut client = database.client();
+    let insert = client.prepare(BARE).expect("it is right");
+    (0..OF_KEY).for_each(|_| _ = client.execute(&insert, &[&PAYLOAD]).expect("it is right"));
+}
+
+fn other_push(database: &Database) {
+    let payload = serde_json::json!(PAYLOAD);
+    let push = "SELECT other_push('k', $1)";
+    clients(database, push, SINGLE, |client, push| _ = client.query_one(push, &[&payload]).expect("it is right"));
+}
+
+fn push(queue: &Queue) {
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| (0..SINGLE / CLIENTS).for_each(|_| _ = queue.push(job()).expect("the server runs")));
+        }
+    });
+}
+
+fn job() -> NewJob {
+    NewJob::new("k", PAYLOAD).expect("it is JSON")
+}
+
+fn bare_many(database: &Database) {
+    let mut client = database.client();
+    let insert = client.prepare(BARE_MANY).expect("it is right");
+    for _ in 0..MANY / 1_000 {
+        let jobs: Vec<_> = (0..1_000).map(|_| ("k", serde_json::to_string(PAYLOAD).expect("it is text"))).collect();
+        let (kinds, payloads): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
+        let values: [&(dyn ToSql + Sync); 2] = [&kinds, &payloads];
+        assert_eq!(client.query(&insert, &values).expect("it is right").len(), 1_000);
+    }
+}
+
+fn push_many(queue: &Queue) {
+    for _ in 0..MANY / 1_000 {
+        queue.push_all((0..1_000).map(|_| job())).expect("the server runs");
+    }
+}
+
+fn other_work(database: &Database, most: u64) {
+    let end = |client: &mut Client| client.prepare(OTHER_END).expect("it is right");
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = database.client();
+                let claim = client.prepare(OTHER_CLAIM).expect("it is right");
+                let end = end(&mut client);
+                for _ in 0..CLAIMED / CLIENTS / most {
+                    let jobs = client.query(&claim, &[&most.cast_signed()]).expect("it is right");
+                    let ids: Vec<i64> = jobs.iter().map(|job| job.get(0)).collect();
+                    assert_eq!(ids.len() as u64, most, "there are enough jobs");
+                    client.execute(&end, &[&ids]).expect("it is right");
+                }
+            });
+        }
+    });
+}
+
+/// Ends the jobs of before and claims the next ones in one call, as a runner does.
+fn work(database: &Database, most: u64) {
+    let asks = i32::try_from(most).expect("it is small");
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = database.client();
+                let turn = client.prepare(TURN).expect("it is right");
+                let mut held: (Vec<i64>, Vec<i64>) = Default::default();
+                for round in 0..=CLAIMED / CLIENTS / most {
+                    let ends = vec!["finished"; held.0.len()];
+                    let asks = if round == CLAIMED / CLIENTS / most { 0 } else { asks };
+                    let rows = client.query(&turn, &[&held.0, &held.1, &ends, &asks]).expect("it is right");
+                    let claimed = rows.iter().filter(|row| row.get::<_, &str>(0) == "claimed");
+                    held = claimed.map(|row| (row.get::<_, i64>(1), row.get::<_, i64>(5))).unzip();
+                    assert_eq!(held.0.len(), usize::try_from(asks).expect("it is small"), "there are enough jobs");
+                }
+            });
+        }
+    });
+}
+
+fn of_one_key(queue: &Queue) {
+    queue.push_all((0..OF_KEY).map(|_| job().key("k"))).expect("the server runs");
+    let runner = Runner::builder(queue).max_processing(4).on("k", |_, _: String| Ok(Outcome::Done));
+    let limits = DrainLimits::default().time(Duration::from_secs(60));
+    assert_eq!(runner.drain(limits).expect("the server runs").finished, OF_KEY);
+}
