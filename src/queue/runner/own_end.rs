@@ -19,7 +19,10 @@ impl Finisher {
 }
 
 impl OwnEnd {
-    /// Calls the hooks that come before the end is written. They may fail the attempt.
+    /// Calls the hooks that come before the end is written.
+    ///
+    /// # Errors
+    /// That of the outcome, and the panic of a hook, which fails the attempt.
     pub fn after(&self, outcome: Result<Outcome, BoxError>) -> Result<Outcome, BoxError> {
         let Some(attempt) = &self.0 else { return outcome };
         let _own = attempt.enter();
