@@ -149,7 +149,7 @@ impl LeaseExt for Lease {
         let (queue, held) = lease_parts(self);
         let data = data_json(data.into(), &held.id)?;
         let data = data.map(|data| String::from_utf8_lossy(&data).into_owned());
-        let ended = queues_of(queue)?.0.end_in(transaction, &[held.clone()], &[data], true);
+        let ended = queues_of(queue)?.0.end_in(transaction, std::slice::from_ref(&held), &[data], true);
         let halt = halt_error(queue.name().to_owned(), held.id);
         match ended {
             Ok(_) => {
