@@ -52,9 +52,9 @@ fn a_push_in_a_transaction_is_there_with_its_rows_or_not_at_all() {
         assert!(!twice[1].is_new(), "it is a job of the same id");
         assert!(queue.accept(Accept::new()).unwrap().is_none(), "nothing is committed yet");
         if commits {
-            transaction.commit().unwrap()
+            transaction.commit().unwrap();
         } else {
-            transaction.rollback().unwrap()
+            transaction.rollback().unwrap();
         }
         assert_eq!(
             (queue.list(JobState::Ready, None, 9).unwrap().len(), count(&mut client, "*")),
@@ -89,11 +89,11 @@ fn an_end_in_a_transaction_counts_once_that_is_committed_and_else_the_attempt_ha
         assert_eq!(lease.attempt(), attempt);
         let mut transaction = client.transaction().unwrap();
         put(&mut transaction, 1);
-        lease.finish_in(&mut transaction, &"data").unwrap();
+        lease.finish_in(&mut transaction, "data").unwrap();
         if commits {
-            transaction.commit().unwrap()
+            transaction.commit().unwrap();
         } else {
-            transaction.rollback().unwrap()
+            transaction.rollback().unwrap();
         }
         drop(lease);
         let info = queue.get(&id).unwrap().unwrap();
