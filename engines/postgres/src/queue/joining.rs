@@ -142,7 +142,7 @@ impl Joining {
     }
 }
 
-/// The thread that writes. Whatever happens, another one writes what waits by then.
+/// The thread that writes. Once it ends, also by a panic, another one writes what waits by then.
 struct Lead<'j> {
     joining: &'j Joining,
     /// Those that have no answer yet.

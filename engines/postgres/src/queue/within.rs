@@ -175,8 +175,8 @@ pub(super) fn queues_of(queue: &Queue) -> Result<(&Queues, u32), QueueError> {
 }
 
 impl Queues {
-    /// Ends jobs of one queue well in this transaction, and returns an answer for each. `is_strict`:
-    /// a lease that is over is an error, which leaves the transaction failed.
+    /// Ends jobs of one queue well in this transaction, and returns an answer for each.
+    /// `is_strict`: a lease that is over is an error, which leaves the transaction failed.
     pub(super) fn end_in(
         &self,
         transaction: &mut Transaction<'_>,

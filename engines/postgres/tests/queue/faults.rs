@@ -39,7 +39,8 @@ fn worker() {
     if kind == "calls" { call(&config) } else { run(config, kind == "writer") }
 }
 
-/// A worker that knows the library. The effects of one that writes are in the transaction of the end.
+/// A worker that knows the library. The effects of one that writes are in the transaction of the
+/// end.
 fn run(config: Config, writes: bool) {
     let Ok(store) = PgStore::connect(config, NoTls, PgOptions::new().ttl(Duration::from_secs(1))) else { return };
     let Ok(queue) = store.queue("q", options()) else { return };

@@ -44,8 +44,9 @@ pub trait RunnerExt: Sized {
     /// ```
     ///
     /// * An error of `process` ends the attempt as that of any handler does.
-    /// * An error or a panic of `write`, or of the commit, rolls everything back. Then each of these
-    ///   jobs has a transaction of its own, so only the attempt of the one that is at fault fails.
+    /// * An error or a panic of `write`, or of the commit, rolls everything back. Then each of
+    ///   these jobs has a transaction of its own, so only the attempt of the one that is at fault
+    ///   fails.
     ///   So `write` may be called more than once for a result.
     /// * A job whose lease is over is left out, and nothing of it is written.
     /// * If the answer to a COMMIT is lost, the server is asked what has become of the transaction.
@@ -53,8 +54,8 @@ pub trait RunnerExt: Sized {
     ///
     /// The transaction has the isolation level READ COMMITTED. `write` must not end it. It runs on
     /// one thread of the runner at a time, and jobs that are done meanwhile go together in the next
-    /// transaction. A job is one of
-    /// [`max_processing`](waterline::queue::RunnerBuilder::max_processing) until its end is written.
+    /// transaction. Until its end is written a job is one of
+    /// [`max_processing`](waterline::queue::RunnerBuilder::max_processing).
     ///
     /// A queue that is not in PostgreSQL fails these jobs for good.
     #[must_use]
