@@ -4,6 +4,7 @@ use crate::server::{Database, Server};
 use postgres::{Config, NoTls};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use waterline_postgres::{PgOptions, PgStore};
 
 /// A database of one test, whose time is that of the clock of its queues.
@@ -31,5 +32,7 @@ pub fn bench() -> Bench {
         client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {}", first.name)).is_ok()
     });
     let config = server.config(&name);
-    Bench { store: PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap(), config }
+    // It bounds each call, and some tests make thousands, on a machine that may be loaded.
+    let options = PgOptions::new().ttl(Duration::from_secs(60));
+    Bench { store: PgStore::connect(config.clone(), NoTls, options).unwrap(), config }
 }
