@@ -305,6 +305,21 @@ mod tests {
     }
 
     #[test]
+    fn so_few_jobs_in_a_row_that_more_are_worth_it_are_not_laid_out() {
+        let driver = driver();
+        // The nine jobs behind the first one are all that was read.
+        driver.core.lock().workers.always = Some(64);
+        let mut report = None;
+        for index in 0..10 {
+            let assignment = from_core(&driver, report.take());
+            assert_eq!(assignment.job.index, index);
+            report = success(&assignment);
+            assert!(at_hand(&driver, &mut None).is_none(), "{index}");
+        }
+        assert_eq!(driver.core.lock().running.tray_from, 1 + FEW);
+    }
+
+    #[test]
     fn jobs_that_take_long_are_not_laid_out() {
         let driver = driver();
         {
