@@ -125,7 +125,7 @@ impl Leases {
         match named.spawn(move || renew(&leases, connection, &schema)) {
             Ok(_) => state.runs = true,
             Err(error) => {
-                tracing::error!(target: "waterline", %error, "no lease is renewed: a thread cannot be started");
+                tracing::error!(target: "waterline", jobs = state.held.len(), %error, "the leases of these jobs are not renewed, since a thread cannot be started; the next claim tries it again");
             }
         }
     }
@@ -189,11 +189,12 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
             match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
                 Ok(Some(Ok(renewed))) => leases.note_renewed(asked, &own, &renewed),
                 Ok(other) => {
-                    tracing::warn!(target: "waterline", ?other, "the answer to a renewal of leases is not known");
+                    let (queue, jobs) = (name_of(&own), own.len());
+                    tracing::warn!(target: "waterline", queue, jobs, ?other, "the server answered a renewal of leases with something else; others take these jobs once their leases are over: see if the functions of its schema are those of this version");
                 }
                 Err(error) => {
-                    let error = error.in_full();
-                    tracing::warn!(target: "waterline", error, "the leases of jobs are not renewed; it is tried again");
+                    let (queue, jobs, error) = (name_of(&own), own.len(), error.in_full());
+                    tracing::warn!(target: "waterline", queue, jobs, error, "the leases of these jobs are not renewed; it is tried again, and others take the jobs once their leases are over");
                     wait(&leases, pause / 4);
                     continue;
                 }
@@ -201,6 +202,12 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
         }
         wait(&leases, pause);
     }
+}
+
+/// Returns the name of the first of their queues.
+fn name_of(own: &[Own]) -> String {
+    let queue = own.first().and_then(|(_, lease)| lease.queue.upgrade());
+    queue.map_or(String::new(), |queue| queue.name().to_owned())
 }
 
 fn wait(leases: &Leases, pause: Duration) {

@@ -240,7 +240,8 @@ impl Queues {
         for end in ends {
             self.leases.remove(&end.job);
             if let Err(error) = self.store_durations(end) {
-                tracing::debug!(target: "waterline", %error, "the durations of a kind are not stored");
+                let (queue, id) = (self.of(end.job.queue), &*end.job.id);
+                tracing::debug!(target: "waterline", queue = queue.name(), id, %error, "the durations of a kind are not stored");
             }
         }
         Ok(turned)

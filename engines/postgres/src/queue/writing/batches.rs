@@ -133,10 +133,11 @@ where
             if some.is_empty() {
                 return;
             }
+            let (queue, jobs) = (running_parts(&some[0].0).0.name().to_owned(), some.len());
             // If a destructor of the user's panics, the ends of these jobs are dropped, which fails
             // them. The others go on.
             if catch_unwind(AssertUnwindSafe(|| self.write_some(some))).is_err() {
-                tracing::error!(target: "waterline", "code of the user's panicked while the ends of jobs were written");
+                tracing::error!(target: "waterline", queue, jobs, "code of the user's panicked while the ends of jobs were written; those that are not written fail");
             }
         }
     }
@@ -190,8 +191,8 @@ where
                     return batch.fail(|| error.take().unwrap_or_else(|| "it failed".into()));
                 }
                 Wrote::Unknown(error) => {
-                    let jobs = jobs.len();
-                    tracing::error!(target: "waterline", error, jobs, "nobody knows if the ends of some jobs are written; those that are not run again");
+                    let (queue, id, jobs) = (running_parts(first).0.name(), first.id(), jobs.len());
+                    tracing::error!(target: "waterline", queue, id, jobs, error, "the server does not say if the ends of these jobs, of which the first is named, are written; those that are not written run again");
                     batch.ends.drain(..).for_each(|end| end.written(Ok(None)));
                     return;
                 }
