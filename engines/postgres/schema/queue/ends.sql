@@ -6,7 +6,7 @@ CREATE FUNCTION pause_of(p_retry jsonb, p_attempt int, p_chance float8) RETURNS 
 DECLARE
     v_first float8 := coalesce((p_retry->>'first_ms')::float8, 1000);
     v_cap float8 := coalesce((p_retry->>'cap_ms')::float8, 3600000);
-    v_attempts bigint := (p_retry->>'attempts')::bigint;
+    v_attempts numeric := (p_retry->>'attempts')::numeric;
     v_jitter float8 := coalesce((p_retry->>'jitter')::float8, 0);
     v_times float8;
     v_pause float8;
@@ -15,16 +15,18 @@ BEGIN
     -- An exponent that is bounded, since a power beyond the largest number is an error.
     v_times := CASE coalesce(p_retry->>'growth', 'doubling')
         WHEN 'doubling' THEN power(2::float8, least(p_attempt - 1, 200))
-        WHEN 'factor' THEN exp(least(ln(coalesce((p_retry->>'factor')::float8, 2)) * (p_attempt - 1), 200))
+        WHEN 'factor' THEN exp(least(ln(greatest(coalesce((p_retry->>'factor')::float8, 2), 1)) * (p_attempt - 1), 200))
         WHEN 'quadratic' THEN p_attempt::float8 * p_attempt
         ELSE 1 END;
     v_pause := CASE WHEN p_retry->>'growth' = 'fixed' THEN v_first ELSE least(v_first * v_times, v_cap) END;
-    RETURN ceil(round((v_pause * (1 - v_jitter * (1 - p_chance)))::numeric, 6))::bigint;
+    -- A million years: a time that is added to it stays a number.
+    v_pause := least(greatest(v_pause * (1 - v_jitter * (1 - p_chance)), 0), 3.2e16);
+    RETURN ceil(round(v_pause::numeric, 6))::bigint;
 END $$;
 
 -- The end of the time for which an ended job is kept; null: for ever.
 CREATE FUNCTION kept_until(p_time bigint, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
-$$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + p_time END $$;
+$$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + least(p_time, 32000000000000000) END $$;
 
 -- Remembers an id that goes.
 CREATE FUNCTION forget(p_queue queue, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -310,12 +312,16 @@ BEGIN
             IF NOT FOUND THEN
                 -- It is locked, or it is gone.
                 v_done := v_done AND NOT EXISTS (SELECT FROM job WHERE number = v_edge.job);
+            ELSIF NOT EXISTS (SELECT FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job) THEN
+                -- Another one has answered another bell of this job since the loop began.
+                CONTINUE;
             ELSIF v_job.state <> 'waiting' THEN
                 DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
             ELSIF v_died AND v_job.on_dead = 'die' THEN
                 told := told || end_unrun(p_queue, v_job, died_with(id_of_gone(v_bell.awaited)), NULL, p_now);
             ELSIF NOT (v_died AND v_job.on_dead = 'hold') THEN
                 DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
+                CONTINUE WHEN NOT FOUND;
                 UPDATE job SET pending = pending - 1,
                     state = CASE WHEN pending > 1 THEN state ELSE 'ready' END,
                     place = CASE WHEN pending > 1 THEN place ELSE nextval('place') END,
@@ -361,7 +367,8 @@ BEGIN
 END $$;
 
 -- What has become of ends whose answer was lost: held (it was not written), counted, or gone (the job
--- is no longer where a token says more). It waits for a transaction that may be about to write one.
+-- is no longer where a token says more), in their order. It waits for a transaction that may be about
+-- to write one.
 CREATE FUNCTION ended_by(p_jobs bigint[], p_tokens bigint[]) RETURNS TABLE (number bigint, outcome text, state text)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -369,8 +376,8 @@ BEGIN
     RETURN QUERY SELECT a.number,
         CASE WHEN j.token = a.token THEN 'held' WHEN e.token = a.token THEN 'counted' ELSE 'gone' END,
         CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished' ELSE shown(j.state, j.at, clock()) END
-        FROM unnest(p_jobs, p_tokens) a(number, token)
-        LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number;
+        FROM unnest(p_jobs, p_tokens) WITH ORDINALITY a(number, token, at)
+        LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number ORDER BY a.at;
 END $$;
 
 -- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,

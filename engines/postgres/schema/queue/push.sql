@@ -131,6 +131,22 @@ BEGIN
     state := shown(p_job.state, p_job.at, p_now);
 END $$;
 
+-- Refuses settings that no job has, and a retry that could not be reckoned at the end of an attempt.
+CREATE FUNCTION check_settings(p_settings jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_unknown jsonb := p_settings - '{id,delay_ms,run_at,priority,key,cost,retry,retention_ms,unique,skip,root,expires_ms,after,on_dead,meta,pushed}'::text[];
+BEGIN
+    IF v_unknown <> '{}' THEN RAISE 'waterline: a job has no such settings: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
+    IF p_settings ? 'retry' THEN PERFORM check_retry(p_settings->'retry'); END IF;
+END $$;
+
+CREATE FUNCTION check_retry(p_retry jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pause_of(p_retry, 1, 1);
+EXCEPTION WHEN data_exception THEN
+    RAISE 'waterline: this retry is none: % (%)', p_retry, SQLERRM USING ERRCODE = 'WQ002';
+END $$;
+
 -- Pushes one job. Its outcome is added, duplicate, rescheduled or resubmit.
 CREATE FUNCTION push_one(p_queue queue, p_kind text, p_payload text, p_settings jsonb, p_after text[], p_bounded boolean,
     p_now bigint, OUT id text, OUT outcome text, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
@@ -145,9 +161,8 @@ DECLARE
     v_died text;
     v_moves boolean;
     v_rounds int := 0;
-    v_unknown jsonb := p_settings - '{id,delay_ms,run_at,priority,key,cost,retry,retention_ms,unique,skip,root,expires_ms,after,on_dead,meta,pushed}'::text[];
 BEGIN
-    IF v_unknown <> '{}' THEN RAISE 'waterline: a job has no such settings: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
+    PERFORM check_settings(p_settings);
     told := '{}';
     v_new.number := nextval('place');
     v_new.queue := p_queue.id;
@@ -214,6 +229,11 @@ BEGIN
         outcome := 'added';
         IF v_twin IS NOT NULL THEN
             id := v_twin;
+            IF v_clash = 'keep' THEN
+                -- Nothing is written, so nothing is locked: the end of the twin waits for nobody.
+                outcome := 'duplicate';
+                RETURN;
+            END IF;
             SELECT * INTO v_old FROM job j WHERE j.number = number_of(p_queue.id, v_twin) FOR UPDATE;
             IF v_clash = 'replace' AND v_old.state IN ('ready', 'held', 'waiting') THEN
                 v_moves := true;

@@ -36,6 +36,7 @@ DECLARE
 BEGIN
     IF v_queue.options = p_options THEN RETURN; END IF;
     IF v_unknown <> '{}' THEN RAISE 'waterline: a queue has no such options: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
+    PERFORM check_retry(p_options->'retry');
     UPDATE queue SET options = p_options,
         lease = coalesce((p_options->>'lease_ms')::bigint, lease),
         retry = coalesce(p_options->'retry', retry),
@@ -117,8 +118,8 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
 
 -- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that
 -- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
--- of a worker that was silent, and no crash. It waits for nobody: a job that an open transaction of its
--- worker ends holds, since nobody takes back what is locked.
+-- of a worker that was silent, and no crash. It waits for nobody. A job that an open transaction has
+-- locked holds, since nobody takes it back before that ends: its lease goes on from the next renewal.
 CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL)
 RETURNS bigint[] LANGUAGE sql AS
 $$ WITH free AS (
@@ -272,6 +273,8 @@ CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_
     p_settings text DEFAULT NULL, p_at_next boolean DEFAULT false) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
 BEGIN
+    -- A job that no push takes would hold up each tick.
+    PERFORM check_settings(p_settings::jsonb);
     INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;
     UPDATE periodic SET schedule = p_schedule, every = p_every, kind = p_kind, payload = p_payload, settings = p_settings::jsonb
     WHERE queue = v_queue.id AND name = p_name;

@@ -63,7 +63,9 @@ pub trait QueueExt {
     /// committed.
     ///
     /// The transaction has the isolation level READ COMMITTED. Until it ends, a push of a job of
-    /// the same id, or of a twin, waits for it. If the queue has
+    /// the same id, or of a twin, waits for it. A push of an id whose job runs waits there too, so
+    /// the end of that run waits for this transaction, and so do the ends that go with it: commit
+    /// well within the lease. If the queue has
     /// [`max_waiting`](waterline::queue::QueueOptions::max_waiting), so does each push.
     ///
     /// # Errors
@@ -132,7 +134,7 @@ pub trait LeaseExt {
     /// has. So the rows of the transaction and the end are one: both are there, or neither.
     ///
     /// A lease that is over makes the transaction fail: nothing of it can be committed, whatever
-    /// the caller does. Commit soon behind this call, since the job is locked until then, and drop
+    /// the caller does. (In a savepoint, that is nothing behind the savepoint.) Commit soon behind this call, since the job is locked until then, and drop
     /// the lease behind the commit. Its drop asks the server if the end was committed. If it was
     /// not, the attempt has failed.
     ///

@@ -115,3 +115,96 @@ fn settings_and_options_that_there_are_not_are_refused() {
         assert_eq!(error.code().map(|code| code.code()), Some("WQ002"), "{error:?}");
     }
 }
+
+#[test]
+fn a_job_that_waits_for_two_is_released_by_the_ends_of_both_however_many_answer_the_bells_of_one() {
+    let (config, mut client) = client("{}");
+    assert_eq!(claim(&mut client, 1).0, [0_i64; 0]);
+    for settings in [
+        r#"{"id":"a"}"#,
+        r#"{"id":"b","delay_ms":100000}"#,
+        r#"{"id":"one","after":["a"]}"#,
+        r#"{"id":"two","after":["a","b"]}"#,
+    ] {
+        push(&mut client, settings);
+    }
+    let (jobs, tokens) = claim(&mut client, 1);
+    client.execute("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+    // The end and both pushes have rung, so two may look at those who wait for this job. The first
+    // one stands in the middle.
+    let mut other = config.connect(NoTls).unwrap();
+    let mut open = other.transaction().unwrap();
+    let edge =
+        "SELECT FROM waterline.edge e JOIN waterline.job j ON j.number = e.job WHERE j.name = 'one' FOR UPDATE OF e";
+    open.execute(edge, &[]).unwrap();
+    let look = "SET waterline.now = '1000000'; SELECT * FROM waterline.claim('q', 1, p_kinds => '{none}')";
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| config.connect(NoTls).unwrap().batch_execute(look).unwrap());
+        let waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        common::eventually("the first one to wait", || client.query(waits, &[]).unwrap().len() == 1);
+        client.batch_execute(look).unwrap();
+        open.rollback().unwrap();
+        first.join().unwrap();
+    });
+    let states = client.query("SELECT state, pending FROM waterline.jobs WHERE id IN ('one', 'two') ORDER BY id", &[]);
+    let states: Vec<(String, i32)> = states.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(states, [("ready".to_owned(), 0), ("waiting".to_owned(), 1)]);
+}
+
+#[test]
+fn what_has_become_of_ends_is_told_in_the_order_of_the_question() {
+    let (_config, mut client) = client("{}");
+    (0..300).for_each(|_| drop(push(&mut client, "{}")));
+    // With these the planner may join by sorted numbers.
+    client.batch_execute("ANALYZE waterline.job, waterline.ended").unwrap();
+    let numbers = client.query("SELECT number FROM waterline.job ORDER BY md5(number::text) LIMIT 64", &[]).unwrap();
+    let numbers: Vec<i64> = numbers.iter().map(|row| row.get(0)).collect();
+    let told = client.query("SELECT number FROM waterline.ended_by($1, $1)", &[&numbers]).unwrap();
+    assert_eq!(told.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), numbers);
+}
+
+#[test]
+fn settings_with_which_no_attempt_could_end_are_refused_and_long_times_are_as_long_as_can_be() {
+    let (_config, mut client) = client("{}");
+    for settings in [r#"{"retry":{"first_ms":"soon"}}"#, r#"{"retry":{"attempts":"many"}}"#, r#"{"bogus":1}"#] {
+        for call in [
+            "SELECT waterline.push('q', 'k', '1', $1::text::jsonb)",
+            "SELECT waterline.register_periodic('q', 'p', NULL, 10, 'k', '1', $1, true)",
+        ] {
+            let refused = client.query(call, &[&settings]).unwrap_err();
+            assert_eq!(refused.code().map(|code| code.code()), Some("WQ002"), "{settings}");
+        }
+    }
+    let refused = client.query(r#"SELECT waterline.set_options('q', '{"retry":{"cap_ms":"far"}}')"#, &[]).unwrap_err();
+    assert_eq!(refused.code().map(|code| code.code()), Some("WQ002"));
+    for settings in [
+        r#"{"retry":{"attempts":3.0}}"#,
+        r#"{"retry":{"growth":"factor","factor":0}}"#,
+        r#"{"retry":{"growth":"fixed","first_ms":1e30}}"#,
+        r#"{"retention_ms":9223372036854775807}"#,
+    ] {
+        for end in ["fail", "finish"] {
+            push(&mut client, settings);
+            let (jobs, tokens) = claim(&mut client, 1);
+            let ended = client.query_one(&format!("SELECT waterline.{end}($1, $2)"), &[&jobs, &tokens]).unwrap();
+            assert_eq!(ended.get::<_, Vec<i64>>(0), jobs, "{settings}");
+            client.batch_execute("DELETE FROM waterline.job").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_push_that_finds_a_twin_locks_nothing_so_the_end_of_the_twin_waits_for_nobody() {
+    let (config, mut client) = client("{}");
+    let twin = r#"{"unique":{"fingerprint":"f","until":"done"}}"#;
+    let id = push(&mut client, twin);
+    let (jobs, tokens) = claim(&mut client, 1);
+    let mut other = config.connect(NoTls).unwrap();
+    let mut open = other.transaction().unwrap();
+    let pushed = open.query_one("SELECT id, outcome FROM waterline.push('q', 'k', '1', $1::text::jsonb)", &[&twin]);
+    assert_eq!(pushed.map(|row| (row.get(0), row.get(1))).unwrap(), (id, "duplicate".to_owned()));
+    client.batch_execute("SET lock_timeout = 1").unwrap();
+    let ended = client.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+    assert_eq!(ended.get::<_, Vec<i64>>(0), jobs);
+    open.rollback().unwrap();
+}
