@@ -57,7 +57,11 @@ impl Leases {
             is_lost: false,
             is_doubted: false,
         };
-        self.state.lock().held.insert((queue.number, token), lease);
+        let mut state = self.state.lock();
+        // An earlier run of the job in this process is over, though its number is renewed.
+        let earlier = state.held.iter_mut().filter(|((of, _), lease)| *of == queue.number && lease.number == number);
+        earlier.for_each(|(_, lease)| lease.is_lost = true);
+        state.held.insert((queue.number, token), lease);
     }
 
     pub(super) fn remove(&self, job: &Held) {

@@ -18,7 +18,8 @@ pub use batches::RunnerExt;
 
 /// The number of times that a transaction is made again at once, after a deadlock.
 const AGAIN: u32 = 5;
-/// The time for which a commit whose answer was lost is looked for. Then nobody knows.
+/// The time for which a commit whose answer was lost is looked for, and for which a server that is
+/// not there is waited for. Then nobody knows.
 const OUTAGE: Duration = Duration::from_secs(60);
 
 /// The end of a transaction.
@@ -36,6 +37,8 @@ enum Wrote {
 enum Tried {
     Done(Wrote),
     Again(BoxError),
+    /// The server is not there, which is no fault of a job.
+    Away(BoxError),
     /// The answer of the COMMIT of this transaction was lost.
     InDoubt {
         transaction: String,
@@ -48,6 +51,7 @@ impl From<postgres::Error> for Tried {
     fn from(error: postgres::Error) -> Self {
         match of_statement(&error) {
             Fault::Again => Self::Again(error.into()),
+            Fault::OfServer => Self::Away(error.into()),
             _ => Self::Done(Wrote::Failed(error.into())),
         }
     }
@@ -60,21 +64,22 @@ impl Queues {
     fn write_with(&self, jobs: &[Held], write: &mut Write<'_>) -> Wrote {
         let idle = self.idle.lock().pop();
         let mut connection: Connection = idle.unwrap_or_else(|| self.store.connection());
-        let mut tries = 0;
+        let (mut tries, mut pauses) = (0, Pauses::new());
         let tried = loop {
             let tried = connection.with(|client| match client {
                 Ok(client) => self.try_to_write(client, jobs, write),
-                Err(error) => Tried::Done(Wrote::Failed(error.into())),
+                Err(error) => Tried::Away(error.into()),
             });
-            tries += 1;
             match tried {
-                Tried::Again(_) if tries < AGAIN => {}
+                Tried::Again(_) if tries < AGAIN => tries += 1,
+                Tried::Away(_) if pauses.pause() => connection.close(),
                 tried => break tried,
             }
         };
         let wrote = match tried {
             Tried::Done(wrote) => wrote,
             Tried::Again(error) => Wrote::Failed(error),
+            Tried::Away(error) => Wrote::Unknown(error.to_string()),
             Tried::InDoubt { transaction, states, error } => {
                 connection.close();
                 match was_committed(&mut connection, &transaction) {
@@ -85,8 +90,11 @@ impl Queues {
                 }
             }
         };
-        if let Wrote::Written(_) = wrote {
-            jobs.iter().for_each(|job| self.leases.remove(job));
+        // A lease that stays would be renewed for ever, and the job would never run again.
+        match &wrote {
+            Wrote::Written(_) | Wrote::Unknown(_) => jobs.iter().for_each(|job| self.leases.remove(job)),
+            Wrote::Lost(lost) => lost.iter().for_each(|at| self.leases.remove(&jobs[*at])),
+            Wrote::Failed(_) => {}
         }
         self.idle.lock().push(connection);
         wrote
@@ -101,20 +109,36 @@ impl Queues {
         if let Err(error) = write(&mut transaction) {
             return match fault_of(&*error) {
                 Fault::Again => Tried::Again(error),
+                Fault::OfServer => Tried::Away(error),
                 _ => Tried::Done(Wrote::Failed(error)),
             };
         }
-        let answers = match self.end_in(&mut transaction, jobs, &vec![None; jobs.len()], false) {
-            Ok(answers) => answers,
-            Err(Error::Database(error)) => return error.into(),
-            Err(error) => return Tried::Done(Wrote::Failed(error.into())),
-        };
-        let ended: Vec<_> = answers.iter().filter(|answer| answer.what == "ended").collect();
-        let lost: Vec<_> = (0..ended.len()).filter(|at| !ended[*at].is_counted()).collect();
+        let (mut states, mut lost, mut told) = (vec![None; jobs.len()], Vec::new(), Vec::new());
+        // The answers have ids, which are those of one queue.
+        let mut queues: Vec<_> = jobs.iter().map(|job| job.queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        for queue in queues {
+            let places: Vec<_> = (0..jobs.len()).filter(|at| jobs[*at].queue == queue).collect();
+            let own: Vec<_> = places.iter().map(|at| jobs[*at].clone()).collect();
+            let answers = match self.end_in(&mut transaction, &own, &vec![None; own.len()], false) {
+                Ok(answers) => answers,
+                Err(Error::Database(error)) => return error.into(),
+                Err(error) => return Tried::Done(Wrote::Failed(error.into())),
+            };
+            for (at, answer) in places.into_iter().zip(answers.iter().filter(|answer| answer.what == "ended")) {
+                if answer.is_counted() {
+                    states[at] = answer.state();
+                } else {
+                    lost.push(at);
+                }
+            }
+            told.push((queue, happened(&answers)));
+        }
         if !lost.is_empty() {
+            lost.sort_unstable();
             return Tried::Done(Wrote::Lost(lost));
         }
-        let states = ended.iter().map(|answer| answer.state()).collect();
         let number = transaction.query_typed("SELECT pg_current_xact_id()::text", &[]);
         let number = match number.and_then(|rows| rows.first().map_or(Ok(String::new()), |row| row.try_get(0))) {
             Ok(number) => number,
@@ -122,10 +146,7 @@ impl Queues {
         };
         match transaction.commit() {
             Ok(()) => {
-                let mut queues: Vec<_> = jobs.iter().map(|job| job.queue).collect();
-                queues.sort_unstable();
-                queues.dedup();
-                queues.into_iter().for_each(|queue| self.tell(&self.of(queue), happened(&answers)));
+                told.into_iter().for_each(|(queue, told)| self.tell(&self.of(queue), told));
                 Tried::Done(Wrote::Written(states))
             }
             Err(error) => match error.as_db_error().map(|_| of_statement(&error)) {
@@ -140,7 +161,7 @@ impl Queues {
 
 /// Asks what has become of a transaction until it has ended. `None`: the server does not know.
 fn was_committed(connection: &mut Connection, transaction: &str) -> Result<Option<bool>, Error> {
-    let (until, mut pause) = (Instant::now() + OUTAGE, Duration::from_millis(5));
+    let mut pauses = Pauses::new();
     let ask = "SELECT pg_xact_status($1::text::xid8)";
     loop {
         let status = connection.call(|client| {
@@ -151,12 +172,31 @@ fn was_committed(connection: &mut Connection, transaction: &str) -> Result<Optio
             Ok(Some(status)) if status == "committed" => return Ok(Some(true)),
             Ok(Some(status)) if status == "aborted" => return Ok(Some(false)),
             Ok(None) => return Ok(None),
-            _ if Instant::now() < until => {
-                std::thread::park_timeout(pause);
-                pause = (pause * 2).min(Duration::from_millis(500));
-            }
+            _ if pauses.pause() => {}
             Ok(Some(_)) => return Ok(None),
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// The pauses before a call is made again while the server is away.
+struct Pauses {
+    until: Instant,
+    next: Duration,
+}
+
+impl Pauses {
+    fn new() -> Self {
+        Self { until: Instant::now() + OUTAGE, next: Duration::from_millis(5) }
+    }
+
+    /// Waits. Returns false once it has waited for long enough.
+    fn pause(&mut self) -> bool {
+        if Instant::now() >= self.until {
+            return false;
+        }
+        std::thread::park_timeout(self.next);
+        self.next = (self.next * 2).min(Duration::from_millis(500));
+        true
     }
 }
