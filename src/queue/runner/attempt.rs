@@ -128,10 +128,7 @@ impl Report {
         let (end, data) = match outcome.and_then(|outcome| end_of(&job, outcome)) {
             Ok(ended) => ended,
             Err(error) => {
-                let end = match end_of_error(&error, attempt.wall()) {
-                    End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
-                    end => end,
-                };
+                let end = end_of_failure(attempt, &error);
                 // Its destructor must not end a thread of the runner, with the report.
                 drop_guarded(error);
                 (end, None)
@@ -148,7 +145,7 @@ impl Report {
         let (job, took) = (attempt.job().clone(), attempt.elapsed());
         let (end, written) = match written {
             Ok(written) => (End::Finished, Some(written)),
-            Err(error) => (end_of_error(&error, attempt.wall()), None),
+            Err(error) => (end_of_failure(attempt, &error), None),
         };
         Self { job, end, data: None, took, effects: Changes::default(), written }
     }
@@ -171,6 +168,14 @@ fn end_of(job: &Running, outcome: Outcome) -> Result<(End, Option<Vec<u8>>), Box
         Outcome::Snooze(at) => (End::Snoozed { at: time(at) }, None),
         Outcome::Dead(reason) => (End::Buried { reason }, None),
     })
+}
+
+/// Returns the end of an attempt that has failed. While the runner stops, the job is put back.
+fn end_of_failure(attempt: &Attempt, error: &BoxError) -> End {
+    match end_of_error(error, attempt.wall()) {
+        End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
+        end => end,
+    }
 }
 
 /// Returns what an error makes of its attempt: see [`Failure`](crate::Failure).
