@@ -152,7 +152,7 @@ fn a_job_that_waits_for_two_is_released_by_the_ends_of_both_however_many_answer_
 }
 
 #[test]
-fn what_has_become_of_ends_is_told_in_the_order_of_the_question() {
+fn ended_by_answers_in_the_order_of_its_question() {
     let (_config, mut client) = client("{}");
     (0..300).for_each(|_| drop(push(&mut client, "{}")));
     // With these the planner may join by sorted numbers.
