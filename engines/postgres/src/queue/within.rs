@@ -135,8 +135,8 @@ pub trait LeaseExt {
     ///
     /// A lease that is over makes the transaction fail: nothing of it can be committed, whatever
     /// the caller does. (In a savepoint, that is nothing behind the savepoint.) Commit soon behind
-    /// this call, since the job is locked until then, and drop the lease behind the commit. Its drop
-    /// asks the server if the end was committed. If it was not, the attempt has failed.
+    /// this call, since the job is locked until then, and drop the lease behind the commit. Its
+    /// drop asks the server if the end was committed. If it was not, the attempt has failed.
     ///
     /// [`RunnerExt::on_writing`](crate::RunnerExt::on_writing) does all of this for a runner.
     ///
