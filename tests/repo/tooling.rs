@@ -38,7 +38,7 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     let runs = |call: &String| {
         // Test programs start the examples, which are built for that.
         call.contains(": test --no-fail-fast --locked ")
-            || call.contains(": build --locked ") && call.ends_with(" --examples")
+            || call.contains(": build --locked ") && call.contains(" --examples ")
     };
     assert!(calls.iter().all(runs), "{calls:?}");
     let on_rocksdb = |call: &String| call.contains("--release --all-features");
@@ -54,7 +54,7 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     assert!(quick[0].starts_with("memory: ") && quick[1].starts_with("sqlite: "), "{calls:?}");
     assert!(others.iter().all(on_rocksdb), "{calls:?}");
     // The stores of the examples are on SQLite.
-    let on_sqlite = |call: &String| call.contains(" --test webhooks");
+    let on_sqlite = |call: &String| call.contains(": test ") && call.contains(" --test webhooks");
     let store = |call: &String| if on_sqlite(call) { "sqlite: " } else { "rocksdb: " };
     assert!(others.iter().all(|call| call.starts_with(store(call))), "{calls:?}");
     assert_eq!(others.iter().filter(|call| on_sqlite(call)).count(), 1);
