@@ -286,7 +286,7 @@ $$ SELECT setval(p_bell, floor(extract(epoch FROM clock_timestamp()) * 1000)::bi
 --   halt, and `state` is null if the job is gone.
 -- * claimed: the caller has this job now; `more` has what few jobs have.
 -- * told: a job is in this state; null: it is gone.
--- * line: something for the log; `outcome` is died, taken_back, skipped or passed.
+-- * line: something for the log; `outcome` is died, taken_back, held, skipped or unmade.
 -- * glance: what a worker may look for, in `more`.
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,

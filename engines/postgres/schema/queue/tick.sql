@@ -112,11 +112,20 @@ BEGIN
         v_row.last := v_row.last + v_row.every * ((p_now - v_row.last) / v_row.every);
         v_runs := v_row.run IS NOT NULL AND number_of(p_queue.id, v_row.run) IS NOT NULL;
         IF NOT v_runs THEN
-            SELECT * INTO v_pushed FROM push_one(p_queue, v_row.kind, v_row.payload,
-                coalesce(v_row.settings, '{}') || jsonb_build_object('pushed', v_row.last), '{}', false, p_now);
-            told := told || told(v_pushed.id, v_pushed.state) || v_pushed.told;
-            v_row.run := v_pushed.id;
-            PERFORM ring(p_queue.id, p_queue.bell);
+            BEGIN
+                SELECT * INTO v_pushed FROM push_one(p_queue, v_row.kind, v_row.payload,
+                    coalesce(v_row.settings, '{}') || jsonb_build_object('pushed', v_row.last), '{}', false, p_now);
+                told := told || told(v_pushed.id, v_pushed.state) || v_pushed.told;
+                v_row.run := v_pushed.id;
+                PERFORM ring(p_queue.id, p_queue.bell);
+            EXCEPTION WHEN OTHERS THEN
+                -- Two that are in each other's way, and a server that fails, are no fault of the schedule.
+                IF SQLSTATE ~ '^(08|25|40|53|55|57|58|XX)' THEN RAISE; END IF;
+                -- Any other error comes again with each tick, and every claim ticks. So the tick is passed.
+                RAISE WARNING 'waterline: the schedule "%" of the queue "%" made no job: %', v_row.name, p_queue.name, SQLERRM
+                    USING HINT = 'Register it with settings that a push takes, or remove it.';
+                told := told || line('unmade', v_row.name, v_row.kind, 0, SQLERRM);
+            END;
         END IF;
         UPDATE periodic SET last = v_row.last, run = v_row.run, skipped = skipped + v_runs::int
         WHERE queue = p_queue.id AND name = v_row.name;

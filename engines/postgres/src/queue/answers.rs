@@ -86,6 +86,9 @@ impl Answer {
     }
 
     fn line(&self, outcome: &str) -> Option<Line> {
+        if outcome == "unmade" {
+            return Some(Line::Unmade { name: self.id(), error: self.error.clone().unwrap_or_default() });
+        }
         let (id, kind) = (self.id(), self.kind.clone().unwrap_or_default());
         let job = About { id, kind, attempt: count(self.failures).saturating_add(1) };
         let error = self.error.clone().unwrap_or_default();

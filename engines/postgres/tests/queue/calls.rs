@@ -208,3 +208,38 @@ fn a_push_that_finds_a_twin_locks_nothing_so_the_end_of_the_twin_waits_for_nobod
     assert_eq!(ended.get::<_, Vec<i64>>(0), jobs);
     open.rollback().unwrap();
 }
+
+#[test]
+fn a_schedule_whose_push_is_refused_stops_no_claim_and_no_other_schedule() {
+    let (_config, mut client) = client("{}");
+    for (name, settings) in [("a", r#"{"priority": 9}"#), ("b", "{}"), ("c", r#"{"delay_ms": "soon"}"#)] {
+        let register = "SELECT FROM waterline.register_periodic('q', $1, NULL, 5000, $1, '1', $2, true)";
+        client.query(register, &[&name, &settings]).unwrap();
+    }
+    push(&mut client, "{}");
+    // The second tick is that of another time: the ones that were refused do not come at each call.
+    for (now, made) in [(1_005_000, vec!["k", "b"]), (1_006_000, vec![]), (1_010_000, vec!["b"])] {
+        client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+        let told =
+            "SELECT what, outcome, id, kind, error FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 9,
+            NULL, NULL, NULL, 'w', true, NULL, NULL)";
+        let (mut claimed, mut unmade) = (Vec::new(), Vec::new());
+        for row in client.query(told, &[]).unwrap() {
+            match (row.get(0), row.get(1)) {
+                ("claimed", _) => claimed.push(row.get::<_, String>(3)),
+                ("line", Some("unmade")) => unmade.push((row.get::<_, String>(2), row.get::<_, String>(4))),
+                _ => {}
+            }
+        }
+        assert_eq!(claimed, made, "at {now}");
+        unmade.sort();
+        if made.is_empty() {
+            assert!(unmade.is_empty(), "at {now}: {unmade:?}");
+        } else {
+            let [(a, check), (c, number)] = unmade.try_into().unwrap();
+            assert!(a == "a" && check.contains("job_priority_check"), "{check}");
+            assert!(c == "c" && number.contains("\"soon\""), "{number}");
+        }
+        client.batch_execute("DELETE FROM waterline.job").unwrap();
+    }
+}
