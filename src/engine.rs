@@ -220,8 +220,10 @@ pub fn foreign_error(queue: &Queue) -> QueueError {
     ConfigError::Foreign { what: "queue", name: queue.name().to_owned() }.into()
 }
 
-pub fn store_error(doing: &str, source: BoxError) -> QueueError {
-    QueueError::Store(Error::Store(StoreError { doing: doing.to_owned(), source }))
+/// Makes the error of a call that the database of an engine has not made. `look_at` says where its
+/// user finds the reason.
+pub fn store_error(doing: &str, look_at: &'static str, source: BoxError) -> QueueError {
+    QueueError::Store(Error::Store(StoreError::elsewhere(doing.to_owned(), look_at, source)))
 }
 
 pub fn counter_error(table: String, key: Vec<u8>, reason: String) -> QueueError {

@@ -161,7 +161,7 @@ pub(crate) trait Kv: Send + Sync {
 
     /// Begins a transaction for statements of SQL and a batch. Nobody else writes until it ends.
     fn begin(&self, _synced: bool, _careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
-        Err(StoreError { doing: "run a statement".to_owned(), source: "this database takes no SQL".into() })
+        Err(StoreError::new("run a statement".to_owned(), "this database takes no SQL".into()))
     }
 
     /// True if the writes so far have left some work with the files, of which nobody was told.

@@ -109,7 +109,7 @@ impl Batches {
         self.rests_until = now + SAVE_PACE;
         self.failing = false;
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| draft.write(synced)));
-        let panicked = |source| NotCommitted::Store(StoreError { doing: "write".to_owned(), source });
+        let panicked = |source| NotCommitted::Store(StoreError::new("write".to_owned(), source));
         let written = written.unwrap_or_else(|payload| Err(panicked(Panic::caught(payload))));
         let tails = draft.into_tails();
         if self.kv.is_untidy() {

@@ -41,7 +41,7 @@ pub(crate) fn failed(doing: &str, error: BoxError) -> StoreError {
         Ok(shared) => Box::new(CauseOf(*shared)),
         Err(error) => error,
     };
-    StoreError { doing: doing.to_owned(), source }
+    StoreError::new(doing.to_owned(), source)
 }
 
 /// The cause of an error that several intents share.

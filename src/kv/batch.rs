@@ -191,7 +191,7 @@ fn length(parts: &[&[u8]]) -> Result<u32, StoreError> {
 }
 
 fn too_large(reason: &str, limit: &str) -> StoreError {
-    StoreError { doing: "write".to_owned(), source: format!("{reason}: {limit} is the limit").into() }
+    StoreError::new("write".to_owned(), format!("{reason}: {limit} is the limit").into())
 }
 
 /// Changes that are written together, header included.

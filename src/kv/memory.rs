@@ -42,7 +42,7 @@ impl Image {
         }
         match batch.checked() {
             Ok(_) if count != batch.count() => {
-                Err(StoreError { doing: "write".to_owned(), source: "the batch has a wrong count".into() })
+                Err(StoreError::new("write".to_owned(), "the batch has a wrong count".into()))
             }
             checked => checked.map(drop),
         }
@@ -73,7 +73,7 @@ impl Default for Image {
 }
 
 fn no_family(doing: &str, family: FamilyId) -> StoreError {
-    StoreError { doing: doing.to_owned(), source: format!("there is no column family {}", family.0).into() }
+    StoreError::new(doing.to_owned(), format!("there is no column family {}", family.0).into())
 }
 
 #[derive(Debug, Default)]
@@ -199,7 +199,7 @@ impl Faults {
             self.frozen = Some(image.clone());
         }
         if self.failing.contains(&number) {
-            return Err(StoreError { doing: "write".to_owned(), source: "no space left on device".into() });
+            return Err(StoreError::new("write".to_owned(), "no space left on device".into()));
         }
         Ok(())
     }

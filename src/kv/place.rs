@@ -115,5 +115,5 @@ pub(super) fn opening(path: &Path) -> String {
 }
 
 fn failed(path: &Path, error: std::io::Error) -> StoreError {
-    StoreError { doing: opening(path), source: error.into() }
+    StoreError::new(opening(path), error.into())
 }

@@ -93,7 +93,7 @@ impl RocksKv {
     /// Makes the families of a store that the database does not have. It is not shared so far.
     pub(crate) fn make_families(&mut self) -> Result<(), StoreError> {
         let doing = "make its column families";
-        let shared = || StoreError { doing: doing.to_owned(), source: "the database is shared".into() };
+        let shared = || StoreError::new(doing.to_owned(), "the database is shared".into());
         let db = Arc::get_mut(&mut self.db).ok_or_else(shared)?;
         for name in OURS {
             if db.cf_handle(name).is_none() {
@@ -152,7 +152,7 @@ impl RocksKv {
             let name = known.get(&id).map_or("", |name| name);
             if self.id(name) != Some(id) {
                 let source = format!("the family {name:?} was dropped").into();
-                return Err(StoreError { doing: "find its column family".to_owned(), source });
+                return Err(StoreError::new("find its column family".to_owned(), source));
             }
             checked = Some(id);
         }
@@ -162,7 +162,7 @@ impl RocksKv {
 
 /// True if RocksDB has a database there: `CURRENT` names the file that lists all others.
 fn has_database(path: &Path) -> Result<bool, StoreError> {
-    path.join("CURRENT").try_exists().map_err(|e| StoreError { doing: opening(path), source: e.into() })
+    path.join("CURRENT").try_exists().map_err(|e| StoreError::new(opening(path), e.into()))
 }
 
 /// True if the lock is held, by this process or another one. RocksDB has no kind of error for that,
@@ -197,16 +197,16 @@ fn family_options() -> Options {
 }
 
 fn failed(doing: impl Into<String>) -> impl FnOnce(rocksdb::Error) -> StoreError {
-    move |e| StoreError { doing: doing.into(), source: Box::new(e) }
+    move |e| StoreError::new(doing.into(), Box::new(e))
 }
 
 /// Looks a family up by name, each time: a held reference would tie us to one threading mode of the
 /// user's `DB` type.
 macro_rules! family {
     ($db:expr, $name:expr) => {
-        $db.cf_handle($name).ok_or_else(|| StoreError {
-            doing: "find its column family".to_owned(),
-            source: format!("the family {:?} was dropped", $name).into(),
+        $db.cf_handle($name).ok_or_else(|| {
+            let why = format!("the family {:?} was dropped", $name);
+            StoreError::new("find its column family".to_owned(), why.into())
         })
     };
 }
@@ -318,7 +318,7 @@ impl Kv for RocksKv {
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {
         if self.read_only {
-            return Err(StoreError { doing: "write".to_owned(), source: Error::ReadOnly.into() });
+            return Err(StoreError::new("write".to_owned(), Error::ReadOnly.into()));
         }
         let bytes = batch.checked()?;
         self.check_families(batch)?;

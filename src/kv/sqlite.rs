@@ -77,7 +77,7 @@ impl SqliteKv {
         let (connection, _) = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
         ends.within_a_page(&connection, path)?;
         let readers = Connections::new(site, Mode::Reader);
-        connection::use_wal(&connection).map_err(|source| StoreError { doing: opening(path), source })?;
+        connection::use_wal(&connection).map_err(|source| StoreError::new(opening(path), source))?;
         place.opened = true;
         let writing = Some(Writing::new(connection, readers.file()));
         Ok(Self { writing, readers, absent: Vec::new(), _lock: Some(lock), place: Some(place) })
@@ -131,11 +131,11 @@ impl SqliteKv {
 }
 
 fn no_family(family: FamilyId) -> StoreError {
-    StoreError { doing: "find its table".to_owned(), source: format!("there is no family {}", family.0).into() }
+    StoreError::new("find its table".to_owned(), format!("there is no family {}", family.0).into())
 }
 
 fn read_only() -> StoreError {
-    StoreError { doing: "write".to_owned(), source: Error::ReadOnly.into() }
+    StoreError::new("write".to_owned(), Error::ReadOnly.into())
 }
 
 /// The end of a file before it is opened; 0 if a log has what the file lacks.
@@ -155,13 +155,13 @@ impl Ends {
             return Ok(());
         }
         let why = format!("the file ends after {} bytes, within a page: restore it from a backup", self.0);
-        Err(StoreError { doing: opening(path), source: why.into() })
+        Err(StoreError::new(opening(path), why.into()))
     }
 }
 
 /// True if there is a file. (It is not opened: SQLite would lose its locks when we close it.)
 fn has_file(file: &Path) -> Result<bool, StoreError> {
-    file.try_exists().map_err(|e| StoreError { doing: opening(file), source: e.into() })
+    file.try_exists().map_err(|e| StoreError::new(opening(file), e.into()))
 }
 
 /// Returns the names of our tables that the database has; none if there is not the one of the

@@ -125,5 +125,5 @@ impl fmt::Display for Engine {
 
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 fn failed(path: &Path, error: std::io::Error) -> StoreError {
-    StoreError { doing: format!("open the database at {}", path.display()), source: error.into() }
+    StoreError::new(format!("open the database at {}", path.display()), error.into())
 }

@@ -36,7 +36,7 @@ impl Ids {
     pub(crate) fn try_next(&self) -> Result<u32, Error> {
         let Some(mut reserved) = self.reserved.try_lock() else {
             let source = "another thread reserves numbers: it is tried again".into();
-            return Err(StoreError { doing: "reserve a number".to_owned(), source }.into());
+            return Err(StoreError::new("reserve a number".to_owned(), source).into());
         };
         self.next_of(&mut reserved)
     }

@@ -1,16 +1,33 @@
-//! The failures of the embedded store.
+//! The failures of a store.
 
 use super::text;
 use crate::base::index::BoxError;
 use std::fmt;
 
-/// A failure of the embedded store, with its work at that moment. `{:?}` shows the text and the
-/// causes, `{:#?}` the structure.
+/// What to look at if a directory of this machine fails.
+const DIRECTORY: &str = "its path, its permissions and its disk";
+
+/// A failure of a store, with its work at that moment. `{:?}` shows the text and the causes,
+/// `{:#?}` the structure.
 #[derive(thiserror::Error)]
-#[error("the store could not {doing}: look at its path, its permissions and its disk, and try again")]
+#[error("the store could not {doing}: look at {look_at}, and try again")]
 pub struct StoreError {
     pub(crate) doing: String,
+    look_at: &'static str,
     pub(crate) source: BoxError,
+}
+
+impl StoreError {
+    /// Makes the failure of a store in a directory.
+    pub(crate) fn new(doing: String, source: BoxError) -> Self {
+        Self { doing, look_at: DIRECTORY, source }
+    }
+
+    /// Makes that of a store which is somewhere else.
+    #[cfg(feature = "engine")]
+    pub(crate) fn elsewhere(doing: String, look_at: &'static str, source: BoxError) -> Self {
+        Self { doing, look_at, source }
+    }
 }
 
 impl fmt::Debug for StoreError {

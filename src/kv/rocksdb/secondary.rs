@@ -71,7 +71,7 @@ struct Stamp {
 
 impl Stamp {
     fn of(path: &Path) -> Result<Self, StoreError> {
-        let failed = |e: std::io::Error| StoreError { doing: opening(path), source: e.into() };
+        let failed = |e: std::io::Error| StoreError::new(opening(path), e.into());
         let read = || std::fs::read(path.join("CURRENT")).map_err(failed);
         let mut current = read()?;
         loop {
@@ -114,7 +114,7 @@ fn settled<S: PartialEq, T>(
         if elapsed() >= PATIENCE {
             let doing = "look at the application's database".to_owned();
             let source = "the application replaced its files in each try: try again when it writes less".into();
-            return Err(StoreError { doing, source }.into());
+            return Err(StoreError::new(doing, source).into());
         }
         wait(pause);
         pause = (2 * pause).min(LONGEST_PAUSE);
@@ -193,7 +193,7 @@ impl Secondary {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let real = match path.canonicalize() {
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
-            real => real.map_err(|e| StoreError { doing: opening(path), source: e.into() })?,
+            real => real.map_err(|e| StoreError::new(opening(path), e.into()))?,
         };
         if !has_database(path)? {
             return Err(no_store(path));
@@ -233,7 +233,7 @@ impl Secondary {
 
 fn broken_off() -> StoreError {
     let source = "the last refresh broke off halfway: call `refresh` until it succeeds".into();
-    StoreError { doing: "read".to_owned(), source }
+    StoreError::new("read".to_owned(), source)
 }
 
 impl Kv for Secondary {

@@ -26,7 +26,7 @@ pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -
             Some(advice) => Failure { error, advice }.into(),
             None => error.into(),
         };
-        StoreError { doing: doing.into(), source }
+        StoreError::new(doing.into(), source)
     }
 }
 

@@ -107,7 +107,7 @@ impl<'a> Begun<'a> {
         for statement in &self.run[self.saved..] {
             self.writer.run(statement).map_err(|not_run| match not_run {
                 NotRun::Store(error) => error,
-                NotRun::Refused(source) => StoreError { doing: "run a statement once more".to_owned(), source },
+                NotRun::Refused(source) => StoreError::new("run a statement once more".to_owned(), source),
             })?;
         }
         Ok(())

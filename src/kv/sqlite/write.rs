@@ -99,7 +99,7 @@ impl Writing {
     fn refuse_myself(&self) -> Result<(), StoreError> {
         if *self.held_by.lock() == Some(std::thread::current().id()) {
             let source = "this thread has a transaction of the store open: try it again after it".into();
-            return Err(StoreError { doing: "write".to_owned(), source });
+            return Err(StoreError::new("write".to_owned(), source));
         }
         Ok(())
     }
@@ -237,7 +237,7 @@ fn write_all(writer: &Writer, all: &[Arc<Waiting>]) {
         Err(error) if is_locked(&error) => {
             for waiting in all {
                 let (doing, source) = (error.doing.clone(), error.source.to_string().into());
-                *waiting.told.lock() = Some(Err(StoreError { doing, source }));
+                *waiting.told.lock() = Some(Err(StoreError::new(doing, source)));
             }
         }
         Err(_) if all.len() > 1 => {
@@ -338,7 +338,7 @@ pub(super) fn apply(connection: &Connection, batch: &Batch) -> Result<(), StoreE
     let mut count = 0;
     for record in batch.records() {
         count += 1;
-        let doing = |source: BoxError| StoreError { doing: "write".to_owned(), source };
+        let doing = |source: BoxError| StoreError::new("write".to_owned(), source);
         let statement = prepared.get(&record).map_err(doing)?;
         let done = match record {
             Record::Put { key, value, .. } => statement.execute(params![key, value]),
@@ -348,7 +348,7 @@ pub(super) fn apply(connection: &Connection, batch: &Batch) -> Result<(), StoreE
         done.map_err(failed("write"))?;
     }
     if count != batch.count() {
-        return Err(StoreError { doing: "write".to_owned(), source: "the batch has a wrong count".into() });
+        return Err(StoreError::new("write".to_owned(), "the batch has a wrong count".into()));
     }
     Ok(())
 }

@@ -131,7 +131,7 @@ fn a_log_that_nobody_has_open_is_opened_with_another_type_while_its_disk_space_i
 #[test]
 fn disk_space_that_could_not_be_given_back_is_asked_for_again_with_the_next_piece() {
     let bench = Bench::new(3 * PIECE);
-    let full = || StoreError { doing: "give back disk space".to_owned(), source: "no".into() };
+    let full = || StoreError::new("give back disk space".to_owned(), "no".into());
     bench.log.trim(..=PIECE).unwrap();
     assert_eq!(bench.asked(), 1..PIECE + 1);
     bench.answer.send_timeout(Err(full()), LONG).unwrap();

@@ -25,7 +25,7 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
 }
 
 fn other(doing: &str, error: BoxError) -> QueueError {
-    store_error(doing, error)
+    store_error(doing, "its server, the connection and what the server answers", error)
 }
 
 /// True if a note cannot be counted in.
