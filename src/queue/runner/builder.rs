@@ -231,7 +231,9 @@ impl RunnerBuilder {
     }
 
     /// Calls this after each attempt and before its end is written, also after a panic (which is
-    /// the error then). A panic in it fails the attempt.
+    /// the error then). A panic in it fails the attempt. So `Ok` is what the handler made, and not
+    /// yet what counts: a write that belongs to the end may be refused, or the lease may be over.
+    /// [`teardown`](Self::teardown) is told what was written.
     pub fn after_each(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
         self.hooks.after.push(Box::new(hook));
         self

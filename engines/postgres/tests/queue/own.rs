@@ -133,8 +133,13 @@ fn a_job_whose_rows_are_refused_fails_alone_and_the_others_of_its_transaction_ar
     queue.push_all((0..200).map(job)).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&calls);
+    // What the handler made, and what was written.
+    let (made, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (makes, writes) = (Arc::clone(&made), Arc::clone(&written));
     let summary = Runner::builder(&queue)
         .max_processing(64)
+        .after_each(move |_, outcome| _ = makes.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed))
+        .teardown(move |_, end| _ = writes.fetch_add(u64::from(*end == AttemptEnd::Finished), Ordering::Relaxed))
         .on_writing(
             "k",
             |_job, number: u64| if number % 50 == 7 { Err("no result".into()) } else { Ok(number) },
@@ -155,6 +160,8 @@ fn a_job_whose_rows_are_refused_fails_alone_and_the_others_of_its_transaction_ar
         .unwrap();
     // Each of the twelve has fifty attempts.
     assert_eq!((summary.finished, summary.dead, summary.retried), (188, 12, 12 * 49), "{summary:?}");
+    // The rows of eight of the twelve are refused in each of the fifty attempts.
+    assert_eq!((made.load(Ordering::Relaxed), written.load(Ordering::Relaxed)), (188 + 8 * 50, 188));
     assert_eq!((count(&mut client, "*"), count(&mut client, "DISTINCT job")), (188, 188));
     let ended = "SELECT count(*) FROM waterline.ended WHERE NOT died";
     assert_eq!(client.query_one(ended, &[]).unwrap().get::<_, i64>(0), 188);
