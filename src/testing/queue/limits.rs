@@ -158,11 +158,14 @@ pub(super) fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key(on: &Be
         let bench = on.bench_with(options(&[limit.rate(rate)]));
         bench.queue.push_all((0..500).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
         let mut ran = Vec::new();
-        for _ in 0..6000 {
+        // Between two looks comes less than a token, so that no full bucket loses one. The looks are
+        // at each part of the time between two tokens.
+        for at in (0..60_000).step_by(137) {
             ran.extend(bench.claim_all());
-            bench.clock.advance(10 * MILLI);
+            // Two at the beginning, and one each seventh of a second.
+            assert_eq!(ran.len(), 2 + 7 * at / 1000, "after {at} ms");
+            bench.clock.advance(137 * MILLI);
         }
-        // Two at the beginning, and one each seventh of a second.
         assert_eq!(ran, ids("a", 0..421));
     }
 }

@@ -366,8 +366,8 @@ pub(super) fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts(on
         bench.clock.set_wall(begin);
         digest(&bench, cron()).start().unwrap();
         let mut made = Vec::new();
-        for _ in 0..(2 * 24 * 4) {
-            bench = bench.restart_after(15 * MINUTE);
+        for _ in 0..(2 * 24 * 2) {
+            bench = bench.restart_after(30 * MINUTE);
             digest(&bench, cron()).start().unwrap();
             let before = minutes(begin);
             made.extend(run(&bench).into_iter().map(|tick| tick - before));
