@@ -36,6 +36,7 @@ pub(crate) mod reach;
 mod reading;
 mod running;
 mod saving;
+mod strip;
 pub(crate) mod tenure;
 mod tray;
 mod waiters;

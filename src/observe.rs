@@ -17,6 +17,7 @@ pub(crate) mod observers;
 mod serialized;
 pub(crate) mod spans;
 pub(crate) mod status;
+pub(crate) mod strip;
 
 use self::observers::Notice;
 use crate::base::index::Index;

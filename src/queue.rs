@@ -136,6 +136,7 @@
 //! when a job is due, and a monotonic one when a lease is over.
 
 mod accept;
+mod activity;
 #[cfg(feature = "tokio")]
 mod awaiting;
 mod batch;
@@ -155,6 +156,7 @@ mod notes;
 mod pausing;
 mod periodic;
 pub(crate) mod rules;
+mod run_now;
 pub(crate) mod runner;
 mod serialized;
 mod status;
@@ -164,6 +166,7 @@ mod watch;
 pub(crate) mod words;
 
 pub use self::accept::Accept;
+pub use self::activity::Activity;
 pub use self::group::Group;
 pub use self::group::builder::GroupBuilder;
 pub use self::group::status::GroupStatus;
@@ -177,7 +180,7 @@ pub use self::rules::fair::Fair;
 pub use self::runner::builder::RunnerBuilder;
 pub use self::runner::drain::{DrainLimits, Reached, Summary};
 pub use self::runner::gates::RunnerGate;
-pub use self::runner::handle::Runner;
+pub use self::runner::handle::{Runner, RunnerHandle};
 pub use self::runner::handler::Finisher;
 pub use self::runner::outcome::{Outcome, QueueEvent, Unknown};
 pub use self::runner::running::Running;
@@ -199,12 +202,14 @@ pub use self::words::options::QueueOptions;
 pub use self::words::page::Page;
 pub use self::words::progress::JobProgress;
 pub use self::words::related::{OnDead, Root, Skipped};
+pub use self::words::run_times::RunTimes;
 #[cfg(feature = "cron")]
 pub use self::words::schedule::cron::Cron;
 pub use self::words::schedule::every::Every;
 pub use self::words::schedule::{CatchUp, Overlap, Schedule};
 pub use self::words::typed::TypedJob;
 pub use self::words::unique::{Clash, Unique};
+pub use self::words::used::{LimitUse, Related};
 pub use crate::base::clock::Clock;
 
 // Programs that were written before the first version have these names.

@@ -7,6 +7,7 @@ use crate::base::sync::Arc;
 use crate::driver::desks::control::Control;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
+use crate::observe::strip::Strip;
 use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;
@@ -52,6 +53,71 @@ impl Handle {
     #[must_use]
     pub fn status(&self) -> Status {
         self.control.status()
+    }
+
+    /// Returns the window above the watermark as a strip of so many cells at most (1,000 are
+    /// plenty), with the attempts that run and those that wait. It is for a page that draws it: it
+    /// looks at a bit of each index of the window under the lock of the consumer, which takes some
+    /// microseconds for 10,000 indices.
+    ///
+    /// ```
+    /// use waterline::{Cell, Consumer, MemoryJobs, MemoryProgress, Retry};
+    /// use std::time::Duration;
+    ///
+    /// let jobs: MemoryJobs<_> = (0..4).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .max_processing(1)
+    ///     .retry(Retry::fixed(Duration::from_secs(3600)))
+    ///     .start(|job| if job.index == 1 { Err("no".into()) } else { Ok(()) })?;
+    /// let handle = consumer.handle();
+    /// while handle.status().done < 3 {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(handle.wait_for(0, Duration::from_secs(20)));
+    /// let strip = handle.strip(1_000);
+    /// assert_eq!((strip.from, &strip.cells[..]), (1, &[Cell::Failed, Cell::Done, Cell::Done][..]));
+    /// assert_eq!((strip.retries[0].index, strip.retries[0].attempt), (1, 1));
+    /// consumer.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn strip(&self, cells: usize) -> Strip {
+        self.control.strip(cells)
+    }
+
+    /// Returns the name of the progress, if it has one.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, Store};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// let consumer = Consumer::builder(jobs, Store::in_memory().progress("blocks")).stop_at(2).start(|_| Ok(()))?;
+    /// assert_eq!(consumer.handle().name().as_deref(), Some("blocks"));
+    /// consumer.join()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        self.control.watermark().progress_name()
+    }
+
+    /// Returns the watermarks that the gate of its source waits for. Compare them with
+    /// [`Watermark::is_same`]: `handle.upstreams()[0].is_same(other.as_ref())`.
+    ///
+    /// ```
+    /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
+    ///
+    /// let blocks: MemoryJobs<_> = (0..3).collect();
+    /// let fetch = Consumer::builder(blocks.clone(), MemoryProgress::new()).start(|_| Ok(()))?;
+    /// let index = Consumer::builder(blocks.gated_by(fetch.handle()), MemoryProgress::new()).start(|_| Ok(()))?;
+    /// assert!(index.handle().upstreams()[0].is_same(fetch.handle().as_ref()));
+    /// index.stop()?;
+    /// fetch.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<Watermark> {
+        self.control.upstreams()
     }
 
     /// Waits until the watermark has reached this index. Returns true if it has, and false if the

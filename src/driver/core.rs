@@ -27,6 +27,7 @@ use crate::crew::Roster;
 use crate::crew::workers::{Demand, Wake, Workers};
 use crate::observe::observers::Notice;
 use crate::observe::status::{State, Status};
+use crate::observe::strip::Strip;
 use crate::observe::{Event, Kind};
 use crate::reader::Ask;
 use crate::run::OnJobDone;
@@ -401,6 +402,10 @@ impl Core {
 
     pub(crate) fn status(&self, now: &Now) -> Status {
         self.view().status(now)
+    }
+
+    pub(crate) fn strip(&self, most: usize, now: &Now) -> Strip {
+        self.view().strip(most, now)
     }
 
     /// Returns the status of a watermark that has stood still for too long.

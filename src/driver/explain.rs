@@ -118,8 +118,12 @@ impl View<'_> {
     /// Returns the attempt that began first. The abandoned ones are not in flight.
     fn oldest(&self, now: &Now) -> Option<Attempt> {
         let flight = self.running.flights.oldest().filter(|_| !self.ending.abandoned)?;
+        Some(self.attempt(flight, now))
+    }
+
+    pub(super) fn attempt(&self, flight: &Flight, now: &Now) -> Attempt {
         let elapsed = now.coarse().duration_since(flight.started).into();
-        Some(Attempt { index: flight.index, attempt: flight.attempt, elapsed })
+        Attempt { index: flight.index, attempt: flight.attempt, elapsed }
     }
 
     /// Returns the one thing that the watermark waits for.

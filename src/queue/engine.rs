@@ -25,6 +25,7 @@ use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
+use crate::queue::words::used::{LimitUse, Related};
 use crate::queue::words::wanted::Wanted;
 use serde_json::Value;
 use std::any::Any;
@@ -185,6 +186,17 @@ impl Glance {
     }
 }
 
+/// The work of a queue since it was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traffic {
+    /// The jobs that were pushed.
+    pub pushed: u64,
+    /// The attempts that were started.
+    pub started: u64,
+    /// The attempts that ended.
+    pub ended: u64,
+}
+
 /// The things that a queue may wait for, for its status.
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -288,6 +300,22 @@ pub trait QueueEngine: Send + Sync + 'static {
 
     /// Returns the jobs in each state.
     fn counts(&self, queue: QueueNo) -> Counts;
+
+    /// Returns the work of a queue since it was opened, if it is counted.
+    fn traffic(&self, _queue: QueueNo) -> Option<Traffic> {
+        None
+    }
+
+    /// Returns the limits of a queue and how full they are, if it can say.
+    fn limits(&self, _queue: QueueNo) -> Result<Vec<LimitUse>, QueueError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns the jobs that a job waits for and those that wait for it, if it can say: so many of
+    /// each at most.
+    fn related(&self, _queue: QueueNo, _id: &str, _most: usize) -> Result<Related, QueueError> {
+        Ok(Related::default())
+    }
 
     /// Returns what the status of a queue is made from.
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError>;

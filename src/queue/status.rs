@@ -99,6 +99,49 @@ pub enum Waits {
 impl fmt::Display for QueueStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { scheduled, ready, running, finished, dead, waiting, damaged } = self.counts;
+        self.write_sentence(f)?;
+        write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
+        if waiting > 0 {
+            write!(f, ", waiting for other jobs {waiting}")?;
+        }
+        if damaged > 0 {
+            write!(f, ", damaged {damaged}: list them by that state, and remove them")?;
+        }
+        match &self.oldest_ready {
+            Some((id, age)) => write!(f, "; the oldest ready job, {id:?}, has waited for {age:.1?})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+/// The sentence alone.
+struct Sentence<'a>(&'a QueueStatus);
+
+impl fmt::Display for Sentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_sentence(f)
+    }
+}
+
+impl QueueStatus {
+    /// Returns the sentence that says why no job starts, without the numbers that `Display` has
+    /// behind it.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.pause(None)?;
+    /// assert_eq!(queue.status()?.sentence(), "the queue \"mail\" is paused until somebody resumes it");
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        Sentence(self).to_string()
+    }
+
+    fn write_sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the queue {:?} ", self.queue)?;
         match &self.waits {
             Waits::No => f.write_str("runs its jobs")?,
@@ -146,17 +189,7 @@ impl fmt::Display for QueueStatus {
             }
             f.write_str("were pushed, for which its runner has no handler: add one, or correct the kind")?;
         }
-        write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
-        if waiting > 0 {
-            write!(f, ", waiting for other jobs {waiting}")?;
-        }
-        if damaged > 0 {
-            write!(f, ", damaged {damaged}: list them by that state, and remove them")?;
-        }
-        match &self.oldest_ready {
-            Some((id, age)) => write!(f, "; the oldest ready job, {id:?}, has waited for {age:.1?})"),
-            None => f.write_str(")"),
-        }
+        Ok(())
     }
 }
 

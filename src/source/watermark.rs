@@ -90,7 +90,12 @@ impl Watermark {
 
     /// The name of its consumer's progress.
     pub(crate) fn name(&self) -> String {
-        named(self.shared.publisher.lock().as_ref().and_then(|publisher| publisher.name.as_ref()))
+        named(self.progress_name().as_ref())
+    }
+
+    /// The same; `None` while it has none.
+    pub(crate) fn progress_name(&self) -> Option<String> {
+        self.shared.publisher.lock().as_ref()?.name.clone()
     }
 
     /// True if its consumer has ended. Then it never moves again: a consumer that is started again
@@ -166,7 +171,8 @@ impl Watermark {
     }
 
     /// True if both handles belong to the same consumer.
-    pub(crate) fn is_same(&self, other: &Watermark) -> bool {
+    #[must_use]
+    pub fn is_same(&self, other: &Watermark) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 }

@@ -214,6 +214,11 @@ impl DoneAhead {
         self.count
     }
 
+    /// Returns how many indices from `start` on and below `end` are done.
+    pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
+        self.done.count(start, end)
+    }
+
     /// Returns the number of indices that an earlier life had done and `next` has not passed.
     #[inline]
     pub(crate) fn beyond(&self) -> u64 {

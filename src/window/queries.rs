@@ -28,6 +28,19 @@ impl Window {
         self.done
     }
 
+    /// Returns how many of the indices from `start` on and below `end` are done.
+    #[must_use]
+    pub fn done_within(&self, start: Index, end: Index) -> u64 {
+        let passed = self.done.clamp(start, end.max(start)) - start;
+        passed + self.ahead.count(start.max(self.done), end)
+    }
+
+    /// Returns one past the highest index that was handed out, or that an earlier life had done.
+    #[must_use]
+    pub fn reached(&self) -> Index {
+        self.next.max(self.ahead.restored_below()).max(self.saved)
+    }
+
     /// Returns the lowest index that was never handed out.
     #[must_use]
     pub fn next(&self) -> Index {

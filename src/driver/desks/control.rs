@@ -18,6 +18,7 @@ use crate::driver::reading::Bounding;
 pub(crate) use crate::driver::waiters::Place;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
+use crate::observe::strip::Strip;
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
 #[cfg(feature = "tokio")]
@@ -50,6 +51,8 @@ pub(crate) trait Control: Send + Sync {
     /// True on one of its own threads, which must not wait for its end.
     fn is_own_thread(&self) -> bool;
     fn status(&self) -> Status;
+    /// Returns the window in so many cells at most.
+    fn strip(&self, most: usize) -> Strip;
     fn watermark(&self) -> &Watermark;
     fn size(&self) -> u64;
     /// The moment on the consumer's clock.
@@ -138,6 +141,10 @@ impl Control for Driver {
 
     fn status(&self) -> Status {
         self.core.lock().status(&self.clock.when_asked())
+    }
+
+    fn strip(&self, most: usize) -> Strip {
+        self.core.lock().strip(most, &self.clock.when_asked())
     }
 
     fn watermark(&self) -> &Watermark {

@@ -152,6 +152,11 @@ impl Failures {
         self.jobs.get(&index).filter(|failed| !failed.running)
     }
 
+    /// Returns all jobs that wait for their next attempt, by their indices.
+    pub(in crate::driver) fn all_waiting(&self) -> impl Iterator<Item = (Index, &Failed)> {
+        self.jobs.iter().filter(|(_, failed)| !failed.running).map(|(index, failed)| (*index, failed))
+    }
+
     /// Returns the last failure of a job whose next attempt runs.
     pub(in crate::driver) fn before_this_attempt(&self, index: Index) -> Option<&Failed> {
         self.jobs.get(&index).filter(|failed| failed.running)

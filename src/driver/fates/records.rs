@@ -116,7 +116,7 @@ impl Records {
         if self.parked > 0 { self.parked_jobs().next() } else { None }
     }
 
-    pub(super) fn parked_jobs(&self) -> impl Iterator<Item = Index> {
+    pub(in crate::driver) fn parked_jobs(&self) -> impl Iterator<Item = Index> {
         self.jobs.iter().filter(|(_, job)| job.parked.is_some()).map(|(index, _)| *index)
     }
 

@@ -12,7 +12,7 @@ use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::QueueState;
 use crate::queue::embedded::step::{AT_ONCE, Step};
 use crate::queue::engine::{
-    self, Beside, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+    self, Beside, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Traffic, Turned,
 };
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::{Push, has_room};
@@ -28,6 +28,7 @@ use crate::queue::words::page::Place;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
+use crate::queue::words::used::{LimitUse, Related};
 use crate::store::Store;
 use std::any::Any;
 use std::collections::HashMap;
@@ -336,6 +337,18 @@ impl QueueEngine for Embedded {
 
     fn counts(&self, queue: QueueNo) -> Counts {
         self.looked(queue).look(|live| Counts::of(live.head.counts, live.damaged))
+    }
+
+    fn traffic(&self, queue: QueueNo) -> Option<Traffic> {
+        Some(self.state(queue).look(|live| live.traffic))
+    }
+
+    fn limits(&self, queue: QueueNo) -> Result<Vec<LimitUse>, QueueError> {
+        self.read(queue, |look| look.limits_used())
+    }
+
+    fn related(&self, queue: QueueNo, id: &str, most: usize) -> Result<Related, QueueError> {
+        self.read(queue, |look| look.related(id, most))
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {

@@ -19,6 +19,7 @@ mod kept;
 /// A closure that is shown jobs. It returns false to end that.
 mod limited;
 mod survey;
+mod used;
 
 pub(crate) type Each<'a> = dyn FnMut(&str, Found) -> Result<bool, QueueError> + 'a;
 

@@ -17,6 +17,7 @@ use crate::queue::embedded::periodics::Periodics;
 use crate::queue::embedded::state::loading::Stored;
 use crate::queue::embedded::step::{AT_ONCE, Room, Step};
 use crate::queue::embedded::tail::Tail;
+use crate::queue::engine::Traffic;
 use crate::queue::rules::gate::Gate;
 use crate::queue::rules::lanes::Lane;
 use crate::queue::waits::shared::{Shared, Wake};
@@ -61,6 +62,8 @@ pub(crate) struct Live {
     pub(crate) gate: Gate,
     /// The number of jobs that are set aside, since they cannot be read.
     pub(crate) damaged: u64,
+    /// The work since it was opened.
+    pub(crate) traffic: Traffic,
     /// The first token of this life of the process. A job with an earlier one runs no more.
     life: u64,
     /// The running jobs by the tokens of their leases.
@@ -120,6 +123,7 @@ impl QueueState {
             from,
             gate: Gate::new(ctx.limits.queue.at_once),
             damaged,
+            traffic: Traffic::default(),
             life: u64::MAX,
             running: HashMap::new(),
             deadlines: BTreeSet::new(),
@@ -252,9 +256,11 @@ impl Live {
     fn happened(&mut self, happened: &Happened, now: Instant, lease: Duration) {
         match happened {
             Happened::Claimed { id, token } => {
+                self.traffic.started += 1;
                 self.running.insert(*token, Holder { id: id.clone(), since: now, deadline: None, shown: None });
             }
             Happened::Released { token } => {
+                self.traffic.ended += 1;
                 if let Some(Holder { deadline: Some(deadline), .. }) = self.running.remove(token) {
                     self.deadlines.remove(&(deadline, *token));
                 }
@@ -330,6 +336,7 @@ impl Participant for QueueState {
             wake.room = tail.head.waiting() < live.head.waiting();
             (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
             (live.damaged, live.life) = (tail.damaged, tail.life);
+            live.traffic.pushed += tail.placed;
             // Claims of the same batch hide no other job: a thread may have looked before the push.
             // A job that is claimed in the batch that makes it ready is nobody else's.
             wake.jobs = live.entered(&before.0).saturating_add(live.places_since(&gate));

@@ -31,13 +31,30 @@ pub(crate) struct Tail {
     is_watched: bool,
     /// The number of new jobs that are not among the events, since nobody watched.
     pub(crate) untold: u64,
+    /// The number of jobs that were pushed.
+    pub(crate) placed: u64,
 }
 
 impl Tail {
     pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64, is_watched: bool) -> Self {
         let (waited, told) = (head.waiting(), Arc::default());
-        let (changed, count, nobody_settles, untold) = (false, 0, false, 0);
-        Self { head, changed, from, gate, damaged, life, told, count, waited, nobody_settles, is_watched, untold }
+        let (changed, count, nobody_settles, untold, placed) = (false, 0, false, 0, 0);
+        let tail = (head, from, gate);
+        Self {
+            head: tail.0,
+            changed,
+            from: tail.1,
+            gate: tail.2,
+            damaged,
+            life,
+            told,
+            count,
+            waited,
+            nobody_settles,
+            is_watched,
+            untold,
+            placed,
+        }
     }
 
     pub(crate) fn tell(&mut self, happened: Happened) {

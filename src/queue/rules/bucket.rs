@@ -47,6 +47,11 @@ impl Bucket {
         self.level >= self.needed(rate, cost)
     }
 
+    /// Returns the tokens that are there.
+    pub(crate) fn tokens(&self) -> f64 {
+        self.level as f64 / parts(self.unit.max(1)) as f64
+    }
+
     pub(crate) fn take(&mut self, cost: u32) {
         self.level = self.level.saturating_sub(i128::from(cost) * parts(self.unit));
     }

@@ -7,6 +7,7 @@ use crate::queue::words::error::QueueError;
 #[cfg(doc)]
 use crate::queue::{Finisher, Queue, RunnerBuilder};
 use std::fmt;
+use std::sync::Weak;
 use std::time::Duration;
 
 /// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is
@@ -103,6 +104,73 @@ impl Runner {
     #[must_use]
     pub fn processing(&self) -> usize {
         self.pool.as_ref().map_or(0, |pool| pool.in_flight())
+    }
+}
+
+impl Runner {
+    /// Returns a handle, with which any thread can watch the runner and change how many jobs it
+    /// runs at once. It keeps nothing alive.
+    ///
+    /// ```
+    /// # use waterline::{Store, queue::{Outcome, Queue, QueueError, QueueOptions, Runner}};
+    /// # let queue = Queue::open(&Store::in_memory(), "thumbnails", QueueOptions::default())?;
+    /// let runner = Runner::builder(&queue).on("png", |_job, _name: String| Ok(Outcome::Done)).max_processing(2).start()?;
+    /// let handle = runner.handle();
+    /// handle.set_max_processing(16)?;
+    /// assert_eq!((handle.queues(), handle.slots()), (&["thumbnails".to_owned()][..], Some(16)));
+    /// runner.stop()?;
+    /// assert_eq!(handle.slots(), None);
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn handle(&self) -> RunnerHandle {
+        let queues = self.pool.iter().flat_map(|pool| pool.source().queues());
+        let queues = queues.map(|queue| queue.name().to_owned()).collect();
+        RunnerHandle { pool: self.pool.as_ref().map(Arc::downgrade).unwrap_or_default(), queues }
+    }
+}
+
+/// Watches and steers a [`Runner`], from any thread. Made by [`Runner::handle`].
+#[derive(Clone)]
+pub struct RunnerHandle {
+    pool: Weak<Pool>,
+    queues: Vec<String>,
+}
+
+impl RunnerHandle {
+    /// Returns the names of the queues whose jobs it runs.
+    #[must_use]
+    pub fn queues(&self) -> &[String] {
+        &self.queues
+    }
+
+    /// Returns the number of jobs that run.
+    #[must_use]
+    pub fn processing(&self) -> usize {
+        self.pool.upgrade().map_or(0, |pool| pool.in_flight())
+    }
+
+    /// Returns the most jobs that run at once; `None` once the runner has ended.
+    #[must_use]
+    pub fn slots(&self) -> Option<usize> {
+        self.pool.upgrade().and_then(|pool| pool.source().first().shared.slots())
+    }
+
+    /// Sets the most jobs that run at once: see [`Runner::set_max_processing`]. Once the runner has
+    /// ended, it does nothing.
+    ///
+    /// # Errors
+    /// Those of [`Runner::set_max_processing`].
+    pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
+        crate::base::config::check_max_processing(jobs)?;
+        self.pool.upgrade().iter().for_each(|pool| pool.resize(jobs));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RunnerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunnerHandle").field("queues", &self.queues).finish_non_exhaustive()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::base::sync::Mutex;
 use crate::queue::words::durations::Durations;
+use crate::queue::words::run_times::RunTimes;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,15 @@ pub(crate) struct Averages(Mutex<HashMap<String, Average>>);
 #[derive(Default)]
 struct Average {
     durations: Durations,
+    /// Those of this process.
+    times: RunTimes,
     /// The time of the last record of this process.
     stored: Option<Instant>,
 }
 
 impl Averages {
     pub(crate) fn new(stored: HashMap<String, Durations>) -> Self {
-        let average = |(kind, durations)| (kind, Average { durations, stored: None });
+        let average = |(kind, durations)| (kind, Average { durations, ..Average::default() });
         Self(Mutex::new(stored.into_iter().map(average).collect()))
     }
 
@@ -36,7 +39,10 @@ impl Averages {
 
     /// Adds an attempt.
     pub(crate) fn add(&self, kind: &str, took: Duration) {
-        self.change(kind, |average| average.durations = average.durations.with(took));
+        self.change(kind, |average| {
+            average.durations = average.durations.with(took);
+            average.times.add(took);
+        });
     }
 
     /// Returns the durations to be stored with the end of this attempt, if a record is due now.
@@ -55,6 +61,13 @@ impl Averages {
         let averages = self.0.lock();
         let durations = averages.iter().map(|(kind, average)| (kind.clone(), average.durations));
         durations.filter(|(_, durations)| durations.count > 0).collect()
+    }
+
+    /// Returns the distribution of each kind that has any attempt of this process.
+    pub(crate) fn run_times(&self) -> BTreeMap<String, RunTimes> {
+        let averages = self.0.lock();
+        let times = averages.iter().map(|(kind, average)| (kind.clone(), average.times.clone()));
+        times.filter(|(_, times)| times.count() > 0).collect()
     }
 
     /// Returns the duration to be expected of an attempt; `None` for a kind without any so far.

@@ -263,6 +263,11 @@ impl LimitSet {
         }
     }
 
+    /// Returns the names of the limits of kinds and of single keys that are set.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &str> {
+        self.named.keys().map(String::as_str)
+    }
+
     /// Returns the limits that may hold this job.
     pub(crate) fn names(&self, row: &Row) -> Names {
         let key = row.extras().key.as_ref().map(|key| format!("k{key}"));

@@ -131,6 +131,7 @@ impl Step<'_, '_> {
         if row.extras.is_some() {
             self.register(id, &row, push.window)?;
         }
+        self.tail.placed += 1;
         match old {
             Some(_) => self.tell(id, Some(state), Some(None)),
             None => self.tail.tell_new(id, state),

@@ -1,0 +1,151 @@
+//! The sentence that says why something does not move, and the action that helps.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use waterline::queue::{LimitOf, QueueStatus, Waits};
+use waterline::{Blocked, Status};
+
+/// How much an operator has to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tone {
+    /// It moves, or there is nothing to do.
+    Good,
+    /// It goes on by itself.
+    Waits,
+    /// Somebody has to do something.
+    Stuck,
+}
+
+/// The sentence, and the action beside it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Advice {
+    /// The reason as a word.
+    pub(crate) reason: Value,
+    pub(crate) tone: Tone,
+    /// The sentence of the library.
+    pub(crate) sentence: String,
+    /// What helps, in words. Empty if nothing has to be done.
+    pub(crate) help: String,
+    pub(crate) action: Option<Action>,
+}
+
+/// The action that helps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Action {
+    pub(crate) label: String,
+    /// A change, as `POST api/change` takes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<Value>,
+    /// A view of the page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<String>,
+}
+
+fn change(label: &str, change: Value) -> Option<Action> {
+    Some(Action { label: label.to_owned(), change: Some(change), link: None })
+}
+
+fn link(label: impl Into<String>, link: String) -> Option<Action> {
+    Some(Action { label: label.into(), change: None, link: Some(link) })
+}
+
+/// Returns a name as a part of an address.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// Returns the advice for a consumer. `upstream` is the name on the page of the one that it waits
+/// for, if that is there.
+pub(crate) fn of_stream(name: &str, status: &Status, upstream: Option<&str>) -> Advice {
+    let check = || change("Look at the source now", json!({"action": "check", "stream": name}));
+    let (tone, help, action) = match &status.blocked {
+        Blocked::No | Blocked::CaughtUp => (Tone::Good, "", None),
+        Blocked::Running { .. } => {
+            (Tone::Waits, "The watermark moves when it ends. If it never does, find out what it waits for.", None)
+        }
+        Blocked::Overdue { .. } => {
+            (Tone::Stuck, "Only its own code can end it. If it hangs for good, start the program again.", None)
+        }
+        Blocked::Retrying { .. } => {
+            (Tone::Waits, "It is tried again by itself. Remove the cause that the error names.", None)
+        }
+        Blocked::Deferred { .. } => (Tone::Waits, "It is tried again by itself.", None),
+        Blocked::Alone { .. } => (Tone::Waits, "It goes on by itself, with one job at a time for now.", None),
+        Blocked::Threads { .. } => (Tone::Stuck, "See what the threads do, with a debugger or a profiler.", None),
+        Blocked::Missing { .. } => (Tone::Stuck, "The source is asked again by itself, or now.", check()),
+        Blocked::Looking { .. } => (Tone::Waits, "It goes on as soon as the source answers.", None),
+        Blocked::Source { .. } => (Tone::Stuck, "The source is asked again by itself, or now.", check()),
+        Blocked::SourceWaits { .. } => (Tone::Waits, "The source is asked again by itself, or now.", check()),
+        Blocked::Progress { .. } => (Tone::Stuck, "Make room on the disk, or repair the database.", None),
+        Blocked::AheadOfSource { .. } => (Tone::Stuck, "Nothing runs before the source is the one that it was.", None),
+        Blocked::Upstream { .. } => upstream_advice(upstream),
+        Blocked::InUse { .. } => (Tone::Waits, "It is the standby. It takes over by itself.", None),
+        Blocked::Paused => {
+            (Tone::Waits, "Somebody has paused it.", change("Resume", json!({"action": "resume", "stream": name})))
+        }
+        Blocked::Held { .. } => (Tone::Stuck, "The progress decides when it goes on.", None),
+        Blocked::Leaving { .. } => (Tone::Stuck, "If it hangs for good, start the program again.", None),
+        Blocked::Halted { index, .. } => (
+            Tone::Stuck,
+            "Remove the cause and start the consumer again. Or skip the job once the program has let go of the consumer.",
+            change(&format!("Skip job {index}"), json!({"action": "skip", "stream": name, "index": index})),
+        ),
+        _ => (Tone::Waits, "", None),
+    };
+    let ended = status.ended_upstream.as_ref().map(|of| format!(" (its upstream {of:?} has ended)"));
+    let sentence = format!("{}{}", status.blocked, ended.unwrap_or_default());
+    Advice { reason: json!(status)["blocked"].clone(), tone, sentence, help: help.to_owned(), action }
+}
+
+fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action>) {
+    let help = "See what the stage before it waits for.";
+    match upstream {
+        Some(name) => (Tone::Waits, help, link(format!("Look at {name}"), format!("#/stream?name={}", encoded(name)))),
+        None => (Tone::Waits, help, None),
+    }
+}
+
+/// Returns the advice for a queue with this name on the page.
+pub(crate) fn of_queue(name: &str, status: &QueueStatus) -> Advice {
+    let job = |id: &str| format!("#/job?queue={}&id={}", encoded(name), encoded(id));
+    let jobs = |rest: String| format!("#/jobs?queue={}&{rest}", encoded(name));
+    let (tone, help, action) = match &status.waits {
+        Waits::No | Waits::NothingReady { .. } if status.unknown_kinds.is_empty() => (Tone::Good, "", None),
+        Waits::No | Waits::NothingReady { .. } => {
+            let kind = status.unknown_kinds.first().map(|kind| format!("kind={}", encoded(kind)));
+            (
+                Tone::Stuck,
+                "The program has no handler for them.",
+                link("Look at these jobs", jobs(kind.unwrap_or_default())),
+            )
+        }
+        Waits::Paused { .. } => {
+            (Tone::Waits, "Somebody has paused it.", change("Resume", json!({"action": "resume", "queue": name})))
+        }
+        Waits::Gate { .. } => (Tone::Waits, "It goes on by itself when the program opens the gate.", None),
+        Waits::Limited { limit, .. } => {
+            let filter = match limit {
+                LimitOf::Kind(kind) => format!("state=ready&kind={}", encoded(kind)),
+                LimitOf::Key(key) => format!("state=ready&key={}", encoded(key)),
+                _ => "state=ready".to_owned(),
+            };
+            (
+                Tone::Waits,
+                "It goes on by itself. If it is too slow, raise the limit.",
+                link("Look at these jobs", jobs(filter)),
+            )
+        }
+        Waits::Busy { oldest, .. } => {
+            (Tone::Waits, "It goes on as jobs end.", link("Look at the oldest job", job(oldest)))
+        }
+        Waits::Alone { oldest, .. } => {
+            (Tone::Waits, "It goes on by itself when that job has ended.", link("Look at the job", job(oldest)))
+        }
+        Waits::NoWorker => (Tone::Stuck, "Start a runner in the program.", None),
+        Waits::StoreFails { .. } => (Tone::Stuck, "Make room on the disk, or repair the database.", None),
+        _ => (Tone::Waits, "", None),
+    };
+    Advice { reason: json!(status)["waits"].clone(), tone, sentence: status.sentence(), help: help.to_owned(), action }
+}

@@ -1,0 +1,63 @@
+//! The files of the page, which are in the binary.
+
+const PAGE: &str = include_str!("../assets/page.html");
+const LOGIN: &str = include_str!("../assets/login.html");
+
+/// The files by their names, with their types.
+const FILES: [(&str, &str, &str); 9] = [
+    ("page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
+    ("dom.js", JS, include_str!("../assets/dom.js")),
+    ("parts.js", JS, include_str!("../assets/parts.js")),
+    ("streams.js", JS, include_str!("../assets/streams.js")),
+    ("queues.js", JS, include_str!("../assets/queues.js")),
+    ("page.js", JS, include_str!("../assets/page.js")),
+    ("uplot.js", JS, include_str!("../assets/uplot/uPlot.iife.min.js")),
+    ("icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")),
+    ("uplot.css", "text/css; charset=utf-8", include_str!("../assets/uplot/uPlot.min.css")),
+];
+
+const JS: &str = "text/javascript; charset=utf-8";
+
+/// Returns a file and its type.
+pub(crate) fn named(name: &str) -> Option<(&'static str, &'static str)> {
+    FILES.iter().find(|file| file.0 == name).map(|file| (file.1, file.2))
+}
+
+/// Returns the page, whose files are below this path.
+pub(crate) fn page(base: &str, title: &str) -> String {
+    PAGE.replace("{base}", &escaped(base)).replace("{title}", &escaped(title))
+}
+
+/// Returns the form for the token. `again`: the last one was wrong.
+pub(crate) fn login(base: &str, again: bool) -> String {
+    let wrong = if again { "<p role=\"alert\">That is not the token.</p>" } else { "" };
+    LOGIN.replace("{base}", &escaped(base)).replace("{wrong}", wrong)
+}
+
+/// Returns a text as HTML shows it, also within an attribute.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_and_a_path_cannot_be_html() {
+        let page = page("/a\"b/", "<script>alert('x')</script>&{base}");
+        assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;{base}"), "{page}");
+        assert!(page.contains("/a&quot;b/assets/page.js") && !page.contains("<script>"), "{page}");
+    }
+}

@@ -1,0 +1,231 @@
+//! The changes that people make: `POST api/change`, with the change as JSON.
+
+use crate::shared::{QueueRow, Shared, Stream};
+use crate::views::{Failure, Filter, MOST_READ, Query};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+use waterline::Error;
+use waterline::queue::{JobState, Queue};
+
+/// A change, as the page sends it. The fields that it needs depend on the action.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Change {
+    action: String,
+    stream: Option<String>,
+    queue: Option<String>,
+    index: Option<Number>,
+    id: Option<String>,
+    value: Option<Number>,
+    seconds: Option<u64>,
+    reason: Option<String>,
+    /// The filter of a change of many jobs.
+    state: Option<String>,
+    kind: Option<String>,
+    key: Option<String>,
+    /// The number of jobs that the person has seen.
+    count: Option<usize>,
+    /// The name of a schedule.
+    name: Option<String>,
+}
+
+/// A number, or its digits: a browser rounds a number above 2^53.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Number(u64),
+    Digits(String),
+}
+
+impl Number {
+    fn get(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Digits(digits) => digits.parse().ok(),
+        }
+    }
+}
+
+fn needs<T>(field: Option<T>, name: &str, action: &str) -> Result<T, Failure> {
+    field.ok_or_else(|| Failure::bad(format!("the change {action:?} needs {name:?}")))
+}
+
+impl Change {
+    fn index(&self) -> Result<u64, Failure> {
+        needs(self.index.as_ref().and_then(Number::get), "index", &self.action)
+    }
+
+    fn value(&self) -> Result<u64, Failure> {
+        needs(self.value.as_ref().and_then(Number::get), "value", &self.action)
+    }
+
+    fn id(&self) -> Result<&str, Failure> {
+        needs(self.id.as_deref(), "id", &self.action)
+    }
+
+    /// Makes the change. The answer says what has become of it, in a sentence for the person.
+    ///
+    /// # Errors
+    /// [`Failure`] says why nothing was changed.
+    pub(crate) fn make(&self, shared: &Shared) -> Result<Value, Failure> {
+        let said = match (&self.stream, &self.queue) {
+            (Some(name), None) => {
+                let unknown = || Failure::not_found(format!("this page shows no consumer {name:?}"));
+                self.make_in_stream(shared, shared.stream(name).ok_or_else(unknown)?)
+            }
+            (None, Some(name)) => {
+                let unknown = || Failure::not_found(format!("this page shows no queue {name:?}"));
+                self.make_in_queue(shared.queue(name).ok_or_else(unknown)?)
+            }
+            _ => Err(Failure::bad("a change names either a \"stream\" or a \"queue\"")),
+        }?;
+        tracing::info!(target: "waterline", action = self.action, stream = self.stream, queue = self.queue, index = ?self.index, id = self.id,
+            "somebody made a change at the page");
+        Ok(said)
+    }
+
+    fn unknown(&self) -> Failure {
+        Failure::bad(format!("there is no change {:?} of that", self.action))
+    }
+
+    fn make_in_stream(&self, shared: &Shared, stream: &Stream) -> Result<Value, Failure> {
+        let handle = &stream.handle;
+        let progress = || {
+            let none = || Failure::not_found(format!("the progress of {:?} has no name", stream.name));
+            handle.name().ok_or_else(none)
+        };
+        match self.action.as_str() {
+            "pause" => handle.pause(),
+            "resume" => handle.resume(),
+            "check" => handle.check(),
+            "redrive" => {
+                let index = self.index()?;
+                match handle.redrive(index) {
+                    // The next life runs it.
+                    Err(Error::Stopped) => shared.store.redrive(progress()?, index)?,
+                    redriven => redriven?,
+                }
+                return said(format!("job {index} runs once more"));
+            }
+            "redrive_all" => {
+                let count = handle.redrive_all()?;
+                return said(format!("{count} jobs run once more"));
+            }
+            "discard" => {
+                let index = self.index()?;
+                shared.store.discard(progress()?, index)?;
+                return said(format!("job {index} is given up"));
+            }
+            "skip" => {
+                let index = self.index()?;
+                shared.store.progress(progress()?).skip(index, self.reason.as_deref().unwrap_or_default())?;
+                return said(format!("job {index} is skipped: start the consumer again"));
+            }
+            "set_max_processing" => {
+                handle.set_max_processing(usize::try_from(self.value()?).unwrap_or(usize::MAX))?;
+            }
+            "set_max_search_ahead" => handle.set_max_search_ahead(self.value()?)?,
+            _ => return Err(self.unknown()),
+        }
+        said(format!("{}: {}", stream.name, handle.status().state))
+    }
+
+    fn make_in_queue(&self, row: &QueueRow) -> Result<Value, Failure> {
+        let queue = &row.queue;
+        match self.action.as_str() {
+            "pause" => {
+                queue.pause(self.seconds.map(Duration::from_secs))?;
+                said("the queue is paused: jobs that run go on, and no other one starts".to_owned())
+            }
+            "resume" => {
+                queue.resume()?;
+                said("the queue goes on".to_owned())
+            }
+            "requeue_dead" => {
+                let count = queue.requeue_dead()?;
+                said(format!("{count} dead jobs are ready again"))
+            }
+            "requeue" | "cancel" | "remove" | "run_now" => {
+                let id = self.id()?;
+                one(queue, &self.action, id)?;
+                said(format!("the job {id:?} is {}", done(&self.action)))
+            }
+            "requeue_all" | "cancel_all" | "remove_all" | "run_all_now" => self.make_for_all(queue),
+            "set_max_processing" => {
+                let slots = usize::try_from(self.value()?).unwrap_or(usize::MAX);
+                let none =
+                    || Failure::bad("the program has not put the runner of this queue on the page: Page::runner");
+                row.runner.as_ref().ok_or_else(none)?.set_max_processing(slots)?;
+                said(format!("the runner runs up to {slots} jobs at once"))
+            }
+            "remove_schedule" => {
+                let name = needs(self.name.as_deref(), "name", &self.action)?;
+                let was_there = queue.remove_periodic(name)?;
+                let missing = || Failure::not_found(format!("the queue has no schedule {name:?}"));
+                if was_there { said(format!("the schedule {name:?} is removed")) } else { Err(missing()) }
+            }
+            _ => Err(self.unknown()),
+        }
+    }
+
+    /// Changes all jobs that the filter shows, and no more than the person has seen.
+    fn make_for_all(&self, queue: &Queue) -> Result<Value, Failure> {
+        let fields = [("state", &self.state), ("kind", &self.kind), ("key", &self.key)];
+        let query: Query =
+            fields.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value).clone()?))).collect();
+        let filter = Filter::of(&query)?;
+        let (action, fits): (_, &[JobState]) = match self.action.as_str() {
+            "requeue_all" => ("requeue", &[JobState::Dead]),
+            "run_all_now" => ("run_now", &[JobState::Scheduled]),
+            "remove_all" => ("remove", &[JobState::Finished, JobState::Dead, JobState::Damaged]),
+            _ => ("cancel", &[JobState::Ready, JobState::Running, JobState::Scheduled, JobState::Waiting]),
+        };
+        if !fits.contains(&filter.state) {
+            return Err(Failure::bad(format!("{} jobs cannot be {}", filter.state, done(action))));
+        }
+        let count = needs(self.count, "count", &self.action)?.min(MOST_READ);
+        if count == 0 {
+            return said(format!("no job is {}", done(action)));
+        }
+        let found = filter.find(queue, None, count)?;
+        let (mut changed, mut failed) = (0, None);
+        for job in found.jobs {
+            match one(queue, action, &job.id) {
+                Ok(()) => changed += 1,
+                // It has ended, or left its state, since it was read.
+                Err(failure) => failed = Some(failure.text),
+            }
+        }
+        let rest = failed.map(|text| format!("; others are not: {text}"));
+        said(format!("{changed} jobs are {}{}", done(action), rest.unwrap_or_default()))
+    }
+}
+
+fn said(text: String) -> Result<Value, Failure> {
+    Ok(json!({ "said": text }))
+}
+
+fn done(action: &str) -> &'static str {
+    match action {
+        "requeue" => "ready again",
+        "run_now" => "due now",
+        _ => "removed",
+    }
+}
+
+/// Changes one job.
+fn one(queue: &Queue, action: &str, id: &str) -> Result<(), Failure> {
+    let changed = match action {
+        "requeue" => queue.requeue(id)?,
+        "run_now" => queue.run_now(id)?,
+        _ => {
+            queue.remove(id)?;
+            true
+        }
+    };
+    let state = || queue.state(id).ok().flatten().map_or_else(|| "gone".to_owned(), |state| state.to_string());
+    let unfit =
+        || Failure { status: axum::http::StatusCode::CONFLICT, text: format!("the job {id:?} is {} by now", state()) };
+    if changed { Ok(()) } else { Err(unfit()) }
+}

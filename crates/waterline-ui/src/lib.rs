@@ -1,0 +1,95 @@
+//! A page for the browser that shows the consumers and the queues of [`waterline`], served by your
+//! own program: why each of them does not move, in one sentence, and the right button beside it.
+//!
+//! [`Page`] has an example. Mount it in your own server, or let it be served by itself.
+//!
+//! # What it costs
+//!
+//! A thread takes a sample of each name once a second, of counters that are in memory, and keeps an
+//! hour of them. All else is read when somebody looks: at most twice a second for each open tab.
+//!
+//! # Who may do what
+//!
+//! | | a mounted [router](Page::router) | [served](Page::serve) by itself |
+//! |---|---|---|
+//! | to look | your server decides | from this machine: everybody, or who has the [token](Page::token); from elsewhere: who has it |
+//! | to change something | with [`allow_writes`](Page::allow_writes): your server decides | with `allow_writes` and the token |
+//!
+//! Each change is a `POST` with `Content-Type: application/json` and `X-Waterline-Page: 1`, and with
+//! `Sec-Fetch-Site: same-origin` or an `Origin` that is the page's own. Behind a proxy that changes
+//! the `Host`, say the address that people have: [`Page::origin`]. A program that sends the token as
+//! `Authorization: Bearer …` needs no `Origin`. A page that is served by itself answers under its
+//! address and under `localhost`, and under no other name. Nothing is loaded from elsewhere, no
+//! script stands in the page itself, and what your jobs and users wrote is shown as text.
+//!
+//! [`Page::serve`] has no TLS. An address that other machines reach belongs behind something that
+//! encrypts.
+//!
+//! # The API
+//!
+//! The page is drawn from JSON that you may use, too. Times are in milliseconds since 1970, and
+//! durations in milliseconds, if the name says nothing else. An integer above 2^53 is a text, since a
+//! browser would round it. An answer that is no success is `{"error": "…"}`.
+//!
+//! | `GET` | parameters | answers |
+//! |---|---|---|
+//! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row of each of `streams`, `pipelines`, `queues` |
+//! | `api/stream` | `name` | the row, the window as a `strip` with its `running` and its `retries`, and the `last_halt` |
+//! | `api/parked` | `stream`, `from`, `limit` | a page of parked `jobs`, their `count`, and the index of the `next` page |
+//! | `api/history` | `stream`, `skip`, `limit` | the `moves` that somebody made on purpose, the newest first |
+//! | `api/plots` | `stream` or `queue`, `span` (`minute`, `hour`) | a list of numbers for each plot, with their `time` in seconds |
+//! | `api/queue` | `name` | the row, the `limits`, the `gate`, the `slots` of the runner, and the run times of each of the `kinds` |
+//! | `api/schedules` | `queue` | the periodic jobs |
+//! | `api/jobs` | `queue`, `state`, `kind`, `key`, `cursor`, `limit` | a page of `jobs`, and the cursor of the `next` one |
+//! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of them, and if that `is_all` |
+//! | `api/job` | `queue`, `id` | all that is kept of a job, with those `after` which it runs, and those `before` which it runs |
+//! | `api/live/VIEW` | those of the view | the view as server-sent events, when it has changed, at most twice a second |
+//!
+//! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
+//! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`. That
+//! of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
+//! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute.
+//!
+//! `advice` has the `sentence` that the library says, its `reason` as a word, a `tone` (`good`,
+//! `waits`: it goes on by itself, `stuck`: somebody has to do something), a line of `help`, and the
+//! `action` that helps: a `label`, and a `change` to post or a `link` of the page.
+//!
+//! A filter by kind or by key reads at most 10,000 rows for a request: `read` says how many it has
+//! read, and `next` where to go on. The letters of the `cells` of a strip are those of
+//! [`Cell`](waterline::Cell). The percentiles of run times are those since the page began.
+//!
+//! `POST api/change` takes an object with an `action`, and answers `{"said": "…"}`:
+//!
+//! | `action` of a `stream` | also needs |
+//! |---|---|
+//! | `pause`, `resume`, `check` (look at the source now), `redrive_all` | |
+//! | `redrive`, `discard` (a parked job) | `index` |
+//! | `skip` (once the program has let go of the consumer) | `index`, `reason` |
+//! | `set_max_processing`, `set_max_search_ahead` | `value` |
+//!
+//! | `action` of a `queue` | also needs |
+//! |---|---|
+//! | `pause` (for some `seconds`, or until it is resumed), `resume`, `requeue_dead` | |
+//! | `requeue`, `run_now`, `cancel`, `remove` | `id` |
+//! | `requeue_all`, `run_all_now`, `cancel_all`, `remove_all` | the filter, and the `count` that the person has seen: no more are changed |
+//! | `set_max_processing` (of its [runner](Page::runner)) | `value` |
+//! | `remove_schedule` | `name` |
+//!
+//! Running now is a push of the same id that is due now, and cancelling is removing.
+
+mod advice;
+mod assets;
+mod changes;
+mod guard;
+mod live;
+mod page;
+mod samples;
+mod serve;
+mod session;
+mod shared;
+mod views;
+mod web;
+
+pub use guard::NotAnOrigin;
+pub use page::{Page, Watched};
+pub use serve::{ServeError, Served};

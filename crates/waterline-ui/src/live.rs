@@ -1,0 +1,50 @@
+//! Views that are followed: server-sent events.
+
+use crate::views::Query;
+use crate::web::{Site, aside, text_of};
+use axum::extract::{Path, Query as Parameters, State};
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use futures_util::stream::{Stream, unfold};
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+/// The time between two events of a view.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Someone who follows a view.
+struct Follower {
+    site: Site,
+    view: String,
+    query: Query,
+    ticks: Interval,
+    /// The text of the last event. One that says the same is not sent.
+    last: String,
+}
+
+impl Follower {
+    async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
+        loop {
+            self.ticks.tick().await;
+            let (site, view, query) = (self.site.clone(), self.view.clone(), self.query.clone());
+            let text = aside(move || text_of(&site, &view, &query)).await.ok()?;
+            if text != self.last {
+                self.last.clone_from(&text);
+                return Some((Ok(Event::default().data(text)), self));
+            }
+        }
+    }
+}
+
+/// Sends a view whenever it has changed, at most twice a second.
+pub(crate) async fn follow(
+    State(site): State<Site>,
+    Path(view): Path<String>,
+    Parameters(query): Parameters<Query>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let follower = Follower { site, view, query, ticks, last: String::new() };
+    Sse::new(unfold(follower, Follower::next)).keep_alive(KeepAlive::default())
+}

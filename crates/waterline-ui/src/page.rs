@@ -1,0 +1,192 @@
+//! The page as its user builds it.
+
+use crate::guard::{Address, Guard, NotAnOrigin};
+use crate::serve::{ServeError, Served};
+use crate::session::Token;
+use crate::shared::{Part, Shared};
+use axum::Router;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, OnceLock};
+use waterline::queue::{Group, Queue, RunnerHandle};
+use waterline::{Handle, PipelineHandle, Store};
+
+/// A page for the browser that shows consumers and queues, and lets people steer them.
+///
+/// Mount it in the web server of your program, behind its own login, with [`router`](Self::router).
+/// Or let it be served by itself, with [`serve`](Self::serve).
+///
+/// ```
+/// use waterline::{Consumer, MemoryJobs, Store};
+/// use waterline::queue::{Queue, QueueOptions};
+/// use waterline_ui::Page;
+///
+/// let store = Store::in_memory();
+/// let jobs: MemoryJobs<_> = (0..3).collect();
+/// let consumer = Consumer::builder(jobs, store.progress("blocks")).start(|_| Ok(()))?;
+/// let mails = Queue::open(&store, "mail", QueueOptions::default())?;
+///
+/// let page = Page::new(&store).watch(consumer.handle()).queue(&mails).title("indexer");
+/// let app: axum::Router = axum::Router::new().nest("/admin/waterline", page.router());
+/// let served = page.serve("127.0.0.1:0")?;        // gone when it is dropped
+/// println!("look at http://{}/", served.addr());
+/// # drop(app);
+/// # consumer.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Nobody can change anything unless [`allow_writes`](Self::allow_writes) says so.
+#[derive(Clone)]
+#[must_use = "a page shows nothing before it is mounted or served"]
+pub struct Page {
+    parts: Vec<Part>,
+    store: Store,
+    title: String,
+    writes: bool,
+    token: Option<Token>,
+    origin: Result<Option<Address>, NotAnOrigin>,
+    /// One for all routers and servers of this page, so that one thread takes the samples.
+    shared: Arc<OnceLock<Arc<Shared>>>,
+}
+
+/// A thing that a page [watches](Page::watch): a consumer, or the stages of a pipeline.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Watched {
+    /// A consumer.
+    Consumer(Handle),
+    /// The stages of a pipeline.
+    Pipeline(PipelineHandle),
+}
+
+impl From<Handle> for Watched {
+    fn from(handle: Handle) -> Self {
+        Self::Consumer(handle)
+    }
+}
+
+impl From<PipelineHandle> for Watched {
+    fn from(handle: PipelineHandle) -> Self {
+        Self::Pipeline(handle)
+    }
+}
+
+impl Page {
+    /// Makes an empty page. The store is that of the parked jobs and of the history.
+    pub fn new(store: &Store) -> Self {
+        Self {
+            parts: Vec::new(),
+            store: store.clone(),
+            title: "waterline".to_owned(),
+            writes: false,
+            token: None,
+            origin: Ok(None),
+            shared: Arc::default(),
+        }
+    }
+
+    /// Shows a consumer, or the stages of a pipeline.
+    pub fn watch(self, watched: impl Into<Watched>) -> Self {
+        self.with(Part::Watched(watched.into()))
+    }
+
+    /// Shows a queue.
+    pub fn queue(self, queue: &Queue) -> Self {
+        self.with(Part::Queue(queue.clone()))
+    }
+
+    /// Shows all queues of a group.
+    pub fn group(self, group: &Group) -> Self {
+        self.with(Part::Group(group.clone()))
+    }
+
+    /// Lets people change how many jobs this runner runs at once.
+    pub fn runner(self, runner: &RunnerHandle) -> Self {
+        self.with(Part::Runner(runner.clone()))
+    }
+
+    /// Sets the title: the name of your program, for people who have several such pages open.
+    pub fn title(self, title: impl Into<String>) -> Self {
+        Self { title: title.into(), ..self.anew() }
+    }
+
+    /// Lets people pause, resume, redrive, requeue and remove. The default is that nobody can
+    /// change anything.
+    ///
+    /// Who may reach a page that you mount is up to your server. A page that is
+    /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token); without
+    /// one it stays read-only, and says so.
+    pub fn allow_writes(self, writes: bool) -> Self {
+        Self { writes, ..self.anew() }
+    }
+
+    /// Sets the token that everybody needs who opens the page: 16 bytes or more, by chance. A
+    /// program sends it as `Authorization: Bearer …`, and a person types it into a form, which
+    /// leaves a cookie for a session. It is never logged.
+    pub fn token(self, token: impl Into<String>) -> Self {
+        Self { token: Some(Token::new(token.into())), ..self.anew() }
+    }
+
+    /// Sets the address that people have in their browser, such as `https://ops.example.org`, if a
+    /// proxy stands before the page. With it a `Host` and an `Origin` of any other name are refused.
+    /// Its path is that of the page, if the proxy changes the path.
+    pub fn origin(self, url: impl AsRef<str>) -> Self {
+        Self { origin: Address::parse(url.as_ref()).map(Some), ..self.anew() }
+    }
+
+    fn with(mut self, part: Part) -> Self {
+        self.parts.push(part);
+        self.anew()
+    }
+
+    /// Forgets what an earlier router or server of this page shows.
+    fn anew(self) -> Self {
+        Self { shared: Arc::default(), ..self }
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        self.shared.get_or_init(|| Shared::start(&self.store, &self.parts, &self.title)).clone()
+    }
+
+    /// Returns the page as routes for your own server. Mount them under any path, also under the
+    /// root, behind your own login:
+    /// `app.nest("/admin/waterline", page.router())`.
+    ///
+    /// It takes changes only from its own pages: see the [module](crate) for what it checks. A
+    /// thread takes a sample of each name once a second, for as long as the routes live.
+    ///
+    /// # Panics
+    /// If [`origin`](Self::origin) was given something that is no address, or if
+    /// [`token`](Self::token) was given fewer than 16 bytes.
+    #[must_use]
+    pub fn router(&self) -> Router {
+        let origin = self.origin.clone().unwrap_or_else(|error| panic!("{error}"));
+        if let Some(Err(error)) = self.token.as_ref().map(Token::check) {
+            panic!("{error}");
+        }
+        crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
+    }
+
+    /// Serves the page by itself, on a thread of its own, until the answer is dropped. With port 0
+    /// the system picks one: see [`Served::addr`].
+    ///
+    /// It speaks HTTP without TLS, so an address that is no loopback belongs behind something that
+    /// encrypts. There it needs a [`token`](Self::token).
+    ///
+    /// # Errors
+    /// [`ServeError`] says what to do: the address is in use, is none, or needs a token.
+    pub fn serve(&self, addr: impl ToSocketAddrs) -> Result<Served, ServeError> {
+        let origin = self.origin.clone()?;
+        self.token.as_ref().map_or(Ok(()), Token::check)?;
+        let listener = crate::serve::listen(addr, self.token.is_some())?;
+        let own: SocketAddr = listener.local_addr().map_err(ServeError::Listen)?;
+        let guard = Guard::served(own, origin, self.token.clone(), self.writes);
+        Served::start(listener, own, self.shared(), guard)
+    }
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("title", &self.title).field("writes", &self.writes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,109 @@
+//! A page that is served by itself.
+
+use crate::guard::{Guard, NotAnOrigin};
+use crate::shared::Shared;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// The reason why a page cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The address is no address, or cannot be listened on.
+    #[error("the page cannot listen on that address: {0}; use a free port, or port 0 for any")]
+    Listen(#[source] io::Error),
+    /// The address is no loopback, and there is no token.
+    #[error("{addr} can be reached from other machines: set a token with Page::token, or serve on 127.0.0.1")]
+    NeedsToken {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The token is too short.
+    #[error("the token of the page has fewer than {least} bytes: one that can be guessed protects nothing")]
+    ShortToken {
+        /// The least number of bytes.
+        least: usize,
+    },
+    /// The address of [`Page::origin`](crate::Page::origin) is none.
+    #[error(transparent)]
+    Origin(#[from] NotAnOrigin),
+    /// The thread of the server cannot be started.
+    #[error("the thread of the page cannot be started: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A page that is served by itself, from [`Page::serve`](crate::Page::serve). It ends when this is
+/// dropped.
+#[must_use = "the page is gone when this is dropped"]
+pub struct Served {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Listens on the first of these addresses that can be.
+pub(crate) fn listen(addr: impl ToSocketAddrs, has_token: bool) -> Result<TcpListener, ServeError> {
+    let all: Vec<SocketAddr> = addr.to_socket_addrs().map_err(ServeError::Listen)?.collect();
+    if let Some(addr) = all.iter().find(|addr| !addr.ip().is_loopback() && !has_token) {
+        return Err(ServeError::NeedsToken { addr: *addr });
+    }
+    let listener = TcpListener::bind(&all[..]).map_err(ServeError::Listen)?;
+    listener.set_nonblocking(true).map_err(ServeError::Listen)?;
+    Ok(listener)
+}
+
+impl Served {
+    pub(crate) fn start(
+        listener: TcpListener,
+        addr: SocketAddr,
+        shared: Arc<Shared>,
+        guard: Guard,
+    ) -> Result<Self, ServeError> {
+        let router = crate::web::router(shared, guard);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
+        let runtime = runtime.map_err(ServeError::Thread)?;
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            let ended = runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                tokio::select! {
+                    ended = axum::serve(listener, router) => ended,
+                    _ = stopped => Ok(()),
+                }
+            });
+            // Requests that wait for a store end by themselves.
+            runtime.shutdown_background();
+            if let Err(error) = ended {
+                tracing::error!(target: "waterline", %error, "the page is served no more");
+            }
+        };
+        let thread = std::thread::Builder::new().name("wl-page".to_owned()).spawn(serve).map_err(ServeError::Thread)?;
+        Ok(Self { addr, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Returns the address that it is served on.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It panics only if the runtime does, which has told of it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("addr", &self.addr).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+//! The token of a page, and the sessions of people who typed it.
+
+use crate::serve::ServeError;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt;
+use subtle::ConstantTimeEq;
+
+/// The shortest token. One that can be guessed protects nothing.
+const SHORTEST: usize = 16;
+
+/// The sessions that are kept. The oldest one goes when there are more.
+const SESSIONS: usize = 64;
+
+/// The token of a page. It has no `Display`, and its `Debug` shows nothing of it.
+#[derive(Clone)]
+pub(crate) struct Token(String);
+
+impl Token {
+    pub(crate) fn new(token: String) -> Self {
+        Self(token)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ServeError> {
+        if self.0.len() < SHORTEST { Err(ServeError::ShortToken { least: SHORTEST }) } else { Ok(()) }
+    }
+
+    /// True if this is the token. The time that it takes says nothing of how much of it is right.
+    pub(crate) fn is(&self, given: &str) -> bool {
+        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The sessions of people who typed the token. They are in memory, and end with the page.
+#[derive(Default)]
+pub(crate) struct Sessions(Mutex<VecDeque<String>>);
+
+impl Sessions {
+    /// Begins a session and returns its secret. `None` if the system has no random numbers.
+    pub(crate) fn begin(&self) -> Option<String> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).ok()?;
+        let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut sessions = self.0.lock();
+        if sessions.len() == SESSIONS {
+            sessions.pop_front();
+        }
+        sessions.push_back(secret.clone());
+        Some(secret)
+    }
+
+    pub(crate) fn has(&self, secret: &str) -> bool {
+        // All are compared, so that the time tells nothing of the place.
+        let sessions = self.0.lock();
+        sessions.iter().fold(false, |found, session| found | bool::from(session.as_bytes().ct_eq(secret.as_bytes())))
+    }
+
+    pub(crate) fn end(&self, secret: &str) {
+        self.0.lock().retain(|session| !bool::from(session.as_bytes().ct_eq(secret.as_bytes())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_equal_to_itself_alone_and_is_never_shown() {
+        let token = Token::new("0123456789abcdef".to_owned());
+        assert!(token.is("0123456789abcdef"));
+        for other in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF"] {
+            assert!(!token.is(other), "{other}");
+        }
+        assert_eq!(format!("{token:?}"), "Token(…)");
+        assert!(token.check().is_ok());
+        assert!(Token::new("short".to_owned()).check().is_err());
+    }
+
+    #[test]
+    fn a_session_lasts_until_it_ends_or_too_many_have_begun_after_it() {
+        let sessions = Sessions::default();
+        let first = sessions.begin().unwrap();
+        let second = sessions.begin().unwrap();
+        assert!(first.len() == 64 && first != second && sessions.has(&first) && sessions.has(&second));
+        sessions.end(&second);
+        assert!(sessions.has(&first) && !sessions.has(&second) && !sessions.has(""));
+        (0..SESSIONS).for_each(|_| drop(sessions.begin()));
+        assert!(!sessions.has(&first));
+    }
+}

@@ -1,0 +1,208 @@
+//! The parts of a page, and the thread that takes their samples.
+
+use crate::page::Watched;
+use crate::samples::{OfQueue, OfStream, Samples};
+use crate::session::Sessions;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+use waterline::queue::{Group, Queue, QueueError, QueueStatus, RunTimes, RunnerHandle};
+use waterline::{Handle, PipelineHandle, Status, Store};
+
+/// The time between two samples.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A thing that the user has put on the page.
+#[derive(Clone)]
+pub(crate) enum Part {
+    Watched(Watched),
+    Queue(Queue),
+    Group(Group),
+    Runner(RunnerHandle),
+}
+
+/// A consumer on the page.
+pub(crate) struct Stream {
+    /// Its name on the page, which no other one has.
+    pub(crate) name: String,
+    pub(crate) handle: Handle,
+    /// The place of its pipeline, if it is a stage.
+    pub(crate) pipeline: Option<usize>,
+    pub(crate) samples: Mutex<Samples<OfStream>>,
+}
+
+/// A queue on the page.
+pub(crate) struct QueueRow {
+    /// Its name on the page, which no other one has.
+    pub(crate) name: String,
+    pub(crate) queue: Queue,
+    /// The group that it is in, if that was put on the page.
+    pub(crate) group: Option<usize>,
+    /// The runner of its jobs, if that was put on the page.
+    pub(crate) runner: Option<RunnerHandle>,
+    /// The run times when the page began.
+    pub(crate) before: BTreeMap<String, RunTimes>,
+    pub(crate) samples: Mutex<Samples<OfQueue>>,
+}
+
+/// The state of a page that its requests share.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) title: String,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) pipelines: Vec<PipelineHandle>,
+    pub(crate) queues: Vec<QueueRow>,
+    groups: Vec<Group>,
+    pub(crate) sessions: Sessions,
+    /// The thread of the samples ends when this is dropped.
+    _sampler: Sender<()>,
+}
+
+/// Returns the time in milliseconds since 1970.
+pub(crate) fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns this name, or another one if it is taken.
+fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let others = (2..).map(|nth| format!("{name} ({nth})"));
+    std::iter::once(name.to_owned()).chain(others).find(|name| !taken(name)).unwrap_or_default()
+}
+
+impl Shared {
+    /// Collects the parts, and starts to take samples.
+    pub(crate) fn start(store: &Store, parts: &[Part], title: &str) -> Arc<Self> {
+        let (sampler, end) = channel();
+        let (title, sessions) = (title.to_owned(), Sessions::default());
+        let mut shared = Self {
+            store: store.clone(),
+            title,
+            streams: Vec::new(),
+            pipelines: Vec::new(),
+            queues: Vec::new(),
+            groups: Vec::new(),
+            sessions,
+            _sampler: sampler,
+        };
+        // A runner may stand before its queues.
+        let (runners, others): (Vec<_>, Vec<_>) = parts.iter().partition(|part| matches!(part, Part::Runner(_)));
+        others.into_iter().chain(runners).for_each(|part| shared.add(part));
+        let shared = Arc::new(shared);
+        shared.sample();
+        let weak = Arc::downgrade(&shared);
+        let take = move || {
+            while end.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                let Some(shared) = Weak::upgrade(&weak) else { return };
+                shared.sample();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("wl-samples".to_owned()).spawn(take) {
+            tracing::error!(target: "waterline", %error, "the page has no plots and no rates, since their thread cannot be started");
+        }
+        shared
+    }
+
+    fn add(&mut self, part: &Part) {
+        match part {
+            Part::Watched(Watched::Consumer(handle)) => self.add_stream(&handle.name(), handle, None),
+            Part::Watched(Watched::Pipeline(pipeline)) => {
+                let place = self.pipelines.len();
+                for stage in pipeline.status().stages {
+                    if let Some(handle) = pipeline.stage(&stage.name) {
+                        self.add_stream(&Some(stage.name), &handle, Some(place));
+                    }
+                }
+                self.pipelines.push(pipeline.clone());
+            }
+            Part::Queue(queue) => self.add_queue(queue, None),
+            Part::Group(group) => {
+                let place = self.groups.len();
+                self.groups.push(group.clone());
+                group.queues().iter().for_each(|queue| self.add_queue(queue, Some(place)));
+            }
+            Part::Runner(runner) => {
+                for row in
+                    self.queues.iter_mut().filter(|row| runner.queues().iter().any(|name| name == row.queue.name()))
+                {
+                    row.runner = Some(runner.clone());
+                }
+            }
+        }
+    }
+
+    fn add_stream(&mut self, name: &Option<String>, handle: &Handle, pipeline: Option<usize>) {
+        // A stage may be watched by itself, too.
+        if self.streams.iter().any(|stream| stream.handle.as_ref().is_same(handle.as_ref())) {
+            return;
+        }
+        let name = name.as_deref().unwrap_or("unnamed consumer");
+        let name = free_name(name, |name| self.streams.iter().any(|stream| stream.name == name));
+        self.streams.push(Stream { name, handle: handle.clone(), pipeline, samples: Mutex::default() });
+    }
+
+    fn add_queue(&mut self, queue: &Queue, group: Option<usize>) {
+        let name = free_name(queue.name(), |name| self.queues.iter().any(|row| row.name == name));
+        let before = queue.activity().run_times;
+        self.queues.push(QueueRow {
+            name,
+            queue: queue.clone(),
+            group,
+            runner: None,
+            before,
+            samples: Mutex::default(),
+        });
+    }
+
+    /// Takes a sample of each name. It reads counters that are in memory.
+    fn sample(&self) {
+        let at = millis(SystemTime::now());
+        for stream in &self.streams {
+            let Status { head, last_processed, done, processing, .. } = &stream.handle.status();
+            let lag = head.map(|_| stream.handle.status().lag());
+            let (done, processing) = (*done, *processing as u64);
+            let sample = OfStream { at, head: *head, last_processed: *last_processed, lag, done, processing };
+            stream.samples.lock().add(sample);
+        }
+        for row in &self.queues {
+            let counts = row.queue.counts();
+            let waiting = counts.ready + counts.scheduled + counts.waiting;
+            row.samples.lock().add(OfQueue { at, waiting, running: counts.running, traffic: row.traffic() });
+        }
+    }
+
+    /// Returns the status of each queue, in their order; within a group, as the group has it.
+    pub(crate) fn statuses(&self) -> Vec<Result<QueueStatus, QueueError>> {
+        let of_groups: Vec<_> = self.groups.iter().map(Group::status).collect();
+        let status = |row: &QueueRow| {
+            let of_group = row.group.and_then(|place| of_groups[place].as_ref().ok());
+            let of_group = of_group.and_then(|all| all.queues.iter().find(|status| status.queue == row.queue.name()));
+            of_group.map_or_else(|| row.queue.status(), |status| Ok(status.clone()))
+        };
+        self.queues.iter().map(status).collect()
+    }
+
+    /// Returns the status of one queue.
+    pub(crate) fn status_of(&self, row: &QueueRow) -> Result<QueueStatus, QueueError> {
+        let of_group = row.group.map(|place| self.groups[place].status()).transpose()?;
+        let of_group = of_group.and_then(|all| all.queues.into_iter().find(|status| status.queue == row.queue.name()));
+        of_group.map_or_else(|| row.queue.status(), Ok)
+    }
+
+    pub(crate) fn stream(&self, name: &str) -> Option<&Stream> {
+        self.streams.iter().find(|stream| stream.name == name)
+    }
+
+    pub(crate) fn queue(&self, name: &str) -> Option<&QueueRow> {
+        self.queues.iter().find(|row| row.name == name)
+    }
+}
+
+impl QueueRow {
+    fn traffic(&self) -> Option<[u64; 3]> {
+        let activity = self.queue.activity();
+        Some([activity.pushed?, activity.started?, activity.ended?])
+    }
+}

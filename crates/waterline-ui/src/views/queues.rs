@@ -1,0 +1,101 @@
+//! The views of queues.
+
+use super::{Failure, Query, wanted};
+use crate::advice;
+use crate::shared::{QueueRow, Shared};
+use serde_json::{Value, json};
+use std::time::Duration;
+use waterline::queue::{LimitUse, QueueError, QueueStatus, RunTimes, Waits};
+
+pub(super) fn named<'s>(shared: &'s Shared, query: &Query) -> Result<&'s QueueRow, Failure> {
+    let name = query.get("queue").map_or_else(|| wanted(query, "name"), |name| Ok(name))?;
+    shared.queue(name).ok_or_else(|| Failure::not_found(format!("this page shows no queue {name:?}")))
+}
+
+fn long(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns what the list of queues shows.
+pub(super) fn rows(shared: &Shared) -> Vec<Value> {
+    let statuses = shared.statuses();
+    shared.queues.iter().zip(statuses).map(|(row, status)| row_with(row, status)).collect()
+}
+
+/// Returns what the list shows of one. A queue whose store fails has that as its sentence.
+fn row_with(row: &QueueRow, status: Result<QueueStatus, QueueError>) -> Value {
+    let rates = row.samples.lock().rates();
+    let mut view = json!({
+        "name": row.name,
+        "group": row.group,
+        "pushes_per_second": rates[0],
+        "starts_per_second": rates[1],
+        "ends_per_second": rates[2],
+    });
+    match status {
+        Ok(status) => {
+            view["status"] = json!(status);
+            view["paused"] = json!(matches!(status.waits, Waits::Paused { .. }));
+            if let Waits::Paused { left } = status.waits {
+                view["pause_left"] = json!(left.map(long));
+            }
+            view["advice"] = json!(advice::of_queue(&row.name, &status));
+        }
+        Err(error) => {
+            let sentence = format!("the queue {:?} cannot be read: {}", row.name, error.report());
+            view["status"] = json!({"counts": row.queue.counts(), "waits": "store_fails", "text": sentence});
+            let help = "Make room on the disk, or repair the database.";
+            view["advice"] =
+                json!({"reason": "store_fails", "tone": "stuck", "sentence": sentence, "help": help, "action": null});
+        }
+    }
+    view
+}
+
+/// One queue: its row, its limits, its runner and its run times.
+pub(super) fn queue(shared: &Shared, query: &Query) -> Result<Value, Failure> {
+    let row = named(shared, query)?;
+    let mut view = row_with(row, shared.status_of(row));
+    let activity = row.queue.activity();
+    view["pushed"] = json!(activity.pushed);
+    view["started"] = json!(activity.started);
+    view["ended"] = json!(activity.ended);
+    view["slots"] = json!(activity.slots);
+    view["can_resize"] = json!(row.runner.is_some());
+    view["gate"] = json!(activity.closed_gate.map(|(name, since)| json!({"name": name, "closed_for": long(since)})));
+    view["limits"] = row.queue.limits()?.iter().map(limit).collect();
+    let durations = row.queue.durations();
+    let kinds = durations.iter().map(|(kind, durations)| {
+        let none = RunTimes::default();
+        let new = activity.run_times.get(kind).map(|times| times.since(row.before.get(kind).unwrap_or(&none)));
+        let part = |part| new.as_ref().and_then(|times| times.percentile(part)).map(|took| took.as_secs_f64() * 1e3);
+        json!({
+            "kind": kind,
+            "count": durations.count,
+            "mean_ms": durations.mean.as_secs_f64() * 1e3,
+            "last_ms": durations.last.as_secs_f64() * 1e3,
+            "p50_ms": part(0.5),
+            "p99_ms": part(0.99),
+        })
+    });
+    view["kinds"] = kinds.collect();
+    Ok(view)
+}
+
+fn limit(limit: &LimitUse) -> Value {
+    json!({
+        "limit": limit.limit,
+        "at_once": limit.at_once,
+        "running": limit.running,
+        "rate": limit.rate.map(|(count, per)| json!({"count": count, "per_ms": long(per)})),
+        "burst": limit.burst,
+        "tokens": limit.tokens.map(|tokens| (tokens * 100.0).floor() / 100.0),
+        "held": limit.held,
+    })
+}
+
+/// The periodic jobs of a queue.
+pub(super) fn schedules(shared: &Shared, query: &Query) -> Result<Value, Failure> {
+    let row = named(shared, query)?;
+    Ok(json!({"schedules": row.queue.periodics()?}))
+}

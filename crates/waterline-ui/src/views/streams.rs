@@ -1,0 +1,134 @@
+//! The views of consumers and of pipelines.
+
+use super::{Failure, Query, limit, number, wanted};
+use crate::advice;
+use crate::shared::{Shared, Stream, millis};
+use serde_json::{Value, json};
+use waterline::{Blocked, LastHalt, MoveKind, State, Status};
+
+/// The cells of a strip. A screen has room for no more.
+const CELLS: usize = 1_000;
+
+pub(super) fn named<'s>(shared: &'s Shared, query: &Query) -> Result<&'s Stream, Failure> {
+    let name = query.get("stream").map_or_else(|| wanted(query, "name"), |name| Ok(name))?;
+    shared.stream(name).ok_or_else(|| Failure::not_found(format!("this page shows no consumer {name:?}")))
+}
+
+/// Returns the name on the page of the consumer that this one waits for, or would.
+fn upstreams<'s>(shared: &'s Shared, stream: &Stream) -> Vec<&'s str> {
+    let upstreams = stream.handle.upstreams();
+    let is_upstream = |other: &&Stream| upstreams.iter().any(|upstream| upstream.is_same(other.handle.as_ref()));
+    shared.streams.iter().filter(is_upstream).map(|other| other.name.as_str()).collect()
+}
+
+/// Returns what the list of consumers shows of one.
+pub(super) fn row(shared: &Shared, stream: &Stream) -> Value {
+    row_with(shared, stream, &stream.handle.status())
+}
+
+fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
+    let before = upstreams(shared, stream);
+    // The lowest of them holds the gate.
+    let holds =
+        before.iter().filter_map(|name| shared.stream(name)).min_by_key(|other| other.handle.last_processed_index());
+    let advice = advice::of_stream(&stream.name, status, holds.map(|other| other.name.as_str()));
+    let samples = stream.samples.lock();
+    let behind = samples.behind();
+    json!({
+        "name": stream.name,
+        "progress": stream.handle.name(),
+        "pipeline": stream.pipeline,
+        "upstreams": before,
+        "status": status,
+        "jobs_per_second": samples.rate(|sample| Some(sample.done)),
+        "behind_seconds": behind.map(|behind| behind.0),
+        "behind_at_least": behind.is_some_and(|behind| behind.1),
+        "seconds_left": samples.left(),
+        "advice": advice,
+    })
+}
+
+/// Returns the pipelines with their stages, and the slowest stage of each.
+pub(super) fn pipelines(shared: &Shared) -> Vec<Value> {
+    let pipeline = |(place, pipeline): (usize, &waterline::PipelineHandle)| {
+        let status = pipeline.status();
+        // A stage that waits for another one is not the slow one. The others are as slow as the time
+        // that they need to their heads.
+        let slow = status.stages.iter().filter(|stage| stage.status.lag() > 0);
+        let slow = slow.filter(|stage| stage.status.state == State::Running);
+        let slow = slow.filter(|stage| !matches!(stage.status.blocked, Blocked::Upstream { .. }));
+        let slowest = slow.max_by_key(|stage| (stage.time_left.is_none(), stage.time_left, stage.status.lag()));
+        json!({
+            "stages": shared.streams.iter().filter(|stream| stream.pipeline == Some(place)).map(|stream| &stream.name)
+                .collect::<Vec<_>>(),
+            "slowest": slowest.map(|stage| &stage.name),
+        })
+    };
+    shared.pipelines.iter().enumerate().map(pipeline).collect()
+}
+
+/// One consumer: its row, its window, its retries, and the halt of the last life.
+pub(super) fn stream(shared: &Shared, query: &Query) -> Result<Value, Failure> {
+    let stream = named(shared, query)?;
+    let mut view = row(shared, stream);
+    view["strip"] = json!(stream.handle.strip(CELLS));
+    view["last_halt"] = last_halt(shared, stream)
+        .map_or(Value::Null, |halt| json!({"index": halt.index, "error": halt.error, "at": millis(halt.at)}));
+    Ok(view)
+}
+
+/// A store that cannot be read now says nothing of the halt, and the sentence says the rest.
+fn last_halt(shared: &Shared, stream: &Stream) -> Option<LastHalt> {
+    let name = stream.handle.name()?;
+    let consumers = shared.store.consumers().ok()?;
+    consumers.into_iter().find(|consumer| consumer.name == name)?.last_halt
+}
+
+/// Returns the name of the progress whose records are in the store.
+fn progress(stream: &Stream) -> Result<String, Failure> {
+    let none =
+        || Failure::not_found(format!("the progress of {:?} has no name, so no record of it is kept", stream.name));
+    stream.handle.name().ok_or_else(none)
+}
+
+/// A page of parked jobs, from an index on.
+pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
+    let stream = named(shared, query)?;
+    let (limit, from) = (limit(query)?, number(query, "from", 0_u64)?);
+    let all = shared.store.parked(progress(stream)?)?;
+    let count = all.len();
+    let mut rest = all.into_iter().skip_while(|job| job.index < from);
+    let jobs = rest.by_ref().take(limit).map(|job| {
+        json!({
+            "index": job.index,
+            "attempts": job.attempts,
+            "crashes": job.crashes,
+            "error": job.error,
+            "first_failed_at": millis(job.first_failed_at),
+            "last_failed_at": millis(job.last_failed_at),
+            "parked_at": millis(job.parked_at),
+            "redrive_wanted": job.redrive_wanted,
+        })
+    });
+    let jobs: Vec<_> = jobs.collect();
+    Ok(json!({"jobs": jobs, "count": count, "next": rest.next().map(|job| job.index)}))
+}
+
+/// The moves that somebody made on purpose, the newest first.
+pub(super) fn history(shared: &Shared, query: &Query) -> Result<Value, Failure> {
+    let stream = named(shared, query)?;
+    let (limit, skip) = (limit(query)?, number(query, "skip", 0_usize)?);
+    let all = shared.store.progress(progress(stream)?).history()?;
+    let count = all.len();
+    let moves = all.iter().rev().skip(skip).take(limit).map(|made| {
+        let kind = match made.kind {
+            MoveKind::Seek => "seek",
+            MoveKind::Skip => "skip",
+            _ => "other",
+        };
+        json!({"at": millis(made.at), "kind": kind, "from": made.from, "to": made.to, "reason": made.reason})
+    });
+    let moves: Vec<_> = moves.collect();
+    let next = Some(skip + moves.len()).filter(|next| *next < count);
+    Ok(json!({"moves": moves, "count": count, "next": next}))
+}

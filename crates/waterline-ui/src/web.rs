@@ -1,0 +1,253 @@
+//! The routes, and what stands before them.
+
+use crate::assets;
+use crate::changes::Change;
+use crate::guard::{Guard, Refusal};
+use crate::live;
+use crate::shared::Shared;
+use crate::views::{Failure, Query, VIEWS, view};
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, OriginalUri, Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, extract};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The longest body of a request.
+const LONGEST: usize = 64 * 1024;
+
+/// The largest integer that a browser does not round.
+const EXACT: u64 = (1 << 53) - 1;
+
+/// What the routes have in common.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) guard: Arc<Guard>,
+}
+
+/// Makes the routes of a page.
+pub(crate) fn router(shared: Arc<Shared>, guard: Guard) -> Router {
+    let site = Site { shared, guard: Arc::new(guard) };
+    Router::new()
+        .route("/", get(home))
+        .route("/login", post(log_in))
+        .route("/logout", post(log_out))
+        .route("/assets/{name}", get(asset))
+        .route("/api", get(index))
+        .route("/api/", get(index))
+        .route("/api/change", post(change))
+        .route("/api/live/{view}", get(live::follow))
+        .route("/api/{view}", get(look))
+        .fallback(other)
+        .layer(from_fn_with_state(site.clone(), check))
+        .layer(DefaultBodyLimit::max(LONGEST))
+        .with_state(site)
+}
+
+/// Checks each request, and says to the browser what the page may do.
+async fn check(State(site): State<Site>, request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let headers = request.headers();
+    let is_data = path.starts_with("/api");
+    let checked = if is_data { site.guard.check_data(headers) } else { site.guard.check_site(headers) };
+    let is_open = path == "/login" || path.starts_with("/assets/");
+    let checked = checked.and_then(|()| {
+        let token = site.guard.check_token(headers, &site.shared.sessions);
+        if is_open { Ok(()) } else { token }
+    });
+    let mut response = match checked {
+        Ok(()) => next.run(request).await,
+        // A person gets a form, and a program the reason.
+        Err(Refusal::Token) if !is_data && request.method() == Method::GET => {
+            let base = base(&site.guard, request.uri().path(), request.extensions().get::<OriginalUri>());
+            html(StatusCode::UNAUTHORIZED, assets::login(&base, false))
+        }
+        Err(refusal) => refuse(refusal),
+    };
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The headers of each answer.
+const HEADERS: [(header::HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
+         base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+pub(crate) fn refuse(refusal: Refusal) -> Response {
+    answer(refusal.status(), json!({"error": refusal.text()}))
+}
+
+pub(crate) fn answer(status: StatusCode, mut value: Value) -> Response {
+    make_exact(&mut value);
+    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+fn html(status: StatusCode, text: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        answer(self.status, self.json())
+    }
+}
+
+/// Makes a text of each integer that a browser would round.
+pub(crate) fn make_exact(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_u64().is_some_and(|number| number > EXACT) => {
+            *value = Value::String(number.to_string());
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_exact),
+        Value::Object(fields) => fields.values_mut().for_each(make_exact),
+        _ => {}
+    }
+}
+
+/// Returns the path of the page as the browser has it, with a slash at its end. The files of the
+/// page are named by it, so the page works with and without that slash.
+fn base(guard: &Guard, path: &str, original: Option<&OriginalUri>) -> String {
+    if let Some(path) = guard.path() {
+        return path.to_owned();
+    }
+    // The path of the page is what stands before the route.
+    let original = original.map_or(path, |original| original.path());
+    let mount = original.strip_suffix(path).unwrap_or(original).trim_end_matches('/');
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);
+    if original.ends_with('/') && path == "/" {
+        // A proxy may have changed what stands before.
+        return "./".to_owned();
+    }
+    if mount.chars().all(is_plain) { format!("{mount}/") } else { "./".to_owned() }
+}
+
+async fn home(State(site): State<Site>, original: OriginalUri, request: Request) -> Response {
+    let base = base(&site.guard, request.uri().path(), Some(&original));
+    html(StatusCode::OK, assets::page(&base, &site.shared.title))
+}
+
+/// What no route is for. A router that is mounted gets its own path with a slash here.
+async fn other(State(site): State<Site>, original: OriginalUri, request: Request) -> Response {
+    if matches!(request.uri().path(), "" | "/") && request.method() == Method::GET {
+        return home(State(site), original, request).await;
+    }
+    Failure::not_found("there is nothing here: the page is at its root, and its data below api/").into_response()
+}
+
+async fn asset(Path(name): Path<String>) -> Response {
+    match assets::named(&name) {
+        Some((kind, text)) => ([(header::CONTENT_TYPE, kind)], Body::from(text)).into_response(),
+        None => Failure::not_found(format!("there is no file {name:?}")).into_response(),
+    }
+}
+
+async fn index() -> Response {
+    answer(StatusCode::OK, json!({"views": VIEWS, "change": "POST api/change", "follow": "GET api/live/{view}"}))
+}
+
+/// Runs this on a thread that may wait for a store.
+pub(crate) async fn aside<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<R, Failure> {
+    let ended = tokio::task::spawn_blocking(run).await;
+    ended.map_err(|_| Failure {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        text: "the page has a bug, which the log shows".to_owned(),
+    })
+}
+
+async fn look(
+    State(site): State<Site>,
+    Path(name): Path<String>,
+    extract::Query(query): extract::Query<Query>,
+) -> Response {
+    let looked = aside(move || view(&site.shared, &site.guard, &name, &query)).await;
+    match looked.and_then(|looked| looked) {
+        Ok(value) => answer(StatusCode::OK, value),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn change(State(site): State<Site>, method: Method, headers: HeaderMap, body: Bytes) -> Response {
+    if let Err(refusal) = site.guard.check_change(&method, &headers) {
+        return refuse(refusal);
+    }
+    let change = match serde_json::from_slice::<Change>(&body) {
+        Ok(change) => change,
+        Err(error) => return Failure::bad(format!("the body is no change: {error}")).into_response(),
+    };
+    let made = aside(move || change.make(&site.shared)).await;
+    match made.and_then(|made| made) {
+        Ok(value) => answer(StatusCode::OK, value),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// Reads the token of the login form.
+fn token_in(form: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(form).ok()?;
+    let value = text.split('&').find_map(|pair| pair.strip_prefix("token="))?;
+    let mut bytes = Vec::new();
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+async fn log_in(State(site): State<Site>, original: OriginalUri, headers: HeaderMap, body: Bytes) -> Response {
+    if let Err(refusal) = site.guard.check_same_origin(&headers) {
+        return refuse(refusal);
+    }
+    let base = base(&site.guard, "/login", Some(&original));
+    let given = token_in(&body);
+    let is_right = site.guard.token().zip(given).is_some_and(|(token, given)| token.is(given.trim()));
+    if !is_right {
+        return html(StatusCode::UNAUTHORIZED, assets::login(&base, true));
+    }
+    let Some(secret) = site.shared.sessions.begin() else {
+        let text = "the system has no random numbers, so nobody can log in: send the token as a header";
+        return Failure { status: StatusCode::INTERNAL_SERVER_ERROR, text: text.to_owned() }.into_response();
+    };
+    let cookie = format!("{}={secret}; Path=/; HttpOnly; SameSite=Strict", site.guard.cookie());
+    (StatusCode::SEE_OTHER, [(header::LOCATION, base), (header::SET_COOKIE, cookie)]).into_response()
+}
+
+async fn log_out(State(site): State<Site>, original: OriginalUri, headers: HeaderMap) -> Response {
+    if let Err(refusal) = site.guard.check_same_origin(&headers) {
+        return refuse(refusal);
+    }
+    if let Some(secret) = site.guard.session(&headers) {
+        site.shared.sessions.end(secret);
+    }
+    let base = base(&site.guard, "/logout", Some(&original));
+    let cookie = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", site.guard.cookie());
+    (StatusCode::SEE_OTHER, [(header::LOCATION, base), (header::SET_COOKIE, cookie)]).into_response()
+}
+
+/// Returns a view as the text of an event.
+pub(crate) fn text_of(site: &Site, name: &str, query: &Query) -> String {
+    let mut value = view(&site.shared, &site.guard, name, query).unwrap_or_else(|failure| failure.json());
+    make_exact(&mut value);
+    value.to_string()
+}

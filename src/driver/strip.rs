@@ -1,0 +1,52 @@
+//! The window as a page for people draws it, made from the state that the lock guards.
+
+use super::explain::View;
+use crate::base::time::Now;
+use crate::observe::status::Attempt;
+use crate::observe::strip::{Cell, LISTED, Ruler, Strip, Waiting};
+
+/// A strip shows this many times the indices that were started, at most: of a window without an end
+/// the rest is empty.
+const EMPTY: u64 = 4;
+
+impl View<'_> {
+    /// Returns the window in so many cells at most. It looks at one bit of each index.
+    pub(super) fn strip(&self, most: usize, now: &Now) -> Strip {
+        let (window, limits) = (self.window, self.window.limits());
+        let (from, reached) = (window.lowest_unprocessed(), window.reached());
+        let started = reached.saturating_sub(from).max(most as u64);
+        let open = window.head().map_or(from, |head| head.saturating_add(1));
+        let widest = from.saturating_add(limits.max_search_ahead.min(started.saturating_mul(EMPTY)));
+        let ruler = Ruler::new(from, open.min(widest).max(reached), most);
+        let done = |(start, end)| Cell::of(end - start, window.done_within(start, end));
+        let mut cells: Vec<Cell> = ruler.cells().map(done).collect();
+        let mut mark = |index, state| {
+            if let Some(cell) = ruler.cell_of(index).and_then(|at| cells.get_mut(at)) {
+                *cell = state;
+            }
+        };
+        let flights = || self.running.flights.iter().filter(|_| !self.ending.abandoned);
+        flights().for_each(|flight| mark(flight.index, Cell::Running));
+        self.fates.records.parked_jobs().for_each(|index| mark(index, Cell::Parked));
+        let failures = || self.fates.failures.all_waiting();
+        failures().for_each(|(index, _)| mark(index, Cell::Failed));
+        let mut running: Vec<_> = flights().map(|flight| self.attempt(flight, now)).collect();
+        running.sort_unstable_by_key(|attempt: &Attempt| attempt.index);
+        running.truncate(LISTED);
+        let retries = failures().take(LISTED).map(|(index, failed)| {
+            let retry_in = failed.due.saturating_duration_since(now.get());
+            Waiting::new(index, failed.attempt, retry_in, &failed.error)
+        });
+        Strip {
+            from: ruler.from,
+            end: ruler.end,
+            per_cell: ruler.per_cell,
+            cells,
+            max_processing: limits.max_processing,
+            max_search_ahead: limits.max_search_ahead,
+            running,
+            retries: retries.collect(),
+            retrying: failures().count() as u64,
+        }
+    }
+}

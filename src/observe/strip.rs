@@ -1,0 +1,174 @@
+//! The window of a consumer, as a page for people draws it.
+
+use crate::base::index::Index;
+use crate::base::serialized::{long, object};
+use crate::observe::status::Attempt;
+use serde::ser::{Serialize, Serializer};
+use std::time::Duration;
+
+/// The most attempts and retries that a strip lists.
+pub(crate) const LISTED: usize = 100;
+
+/// The window of a consumer as a strip of cells, from [`Handle::strip`](crate::Handle::strip).
+///
+/// `serde` writes its fields, the cells as one text with a letter each: see [`Cell`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Strip {
+    /// The first index of the strip: the lowest one that is not processed.
+    pub from: Index,
+    /// One past the last index of the strip.
+    pub end: Index,
+    /// The number of indices in a cell. The last cell may have fewer.
+    pub per_cell: u64,
+    /// The cells, in the order of the indices. None while nothing is left to do.
+    pub cells: Vec<Cell>,
+    /// The limit on the jobs in flight.
+    pub max_processing: usize,
+    /// The limit on the width of the window; [`u64::MAX`] means none.
+    pub max_search_ahead: u64,
+    /// The attempts in flight with the lowest indices, 100 at most.
+    pub running: Vec<Attempt>,
+    /// The jobs with the lowest indices that wait for their next attempt, 100 at most.
+    pub retries: Vec<Waiting>,
+    /// The number of jobs that wait for their next attempt.
+    pub retrying: u64,
+}
+
+/// A cell of a [`Strip`]: the state of its indices. If they differ, it is that which an operator
+/// has to know first, in the order of this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cell {
+    /// A job failed and waits for its next attempt (`f`).
+    Failed,
+    /// A job is parked (`p`).
+    Parked,
+    /// A job runs (`r`).
+    Running,
+    /// All are done (`d`), or are gaps in which there is no job.
+    Done,
+    /// Some are done (`+`).
+    PartlyDone,
+    /// None was started (`.`).
+    NotStarted,
+}
+
+/// A job that failed and waits for its next attempt, in a [`Strip`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The index of the job.
+    pub index: Index,
+    /// The number of the attempt that failed, from 1.
+    pub attempt: u32,
+    /// The rest of the back-off; zero if the job is due.
+    pub retry_in: Duration,
+    /// The error of that attempt.
+    pub error: String,
+}
+
+impl Waiting {
+    pub(crate) fn new(index: Index, attempt: u32, retry_in: Duration, error: &str) -> Self {
+        Self { index, attempt, retry_in, error: error.to_owned() }
+    }
+}
+
+/// The indices that a strip shows, in cells of one width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ruler {
+    pub(crate) from: Index,
+    pub(crate) end: Index,
+    pub(crate) per_cell: u64,
+}
+
+impl Ruler {
+    /// Lays these indices out in so many cells at most.
+    pub(crate) fn new(from: Index, end: Index, most: usize) -> Self {
+        let span = end.saturating_sub(from);
+        Self { from, end: from + span, per_cell: span.div_ceil(most.max(1) as u64).max(1) }
+    }
+
+    /// Returns the first index of each cell, and one past its last one.
+    pub(crate) fn cells(self) -> impl Iterator<Item = (Index, Index)> {
+        let count = (self.end - self.from).div_ceil(self.per_cell);
+        (0..count).map(move |cell| {
+            let start = self.from + cell * self.per_cell;
+            (start, start.saturating_add(self.per_cell).min(self.end))
+        })
+    }
+
+    /// Returns the place of the cell that has this index.
+    pub(crate) fn cell_of(self, index: Index) -> Option<usize> {
+        let is_there = (self.from..self.end).contains(&index);
+        is_there.then(|| usize::try_from((index - self.from) / self.per_cell).unwrap_or(usize::MAX))
+    }
+}
+
+impl Cell {
+    /// The state of so many indices, of which this many are done.
+    pub(crate) fn of(count: u64, done: u64) -> Self {
+        match done {
+            0 => Self::NotStarted,
+            _ if done < count => Self::PartlyDone,
+            _ => Self::Done,
+        }
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Self::Failed => 'f',
+            Self::Parked => 'p',
+            Self::Running => 'r',
+            Self::Done => 'd',
+            Self::PartlyDone => '+',
+            Self::NotStarted => '.',
+        }
+    }
+}
+
+impl Serialize for Strip {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "Strip";
+            from = self.from,
+            end = self.end,
+            per_cell = self.per_cell,
+            cells = self.cells.iter().map(|cell| cell.letter()).collect::<String>(),
+            max_processing = self.max_processing,
+            // A number that no number of JavaScript holds.
+            max_search_ahead = Some(self.max_search_ahead).filter(|width| *width < u64::MAX),
+            running = self.running,
+            retries = self.retries,
+            retrying = self.retrying,
+        )
+    }
+}
+
+impl Serialize for Waiting {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "Waiting"; index = self.index, attempt = self.attempt, retry_in = long(self.retry_in),
+            error = self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cells_of_a_ruler_have_each_index_once_and_are_no_more_than_asked_for() {
+        for (from, end, most) in [(0, 0, 10), (5, 6, 10), (5, 15, 10), (5, 16, 10), (0, 999_999, 1_000), (7, 3, 1)] {
+            let ruler = Ruler::new(from, end, most);
+            let cells: Vec<_> = ruler.cells().collect();
+            assert!(cells.len() <= most, "{from} {end} {most}: {}", cells.len());
+            assert_eq!(cells.first().map_or(from, |cell| cell.0), from);
+            assert_eq!(cells.last().map_or(from.max(end), |cell| cell.1), from.max(end));
+            assert!(cells.windows(2).all(|two| two[0].1 == two[1].0));
+            for (nth, (start, end)) in cells.into_iter().enumerate() {
+                assert_eq!([ruler.cell_of(start), ruler.cell_of(end - 1)], [Some(nth); 2]);
+            }
+            assert_eq!(ruler.cell_of(end.max(from)), None);
+        }
+        assert_eq!(Ruler::new(u64::MAX - 5, u64::MAX, 2).cells().count(), 2);
+    }
+}

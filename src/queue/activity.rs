@@ -1,0 +1,107 @@
+//! What a queue does right now, for a page that shows it.
+
+use crate::queue::engine::Traffic;
+use crate::queue::handle::Queue;
+use crate::queue::words::error::QueueError;
+use crate::queue::words::run_times::RunTimes;
+use crate::queue::words::used::{LimitUse, Related};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The work of a queue in this process, from [`Queue::activity`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Activity {
+    /// The jobs that were pushed since the queue was opened, with those of periodic jobs. `None`
+    /// here and below: the database of the queue does not count them.
+    pub pushed: Option<u64>,
+    /// The attempts that were started since the queue was opened.
+    pub started: Option<u64>,
+    /// The attempts that ended since the queue was opened.
+    pub ended: Option<u64>,
+    /// The slots of the runner; `None`: there is none.
+    pub slots: Option<usize>,
+    /// The [gate](super::RunnerBuilder::gate) of the runner that is closed, and for how long.
+    pub closed_gate: Option<(String, Duration)>,
+    /// How long the attempts of each kind took that succeeded.
+    pub run_times: BTreeMap<String, RunTimes>,
+}
+
+impl Queue {
+    /// Returns what the queue does in this process. It reads nothing of the store.
+    ///
+    /// Rates are differences: take two of these, and divide by the time between them.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap()))?;
+    /// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;
+    /// let activity = queue.activity();
+    /// assert_eq!((activity.pushed, activity.started, activity.ended), (Some(3), Some(1), Some(1)));
+    /// assert_eq!(activity.slots, None);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        let traffic = self.engine.traffic(self.number);
+        let of = |count: fn(&Traffic) -> u64| traffic.as_ref().map(count);
+        let now = self.moment().now;
+        let closed = self.shared.trouble().closed;
+        Activity {
+            pushed: of(|traffic| traffic.pushed),
+            started: of(|traffic| traffic.started),
+            ended: of(|traffic| traffic.ended),
+            slots: self.shared.slots(),
+            closed_gate: closed.map(|(name, since)| (name, now.saturating_duration_since(since))),
+            run_times: self.shared.averages.run_times(),
+        }
+    }
+
+    /// Returns the limits of the queue and how full they are: those that its options name, and of
+    /// single keys up to 64 that have jobs. It reads a record of each.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, Limit, NewJob, Queue, QueueOptions};
+    ///
+    /// let options = QueueOptions::default().limit(Limit::kind("mail").at_once(1));
+    /// let queue = Queue::open(&Store::in_memory(), "q", options)?;
+    /// queue.push_all((0..3).map(|n| NewJob::new("mail", &n).unwrap()))?;
+    /// let lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// assert!(queue.accept(Accept::new())?.is_none());
+    /// let limits = queue.limits()?;
+    /// assert_eq!((limits[0].at_once, limits[0].running, limits[0].held), (Some(1), 1, 2));
+    /// # drop(lease);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database cannot be read.
+    pub fn limits(&self) -> Result<Vec<LimitUse>, QueueError> {
+        self.engine.limits(self.number)
+    }
+
+    /// Returns the jobs that this one waits for, and those that wait for it: so many of each at
+    /// most. A job that is not there has none.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push(NewJob::new("fetch", &())?.id("a"))?;
+    /// queue.push(NewJob::new("index", &())?.id("b").after(["a"]))?;
+    /// assert_eq!(queue.related("b", 100)?.waits_for, ["a"]);
+    /// assert_eq!(queue.related("a", 100)?.awaited_by, ["b"]);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn related(&self, id: impl AsRef<str>, most: usize) -> Result<Related, QueueError> {
+        self.engine.related(self.number, id.as_ref(), most)
+    }
+}
