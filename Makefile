@@ -5,8 +5,8 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test test-engines soak bench bench-engines compare draw loom mutants fuzz deny \
-	check
+.PHONY: help setup demo test test-engines test-ui soak bench bench-engines compare draw loom mutants \
+	fuzz deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -14,9 +14,10 @@ help: ## List these targets (the default)
 setup: ## Install the programs that this machine lacks to build RocksDB
 	@bash .ci/setup
 
-demo: ## Run the example: process the history of a git repository in parallel (STORE=rocksdb)
+demo: ## Run the example: the history of a git repository, in parallel (STORE=rocksdb, ARGS="--page")
 	@bash .ci/setup $(or $(STORE),sqlite)
-	cargo run --release --locked -p waterline-demo $(if $(filter rocksdb,$(STORE)),--features rocksdb) -- \
+	cargo run --release --locked -p waterline-demo $(if $(filter rocksdb,$(STORE)),--features rocksdb) \
+		$(if $(filter --page,$(ARGS)),--features page) -- \
 		$(if $(STORE),--store $(STORE)) $(ARGS)
 
 test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subject is a store
@@ -25,6 +26,10 @@ test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subjec
 test-engines: ## Run the tests of the engines, each on a real server that they start (PostgreSQL)
 	@bash .ci/setup engines
 	@bash .ci/test engines
+
+test-ui: ## Run the tests of the page for the browser, some of them in a Chromium
+	@bash .ci/setup ui
+	@bash .ci/test ui
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
 	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak

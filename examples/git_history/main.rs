@@ -55,6 +55,7 @@ use waterline::{BoxError, Engine, Error, Index, Jobs, Store};
 
 mod history;
 mod objects;
+mod page;
 mod pipeline;
 
 /// The most extensions to show.
@@ -83,6 +84,9 @@ struct Args {
     /// The engine of a new database
     #[arg(long, value_name = "NAME", default_value = "sqlite", value_parser = ["sqlite", "rocksdb"])]
     store: String,
+    /// Show the stages on a page for the browser, also at the end, until Ctrl-C (feature `page`)
+    #[arg(long)]
+    page: bool,
     /// Remove the database, and begin anew
     #[arg(long)]
     reset: bool,
@@ -126,7 +130,7 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     let chain = Arc::new(Chain::collect(&repository)?);
     let resumed_from = data.store.progress(COMMITS).last_processed()?;
     check_history(&chain, &data, resumed_from)?;
-    let settings = Settings { workers: args.workers, every: args.every };
+    let settings = Settings { workers: args.workers, every: args.every, page: args.page };
     let stages = process(repository.path(), settings, &data, &chain, resumed_from)?;
     let (commits, changes) = (data.totals.counter(COMMITS)?, data.totals.counter(CHANGES)?);
     let extensions = data.extensions()?;

@@ -2,6 +2,7 @@
 
 use crate::history::Chain;
 use crate::objects::{Change, count_lines, describe, extension, with_repository};
+use crate::page;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -71,6 +72,8 @@ pub(crate) struct Settings {
     pub(crate) workers: Option<NonZeroUsize>,
     /// The number of saved jobs after which a stage says how far it is.
     pub(crate) every: Option<NonZeroU64>,
+    /// A page for the browser shows the stages.
+    pub(crate) page: bool,
 }
 
 impl Settings {
@@ -141,11 +144,17 @@ pub(crate) fn process(
         .start()?;
     let handle = pipeline.handle();
     let [first, second] = [COMMITS, FILES].map(|name| handle.stage(name).expect("it was added just now"));
+    let (interrupt, interrupted) = bounded::<()>(1);
     ctrlc::set_handler({
         // Both stop at once: the log keeps the items that the second stage has not processed.
         let stages = [first.clone(), second.clone()];
-        move || stages.iter().for_each(Handle::request_stop)
+        move || {
+            stages.iter().for_each(Handle::request_stop);
+            // One is enough.
+            let _ = interrupt.try_send(());
+        }
     })?;
+    let page = if settings.page { Some(page::serve(&data.store, &handle)?) } else { None };
     // Not the handle's watermark: the stages already run, and it may have moved.
     match resumed_from.and_then(|index| Some((index, chain.get(index)?))) {
         Some((index, id)) => eprintln!("resuming after index {index} ({id}), commits to go: {}", head - index),
@@ -165,6 +174,9 @@ pub(crate) fn process(
         outcome
     });
     outcome?;
+    if let Some(page) = page {
+        page.stay(&interrupted);
+    }
     let last = data.changed.head()?;
     Ok([Stage::new(COMMITS, 0, Some(head), Some(&first)), Stage::new(FILES, 1, last, Some(&second))])
 }

@@ -117,8 +117,10 @@ fn bad_names(path: &str, text: &str) -> Vec<String> {
 
 /// Everything that has prose: paths from the root of the checkout on, and their text.
 fn files() -> Vec<(String, String)> {
-    let mut found =
-        tree::files(&["docs", "src", "tests", "benches", "engines", "examples", "fuzz/fuzz_targets"], &["rs", "md"]);
+    let mut found = tree::files(
+        &["docs", "src", "tests", "benches", "crates", "engines", "examples", "fuzz/fuzz_targets"],
+        &["rs", "md"],
+    );
     let pages = ["README.md", "CONTRIBUTING.md"];
     found.extend(pages.map(|page| (page.to_owned(), fs::read_to_string(tree::root().join(page)).unwrap())));
     found

@@ -1,1 +1,144 @@
+// The page: which view the address names, and how it is kept up to date.
 
+import { h, draw, follow, get } from "./dom.js";
+import { StreamView, pipeline, streamCard } from "./streams.js";
+import { JobView, JobsView, QueueView, queueCard } from "./queues.js";
+
+const main = document.getElementById("main");
+const connection = document.getElementById("connection");
+
+/** What everybody may do here. */
+let writes = { allowed: false, why: "" };
+let current = null;
+
+/** All consumers and queues, or those of one sort. */
+class Overview {
+  constructor(sort) {
+    this.sort = sort;
+    this.title = { streams: "Streams", queues: "Queues" }[sort] || "Overview";
+    this.follows = ["overview", {}];
+  }
+
+  async read() {}
+
+  view(overview, writes) {
+    const { streams, queues, pipelines } = overview;
+    const isShown = (sort) => !this.sort || this.sort === sort;
+    const all = [...(isShown("streams") ? streams : []), ...(isShown("queues") ? queues : [])];
+    const stuck = all.filter((row) => row.advice.tone === "stuck").length;
+    const words = stuck === 0 ? `Nothing needs you: ${all.length} shown.` : `${stuck} of ${all.length} need${stuck === 1 ? "s" : ""} you.`;
+    return [
+      h("h2", { key: "title" }, this.title),
+      h("p", { key: "stuck", class: `summary ${stuck ? "stuck" : "good"}` }, words),
+      overview.why_read_only ? h("p", { key: "why", class: "help" }, `Read-only: ${overview.why_read_only}.`) : null,
+      isShown("streams") ? pipelines.map((one, at) => pipeline(one, streams, at)) : null,
+      isShown("streams") && streams.length ? h("section", { key: "streams" }, h("h3", null, "Streams"), h("div", { class: "cards" }, streams.map((stream) => streamCard(stream, writes)))) : null,
+      isShown("queues") && queues.length ? h("section", { key: "queues" }, h("h3", null, "Queues"), h("div", { class: "cards" }, queues.map((queue) => queueCard(queue, writes)))) : null,
+      all.length ? null : h("p", { key: "empty" }, "There is nothing here: the program has put nothing of this sort on the page."),
+    ].flat().filter(Boolean);
+  }
+}
+
+const VIEWS = {
+  "": () => new Overview(),
+  streams: () => new Overview("streams"),
+  queues: () => new Overview("queues"),
+  stream: (params) => new StreamView(params),
+  queue: (params) => new QueueView(params),
+  jobs: (params) => new JobsView(params),
+  job: (params) => new JobView(params),
+};
+
+function nav(name) {
+  const entry = (view, label, views) => h("a", { href: `#/${view}`, key: view, "aria-current": views.includes(name) ? "page" : null }, label);
+  draw(document.getElementById("nav"), [entry("", "Overview", [""]), entry("streams", "Streams", ["streams", "stream"]), entry("queues", "Queues", ["queues", "queue", "jobs", "job"])]);
+}
+
+function redraw() {
+  if (!current || !current.data) return;
+  const { data, view } = current;
+  draw(main, data.error ? [h("h2", { key: "title" }, view.title), h("p", { key: "error", class: "advice stuck" }, data.error)] : view.view(data, writes).flat(9).filter(Boolean));
+}
+
+function connected(is) {
+  connection.textContent = is ? "live" : "not connected; it tries again";
+  connection.className = is ? "good" : "stuck";
+}
+
+function told(data) {
+  connected(true);
+  if (data.writes !== undefined) writes = { allowed: data.writes, why: data.why_read_only || "" };
+  current.data = data;
+  redraw();
+}
+
+/** Begins to follow what the view shows. */
+function begin() {
+  const mine = current;
+  if (mine.stop) mine.stop();
+  mine.stop = null;
+  if (mine.view.follows) {
+    mine.stop = follow(...mine.view.follows, (data) => { if (current === mine) told(data); }, () => { if (current === mine) connected(false); });
+  } else {
+    read();
+  }
+}
+
+/** Reads what is not followed. */
+async function read() {
+  const mine = current;
+  const { view } = mine;
+  try {
+    if (!view.follows) {
+      const data = await get(...view.reads);
+      if (current === mine) told(data);
+    }
+    await view.read();
+  } catch (error) {
+    if (current === mine) told({ error: error.message });
+  }
+  if (current === mine) redraw();
+}
+
+function show() {
+  const [name, query] = (location.hash.replace(/^#\/?/, "") || "").split("?");
+  const make = VIEWS[name] || VIEWS[""];
+  if (current && current.stop) current.stop();
+  const view = make(Object.fromEntries(new URLSearchParams(query || "")));
+  const first = !current;
+  current = { view, data: null, stop: null };
+  document.title = `${view.title} – ${document.querySelector("h1").textContent}`;
+  nav(name);
+  draw(main, [h("p", { key: "loading" }, "Loading …")]);
+  if (!first) main.focus();
+  begin();
+  if (view.follows) read();
+}
+
+async function start() {
+  try {
+    const overview = await get("overview");
+    writes = { allowed: overview.writes, why: overview.why_read_only || "" };
+    document.getElementById("logout").hidden = !overview.has_token;
+  } catch (error) {
+    connected(false);
+  }
+  window.addEventListener("hashchange", show);
+  window.addEventListener("changed", read);
+  window.addEventListener("redraw", redraw);
+  window.addEventListener("turned", begin);
+  // Plots and lists that are not followed. Nothing is read while nobody looks.
+  setInterval(() => { if (!document.hidden && current && current.view.follows) read(); }, 3000);
+  document.addEventListener("visibilitychange", () => {
+    if (!current) return;
+    if (document.hidden && current.stop) {
+      current.stop();
+      current.stop = null;
+    } else if (!document.hidden && !current.stop) {
+      begin();
+    }
+  });
+  show();
+}
+
+start();

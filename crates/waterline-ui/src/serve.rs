@@ -64,7 +64,11 @@ impl Served {
         guard: Guard,
     ) -> Result<Self, ServeError> {
         let router = crate::web::router(shared, guard);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .thread_name("wl-page-look")
+            .max_blocking_threads(4)
+            .build();
         let runtime = runtime.map_err(ServeError::Thread)?;
         let (stop, stopped) = oneshot::channel();
         let serve = move || {

@@ -1,0 +1,85 @@
+//! The page for those who have a narrow screen, no mouse, or a screen reader.
+
+use crate::driver::Browser;
+use crate::world::World;
+use serde_json::{Value, json};
+
+/// The views, with a text that each of them shows.
+pub(crate) const VIEWS: [(&str, &str, &str); 7] = [
+    ("overview", "#/", "needs you"),
+    ("stream", "#/stream?name=blocks", "2 jobs failed for good"),
+    ("pipeline", "#/streams", "slowest"),
+    ("queue", "#/queue?name=mail", "Limits and how full they are"),
+    ("schedules", "#/queue?name=thumbnails", "sweep"),
+    ("jobs", "#/jobs?queue=mail&state=ready", "Next page"),
+    ("job", "#/job?queue=mail&id=mail%2F0", "2 of 5 recipients"),
+];
+
+/// Returns the elements that a screen reader would have no name for.
+const NAMELESS: &str = "
+    const named = (e) => e.getAttribute('aria-label') || e.getAttribute('title') || e.innerText?.trim()
+        || (e.labels && e.labels.length) || e.getAttribute('aria-labelledby');
+    const all = document.querySelectorAll('button, a, input, select, [role=img], [role=region], meter + *, progress');
+    return [...all].filter((e) => e.checkVisibility() && !named(e)).map((e) => e.outerHTML.slice(0, 200));";
+
+#[test]
+fn each_view_is_readable_at_400_pixels_in_dark_and_in_light_and_has_a_name_for_everything() {
+    let world = World::new();
+    let served = world.page().serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", served.addr()));
+    let mut papers = Vec::new();
+    for scheme in ["light", "dark"] {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.devtools("Emulation.setEmulatedMedia", &features);
+        browser.resize(400, 800);
+        for (name, hash, text) in VIEWS {
+            browser.run(&format!("location.hash = {}", json!(hash)));
+            browser.until_said(text);
+            let wide =
+                browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
+            assert_eq!(wide, json!(0), "{name} is too wide");
+            assert_eq!(browser.run(NAMELESS), json!([]), "{name}");
+            // One heading of each level leads to the next one.
+            let heads =
+                browser.run("return [...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName).join(' ')");
+            assert!(heads.as_str().unwrap().starts_with("H1 H2 H3"), "{name}: {heads}");
+        }
+        papers.push(browser.run("return getComputedStyle(document.body).backgroundColor"));
+    }
+    assert_ne!(papers[0], papers[1]);
+    assert_eq!(browser.complaints(), [] as [String; 0]);
+}
+
+#[test]
+fn a_person_with_a_keyboard_alone_gets_everywhere_and_keeps_the_focus_while_the_page_moves() {
+    let world = World::new();
+    let served = world.page().serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", served.addr()));
+    browser.until_said("blocks");
+    let focus = || browser.run("return document.activeElement.innerText || document.activeElement.tagName");
+    browser.press("\u{e004}");
+    assert_eq!(focus(), json!("Skip to the content"));
+    // From there on Tab leads to the first consumer, whose name is a link.
+    let mut seen = Vec::new();
+    while focus() != json!("blocks") {
+        browser.press("\u{e004}");
+        seen.push(focus());
+        assert!(seen.len() < 40, "{seen:?}");
+    }
+    // The page is drawn anew, and the focus stays.
+    world.blocks.handle().pause();
+    browser.until_said("the consumer is paused");
+    assert_eq!(focus(), json!("blocks"));
+    browser.press("\u{e007}");
+    browser.until("location.hash === '#/stream?name=blocks'");
+    browser.until_said("Attempts");
+    let shown: Value = browser.run("return document.title");
+    assert_eq!(shown, json!("Stream blocks – indexer <of the tests>"));
+    assert_eq!(browser.run("return document.activeElement.id"), json!("main"));
+    // The plots say in words what they draw.
+    browser.until("document.querySelector('.plot')?.getAttribute('aria-label')?.includes('over the last minute')");
+    browser.click("button", "Last hour");
+    browser.until("document.querySelector('.plot').getAttribute('aria-label').includes('over the last hour')");
+}

@@ -1,0 +1,75 @@
+//! A page in the web server of somebody else, under each kind of path.
+
+use crate::http::{Answer, send};
+use crate::world::World;
+use axum::Router;
+use serde_json::json;
+use std::net::SocketAddr;
+use waterline::State;
+use waterline_ui::Page;
+
+/// A web server of the user's, with a page of its own.
+fn serve(app: Router) -> (tokio::runtime::Runtime, SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let addr = listener.local_addr().unwrap();
+    runtime.spawn(async move { axum::serve(listener, app).await });
+    (runtime, addr)
+}
+
+fn get(addr: SocketAddr, path: &str) -> Answer {
+    send(addr, "GET", path, &[], "")
+}
+
+#[test]
+fn a_page_works_under_each_path_with_and_without_a_slash_at_its_end() {
+    let world = World::new();
+    let page = world.page();
+    let app = Router::new()
+        .nest("/admin/waterline", page.router())
+        .nest("/a", Router::new().nest("/b", page.router()))
+        .route("/", axum::routing::get(|| async { "the user's own" }));
+    let (_runtime, addr) = serve(app);
+    assert_eq!(get(addr, "/").body, "the user's own");
+    for prefix in ["/admin/waterline", "/a/b"] {
+        // The browser reads the files from where the page says that they are.
+        for (path, base) in [(prefix.to_owned(), format!("{prefix}/")), (format!("{prefix}/"), "./".to_owned())] {
+            let page = get(addr, &path);
+            assert_eq!(page.status, 200, "{path}: {page:?}");
+            assert!(page.body.contains(&format!("src=\"{base}assets/page.js\"")), "{path}: {}", page.body);
+        }
+        for file in ["assets/page.js", "assets/page.css", "assets/uplot.js", "api/overview", "api/", "api"] {
+            assert_eq!(get(addr, &format!("{prefix}/{file}")).status, 200, "{prefix}/{file}");
+        }
+        assert_eq!(get(addr, &format!("{prefix}/nothing")).status, 404);
+    }
+    let (_runtime, addr) = serve(page.router());
+    assert!(get(addr, "/").body.contains("src=\"./assets/page.js\""));
+}
+
+#[test]
+fn a_mounted_page_takes_changes_from_its_own_pages_alone() {
+    let world = World::new();
+    let post = |addr: SocketAddr, headers: &[(&str, &str)]| {
+        let marks = [("content-type", "application/json"), ("x-waterline-page", "1")];
+        let pause = json!({"action": "pause", "stream": "blocks"}).to_string();
+        send(addr, "POST", "/w/api/change", &[&marks, headers].concat(), &pause).status
+    };
+    let mount = |page: Page| serve(Router::new().nest("/w", page.router()));
+    let (_runtime, addr) = mount(world.page());
+    assert_eq!(post(addr, &[("sec-fetch-site", "same-origin")]), 403);
+    let (_runtime, addr) = mount(world.page().allow_writes(true));
+    let own = format!("http://{addr}");
+    assert_eq!(post(addr, &[]), 403);
+    assert_eq!(post(addr, &[("sec-fetch-site", "cross-site"), ("origin", &own)]), 403);
+    assert_eq!(post(addr, &[("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")]), 403);
+    // A proxy has changed the host, and nobody has said so.
+    assert_eq!(post(addr, &[("origin", "https://ops.example.org"), ("sec-fetch-site", "same-origin")]), 403);
+    assert_eq!(world.blocks.handle().status().state, State::Running);
+    assert_eq!(post(addr, &[("origin", &own)]), 200);
+    assert_eq!(world.blocks.handle().status().state, State::Paused);
+    let (_runtime, addr) = mount(world.page().allow_writes(true).origin("https://ops.example.org/deep/"));
+    assert_eq!(post(addr, &[("origin", "https://ops.example.org"), ("sec-fetch-site", "same-origin")]), 200);
+    assert_eq!(post(addr, &[("host", "evil.example"), ("sec-fetch-site", "same-origin")]), 421);
+    assert!(get(addr, "/w").body.contains("src=\"/deep/assets/page.js\""));
+}

@@ -1,0 +1,159 @@
+//! The data of each view.
+
+use crate::http::begin;
+use crate::world::{World, look};
+use serde_json::{Value, json};
+use std::io::BufRead;
+use waterline::queue::{Accept, NewJob};
+use waterline_ui::Served;
+
+fn served(world: &World) -> Served {
+    world.page().serve("127.0.0.1:0").unwrap()
+}
+
+fn view(served: &Served, path: &str) -> Value {
+    let answer = look(served, path);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    answer.json()
+}
+
+#[test]
+fn the_overview_says_of_each_in_the_words_of_its_status_why_it_stands_and_which_action_helps() {
+    let world = World::new();
+    let served = served(&world);
+    let overview = view(&served, "/api/overview");
+    assert_eq!((&overview["title"], &overview["writes"]), (&json!("<indexer>"), &json!(false)));
+    let blocks = &overview["streams"][0];
+    assert_eq!((&blocks["name"], &blocks["advice"]["reason"]), (&json!("blocks"), &json!("retrying")));
+    let sentence = blocks["advice"]["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("job 1 failed in attempt 1 and is tried again in ") && sentence.contains("<b>no</b>"));
+    assert_eq!((&blocks["status"]["parked"], &blocks["status"]["lag"]), (&json!(1), &json!(9)));
+    let behind = &overview["streams"][1];
+    assert_eq!(behind["upstreams"], json!(["blocks"]));
+    assert_eq!(behind["advice"]["action"], json!({"label": "Look at blocks", "link": "#/stream?name=blocks"}));
+    let mail = &overview["queues"][0];
+    assert_eq!(mail["advice"]["sentence"], world.mails.status().unwrap().sentence());
+    assert_eq!((&mail["advice"]["reason"], &mail["advice"]["tone"]), (&json!("no_worker"), &json!("stuck")));
+    world.blocks.handle().pause();
+    world.mails.pause(None).unwrap();
+    let overview = view(&served, "/api/overview");
+    let resume = json!({"label": "Resume", "change": {"action": "resume", "stream": "blocks"}});
+    assert_eq!(overview["streams"][0]["advice"]["action"], resume);
+    assert_eq!(overview["streams"][0]["advice"]["sentence"], world.blocks.handle().status().blocked.to_string());
+    let resume = json!({"label": "Resume", "change": {"action": "resume", "queue": "mail"}});
+    assert_eq!((&overview["queues"][0]["advice"]["action"], &overview["queues"][0]["paused"]), (&resume, &json!(true)));
+}
+
+#[test]
+fn a_stream_has_its_window_its_retries_its_parked_jobs_and_its_moves() {
+    let world = World::new();
+    let served = served(&world);
+    let stream = view(&served, "/api/stream?name=blocks");
+    let strip = &stream["strip"];
+    assert_eq!((&strip["from"], &strip["end"], &strip["cells"]), (&json!(1), &json!(10), &json!("fpddddddd")));
+    assert_eq!((&strip["retries"][0]["index"], &strip["retries"][0]["attempt"]), (&json!(1), &json!(1)));
+    let parked = view(&served, "/api/parked?stream=blocks");
+    // It is in the list from the save on that passes it, which job 1 holds up.
+    assert!(parked["count"].as_u64().unwrap() <= 1);
+    assert_eq!(look(&served, "/api/stream?name=nobody").status, 404);
+    assert_eq!(view(&served, "/api/history?stream=blocks")["moves"], json!([]));
+    let plots = view(&served, "/api/plots?stream=blocks&span=hour");
+    assert_eq!(plots["lag"][0], json!(9));
+    assert_eq!(look(&served, "/api/plots?stream=blocks&span=year").status, 400);
+    assert_eq!(look(&served, "/api/stream").status, 400);
+    world.blocks.stop().unwrap();
+    world.behind.stop().unwrap();
+    world.store.progress("blocks").skip(1, "it never works").unwrap();
+    let history = view(&served, "/api/history?stream=blocks");
+    let made = &history["moves"][0];
+    assert_eq!((&made["kind"], &made["to"], &made["reason"]), (&json!("skip"), &json!(1), &json!("it never works")));
+    let parked = view(&served, "/api/parked?stream=blocks&limit=1");
+    assert_eq!((&parked["count"], &parked["jobs"][0]["index"], &parked["next"]), (&json!(2), &json!(1), &json!(2)));
+    let rest = view(&served, "/api/parked?stream=blocks&limit=1&from=2");
+    assert_eq!((&rest["jobs"][0]["error"], &rest["next"]), (&json!("poison"), &json!(null)));
+}
+
+#[test]
+fn a_queue_has_its_limits_its_rates_and_its_jobs_by_state_kind_and_key() {
+    let world = World::new();
+    let served = served(&world);
+    let mut leases: Vec<_> = (0..2).map(|_| world.mails.accept(Accept::new()).unwrap().unwrap()).collect();
+    let queue = view(&served, "/api/queue?name=mail");
+    assert_eq!((&queue["pushed"], &queue["started"], &queue["ended"]), (&json!(27), &json!(2), &json!(0)));
+    let limit = &queue["limits"][0];
+    assert_eq!(
+        (&limit["limit"], &limit["at_once"], &limit["running"]),
+        (&json!("the kind \"welcome\""), &json!(2), &json!(2))
+    );
+    let jobs = |query: &str| view(&served, &format!("/api/jobs?queue=mail&{query}"));
+    let first = jobs("limit=20");
+    let cursor = first["next"].as_str().unwrap();
+    let rest = jobs(&format!("limit=20&cursor={cursor}"));
+    let count = |page: &Value| page["jobs"].as_array().unwrap().len();
+    assert_eq!((count(&first), count(&rest), &rest["next"]), (20, 3, &json!(null)));
+    assert!(first["jobs"][0].get("payload").is_none());
+    let of_key = jobs("key=tenant%203&limit=2");
+    let ids = |page: &Value| page["jobs"].as_array().unwrap().iter().map(|job| job["id"].clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&of_key), ["m/3", "m/8"]);
+    let next = of_key["next"].as_str().unwrap();
+    assert_eq!(ids(&jobs(&format!("key=tenant%203&limit=9&cursor={next}"))), ["m/13", "m/18", "m/23"]);
+    assert_eq!(ids(&jobs("state=running")).len(), 2);
+    assert_eq!((ids(&jobs("kind=other")), jobs("kind=other")["read"].clone()), (vec![], json!(23)));
+    assert_eq!(view(&served, "/api/count?queue=mail&kind=welcome")["count"], json!(23));
+    for wrong in ["state=asleep", "cursor=zz", "limit=x"] {
+        assert_eq!(look(&served, &format!("/api/jobs?queue=mail&{wrong}")).status, 400, "{wrong}");
+    }
+    leases.iter_mut().for_each(|lease| lease.retry("refused").map(drop).unwrap());
+    let job = view(&served, "/api/job?queue=mail&id=m%2F0");
+    assert_eq!((&job["failures"], &job["error"], &job["state"]), (&json!(1), &json!("refused"), &json!("scheduled")));
+    assert_eq!(job["payload"]["text"], "{\n  \"to\": \"<i>0</i>\"\n}");
+    assert_eq!(job["actions"], json!(["run_now", "cancel"]));
+    assert_eq!(view(&served, "/api/job?queue=mail&id=later")["before"], json!(["behind"]));
+    assert_eq!(view(&served, "/api/job?queue=mail&id=behind")["after"], json!(["later"]));
+    assert_eq!(look(&served, "/api/job?queue=mail&id=nobody").status, 404);
+    assert_eq!(view(&served, "/api/schedules?queue=mail")["schedules"], json!([]));
+}
+
+#[test]
+fn a_filter_reads_ten_thousand_rows_at_most_and_says_where_it_goes_on() {
+    let world = World::new();
+    let served = served(&world);
+    world.mails.push_all((0..12_000).map(|n| NewJob::new("bulk", &n).unwrap())).unwrap();
+    world.mails.push(NewJob::new("rare", &()).unwrap().id("needle")).unwrap();
+    let first = view(&served, "/api/jobs?queue=mail&kind=rare");
+    assert_eq!((&first["read"], &first["jobs"]), (&json!(10_000), &json!([])));
+    let next = first["next"].as_str().unwrap();
+    let rest = view(&served, &format!("/api/jobs?queue=mail&kind=rare&cursor={next}"));
+    assert_eq!((&rest["jobs"][0]["id"], &rest["next"]), (&json!("needle"), &json!(null)));
+    let count = view(&served, "/api/count?queue=mail&kind=bulk");
+    assert_eq!((&count["is_all"], &count["read"]), (&json!(false), &json!(10_000)));
+}
+
+#[test]
+fn a_view_that_is_followed_is_sent_when_it_changes() {
+    let world = World::new();
+    let served = served(&world);
+    let (reader, (status, head)) = begin(served.addr(), "GET", "/api/live/queue?name=mail", &[], "");
+    assert!(status == 200 && head.contains("text/event-stream"), "{status} {head}");
+    let lines = reader.lines().map(Result::unwrap);
+    let mut events =
+        lines.filter_map(|line| line.strip_prefix("data: ").map(|data| serde_json::from_str::<Value>(data).unwrap()));
+    assert_eq!(events.next().unwrap()["pushed"], json!(27));
+    world.mails.push(NewJob::new("welcome", &()).unwrap()).unwrap();
+    assert!(events.any(|event| event["pushed"] == json!(28)));
+}
+
+#[test]
+fn a_page_that_is_dropped_is_gone_with_its_thread_and_its_store() {
+    let world = World::new();
+    let served = served(&world);
+    let addr = served.addr();
+    assert_eq!(look(&served, "/").status, 200);
+    // Somebody still follows a view.
+    let (mut follower, _) = begin(addr, "GET", "/api/live/overview", &[], "");
+    drop(served);
+    let mut rest = String::new();
+    while follower.read_line(&mut rest).unwrap_or(0) > 0 {}
+    assert!(std::net::TcpStream::connect(addr).is_err());
+}
