@@ -9,7 +9,8 @@ use std::time::Duration;
 
 /// The history of the server: the first part of the name of the file that it writes to. It changes
 /// when a standby server is promoted, at once, and needs no rights.
-const TIMELINE: &str = "('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
+pub(crate) const TIMELINE: &str =
+    "('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
 
 /// The time at which the transaction began, in microseconds: another transaction on the connection
 /// has another one.

@@ -1,11 +1,13 @@
 //! Runners whose jobs write rows: the rows and the ends of many jobs are one transaction.
 
 use super::Queues;
-use super::answers::happened;
+use super::answers::{happened, signed};
 use super::within::queues_of;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::fault::{Fault, fault_of, of_statement};
+use crate::sql::{TIMELINE, Value};
+use postgres::types::Type;
 use postgres::{Client, IsolationLevel, Transaction};
 use std::time::{Duration, Instant};
 use waterline::BoxError;
@@ -41,10 +43,17 @@ enum Tried {
     Away(BoxError),
     /// The answer of the COMMIT of this transaction was lost.
     InDoubt {
-        transaction: String,
+        transaction: Id,
         states: Vec<Option<JobState>>,
         error: String,
     },
+}
+
+/// A transaction, and the history of the server that knows it. A replica that was promoted may give
+/// the same number to another one.
+struct Id {
+    number: String,
+    timeline: i64,
 }
 
 impl From<postgres::Error> for Tried {
@@ -65,7 +74,7 @@ impl Queues {
         let idle = self.idle.lock().pop();
         let mut connection: Connection = idle.unwrap_or_else(|| self.store.connection());
         let (mut tries, mut pauses) = (0, Pauses::new());
-        let tried = loop {
+        let wrote = loop {
             let tried = connection.with(|client| match client {
                 Ok(client) => self.try_to_write(client, jobs, write),
                 Err(error) => Tried::Away(error.into()),
@@ -73,21 +82,20 @@ impl Queues {
             match tried {
                 Tried::Again(_) if tries < AGAIN => tries += 1,
                 Tried::Away(_) if pauses.pause() => connection.close(),
-                tried => break tried,
-            }
-        };
-        let wrote = match tried {
-            Tried::Done(wrote) => wrote,
-            Tried::Again(error) => Wrote::Failed(error),
-            Tried::Away(error) => Wrote::Unknown(error.to_string()),
-            Tried::InDoubt { transaction, states, error } => {
-                connection.close();
-                match was_committed(&mut connection, &transaction) {
-                    Ok(Some(true)) => Wrote::Written(states),
-                    Ok(Some(false)) => Wrote::Failed(error.into()),
-                    Ok(None) => Wrote::Unknown(format!("{error}; the server does not know the transaction")),
-                    Err(now) => Wrote::Unknown(format!("{error}; {}", now.in_full())),
+                Tried::InDoubt { transaction, states, error } => {
+                    connection.close();
+                    match self.was_committed(&mut connection, &transaction, jobs) {
+                        Ok(Some(true)) => break Wrote::Written(states),
+                        // The server has failed, and no job.
+                        Ok(Some(false)) if pauses.pause() => {}
+                        Ok(Some(false)) => break Wrote::Failed(error.into()),
+                        Ok(None) => break Wrote::Unknown(format!("{error}; the server does not know the transaction")),
+                        Err(now) => break Wrote::Unknown(format!("{error}; {}", now.in_full())),
+                    }
                 }
+                Tried::Done(wrote) => break wrote,
+                Tried::Again(error) => break Wrote::Failed(error),
+                Tried::Away(error) => break Wrote::Unknown(error.to_string()),
             }
         };
         // A lease that stays would be renewed for ever, and the job would never run again.
@@ -139,9 +147,8 @@ impl Queues {
             lost.sort_unstable();
             return Tried::Done(Wrote::Lost(lost));
         }
-        let number = transaction.query_typed("SELECT pg_current_xact_id()::text", &[]);
-        let number = match number.and_then(|rows| rows.first().map_or(Ok(String::new()), |row| row.try_get(0))) {
-            Ok(number) => number,
+        let id = match id_of(&mut transaction) {
+            Ok(id) => id,
             Err(error) => return error.into(),
         };
         match transaction.commit() {
@@ -153,29 +160,61 @@ impl Queues {
                 Some(Fault::Again) => Tried::Again(error.into()),
                 Some(Fault::OfUser) => Tried::Done(Wrote::Failed(error.into())),
                 // Only an answer of the server says what has become of it.
-                _ => Tried::InDoubt { transaction: number, states, error: Error::from(error).in_full() },
+                _ => Tried::InDoubt { transaction: id, states, error: Error::from(error).in_full() },
             },
         }
     }
 }
 
-/// Asks what has become of a transaction until it has ended. `None`: the server does not know.
-fn was_committed(connection: &mut Connection, transaction: &str) -> Result<Option<bool>, Error> {
-    let mut pauses = Pauses::new();
-    let ask = "SELECT pg_xact_status($1::text::xid8)";
-    loop {
-        let status = connection.call(|client| {
-            let rows = client.query_typed(ask, &[(&transaction, postgres::types::Type::TEXT)])?;
-            Ok(rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<String>>(0))?)
-        });
-        match status {
-            Ok(Some(status)) if status == "committed" => return Ok(Some(true)),
-            Ok(Some(status)) if status == "aborted" => return Ok(Some(false)),
-            Ok(None) => return Ok(None),
-            _ if pauses.pause() => {}
-            Ok(Some(_)) => return Ok(None),
-            Err(error) => return Err(error),
+fn id_of(transaction: &mut Transaction<'_>) -> Result<Id, postgres::Error> {
+    let rows = transaction.query_typed(&format!("SELECT pg_current_xact_id()::text, {TIMELINE}"), &[])?;
+    let none = Id { number: String::new(), timeline: 0 };
+    rows.first().map_or(Ok(none), |row| Ok(Id { number: row.try_get(0)?, timeline: row.try_get(1)? }))
+}
+
+impl Queues {
+    /// Asks what has become of a transaction with the ends of these jobs, until it has ended.
+    /// `None`: the server does not know.
+    fn was_committed(&self, connection: &mut Connection, of: &Id, jobs: &[Held]) -> Result<Option<bool>, Error> {
+        let mut pauses = Pauses::new();
+        // Another history answers for its own transactions alone.
+        let ask = format!("SELECT CASE WHEN {TIMELINE} = $2 THEN pg_xact_status($1::text::xid8) ELSE 'other' END");
+        loop {
+            let status = connection.call(|client| {
+                let values: [Value<'_>; 2] = [(&of.number, Type::TEXT), (&of.timeline, Type::INT8)];
+                let rows = client.query_typed(&ask, &values)?;
+                let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<String>>(0))?;
+                Ok((status.unwrap_or_default(), self.have_ended(client, jobs)?))
+            });
+            match status {
+                // A server that crashes gives the number of a transaction that it has lost to another one.
+                Ok((status, known)) if status == "committed" => return Ok(Some(known.unwrap_or(true))),
+                Ok((status, _)) if status == "aborted" => return Ok(Some(false)),
+                Ok((status, known)) if status.is_empty() || status == "other" => return Ok(known),
+                _ if pauses.pause() => {}
+                Ok((_, known)) => return Ok(known),
+                Err(error) => return Err(error),
+            }
         }
+    }
+
+    /// Asks the rows of these jobs if one transaction has ended them, or has not. `None`: all are
+    /// gone, which a third one may have done.
+    fn have_ended(&self, client: &mut Client, jobs: &[Held]) -> Result<Option<bool>, Error> {
+        let numbers: Vec<_> = jobs.iter().map(|job| self.leases.number(job).unwrap_or(0)).collect();
+        let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
+        let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+        let rows = client.query_typed(&self.sql_of("ended_by", 2), &values)?;
+        let mut known = None;
+        for row in rows {
+            match (row.try_get(1)?, row.try_get::<_, Option<String>>(2)?) {
+                ("counted", _) => return Ok(Some(true)),
+                // It runs by this claim; or it waits, runs or has ended by another one.
+                ("held", _) | (_, Some(_)) => known = Some(false),
+                _ => {}
+            }
+        }
+        Ok(known)
     }
 }
 

@@ -273,11 +273,15 @@ fn a_job_of_whose_end_nobody_knows_runs_again_once_its_lease_is_over() {
     let queue = store.queue("q", options).unwrap();
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute(EFFECTS).unwrap();
-    // The backend dies in the first COMMIT, and the server has forgotten what became of it.
+    // The backend dies in the first COMMIT. The server has forgotten what became of it, and what
+    // became of the job.
     let dies = "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             IF NEW.job < 0 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$;
         CREATE CONSTRAINT TRIGGER t AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die();
-        CREATE OR REPLACE FUNCTION pg_catalog.pg_xact_status(xid8) RETURNS text LANGUAGE sql AS 'SELECT NULL::text'";
+        CREATE OR REPLACE FUNCTION pg_catalog.pg_xact_status(xid8) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+        CREATE OR REPLACE FUNCTION waterline.ended_by(p_jobs bigint[], p_tokens bigint[])
+            RETURNS TABLE (number bigint, outcome text, state text) LANGUAGE sql AS
+            $$ SELECT p_jobs[1], 'gone', NULL::text $$";
     client.batch_execute(dies).unwrap();
     let calls = AtomicU64::new(0);
     let write = move |transaction: &mut Transaction<'_>, results: &[(Running, u64)]| -> Result<(), BoxError> {
@@ -293,6 +297,80 @@ fn a_job_of_whose_end_nobody_knows_runs_again_once_its_lease_is_over() {
     common::eventually("its second run", || queue.get(&id).unwrap().unwrap().state == JobState::Finished);
     runner.stop().unwrap();
     assert_eq!((count(&mut client, "*"), count(&mut client, "CASE WHEN job = 7 THEN 1 END")), (1, 1));
+}
+
+/// Counts the attempts of which a runner was told that they have finished.
+fn counting(told: &Arc<AtomicU64>) -> impl Fn(&Running, &AttemptEnd) + Send + Sync + use<> {
+    let told = Arc::clone(told);
+    move |_, end| _ = told.fetch_add(u64::from(*end == AttemptEnd::Finished), Ordering::SeqCst)
+}
+
+#[test]
+fn a_transaction_of_the_same_number_on_a_server_that_has_lost_ours_is_not_taken_for_it() {
+    for promotes in [false, true] {
+        lose_a_commit(promotes);
+    }
+}
+
+fn lose_a_commit(promotes: bool) {
+    let Bench { store, config } = bench();
+    let queue = store.queue("q", options().lease(Duration::from_millis(900)).unlimited_crashes()).unwrap();
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute(EFFECTS).unwrap();
+    // The backend dies in the first COMMIT. Then the server is as one that has crashed, or has the
+    // history of a replica: somebody else has committed a transaction of that number.
+    let dies = "CREATE SEQUENCE history; SELECT nextval('history');
+        CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF NEW.job < 0 THEN PERFORM setval('history', $1); PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
+            RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER t AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die();
+        CREATE OR REPLACE FUNCTION pg_catalog.pg_walfile_name(pg_lsn) RETURNS text LANGUAGE sql AS
+            $$ SELECT lpad(last_value::text, 8, '0') FROM public.history $$;
+        CREATE OR REPLACE FUNCTION pg_catalog.pg_xact_status(xid8) RETURNS text LANGUAGE sql AS $$ SELECT 'committed' $$";
+    client.batch_execute(&dies.replace("$1", if promotes { "2" } else { "1" })).unwrap();
+    let (calls, told) = (AtomicU64::new(0), Arc::default());
+    let write = move |transaction: &mut Transaction<'_>, results: &[(Running, i64)]| -> Result<(), BoxError> {
+        let is_first = calls.fetch_add(1, Ordering::SeqCst) == 0;
+        for (_, job) in results {
+            transaction.execute("INSERT INTO effects VALUES ($1)", &[&if is_first { -1 } else { *job }])?;
+        }
+        Ok(())
+    };
+    let runner = Runner::builder(&queue).teardown(counting(&told)).on_writing("k", |_, job: i64| Ok(job), write);
+    let runner = runner.start().unwrap();
+    let id = queue.push(job(7)).unwrap().id;
+    common::eventually("its second run", || queue.get(&id).unwrap().unwrap().state == JobState::Finished);
+    runner.stop().unwrap();
+    assert_eq!((count(&mut client, "CASE WHEN job = 7 THEN 1 END"), count(&mut client, "*")), (1, 1));
+    assert_eq!(told.load(Ordering::SeqCst), 1, "it is told as finished once: {promotes}");
+}
+
+#[test]
+fn a_job_whose_claim_a_crash_of_the_server_has_lost_is_not_told_as_finished_by_its_old_run() {
+    let Bench { store, config } = bench();
+    let queue = store.queue("q", options()).unwrap();
+    let (runs, told) = (AtomicU64::new(0), Arc::default());
+    let runner = Runner::builder(&queue)
+        .max_processing(1)
+        .teardown(counting(&told))
+        .on("k", move |_, _: u64| {
+            if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+                // The claim did not reach the disk: it is as if it had never been, and nobody is connected.
+                config.connect(NoTls)?.batch_execute(
+                    "UPDATE waterline.job SET state = 'ready', token = NULL, at = 0;
+                     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                     WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                )?;
+            }
+            Ok(Outcome::Done)
+        })
+        .start()
+        .unwrap();
+    let id = queue.push(job(7)).unwrap().id;
+    let has_finished = || queue.get(&id).is_ok_and(|job| job.is_some_and(|job| job.state == JobState::Finished));
+    common::eventually("its second run", has_finished);
+    runner.stop().unwrap();
+    assert_eq!(told.load(Ordering::SeqCst), 1, "it is told as finished once");
 }
 
 #[test]

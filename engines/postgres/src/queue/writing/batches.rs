@@ -47,7 +47,9 @@ pub trait RunnerExt: Sized {
     /// * An error or a panic of `write`, or of the commit, rolls everything back. Then each of
     ///   these jobs has a transaction of its own, so only the attempt of the one that is at fault
     ///   fails.
-    ///   So `write` may be called more than once for a result.
+    ///   So `write` may be called more than once for a result. The hook
+    ///   [`after_each`](RunnerBuilder::after_each) sees the outcome of `process`, and
+    ///   [`teardown`](RunnerBuilder::teardown) what was written in the end.
     /// * A job whose lease is over is left out, and nothing of it is written.
     /// * If the answer to a COMMIT is lost, the server is asked what has become of the transaction.
     ///   So an end that counts is not told as lost.
