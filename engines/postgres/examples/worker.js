@@ -18,6 +18,9 @@ const ENDS = {
   snooze: 'SELECT waterline.snooze($1, $2, $3) AS jobs',
 };
 
+// Errors by which the server says that it cannot, now: no disk or memory, a stop, a replica, a conflict.
+const SERVER = /^(08|25006|40|53|55P03|57P|58|XX)/;
+
 /** A handler throws it if the job is not ready: again then. The attempt does not count. */
 class Snooze extends Error {
   constructor(milliseconds) {
@@ -170,7 +173,8 @@ class Worker {
       await db.query('COMMIT');
     } catch (error) {
       await db.query('ROLLBACK'); // It fails if the connection has.
-      if (own.every((job) => job.end !== 'finish')) throw error;
+      // No job is at fault. All of them come again with the next connection.
+      if (SERVER.test(error.code) || own.every((job) => job.end !== 'finish')) throw error;
       // A write was refused, and none was made: each job by itself, and this one fails.
       if (own.length === 1) this.fail(own[0], error);
       for (const job of own) await this.end(db, [job]);

@@ -20,6 +20,8 @@ ENDS = {
     "fail": "SELECT waterline.fail(%s::bigint[], %s::bigint[], %s::text[])",
     "snooze": "SELECT waterline.snooze(%s::bigint[], %s::bigint[], %s::bigint[])",
 }
+# Errors by which the server says that it cannot, now: no disk or memory, a stop, a replica, a conflict.
+SERVER = ("08", "25006", "40", "53", "55P03", "57P", "58", "XX")
 log = logging.getLogger("worker")
 
 
@@ -85,7 +87,7 @@ class Worker:
                         db.execute(f'LISTEN "{channel}"')
                         pause = 0.1
                         self.serve(db, pool)
-                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
                     # The handlers go on. Their ends count if the leases hold until we are back.
                     log.warning("no connection, again in %.1f s: %s", pause, error)
                     self.wait(pause * random.uniform(0.5, 1))
@@ -157,8 +159,9 @@ class Worker:
                 for statement, values in (write for job in finished for write in job.writes):
                     db.execute(statement, values)
         except Exception as error:
-            if db.closed or all(job.end != "finish" for job in own):
-                raise
+            is_of_server = (getattr(error, "sqlstate", None) or "").startswith(SERVER)
+            if db.closed or is_of_server or all(job.end != "finish" for job in own):
+                raise  # No job is at fault. All of them come again with the next connection.
             # A write was refused, and none was made: each job by itself, and this one fails.
             if len(own) == 1:
                 own[0].fail(error)
