@@ -1,24 +1,28 @@
-//! A proxy between a store and its server, which cuts connections: at random, and in a COMMIT.
+//! A proxy between a client and its server, which cuts connections: at random, and in a COMMIT.
 
 use parking_lot::Mutex;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::thread::JoinHandle;
 
-/// The proxy. It ends with this value.
+/// The proxy. It ends with this value: then nobody listens at its port any more.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
+    listens: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    server: u16,
+    server: AtomicU16,
     chance: Mutex<fastrand::Rng>,
     /// The number of cuts that are left.
     left: AtomicU32,
     /// Cuts in a COMMIT, before the server got it and after.
     commits: [AtomicU32; 2],
+    /// The next end of jobs is cut: true, so that the server gets it.
+    next_end: Mutex<Option<bool>>,
     ends: AtomicBool,
 }
 
@@ -34,17 +38,23 @@ enum Fate {
 impl Proxy {
     /// Begins to pass connections on to this port, and cuts so many of them.
     pub fn start(server: u16, cuts: u32, seed: u64) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a free port");
+        Self::start_at(0, server, cuts, seed)
+    }
+
+    /// The same at this port, which another proxy had.
+    pub fn start_at(port: u16, server: u16, cuts: u32, seed: u64) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).expect("the loopback has a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
-            server,
+            server: AtomicU16::new(server),
             chance: Mutex::new(fastrand::Rng::with_seed(seed)),
             left: AtomicU32::new(cuts),
             commits: Default::default(),
+            next_end: Mutex::default(),
             ends: AtomicBool::new(false),
         });
         let here = Arc::clone(&shared);
-        std::thread::spawn(move || {
+        let listens = std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if here.ends.load(Ordering::Relaxed) {
                     break;
@@ -52,7 +62,7 @@ impl Proxy {
                 here.pass_on(client);
             }
         });
-        Self { port, shared }
+        Self { port, shared, listens: Some(listens) }
     }
 
     pub fn port(&self) -> u16 {
@@ -63,6 +73,25 @@ impl Proxy {
     #[allow(dead_code, reason = "each program of the tests uses a part of it")]
     pub fn cut(&self, cuts: u32) {
         self.shared.left.store(cuts, Ordering::Relaxed);
+    }
+
+    /// Cuts the next end of jobs, which is a COMMIT or a turn of a runner: the server gets it, and
+    /// its answer is lost, or it is lost itself.
+    #[allow(dead_code, reason = "each program of the tests uses a part of it")]
+    pub fn cut_end(&self, answer: bool) {
+        *self.shared.next_end.lock() = Some(answer);
+    }
+
+    /// False until that has happened.
+    #[allow(dead_code, reason = "each program of the tests uses a part of it")]
+    pub fn has_cut_end(&self) -> bool {
+        self.shared.next_end.lock().is_none()
+    }
+
+    /// Passes new connections on to this port.
+    #[allow(dead_code, reason = "each program of the tests uses a part of it")]
+    pub fn point_to(&self, server: u16) {
+        self.shared.server.store(server, Ordering::Relaxed);
     }
 
     /// The number of cuts that are left.
@@ -81,12 +110,13 @@ impl Drop for Proxy {
         self.shared.ends.store(true, Ordering::Relaxed);
         // The thread that accepts looks up.
         _ = TcpStream::connect(("127.0.0.1", self.port));
+        _ = self.listens.take().map(JoinHandle::join);
     }
 }
 
 impl Shared {
     fn pass_on(self: &Arc<Self>, client: TcpStream) {
-        let Ok(server) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
+        let Ok(server) = TcpStream::connect(("127.0.0.1", self.server.load(Ordering::Relaxed))) else { return };
         for (from, to, asks) in [(&client, &server, true), (&server, &client, false)] {
             let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
             let shared = Arc::clone(self);
@@ -115,6 +145,10 @@ impl Shared {
 
     fn fate(&self, bytes: &[u8], asks: bool) -> Fate {
         let is_commit = asks && bytes.windows(7).any(|word| word == b"COMMIT\0");
+        let is_end = is_commit || asks && bytes.windows(6).any(|word| word == b".turn(");
+        if is_end && let Some(answer) = self.next_end.lock().take() {
+            return if answer { Fate::CutAnswer } else { Fate::Cut };
+        }
         let roll = self.chance.lock().u8(..100);
         let fate = match (is_commit, roll) {
             (true, 0..10) => Fate::Cut,

@@ -21,7 +21,7 @@ pub fn bench() -> Bench {
         // These tests are of rules, and not of what a crash of the machine leaves.
         let server = Server::start(&[("fsync", "off"), ("max_connections", "300")]);
         let first = server.database();
-        drop(first.store(PgOptions::new()));
+        drop(first.store(PgOptions::new().ttl(Duration::from_secs(60))));
         first.client().batch_execute(include_str!("clock.sql")).unwrap();
         (server, first)
     });

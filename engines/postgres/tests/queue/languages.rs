@@ -1,16 +1,15 @@
 //! Workers in Rust, Python and Node on one queue. The latter two are those that the page shows: the
 //! files in `examples`, with the handlers of `handlers`.
 
-use crate::server::{Database, End, Server, signal};
-use crate::size;
-use postgres::{Client, NoTls};
+use crate::bench;
+use crate::server::signal;
+use postgres::{Client, Config, NoTls};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
-mod many;
 mod protocol;
 
 const NO_PYTHON: &str = "there is no Python with psycopg 3.1 on this machine: run `bash .ci/setup engines`, or \
@@ -29,10 +28,10 @@ pub enum Language {
 }
 
 impl Language {
-    const ALL: [Self; 2] = [Self::Python, Self::Node];
+    pub const ALL: [Self; 2] = [Self::Python, Self::Node];
 
     /// It is that of its user in the database, too.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::Node => "node",
@@ -93,32 +92,32 @@ pub struct Worker {
 impl Worker {
     /// Starts a worker. It ends with its input, and so with the process of the test. It writes to a
     /// file of this name.
-    fn start(mut command: Command, said: PathBuf) -> Self {
+    pub fn start(mut command: Command, said: PathBuf) -> Self {
         let file = File::options().create(true).append(true).open(&said).unwrap();
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
         Self { child, said }
     }
 
     /// Starts one in another language, as a user who has the role of a worker alone.
-    fn of(language: Language, bench: &Bench, slots: u32, lease: f64, poll: f64) -> Self {
+    pub fn of(language: Language, url: &str, said: PathBuf, slots: u32, lease: f64, poll: f64) -> Self {
         let mut command = language.command();
         let examples = language.file("examples", "worker").parent().unwrap().to_owned();
         command.arg(language.file("tests/queue/handlers", "handlers")).arg(examples);
-        command.arg(bench.url(language.name())).arg("q").args([slots.to_string(), lease.to_string(), poll.to_string()]);
-        Self::start(command, bench.said(language.name()))
+        command.arg(url).arg("q").args([slots.to_string(), lease.to_string(), poll.to_string()]);
+        Self::start(command, said)
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Everything that it has said, and those before it whose file is the same.
-    fn said(&self) -> String {
+    pub fn said(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.said).unwrap_or_default()).into_owned()
     }
 
@@ -127,7 +126,7 @@ impl Worker {
     }
 
     /// Waits until it has ended by itself.
-    fn ended(&mut self) -> ExitStatus {
+    pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         common::eventually("the end of a worker", || {
             status = self.child.try_wait().unwrap();
@@ -144,40 +143,45 @@ impl Drop for Worker {
     }
 }
 
+/// Makes the table of what handlers do, and lets the users of the languages work.
+pub const RUNS: &str = "
+    CREATE TABLE runs (job text NOT NULL, language text, begun timestamptz, ended timestamptz);
+    GRANT INSERT ON runs TO python, node;";
+
+/// Makes the users of the languages.
+pub const USERS: &str = "
+    CREATE ROLE python LOGIN IN ROLE waterline_work; CREATE ROLE node LOGIN IN ROLE waterline_work";
+
 /// A database with a queue `q`, users of each language, and a table for what they do.
-pub struct Bench {
-    server: Server,
-    database: Database,
+struct Bench {
+    config: Config,
     directory: tempfile::TempDir,
 }
 
 impl Bench {
     fn new(options: &str) -> Self {
-        let server = Server::start(&[]);
-        let database = server.database();
-        drop(database.store(waterline_postgres::PgOptions::new()));
-        let mut client = database.client();
+        let config = bench::bench().config;
+        let mut client = config.connect(NoTls).unwrap();
+        // Users are those of the whole server.
+        static USERS_ARE_THERE: Once = Once::new();
+        USERS_ARE_THERE.call_once(|| client.batch_execute(USERS).unwrap());
         client.execute("SELECT waterline.create_queue('q', $1::text::jsonb)", &[&options]).unwrap();
-        client
-            .batch_execute(
-                "CREATE TABLE runs (job text NOT NULL, language text, begun timestamptz, ended timestamptz);
-                 CREATE ROLE python LOGIN IN ROLE waterline_work; CREATE ROLE node LOGIN IN ROLE waterline_work;
-                 GRANT INSERT ON runs TO python, node;",
-            )
-            .unwrap();
-        Self { server, database, directory: tempfile::tempdir().unwrap() }
+        client.batch_execute(RUNS).unwrap();
+        Self { config, directory: tempfile::tempdir().unwrap() }
     }
 
     fn url(&self, user: &str) -> String {
-        format!("postgresql://{user}@127.0.0.1:{}/{}", self.server.port(), self.database.name)
+        let (port, database) = (self.config.get_ports()[0], self.config.get_dbname().unwrap());
+        format!("postgresql://{user}@127.0.0.1:{port}/{database}")
     }
 
-    fn said(&self, name: &str) -> PathBuf {
-        self.directory.path().join(format!("{name}.log"))
+    fn worker(&self, language: Language, lease: f64, poll: f64) -> Worker {
+        let said = self.directory.path().join(format!("{}.log", language.name()));
+        Worker::of(language, &self.url(language.name()), said, 4, lease, poll)
     }
 
     fn client(&self) -> Client {
-        self.database.config.connect(NoTls).unwrap()
+        self.config.connect(NoTls).unwrap()
     }
 }
 
@@ -187,6 +191,6 @@ fn push(client: &mut Client, kind: &str, payload: &str) -> String {
 }
 
 /// Reads one value.
-fn one<T: for<'a> postgres::types::FromSql<'a>>(client: &mut Client, sql: &str) -> T {
+pub fn one<T: for<'a> postgres::types::FromSql<'a>>(client: &mut Client, sql: &str) -> T {
     client.query_one(&format!("SELECT {sql}"), &[]).unwrap().get(0)
 }

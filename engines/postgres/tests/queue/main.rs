@@ -9,7 +9,8 @@ mod proxy;
 
 mod bench;
 mod calls;
-mod faults;
+mod chaos;
+mod complaints;
 mod grants;
 mod languages;
 mod own;

@@ -18,6 +18,7 @@ use std::time::Duration;
 use waterline_postgres::{PgOptions, PgStore};
 
 pub mod pooler;
+pub mod replica;
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -80,6 +81,19 @@ impl Server {
 
     /// Starts a server with these settings.
     pub fn start(settings: &[(&str, &str)]) -> Self {
+        let server = Self::prepare(settings);
+        let mut initdb = run_as(server.owner, &server.programs.join("initdb"));
+        let initdb = initdb.arg("-D").arg(server.data());
+        let initdb = initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8"]);
+        // Small files of the log, so that a test can bound all files.
+        let initdb = initdb.arg("--wal-segsize=1");
+        let made = initdb.current_dir(&server.directory).output().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
+        assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        server.on_a_free_port()
+    }
+
+    /// Makes the directory of a server, and the watcher that removes it.
+    fn prepare(settings: &[(&str, &str)]) -> Self {
         let programs = programs();
         let owner = owner();
         let directory = tempfile::Builder::new().prefix("waterline-postgres-").tempdir().expect("a directory").keep();
@@ -92,13 +106,6 @@ impl Server {
         let mut watcher = run_as(owner, Path::new("sh"));
         let watcher = watcher.args(["-c", watch]).current_dir(&directory).stdin(Stdio::piped());
         let watcher = watcher.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().expect("a shell");
-        let mut initdb = run_as(owner, &programs.join("initdb"));
-        let initdb = initdb.arg("-D").arg(directory.join("data"));
-        let initdb = initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8"]);
-        // Small files of the log, so that a test can bound all files.
-        let initdb = initdb.arg("--wal-segsize=1");
-        let made = initdb.current_dir(&directory).output().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
-        assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
         let given = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let standard = [
             ("listen_addresses", "127.0.0.1"),
@@ -113,7 +120,7 @@ impl Server {
             ("deadlock_timeout", "200ms"),
         ];
         let standard = standard.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let server = Self {
+        Self {
             programs,
             owner,
             directory,
@@ -124,8 +131,7 @@ impl Server {
             said: Arc::default(),
             watcher,
             databases: AtomicU32::new(0),
-        };
-        server.on_a_free_port()
+        }
     }
 
     /// Starts it. Another program may take a port between the look and the start.
@@ -242,8 +248,24 @@ impl Server {
     /// Sends a signal to each process of the server: `STOP`, `CONT`. Each is the leader of a group
     /// of its own.
     pub fn signal_all(&self, name: &str) {
+        self.each_process("kill", &[&format!("-{name}")]);
+    }
+
+    /// Bounds the files that the running server writes, in bytes: a write beyond fails as on a disk
+    /// that is full.
+    pub fn bound_files_now(&self, bytes: Option<u64>) {
+        let bound = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+        // The soft bound alone, which its owner may lift again.
+        self.each_process("prlimit", &[&format!("--fsize={bound}:"), "--pid"]);
+    }
+
+    /// Calls this program, as the owner, for each process of the server, the main one first: the
+    /// others are its children.
+    fn each_process(&self, program: &str, arguments: &[&str]) {
         let main = self.id();
-        signal(main, name);
+        let command = || run_as(self.owner, Path::new(program));
+        let called = command().args(arguments).arg(main.to_string()).status();
+        assert!(called.expect("there is such a program").success(), "{program} {arguments:?}");
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for process in processes {
@@ -252,7 +274,7 @@ impl Server {
             let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
             if parent == Some(main) {
                 // It may have ended just now.
-                _ = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
+                _ = command().args(arguments).arg(process.to_string()).stderr(Stdio::null()).status();
             }
         }
     }

@@ -19,7 +19,7 @@ const ODD: &[&str] = &[
 fn started(language: Language, lease: f64, poll: f64) -> (Bench, Client, Worker) {
     let bench = Bench::new(OPTIONS);
     let client = bench.client();
-    let worker = Worker::of(language, &bench, 4, lease, poll);
+    let worker = bench.worker(language, lease, poll);
     (bench, client, worker)
 }
 
@@ -67,8 +67,9 @@ fn a_worker_that_waits_is_woken_by_a_push_and_when_its_connection_is_lost() {
     for language in Language::ALL {
         let (_bench, mut client, worker) = started(language, NEVER, NEVER);
         let kind = format!("{}-echo", language.name());
+        let here = "pg_stat_activity WHERE datname = current_database()";
         let waits = format!(
-            "count(*) = 1 FROM pg_stat_activity WHERE usename = '{}' AND state = 'idle' AND query LIKE '%claim%'",
+            "count(*) = 1 FROM {here} AND usename = '{}' AND state = 'idle' AND query LIKE '%claim%'",
             language.name()
         );
         for _ in 0..3 {
@@ -77,8 +78,7 @@ fn a_worker_that_waits_is_woken_by_a_push_and_when_its_connection_is_lost() {
             until_state(&mut client, &worker, &id, "finished");
         }
         common::eventually("a worker that waits", || one(&mut client, &waits));
-        let cut =
-            format!("count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = '{}'", language.name());
+        let cut = format!("count(pg_terminate_backend(pid)) FROM {here} AND usename = '{}'", language.name());
         assert_eq!(one::<i64>(&mut client, &cut), 1);
         let id = push(&mut client, &kind, "1");
         until_state(&mut client, &worker, &id, "finished");
@@ -156,7 +156,7 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
 
         // One that is killed while it stops is no crash of its job, and another death is one.
         for (name, crashes) in [("stopping", 0), ("dying", 1)] {
-            let mut worker = Worker::of(language, &bench, 4, 30.0, 0.1);
+            let mut worker = bench.worker(language, 30.0, 0.1);
             let (slow, file) = push_slow(&bench, &mut client, language, name);
             until_state(&mut client, &worker, &slow, "running");
             if name == "stopping" {
@@ -166,7 +166,7 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
             worker.kill();
             // The end of the lease, without a wait for it.
             client.execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'", &[]).unwrap();
-            let worker = Worker::of(language, &bench, 4, 30.0, 0.1);
+            let worker = bench.worker(language, 30.0, 0.1);
             let again = "SELECT crashes FROM waterline.job WHERE number = substr($1, 2)::bigint AND NOT stopping AND \
                 state = 'running' AND at > waterline.clock() + 10000";
             let mut found = None;
@@ -189,14 +189,16 @@ fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push(
         client
             .batch_execute(
                 "SELECT waterline.create_queue('mail');
-                 CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text, cents int);
-                 CREATE ROLE shop LOGIN IN ROLE waterline_push; GRANT SELECT, INSERT ON orders TO shop;",
+                 CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text, cents int);",
             )
             .unwrap();
+        let shop = format!("shop_{}", language.name());
+        let user = format!("CREATE ROLE {shop} LOGIN IN ROLE waterline_push; GRANT SELECT, INSERT ON orders TO {shop}");
+        client.batch_execute(&user).unwrap();
         let produce = || {
             let mut command = language.command();
             let command = command.arg(language.file("examples", "producer")).args(["ann@example.org", "1999"]);
-            let output = command.env("DATABASE_URL", bench.url("shop")).output().unwrap();
+            let output = command.env("DATABASE_URL", bench.url(&shop)).output().unwrap();
             (output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
         };
         assert_eq!(produce(), (true, "receipt-1 added".to_owned()), "{language:?}");
@@ -206,7 +208,7 @@ fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push(
         // Neither the row nor the job is there if one is refused.
         client.batch_execute("ALTER TABLE orders ADD CHECK (id <> 2)").unwrap();
         assert!(!produce().0);
-        client.batch_execute("REVOKE waterline_push FROM shop").unwrap();
+        client.batch_execute(&format!("REVOKE waterline_push FROM {shop}")).unwrap();
         assert!(!produce().0);
         assert_eq!(one::<i64>(&mut client, "count(*) FROM orders"), 1);
         assert_eq!(one::<i64>(&mut client, "count(*) FROM waterline.job"), 1);
