@@ -229,7 +229,7 @@ export class Plots {
     };
     return h("section", { class: "plots", key: "plots", "aria-label": "Plots" },
       h("div", { class: "buttons" }, button("minute", "Last minute"), button("hour", "Last hour")),
-      h("div", { class: "grid" }, this.lines.map((line) => h("figure", { key: line.name }, h("figcaption", null, line.title), h("div", { class: "plot", role: "img", ready: ready(line.name) })))));
+      h("div", { class: "grid" }, this.lines.map((line) => h("figure", { key: line.name }, h("figcaption", null, line.title), h("div", { class: "plot", role: "img", "aria-label": line.title, ready: ready(line.name) })))));
   }
 }
 

@@ -23,15 +23,28 @@ pub(crate) fn named(name: &str) -> Option<(&'static str, &'static str)> {
     FILES.iter().find(|file| file.0 == name).map(|file| (file.1, file.2))
 }
 
-/// Returns the page, whose files are below this path.
-pub(crate) fn page(base: &str, title: &str) -> String {
-    PAGE.replace("{base}", &escaped(base)).replace("{title}", &escaped(title))
+/// The place of the page, as the browser has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The path of the page, with a slash at its end. Its files are named by it.
+    pub(crate) base: String,
+    /// True if the address of the page has that slash.
+    pub(crate) slash: bool,
+}
+
+fn placed(text: &str, place: &Place) -> String {
+    text.replace("{slash}", if place.slash { "?slash" } else { "" }).replace("{base}", &escaped(&place.base))
+}
+
+/// Returns the page.
+pub(crate) fn page(place: &Place, title: &str) -> String {
+    placed(PAGE, place).replace("{title}", &escaped(title))
 }
 
 /// Returns the form for the token. `again`: the last one was wrong.
-pub(crate) fn login(base: &str, again: bool) -> String {
+pub(crate) fn login(place: &Place, again: bool) -> String {
     let wrong = if again { "<p role=\"alert\">That is not the token.</p>" } else { "" };
-    LOGIN.replace("{base}", &escaped(base)).replace("{wrong}", wrong)
+    placed(LOGIN, place).replace("{wrong}", wrong)
 }
 
 /// Returns a text as HTML shows it, also within an attribute.
@@ -56,7 +69,8 @@ mod tests {
 
     #[test]
     fn a_title_and_a_path_cannot_be_html() {
-        let page = page("/a\"b/", "<script>alert('x')</script>&{base}");
+        let place = Place { base: "/a\"b/".to_owned(), slash: false };
+        let page = page(&place, "<script>alert('x')</script>&{base}");
         assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;{base}"), "{page}");
         assert!(page.contains("/a&quot;b/assets/page.js") && !page.contains("<script>"), "{page}");
     }

@@ -167,6 +167,20 @@ impl Page {
         crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
     }
 
+    /// Returns the page as routes below this path, for `app.merge(page.at("/admin/waterline"))`. They
+    /// answer with and without a slash at the end of the path, while `nest` of [`axum`] leads to a
+    /// [`router`](Self::router) by the path alone that it was given.
+    ///
+    /// # Panics
+    /// Those of [`router`](Self::router). If the path does not begin with a slash.
+    #[must_use]
+    pub fn at(&self, path: &str) -> Router {
+        match path.trim_end_matches('/') {
+            "" => self.router(),
+            path => Router::new().nest_service(path, self.router()),
+        }
+    }
+
     /// Serves the page by itself, on a thread of its own, until the answer is dropped. With port 0
     /// the system picks one: see [`Served::addr`].
     ///

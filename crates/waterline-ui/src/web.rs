@@ -1,6 +1,6 @@
 //! The routes, and what stands before them.
 
-use crate::assets;
+use crate::assets::{self, Place};
 use crate::changes::Change;
 use crate::guard::{Guard, Refusal};
 use crate::live;
@@ -63,8 +63,8 @@ async fn check(State(site): State<Site>, request: Request, next: Next) -> Respon
         Ok(()) => next.run(request).await,
         // A person gets a form, and a program the reason.
         Err(Refusal::Token) if !is_data && request.method() == Method::GET => {
-            let base = base(&site.guard, request.uri().path(), request.extensions().get::<OriginalUri>());
-            html(StatusCode::UNAUTHORIZED, assets::login(&base, false))
+            let place = place(&site.guard, request.uri().path(), request.extensions().get::<OriginalUri>());
+            html(StatusCode::UNAUTHORIZED, assets::login(&place, false))
         }
         Err(refusal) => refuse(refusal),
     };
@@ -84,7 +84,8 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Without any, a browser hides the origin of a form, too.
+    (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
 
@@ -119,26 +120,33 @@ pub(crate) fn make_exact(value: &mut Value) {
     }
 }
 
-/// Returns the path of the page as the browser has it, with a slash at its end. The files of the
-/// page are named by it, so the page works with and without that slash.
-fn base(guard: &Guard, path: &str, original: Option<&OriginalUri>) -> String {
+/// Returns the place of the page, as the browser has it.
+fn place(guard: &Guard, path: &str, original: Option<&OriginalUri>) -> Place {
+    let original = original.map_or(path, |original| original.path());
+    let slash = original.ends_with('/');
     if let Some(path) = guard.path() {
-        return path.to_owned();
+        return Place { base: path.to_owned(), slash };
     }
     // The path of the page is what stands before the route.
-    let original = original.map_or(path, |original| original.path());
     let mount = original.strip_suffix(path).unwrap_or(original).trim_end_matches('/');
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);
-    if original.ends_with('/') && path == "/" {
-        // A proxy may have changed what stands before.
-        return "./".to_owned();
-    }
-    if mount.chars().all(is_plain) { format!("{mount}/") } else { "./".to_owned() }
+    // A proxy may have changed what stands before, and the browser knows where it is.
+    let is_here = slash && matches!(path, "" | "/");
+    let base = if is_here || !mount.chars().all(is_plain) { "./".to_owned() } else { format!("{mount}/") };
+    Place { base, slash }
+}
+
+/// Returns the address of the page for one who comes from its form. The form says if the page had a
+/// slash at its end: a server may know it with that slash alone, or without it alone.
+fn back(guard: &Guard, path: &str, original: &OriginalUri) -> String {
+    let Place { base, .. } = place(guard, path, Some(original));
+    let bare = base.trim_end_matches('/');
+    if original.query() == Some("slash") || bare.is_empty() { base } else { bare.to_owned() }
 }
 
 async fn home(State(site): State<Site>, original: OriginalUri, request: Request) -> Response {
-    let base = base(&site.guard, request.uri().path(), Some(&original));
-    html(StatusCode::OK, assets::page(&base, &site.shared.title))
+    let place = place(&site.guard, request.uri().path(), Some(&original));
+    html(StatusCode::OK, assets::page(&place, &site.shared.title))
 }
 
 /// What no route is for. A router that is mounted gets its own path with a slash here.
@@ -219,18 +227,20 @@ async fn log_in(State(site): State<Site>, original: OriginalUri, headers: Header
     if let Err(refusal) = site.guard.check_same_origin(&headers) {
         return refuse(refusal);
     }
-    let base = base(&site.guard, "/login", Some(&original));
     let given = token_in(&body);
     let is_right = site.guard.token().zip(given).is_some_and(|(token, given)| token.is(given.trim()));
     if !is_right {
-        return html(StatusCode::UNAUTHORIZED, assets::login(&base, true));
+        let mut again = place(&site.guard, "/login", Some(&original));
+        again.slash = original.query() == Some("slash");
+        return html(StatusCode::UNAUTHORIZED, assets::login(&again, true));
     }
     let Some(secret) = site.shared.sessions.begin() else {
         let text = "the system has no random numbers, so nobody can log in: send the token as a header";
         return Failure { status: StatusCode::INTERNAL_SERVER_ERROR, text: text.to_owned() }.into_response();
     };
     let cookie = format!("{}={secret}; Path=/; HttpOnly; SameSite=Strict", site.guard.cookie());
-    (StatusCode::SEE_OTHER, [(header::LOCATION, base), (header::SET_COOKIE, cookie)]).into_response()
+    let back = back(&site.guard, "/login", &original);
+    (StatusCode::SEE_OTHER, [(header::LOCATION, back), (header::SET_COOKIE, cookie)]).into_response()
 }
 
 async fn log_out(State(site): State<Site>, original: OriginalUri, headers: HeaderMap) -> Response {
@@ -240,9 +250,9 @@ async fn log_out(State(site): State<Site>, original: OriginalUri, headers: Heade
     if let Some(secret) = site.guard.session(&headers) {
         site.shared.sessions.end(secret);
     }
-    let base = base(&site.guard, "/logout", Some(&original));
+    let back = back(&site.guard, "/logout", &original);
     let cookie = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", site.guard.cookie());
-    (StatusCode::SEE_OTHER, [(header::LOCATION, base), (header::SET_COOKIE, cookie)]).into_response()
+    (StatusCode::SEE_OTHER, [(header::LOCATION, back), (header::SET_COOKIE, cookie)]).into_response()
 }
 
 /// Returns a view as the text of an event.

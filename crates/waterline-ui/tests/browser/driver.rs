@@ -201,7 +201,8 @@ fn unbase64(text: &str) -> Vec<u8> {
 impl Drop for Browser {
     fn drop(&mut self) {
         // The end of the session ends the browser, whose process is not ours to kill.
-        let _ = self.of_session("DELETE", "", &Value::Null);
+        let end = std::panic::AssertUnwindSafe(|| self.of_session("DELETE", "", &Value::Null));
+        let _ = std::panic::catch_unwind(end);
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }

@@ -12,31 +12,43 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) headers: String,
+    pub(crate) headers: Headers,
     pub(crate) body: String,
+}
+
+/// The headers of an answer.
+#[derive(Debug)]
+pub(crate) struct Headers(String);
+
+impl Headers {
+    /// Returns a header, by its name.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.0.lines().filter_map(|line| line.split_once(':'));
+        pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
 }
 
 impl Answer {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
-
-    /// Returns a header, by its name in lower case.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut pairs = self.headers.lines().filter_map(|line| line.split_once(": "));
-        pairs.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-    }
 }
 
 /// Sends a request, and reads the answer. A header `host` takes the place of the usual one.
 pub(crate) fn send(addr: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    let (mut reader, first) = begin(addr, method, path, headers, body);
+    let (mut reader, (status, headers)) = begin(addr, method, path, headers, body);
     let mut rest = Vec::new();
-    reader.read_to_end(&mut rest).unwrap();
+    match headers.get("content-length").map(|length| length.parse().unwrap()) {
+        // Not everybody ends the connection.
+        Some(length) => {
+            rest.resize(length, 0);
+            reader.read_exact(&mut rest).unwrap();
+        }
+        None => drop(reader.read_to_end(&mut rest).unwrap()),
+    }
     let rest = String::from_utf8(rest).unwrap();
-    let body =
-        if first.1.to_ascii_lowercase().contains("transfer-encoding: chunked") { unchunked(&rest) } else { rest };
-    Answer { status: first.0, headers: first.1, body }
+    let body = if headers.get("transfer-encoding") == Some("chunked") { unchunked(&rest) } else { rest };
+    Answer { status, headers, body }
 }
 
 /// Sends a request, and reads the head of the answer.
@@ -46,7 +58,7 @@ pub(crate) fn begin(
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> (BufReader<TcpStream>, (u16, String)) {
+) -> (BufReader<TcpStream>, (u16, Headers)) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let own = addr.to_string();
@@ -64,7 +76,7 @@ pub(crate) fn begin(
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line).unwrap() == 0 || line == "\r\n" {
-            return (reader, (status, head));
+            return (reader, (status, Headers(head)));
         }
         head.push_str(&line);
     }

@@ -1,7 +1,7 @@
 //! A page in the web server of somebody else, under each kind of path.
 
 use crate::http::{Answer, send};
-use crate::world::World;
+use crate::world::{TOKEN, World};
 use axum::Router;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -26,25 +26,57 @@ fn a_page_works_under_each_path_with_and_without_a_slash_at_its_end() {
     let world = World::new();
     let page = world.page();
     let app = Router::new()
-        .nest("/admin/waterline", page.router())
+        .merge(page.at("/admin/waterline"))
+        .merge(page.at("/ops/"))
         .nest("/a", Router::new().nest("/b", page.router()))
+        .nest("/c/", page.router())
+        .nest_service("/d", page.router())
         .route("/", axum::routing::get(|| async { "the user's own" }));
     let (_runtime, addr) = serve(app);
     assert_eq!(get(addr, "/").body, "the user's own");
-    for prefix in ["/admin/waterline", "/a/b"] {
+    for (prefix, bare, slash) in [
+        ("/admin/waterline", true, true),
+        ("/ops", true, true),
+        ("/d", true, true),
+        ("/a/b", true, false),
+        ("/c", false, true),
+    ] {
         // The browser reads the files from where the page says that they are.
-        for (path, base) in [(prefix.to_owned(), format!("{prefix}/")), (format!("{prefix}/"), "./".to_owned())] {
+        for (path, base, is_there) in
+            [(prefix.to_owned(), format!("{prefix}/"), bare), (format!("{prefix}/"), "./".to_owned(), slash)]
+        {
             let page = get(addr, &path);
-            assert_eq!(page.status, 200, "{path}: {page:?}");
-            assert!(page.body.contains(&format!("src=\"{base}assets/page.js\"")), "{path}: {}", page.body);
+            assert_eq!(page.status, if is_there { 200 } else { 404 }, "{path}: {page:?}");
+            assert!(!is_there || page.body.contains(&format!("src=\"{base}assets/page.js\"")), "{path}: {}", page.body);
         }
         for file in ["assets/page.js", "assets/page.css", "assets/uplot.js", "api/overview", "api/", "api"] {
             assert_eq!(get(addr, &format!("{prefix}/{file}")).status, 200, "{prefix}/{file}");
         }
         assert_eq!(get(addr, &format!("{prefix}/nothing")).status, 404);
     }
-    let (_runtime, addr) = serve(page.router());
-    assert!(get(addr, "/").body.contains("src=\"./assets/page.js\""));
+    for app in [page.router(), page.at("/")] {
+        let (_runtime, addr) = serve(app);
+        assert!(get(addr, "/").body.contains("src=\"./assets/page.js\""));
+    }
+}
+
+#[test]
+fn the_form_for_the_token_leads_back_to_where_the_page_is() {
+    let world = World::new();
+    let page = world.page().token(TOKEN);
+    let app = Router::new().nest("/bare", page.router()).merge(page.at("/both"));
+    let (_runtime, addr) = serve(app);
+    let own = format!("http://{addr}");
+    for (path, action, back) in
+        [("/bare", "/bare/login", "/bare"), ("/both", "/both/login", "/both"), ("/both/", "./login?slash", "/both/")]
+    {
+        let form = get(addr, path);
+        assert_eq!(form.status, 401);
+        assert!(form.body.contains(&format!("action=\"{action}\"")), "{}", form.body);
+        let action = action.replace("./", "/both/");
+        let entered = send(addr, "POST", &action, &[("origin", &own)], &format!("token={}", TOKEN.replace(' ', "+")));
+        assert_eq!((entered.status, entered.headers.get("location")), (303, Some(back)), "{path}");
+    }
 }
 
 #[test]
