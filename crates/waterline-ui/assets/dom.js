@@ -112,10 +112,11 @@ export async function post(change) {
 }
 
 /** Follows a view until the answer is called. */
-export function follow(view, params, told, failed) {
+export function follow(view, params, told, failed, lost) {
   const source = new EventSource(address(`live/${view}`, params));
   source.onmessage = (event) => told(JSON.parse(event.data));
-  source.onerror = () => failed();
+  source.addEventListener("failure", (event) => failed(JSON.parse(event.data).error));
+  source.onerror = () => lost();
   return () => source.close();
 }
 

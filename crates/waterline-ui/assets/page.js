@@ -55,9 +55,10 @@ function nav(name) {
 }
 
 function redraw() {
-  if (!current || !current.data) return;
-  const { data, view } = current;
-  draw(main, data.error ? [h("h2", { key: "title" }, view.title), h("p", { key: "error", class: "advice stuck" }, data.error)] : view.view(data, writes).flat(9).filter(Boolean));
+  if (!current) return;
+  const { data, failure, view } = current;
+  if (failure) draw(main, [h("h2", { key: "title" }, view.title), h("p", { key: "failure", class: "advice stuck" }, failure)]);
+  else if (data) draw(main, view.view(data, writes).flat(9).filter(Boolean));
 }
 
 function connected(is) {
@@ -69,6 +70,14 @@ function told(data) {
   connected(true);
   if (data.writes !== undefined) writes = { allowed: data.writes, why: data.why_read_only || "" };
   current.data = data;
+  current.failure = null;
+  redraw();
+}
+
+/** The program answers that there is nothing to show. */
+function failed(text) {
+  connected(true);
+  current.failure = text;
   redraw();
 }
 
@@ -78,7 +87,8 @@ function begin() {
   if (mine.stop) mine.stop();
   mine.stop = null;
   if (mine.view.follows) {
-    mine.stop = follow(...mine.view.follows, (data) => { if (current === mine) told(data); }, () => { if (current === mine) connected(false); });
+    const only = (then) => (value) => { if (current === mine) then(value); };
+    mine.stop = follow(...mine.view.follows, only(told), only(failed), only(() => connected(false)));
   } else {
     read();
   }
@@ -95,7 +105,7 @@ async function read() {
     }
     await view.read();
   } catch (error) {
-    if (current === mine) told({ error: error.message });
+    if (current === mine) failed(error.message);
   }
   if (current === mine) redraw();
 }
@@ -106,7 +116,7 @@ function show() {
   if (current && current.stop) current.stop();
   const view = make(Object.fromEntries(new URLSearchParams(query || "")));
   const first = !current;
-  current = { view, data: null, stop: null };
+  current = { view, data: null, failure: null, stop: null };
   document.title = `${view.title} – ${document.querySelector("h1").textContent}`;
   nav(name);
   draw(main, [h("p", { key: "loading" }, "Loading …")]);

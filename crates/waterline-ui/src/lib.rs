@@ -43,7 +43,7 @@
 //! | `api/jobs` | `queue`, `state`, `kind`, `key`, `cursor`, `limit` | a page of `jobs`, and the cursor of the `next` one |
 //! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of them, and if that `is_all` |
 //! | `api/job` | `queue`, `id` | all that is kept of a job, with those `after` which it runs, and those `before` which it runs |
-//! | `api/live/VIEW` | those of the view | the view as server-sent events, when it has changed, at most twice a second |
+//! | `api/live/VIEW` | those of the view | the view as server-sent events, when it has changed, at most twice a second; an event `failure` is an error |
 //!
 //! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
 //! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`. That

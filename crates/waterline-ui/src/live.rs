@@ -20,7 +20,7 @@ struct Follower {
     query: Query,
     ticks: Interval,
     /// The text of the last event. One that says the same is not sent.
-    last: String,
+    last: Result<String, String>,
 }
 
 impl Follower {
@@ -30,8 +30,13 @@ impl Follower {
             let (site, view, query) = (self.site.clone(), self.view.clone(), self.query.clone());
             let text = aside(move || text_of(&site, &view, &query)).await.ok()?;
             if text != self.last {
-                self.last.clone_from(&text);
-                return Some((Ok(Event::default().data(text)), self));
+                self.last = text;
+                let event = match &self.last {
+                    Ok(text) => Event::default().data(text),
+                    // A browser has its own events of the name `error`.
+                    Err(text) => Event::default().event("failure").data(text),
+                };
+                return Some((Ok(event), self));
             }
         }
     }
@@ -45,6 +50,6 @@ pub(crate) async fn follow(
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let follower = Follower { site, view, query, ticks, last: String::new() };
+    let follower = Follower { site, view, query, ticks, last: Ok(String::new()) };
     Sse::new(unfold(follower, Follower::next)).keep_alive(KeepAlive::default())
 }

@@ -256,8 +256,13 @@ async fn log_out(State(site): State<Site>, original: OriginalUri, headers: Heade
 }
 
 /// Returns a view as the text of an event.
-pub(crate) fn text_of(site: &Site, name: &str, query: &Query) -> String {
-    let mut value = view(&site.shared, &site.guard, name, query).unwrap_or_else(|failure| failure.json());
-    make_exact(&mut value);
-    value.to_string()
+///
+/// # Errors
+/// The answer to a request that has failed, in the same form.
+pub(crate) fn text_of(site: &Site, name: &str, query: &Query) -> Result<String, String> {
+    let text = |mut value: Value| {
+        make_exact(&mut value);
+        value.to_string()
+    };
+    view(&site.shared, &site.guard, name, query).map(text).map_err(|failure| text(failure.json()))
 }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "these are tests")]
 
 mod driver;
+#[allow(dead_code, reason = "the other program looks at headers")]
 #[path = "../page/http.rs"]
 mod http;
 mod looks;
