@@ -25,8 +25,9 @@ class Overview {
     const { streams, queues, pipelines } = overview;
     const isShown = (sort) => !this.sort || this.sort === sort;
     const all = [...(isShown("streams") ? streams : []), ...(isShown("queues") ? queues : [])];
-    const stuck = all.filter((row) => row.advice.tone === "stuck").length;
-    const words = stuck === 0 ? `Nothing needs you: ${all.length} shown.` : `${stuck} of ${all.length} need${stuck === 1 ? "s" : ""} you.`;
+    const [stuck, waits] = ["stuck", "waits"].map((tone) => all.filter((row) => row.advice.tone === tone).length);
+    const others = waits ? `${waits} wait${waits === 1 ? "s" : ""}.` : "";
+    const words = `${stuck === 0 ? "Nothing needs you." : `${stuck} of ${all.length} need${stuck === 1 ? "s" : ""} you.`} ${others}`;
     return [
       h("h2", { key: "title" }, this.title),
       h("p", { key: "stuck", class: `summary ${stuck ? "stuck" : "good"}` }, words),

@@ -167,6 +167,10 @@ function paintStrip(canvas, cells) {
   });
 }
 
+function clock(_plot, times) {
+  return times.map((time) => new Date(time * 1000).toTimeString().slice(0, 8));
+}
+
 /** The plots of a name: one line each, in words for who does not see them. */
 export class Plots {
   constructor(params, lines) {
@@ -209,7 +213,7 @@ export class Plots {
     const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 46 };
     const options = {
       width, height: 140, legend: { show: false }, cursor: { y: false },
-      axes: [{ ...axis, size: 24 }, axis], scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, size: 24, space: 70, values: clock, incrs: [1, 5, 10, 15, 30, 60, 300, 600, 900, 1800] }, axis], scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       series: [{}, { label: title, stroke: line, width: 1.5, points: { show: false } }],
     };
     element.plot = new window.uPlot(options, data, element);

@@ -158,7 +158,6 @@ impl Page {
     /// # Panics
     /// If [`origin`](Self::origin) was given something that is no address, or if
     /// [`token`](Self::token) was given fewer than 16 bytes.
-    #[must_use]
     pub fn router(&self) -> Router {
         let origin = self.origin.clone().unwrap_or_else(|error| panic!("{error}"));
         if let Some(Err(error)) = self.token.as_ref().map(Token::check) {
@@ -173,7 +172,6 @@ impl Page {
     ///
     /// # Panics
     /// Those of [`router`](Self::router). If the path does not begin with a slash.
-    #[must_use]
     pub fn at(&self, path: &str) -> Router {
         match path.trim_end_matches('/') {
             "" => self.router(),
