@@ -20,6 +20,7 @@
         "[grafana]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/grafana.json\n",
         "[mailer]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/mailer.rs\n",
         "[metrics]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/metrics.rs\n",
+        "[page]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/docs/page.png\n",
         "[service]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/service.rs\n",
         "[sqlite]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/sqlite.rs\n",
         "[tokio]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/tokio.rs\n",

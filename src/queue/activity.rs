@@ -1,4 +1,4 @@
-//! What a queue does right now, for a page that shows it.
+//! The work of a queue right now, for a page that shows it.
 
 use crate::queue::engine::Traffic;
 use crate::queue::handle::Queue;
@@ -23,7 +23,7 @@ pub struct Activity {
     pub slots: Option<usize>,
     /// The [gate](super::RunnerBuilder::gate) of the runner that is closed, and for how long.
     pub closed_gate: Option<(String, Duration)>,
-    /// How long the attempts of each kind took that succeeded.
+    /// The durations of the attempts of each kind that succeeded.
     pub run_times: BTreeMap<String, RunTimes>,
 }
 

@@ -16,6 +16,7 @@ function figures(stream) {
     figure("in flight", number(status.processing)),
     figure("done ahead", number(status.done_ahead), "finished above the watermark"),
     figure("failed", number(status.failed), "attempts since the consumer started"),
+    status.absent > 0 ? figure("gaps", number(status.absent), "indices without a job, since the consumer started") : null,
     status.parked > 0 ? figure("parked", h("a", { href: link("stream", { name: stream.name }) }, number(status.parked)), "jobs that failed for good and were passed") : null);
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use waterline::queue::{LimitOf, QueueStatus, Waits};
 use waterline::{Blocked, Status};
 
-/// How much an operator has to do with it.
+/// The part of an operator in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Tone {
@@ -25,7 +25,7 @@ pub(crate) struct Advice {
     pub(crate) tone: Tone,
     /// The sentence of the library.
     pub(crate) sentence: String,
-    /// What helps, in words. Empty if nothing has to be done.
+    /// The help in words. Empty if nothing has to be done.
     pub(crate) help: String,
     pub(crate) action: Option<Action>,
 }
@@ -59,8 +59,15 @@ fn encoded(text: &str) -> String {
 /// Returns the advice for a consumer. `upstream` is the name on the page of the one that it waits
 /// for, if that is there.
 pub(crate) fn of_stream(name: &str, status: &Status, upstream: Option<&str>) -> Advice {
+    let (tone, help, action) = of_blocked(name, &status.blocked, upstream);
+    let ended = status.ended_upstream.as_ref().map(|of| format!(" (its upstream {of:?} has ended)"));
+    let sentence = format!("{}{}", status.blocked, ended.unwrap_or_default());
+    Advice { reason: json!(status)["blocked"].clone(), tone, sentence, help: help.to_owned(), action }
+}
+
+fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &'static str, Option<Action>) {
     let check = || change("Look at the source now", json!({"action": "check", "stream": name}));
-    let (tone, help, action) = match &status.blocked {
+    match blocked {
         Blocked::No | Blocked::CaughtUp => (Tone::Good, "", None),
         Blocked::Running { .. } => {
             (Tone::Waits, "The watermark moves when it ends. If it never does, find out what it waits for.", None)
@@ -93,10 +100,7 @@ pub(crate) fn of_stream(name: &str, status: &Status, upstream: Option<&str>) -> 
             change(&format!("Skip job {index}"), json!({"action": "skip", "stream": name, "index": index})),
         ),
         _ => (Tone::Waits, "", None),
-    };
-    let ended = status.ended_upstream.as_ref().map(|of| format!(" (its upstream {of:?} has ended)"));
-    let sentence = format!("{}{}", status.blocked, ended.unwrap_or_default());
-    Advice { reason: json!(status)["blocked"].clone(), tone, sentence, help: help.to_owned(), action }
+    }
 }
 
 fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action>) {
@@ -107,9 +111,10 @@ fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action
     }
 }
 
-/// Returns the advice for a queue with this name on the page.
-pub(crate) fn of_queue(name: &str, status: &QueueStatus) -> Advice {
-    let job = |id: &str| format!("#/job?queue={}&id={}", encoded(name), encoded(id));
+/// Returns the advice for a queue with this name on the page. `home` returns the name of the queue
+/// that runs a job: in a group it may be another one.
+pub(crate) fn of_queue(name: &str, status: &QueueStatus, home: impl Fn(&str) -> String) -> Advice {
+    let job = |id: &str| format!("#/job?queue={}&id={}", encoded(&home(id)), encoded(id));
     let jobs = |rest: String| format!("#/jobs?queue={}&{rest}", encoded(name));
     let (tone, help, action) = match &status.waits {
         Waits::No | Waits::NothingReady { .. } if status.unknown_kinds.is_empty() => (Tone::Good, "", None),
@@ -148,4 +153,55 @@ pub(crate) fn of_queue(name: &str, status: &QueueStatus) -> Advice {
         _ => (Tone::Waits, "", None),
     };
     Advice { reason: json!(status)["waits"].clone(), tone, sentence: status.sentence(), help: help.to_owned(), action }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Each reason, with what an operator has to do.
+    fn reasons() -> Vec<(Blocked, Tone, Option<&'static str>)> {
+        let (index, attempt, elapsed, timeout) = (7, 2, Duration::from_secs(3), Duration::from_secs(1));
+        let (error, why) = ("no".to_owned(), "a vote".to_owned());
+        let retry_in = elapsed;
+        vec![
+            (Blocked::No, Tone::Good, None),
+            (Blocked::CaughtUp, Tone::Good, None),
+            (Blocked::Running { index, attempt, elapsed }, Tone::Waits, None),
+            (Blocked::Overdue { index, attempt, elapsed, timeout }, Tone::Stuck, None),
+            (Blocked::Retrying { index, attempt, retry_in, error: error.clone() }, Tone::Waits, None),
+            (Blocked::Deferred { index, retry_in, error: error.clone() }, Tone::Waits, None),
+            (Blocked::Threads { busy: 2, elapsed }, Tone::Stuck, None),
+            (Blocked::Missing { index }, Tone::Stuck, Some("check")),
+            (Blocked::Looking { elapsed }, Tone::Waits, None),
+            (Blocked::Source { index, error: error.clone() }, Tone::Stuck, Some("check")),
+            (Blocked::SourceWaits { index, why: why.clone() }, Tone::Waits, Some("check")),
+            (Blocked::Progress { error: error.clone() }, Tone::Stuck, None),
+            (Blocked::AheadOfSource { last_processed: 9, head: Some(3) }, Tone::Stuck, None),
+            (Blocked::Upstream { index }, Tone::Waits, None),
+            (Blocked::Alone { index }, Tone::Waits, None),
+            (Blocked::InUse { holder: "b".to_owned(), expires_in: None }, Tone::Waits, None),
+            (Blocked::Paused, Tone::Waits, Some("resume")),
+            (Blocked::Held { why }, Tone::Stuck, None),
+            (Blocked::Leaving { elapsed }, Tone::Stuck, None),
+            (Blocked::Halted { index, error }, Tone::Stuck, Some("skip")),
+        ]
+    }
+
+    #[test]
+    fn each_reason_to_stand_still_has_its_tone_its_help_and_the_change_that_makes_it_go_on() {
+        for (blocked, tone, wanted) in reasons() {
+            let (found, help, action) = of_blocked("blocks", &blocked, None);
+            let change = action.and_then(|action| action.change);
+            let does = change.as_ref().map(|change| change["action"].as_str().unwrap_or_default());
+            assert_eq!((found, does), (tone, wanted), "{blocked}");
+            assert_eq!(help.is_empty(), tone == Tone::Good, "{blocked}");
+            assert!(change.is_none_or(|change| change["stream"] == "blocks"), "{blocked}");
+        }
+        let (.., action) = of_blocked("b", &Blocked::Upstream { index: 7 }, Some("fetch & parse"));
+        assert_eq!(action.unwrap().link.unwrap(), "#/stream?name=fetch%20%26%20parse");
+        let (.., action) = of_blocked("b", &Blocked::Halted { index: 7, error: "no".to_owned() }, None);
+        assert_eq!(action.unwrap().change.unwrap()["index"], 7);
+    }
 }

@@ -225,7 +225,8 @@ impl Guard {
         let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name == "localhost";
         match self.own {
             Some(own) => is_address && port.unwrap_or("80") == own.port().to_string(),
-            // Its server knows its own names. With an origin, only a proxy on the way has another one.
+            // Its server knows its own names. With an origin, only a proxy on the way has another
+            // one.
             None => self.origin.is_none() || is_address,
         }
     }

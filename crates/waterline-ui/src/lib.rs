@@ -15,12 +15,13 @@
 //! | to look | your server decides | from this machine: everybody, or who has the [token](Page::token); from elsewhere: who has it |
 //! | to change something | with [`allow_writes`](Page::allow_writes): your server decides | with `allow_writes` and the token |
 //!
-//! Each change is a `POST` with `Content-Type: application/json` and `X-Waterline-Page: 1`, and with
-//! `Sec-Fetch-Site: same-origin` or an `Origin` that is the page's own. Behind a proxy that changes
-//! the `Host`, say the address that people have: [`Page::origin`]. A program that sends the token as
-//! `Authorization: Bearer …` needs no `Origin`. A page that is served by itself answers under its
-//! address and under `localhost`, and under no other name. Nothing is loaded from elsewhere, no
-//! script stands in the page itself, and what your jobs and users wrote is shown as text.
+//! Each change is a `POST` with `Content-Type: application/json` and `X-Waterline-Page: 1`, and
+//! with `Sec-Fetch-Site: same-origin` or an `Origin` that is the page's own. Behind a proxy that
+//! changes the `Host`, say the address that people have: [`Page::origin`]. A program that sends the
+//! token as `Authorization: Bearer …` needs no `Origin`. A page that is served by itself answers
+//! under its address and under `localhost`, and under no other name. Nothing is loaded from
+//! elsewhere, no script stands in the page itself, and what your jobs and users wrote is shown as
+//! text.
 //!
 //! [`Page::serve`] has no TLS. An address that other machines reach belongs behind something that
 //! encrypts.
@@ -28,8 +29,8 @@
 //! # The API
 //!
 //! The page is drawn from JSON that you may use, too. Times are in milliseconds since 1970, and
-//! durations in milliseconds, if the name says nothing else. An integer above 2^53 is a text, since a
-//! browser would round it. An answer that is no success is `{"error": "…"}`.
+//! durations in milliseconds, if the name says nothing else. An integer above 2^53 is a text, since
+//! a browser would round it. An answer that is no success is `{"error": "…"}`.
 //!
 //! | `GET` | parameters | answers |
 //! |---|---|---|
@@ -46,8 +47,8 @@
 //! | `api/live/VIEW` | those of the view | the view as server-sent events, when it has changed, at most twice a second; an event `failure` is an error |
 //!
 //! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
-//! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`. That
-//! of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
+//! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`.
+//! That of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
 //! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute.
 //!
 //! `advice` has the `sentence` that the library says, its `reason` as a word, a `tone` (`good`,

@@ -113,8 +113,8 @@ impl Page {
     /// Lets people pause, resume, redrive, requeue and remove. The default is that nobody can
     /// change anything.
     ///
-    /// Who may reach a page that you mount is up to your server. A page that is
-    /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token); without
+    /// Your server decides who may reach a page that you mount. A page that is
+    /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token). Without
     /// one it stays read-only, and says so.
     pub fn allow_writes(self, writes: bool) -> Self {
         Self { writes, ..self.anew() }
@@ -128,8 +128,8 @@ impl Page {
     }
 
     /// Sets the address that people have in their browser, such as `https://ops.example.org`, if a
-    /// proxy stands before the page. With it a `Host` and an `Origin` of any other name are refused.
-    /// Its path is that of the page, if the proxy changes the path.
+    /// proxy stands before the page. With it a `Host` and an `Origin` of any other name are
+    /// refused. Its path is that of the page, if the proxy changes the path.
     pub fn origin(self, url: impl AsRef<str>) -> Self {
         Self { origin: Address::parse(url.as_ref()).map(Some), ..self.anew() }
     }
@@ -166,8 +166,9 @@ impl Page {
         crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
     }
 
-    /// Returns the page as routes below this path, for `app.merge(page.at("/admin/waterline"))`. They
-    /// answer with and without a slash at the end of the path, while `nest` of [`axum`] leads to a
+    /// Returns the page as routes below this path, for `app.merge(page.at("/admin/waterline"))`.
+    /// They answer with and without a slash at the end of the path, while `nest` of [`axum`] leads
+    /// to a
     /// [`router`](Self::router) by the path alone that it was given.
     ///
     /// # Panics

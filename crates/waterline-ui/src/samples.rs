@@ -46,7 +46,8 @@ pub(crate) struct OfQueue {
     pub(crate) at: u64,
     pub(crate) waiting: u64,
     pub(crate) running: u64,
-    /// What was counted since the queue was opened. `None` if its database does not count.
+    /// The pushes, starts and ends since the queue was opened. `None` if its database does not
+    /// count them.
     pub(crate) traffic: Option<[u64; 3]>,
 }
 
@@ -125,8 +126,8 @@ fn speeds<S: Sample>(points: &[S], count: impl Fn(&S) -> Option<u64>) -> Vec<Opt
 }
 
 impl Samples<OfStream> {
-    /// Returns the time for which the oldest unprocessed job has been there, in seconds, and true if
-    /// it is longer, since the samples do not go back that far.
+    /// Returns the time for which the oldest unprocessed job has been there, in seconds, and true
+    /// if it is longer, since the samples do not go back that far.
     pub(crate) fn behind(&self) -> Option<(f64, bool)> {
         let last = self.last()?;
         if last.lag? == 0 {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Group, Queue, QueueError, QueueStatus, RunTimes, RunnerHandle};
+use waterline::queue::{Group, JobState, Queue, QueueError, QueueStatus, RunTimes, RunnerHandle};
 use waterline::{Handle, PipelineHandle, Status, Store};
 
 /// The time between two samples.
@@ -182,6 +182,13 @@ impl Shared {
             of_group.map_or_else(|| row.queue.status(), |status| Ok(status.clone()))
         };
         self.queues.iter().map(status).collect()
+    }
+
+    /// Returns the name of the queue that runs this job: this one, or another one of its group.
+    pub(crate) fn home_of(&self, row: &QueueRow, id: &str) -> String {
+        let runs = |other: &&QueueRow| matches!(other.queue.state(id), Ok(Some(JobState::Running)));
+        let of_group = self.queues.iter().filter(|other| row.group.is_some() && other.group == row.group);
+        of_group.into_iter().find(runs).unwrap_or(row).name.clone()
     }
 
     /// Returns the status of one queue.

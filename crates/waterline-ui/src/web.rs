@@ -22,7 +22,7 @@ const LONGEST: usize = 64 * 1024;
 /// The largest integer that a browser does not round.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// What the routes have in common.
+/// The state that the routes have in common.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) shared: Arc<Shared>,
@@ -149,7 +149,7 @@ async fn home(State(site): State<Site>, original: OriginalUri, request: Request)
     html(StatusCode::OK, assets::page(&place, &site.shared.title))
 }
 
-/// What no route is for. A router that is mounted gets its own path with a slash here.
+/// Answers under a path that no route is for. A router that is mounted may get its own path here.
 async fn other(State(site): State<Site>, original: OriginalUri, request: Request) -> Response {
     if matches!(request.uri().path(), "" | "/") && request.method() == Method::GET {
         return home(State(site), original, request).await;

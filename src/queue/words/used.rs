@@ -1,4 +1,4 @@
-//! How full the limits of a queue are, and the jobs before and behind a job.
+//! The limits of a queue and how full they are, and the jobs before and behind a job.
 
 use crate::queue::words::job::JobId;
 use crate::queue::words::limit::LimitOf;
@@ -24,7 +24,8 @@ pub struct LimitUse {
     pub held: u64,
 }
 
-/// The jobs that a job waits for, and those that wait for it, from [`Queue::related`](crate::queue::Queue::related).
+/// The jobs that a job waits for, and those that wait for it, from
+/// [`Queue::related`](crate::queue::Queue::related).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Related {

@@ -19,11 +19,11 @@ fn long(time: Duration) -> u64 {
 /// Returns what the list of queues shows.
 pub(super) fn rows(shared: &Shared) -> Vec<Value> {
     let statuses = shared.statuses();
-    shared.queues.iter().zip(statuses).map(|(row, status)| row_with(row, status)).collect()
+    shared.queues.iter().zip(statuses).map(|(row, status)| row_with(shared, row, status)).collect()
 }
 
 /// Returns what the list shows of one. A queue whose store fails has that as its sentence.
-fn row_with(row: &QueueRow, status: Result<QueueStatus, QueueError>) -> Value {
+fn row_with(shared: &Shared, row: &QueueRow, status: Result<QueueStatus, QueueError>) -> Value {
     let rates = row.samples.lock().rates();
     let mut view = json!({
         "name": row.name,
@@ -39,7 +39,7 @@ fn row_with(row: &QueueRow, status: Result<QueueStatus, QueueError>) -> Value {
             if let Waits::Paused { left } = status.waits {
                 view["pause_left"] = json!(left.map(long));
             }
-            view["advice"] = json!(advice::of_queue(&row.name, &status));
+            view["advice"] = json!(advice::of_queue(&row.name, &status, |id| shared.home_of(row, id)));
         }
         Err(error) => {
             let sentence = format!("the queue {:?} cannot be read: {}", row.name, error.report());
@@ -55,7 +55,7 @@ fn row_with(row: &QueueRow, status: Result<QueueStatus, QueueError>) -> Value {
 /// One queue: its row, its limits, its runner and its run times.
 pub(super) fn queue(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let row = named(shared, query)?;
-    let mut view = row_with(row, shared.status_of(row));
+    let mut view = row_with(shared, row, shared.status_of(row));
     let activity = row.queue.activity();
     view["pushed"] = json!(activity.pushed);
     view["started"] = json!(activity.started);

@@ -52,8 +52,8 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
 pub(super) fn pipelines(shared: &Shared) -> Vec<Value> {
     let pipeline = |(place, pipeline): (usize, &waterline::PipelineHandle)| {
         let status = pipeline.status();
-        // A stage that waits for another one is not the slow one. The others are as slow as the time
-        // that they need to their heads.
+        // A stage that waits for another one is not the slow one. The others are as slow as the
+        // time that they need to their heads.
         let slow = status.stages.iter().filter(|stage| stage.status.lag() > 0);
         let slow = slow.filter(|stage| stage.status.state == State::Running);
         let slow = slow.filter(|stage| !matches!(stage.status.blocked, Blocked::Upstream { .. }));

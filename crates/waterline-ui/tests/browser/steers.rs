@@ -1,4 +1,4 @@
-//! What a person does with clicks and keys, and what becomes of it.
+//! A person steers the page with clicks and keys, and the program does it.
 
 use crate::driver::Browser;
 use crate::world::{TOKEN, World, until};
@@ -23,7 +23,7 @@ fn a_person_steers_a_stream_by_the_button_beside_the_sentence() {
     let handle = world.blocks.handle();
     world.mails.pause(None).unwrap();
     enter(&browser, &served);
-    // What a job wrote is text.
+    // The error of a job is text.
     browser.until_said("<script>alert('no')</script>");
     browser.click("a", "blocks");
     browser.until("document.querySelector('.strip canvas')?.getAttribute('aria-label').includes('4 failed')");

@@ -1,4 +1,4 @@
-//! What a page costs: the time of its threads on a core.
+//! The cost of a page: the time of its threads on a core.
 
 use crate::http::begin;
 use std::collections::BTreeMap;

@@ -1,11 +1,12 @@
 //! The data of each view.
 
 use crate::http::begin;
-use crate::world::{World, look};
+use crate::world::{World, look, until};
 use serde_json::{Value, json};
 use std::io::BufRead;
-use waterline::queue::{Accept, NewJob};
-use waterline_ui::Served;
+use waterline::Store;
+use waterline::queue::{Accept, Group, NewJob, Outcome, QueueOptions};
+use waterline_ui::{Page, Served};
 
 fn served(world: &World) -> Served {
     world.page().serve("127.0.0.1:0").unwrap()
@@ -156,4 +157,34 @@ fn a_page_that_is_dropped_is_gone_with_its_thread_and_its_store() {
     let mut rest = String::new();
     while follower.read_line(&mut rest).unwrap_or(0) > 0 {}
     assert!(std::net::TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn the_queues_of_a_group_share_the_slots_of_its_runner_and_say_so() {
+    let store = Store::in_memory();
+    let of = |kind: &str| [kind.to_owned()];
+    let group = Group::new(&store)
+        .queue("mail", of("welcome"), QueueOptions::default())
+        .queue("thumbs", of("png"), QueueOptions::default())
+        .open()
+        .unwrap();
+    let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+    let ended = std::sync::Mutex::new(ended);
+    let builder = group.runner().on("welcome", move |_job, ()| {
+        let _ = ended.lock().unwrap().recv();
+        Ok(Outcome::Done)
+    });
+    let runner = builder.on("png", |_job, ()| Ok(Outcome::Done)).max_processing(1).start().unwrap();
+    group.push(NewJob::new("welcome", &()).unwrap().id("long")).unwrap();
+    until(|| runner.processing() == 1);
+    group.push(NewJob::new("png", &()).unwrap()).unwrap();
+    let served = Page::new(&store).group(&group).runner(&runner.handle()).serve("127.0.0.1:0").unwrap();
+    let overview = view(&served, "/api/overview");
+    let thumbs = &overview["queues"][1];
+    assert_eq!((&thumbs["name"], &thumbs["advice"]["reason"]), (&json!("thumbs"), &json!("busy")));
+    let link = json!({"label": "Look at the oldest job", "link": "#/job?queue=mail&id=long"});
+    assert_eq!(thumbs["advice"]["action"], link);
+    assert_eq!(view(&served, "/api/queue?name=thumbs")["advice"]["reason"], json!("busy"));
+    drop(end);
+    runner.stop().unwrap();
 }
