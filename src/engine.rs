@@ -138,19 +138,20 @@ pub fn running_row(token: u64) -> JobRow {
     }
 }
 
-pub fn counts_of(counts: [u64; STATES.len()]) -> Counts {
-    Counts::of(counts, 0)
+pub fn counts_of(counts: [u64; STATES.len()], age: Duration) -> Counts {
+    Counts { age, ..Counts::of(counts, 0) }
 }
 
 pub fn job_info(
     id: &str,
     row: &JobRow,
+    tie: u64,
     payload: Vec<u8>,
     data: Option<Value>,
     meta: Meta,
     progress: Option<JobProgress>,
 ) -> JobInfo {
-    JobInfo { meta, progress, ..JobInfo::of(id, row, payload, data) }
+    JobInfo { meta, progress, tie, ..JobInfo::of(id, row, payload, data) }
 }
 
 pub fn progress(fraction: f64, note: &str, at: u64) -> Result<JobProgress, ConfigError> {

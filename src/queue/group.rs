@@ -18,6 +18,7 @@ use crate::queue::words::typed::TypedJob;
 use crate::queue::{Fair, GroupBuilder};
 use std::collections::HashMap;
 use std::fmt;
+use std::time::Duration;
 
 pub(crate) mod builder;
 pub(crate) mod members;
@@ -273,16 +274,18 @@ impl Group {
 
     // Looks.
 
-    /// Returns the number of jobs in each state, in all queues together. It costs next to nothing.
+    /// Returns the number of jobs in each state, in all queues together: see [`Queue::counts`]. The
+    /// age is that of the oldest numbers.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let (mut all, mut damaged) = ([0; JobState::ALL.len()], 0);
+        let (mut all, mut damaged, mut age) = ([0; JobState::ALL.len()], 0, Duration::ZERO);
         for queue in &self.inner.queues {
             let counts = queue.counts();
             all.iter_mut().zip(JobState::ALL).for_each(|(sum, state)| *sum += counts.of_state(state));
             damaged += counts.damaged;
+            age = age.max(counts.age);
         }
-        Counts::of(all, damaged)
+        Counts { age, ..Counts::of(all, damaged) }
     }
 }
 

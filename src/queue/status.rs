@@ -98,7 +98,7 @@ pub enum Waits {
 
 impl fmt::Display for QueueStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { scheduled, ready, running, finished, dead, waiting, damaged } = self.counts;
+        let Counts { scheduled, ready, running, finished, dead, waiting, damaged, age } = self.counts;
         self.write_sentence(f)?;
         write!(f, " (scheduled {scheduled}, ready {ready}, running {running}, finished {finished}, dead {dead}")?;
         if waiting > 0 {
@@ -106,6 +106,9 @@ impl fmt::Display for QueueStatus {
         }
         if damaged > 0 {
             write!(f, ", damaged {damaged}: list them by that state, and remove them")?;
+        }
+        if age > Duration::ZERO {
+            write!(f, "; as they were {age:.1?} ago")?;
         }
         match &self.oldest_ready {
             Some((id, age)) => write!(f, "; the oldest ready job, {id:?}, has waited for {age:.1?})"),

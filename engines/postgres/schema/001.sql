@@ -8,7 +8,10 @@ CREATE SCHEMA IF NOT EXISTS {schema};
 -- One row a version that these tables have had.
 CREATE TABLE {schema}.version (
     version bigint PRIMARY KEY,
-    made timestamptz NOT NULL DEFAULT now()
+    made timestamptz NOT NULL DEFAULT now(),
+    -- The oldest version of a program that may use these tables, so that programs of two versions run at
+    -- once while one replaces the other. Null: only this one.
+    serves bigint
 );
 
 -- One row a name: who has it, until when, and what is done.

@@ -36,7 +36,7 @@ pub enum Error {
         /// The time for which it has the name, by the server's clock.
         expires_in: Duration,
     },
-    /// The tables are of a newer version than this program knows.
+    /// The tables are of a newer version than this program knows, and do not serve it any more.
     #[error(
         "the tables in schema {schema:?} have version {found}, and this program knows up to {known}: install a newer version of it"
     )]

@@ -12,7 +12,7 @@ pub(crate) enum Fault {
     OfUser,
     /// An earlier statement of the transaction failed.
     Aborted,
-    /// A table or a column is not there.
+    /// A table, a column or a function is not there.
     OfTables,
     /// The server or the connection failed: it is nobody's fault, and may pass.
     OfServer,
@@ -66,7 +66,13 @@ fn of_code(code: &SqlState) -> Fault {
     {
         return Fault::Again;
     }
-    if [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_COLUMN, SqlState::INVALID_SCHEMA_NAME].contains(code) {
+    let is_gone = [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::INVALID_SCHEMA_NAME,
+    ];
+    if is_gone.contains(code) {
         return Fault::OfTables;
     }
     if *code == SqlState::IN_FAILED_SQL_TRANSACTION {
@@ -105,7 +111,7 @@ mod tests {
         );
         assert_eq!([of("26000"), of("42P05")], [Fault::OfServer; 2], "a statement that a pooler mixed up");
         assert_eq!([of("23505"), of("22012"), of("57014"), of("42601")], [Fault::OfUser; 4]);
-        assert_eq!([of("42P01"), of("42703")], [Fault::OfTables; 2]);
+        assert_eq!([of("42P01"), of("42703"), of("42883")], [Fault::OfTables; 3]);
         assert_eq!(of("25P02"), Fault::Aborted);
     }
 }

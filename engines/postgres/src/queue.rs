@@ -6,7 +6,8 @@ use crate::store::PgStore;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use waterline::engine::{OpenQueues, QueueNo};
+use std::time::Instant;
+use waterline::engine::{Counts, OpenQueues, QueueNo};
 use waterline::queue::{GroupBuilder, Queue, QueueError, QueueOptions};
 
 mod answers;
@@ -37,6 +38,8 @@ pub(crate) struct Queues {
     /// The connections that no call uses now.
     idle: Mutex<Vec<Connection>>,
     leases: Arc<Leases>,
+    /// The last numbers of jobs of each queue, and when they came.
+    counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
     me: Weak<Self>,
 }
 
@@ -114,7 +117,15 @@ impl PgStore {
 impl Queues {
     pub(crate) fn new(store: PgStore) -> Arc<Self> {
         let (open, queues, idle) = (OpenQueues::default(), RwLock::default(), Mutex::default());
-        Arc::new_cyclic(|me| Self { store, open, queues, idle, leases: Arc::default(), me: me.clone() })
+        Arc::new_cyclic(|me| Self {
+            store,
+            open,
+            queues,
+            idle,
+            leases: Arc::default(),
+            counted: Mutex::default(),
+            me: me.clone(),
+        })
     }
 
     /// Returns a queue that is open.

@@ -3,8 +3,30 @@
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
-use postgres::{Client, IsolationLevel, Transaction};
+use postgres::{Client, IsolationLevel, Row, Transaction};
 use std::time::Duration;
+
+/// The longest wait for a table. Whoever calls meanwhile waits behind it.
+const SHORT: Duration = Duration::from_secs(3);
+
+/// The version of tables that are there, and the oldest version of a program that they serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) found: i64,
+    pub(crate) serves: i64,
+}
+
+impl Version {
+    /// Reads both; none: there are no tables yet.
+    pub(crate) fn of(row: Option<&Row>) -> Result<Self, postgres::Error> {
+        row.map_or(Ok(Self::default()), |row| Ok(Self { found: row.try_get(0)?, serves: row.try_get(1)? }))
+    }
+}
+
+/// The statement that reads it.
+pub(crate) fn version_sql(schema: &str) -> String {
+    format!("SELECT version, coalesce(serves, version) FROM {}.version ORDER BY version DESC LIMIT 1", quoted(schema))
+}
 
 /// The job queue: its tables and its functions, by subject.
 macro_rules! queue_sql {
@@ -46,32 +68,32 @@ pub(crate) fn migrate(client: &mut Client, schema: &str, patience: Duration) -> 
     let mut transaction = transaction.start()?;
     transaction.batch_execute(&format!("SET LOCAL lock_timeout = {}", patience.as_millis()))?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
-    let found = version(&mut transaction, schema)?;
-    check(found, schema)?;
-    for text in VERSIONS.into_iter().skip(usize::try_from(found).unwrap_or(0)) {
+    let version = version(&mut transaction, schema)?;
+    check(version, schema)?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = {}", patience.min(SHORT).as_millis()))?;
+    for text in VERSIONS.into_iter().skip(usize::try_from(version.found).unwrap_or(0)) {
         transaction.batch_execute(&statements(text, schema))?;
     }
     Ok(transaction.commit()?)
 }
 
-/// Reads the version of the tables; 0 if there are none yet.
-fn version(transaction: &mut Transaction<'_>, schema: &str) -> Result<i64, Error> {
+/// Reads the version of the tables.
+fn version(transaction: &mut Transaction<'_>, schema: &str) -> Result<Version, Error> {
     let table = format!("{}.version", quoted(schema));
     let is_there = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table])?;
     if !is_there.get::<_, bool>(0) {
-        return Ok(0);
+        return Ok(Version::default());
     }
-    let version = transaction.query_one(&format!("SELECT coalesce(max(version), 0) FROM {table}"), &[])?;
-    Ok(version.get(0))
+    Ok(Version::of(transaction.query_opt(&version_sql(schema), &[])?.as_ref())?)
 }
 
-/// Refuses tables of any other version than this program's.
-pub(crate) fn fits(found: i64, schema: &str) -> Result<(), Error> {
-    if found < NEWEST {
-        let what = format!("they have version {found}, and this program needs {NEWEST}");
+/// Refuses tables that are older than this program, or that do not serve it any more.
+pub(crate) fn fits(version: Version, schema: &str) -> Result<(), Error> {
+    if version.found < NEWEST {
+        let what = format!("they have version {}, and this program needs {NEWEST}", version.found);
         return Err(Error::Schema { schema: schema.to_owned(), what });
     }
-    check(found, schema)
+    check(version, schema)
 }
 
 /// Names the table or column that is not there, if this error says so.
@@ -84,10 +106,10 @@ pub(crate) fn explained(error: postgres::Error, schema: &str) -> Error {
     }
 }
 
-/// Refuses tables of a version that this program does not know.
-fn check(found: i64, schema: &str) -> Result<(), Error> {
-    if found > NEWEST {
-        return Err(Error::NewerSchema { schema: schema.to_owned(), found, known: NEWEST });
+/// Refuses tables of a newer version that does not serve this program.
+fn check(version: Version, schema: &str) -> Result<(), Error> {
+    if version.found > NEWEST && version.serves > NEWEST {
+        return Err(Error::NewerSchema { schema: schema.to_owned(), found: version.found, known: NEWEST });
     }
     Ok(())
 }
@@ -95,6 +117,17 @@ fn check(found: i64, schema: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_fit_a_program_of_their_version_and_each_one_that_they_serve() {
+        let version = |found, serves| Version { found, serves };
+        let fits = |found, serves| fits(version(found, serves), "s").is_ok();
+        let found = [NEWEST - 1, NEWEST, NEWEST + 1, NEWEST + 5];
+        assert_eq!(found.map(|found| fits(found, found)), [false, true, false, false], "those alone");
+        assert_eq!(found.map(|found| fits(found, NEWEST)), [false, true, true, true], "and this one");
+        // An older program goes on, and makes nothing that a newer one has left out.
+        assert!(check(version(NEWEST - 1, 1), "s").is_ok() && check(version(NEWEST + 1, NEWEST), "s").is_ok());
+    }
 
     #[test]
     fn the_name_of_the_schema_stands_in_no_comment() {

@@ -81,7 +81,7 @@ impl Sql {
             settings: settings(options.ttl),
             noted_settings: format!("{}; SELECT {BEGAN}", settings(options.ttl)),
             began: format!("SELECT {BEGAN}"),
-            version: format!("SELECT coalesce(max(version), 0) FROM {s}.version"),
+            version: crate::schema::version_sql(&options.schema),
             take: format!(
                 "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires)
                  VALUES ($1, 1, $2, {TIMELINE}, $3, clock_timestamp() + $4 * interval '1 millisecond')

@@ -38,7 +38,8 @@ struct Shared {
 impl PgStore {
     /// The statements that make the schema and its tables, for those who bring their database up to
     /// date with a tool of their own: `{schema}` stands for the name of the schema, in quotation
-    /// marks where it needs them. [`migrate`](Self::migrate) runs the same.
+    /// marks where it needs them. [`migrate`](Self::migrate) runs the same. Run it with a short
+    /// `lock_timeout`, as that does.
     pub const SCHEMA: &str = schema::ALL;
 
     /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
@@ -80,11 +81,16 @@ impl PgStore {
     }
 
     /// Makes the tables, or brings them to the version of this program. Many processes may call it
-    /// at once.
+    /// at once. Programs of the version before go on, since each version of the tables serves them:
+    /// so a rolling deployment migrates first, with its first new process. An old process that
+    /// calls it later changes nothing.
+    ///
+    /// It waits for a table for three seconds at most, since all calls would wait behind it. So a
+    /// long transaction of yours with rows of these tables may make it fail: call it again.
     ///
     /// # Errors
-    /// [`Error::NewerSchema`] if a newer program made them, [`Error::Database`] if the server
-    /// fails.
+    /// [`Error::NewerSchema`] if a newer program made them, and they do not serve this one any
+    /// more; [`Error::Database`] if the server fails, or a table is held for too long.
     pub fn migrate(&self) -> Result<(), Error> {
         let options = &self.shared.options;
         self.shared.calls.lock().call(|client| schema::migrate(client, &options.schema, options.ttl))

@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const STATES: [&str; 7] = ["scheduled", "ready", "running", "finished", "dead", "waiting", "damaged"];
 
 pub(crate) fn numbers(counts: &Counts) -> [u64; STATES.len()] {
-    let Counts { scheduled, ready, running, finished, dead, waiting, damaged } = *counts;
+    let Counts { scheduled, ready, running, finished, dead, waiting, damaged, age: _ } = *counts;
     [scheduled, ready, running, finished, dead, waiting, damaged]
 }
 

@@ -70,6 +70,8 @@ pub struct JobInfo {
     /// [`Queue::list`]: crate::queue::Queue::list
     pub damaged: Option<String>,
     pub(crate) place: u64,
+    /// Its place among those of the same number in their list, in an engine that has such.
+    pub(crate) tie: u64,
 }
 
 impl JobInfo {
@@ -101,6 +103,7 @@ impl JobInfo {
             progress: None,
             damaged: None,
             place: row.place,
+            tie: 0,
         }
     }
 

@@ -55,7 +55,7 @@ impl JobState {
     }
 }
 
-/// The number of jobs in each state.
+/// The number of jobs in each state. A queue in a [`Store`](crate::Store) has exact ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -73,18 +73,23 @@ pub struct Counts {
     pub waiting: u64,
     /// Jobs that cannot be read, and were set aside.
     pub damaged: u64,
+    /// The time since these numbers were true. It is zero, but for a large queue in a database that
+    /// many processes share: there it takes time to count, so the numbers are kept for a while. If
+    /// the database cannot be asked, they are those of the last time. [`Duration::MAX`]: it never
+    /// could be, and they are all zero.
+    pub age: Duration,
 }
 
 impl Counts {
     pub(crate) fn of(counts: [u64; JobState::ALL.len()], damaged: u64) -> Self {
         let [scheduled, ready, running, finished, dead, waiting] = counts;
-        Self { scheduled, ready, running, finished, dead, waiting, damaged }
+        Self { scheduled, ready, running, finished, dead, waiting, damaged, age: Duration::ZERO }
     }
 
     /// Returns the number of jobs in this state.
     #[must_use]
     pub fn of_state(&self, state: JobState) -> u64 {
-        let Self { scheduled, ready, running, finished, dead, waiting, damaged } = *self;
+        let Self { scheduled, ready, running, finished, dead, waiting, damaged, age: _ } = *self;
         [scheduled, ready, running, finished, dead, waiting, damaged][state.number()]
     }
 }

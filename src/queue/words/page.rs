@@ -22,6 +22,8 @@ pub struct Place {
     pub priority: Priority,
     /// The number of the job in its list.
     pub number: u64,
+    /// Its place among those of the same number.
+    pub tie: u64,
     pub id: JobId,
     /// The name of the limit that held the job.
     pub limit: Option<String>,
@@ -34,13 +36,14 @@ impl Place {
     /// Returns the place that a job has, or had, in the list of this state.
     pub(crate) fn of(job: &JobInfo, state: JobState) -> Self {
         let (number, limit) = (job.list_place(state), job.held_by.as_ref().map(name_of));
-        Self { priority: job.priority, number, id: job.id.clone(), limit }
+        Self { priority: job.priority, number, tie: job.tie, id: job.id.clone(), limit }
     }
 
     /// Returns it as a cursor for this list: text that may stand in an address.
     pub(crate) fn cursor(&self, queue: &str, state: JobState) -> String {
         let mut bytes = vec![FORM, state.number() as u8, self.priority as u8];
         bytes.extend(self.number.to_be_bytes());
+        bytes.extend(self.tie.to_be_bytes());
         let limit = self.limit.as_deref().unwrap_or_default();
         bytes.extend((limit.len() as u32).to_be_bytes());
         bytes.extend([limit.as_bytes(), self.id.as_bytes()].concat());
@@ -63,6 +66,7 @@ impl Place {
         let (bytes, sum) = bytes.split_last_chunk()?;
         let (&[form, of, lane], rest) = bytes.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
+        let (tie, rest) = rest.split_first_chunk()?;
         let (length, rest) = rest.split_first_chunk()?;
         let (limit, id) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
         let is_own = u32::from_be_bytes(*sum) == check(queue, bytes) && form == FORM && of == state.number() as u8;
@@ -70,6 +74,7 @@ impl Place {
         Some(Self {
             priority: *Priority::ALL.get(lane as usize)?,
             number: u64::from_be_bytes(*number),
+            tie: u64::from_be_bytes(*tie),
             id: text(id)?,
             limit: Some(text(limit)?).filter(|limit| !limit.is_empty()),
         })
@@ -90,7 +95,7 @@ mod tests {
     #[test]
     fn a_cursor_is_read_as_the_place_that_it_was_made_of_and_no_part_of_it_is() {
         for (id, limit) in [("a", None), ("~7", Some("tmail".to_owned())), ("ä/&? =", Some("k".to_owned()))] {
-            let place = Place { priority: Priority::Low, number: u64::MAX - 1, id: id.to_owned(), limit };
+            let place = Place { priority: Priority::Low, number: u64::MAX - 1, tie: 7, id: id.to_owned(), limit };
             let cursor = place.cursor("q", JobState::Ready);
             assert!(cursor.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{cursor}");
             assert_eq!(Place::of_cursor(&cursor, "q", JobState::Ready), Ok(place));

@@ -80,7 +80,7 @@ BEGIN
     p_job.silent := false;
     p_job.stopping := false;
     p_job.suspect := false;
-    INSERT INTO ended SELECT p_job.*, p_died, kept_until(v_time, p_now), p_skipped;
+    INSERT INTO ended SELECT p_died, kept_until(v_time, p_now), p_skipped, p_job.*;
     RETURN v_told;
 END $$;
 

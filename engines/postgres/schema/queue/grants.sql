@@ -7,8 +7,8 @@ DO $grants$
 DECLARE
     f record;
     v_schema text := current_schema();
-    v_push text[] := '{push,push_many,push_plain,push_jobs,get,counts,listen_to}';
-    v_work text[] := '{claim,turn,finish,fail,snooze,renew,note_stop,edit,change_note,notes_of,glance_now,set_average,tick_once,end_in,ended_by}';
+    v_push text[] := '{push,push_many,push_plain,push_jobs,get,counts,listen_to,schema_version}';
+    v_work text[] := '{claim,turn,finish,fail,snooze,renew,note_stop,edit,change_note,notes_of,glance_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
     v_operate text[] := '{create_queue,set_options,steer,list,survey,register_periodic,periodics_of,averages_of}';
     v_role text;
     -- A name has 63 bytes at most.
@@ -48,4 +48,5 @@ BEGIN
     END LOOP;
 END $grants$;
 
-INSERT INTO version (version) VALUES (2);
+-- A program of version 1 finds its tables as they were.
+INSERT INTO version (version, serves) VALUES (2, 1);

@@ -1,9 +1,11 @@
--- Looks. They change nothing.
+-- Looks. None of them reads more for a larger queue, but for `counts`, which then is kept for a while.
 
--- A job as it is shown. `place` is its place in the list of its state.
+-- A job as it is shown. In the list of its state it has its place by `held_by` (those first that none
+-- holds), by `priority` (of those that are ready or wait for others), by `place`, and by `tie`.
 CREATE VIEW jobs AS
 SELECT j.queue, j.number, j.name, id_of(j.name, j.number) AS id, shown(j.state, j.at, clock()) AS state,
-    j.priority::int AS priority, CASE WHEN j.state IN ('ready', 'held') AND j.at > clock() THEN j.at ELSE j.place END AS place,
+    j.priority::int AS priority, CASE j.state WHEN 'running' THEN j.place ELSE j.at END AS place,
+    CASE j.state WHEN 'running' THEN 0 ELSE j.place END AS tie,
     j.kind, j.payload, j.data, j.meta, j.key, j.failures, j.crashes, j.pushed, j.due,
     CASE WHEN j.state IN ('ready', 'held') AND j.at <= clock() THEN greatest(j.since, j.at) ELSE j.since END AS since,
     j.resubmit, j.error, j.fraction, j.note, j.noted, j.root, j.root_at, j.is_root, j.expires, j.cost, j.held_by, j.pending,
@@ -11,7 +13,7 @@ SELECT j.queue, j.number, j.name, id_of(j.name, j.number) AS id, shown(j.state, 
 FROM job j
 UNION ALL
 SELECT e.queue, e.number, e.name, id_of(e.name, e.number), CASE WHEN e.died THEN 'dead' ELSE 'finished' END,
-    e.priority::int, coalesce(e.gone_at, 9223372036854775807),
+    e.priority::int, coalesce(e.gone_at, 9223372036854775807), e.number,
     e.kind, e.payload, e.data, e.meta, e.key, e.failures, e.crashes, e.pushed, e.due, e.since,
     e.resubmit, e.error, e.fraction, e.note, e.noted, e.root, e.root_at, e.is_root, e.expires, e.cost, NULL, 0,
     false, e.skipped, e.gone_at, NULL, NULL
@@ -24,58 +26,220 @@ BEGIN
     RETURN QUERY SELECT * FROM jobs WHERE number = coalesce(v_number, ended_of(v_queue, p_id)) LIMIT 1;
 END $$;
 
--- Jobs of a state in their order, behind one with this priority, place and id.
-CREATE FUNCTION list(p_queue text, p_state text, p_priority int DEFAULT NULL, p_place bigint DEFAULT NULL, p_id text DEFAULT NULL,
-    p_most bigint DEFAULT 100) RETURNS SETOF jobs
-LANGUAGE plpgsql AS $$
-DECLARE v_queue int := (queue_of(p_queue)).id;
+-- The numbers of jobs of a state in their order, behind this place. Each list is read from an index, from
+-- the place on: so a page costs what it shows, however many jobs there are. It sees what its caller sees.
+CREATE FUNCTION places_of(p_queue int, p_state text, p_now bigint, p_held_by text, p_priority int, p_place bigint, p_tie bigint,
+    p_most bigint) RETURNS SETOF bigint STABLE LANGUAGE plpgsql AS $$
+DECLARE
+    c_last CONSTANT bigint := 9223372036854775807;
+    v_got bigint := 0;
 BEGIN
-    RETURN QUERY SELECT j.* FROM jobs j WHERE j.queue = v_queue AND j.state = p_state
-        AND (p_id IS NULL OR (CASE WHEN p_state = 'ready' THEN j.priority ELSE 0 END, j.place, j.id COLLATE "C")
-            > (CASE WHEN p_state = 'ready' THEN p_priority ELSE 0 END, p_place, p_id COLLATE "C"))
-        ORDER BY CASE WHEN p_state = 'ready' THEN j.priority ELSE 0 END, j.place, j.id COLLATE "C" LIMIT p_most;
+    CASE p_state
+    WHEN 'ready' THEN
+        IF p_held_by IS NULL THEN
+            RETURN QUERY SELECT r.number FROM (
+                SELECT n, CASE WHEN n = p_priority THEN p_place ELSE -1 END, CASE WHEN n = p_priority THEN p_tie ELSE -1 END
+                FROM unnest('{0,1,2,3}'::int[]) n WHERE p_priority IS NULL OR n >= p_priority) p(n, place, tie),
+                LATERAL (SELECT j.number, j.priority, j.at, j.place FROM job j
+                    WHERE j.queue = p_queue AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now
+                        AND (j.at, j.place) > (p.place, p.tie) ORDER BY j.at, j.place LIMIT p_most) r
+                ORDER BY r.priority, r.at, r.place LIMIT p_most;
+            GET DIAGNOSTICS v_got = ROW_COUNT;
+            p_held_by := '';
+            p_priority := -1;
+        END IF;
+        RETURN QUERY SELECT j.number FROM job j WHERE j.queue = p_queue AND j.state = 'held'
+            AND (j.held_by, j.priority, j.at, j.place) > (p_held_by, p_priority, coalesce(p_place, -1), coalesce(p_tie, -1))
+            ORDER BY j.held_by, j.priority, j.at, j.place LIMIT p_most - v_got;
+    WHEN 'scheduled' THEN
+        -- One bound, since an index begins at one of them, and that might be the lower one.
+        IF p_place IS NULL OR p_place <= p_now THEN
+            p_place := p_now;
+            p_tie := c_last;
+        END IF;
+        RETURN QUERY SELECT r.number FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+            SELECT j.number, j.at, j.place FROM job j
+            WHERE j.queue = p_queue AND j.state = 'ready' AND j.priority = p.n AND (j.at, j.place) > (p_place, p_tie)
+            ORDER BY j.at, j.place LIMIT p_most) r
+            ORDER BY r.at, r.place LIMIT p_most;
+    WHEN 'running' THEN
+        RETURN QUERY SELECT j.number FROM job j WHERE j.queue = p_queue AND j.state = 'running' AND j.place > coalesce(p_place, -1)
+            ORDER BY j.place LIMIT p_most;
+    WHEN 'waiting' THEN
+        RETURN QUERY SELECT j.number FROM job j WHERE j.queue = p_queue AND j.state = 'waiting' AND j.held_by IS NULL
+            AND (j.priority, j.at, j.place) > (coalesce(p_priority, -1), coalesce(p_place, -1), coalesce(p_tie, -1))
+            ORDER BY j.held_by, j.priority, j.at, j.place LIMIT p_most;
+    WHEN 'finished', 'dead' THEN
+        IF p_place IS DISTINCT FROM c_last THEN
+            RETURN QUERY SELECT e.number FROM ended e WHERE e.queue = p_queue AND e.died = (p_state = 'dead')
+                AND (e.gone_at, e.number) > (coalesce(p_place, -1), coalesce(p_tie, -1))
+                ORDER BY e.gone_at, e.number LIMIT p_most;
+            GET DIAGNOSTICS v_got = ROW_COUNT;
+            p_tie := -1;
+        END IF;
+        RETURN QUERY SELECT e.number FROM ended e WHERE e.queue = p_queue AND e.died = (p_state = 'dead')
+            AND e.gone_at IS NULL AND e.number > p_tie ORDER BY e.gone_at, e.number LIMIT p_most - v_got;
+    WHEN 'damaged' THEN
+        -- There are none.
+    ELSE
+        RAISE 'waterline: there is no state "%"', p_state USING ERRCODE = 'WQ002';
+    END CASE;
 END $$;
 
--- The jobs in each state.
-CREATE FUNCTION counts(p_queue text) RETURNS TABLE (state text, count bigint) LANGUAGE plpgsql AS $$
-DECLARE v_queue int := (queue_of(p_queue)).id;
+-- Jobs of a state in their order, behind one with these values.
+CREATE FUNCTION list(p_queue text, p_state text, p_held_by text DEFAULT NULL, p_priority int DEFAULT NULL, p_place bigint DEFAULT NULL,
+    p_tie bigint DEFAULT NULL, p_most bigint DEFAULT 100) RETURNS SETOF jobs LANGUAGE plpgsql AS $$
+DECLARE v_queue int := (queue_of(p_queue)).id; v_now bigint := clock();
 BEGIN
-    RETURN QUERY SELECT shown(j.state, j.at, clock()), count(*) FROM job j WHERE j.queue = v_queue GROUP BY 1
-        UNION ALL SELECT CASE WHEN e.died THEN 'dead' ELSE 'finished' END, count(*) FROM ended e WHERE e.queue = v_queue GROUP BY 1;
+    RETURN QUERY SELECT j.* FROM
+        places_of(v_queue, p_state, v_now, p_held_by, p_priority, p_place, p_tie, p_most) WITH ORDINALITY n(number, at),
+        -- With a limit, this is a look for each number, and no join of two whole tables.
+        LATERAL (SELECT * FROM jobs s WHERE s.number = n.number LIMIT 1) j ORDER BY n.at;
 END $$;
 
--- What the status of a queue is made from, beside its counts.
+-- The jobs in each state. A queue of up to 10,000 jobs is counted at each call. A larger one is counted anew
+-- when its numbers are older than a second and than 50 times the time that it takes: so those who ask,
+-- however many they are, cost the server a fiftieth of a core.
+CREATE FUNCTION tally_of(p_queue int, p_now bigint) RETURNS tally LANGUAGE plpgsql AS $$
+DECLARE
+    c_few CONSTANT int := 10000;
+    v_old tally;
+    v_new tally;
+    v_begun timestamptz := clock_timestamp();
+    v_left bigint;
+    v_held bigint;
+    v_writes boolean;
+BEGIN
+    SELECT * INTO v_old FROM tally WHERE queue = p_queue;
+    v_left := v_old.at + greatest(1000, 50 * v_old.took) - p_now;
+    IF v_old.at <= p_now AND v_left > 0 THEN RETURN v_old; END IF;
+    -- A transaction that is a reader, or that sees an old state of the queue, leaves nothing.
+    v_writes := current_setting('transaction_read_only') = 'off' AND current_setting('transaction_isolation') = 'read committed'
+        AND pg_try_advisory_xact_lock(lock_of('tally', p_queue));
+    -- Somebody counts just now. If that one's transaction does not end, its numbers are for it alone.
+    IF NOT v_writes AND v_old.at <= p_now AND v_left > -10000 THEN RETURN v_old; END IF;
+    v_new.queue := p_queue;
+    v_new.at := p_now;
+    -- Each part has an index of its own, which is read without the rows where they are old.
+    SELECT count(*) FILTER (WHERE at > p_now), count(*) FILTER (WHERE at <= p_now) INTO v_new.scheduled, v_new.ready
+    FROM job WHERE queue = p_queue AND state = 'ready';
+    SELECT sum(h.count), (array_agg(h.name ORDER BY h.count DESC, h.name))[1], max(h.count) INTO v_held, v_new.held_by, v_new.held
+    FROM (SELECT held_by AS name, count(*) FROM job WHERE queue = p_queue AND state = 'held' AND held_by IS NOT NULL GROUP BY held_by) h;
+    v_new.ready := v_new.ready + coalesce(v_held, 0);
+    SELECT count(*) INTO v_new.running FROM job WHERE queue = p_queue AND state = 'running';
+    SELECT count(*) INTO v_new.waiting FROM job WHERE queue = p_queue AND state = 'waiting' AND held_by IS NULL;
+    SELECT count(*) INTO v_new.finished FROM ended WHERE queue = p_queue AND died = false;
+    SELECT count(*) INTO v_new.dead FROM ended WHERE queue = p_queue AND died;
+    v_new.took := extract(epoch FROM clock_timestamp() - v_begun) * 1000;
+    IF v_new.scheduled + v_new.ready + v_new.running + v_new.waiting + v_new.finished + v_new.dead <= c_few THEN
+        IF v_writes AND v_old.queue IS NOT NULL THEN DELETE FROM tally WHERE queue = p_queue; END IF;
+    ELSIF v_writes AND v_old.queue IS NOT NULL THEN
+        UPDATE tally SET at = v_new.at, took = v_new.took, scheduled = v_new.scheduled, ready = v_new.ready, running = v_new.running,
+            finished = v_new.finished, dead = v_new.dead, waiting = v_new.waiting, held_by = v_new.held_by, held = v_new.held
+        WHERE queue = p_queue;
+    ELSIF v_writes THEN
+        INSERT INTO tally SELECT v_new.*;
+    END IF;
+    RETURN v_new;
+END $$;
+
+-- The jobs in each state that has some, and the age of these numbers in milliseconds.
+CREATE FUNCTION counts(p_queue text) RETURNS TABLE (state text, count bigint, age bigint) LANGUAGE plpgsql AS $$
+DECLARE v_now bigint := clock(); v_tally tally := tally_of((queue_of(p_queue)).id, v_now);
+BEGIN
+    RETURN QUERY SELECT c.state, c.count, v_now - v_tally.at FROM (VALUES ('scheduled', v_tally.scheduled), ('ready', v_tally.ready),
+        ('running', v_tally.running), ('finished', v_tally.finished), ('dead', v_tally.dead), ('waiting', v_tally.waiting)) c(state, count)
+        WHERE c.count > 0;
+END $$;
+
+-- The first ready job of each priority, and of each limit that holds some: up to 64 of them.
+CREATE FUNCTION fronts_of(p_queue queue, p_now bigint) RETURNS TABLE (id text, since bigint, place bigint, held_by text) LANGUAGE plpgsql AS $$
+DECLARE v_floor bigint[];
+BEGIN
+    -- As claims do: dead entries of the index are passed by.
+    v_floor := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
+        pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
+    RETURN QUERY SELECT id_of(r.name, r.number), greatest(r.since, r.at), r.place, NULL::text FROM unnest('{0,1,2,3}'::int[]) p(n),
+        LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
+            WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= v_floor[p.n + 1] - 5000
+            ORDER BY j.at, j.place LIMIT 1) r;
+    IF NOT p_queue.limited THEN RETURN; END IF;
+    RETURN QUERY WITH RECURSIVE l(name, nth) AS (
+            (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1)
+            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by > l.name
+                ORDER BY j.held_by LIMIT 1), nth + 1 FROM l WHERE l.name IS NOT NULL AND nth < 64)
+        SELECT id_of(r.name, r.number), greatest(r.since, r.at), r.place, l.name FROM l, unnest('{0,1,2,3}'::int[]) p(n),
+            LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
+                WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = l.name AND j.priority = p.n
+                ORDER BY j.at, j.place LIMIT 1) r WHERE l.name IS NOT NULL;
+END $$;
+
+-- The time since which the job has waited that a claim takes next, or at which one is due; null: there is none.
+CREATE FUNCTION waits_since(p_queue text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_since bigint;
+BEGIN
+    SELECT min(f.since) INTO v_since FROM fronts_of(v_queue, v_now) f;
+    RETURN coalesce(v_since, (SELECT min(x.at) FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+        SELECT j.at FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > v_now
+        ORDER BY j.at LIMIT 1) x));
+END $$;
+
+-- The number of running jobs, and the one that has run longest, and for how long.
+CREATE FUNCTION who_runs(p_queue text, OUT running bigint, OUT id text, OUT ran bigint) LANGUAGE plpgsql AS $$
+DECLARE v_queue int := (queue_of(p_queue)).id;
+BEGIN
+    running := taken_of(v_queue, 'q');
+    SELECT id_of(j.name, j.number), clock() - j.since INTO id, ran FROM job j WHERE j.queue = v_queue AND j.state = 'running'
+    ORDER BY j.since, j.place LIMIT 1;
+END $$;
+
+-- What the status of a queue is made from.
 CREATE FUNCTION survey(p_queue text) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue := queue_of(p_queue);
     v_now bigint := clock();
     v_glance record := glance(v_queue, v_now);
+    v_tally tally := tally_of(v_queue.id, v_now);
     v_all limits := bounds_of(v_queue.id, 'q');
-    v_held record;
+    v_limit limits;
+    v_first job;
     v_token bigint;
-    v_oldest record;
+    v_runs record;
     v_ready record;
 BEGIN
-    SELECT id, since INTO v_oldest FROM jobs WHERE queue = v_queue.id AND state = 'running' ORDER BY since, place LIMIT 1;
-    SELECT id, since INTO v_ready FROM jobs WHERE queue = v_queue.id AND state = 'ready' ORDER BY since, place LIMIT 1;
-    SELECT held_by AS name, count(*) AS count INTO v_held FROM job WHERE queue = v_queue.id AND state = 'held'
-    GROUP BY held_by ORDER BY 2 DESC, 1 LIMIT 1;
-    IF v_held.name IS NOT NULL AND (bounds_of(v_queue.id, v_held.name)).rate_count IS NOT NULL THEN
-        SELECT nullif(greatest(tokens_at(bounds_of(v_queue.id, v_held.name), bucket_of(bounds_of(v_queue.id, v_held.name), v_held.name, v_now),
-            (SELECT cost FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by = v_held.name ORDER BY priority, at, place LIMIT 1)),
-            v_now), v_now) INTO v_token;
+    SELECT * INTO v_runs FROM who_runs(p_queue);
+    SELECT f.id, f.since INTO v_ready FROM fronts_of(v_queue, v_now) f ORDER BY f.since, f.place LIMIT 1;
+    SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by = v_tally.held_by
+    ORDER BY priority, at, place LIMIT 1;
+    IF v_first.number IS NULL THEN
+        -- What was counted has begun since. Any limit that holds a job is as good.
+        SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by IS NOT NULL
+        ORDER BY held_by, priority, at, place LIMIT 1;
+        v_tally.held_by := v_first.held_by;
+        v_tally.held := (v_first.number IS NOT NULL)::int;
     END IF;
-    RETURN json_build_object('now', v_now, 'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
+    v_limit := bounds_of(v_queue.id, v_tally.held_by);
+    IF v_limit.rate_count IS NOT NULL THEN
+        v_token := nullif(greatest(tokens_at(v_limit, bucket_of(v_limit, v_tally.held_by, v_now), v_first.cost), v_now), v_now);
+    END IF;
+    -- Those that can be known as they are now, however old the numbers are.
+    v_tally.running := v_runs.running;
+    v_tally.ready := CASE WHEN v_ready.id IS NULL THEN 0 ELSE greatest(v_tally.ready, 1) END;
+    RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
         'only_held', NOT v_glance.ready,
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
         'alone', CASE WHEN EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state = 'running') THEN true
             WHEN v_glance.is_full AND EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state = 'ready' AND at <= v_now) THEN false END,
         'full', v_glance.is_full,
-        'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR taken_of(v_queue.id, 'q') < v_all.at_once)
+        'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR v_runs.running < v_all.at_once)
             THEN v_glance.next END,
-        'held_by', v_held.name, 'held', v_held.count, 'held_until', v_token,
-        'running', taken_of(v_queue.id, 'q'), 'oldest_running', v_oldest.id, 'oldest_running_since', v_oldest.since);
+        'held_by', v_tally.held_by, 'held', v_tally.held, 'held_until', v_token,
+        'running', v_runs.running, 'oldest_running', v_runs.id, 'oldest_running_ran', v_runs.ran);
 END $$;
+
+-- The version of this schema, and the oldest version of a program that it serves.
+CREATE FUNCTION schema_version(OUT version bigint, OUT serves bigint) LANGUAGE sql AS
+$$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.version DESC LIMIT 1 $$;
 
 CREATE FUNCTION glance_now(p_queue text) RETURNS answer LANGUAGE sql AS
 $$ SELECT glance_answer(queue_of(p_queue), clock()) $$;

@@ -193,7 +193,7 @@ END $$;
 -- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
 -- answers, `steered` has the number of jobs that were changed.
 CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
-DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_one record;
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
 BEGIN
     CASE p_what
     WHEN 'remove', 'requeue' THEN
@@ -205,14 +205,23 @@ BEGIN
         v_count := v_one.done::int;
         RETURN QUERY SELECT * FROM unnest(v_one.told);
     WHEN 'purge' THEN
-        FOR v_number IN SELECT number FROM job WHERE queue = v_queue.id AND shown(state, at, v_now) = p_id
-            ORDER BY number LIMIT 1024 FOR UPDATE SKIP LOCKED
-        LOOP
+        v_numbers := CASE p_id
+            WHEN 'scheduled' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'ready' AND at > v_now
+                LIMIT 1024 FOR UPDATE SKIP LOCKED)
+            WHEN 'ready' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'ready' AND at <= v_now
+                LIMIT 1024 FOR UPDATE SKIP LOCKED)
+                || ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'held' LIMIT 1024 FOR UPDATE SKIP LOCKED)
+            WHEN 'running' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'running'
+                LIMIT 1024 FOR UPDATE SKIP LOCKED)
+            WHEN 'waiting' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'waiting'
+                LIMIT 1024 FOR UPDATE SKIP LOCKED)
+            END;
+        FOR v_number IN SELECT n FROM unnest(v_numbers) n ORDER BY n LOOP
             RETURN QUERY SELECT t.* FROM remove_one(v_queue, v_number, v_now) r, unnest(r.told) t;
             v_count := v_count + 1;
         END LOOP;
     WHEN 'requeue_dead' THEN
-        FOR v_number IN SELECT number FROM ended WHERE queue = v_queue.id AND died ORDER BY gone_at, id_of(name, number) COLLATE "C"
+        FOR v_number IN SELECT number FROM ended WHERE queue = v_queue.id AND died ORDER BY gone_at, number
             LIMIT 1024 FOR UPDATE SKIP LOCKED
         LOOP
             RETURN QUERY SELECT t.* FROM requeue_one(v_queue, v_number, v_now) r, unnest(r.told) t;

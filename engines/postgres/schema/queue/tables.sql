@@ -11,6 +11,18 @@
 --   index that a claim reads.
 -- * A push and a claim change no row but those of jobs: a row that everybody changes would make all
 --   of them wait for each other.
+--
+-- A later version is a file of its own, which runs while programs of this one go on:
+-- * It says in `version.serves` which programs it serves: those of the version before, at least.
+-- * A call keeps its name, its arguments with their names and defaults, and the columns of its answer.
+--   It is made anew by CREATE OR REPLACE. It is never dropped, since calls that run would fail.
+-- * A new argument is one of a second function of the same name, which has no defaults at all: so a call
+--   that leaves arguments out means the first one, which calls the second one.
+-- * What cannot be done so, as a new column of an answer, has another name.
+-- * A new column of `job` is one of `ended`, too, and has a default or may be null. `end_many` names those
+--   that stay with a job that has finished.
+-- * The file ends with that of the rights, since a function that is made has none, and with its row in
+--   `version`. The transaction waits for a lock for 3 seconds at most: all calls would wait behind it.
 
 SET LOCAL search_path = {schema}, pg_temp;
 
@@ -142,7 +154,7 @@ CREATE TABLE job (
 CREATE INDEX job_ready ON job (queue, priority, at, place) WHERE state = 'ready';
 CREATE INDEX job_held ON job (queue, held_by, priority, at, place) WHERE state = 'held';
 CREATE INDEX job_running ON job (queue, at) WHERE state = 'running';
-CREATE INDEX job_waiting ON job (queue, since) WHERE state = 'waiting';
+CREATE INDEX job_waiting ON job (queue, held_by, priority, at, place) WHERE state = 'waiting';
 CREATE UNIQUE INDEX job_name ON job (queue, name) WHERE name IS NOT NULL;
 CREATE UNIQUE INDEX job_uniq ON job (queue, uniq) WHERE uniq IS NOT NULL;
 -- The places of the limits that are taken: they are counted, so there is no counter to go wrong.
@@ -155,12 +167,13 @@ CREATE INDEX job_needless ON job (queue, at) WHERE state = 'ready' AND (root IS 
 
 -- A job that has ended, as it was then.
 CREATE TABLE ended (
-    LIKE job INCLUDING DEFAULTS,
     died boolean NOT NULL,
     -- The time until which it is kept; null: for ever.
     gone_at bigint,
     -- The reason why it was not run: executed, superseded.
     skipped text,
+    -- The last ones, so that a later version adds columns at the end of both.
+    LIKE job INCLUDING DEFAULTS,
     PRIMARY KEY (number)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000);
 -- An ended job has no lease: its token is that by which its worker has ended it. Its state is `died`.
@@ -247,6 +260,23 @@ CREATE TABLE periodic (
     settings jsonb,
     PRIMARY KEY (queue, name)
 );
+
+-- The jobs of a large queue, as they were counted last.
+CREATE TABLE tally (
+    queue int PRIMARY KEY,
+    at bigint NOT NULL,
+    -- The milliseconds that it took.
+    took bigint NOT NULL,
+    scheduled bigint NOT NULL,
+    ready bigint NOT NULL,
+    running bigint NOT NULL,
+    finished bigint NOT NULL,
+    dead bigint NOT NULL,
+    waiting bigint NOT NULL,
+    -- The limit that holds the most of the ready ones, and so many of them.
+    held_by text COLLATE "C",
+    held bigint
+) WITH (fillfactor = 50);
 
 -- The time of now. A test replaces this function and the next one.
 CREATE FUNCTION clock() RETURNS bigint LANGUAGE sql AS
@@ -336,10 +366,10 @@ BEGIN
     RETURN v_number;
 END $$;
 
--- The state as it is shown.
+-- The state as it is shown. A job that a limit holds was due when a claim looked at it.
 CREATE FUNCTION shown(p_state job_state, p_at bigint, p_now bigint) RETURNS text
 LANGUAGE sql IMMUTABLE AS
-$$ SELECT CASE p_state WHEN 'running' THEN 'running' WHEN 'waiting' THEN 'waiting'
+$$ SELECT CASE p_state WHEN 'running' THEN 'running' WHEN 'waiting' THEN 'waiting' WHEN 'held' THEN 'ready'
     ELSE CASE WHEN p_at <= p_now THEN 'ready' ELSE 'scheduled' END END $$;
 
 CREATE FUNCTION queue_of(p_queue text) RETURNS queue LANGUAGE plpgsql AS $$

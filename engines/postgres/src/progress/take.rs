@@ -77,8 +77,7 @@ pub(crate) fn take(
     check_name(name)?;
     let of_schema = |error: postgres::Error| schema::explained(error, sql.schema());
     let version = transaction.query_typed(&sql.version, &[]).map_err(of_schema)?;
-    let version = version.first().map_or(Ok(0), |row| row.try_get(0))?;
-    schema::fits(version, sql.schema())?;
+    schema::fits(schema::Version::of(version.first())?, sql.schema())?;
     let ttl = ttl.as_secs_f64() * 1_000.0;
     let taken = transaction.query_typed(
         &sql.take,

@@ -5,6 +5,7 @@ use super::faults::{is_no_number, queue_error};
 use super::opened::Opened;
 use super::settings::{of_queue, whole};
 use super::{Keep, Queues, looks};
+use crate::schema;
 use crate::sql::Value;
 use postgres::types::Type;
 use std::any::Any;
@@ -32,7 +33,12 @@ impl Queues {
         let doing = "open a queue";
         let (create, averages) =
             (self.sql_of("create_queue", 2).replace("$2", "$2::text::jsonb"), self.sql_of("averages_of", 1));
+        let schema = &self.store.options().schema;
+        let version = self.sql_of("schema_version", 0);
         let read = self.with(None, |client| {
+            // Later calls find what this one has found: versions serve programs from before.
+            let row = client.query_typed(&version, &[]).map_err(|error| schema::explained(error, schema))?;
+            schema::fits(schema::Version::of(row.first())?, schema)?;
             let number = client.query_typed(&create, &[(&name, Type::TEXT), (&settings, Type::TEXT)])?;
             let number = number.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?;
             let mut known = HashMap::new();
@@ -322,7 +328,7 @@ impl QueueEngine for Queues {
     }
 
     fn counts(&self, queue: QueueNo) -> Counts {
-        self.count(&self.of(queue)).unwrap_or_default()
+        self.count(&self.of(queue))
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {

@@ -23,6 +23,7 @@ pub(super) fn misread(queue: &Opened, error: postgres::Error) -> QueueError {
 pub(super) struct Shown {
     id: JobId,
     row: JobRow,
+    tie: u64,
     payload: String,
     data: Option<String>,
     meta: Option<String>,
@@ -50,6 +51,7 @@ impl Shown {
             key: text("key")?,
             cost: count(Some(row.try_get("cost")?)),
             after: count(Some(row.try_get("pending")?)),
+            held: text("held_by")?,
             skipped: text("skipped")?.as_deref().and_then(skipped_of),
             has_meta: meta.is_some(),
             has_progress: progress.is_some(),
@@ -76,6 +78,7 @@ impl Shown {
         Ok(Self {
             id: row.try_get("id")?,
             row: shown,
+            tie: unsigned(number("tie")?),
             payload: row.try_get("payload")?,
             data: text("data")?,
             meta,
@@ -86,7 +89,7 @@ impl Shown {
     fn info(self) -> JobInfo {
         let data = self.data.as_deref().and_then(|data| serde_json::from_str(data).ok());
         let meta = meta_of(self.meta.as_deref());
-        job_info(&self.id, &self.row, self.payload.into_bytes(), data, meta, self.progress)
+        job_info(&self.id, &self.row, self.tie, self.payload.into_bytes(), data, meta, self.progress)
     }
 }
 
@@ -127,12 +130,13 @@ impl Queues {
         behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
-        let values: [crate::sql::Value<'_>; 6] = [
+        let values: [crate::sql::Value<'_>; 7] = [
             (&queue.name(), Type::TEXT),
             (&name_of(state), Type::TEXT),
+            (&behind.and_then(|place| place.limit.as_deref()), Type::TEXT),
             (&behind.map(|place| place.priority as i32), Type::INT4),
             (&behind.map(|place| signed(place.number)), Type::INT8),
-            (&behind.map(|place| place.id.as_str()), Type::TEXT),
+            (&behind.map(|place| signed(place.tie)), Type::INT8),
             (&i64::try_from(most).unwrap_or(i64::MAX), Type::INT8),
         ];
         let rows = self.rows(queue, "list jobs", "list", &values)?;
@@ -140,32 +144,54 @@ impl Queues {
         infos.map_err(|error| misread(queue, error))
     }
 
-    pub(super) fn count(&self, queue: &Opened) -> Result<Counts, QueueError> {
-        let rows = self.rows(queue, "count jobs", "counts", &[(&queue.name(), Type::TEXT)])?;
-        let mut counts = [0; STATES.len()];
+    /// Returns the jobs in each state, or those of the last time if the server cannot be asked.
+    pub(super) fn count(&self, queue: &Opened) -> Counts {
+        let rows = match self.rows(queue, "count jobs", "counts", &[(&queue.name(), Type::TEXT)]) {
+            Ok(rows) => rows,
+            Err(error) => {
+                queue.shared.note_failing(Some(error.to_string()));
+                return self.counted_last(queue);
+            }
+        };
+        let (mut counts, mut age) = ([0; STATES.len()], Duration::ZERO);
         for row in &rows {
-            let (name, count): (String, i64) = (row.get(0), row.get(1));
+            let (name, count, old): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
             if let Some(state) = state_of(&name) {
                 counts[state as usize] += unsigned(Some(count));
             }
+            age = Duration::from_millis(unsigned(Some(old)));
         }
-        Ok(counts_of(counts))
+        let counts = counts_of(counts, age);
+        self.note_counted(queue, counts);
+        counts
     }
 
-    fn surveyed(&self, queue: &Opened) -> Result<Value, QueueError> {
-        let rows = self.rows(queue, "look at a queue", "survey", &[(&queue.name(), Type::TEXT)])?;
-        let text = rows.first().map(|row| row.try_get::<_, postgres::types::Json<Value>>(0)).transpose();
-        Ok(text.map_err(|error| misread(queue, error))?.map(|json| json.0).unwrap_or_default())
+    fn note_counted(&self, queue: &Opened, counts: Counts) {
+        self.counted.lock().insert(queue.number, (queue.moment().now, counts));
+    }
+
+    /// Returns the numbers of the last time, which are older by now.
+    fn counted_last(&self, queue: &Opened) -> Counts {
+        let counted = self.counted.lock().get(&queue.number).copied();
+        let (at, mut counts) = counted.unwrap_or((queue.moment().now, counts_of([0; STATES.len()], Duration::MAX)));
+        counts.age = queue.moment().now.saturating_duration_since(at).saturating_add(counts.age);
+        counts
     }
 
     pub(super) fn inspect(&self, queue: &Opened) -> Result<Survey, QueueError> {
-        let counts = self.count(queue)?;
-        let seen = self.surveyed(queue)?;
+        let rows = self.rows(queue, "look at a queue", "survey", &[(&queue.name(), Type::TEXT)])?;
+        let text = rows.first().map(|row| row.try_get::<_, postgres::types::Json<Value>>(0)).transpose();
+        let seen = text.map_err(|error| misread(queue, error))?.map(|json| json.0).unwrap_or_default();
         let number = |name: &str| seen.get(name).and_then(Value::as_u64);
         let text = |name: &str| seen.get(name).and_then(Value::as_str).map(str::to_owned);
         let is = |name: &str| seen.get(name).and_then(Value::as_bool);
         let ticks = queue.periodics.lock().iter().filter_map(super::periodics::Registered::next).min();
         let until = |time: u64| if time >= i64::MAX as u64 { u64::MAX } else { time };
+        let counted =
+            |name: &str| seen.get("counts").and_then(|counts| counts.get(name)).and_then(Value::as_u64).unwrap_or(0);
+        let age = number("now").unwrap_or(0).saturating_sub(counted("at"));
+        let counts = counts_of(STATES.map(|state| counted(name_of(state))), Duration::from_millis(age));
+        self.note_counted(queue, counts);
         Ok(Survey {
             counts,
             oldest_ready: text("oldest_ready").zip(number("oldest_ready_since")),
@@ -176,20 +202,22 @@ impl Queues {
             full: is("full").unwrap_or(false).then(|| number("full_until")),
             held: text("held_by").map(|name| (limit_of(&name), number("held").unwrap_or(0), number("held_until"))),
             running: number("running").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
-            oldest_running: running_since(queue, &seen),
+            oldest_running: running_since(queue, text("oldest_running"), number("oldest_running_ran")),
         })
     }
 
     pub(super) fn who_runs(&self, queue: &Opened) -> Result<(usize, Option<(Instant, JobId)>), QueueError> {
-        let seen = self.surveyed(queue)?;
-        let running = seen.get("running").and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
-        Ok((running.unwrap_or(0), running_since(queue, &seen)))
+        let rows = self.rows(queue, "look at running jobs", "who_runs", &[(&queue.name(), Type::TEXT)])?;
+        let Some(row) = rows.first() else { return Ok((0, None)) };
+        let (running, id, ran): (i64, Option<String>, Option<i64>) = (row.get(0), row.get(1), row.get(2));
+        let oldest = running_since(queue, id, ran.map(|ran| unsigned(Some(ran))));
+        Ok((usize::try_from(running).unwrap_or(0), oldest))
     }
 
     pub(super) fn waits_since(&self, queue: &Opened) -> Result<u64, QueueError> {
-        let seen = self.surveyed(queue)?;
-        let ready = seen.get("oldest_ready_since").and_then(Value::as_u64);
-        Ok(ready.or_else(|| seen.get("due").and_then(Value::as_u64)).unwrap_or(u64::MAX))
+        let rows = self.rows(queue, "look at the oldest job", "waits_since", &[(&queue.name(), Type::TEXT)])?;
+        let since = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
+        Ok(since.map_or(u64::MAX, |since| unsigned(Some(since))))
     }
 
     pub(super) fn look_again(&self, queue: &Opened) -> Result<(), QueueError> {
@@ -230,12 +258,10 @@ pub(super) fn noted_of(value: &str, until: i64) -> Result<Noted, String> {
     Ok(Noted { until: unsigned(Some(until)), value })
 }
 
-fn running_since(queue: &Opened, seen: &Value) -> Option<(Instant, JobId)> {
-    let number = |name: &str| seen.get(name).and_then(Value::as_u64);
-    let id = seen.get("oldest_running").and_then(Value::as_str)?;
-    let ran = number("now")?.saturating_sub(number("oldest_running_since")?);
+/// The job that has run longest, which has run for so many milliseconds by the server's clock.
+fn running_since(queue: &Opened, id: Option<String>, ran: Option<u64>) -> Option<(Instant, JobId)> {
     let now = queue.moment().now;
-    Some((now.checked_sub(Duration::from_millis(ran)).unwrap_or(now), id.to_owned()))
+    Some((now.checked_sub(Duration::from_millis(ran?)).unwrap_or(now), id?))
 }
 
 /// Returns what is known of a queue that cannot be looked at now.

@@ -13,6 +13,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(0), "get('q', '~1')"),
     (Some(0), "counts('q')"),
     (Some(0), "listen_to('q')"),
+    (Some(0), "schema_version()"),
     (Some(1), "claim('q')"),
     (Some(1), "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
     (Some(1), "finish('{}', '{}')"),
@@ -26,12 +27,14 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(1), "change_note('q', '01kx', 'add', '1', 0)"),
     (Some(1), "notes_of('q', '01k', NULL, 1)"),
     (Some(1), "glance_now('q')"),
+    (Some(1), "waits_since('q')"),
+    (Some(1), "who_runs('q')"),
     (Some(1), "set_average('q', 'k', 1, 1, 1)"),
     (Some(1), "tick_once('q', 'p', 0, 1, '{}', false, 'k', '1', NULL)"),
     (Some(2), "create_queue('q')"),
     (Some(2), "set_options('q', '{}')"),
     (Some(2), "steer('q', 'pause', NULL, 0)"),
-    (Some(2), "list('q', 'ready', NULL, NULL, NULL, 1)"),
+    (Some(2), "list('q', 'ready', NULL, NULL, NULL, NULL, 1)"),
     (Some(2), "survey('q')"),
     (Some(2), "register_periodic('q', 'p', 'x', NULL, 'k', '1', NULL, true)"),
     (Some(2), "periodics_of('q')"),
@@ -61,7 +64,8 @@ fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tab
             assert_eq!(is_refused, !is_allowed, "{role} calls {call}: {made:?}");
             assert!(is_refused || made.is_ok(), "{role} calls {call}: {made:?}");
         }
-        let tables = ["job", "ended", "queue", "limits", "edge", "freed", "note", "jobs", "version", "progress"];
+        let tables =
+            ["job", "ended", "queue", "limits", "edge", "freed", "note", "tally", "jobs", "version", "progress"];
         for table in tables {
             let writes = format!("DELETE FROM waterline.{table}");
             // Nobody at all deletes from the view.
@@ -101,6 +105,8 @@ const OF_THE_LIBRARY: &[&str] = &[
     "end_in",
     "ended_by",
     "glance_now",
+    "waits_since",
+    "who_runs",
     "tick_once",
     "set_average",
     "averages_of",

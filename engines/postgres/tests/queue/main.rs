@@ -13,8 +13,10 @@ mod chaos;
 mod complaints;
 mod grants;
 mod languages;
+mod looks;
 mod own;
 mod suite;
+mod versions;
 
 /// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.
 fn size(small: u64, large: u64) -> u64 {

@@ -1,0 +1,164 @@
+//! Looks at large queues: what they cost, and how old their answers are.
+
+use crate::bench::bench;
+use postgres::{Client, NoTls};
+use std::time::Duration;
+use waterline::queue::{JobState, NewJob, QueueOptions};
+
+/// More jobs than a look may read.
+const MANY: u32 = 20_000;
+
+/// Fills the queue `q` with so many jobs of each state and priority. A quarter of the ready ones is
+/// held by limits, half of the ended ones stay for ever, and many jobs have one time.
+const FILL: &str = "SELECT waterline.create_queue('q'), waterline.create_queue('other');
+    UPDATE waterline.queue SET limited = true;
+    INSERT INTO waterline.job (number, queue, state, priority, at, place, kind, payload, pushed, due, since, held_by)
+    SELECT n, 1 + n % 2, state::waterline.job_state, n / 2 % 4, at + n / 64, n, 'k', '1', 1, 0, 1,
+        CASE state WHEN 'held' THEN 'k' || n / 4 % 9 END
+    FROM (SELECT nextval('waterline.place') AS n, s.* FROM generate_series(1, MANY),
+        (VALUES ('ready', 1000), ('ready', 1000), ('ready', 9000000), ('held', 1000), ('waiting', 1000)) s(state, at)) j;
+    INSERT INTO waterline.ended (number, queue, priority, place, kind, payload, pushed, since, died, gone_at)
+    SELECT n, 1 + n % 2, 2, n, 'k', '1', 1, 1, n / 2 % 2 = 0, CASE WHEN n / 4 % 2 = 0 THEN 9000000 + n / 64 END
+    FROM (SELECT nextval('waterline.place') AS n FROM generate_series(1, 2 * MANY)) j;
+    INSERT INTO waterline.job (number, queue, state, at, place, kind, payload, pushed, due, since, token)
+    SELECT n, 1, 'running', 9000000, n, 'k', '1', 1, 0, 1, n
+    FROM (SELECT nextval('waterline.place') AS n FROM generate_series(1, 50)) j;";
+
+const STATES: [&str; 6] = ["ready", "scheduled", "running", "waiting", "finished", "dead"];
+
+fn filled() -> Client {
+    let mut client = bench().config.connect(NoTls).unwrap();
+    client.batch_execute("SET waterline.now = '1000000'").unwrap();
+    client.batch_execute(&FILL.replace("MANY", &MANY.to_string())).unwrap();
+    client
+}
+
+/// The pages of a server's memory that a statement looks at.
+fn pages(client: &mut Client, statement: &str) -> i64 {
+    // The first call reads the catalogue, and makes a plan.
+    client.batch_execute(statement).unwrap();
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT JSON) {statement}");
+    let json: serde_json::Value = client.query_one(&explain, &[]).unwrap().get(0);
+    ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|name| json[0]["Plan"][name].as_i64().unwrap()).sum()
+}
+
+#[test]
+fn a_page_of_a_list_reads_what_it_shows_and_the_pages_show_each_job_once_in_their_order() {
+    let mut client = filled();
+    for state in STATES {
+        let all = "SELECT number, held_by, priority, place, tie FROM waterline.list('q', $1, p_most => 1000000)";
+        let all = client.query(all, &[&state]).unwrap();
+        let numbers: Vec<i64> = all.iter().map(|row| row.get(0)).collect();
+        let of = |row: &postgres::Row| -> (Option<String>, i32, i64, i64) {
+            (row.get(1), row.get(2), row.get(3), row.get(4))
+        };
+        let has_priority = matches!(state, "ready" | "waiting");
+        let place = |row: &postgres::Row| {
+            (
+                row.get::<_, Option<String>>(1),
+                if has_priority { row.get(2) } else { 0_i32 },
+                row.get::<_, i64>(3),
+                row.get::<_, i64>(4),
+            )
+        };
+        assert!(all.is_sorted_by(|a, b| place(a) < place(b)), "{state}");
+        let count: i64 =
+            client.query_one("SELECT count FROM waterline.counts('q') WHERE state = $1", &[&state]).unwrap().get(0);
+        assert_eq!(numbers.len() as i64, count, "{state}");
+        let next = "SELECT number, held_by, priority, place, tie FROM waterline.list('q', $1, $2, $3, $4, $5, 700)";
+        let (mut seen, mut behind) = (Vec::new(), None::<(Option<String>, i32, i64, i64)>);
+        loop {
+            let (limit, priority, place, tie) =
+                behind.clone().map_or((None, None, None, None), |(limit, priority, place, tie)| {
+                    (limit, Some(priority), Some(place), Some(tie))
+                });
+            let page = client.query(next, &[&state, &limit, &priority, &place, &tie]).unwrap();
+            seen.extend(page.iter().map(|row| row.get::<_, i64>(0)));
+            let Some(last) = page.last() else { break };
+            behind = Some(of(last));
+        }
+        assert_eq!(seen, numbers, "{state}");
+        // The first page, and one in the middle.
+        for behind in [None, Some(of(&all[all.len() / 2]))] {
+            let behind = behind.map_or("NULL, NULL, NULL, NULL".to_owned(), |(limit, priority, place, tie)| {
+                format!("{}, {priority}, {place}, {tie}", limit.map_or("NULL".to_owned(), |limit| format!("'{limit}'")))
+            });
+            let read = pages(&mut client, &format!("SELECT * FROM waterline.list('q', '{state}', {behind}, 20)"));
+            assert!(read < 600, "{state} behind {behind}: {read} pages");
+        }
+    }
+}
+
+#[test]
+fn looks_at_a_large_queue_read_little_and_those_at_a_small_one_read_nothing_of_the_others() {
+    let mut client = filled();
+    client.batch_execute("SELECT waterline.counts('q'); SELECT waterline.create_queue('small')").unwrap();
+    for queue in ["q", "small"] {
+        for look in ["counts", "survey", "waits_since", "who_runs", "glance_now"] {
+            let read = pages(&mut client, &format!("SELECT * FROM waterline.{look}('{queue}')"));
+            assert!(read < 1_500, "{look} of {queue}: {read} pages");
+        }
+    }
+}
+
+/// The counts of the queue `q` with their age, at this time.
+fn counted(client: &mut Client, now: i64) -> (i64, i64) {
+    client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+    let row = client
+        .query_one("SELECT coalesce(sum(count)::bigint, 0), coalesce(max(age), 0) FROM waterline.counts('q')", &[])
+        .unwrap();
+    (row.get(0), row.get(1))
+}
+
+fn push(client: &mut Client, jobs: i32) {
+    let push = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), array_fill('1'::text, ARRAY[$1::int]))";
+    client.query_one(push, &[&jobs]).unwrap();
+}
+
+#[test]
+fn the_counts_of_a_large_queue_are_kept_for_a_while_and_say_how_old_they_are() {
+    const LATER: i64 = 1_000_000_000;
+    let config = bench().config;
+    let [mut client, mut other] = [(); 2].map(|()| config.connect(NoTls).unwrap());
+    client.batch_execute("SET waterline.now = '1000'; SELECT waterline.create_queue('q')").unwrap();
+    push(&mut client, 10_000);
+    assert_eq!(counted(&mut client, 1_000), (10_000, 0));
+    push(&mut client, 1);
+    assert_eq!(counted(&mut client, 1_000), (10_001, 0), "a small one is counted at each call");
+    push(&mut client, 1);
+    assert_eq!(counted(&mut client, 1_000), (10_001, 0), "and a larger one now and then");
+    assert_eq!(counted(&mut client, 1_999), (10_001, 999));
+    assert_eq!(counted(&mut client, 999), (10_002, 0), "the clock was set back");
+    other.batch_execute("SET waterline.now = '999'").unwrap();
+    // One counts in a transaction that stays open. Others wait for nobody.
+    let mut open = client.transaction().unwrap();
+    open.batch_execute(&format!("SET LOCAL waterline.now = '{LATER}'; SELECT waterline.counts('q')")).unwrap();
+    push(&mut other, 1);
+    other.batch_execute("SET lock_timeout = 1").unwrap();
+    assert_eq!(counted(&mut other, LATER), (10_003, 0), "they are much too old");
+    open.commit().unwrap();
+    push(&mut other, 1);
+    assert_eq!(counted(&mut other, LATER + 1), (10_002, 1), "those that the transaction has left");
+    // A reader gets numbers, and leaves none.
+    let mut reader = other.build_transaction().read_only(true).start().unwrap();
+    let count = reader.query_one("SELECT count FROM waterline.counts('q')", &[]).unwrap();
+    assert_eq!(count.get::<_, i64>(0), 10_002);
+    reader.rollback().unwrap();
+    client.batch_execute("DELETE FROM waterline.job WHERE number % 100 > 0").unwrap();
+    assert_eq!(counted(&mut client, 3 * LATER), (100, 0));
+    push(&mut client, 1);
+    assert_eq!(counted(&mut client, 3 * LATER), (101, 0), "it is small again");
+}
+
+#[test]
+fn counts_that_cannot_be_read_now_are_those_of_the_last_time_and_say_so() {
+    let bench = bench();
+    let [known, unknown] = ["known", "unknown"].map(|name| bench.store.queue(name, QueueOptions::default()).unwrap());
+    known.push(NewJob::new("k", &1).unwrap()).unwrap();
+    let before = known.counts();
+    assert_eq!((before.ready, before.age), (1, Duration::ZERO));
+    bench.config.connect(NoTls).unwrap().batch_execute("DROP FUNCTION waterline.counts").unwrap();
+    let after = known.counts();
+    assert!(after.of_state(JobState::Ready) == 1 && after.age > Duration::ZERO, "{after:?}");
+    assert_eq!((unknown.counts().ready, unknown.counts().age), (0, Duration::MAX));
+}

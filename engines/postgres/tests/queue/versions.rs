@@ -1,0 +1,181 @@
+//! Programs and schemas of two versions at once, as in a rolling deployment.
+
+use crate::bench::{Bench, bench};
+use crate::server::Server;
+use postgres::NoTls;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use waterline::Retry;
+use waterline::queue::{JobState, Limit, NewJob, Outcome, QueueError, QueueOptions, Retention, Runner};
+use waterline_postgres::{Error, PgOptions, PgStore};
+
+/// A next version, by the rules that stand at the head of `tables.sql`: a column of jobs, and an
+/// argument of a call.
+const NEXT: &str = r#"
+    SET LOCAL lock_timeout = '3s';
+    SET LOCAL search_path = waterline, pg_temp;
+    ALTER TABLE job ADD COLUMN region text;
+    ALTER TABLE ended ADD COLUMN region text;
+    CREATE FUNCTION push(p_queue text, p_kind text, p_payload text, p_settings jsonb, p_region text, OUT id text, OUT outcome text) LANGUAGE plpgsql AS $$
+    BEGIN
+        SELECT a.id, a.outcome INTO id, outcome
+        FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false, true)) a
+        WHERE a.what = 'pushed';
+        UPDATE job SET region = p_region WHERE number = number_of((queue_of(p_queue)).id, push.id);
+    END $$;
+    CREATE OR REPLACE FUNCTION push(p_queue text, p_kind text, p_payload text, p_settings jsonb DEFAULT NULL, OUT id text, OUT outcome text)
+    LANGUAGE sql AS $$ SELECT p.id, p.outcome FROM push(p_queue, p_kind, p_payload, p_settings, 'here') p $$;
+"#;
+
+/// The rights, and the row of this version.
+fn next(version: i64, serves: Option<i64>) -> String {
+    let rights = include_str!("../../schema/queue/grants.sql");
+    let (rights, _) = rights.split_once("-- A program of version").expect("the row of the version comes last");
+    let serves = serves.map_or("NULL".to_owned(), |serves| serves.to_string());
+    format!("{NEXT} {rights} INSERT INTO version (version, serves) VALUES ({version}, {serves});")
+}
+
+fn newest(client: &mut postgres::Client) -> i64 {
+    client.query_one("SELECT version FROM waterline.schema_version()", &[]).unwrap().get(0)
+}
+
+#[test]
+fn a_program_of_today_goes_on_while_and_after_a_next_version_is_made_that_serves_it() {
+    let Bench { store, config } = bench();
+    let options =
+        QueueOptions::default().retention(Retention::Keep).retry(Retry::fixed(Duration::ZERO).max_attempts(2));
+    let queue = store.queue("q", options.clone()).unwrap();
+    let [mut client, mut other] = [(); 2].map(|()| config.connect(NoTls).unwrap());
+    let runs = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&runs);
+    let runner = Runner::builder(&queue).max_processing(2).on("k", move |_, number: u64| {
+        counts.fetch_add(1, Ordering::SeqCst);
+        if number % 10 == 7 { Err("no".into()) } else { Ok(Outcome::Done) }
+    });
+    let runner = runner.start().unwrap();
+    let (stops, pushed) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stops.load(Ordering::SeqCst) {
+                let number = pushed.fetch_add(2, Ordering::SeqCst);
+                queue.push(NewJob::new("k", &number).unwrap().priority(waterline::queue::Priority::High)).unwrap();
+                let push = "SELECT outcome FROM waterline.push('q', 'k', $1)";
+                let outcome: String = other.query_one(push, &[&(number + 1).to_string()]).unwrap().get(0);
+                assert_eq!(outcome, "added");
+            }
+        });
+        let runs = |more: u64| {
+            let before = runs.load(Ordering::SeqCst);
+            common::eventually("more runs", || runs.load(Ordering::SeqCst) >= before + more);
+        };
+        runs(20);
+        let version = newest(&mut client);
+        let mut transaction = client.transaction().unwrap();
+        transaction.batch_execute(&next(version + 1, Some(version))).unwrap();
+        transaction.commit().unwrap();
+        runs(50);
+        stops.store(true, Ordering::SeqCst);
+    });
+    let pushed = pushed.load(Ordering::SeqCst);
+    common::eventually("all jobs to end", || {
+        let counts = queue.counts();
+        counts.finished + counts.dead == pushed
+    });
+    runner.stop().unwrap();
+    assert_eq!(queue.counts().dead, (0..pushed).filter(|number| number % 10 == 7).count() as u64);
+    // It starts anew, and looks at jobs of both versions.
+    store.migrate().unwrap();
+    let again = PgStore::connect(config, NoTls, PgOptions::new()).unwrap();
+    again.migrate().unwrap();
+    let queue = again.queue("q", options).unwrap();
+    assert_eq!(queue.list(JobState::Dead, None, 10_000).unwrap().len() as u64, queue.counts().dead);
+    assert_eq!(queue.requeue_dead().unwrap(), queue.status().unwrap().counts.ready);
+    let regions = "SELECT count(*) FILTER (WHERE region = 'here') > 0, count(*) FILTER (WHERE region IS NULL) > 0 FROM waterline.job";
+    let regions = client.query_one(regions, &[]).unwrap();
+    assert!(
+        regions.get::<_, bool>(0) && regions.get::<_, bool>(1),
+        "there are jobs of both versions, which have died meanwhile"
+    );
+    let new = client.query_one("SELECT outcome FROM waterline.push('q', 'k', '1', NULL, 'there')", &[]);
+    assert_eq!(new.unwrap().get::<_, String>(0), "added");
+}
+
+/// The version that was found, and the one that the program knows.
+fn version_of(error: &Error) -> Option<(i64, i64)> {
+    match error {
+        Error::NewerSchema { found, known, .. } => Some((*found, *known)),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_queue_whose_schema_does_not_serve_the_program_is_refused_with_what_to_do() {
+    let Bench { store, config } = bench();
+    let mut client = config.connect(NoTls).unwrap();
+    let version = newest(&mut client);
+    let refused = |store: &PgStore| {
+        let error = store.queue("q", QueueOptions::default()).unwrap_err();
+        let mut causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
+        causes
+            .find_map(|error| error.downcast_ref::<Error>().map(|error| (error.to_string(), version_of(error))))
+            .unwrap()
+    };
+    client.batch_execute(&format!("BEGIN; {} COMMIT", next(version + 1, None))).unwrap();
+    assert_eq!(refused(&store).1, Some((version + 1, version)));
+    assert!(matches!(store.migrate(), Err(Error::NewerSchema { .. })));
+    // A schema that has no queue yet.
+    client.batch_execute("DROP SCHEMA waterline CASCADE").unwrap();
+    client.batch_execute(&include_str!("../../schema/001.sql").replace("{schema}", "waterline")).unwrap();
+    let (text, version) = refused(&store);
+    assert!(version.is_none() && text.contains("`PgStore::migrate`"), "{text}");
+    store.migrate().unwrap();
+    store.queue("q", QueueOptions::default()).unwrap();
+}
+
+#[test]
+fn a_migration_waits_for_a_table_that_somebody_holds_for_a_short_time_only() {
+    let database = Server::shared().database();
+    let mut client = database.client();
+    client.batch_execute(&include_str!("../../schema/001.sql").replace("{schema}", "waterline")).unwrap();
+    let mut open = client.transaction().unwrap();
+    open.batch_execute("LOCK TABLE waterline.version").unwrap();
+    let store =
+        PgStore::connect(database.config.clone(), NoTls, PgOptions::new().ttl(Duration::from_millis(200))).unwrap();
+    let refused = store.migrate().unwrap_err();
+    let code = match &refused {
+        Error::Database(error) => error.code().cloned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(code, Some(postgres::error::SqlState::LOCK_NOT_AVAILABLE), "{refused:?}");
+    open.rollback().unwrap();
+    store.migrate().unwrap();
+}
+
+#[test]
+fn the_last_of_two_programs_that_open_a_queue_with_other_options_changes_them_for_both() {
+    let Bench { store, config } = bench();
+    let next = PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap();
+    let mut client = config.connect(NoTls).unwrap();
+    let mut stored = || -> (i64, bool) {
+        let row = client.query_one("SELECT lease, limited FROM waterline.queue", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    let old = || QueueOptions::default().lease(Duration::from_secs(100)).retention(Retention::Keep);
+    let new = || QueueOptions::default().lease(Duration::from_secs(200)).limit(Limit::kind("k").at_once(1));
+    let first = store.queue("q", old()).unwrap();
+    assert_eq!(stored(), (100_000, false));
+    let runner = Runner::builder(&first).max_processing(2).on("k", |_, _: u64| Ok(Outcome::Done)).start().unwrap();
+    let second = next.queue("q", new()).unwrap();
+    assert_eq!(stored(), (200_000, true));
+    let push = |number: u64| first.push(NewJob::new("k", &number).unwrap()).unwrap().id;
+    let runs = |id: &str| common::eventually("a run", || first.state(id).unwrap().is_none_or(JobState::is_ended));
+    runs(&push(1));
+    // An old process that comes once more, as after a crash: also its options win.
+    let third = PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap();
+    let third = third.queue("q", old()).unwrap();
+    assert_eq!(stored(), (100_000, false));
+    runs(&push(2));
+    runner.stop().unwrap();
+    drop((second, third));
+}
