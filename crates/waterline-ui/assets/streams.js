@@ -115,7 +115,7 @@ export class StreamView {
       h("td", { class: "error" }, job.error)));
     const more = strip.retrying > strip.retries.length ? h("p", null, `${number(strip.retrying - strip.retries.length)} more wait for their next attempt.`) : null;
     return h("section", { key: "attempts" }, h("h3", null, "Attempts"),
-      running.length + retries.length ? table("Jobs that run, and jobs that wait for their next attempt", ["index", "attempt", "", "error"], [...running, ...retries]) : h("p", null, "Nothing runs, and nothing waits for its next attempt."),
+      running.length + retries.length ? table("Jobs that run, and jobs that wait for their next attempt", ["index", "attempt", "next", "error"], [...running, ...retries]) : h("p", null, "Nothing runs, and nothing waits for its next attempt."),
       more);
   }
 

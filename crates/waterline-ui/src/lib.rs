@@ -94,3 +94,7 @@ mod web;
 pub use guard::NotAnOrigin;
 pub use page::{Page, Watched};
 pub use serve::{ServeError, Served};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -150,7 +150,8 @@ impl Page {
 
     /// Returns the page as routes for your own server. Mount them under any path, also under the
     /// root, behind your own login:
-    /// `app.nest("/admin/waterline", page.router())`.
+    /// `app.nest("/admin/waterline", page.router())`. An `app` with a state takes it by
+    /// `nest_service`.
     ///
     /// It takes changes only from its own pages: see the [module](crate) for what it checks. A
     /// thread takes a sample of each name once a second, for as long as the routes live.

@@ -4,7 +4,7 @@ use crate::serve::ServeError;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 
 /// The shortest token. One that can be guessed protects nothing.
 const SHORTEST: usize = 16;
@@ -25,9 +25,13 @@ impl Token {
         if self.0.len() < SHORTEST { Err(ServeError::ShortToken { least: SHORTEST }) } else { Ok(()) }
     }
 
-    /// True if this is the token. The time that it takes says nothing of how much of it is right.
+    /// True if this is the token. The time that it takes depends on the length of what was given,
+    /// and on nothing of the token.
     pub(crate) fn is(&self, given: &str) -> bool {
-        self.0.as_bytes().ct_eq(given.as_bytes()).into()
+        let own = self.0.as_bytes();
+        let is_as_long = (own.len() as u64).ct_eq(&(given.len() as u64));
+        let compare = |same: Choice, (at, byte): (usize, u8)| same & byte.ct_eq(&own[at % own.len()]);
+        !own.is_empty() && given.bytes().enumerate().fold(is_as_long, compare).into()
     }
 }
 
@@ -74,7 +78,9 @@ mod tests {
     fn a_token_is_equal_to_itself_alone_and_is_never_shown() {
         let token = Token::new("0123456789abcdef".to_owned());
         assert!(token.is("0123456789abcdef"));
-        for other in ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF"] {
+        for other in
+            ["", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeF", "0123456789abcdef0123456789abcdef"]
+        {
             assert!(!token.is(other), "{other}");
         }
         assert_eq!(format!("{token:?}"), "Token(…)");

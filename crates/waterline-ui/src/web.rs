@@ -238,7 +238,7 @@ async fn log_in(State(site): State<Site>, original: OriginalUri, headers: Header
         let text = "the system has no random numbers, so nobody can log in: send the token as a header";
         return Failure { status: StatusCode::INTERNAL_SERVER_ERROR, text: text.to_owned() }.into_response();
     };
-    let cookie = format!("{}={secret}; Path=/; HttpOnly; SameSite=Strict", site.guard.cookie());
+    let cookie = format!("{}={secret}; {}", site.guard.cookie(), site.guard.cookie_settings());
     let back = back(&site.guard, "/login", &original);
     (StatusCode::SEE_OTHER, [(header::LOCATION, back), (header::SET_COOKIE, cookie)]).into_response()
 }
@@ -251,7 +251,7 @@ async fn log_out(State(site): State<Site>, original: OriginalUri, headers: Heade
         site.shared.sessions.end(secret);
     }
     let back = back(&site.guard, "/logout", &original);
-    let cookie = format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", site.guard.cookie());
+    let cookie = format!("{}=; Max-Age=0; {}", site.guard.cookie(), site.guard.cookie_settings());
     (StatusCode::SEE_OTHER, [(header::LOCATION, back), (header::SET_COOKIE, cookie)]).into_response()
 }
 

@@ -135,5 +135,8 @@ fn a_token_is_needed_as_a_header_or_as_a_session() {
     ] {
         assert_eq!(check(name, wrong.clone()), Err(Refusal::Token), "{name}: {wrong}");
     }
+    assert!(!guard.cookie_settings().contains("Secure"));
+    let encrypted = Guard::served(own(), address("https://ops.example.org"), token(), true);
+    assert!(encrypted.cookie_settings().ends_with("; Secure"));
     assert_eq!(Guard::served(own(), None, None, false).check_token(&HeaderMap::new(), &sessions), Ok(()));
 }
