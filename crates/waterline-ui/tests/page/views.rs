@@ -169,9 +169,9 @@ fn the_queues_of_a_group_share_the_slots_of_its_runner_and_say_so() {
         .open()
         .unwrap();
     let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
-    let ended = std::sync::Mutex::new(ended);
+    let ended = parking_lot::Mutex::new(ended);
     let builder = group.runner().on("welcome", move |_job, ()| {
-        let _ = ended.lock().unwrap().recv();
+        let _ = ended.lock().recv();
         Ok(Outcome::Done)
     });
     let runner = builder.on("png", |_job, ()| Ok(Outcome::Done)).max_processing(1).start().unwrap();
