@@ -4,7 +4,7 @@ use super::text;
 use crate::base::index::BoxError;
 use std::fmt;
 
-/// What to look at if a directory of this machine fails.
+/// The things to look at if a directory of this machine fails.
 const DIRECTORY: &str = "its path, its permissions and its disk";
 
 /// A failure of a store, with its work at that moment. `{:?}` shows the text and the causes,

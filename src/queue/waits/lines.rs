@@ -107,6 +107,7 @@ impl Line {
             Self::Unhandled { kind, snooze: Some(time) } => {
                 tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so it snoozes each of them for {time:.1?}, again and again: add a handler, or correct the kind");
             }
+            #[cfg(feature = "engine")]
             Self::Unmade { name, error } => {
                 tracing::error!(target: "waterline", queue, periodic = name, error, "a tick of a periodic job makes no job, since its push is refused: register it with settings that a push takes, or remove it");
             }

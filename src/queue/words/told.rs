@@ -48,6 +48,7 @@ pub enum Line {
     /// A tick of a periodic job made no job. `run` is the one that has not ended.
     Passed { name: String, tick: u64, why: Passed, run: Option<JobId> },
     /// The push of a tick of a periodic job was refused.
+    #[cfg(feature = "engine")]
     Unmade { name: String, error: String },
     /// Jobs of a kind are pushed that the runner has no handler for. It snoozes them for a time, or
     /// buries them.

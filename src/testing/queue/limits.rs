@@ -158,8 +158,8 @@ pub(super) fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key(on: &Be
         let bench = on.bench_with(options(&[limit.rate(rate)]));
         bench.queue.push_all((0..500).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
         let mut ran = Vec::new();
-        // Between two looks comes less than a token, so that no full bucket loses one. The looks are
-        // at each part of the time between two tokens.
+        // Between two looks comes less than a token, so that no full bucket loses one. The looks
+        // are at each part of the time between two tokens.
         for at in (0..60_000).step_by(137) {
             ran.extend(bench.claim_all());
             // Two at the beginning, and one each seventh of a second.

@@ -199,8 +199,8 @@ impl Queues {
             settled[at] = match &outcome[..] {
                 "held" => continue,
                 "counted" => Some(Some(state)),
-                // A crash of the server may lose a claim. Then the job waits, or others have it, or have ended
-                // it. (So does one that was pushed once more, which is told as lost.)
+                // A crash of the server may lose a claim. Then the job waits, or others have it, or
+                // have ended it. (One that was pushed once more is told as lost, too.)
                 _ if ends[at].end == End::Finished && state.is_some() => Some(None),
                 // While the lease holds, nobody else could end it or take it back.
                 _ => Some(self.leases.holds(job, queue.moment().now).then_some(state)),

@@ -187,7 +187,8 @@ impl Queues {
                 Ok((status.unwrap_or_default(), self.have_ended(client, jobs)?))
             });
             match status {
-                // A server that crashes gives the number of a transaction that it has lost to another one.
+                // A server that crashes gives the number of a transaction that it has lost to
+                // another one.
                 Ok((status, known)) if status == "committed" => return Ok(Some(known.unwrap_or(true))),
                 Ok((status, _)) if status == "aborted" => return Ok(Some(false)),
                 Ok((status, known)) if status.is_empty() || status == "other" => return Ok(known),

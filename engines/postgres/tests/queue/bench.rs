@@ -1,10 +1,10 @@
 //! Databases with the tables and functions of the queue, made quickly.
 
-use crate::server::{Database, Server};
-use postgres::{Config, NoTls};
+use crate::server::{Database, PATIENCE, Server};
+use postgres::{Client, Config, NoTls};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use waterline_postgres::{PgOptions, PgStore};
 
 /// A database of one test, whose time is that of the clock of its queues.
@@ -35,4 +35,25 @@ pub fn bench() -> Bench {
     // It bounds each call, and some tests make thousands, on a machine that may be loaded.
     let options = PgOptions::new().ttl(Duration::from_secs(60));
     Bench { store: PgStore::connect(config.clone(), NoTls, options).unwrap(), config }
+}
+
+/// Waits until all jobs have ended, as long as some do: on a loaded machine leases end before their
+/// jobs, which then wait and run alone.
+#[track_caller]
+pub fn wait_for_all_ends(client: &mut Client) {
+    let (mut begun, mut least) = (Instant::now(), i64::MAX);
+    loop {
+        let left: i64 = client.query_one("SELECT count(*) FROM waterline.job", &[]).unwrap().get(0);
+        if left == 0 {
+            return;
+        }
+        if left < least {
+            (begun, least) = (Instant::now(), left);
+        }
+        if begun.elapsed() > PATIENCE {
+            let jobs = client.query_one("SELECT array_agg(j::text) FROM waterline.job j", &[]).unwrap();
+            panic!("waited in vain for jobs to end: {:#?}", jobs.get::<_, Vec<String>>(0));
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }

@@ -1,7 +1,7 @@
-//! What users of other queues in a database complain about. The costs are pages that a call touches,
-//! which are the same on each machine, however loaded.
+//! The things that users of other queues in a database complain about. Costs are the pages that a
+//! call touches, which are the same on each machine, however loaded.
 
-use crate::bench::{Bench, bench};
+use crate::bench::{Bench, bench, wait_for_all_ends};
 use crate::server::Server;
 use crate::server::pooler::Pooler;
 use crate::size;
@@ -163,7 +163,7 @@ fn pushes_notify_only_those_who_listen_and_not_twice_within_20_ms() {
         let begun = Instant::now();
         client.batch_execute(many).unwrap();
         let took = u64::try_from(begun.elapsed().as_millis()).unwrap();
-        // What was sent before this has come with its answer.
+        // All that was sent before this has come with its answer.
         listener.batch_execute("SELECT 1").unwrap();
         (listener.notifications().iter().count().unwrap() as u64, took)
     };
@@ -245,7 +245,7 @@ fn a_queue_behind_a_pooler_of_transactions_loses_nothing_and_polls() {
     let id = other.push(NewJob::new("long", &()).unwrap()).unwrap().id;
     let mut client = database.client();
     for n in 0..60_i64 {
-        // By the library through the pooler, in a transaction of the user's, and by another language.
+        // Pushed through the pooler, in a transaction of the user's, and by another language.
         match n % 3 {
             0 => drop(queue.push(NewJob::new("plain", &n).unwrap()).unwrap()),
             1 => {
@@ -257,8 +257,7 @@ fn a_queue_behind_a_pooler_of_transactions_loses_nothing_and_polls() {
         }
     }
     long.end(&mut client);
-    let left = "SELECT count(*) FROM waterline.job";
-    common::eventually("all jobs to end", || client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0);
+    wait_for_all_ends(&mut client);
     assert_eq!(other.get(&id).unwrap().unwrap().state, JobState::Finished);
     long.has_run_once();
     runner.stop().unwrap();

@@ -1,6 +1,6 @@
 //! Pushes and ends in transactions with rows of the user's.
 
-use crate::bench::{Bench, bench};
+use crate::bench::{Bench, bench, wait_for_all_ends};
 use crate::proxy::Proxy;
 use crate::server::Server;
 use postgres::{Client, Config, NoTls, Transaction};
@@ -133,7 +133,7 @@ fn a_job_whose_rows_are_refused_fails_alone_and_the_others_of_its_transaction_ar
     queue.push_all((0..200).map(job)).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&calls);
-    // What the handler made, and what was written.
+    // The attempts that the handler made well, and those that were written.
     let (made, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (makes, writes) = (Arc::clone(&made), Arc::clone(&written));
     let summary = Runner::builder(&queue)
@@ -227,8 +227,7 @@ fn a_commit_whose_answer_is_lost_is_settled_and_each_job_has_its_rows_once() {
         pushed += 20;
         std::thread::park_timeout(Duration::from_millis(20));
     }
-    let left = "SELECT count(*) FROM waterline.job";
-    common::eventually("all jobs to end", || client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0);
+    wait_for_all_ends(&mut client);
     assert_eq!((count(&mut client, "*"), count(&mut client, "DISTINCT job")), (pushed, pushed));
     let [before, after] = proxy.commits();
     println!("{pushed} jobs, {cuts} cuts, {before} before and {after} after a COMMIT came through");
@@ -260,8 +259,7 @@ fn an_end_whose_answer_is_lost_is_read_back_and_not_told_as_lost() {
         pushed += 1;
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    let left = "SELECT count(*) FROM waterline.job";
-    common::eventually("all jobs to end", || client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0);
+    wait_for_all_ends(&mut client);
     common::eventually("the runner to hear of them", || finished.load(Ordering::Relaxed) == pushed);
     assert_eq!(lost.load(Ordering::Relaxed), 0, "of {pushed} jobs with {cuts} cuts");
 }
@@ -355,7 +353,8 @@ fn a_job_whose_claim_a_crash_of_the_server_has_lost_is_not_told_as_finished_by_i
         .teardown(counting(&told))
         .on("k", move |_, _: u64| {
             if runs.fetch_add(1, Ordering::SeqCst) == 0 {
-                // The claim did not reach the disk: it is as if it had never been, and nobody is connected.
+                // The claim did not reach the disk: it is as if it had never been, and nobody is
+                // connected.
                 config.connect(NoTls)?.batch_execute(
                     "UPDATE waterline.job SET state = 'ready', token = NULL, at = 0;
                      SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -2,7 +2,7 @@
 
 use super::pushing::Pusher;
 use super::{Event, LEASE, options, workers};
-use crate::languages::{self, Language, Worker, one};
+use crate::languages::{self, Language, Worker};
 use crate::proxy::Proxy;
 use crate::server::replica::FOLLOWED;
 use crate::server::{End, PATIENCE, Server};
@@ -199,30 +199,9 @@ impl Cluster {
             std::thread::park_timeout(Duration::from_millis(50));
         }
     }
-
-    /// Waits until all jobs have ended, as long as some do.
-    pub fn wait_for_all_ends(&self, client: &mut Client, workers: &[Worker], seed: u64) {
-        client.batch_execute("DELETE FROM waterline.ended WHERE queue = 0").unwrap();
-        let (mut begun, mut least) = (Instant::now(), i64::MAX);
-        loop {
-            let left: i64 = one(client, "count(*) FROM waterline.job");
-            if left == 0 {
-                return;
-            }
-            if left < least {
-                (begun, least) = (Instant::now(), left);
-            }
-            if begun.elapsed() > PATIENCE {
-                let left: Vec<String> = one(client, "array_agg(j::text) FROM waterline.job j");
-                let said: Vec<_> = workers.iter().map(|worker| tail(&worker.said())).collect();
-                panic!("waited in vain for all jobs to end, SEED={seed}: {left:#?}\n{}", said.join("\n"));
-            }
-            std::thread::park_timeout(Duration::from_millis(5));
-        }
-    }
 }
 
-/// What the server says if a table cannot grow.
+/// The line of the server's log if a table cannot grow.
 const NO_ROOM: &str = "could not extend file";
 
 /// Waits until a worker has asked for jobs since its start.
@@ -233,8 +212,15 @@ pub fn wait_for_work(client: &mut Client, user: &str) {
     common::eventually("a worker that is at work", || client.query_one(claims, &[&user]).unwrap().get(0));
 }
 
-/// The last lines.
-fn tail(said: &str) -> String {
-    let lines: Vec<_> = said.lines().collect();
-    lines[lines.len().saturating_sub(30)..].join("\n")
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for user in USERS {
+                let said = std::fs::read(self.file(user, "log")).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said).into_owned();
+                let last: Vec<_> = said.lines().rev().take(30).collect();
+                println!("{user} said:\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+            }
+        }
+    }
 }

@@ -1,7 +1,9 @@
-//! A replica that lags takes the place of its server. What it had not received is gone, or runs
-//! again: no old token counts there, and the rows of each job agree with its end.
+//! A replica that lags takes the place of its server. Pushes that it had not received are gone, and
+//! jobs whose end it had not received run again. No old token counts there, and the rows of each job
+//! agree with its end.
 
 use super::cluster::both;
+use crate::bench::wait_for_all_ends;
 use crate::server::replica::FOLLOWED;
 use crate::server::{End, Server};
 use postgres::{Client, NoTls, Transaction};
@@ -72,7 +74,7 @@ fn runner(store: &PgStore, name: &'static str, kinds: &[&str]) -> Runner {
 }
 
 #[test]
-fn what_a_lagging_replica_had_not_received_is_gone_or_runs_again_and_no_old_token_counts() {
+fn jobs_that_a_lagging_replica_had_not_received_are_gone_or_run_again_and_no_old_token_counts() {
     let server = Server::start(&FOLLOWED);
     let database = server.database();
     let replica = server.replica();
@@ -146,8 +148,7 @@ fn what_a_lagging_replica_had_not_received_is_gone_or_runs_again_and_no_old_toke
     // The rest goes on by itself.
     let others = runner(&store, "q", &["waits", "claimed", "ends", "key", "after"]);
     client.query("SELECT FROM waterline.push('always', 'k', '1', '{\"id\": \"new\"}')", &[]).unwrap();
-    let left = "SELECT count(*) FROM waterline.job";
-    common::eventually("all jobs to end", || client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0);
+    wait_for_all_ends(&mut client);
     [others, always].into_iter().for_each(|runner| runner.stop().unwrap());
     let agree = "SELECT count(*), count(DISTINCT e.job), (SELECT count(*) FROM waterline.ended WHERE NOT died), \
         (SELECT count(*) FROM waterline.ended WHERE died) FROM effects e JOIN waterline.ended ON number = e.job";

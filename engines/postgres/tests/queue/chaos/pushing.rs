@@ -29,7 +29,7 @@ impl Pusher {
         let pushes = std::thread::spawn(move || {
             let (mut pushed, mut client, mut random) = (Pushed::default(), None, fastrand::Rng::with_seed(seed));
             for tens in asked {
-                // Some of them at once, so that there are many moments at which a push is cut short.
+                // One ten after the other, so that pushes are cut short at many moments.
                 (0..tens).for_each(|_| pushed.push(&config, &mut client, &mut random));
             }
             pushed

@@ -1,4 +1,5 @@
-//! The workers in Rust, as processes: a runner, and one whose rows are in the transaction of the end.
+//! The workers in Rust, as processes: a runner, and one whose rows are in the transaction of the
+//! end.
 
 use super::{LEASE, options};
 use parking_lot::Mutex;
