@@ -22,6 +22,7 @@ pub use crate::queue::rules::notes::{Change, Noted, counted_in};
 pub use crate::queue::rules::pushing::{Push as JobPush, prepare};
 pub use crate::queue::runner::own_end::OwnEnd;
 pub use crate::queue::waits::shared::{OpenQueues, Shared, Wake};
+pub use crate::queue::waits::subscribers::{Read, Watched};
 use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::durations::from_nanos;
 use crate::queue::words::error::QueueError;

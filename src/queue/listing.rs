@@ -56,9 +56,9 @@ impl Queue {
         Ok(self.engine.row(self.number, id.as_ref())?.map(|row| row.state))
     }
 
-    /// Returns the number of jobs in each state. In a [`Store`] they are exact, and nothing is read.
-    /// In a database that many processes share it is a call, and the numbers of a large queue are
-    /// some seconds old: [`Counts::age`].
+    /// Returns the number of jobs in each state. In a [`Store`] they are exact, and nothing is
+    /// read. In a database that many processes share it is a call, and the numbers of a large queue
+    /// are some seconds old: [`Counts::age`].
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.catch_up();

@@ -22,6 +22,7 @@ mod periodics;
 mod pushing;
 mod settings;
 mod turning;
+mod watching;
 mod within;
 mod writing;
 
@@ -40,6 +41,7 @@ pub(crate) struct Queues {
     leases: Arc<Leases>,
     /// The last numbers of jobs of each queue, and when they came.
     counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
+    watching: Arc<watching::Watching>,
     me: Weak<Self>,
 }
 
@@ -124,6 +126,7 @@ impl Queues {
             idle,
             leases: Arc::default(),
             counted: Mutex::default(),
+            watching: Default::default(),
             me: me.clone(),
         })
     }

@@ -6,7 +6,7 @@ use crate::options::quoted;
 use postgres::{Client, IsolationLevel, Row, Transaction};
 use std::time::Duration;
 
-/// The longest wait for a table. Whoever calls meanwhile waits behind it.
+/// The longest wait for a table: calls that come meanwhile wait behind it.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// The version of tables that are there, and the oldest version of a program that they serve.

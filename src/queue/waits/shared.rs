@@ -12,6 +12,8 @@ use crate::queue::waits::kept::Kept;
 use crate::queue::waits::kinds::Kinds;
 use crate::queue::waits::lines::{self, Lines};
 use crate::queue::waits::subscribers::Subscribers;
+#[cfg(feature = "engine")]
+use crate::queue::waits::subscribers::{Read, Watched};
 use crate::queue::words::durations::Durations;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::options::QueueOptions;
@@ -187,6 +189,32 @@ impl Shared {
     #[cfg(feature = "engine")]
     pub fn is_watched(&self) -> bool {
         self.subscribers.is_any()
+    }
+
+    /// True if somebody has subscribed to a job.
+    #[cfg(feature = "engine")]
+    pub fn has_subscribers(&self) -> bool {
+        self.subscribers.has_slots()
+    }
+
+    /// Returns the jobs that somebody waits for, before a look at them.
+    #[cfg(feature = "engine")]
+    #[must_use]
+    pub fn watched(&self) -> Vec<Watched> {
+        self.subscribers.watched()
+    }
+
+    /// Tells what a look has found of them. Returns true if something is new. The tasks wait until
+    /// somebody [settles](Self::settle).
+    #[cfg(feature = "engine")]
+    pub fn told_by_look(&self, seen: Vec<(Watched, Option<Read>)>) -> bool {
+        let mut is_new = false;
+        self.call(|called| {
+            for (watched, read) in seen {
+                is_new |= self.subscribers.correct(&watched, read, called);
+            }
+        });
+        is_new
     }
 
     /// Makes everybody who waits for a job look again. The tasks wait until somebody

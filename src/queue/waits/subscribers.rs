@@ -25,6 +25,8 @@ pub(crate) struct Told {
     /// The error of a job that is dead.
     pub(crate) error: Option<String>,
     pub(crate) progress: Option<JobProgress>,
+    /// A look has told this state, and whoever has made it may tell of it yet.
+    pub(crate) is_by_look: bool,
     /// Wakes a thread that waits for several jobs at once.
     pub(crate) bell: Option<Arc<Bell>>,
     /// The tasks that wait for the job.
@@ -55,8 +57,31 @@ pub(crate) struct Bell {
     pub(crate) changed: Condvar,
 }
 
+/// A job that somebody waits for, and the number of the changes that were told when a look began.
+#[cfg(feature = "engine")]
+pub struct Watched {
+    id: JobId,
+    slot: Arc<Slot>,
+    changes: u64,
+}
+
+#[cfg(feature = "engine")]
+impl Watched {
+    /// Returns the id of the job.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+#[cfg(feature = "engine")]
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watched").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 /// A job as it is stored: its state, its data, its error and its progress.
-pub(crate) type Read = (JobState, Option<Vec<u8>>, Option<String>, Option<JobProgress>);
+pub type Read = (JobState, Option<Vec<u8>>, Option<String>, Option<JobProgress>);
 
 /// Those who wait for jobs, by id.
 #[derive(Default)]
@@ -96,6 +121,11 @@ impl Subscribers {
             };
             for slot in slots.get(&id).into_iter().flatten() {
                 let mut told = slot.state.lock();
+                let is_known =
+                    told.state == state && told.error == error && data.as_ref().is_none_or(|data| told.data == *data);
+                if std::mem::take(&mut told.is_by_look) && is_known {
+                    continue;
+                }
                 told.changes += 1;
                 (told.state, told.error) = (state, error.clone());
                 if let Some(data) = &data {
@@ -121,6 +151,48 @@ impl Subscribers {
             (told.state, told.error, told.progress) = (Some(JobState::Running), None, Some(progress.clone()));
             slot.call(&mut told, called);
         }
+    }
+
+    /// True if somebody waits for one job.
+    #[cfg(feature = "engine")]
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.slots.lock().is_empty()
+    }
+
+    /// Returns the jobs that somebody waits for.
+    #[cfg(feature = "engine")]
+    pub(crate) fn watched(&self) -> Vec<Watched> {
+        let watched = |(id, slot): (&JobId, &Arc<Slot>)| {
+            let changes = slot.state.lock().changes;
+            Watched { id: id.clone(), slot: slot.clone(), changes }
+        };
+        let slots = self.slots.lock();
+        slots.iter().flat_map(|(id, of_id)| of_id.iter().map(move |slot| (id, slot))).map(watched).collect()
+    }
+
+    /// Tells what a look has found of a job, unless its changes were told since that began. `None`:
+    /// there is no such job. Returns true if that is new.
+    #[cfg(feature = "engine")]
+    pub(crate) fn correct(&self, watched: &Watched, read: Option<Read>, called: &mut Called) -> bool {
+        let mut told = watched.slot.state.lock();
+        let has_ended = told.state.is_some_and(JobState::is_ended);
+        let (state, data, error, progress) = match read {
+            Some((state, data, error, progress)) => (Some(state), data, error, progress),
+            // An ended job that is kept no longer is no other news.
+            None if has_ended || told.state.is_none() => return false,
+            None => (None, told.data.clone(), None, None),
+        };
+        // Its time is by another clock.
+        let shown = |progress: &Option<JobProgress>| progress.as_ref().map(|one| (one.fraction, one.note.clone()));
+        let is_same = told.state == state && told.data == data && told.error == error;
+        if told.changes != watched.changes || is_same && shown(&told.progress) == shown(&progress) {
+            return false;
+        }
+        told.changes += 1;
+        told.is_by_look = true;
+        (told.state, told.data, told.error, told.progress) = (state, data, error, progress);
+        watched.slot.call(&mut told, called);
+        true
     }
 
     /// Makes the threads that wait look at the clock again, and at what time brings.

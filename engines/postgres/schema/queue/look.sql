@@ -237,6 +237,16 @@ BEGIN
         'running', v_runs.running, 'oldest_running', v_runs.id, 'oldest_running_ran', v_runs.ran);
 END $$;
 
+-- The jobs of these ids as those see them who wait for them. One that is gone has no row.
+CREATE FUNCTION states_of(p_queue text, p_ids text[])
+RETURNS TABLE (id text, state text, data text, error text, fraction float8, note text, noted bigint) LANGUAGE plpgsql AS $$
+DECLARE v_queue int := (queue_of(p_queue)).id;
+BEGIN
+    RETURN QUERY SELECT n.id, j.state, j.data, j.error, j.fraction, j.note, j.noted
+        FROM (SELECT i AS id, coalesce(number_of(v_queue, i), ended_of(v_queue, i)) AS number FROM unnest(p_ids) i OFFSET 0) n,
+        LATERAL (SELECT * FROM jobs s WHERE s.number = n.number LIMIT 1) j;
+END $$;
+
 -- The version of this schema, and the oldest version of a program that it serves.
 CREATE FUNCTION schema_version(OUT version bigint, OUT serves bigint) LANGUAGE sql AS
 $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.version DESC LIMIT 1 $$;

@@ -311,6 +311,7 @@ impl QueueEngine for Queues {
 
     fn glance(&self, queue: QueueNo) -> Glance {
         let queue = self.of(queue);
+        self.watch(&queue, false);
         if let Some(glance) = queue.glance() {
             return glance;
         }
@@ -358,7 +359,9 @@ impl QueueEngine for Queues {
     }
 
     fn row(&self, queue: QueueNo, id: &str) -> Result<Option<JobRow>, QueueError> {
-        self.job_row(&self.of(queue), id)
+        let queue = self.of(queue);
+        self.watch(&queue, true);
+        self.job_row(&queue, id)
     }
 
     fn data(&self, queue: QueueNo, id: &str) -> Result<Option<Vec<u8>>, QueueError> {

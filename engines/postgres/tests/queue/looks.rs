@@ -3,7 +3,8 @@
 use crate::bench::bench;
 use postgres::{Client, NoTls};
 use std::time::Duration;
-use waterline::queue::{JobState, NewJob, QueueOptions};
+use waterline::queue::{Accept, JobState, NewJob, QueueOptions};
+use waterline_postgres::{PgOptions, PgStore};
 
 /// More jobs than a look may read.
 const MANY: u32 = 20_000;
@@ -161,4 +162,20 @@ fn counts_that_cannot_be_read_now_are_those_of_the_last_time_and_say_so() {
     let after = known.counts();
     assert!(after.of_state(JobState::Ready) == 1 && after.age > Duration::ZERO, "{after:?}");
     assert_eq!((unknown.counts().ready, unknown.counts().age), (0, Duration::MAX));
+}
+
+#[test]
+fn one_who_waits_for_a_job_hears_what_another_process_has_done_with_it() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    let other = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
+    let other = other.queue("q", QueueOptions::default()).unwrap();
+    let id = queue.push(NewJob::new("k", &1).unwrap()).unwrap().id;
+    let mut subscription = queue.subscribe(&id).unwrap();
+    let mut lease = other.accept(Accept::new()).unwrap().unwrap();
+    let seen = subscription.wait(Duration::from_secs(60)).unwrap().expect("it changes");
+    assert_eq!(seen.state, Some(JobState::Running));
+    lease.finish(Some("data".into())).unwrap();
+    let seen = subscription.wait_ended(Duration::from_secs(60)).unwrap().expect("it ends");
+    assert_eq!((seen.state, seen.data), (Some(JobState::Finished), Some("data".into())));
 }

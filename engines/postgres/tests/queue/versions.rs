@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{JobState, Limit, NewJob, Outcome, QueueError, QueueOptions, Retention, Runner};
+use waterline::queue::{JobState, Limit, NewJob, Outcome, QueueOptions, Retention, Runner};
 use waterline_postgres::{Error, PgOptions, PgStore};
 
 /// A next version, by the rules that stand at the head of `tables.sql`: a column of jobs, and an

@@ -1,0 +1,131 @@
+//! Looks at the jobs that somebody in this process waits for: workers in other processes change
+//! them, and a notification of each change would make all commits of the server take one after the
+//! other.
+
+use super::Queues;
+use super::answers::{state_of, unsigned};
+use super::looks::misread;
+use super::opened::Opened;
+use parking_lot::{Condvar, Mutex};
+use postgres::Row;
+use postgres::types::Type;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use waterline::engine::{JobState, Read, Watched, progress};
+use waterline::queue::QueueError;
+
+/// The time between two looks: at first, and for one who has waited for long.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+/// The most jobs of one look.
+const MOST: usize = 1_000;
+
+/// The thread that looks, while somebody waits.
+#[derive(Default)]
+pub(super) struct Watching {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    runs: bool,
+    /// Somebody has begun to wait since the last look.
+    is_new: bool,
+}
+
+impl Queues {
+    /// Sees to it that somebody looks, if anybody waits for a job of this queue. `is_new`: the
+    /// caller may just have begun to wait.
+    pub(super) fn watch(&self, queue: &Opened, is_new: bool) {
+        if !queue.shared.has_subscribers() {
+            return;
+        }
+        let mut state = self.watching.state.lock();
+        if is_new {
+            state.is_new = true;
+            self.watching.changed.notify_all();
+        }
+        if state.runs {
+            return;
+        }
+        let (me, watching) = (self.me.clone(), Arc::clone(&self.watching));
+        match std::thread::Builder::new().name("wl-pg-watch".to_owned()).spawn(move || look(&me, &watching)) {
+            Ok(_) => state.runs = true,
+            Err(error) => {
+                tracing::error!(target: "waterline", queue = queue.name(), %error, "changes that other processes make are not told, since a thread cannot be started; whoever waits tries it again");
+            }
+        }
+    }
+
+    /// Looks at the jobs of all queues that somebody waits for. `None`: there are none.
+    fn look_at_watched(&self) -> Option<bool> {
+        let open: Vec<Arc<Opened>> = self.queues.read().values().cloned().collect();
+        let (mut is_any, mut is_new) = (false, false);
+        for queue in &open {
+            let mut watched = queue.shared.watched();
+            is_any |= !watched.is_empty();
+            while !watched.is_empty() {
+                let piece = watched.split_off(watched.len().saturating_sub(MOST));
+                match self.look_at(queue, piece) {
+                    Ok(news) => is_new |= news,
+                    Err(error) => {
+                        // It is tried again, and all other calls say the same.
+                        tracing::debug!(target: "waterline", queue = queue.name(), %error, "the jobs that somebody waits for cannot be looked at");
+                        break;
+                    }
+                }
+            }
+        }
+        is_any.then_some(is_new)
+    }
+
+    fn look_at(&self, queue: &Opened, watched: Vec<Watched>) -> Result<bool, QueueError> {
+        let mut ids: Vec<_> = watched.iter().map(Watched::id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let values: [crate::sql::Value<'_>; 2] = [(&queue.name(), Type::TEXT), (&ids, Type::TEXT_ARRAY)];
+        let rows = self.rows(queue, "look at jobs", "states_of", &values)?;
+        let reads: Result<HashMap<_, _>, _> = rows.iter().map(read).collect();
+        let reads = reads.map_err(|error| misread(queue, error))?;
+        let seen = watched.into_iter().map(|one| {
+            let read = reads.get(one.id()).cloned();
+            (one, read)
+        });
+        let is_new = queue.shared.told_by_look(seen.collect());
+        queue.shared.settle();
+        Ok(is_new)
+    }
+}
+
+/// Reads a job with its id.
+fn read(row: &Row) -> Result<(String, Read), postgres::Error> {
+    let state = state_of(&row.try_get::<_, String>(1)?).unwrap_or(JobState::Ready);
+    let (data, error): (Option<String>, Option<String>) = (row.try_get(2)?, row.try_get(3)?);
+    let shown: (Option<f64>, Option<String>, Option<i64>) = (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+    let progress = match shown {
+        (Some(fraction), note, Some(at)) => progress(fraction, &note.unwrap_or_default(), unsigned(Some(at))).ok(),
+        _ => None,
+    };
+    let error = error.filter(|_| state == JobState::Dead);
+    Ok((row.try_get(0)?, (state, data.map(String::into_bytes), error, progress)))
+}
+
+/// The loop of the thread. It keeps no store open while it sleeps.
+fn look(queues: &Weak<Queues>, watching: &Watching) {
+    let mut pause = SHORTEST;
+    loop {
+        let Some(queues) = queues.upgrade() else { return };
+        let seen = queues.look_at_watched();
+        drop(queues);
+        let mut state = watching.state.lock();
+        let Some(is_new) = seen else {
+            // One who begins to wait from now on starts another thread.
+            state.runs = false;
+            return;
+        };
+        pause = if is_new || std::mem::take(&mut state.is_new) { SHORTEST } else { (pause * 5 / 4).min(LONGEST) };
+        watching.changed.wait_for(&mut state, pause);
+    }
+}
