@@ -85,7 +85,8 @@ impl Page {
         }
     }
 
-    /// Shows a consumer, or the stages of a pipeline.
+    /// Shows a consumer, or the stages of a pipeline. After its end it is shown as it was last. One
+    /// that is started again is another consumer, and needs a page of its own.
     pub fn watch(self, watched: impl Into<Watched>) -> Self {
         self.with(Part::Watched(watched.into()))
     }

@@ -160,10 +160,10 @@ impl Shared {
     fn sample(&self) {
         let at = millis(SystemTime::now());
         for stream in &self.streams {
-            let Status { head, last_processed, done, processing, .. } = &stream.handle.status();
-            let lag = head.map(|_| stream.handle.status().lag());
-            let (done, processing) = (*done, *processing as u64);
-            let sample = OfStream { at, head: *head, last_processed: *last_processed, lag, done, processing };
+            let status = stream.handle.status();
+            let Status { head, last_processed, done, .. } = status;
+            let (lag, processing) = (head.map(|_| status.lag()), status.processing as u64);
+            let sample = OfStream { at, head, last_processed, lag, done, processing };
             stream.samples.lock().add(sample);
         }
         for row in &self.queues {

@@ -64,8 +64,7 @@ fn a_page_that_is_looked_at_needs_a_hundredth_of_a_core_and_one_that_nobody_look
     let served = page.serve("127.0.0.1:0").unwrap();
     let nobody = percent(|| std::thread::park_timeout(Duration::from_millis(100)));
     let mut overview = follow(&served, "/api/live/overview");
-    let first = overview.next().unwrap().unwrap();
-    assert!(first.contains("stream 9"), "{first}");
+    assert!(overview.any(|line| line.unwrap().contains("stream 9")));
     let looked_at = percent(|| drop(overview.next()));
     let mut jobs = follow(&served, "/api/live/jobs?queue=queue%203&state=ready");
     drop(jobs.next());
