@@ -131,7 +131,7 @@ fn run(args: &Args) -> Result<bool, BoxError> {
     let resumed_from = data.store.progress(COMMITS).last_processed()?;
     check_history(&chain, &data, resumed_from)?;
     let settings = Settings { workers: args.workers, every: args.every, page: args.page };
-    let stages = process(repository.path(), settings, &data, &chain, resumed_from)?;
+    let (stages, page) = process(repository.path(), settings, &data, &chain, resumed_from)?;
     let (commits, changes) = (data.totals.counter(COMMITS)?, data.totals.counter(CHANGES)?);
     let extensions = data.extensions()?;
     let files: i64 = extensions.iter().map(|(_, files, _)| files).sum();
@@ -152,6 +152,10 @@ fn run(args: &Args) -> Result<bool, BoxError> {
         writeln!(out, "files read: {files}, lines in them: {lines}{}", top(extensions))?;
     }
     let complete = stages.iter().all(Stage::is_complete);
+    drop(out);
+    if let Some(page) = page.filter(|_| complete) {
+        page.stay();
+    }
     if !complete {
         eprintln!("interrupted: everything so far is saved, run the same command again to resume");
     }

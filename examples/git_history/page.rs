@@ -5,36 +5,42 @@ use crossbeam_channel::Receiver;
 use waterline::{BoxError, PipelineHandle, Store};
 
 /// A page that is served.
-pub(crate) struct Page {
-    #[cfg(feature = "page")]
-    served: waterline_ui::Served,
-}
-
-/// Serves a page that shows the stages.
 #[cfg(feature = "page")]
-pub(crate) fn serve(store: &Store, pipeline: &PipelineHandle) -> Result<Page, BoxError> {
-    let page = waterline_ui::Page::new(store).watch(pipeline.clone()).title("the history of a git repository");
-    let served = page.serve("127.0.0.1:0")?;
-    eprintln!("the page is at http://{}/", served.addr());
-    Ok(Page { served })
+pub(crate) struct Page {
+    served: waterline_ui::Served,
+    /// It hears of Ctrl-C.
+    interrupted: Receiver<()>,
 }
 
-#[cfg(not(feature = "page"))]
-pub(crate) fn serve(_store: &Store, _pipeline: &PipelineHandle) -> Result<Page, BoxError> {
-    Err("this program was compiled without its page: make demo ARGS=\"--page\"".into())
-}
-
+#[cfg(feature = "page")]
 impl Page {
-    /// Says where the page is, and stays until somebody presses Ctrl-C, or has done so.
-    #[cfg(feature = "page")]
-    pub(crate) fn stay(self, interrupted: &Receiver<()>) {
-        if interrupted.is_empty() {
-            eprintln!("all is indexed; look at http://{}/ until you press Ctrl-C", self.served.addr());
-            // The sender lives as long as the process.
-            let _ = interrupted.recv();
-        }
+    /// Serves a page that shows the stages.
+    pub(crate) fn serve(store: &Store, pipeline: &PipelineHandle, interrupted: Receiver<()>) -> Result<Self, BoxError> {
+        let page = waterline_ui::Page::new(store).watch(pipeline.clone()).title("the history of a git repository");
+        let served = page.serve("127.0.0.1:0")?;
+        eprintln!("the page is at http://{}/", served.addr());
+        Ok(Self { served, interrupted })
     }
 
-    #[cfg(not(feature = "page"))]
-    pub(crate) fn stay(self, _interrupted: &Receiver<()>) {}
+    /// Says where the page is, and stays until somebody presses Ctrl-C.
+    pub(crate) fn stay(self) {
+        eprintln!("look at http://{}/ until you press Ctrl-C", self.served.addr());
+        // The sender lives as long as the process.
+        let _ = self.interrupted.recv();
+    }
+}
+
+/// No page: the program was compiled without it.
+#[cfg(not(feature = "page"))]
+pub(crate) enum Page {}
+
+#[cfg(not(feature = "page"))]
+impl Page {
+    pub(crate) fn serve(_: &Store, _: &PipelineHandle, _: Receiver<()>) -> Result<Self, BoxError> {
+        Err("this program was compiled without its page: make demo ARGS=\"--page\"".into())
+    }
+
+    pub(crate) fn stay(self) {
+        match self {}
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::history::Chain;
 use crate::objects::{Change, count_lines, describe, extension, with_repository};
-use crate::page;
+use crate::page::Page;
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -126,16 +126,17 @@ impl Stage {
     }
 }
 
-/// Runs both stages until all jobs are done, or until it is interrupted. Returns their positions.
+/// Runs both stages until all jobs are done, or until it is interrupted. Returns their positions,
+/// and the page that shows them.
 pub(crate) fn process(
     git_dir: &Path,
     settings: Settings,
     data: &Data,
     chain: &Arc<Chain>,
     resumed_from: Option<Index>,
-) -> Result<[Stage; 2], BoxError> {
+) -> Result<([Stage; 2], Option<Page>), BoxError> {
     let Some(head) = chain.last() else {
-        return Ok([Stage::new(COMMITS, 0, None, None), Stage::new(FILES, 1, None, None)]);
+        return Ok(([Stage::new(COMMITS, 0, None, None), Stage::new(FILES, 1, None, None)], None));
     };
     let pipeline = Pipeline::builder()
         .stage(COMMITS, |stage| start_commits(stage, git_dir, settings, data, chain))
@@ -154,7 +155,7 @@ pub(crate) fn process(
             let _ = interrupt.try_send(());
         }
     })?;
-    let page = if settings.page { Some(page::serve(&data.store, &handle)?) } else { None };
+    let page = if settings.page { Some(Page::serve(&data.store, &handle, interrupted)?) } else { None };
     // Not the handle's watermark: the stages already run, and it may have moved.
     match resumed_from.and_then(|index| Some((index, chain.get(index)?))) {
         Some((index, id)) => eprintln!("resuming after index {index} ({id}), commits to go: {}", head - index),
@@ -174,11 +175,9 @@ pub(crate) fn process(
         outcome
     });
     outcome?;
-    if let Some(page) = page {
-        page.stay(&interrupted);
-    }
     let last = data.changed.head()?;
-    Ok([Stage::new(COMMITS, 0, Some(head), Some(&first)), Stage::new(FILES, 1, last, Some(&second))])
+    let stages = [Stage::new(COMMITS, 0, Some(head), Some(&first)), Stage::new(FILES, 1, last, Some(&second))];
+    Ok((stages, page))
 }
 
 /// Starts the first stage: commits become rows, and their changed files go into the log.
