@@ -141,6 +141,7 @@ mod activity;
 mod awaiting;
 mod batch;
 mod bound;
+mod by_hand;
 mod durations;
 mod embedded;
 pub(crate) mod engine;
@@ -167,6 +168,7 @@ pub(crate) mod words;
 
 pub use self::accept::Accept;
 pub use self::activity::Activity;
+pub use self::by_hand::QueueByHand;
 pub use self::group::Group;
 pub use self::group::builder::GroupBuilder;
 pub use self::group::status::GroupStatus;

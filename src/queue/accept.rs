@@ -167,6 +167,9 @@ impl Queue {
     }
 
     fn catch_up_with(&self, next: fn(&Glance) -> Option<Duration>) -> Option<Duration> {
+        if self.shared.options.by_hand {
+            return None;
+        }
         for _ in 0..ROUNDS {
             let next = next(&self.glance());
             if next.is_none_or(|next| !next.is_zero()) {

@@ -27,7 +27,7 @@ impl Embedded {
     ) -> Result<Arc<QueueState>, QueueError> {
         let store = &self.store;
         let families = [store.family(QUEUE)?, store.family(READY)?];
-        let number = self.number(name, &families[0])?;
+        let number = self.number(name, &families[0], !options.by_hand)?;
         let stored = loading::load(store.kv(), name, number, &families)?;
         let wall = options.clock.moment().wall;
         let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
@@ -35,6 +35,10 @@ impl Embedded {
         let shared = known.map_or_else(|| Shared::new(name, options, durations.by_kind), Arc::clone);
         let head = (stored.head, stored.from, stored.damaged);
         let state = Arc::new(QueueState::new(shared, number, families, head));
+        if options.by_hand {
+            state.keep_running();
+            return Ok(state);
+        }
         let running = stored.running;
         let crashed = call(store, &state, "open a queue", move |step| {
             for key in &old {
@@ -53,7 +57,7 @@ impl Embedded {
     pub(super) fn load_look(&self, name: &str, options: &QueueOptions) -> Result<Arc<QueueState>, QueueError> {
         let store = &self.store;
         let families = [store.family(QUEUE)?, store.family(READY)?];
-        let number = self.number(name, &families[0])?;
+        let number = self.number(name, &families[0], false)?;
         let wall = options.clock.moment().wall;
         let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
         let shared = Shared::new(name, options, durations.by_kind);
@@ -82,14 +86,15 @@ impl Embedded {
         Ok(())
     }
 
-    /// Returns the number of the queue with this name, which is made if there is none.
-    pub(super) fn number(&self, name: &str, rows: &Family) -> Result<u32, QueueError> {
+    /// Returns the number of the queue with this name. It is made if there is none, unless the caller
+    /// or the store makes none.
+    pub(super) fn number(&self, name: &str, rows: &Family, makes: bool) -> Result<u32, QueueError> {
         let (store, key) = (&self.store, keys::name(name));
         if let Some(bytes) = store.kv().get(rows, &key)? {
             let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
             return Ok(decode_number(name, &bytes).map_err(corrupt)?);
         }
-        if !store.creates() {
+        if !(store.creates() && makes) {
             return Ok(store.not_found("queue", name)?);
         }
         store.note_in_use("queue")?;

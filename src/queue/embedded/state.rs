@@ -132,6 +132,11 @@ impl QueueState {
         Self { ctx, live: Mutex::new(live), shared, periodics, fronts }
     }
 
+    /// Leaves the jobs that ran when their process died as they are, for the next opening.
+    pub(crate) fn keep_running(&self) {
+        self.live.lock().life = 0;
+    }
+
     pub(crate) fn moment(&self) -> Moment {
         self.options.clock.moment()
     }

@@ -63,6 +63,8 @@ pub struct QueueOptions {
     pub(crate) before_push: BeforePush,
     pub(crate) limits: Vec<Limit>,
     pub(crate) clock: Clock,
+    /// True for a queue that is only changed by hand: nothing is done but what is asked for.
+    pub(crate) by_hand: bool,
     /// The first setting that was refused.
     refused: Option<ConfigError>,
 }
@@ -82,6 +84,7 @@ impl Default for QueueOptions {
             before_push: BeforePush::default(),
             limits: Vec::new(),
             clock: Clock::default(),
+            by_hand: false,
             refused: None,
         }
     }
@@ -275,6 +278,11 @@ impl QueueOptions {
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// Returns the options of a queue that is only changed by hand: see `Queue::by_hand`.
+    pub(crate) fn by_hand() -> Self {
+        Self { by_hand: true, ..Self::default() }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {

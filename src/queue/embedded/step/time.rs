@@ -15,6 +15,9 @@ impl Step<'_, '_> {
     /// some of each.
     pub(in crate::queue) fn keep_house(&mut self, most: usize) -> Result<(), BoxError> {
         let wall = self.at.wall;
+        if self.queue.options.by_hand {
+            return Ok(());
+        }
         if self.tail.from.ticks() <= wall {
             self.tick(most)?;
         }
