@@ -5,8 +5,8 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test test-engines test-ui soak bench bench-engines compare draw loom mutants \
-	fuzz deny check
+.PHONY: help setup demo test test-engines test-ui test-cli soak bench bench-engines compare draw loom \
+	mutants fuzz deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,10 @@ test-engines: ## Run the tests of the engines, each on a real server that they s
 test-ui: ## Run the tests of the page for the browser, some of them in a Chromium
 	@bash .ci/setup ui
 	@bash .ci/test ui
+
+test-cli: ## Run the tests of the tool for the terminal, beside applications that run and that died
+	@bash .ci/setup sqlite
+	@bash .ci/test cli
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
 	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak

@@ -1,0 +1,307 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use waterline::queue::JobState;
+
+/// Looks at the streams and queues of a waterline store, beside the application that runs them, and
+/// mends what does not move.
+///
+/// A look takes no lock, writes nothing, and shows what is saved at this moment. A change is a dry
+/// run unless --yes is given, and needs a store that no application has open. The exit code is 0, 1
+/// after an error or if `doctor` has found anything, or 2 for a wrong command line.
+#[derive(Debug, Parser)]
+#[command(name = "waterline", version, disable_help_subcommand = true)]
+pub(crate) struct CommandLine {
+    /// The directory of the store.
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) store: Option<PathBuf>,
+    /// Print an object of JSON a line, with the names that the README lists.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Look again each 2 seconds, or as often as is said, until it is interrupted.
+    #[arg(long, global = true, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) watch: Option<u64>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Look(Look),
+    #[command(flatten)]
+    Change(Change),
+    /// Print the completions for a shell
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// A command that changes nothing.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Look {
+    /// List the consumers and the logs
+    List,
+    /// Show one consumer or one log
+    Show {
+        /// The name of the progress of a consumer, or of a log.
+        name: String,
+    },
+    /// List the parked jobs of a consumer
+    Parked {
+        /// The name of its progress.
+        name: String,
+    },
+    /// List the moves of a consumer that somebody made on purpose: seeks and skips
+    History {
+        /// The name of its progress.
+        name: String,
+    },
+    /// Look into a log
+    #[command(subcommand)]
+    Log(LogCommand),
+    /// List the tables
+    Tables,
+    /// Show the rows of a table
+    Table {
+        /// The name of the table.
+        name: String,
+        /// Only rows whose key begins with this text, or with these bytes: 0x and hexadecimal digits.
+        #[arg(long, value_name = "P")]
+        prefix: Option<String>,
+        #[command(flatten)]
+        most: Most,
+    },
+    /// List the queues
+    Queues,
+    /// List the jobs of a queue
+    Jobs {
+        /// The name of the queue.
+        queue: String,
+        /// Only jobs in this state.
+        #[arg(long, value_name = "S")]
+        state: Option<State>,
+        /// Only jobs of this kind.
+        #[arg(long, value_name = "K")]
+        kind: Option<String>,
+        #[command(flatten)]
+        most: Most,
+    },
+    /// Show one job of a queue
+    Job {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        id: String,
+    },
+    /// List the periodic jobs of a queue
+    Schedules {
+        /// The name of the queue.
+        queue: String,
+    },
+    /// Read everything, and say what is damaged or cannot move, and which command helps
+    Doctor,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum LogCommand {
+    /// Show items of a log
+    Peek {
+        /// The name of the log.
+        name: String,
+        /// The index of the first item; without it the first one that is there.
+        #[arg(long, value_name = "I")]
+        from: Option<u64>,
+        #[command(flatten)]
+        most: Most,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Most {
+    /// The most that is shown; 0: all.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+}
+
+impl Most {
+    pub(crate) fn get(self) -> usize {
+        if self.limit == 0 { usize::MAX } else { self.limit }
+    }
+}
+
+/// A command that changes something, with --yes.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Change {
+    /// Make the next consumer run a parked job once more
+    Redrive {
+        /// The name of its progress.
+        name: String,
+        /// The index of the job.
+        #[arg(required_unless_present = "all")]
+        index: Option<u64>,
+        /// Redrive all parked jobs.
+        #[arg(long, conflicts_with = "index")]
+        all: bool,
+        #[command(flatten)]
+        how: Note,
+    },
+    /// Give a parked job up: its record is removed, and nothing runs it any more
+    Discard {
+        /// The name of its progress.
+        name: String,
+        /// The index of the job.
+        index: u64,
+        #[command(flatten)]
+        how: Note,
+    },
+    /// Pass a job that is not done: no consumer runs it, and it counts as parked
+    Skip {
+        /// The name of its progress.
+        name: String,
+        /// The index of the job.
+        index: u64,
+        #[command(flatten)]
+        how: Reason,
+    },
+    /// Set the next job to run: everything below it counts as processed
+    Seek {
+        /// The name of its progress.
+        name: String,
+        /// The index of the next job.
+        next: u64,
+        #[command(flatten)]
+        how: Reason,
+    },
+    /// Remove a progress with its parked jobs and its history, so that its consumer starts anew
+    Remove {
+        /// The name of the progress.
+        name: String,
+        #[command(flatten)]
+        how: Note,
+    },
+    /// Make a dead job of a queue ready again
+    Requeue {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        #[arg(required_unless_present = "dead")]
+        id: Option<String>,
+        /// Requeue all dead jobs.
+        #[arg(long, conflicts_with = "id")]
+        dead: bool,
+        #[command(flatten)]
+        how: Yes,
+    },
+    /// Remove a job of a queue, in any state
+    Cancel {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        id: String,
+        #[command(flatten)]
+        how: Yes,
+    },
+    /// Make a scheduled job of a queue due now
+    RunNow {
+        /// The name of the queue.
+        queue: String,
+        /// The id of the job.
+        id: String,
+        #[command(flatten)]
+        how: Yes,
+    },
+    /// Pause a queue until somebody resumes it: no job of it starts
+    Pause {
+        /// The name of the queue.
+        queue: String,
+        #[command(flatten)]
+        how: Yes,
+    },
+    /// End the pause of a queue
+    Resume {
+        /// The name of the queue.
+        queue: String,
+        #[command(flatten)]
+        how: Yes,
+    },
+    /// Push a job into a queue that is there. Its hook and its bound are not asked
+    Push {
+        /// The name of the queue.
+        queue: String,
+        /// The kind of the job.
+        kind: String,
+        /// The payload of the job.
+        #[arg(value_name = "JSON", allow_negative_numbers = true, value_parser = json)]
+        payload: serde_json::Value,
+        /// The id of the job; without it the queue makes one.
+        #[arg(long)]
+        id: Option<String>,
+        #[command(flatten)]
+        how: Yes,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Yes {
+    /// Make the change. Without this the command only says what it would do.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Reason {
+    /// The reason, which the history of the consumer keeps.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) sure: Yes,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Note {
+    /// The reason, which is printed; a store keeps those of `seek` and `skip` alone.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) sure: Yes,
+}
+
+/// A state of a job, as a word of the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum State {
+    Running,
+    Ready,
+    Scheduled,
+    Waiting,
+    Dead,
+    Finished,
+    Damaged,
+}
+
+impl State {
+    /// The states in the order in which jobs are listed.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Running, Self::Ready, Self::Scheduled, Self::Waiting, Self::Dead, Self::Finished, Self::Damaged];
+
+    pub(crate) fn of_job(self) -> JobState {
+        match self {
+            Self::Running => JobState::Running,
+            Self::Ready => JobState::Ready,
+            Self::Scheduled => JobState::Scheduled,
+            Self::Waiting => JobState::Waiting,
+            Self::Dead => JobState::Dead,
+            Self::Finished => JobState::Finished,
+            Self::Damaged => JobState::Damaged,
+        }
+    }
+}
+
+/// Reads a payload. (A value would be made of any text otherwise: a string of JSON.)
+fn json(text: &str) -> Result<serde_json::Value, serde_json::Error> {
+    serde_json::from_str(text)
+}

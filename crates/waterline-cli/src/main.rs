@@ -1,0 +1,132 @@
+//! The tool for the terminal. It looks at the store of an application from beside, and changes it
+//! while no application has it open.
+
+#[cfg(not(any(feature = "rocksdb", feature = "sqlite")))]
+compile_error!("waterline-cli needs an engine: switch on the feature `sqlite` or the feature `rocksdb`");
+
+mod args;
+mod changes;
+mod content;
+mod doctor;
+mod fault;
+mod place;
+mod print;
+mod queues;
+mod streams;
+mod words;
+
+use args::{Command, CommandLine, LogCommand, Look};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use fault::Fault;
+use place::Place;
+use print::{Cell, Report};
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Clears the screen of a terminal, and goes to its first line.
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+fn main() -> ExitCode {
+    match run(CommandLine::parse()) {
+        Ok(is_bad) => ExitCode::from(u8::from(is_bad)),
+        Err(End::Fault(fault)) => {
+            eprintln!("waterline: {fault}");
+            ExitCode::FAILURE
+        }
+        // Whoever read the output has gone, as `head` does.
+        Err(End::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(End::Output(error)) => {
+            eprintln!("waterline: the output cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The reason why a command has ended early.
+enum End {
+    Fault(Fault),
+    Output(io::Error),
+}
+
+impl From<Fault> for End {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Runs a command. Returns true if it has found what somebody has to mend.
+fn run(line: CommandLine) -> Result<bool, End> {
+    let mut out = io::stdout().lock();
+    if let Command::Completions { shell } = line.command {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut CommandLine::command(), "waterline", &mut script);
+        out.write_all(&script)?;
+        return Ok(false);
+    }
+    let Some(path) = line.store.clone() else {
+        misused(ErrorKind::MissingRequiredArgument, "say where the store is: --store PATH")
+    };
+    let place = Place { path };
+    let colour = print::is_coloured();
+    let mut again = match (&line.command, line.watch) {
+        (_, None) => None,
+        (Command::Look(_), Some(seconds)) => Some(Duration::from_secs(seconds)),
+        _ => misused(ErrorKind::ArgumentConflict, "--watch is for commands that change nothing"),
+    };
+    loop {
+        let report = match &line.command {
+            Command::Look(look) => looked(&place, look)?,
+            Command::Change(change) => changes::change(&place, change)?,
+            Command::Completions { .. } => Report::default(),
+        };
+        if again.is_some() && io::stdout().is_terminal() && !line.json {
+            write!(out, "{CLEAR}")?;
+        }
+        report.write(line.json, colour, &mut out)?;
+        out.flush()?;
+        let Some(pause) = again.as_mut() else { return Ok(report.is_bad) };
+        wait(*pause);
+    }
+}
+
+/// Ends with a wrong command line.
+fn misused(kind: ErrorKind, text: &str) -> ! {
+    CommandLine::command().error(kind, text).exit()
+}
+
+/// Waits for this long: a parked thread may wake up by itself.
+fn wait(pause: Duration) {
+    let begun = Instant::now();
+    while let Some(left) = pause.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+        std::thread::park_timeout(left);
+    }
+}
+
+/// Looks at the store.
+fn looked(place: &Place, look: &Look) -> Result<Report, Fault> {
+    let store = place.look()?;
+    let mut report = match look {
+        Look::List => streams::list(&store),
+        Look::Show { name } => streams::show(&store, name),
+        Look::Parked { name } => streams::parked(&store, name),
+        Look::History { name } => streams::history(&store, name),
+        Look::Log(LogCommand::Peek { name, from, most }) => content::peek(&store, name, *from, most.get()),
+        Look::Tables => content::tables(&store),
+        Look::Table { name, prefix, most } => content::table(&store, name, prefix.as_deref(), most.get()),
+        Look::Queues => queues::queues(&store),
+        Look::Jobs { queue, state, kind, most } => queues::jobs(&store, queue, *state, kind.as_deref(), most.get()),
+        Look::Job { queue, id } => queues::job(&store, queue, id),
+        Look::Schedules { queue } => queues::schedules(&store, queue),
+        Look::Doctor => doctor::examine(place),
+    }?;
+    report.line(Cell::from(format!("({})", place.freshness())).faint());
+    Ok(report)
+}

@@ -1,0 +1,131 @@
+//! Numbers, times and bytes as people read them.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Returns a number with a comma behind each thousand.
+pub(crate) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Returns a number with the right form of its noun: `1 job`, `2,000 jobs`.
+pub(crate) fn count(many: u64, noun: &str) -> String {
+    format!("{} {noun}{}", number(many), if many == 1 { "" } else { "s" })
+}
+
+/// Returns a length of time in its two largest units: `2h 5m`, `300ms`.
+pub(crate) fn length(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        return format!("{}ms", time.as_millis());
+    }
+    let mut left = time.as_secs();
+    let mut parts = Vec::new();
+    for (unit, seconds) in [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)] {
+        let (whole, rest) = (left / seconds, left % seconds);
+        // A unit that is 0 ends the text: `2h`, and not `2h 7s`.
+        if whole > 0 && parts.len() < 2 {
+            parts.push(format!("{}{unit}", number(whole)));
+        } else if !parts.is_empty() {
+            break;
+        }
+        left = rest;
+    }
+    parts.join(" ")
+}
+
+/// Returns how long ago a time is, or how far ahead.
+pub(crate) fn age(time: SystemTime, now: SystemTime) -> String {
+    match now.duration_since(time) {
+        Ok(past) => format!("{} ago", length(past)),
+        Err(ahead) => format!("in {}", length(ahead.duration())),
+    }
+}
+
+/// Returns a time by the clock on the wall, in UTC.
+pub(crate) fn clock(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
+}
+
+/// Returns a time with its age.
+pub(crate) fn moment(time: SystemTime, now: SystemTime) -> String {
+    format!("{} ({})", clock(time), age(time, now))
+}
+
+/// Returns a time in milliseconds since 1970.
+pub(crate) fn millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns text without the characters that steer a terminal, since a name or an error may have
+/// been written by anybody.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\n' | '\r' | '\t' => plain.push(' '),
+            letter if letter.is_control() => plain.extend(letter.escape_default()),
+            letter => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// Returns bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Returns bytes as text if they are some, otherwise in hexadecimal digits behind `0x`.
+pub(crate) fn readable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => format!("0x{}", hex(bytes)),
+    }
+}
+
+/// Reads the beginning of a key: text, or hexadecimal digits behind `0x`.
+pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let Some(digits) = text.strip_prefix("0x") else { return Some(text.as_bytes().to_vec()) };
+    let digits: Option<Vec<u32>> = digits.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
+}
+
+/// Returns the beginning of a text, at most so many characters.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_times_and_bytes_are_written_as_people_read_them() {
+        assert_eq!([0, 999, 1_000, 12_345_678].map(number), ["0", "999", "1,000", "12,345,678"]);
+        assert_eq!([count(1, "job"), count(2_000, "job")], ["1 job", "2,000 jobs"]);
+        let lengths = [7, 1_999, 65_000, 7_505_000, 7_207_000, 604_799_000, 86_400_000_000];
+        let lengths = lengths.map(|millis| length(Duration::from_millis(millis)));
+        assert_eq!(lengths, ["7ms", "1s", "1m 5s", "2h 5m", "2h", "6d 23h", "1,000d"]);
+        assert_eq!(plain("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb c");
+        assert_eq!([readable(b"k2"), readable(&[0, 255])], ["k2", "0x00ff"]);
+        assert_eq!(bytes_of("0x00fF"), Some(vec![0, 255]));
+        assert_eq!([bytes_of("0x0"), bytes_of("0xzz")], [None, None]);
+        assert_eq!([cut("abc", 3), cut("abcd", 3)], ["abc", "ab…"]);
+    }
+}

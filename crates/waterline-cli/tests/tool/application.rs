@@ -1,0 +1,160 @@
+//! The application: this test program, started once more, with a store of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+use waterline::queue::{Accept, Every, NewJob, Queue, QueueOptions};
+use waterline::{Consumer, Error, MemoryJobs, OnExhausted, Store};
+
+/// The variables that tell the child what to do.
+const STORE: &str = "WATERLINE_TEST_STORE";
+const MODE: &str = "WATERLINE_TEST_MODE";
+
+/// The line by which the child says that everything is saved.
+const READY: &str = "everything is saved";
+
+/// An application that runs in a process of its own.
+pub(crate) struct Application {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Application {
+    /// Starts it, and waits until it has done its work. It goes on until it is killed or dropped.
+    pub(crate) fn start() -> Self {
+        let mut application = Self::spawn("runs");
+        let out = application.child.stdout.take().expect("it is piped");
+        let ready = BufReader::new(out).lines().any(|line| line.is_ok_and(|line| line.contains(READY)));
+        assert!(ready, "the application has ended early");
+        application
+    }
+
+    fn spawn(mode: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = std::env::current_exe().unwrap();
+        let child = Command::new(program)
+            .args(["--exact", "application::an_application", "--ignored", "--nocapture"])
+            .env(STORE, directory.path().join("data"))
+            .env(MODE, mode)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn store(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// Kills it, and keeps what it has left.
+    pub(crate) fn kill(mut self) -> Left {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
+        Left { directory }
+    }
+
+    /// Runs one that halts, and keeps what it has left.
+    pub(crate) fn halted() -> Left {
+        Self::ended("halts")
+    }
+
+    /// Runs one that has nothing to complain about, and keeps what it has left.
+    pub(crate) fn sound() -> Left {
+        Self::ended("ends")
+    }
+
+    fn ended(mode: &str) -> Left {
+        let mut application = Self::spawn(mode);
+        assert!(application.child.wait().unwrap().success());
+        let directory = std::mem::replace(&mut application.directory, tempfile::tempdir().unwrap());
+        Left { directory }
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        let _it_has_ended = self.child.kill();
+        let _it_has_ended = self.child.wait();
+    }
+}
+
+/// The store that an application has left.
+pub(crate) struct Left {
+    directory: TempDir,
+}
+
+impl Left {
+    pub(crate) fn store(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+}
+
+#[test]
+#[ignore = "other tests start it as their application"]
+fn an_application() {
+    let (Ok(path), Ok(mode)) = (std::env::var(STORE), std::env::var(MODE)) else { return };
+    run(Path::new(&path), &mode).unwrap();
+}
+
+fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let store = Store::open(path)?;
+    let heights = store.table("heights")?;
+    heights.put("everest", "8849")?;
+    heights.put("k2", "8611")?;
+    heights.put("visits", 12i64.to_be_bytes())?;
+    let words: Vec<String> = ["to", "be", "or", "not"].map(str::to_owned).to_vec();
+    store.log::<String>("words")?.push_all(&words)?;
+    let read = Consumer::builder(store.log::<String>("words")?, store.progress("words")).stop_at(3);
+    read.start(|_| Ok(()))?.join()?;
+    if mode == "ends" {
+        let mail = Queue::open(&store, "mail", QueueOptions::default())?;
+        mail.push(NewJob::new("welcome", "ann")?.id("ann"))?;
+        mail.accept(Accept::new())?.expect("it is ready").finish(None)?;
+        return Ok(());
+    }
+
+    let mail = Queue::open(&store, "mail", QueueOptions::default())?;
+    mail.push(NewJob::new("welcome", "carl")?.id("carl"))?;
+    mail.accept(Accept::new())?.expect("it is ready").bury("no such customer")?;
+    mail.push(NewJob::new("welcome", "dora")?.id("dora"))?;
+    let runs = mail.accept(Accept::new())?.expect("it is ready");
+    mail.push(NewJob::new("welcome", "ann")?.id("ann").meta("by", "the shop")?)?;
+    mail.push(NewJob::new("digest", "bob")?.id("bob").delay(Duration::from_secs(86_400)))?;
+    let daily = mail.periodic("daily", Every::new(Duration::from_secs(86_400)), NewJob::new("report", &())?);
+    daily.start_at_next().start()?;
+
+    // Blocks 3 and 5 have no header. The budget of `blocks` has room for both, that of `prices` has
+    // not.
+    let blocks = |name: &str, budget| {
+        let jobs: MemoryJobs<u64> = (0..10).collect();
+        let blocks = Consumer::builder(jobs, store.progress(name)).max_processing(1).max_search_ahead(1);
+        blocks.on_exhausted(OnExhausted::Park { budget }).start(|job| match job.index {
+            3 | 5 => Err("the block has no header".into()),
+            _ => Ok(()),
+        })
+    };
+    if mode == "halts" {
+        assert!(matches!(blocks("prices", 1)?.join(), Err(Error::Job { index: 5, .. })));
+    }
+    let consumer = blocks("blocks", 9)?;
+    assert!(consumer.handle().wait_for(9, Duration::MAX));
+    if mode == "halts" {
+        consumer.stop()?;
+        // The lease is never dropped, so its job still runs when the process ends.
+        let _runs = ManuallyDrop::new(runs);
+        return Ok(());
+    }
+    println!("{READY}");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(runs);
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Changes of a store that nobody has open.
+
+use crate::application::Application;
+use crate::program::{bytes, call, records, text};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Makes a change: at first a dry run, which changes no byte. Returns its record.
+fn change(store: &Path, line: &str, what: &str) -> Value {
+    let before = bytes(store);
+    let dry = text(store, line);
+    assert!(dry.starts_with(&format!("Would {what}")), "{line}: {dry}");
+    assert!(dry.contains("Nothing was changed. Add --yes to do it."), "{dry}");
+    assert_eq!(records(store, line)[0]["made"], false);
+    assert!(bytes(store) == before, "the dry run of {line} has changed the store");
+    let made = records(store, &format!("{line} --yes")).remove(0);
+    assert_eq!((&made["type"], &made["made"]), (&json!("change"), &json!(true)), "{line}");
+    assert!(made["what"].as_str().unwrap().starts_with(what), "{made}");
+    made
+}
+
+fn consumer(store: &Path, name: &str) -> Value {
+    records(store, &format!("show {name}")).remove(0)
+}
+
+fn job(store: &Path, id: &str) -> Value {
+    records(store, &format!("job mail {id}")).remove(0)
+}
+
+#[test]
+fn a_consumer_is_moved_and_its_parked_jobs_are_redriven_discarded_and_skipped() {
+    let left = Application::halted();
+    let store = &left.store();
+    let made = change(store, "redrive blocks 3 --reason mended", "redrive job 3 of \"blocks\"");
+    assert_eq!((&made["change"], &made["reason"]), (&json!("redrive"), &json!("mended")));
+    let wanted = |store| -> Vec<bool> {
+        records(store, "parked blocks").iter().map(|job| job["redrive_wanted"].as_bool().unwrap()).collect()
+    };
+    assert_eq!(wanted(store), [true, false]);
+    change(store, "redrive blocks --all", "redrive 2 parked jobs of \"blocks\"");
+    assert_eq!(wanted(store), [true, true]);
+    change(store, "discard blocks 5", "discard job 5 of \"blocks\"");
+    assert_eq!(records(store, "parked blocks").len(), 1);
+
+    change(store, "skip prices 5 --reason empty", "skip job 5 of \"prices\"");
+    let prices = consumer(store, "prices");
+    assert_eq!(
+        (&prices["last_processed"], &prices["halted"], &prices["parked"]),
+        (&json!(5), &json!(false), &json!(2))
+    );
+    change(
+        store,
+        "seek prices 2 --reason wrong",
+        "make 2 the next job of \"prices\", where it is 6 now: jobs 2 to 5 run",
+    );
+    assert_eq!(consumer(store, "prices")["next"], 2);
+    let moves = records(store, "history prices");
+    let moves: Vec<_> =
+        moves.iter().map(|made| (made["move"].as_str().unwrap(), made["reason"].as_str().unwrap())).collect();
+    assert_eq!(moves, [("skip", "empty"), ("seek", "wrong")]);
+    assert!(text(store, "history prices").contains("skip"));
+
+    change(store, "remove words", "remove the progress \"words\", which has processed jobs up to 3");
+    assert!(records(store, "list").iter().all(|record| record["type"] != "consumer" || record["name"] != "words"));
+}
+
+#[test]
+fn a_queue_is_steered_without_its_options_and_no_crash_is_counted_by_it() {
+    let left = Application::halted();
+    let store = &left.store();
+    change(store, "requeue mail carl", "requeue the dead job \"carl\" of the queue \"mail\" (no such customer)");
+    assert_eq!((&job(store, "carl")["state"], &job(store, "carl")["failures"]), (&json!("ready"), &json!(0)));
+    assert_eq!(change(store, "requeue mail --dead", "requeue 0 dead jobs")["requeued"], 0);
+    change(store, "run-now mail bob", "make the scheduled job \"bob\" of the queue \"mail\" due now");
+    assert_eq!(job(store, "bob")["state"], "ready");
+    change(store, "cancel mail ann", "remove the ready job \"ann\" of the queue \"mail\"");
+    assert_eq!(call(store, "job mail ann").code, 1);
+    let pushed = change(store, "push mail welcome {\"to\":\"eve\"}", "push a job of the kind \"welcome\"");
+    let pushed = job(store, pushed["id"].as_str().unwrap());
+    assert_eq!((&pushed["state"], &pushed["payload"]), (&json!("ready"), &json!({ "to": "eve" })));
+    change(store, "pause mail", "pause the queue \"mail\"");
+    let queue = || records(store, "queues").remove(0);
+    assert_eq!(queue()["sentence"], "the queue \"mail\" is paused until somebody resumes it");
+    change(store, "resume mail", "end the pause of the queue \"mail\"");
+    assert_eq!(queue()["paused"], false);
+    // The job that ran when the process ended is left to its application, with its own options.
+    let dora = job(store, "dora");
+    assert_eq!((&dora["state"], &dora["crashes"]), (&json!("running"), &json!(0)));
+}

@@ -1,0 +1,124 @@
+//! Looks.
+
+use crate::application::Application;
+use crate::program::{bytes, call, command, json, records, text};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use waterline::Store;
+use waterline::queue::{JobState, Queue, QueueOptions};
+
+/// All looks, with a part of what they say to people.
+const LOOKS: [(&str, &[&str]); 15] = [
+    (
+        "list",
+        &["CONSUMER  PROCESSED  NEXT  DONE AHEAD  PARKED", "blocks            9    10           0       2", "words"],
+    ),
+    ("show blocks", &["processed      9", "parked         2 jobs", "the block has no header"]),
+    ("show words", &["consumer       words", "processed      3"]),
+    ("parked blocks", &["INDEX  ATTEMPTS  CRASHES", "    3         1        0", "the block has no header"]),
+    ("history blocks", &["Nobody has moved \"blocks\" by hand."]),
+    ("log peek words", &["INDEX  BYTES  ITEM", "    1      4  \"to\"", "The log has the items 1 to 4."]),
+    ("log peek words --from 3 --limit 1", &["    3      4  \"or\""]),
+    ("tables", &["TABLE", "heights"]),
+    ("table heights", &["KEY      BYTES  VALUE", "everest      4  8849", "(as a counter: 12)"]),
+    ("table heights --prefix k --limit 1", &["k2       4  8611"]),
+    ("queues", &["QUEUE  READY  RUNNING  SCHEDULED", "mail       1        1          1"]),
+    ("jobs mail", &["ID    KIND     STATE", "carl  welcome  dead", "no such customer", "bob   digest   scheduled"]),
+    ("jobs mail --state scheduled --kind digest", &["bob  digest  scheduled"]),
+    ("job mail ann", &["kind      welcome", "meta by: \"the shop\"", "\"ann\""]),
+    ("schedules mail", &["PERIODIC", "daily"]),
+];
+
+/// Looks at everything, and sees that nothing has changed by it.
+fn look_at_everything(store: &Path, freshness: &str) {
+    let before = bytes(store);
+    for (line, parts) in LOOKS {
+        let out = text(store, line);
+        for part in parts.iter().chain([&freshness]) {
+            assert!(out.contains(part), "{line} has no {part:?}:\n{out}");
+        }
+        assert!(!out.contains('\u{1b}'), "there is no terminal: {out}");
+        assert!(call(store, &format!("{line} --json")).code == 0);
+        assert!(bytes(store) == before, "{line} has changed the store");
+    }
+    call(store, "doctor");
+    assert!(bytes(store) == before, "doctor has changed the store");
+}
+
+#[test]
+fn each_look_beside_an_application_that_runs_shows_what_is_saved_and_changes_nothing() {
+    let application = Application::start();
+    let freshness = format!("the process {} (", application.process());
+    look_at_everything(&application.store(), &freshness);
+}
+
+#[test]
+fn each_look_at_what_a_killed_application_left_changes_no_byte_and_counts_no_crash() {
+    let left = Application::start().kill();
+    look_at_everything(&left.store(), "no process that is seen from here has the store open");
+    // The application starts again, so the death counts: once, however often somebody looked.
+    let store = Store::open(left.store()).unwrap();
+    let mail = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
+    let dora = mail.get("dora").unwrap().unwrap();
+    assert_eq!((dora.state, dora.crashes), (JobState::Ready, 1));
+}
+
+#[test]
+fn a_record_a_line_has_the_names_that_are_documented() {
+    let left = Application::halted();
+    let store = &left.store();
+    let list = records(store, "list");
+    let of = |name: &str, kind: &str| {
+        list.iter().find(|record| record["name"] == name && record["type"] == kind).unwrap_or(&Value::Null)
+    };
+    let prices = of("prices", "consumer");
+    assert_eq!((&prices["last_processed"], &prices["next"], &prices["parked"]), (&json!(4), &json!(5), &json!(1)));
+    assert_eq!((&prices["halted"], &prices["life_open"]), (&json!(true), &json!(false)));
+    assert_eq!(prices["last_halt"]["index"], 5);
+    assert!(prices["moved_at"].is_u64() && prices["unreadable"].is_null());
+    let words = of("words", "log");
+    assert_eq!([&words["first"], &words["head"], &words["items"]], [&json!(1), &json!(4), &json!(4)]);
+
+    let parked = records(store, "parked blocks");
+    assert_eq!(parked.iter().map(|job| job["index"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 5]);
+    assert_eq!(parked[0]["error"], "the block has no header");
+    let items = records(store, "log peek words --from 2 --limit 2");
+    assert_eq!(items.iter().map(|item| item["item"].as_str().unwrap()).collect::<Vec<_>>(), ["be", "or"]);
+    let rows = records(store, "table heights --prefix 0x6b32");
+    assert_eq!((&rows[0]["key"], &rows[0]["value_hex"]), (&json!("k2"), &json!("38363131")));
+    let queue = &records(store, "queues")[0];
+    assert_eq!(
+        (&queue["counts"]["dead"], &queue["counts"]["running"], &queue["paused"]),
+        (&json!(1), &json!(1), &json!(false))
+    );
+    let job = &records(store, "job mail ann")[0];
+    assert_eq!((&job["type"], &job["state"], &job["kind"]), (&json!("job"), &json!("ready"), &json!("welcome")));
+    assert_eq!(records(store, "schedules mail")[0]["name"], "daily");
+    assert_eq!(records(store, "tables")[0]["name"], "heights");
+}
+
+#[test]
+fn a_watch_looks_again_and_shows_what_has_been_saved_since() {
+    let left = Application::sound();
+    let mut watch = command(&left.store(), "table heights --json --prefix new --watch=1");
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let store = Store::open(left.store()).unwrap();
+    store.table("heights").unwrap().put("new", "4810").unwrap();
+    let mut line = String::new();
+    BufReader::new(watch.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert_eq!(json(&line)[0]["value"], "4810");
+}
+
+#[test]
+fn completions_are_printed_without_a_store() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_waterline")).args(["completions", shell]).output();
+        let output = output.unwrap();
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains("waterline") && script.contains("schedules"), "{shell}");
+    }
+}
