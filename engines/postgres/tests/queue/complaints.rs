@@ -231,12 +231,9 @@ fn a_queue_behind_a_pooler_of_transactions_loses_nothing_and_polls() {
     let runner = Runner::builder(&queue)
         .max_processing(8)
         .on_writing("write", |_, number: i64| Ok(number), write)
-        .on(
-            "plain",
-            |job, number: u64| {
-                if number % 7 == 0 && job.attempt() == 1 { Err("not yet".into()) } else { Ok(Outcome::Done) }
-            },
-        )
+        .on("plain", |job, number: u64| {
+            if number.is_multiple_of(7) && job.attempt() == 1 { Err("not yet".into()) } else { Ok(Outcome::Done) }
+        })
         .start()
         .unwrap();
     // Its lease is renewed through the pooler, too.

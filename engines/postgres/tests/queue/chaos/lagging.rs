@@ -83,8 +83,7 @@ fn jobs_that_a_lagging_replica_had_not_received_are_gone_or_run_again_and_no_old
     store.migrate().unwrap();
     let mut client = database.client();
     client.batch_execute("CREATE TABLE effects (job bigint NOT NULL)").unwrap();
-    // It works all the time, on both.
-    let always = runner(&store, "always", &["k"]);
+    let always = runner(&store, "always", &["k"]); // It works all the time, on both.
     drop(store.queue("q", options()).unwrap());
     // Each of these kinds has one job, which is at another point when the replica gets no more.
     for kind in ["waits", "runs", "ended", "ends", "claimed"] {
@@ -135,9 +134,8 @@ fn jobs_that_a_lagging_replica_had_not_received_are_gone_or_run_again_and_no_old
     let others = "SELECT job, token FROM waterline.claim('q', 100, p_kinds => '{again}')";
     let others = client.query(others, &[]).unwrap();
     assert_eq!(others.len(), 100);
-    for old in &lost_claims {
-        assert!(!finish(&mut client, *old), "nor one that others have claimed");
-    }
+    let counts = lost_claims.iter().any(|old| finish(&mut client, *old));
+    assert!(!counts, "nor one that others have claimed");
     for row in others {
         assert!(finish(&mut client, ([row.get(0)], [row.get(1)])), "it is theirs");
     }
