@@ -141,7 +141,7 @@ mod tests {
         let job = |id: &str| NewJob::new("k", id).unwrap().id(id);
         queue.push_all(["finished", "dead", "runs", "ready"].map(job)).unwrap();
         queue.push(job("late").delay(Duration::from_secs(999_999))).unwrap();
-        let mut lease = || queue.accept(Accept::new()).unwrap().unwrap();
+        let lease = || queue.accept(Accept::new()).unwrap().unwrap();
         lease().finish(None).unwrap();
         lease().bury("no such customer").unwrap();
         let _runs = ManuallyDrop::new(lease());
