@@ -1,6 +1,6 @@
 //! A replica that lags takes the place of its server. Pushes that it had not received are gone, and
-//! jobs whose end it had not received run again. No old token counts there, and the rows of each job
-//! agree with its end.
+//! jobs whose end it had not received run again. No old token counts there, and the rows of each
+//! job agree with its end.
 
 use super::cluster::both;
 use crate::bench::wait_for_all_ends;
