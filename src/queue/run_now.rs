@@ -1,11 +1,12 @@
 //! A job that waits for its time, and runs now.
 
+use crate::base::config::ConfigError;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::{JobState, PushOutcome};
+use crate::queue::words::job::{JobState, MADE, PushOutcome};
 use crate::queue::words::meta;
 use crate::queue::words::new_job::NewJob;
-use crate::queue::words::row::Extras;
+use crate::queue::words::row::{Extras, Row};
 use crate::queue::words::unique::Clash;
 
 impl Queue {
@@ -29,7 +30,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::NotFound`] if there is no such job, [`QueueError::Store`] when the database
-    /// fails or the job cannot be read.
+    /// fails or the job cannot be read. [`QueueError::Config`] with [`ConfigError::RunNow`] for a
+    /// job whose id the queue has made, if the queue is not in a [`Store`](crate::Store).
     pub fn run_now(&self, id: impl AsRef<str>) -> Result<bool, QueueError> {
         let id = id.as_ref();
         self.catch_up();
@@ -40,14 +42,16 @@ impl Queue {
         if row.state != JobState::Scheduled || job.state != JobState::Scheduled {
             return Ok(false);
         }
-        // The id may be one that the queue has made, which no push of a user's has.
+        // No push of a user's has an id that the queue has made. Other engines would make a second
+        // job of it.
+        if self.embedded().is_none() && id.starts_with(MADE) {
+            return Err(ConfigError::RunNow { id: id.to_owned() }.into());
+        }
         let like = NewJob::new(row.kind.clone(), &())?.id("now");
         let mut pushes = self.engine.prepare(self.number, vec![like])?;
         for push in &mut pushes {
-            let wall = push.row.since;
             id.clone_into(&mut push.id);
-            push.row = row.clone();
-            (push.row.state, push.row.due, push.row.since) = (JobState::Ready, wall, wall);
+            push.row = Row { state: JobState::Ready, due: 0, since: push.row.since, ..row.clone() };
             (push.payload, push.clash) = (job.payload.clone(), Clash::Replace);
             if let Some(extras) = push.row.extras.as_deref_mut() {
                 *extras = Extras { held: None, after: 0, awaited: None, held_up: None, ..extras.clone() };

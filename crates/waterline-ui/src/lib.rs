@@ -6,9 +6,10 @@
 //! # What it costs
 //!
 //! A thread takes a sample of each name once a second, of counters that are in memory, and keeps an
-//! hour of them. All else is read when somebody looks: at most twice a second for each open tab. With
-//! ten consumers, ten queues and 100,000 jobs in memory, on two busy virtual cores, that is 0.009 %
-//! of a core while nobody looks, 0.19 % for an open overview, and as much again for a list of jobs.
+//! hour of them. All else is read when somebody looks: at most twice a second for each open tab.
+//! With ten consumers, ten queues and 100,000 jobs in memory, on two busy virtual cores, that is
+//! 0.009 % of a core while nobody looks, 0.19 % for an open overview, and as much again for a list
+//! of jobs.
 //!
 //! # Who may do what
 //!
@@ -78,7 +79,8 @@
 //! | `set_max_processing` (of its [runner](Page::runner)) | `value` |
 //! | `remove_schedule` | `name` |
 //!
-//! Running now is a push of the same id that is due now, and cancelling is removing.
+//! Running now is a push of the same id that is due now:
+//! [`Queue::run_now`](waterline::queue::Queue::run_now). Cancelling is removing.
 
 mod advice;
 mod assets;

@@ -1,6 +1,6 @@
 //! Subscriptions, death and retention, purges, pauses, lists, and bad input.
 
-use crate::queue::{JobInfo, JobState, NewJob, PushOutcome, QueueError, QueueOptions, Retention};
+use crate::queue::{JobInfo, JobState, NewJob, Priority, PushOutcome, QueueError, QueueOptions, Retention};
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
 use crossbeam_channel::bounded;
@@ -122,6 +122,23 @@ pub(super) fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps
     });
     assert_eq!(bench.queue.requeue_dead().unwrap(), 1200);
     assert_eq!((bench.queue.counts().dead, bench.queue.counts().ready), (0, 1200));
+}
+
+pub(super) fn a_scheduled_job_that_is_run_now_is_ready_and_keeps_its_payload_and_its_settings(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.push(with("a", 7).delay(HOUR).key("tenant").priority(Priority::High));
+    assert!(bench.queue.run_now("a").unwrap());
+    assert!(!bench.queue.run_now("a").unwrap(), "it is not scheduled any more");
+    assert_not_found(bench.queue.run_now("x"));
+    // A database may refuse an id that the queue has made. None makes a second job of it.
+    let made = bench.queue.push(NewJob::new("k", &8).unwrap().delay(HOUR)).unwrap().id;
+    let runs = bench.queue.run_now(&made);
+    assert!(matches!(runs, Ok(true) | Err(QueueError::Config(ConfigError::RunNow { .. }))), "{runs:?}");
+    let scheduled = u64::from(runs.is_err());
+    assert_eq!((bench.queue.counts().ready, bench.queue.counts().scheduled), (2 - scheduled, scheduled));
+    let job = bench.queue.get("a").unwrap().expect("it is there");
+    assert_eq!((job.key.as_deref(), job.priority), (Some("tenant"), Priority::High));
+    assert_eq!(bench.claim().payload::<u32>().unwrap(), 7);
 }
 
 pub(super) fn purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_ended(on: &Benches<'_>) {
