@@ -39,7 +39,9 @@
 //!   final, and what the table has to be.
 //! * [`PgStore::queue`] opens a job queue that many processes share, in several languages: see
 //!   [`from_another_language`]. [`QueueExt`], [`LeaseExt`] and [`RunnerExt`] push and end its jobs
-//!   in a transaction with your own rows.
+//!   in a transaction with your own rows. [`which_queue`] compares it with a queue in a store, and
+//!   shows how to move one; [`operating`] says what to watch; [`parity`] has what is different.
+//! * The example `own_transaction` calls the functions with `tokio-postgres`.
 //! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
@@ -103,6 +105,18 @@ pub use store::PgStore;
 #[doc = include_str!("../examples/producer.js")]
 #[doc = "```"]
 pub mod from_another_language {}
+
+#[doc = include_str!("../docs/which_queue.md")]
+#[doc = "\n## The example `move_queue`\n\n```rust,no_run"]
+#[doc = include_str!("../examples/move_queue.rs")]
+#[doc = "```"]
+pub mod which_queue {}
+
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
+
+#[doc = include_str!("../docs/parity.md")]
+pub mod parity {}
 
 /// The program of README.md is compiled with the tests.
 #[cfg(doctest)]

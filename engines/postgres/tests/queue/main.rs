@@ -15,6 +15,7 @@ mod grants;
 mod languages;
 mod looks;
 mod own;
+mod shown;
 mod suite;
 mod versions;
 
