@@ -4,7 +4,9 @@
 #[path = "../../tests/server/mod.rs"]
 mod server;
 
+mod held;
 mod looks;
+mod pickup;
 mod queue;
 mod takeover;
 
@@ -32,12 +34,17 @@ const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) i
 const COUNT: &str = "UPDATE counter SET n = n + $1";
 
 fn main() {
-    if takeover::is_member() || std::env::args().any(|arg| arg == "--test") {
+    if takeover::is_member() || pickup::is_worker() || std::env::args().any(|arg| arg == "--test") {
         return;
     }
     let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
     println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
-    let queues = queue::measure(&server);
+    // `queue` runs the rows of the queue alone, and words behind it those that have one of them.
+    let words: Vec<_> = std::env::args().skip_while(|arg| arg != "queue").skip(1).filter(|arg| arg != "--bench").collect();
+    let wanted = |what: &str| words.is_empty() || words.iter().any(|word| what.contains(word.as_str()));
+    let mut queues = queue::measure(&server, &wanted);
+    queues &= !wanted("pick-up") || pickup::measure(&server);
+    queues &= !wanted("a transaction stays open") || held::measure(&server);
     if std::env::args().any(|arg| arg == "queue") {
         assert!(queues, "a ratio is beyond its limit");
         return;

@@ -32,7 +32,7 @@ impl Queues {
         let doing = "open a queue";
         let (create, averages) =
             (self.sql_of("create_queue", 2).replace("$2", "$2::text::jsonb"), self.sql_of("averages_of", 1));
-        let read = self.with(None, |client| {
+        let read = self.with(None, |client, _| {
             let number = client.query_typed(&create, &[(&name, Type::TEXT), (&settings, Type::TEXT)])?;
             let number = number.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?;
             let mut known = HashMap::new();
@@ -249,7 +249,7 @@ impl QueueEngine for Queues {
             (&time, Type::INT8),
         ];
         let sql = self.sql_of("change_note", values.len());
-        let rows = self.with(queue.test_clock(), |client| Ok(client.query_typed(&sql, &values)?));
+        let rows = self.with(queue.test_clock(), |client, statements| Ok(statements.query(client, &sql, &values)?));
         let rows = rows.map_err(|error| match is_no_number(&error) {
             Some(reason) => {
                 let (table, key) = counted_in(queue.name(), of);
