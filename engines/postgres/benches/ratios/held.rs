@@ -16,7 +16,8 @@ const CLIENTS: u64 = 4;
 /// The jobs of one call.
 const BATCH: i32 = 16;
 
-const TURN: &str = "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', $4, $5, NULL, NULL, NULL, 'w', false, NULL, NULL)";
+const TURN: &str =
+    "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', $4, $5, NULL, NULL, NULL, 'w', false, NULL, NULL)";
 
 /// Prints the rows. Returns true if all are within their limits.
 pub fn measure(server: &Server) -> bool {

@@ -40,7 +40,8 @@ fn main() {
     let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
     println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
     // `queue` runs the rows of the queue alone, and words behind it those that have one of them.
-    let words: Vec<_> = std::env::args().skip_while(|arg| arg != "queue").skip(1).filter(|arg| arg != "--bench").collect();
+    let words: Vec<_> =
+        std::env::args().skip_while(|arg| arg != "queue").skip(1).filter(|arg| arg != "--bench").collect();
     let wanted = |what: &str| words.is_empty() || words.iter().any(|word| what.contains(word.as_str()));
     let mut queues = queue::measure(&server, &wanted);
     queues &= !wanted("pick-up") || pickup::measure(&server);

@@ -83,7 +83,10 @@ pub fn measure(server: &Server, wanted: &dyn Fn(&str) -> bool) -> bool {
         if wanted("claim + end") && !wanted("push by 1,000") {
             (0..ROUNDS).for_each(|_| push_many(&queue));
         }
-        let (of_1, of_16) = ("claim + end by 1, 8 clients, jobs/s: another queue's", "claim + end by 16, 8 clients, jobs/s: another queue's");
+        let (of_1, of_16) = (
+            "claim + end by 1, 8 clients, jobs/s: another queue's",
+            "claim + end by 16, 8 clients, jobs/s: another queue's",
+        );
         row(of_1, least_turn, &|| other_work(&database, 1), &|| work(&database, 1), CLAIMED);
         row(of_16, 1.0, &|| other_work(&database, 16), &|| work(&database, 16), CLAIMED);
         // One at a time of a key: the next one waits for the end of the one before.

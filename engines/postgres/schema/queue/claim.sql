@@ -90,12 +90,14 @@ END $$;
 -- One claim of a queue at a time: the lock is held to the end of the transaction, and each statement
 -- behind it sees all claims from before.
 CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text,
-    p_now bigint, p_early boolean, p_freed text[], OUT jobs job[], OUT told answer[], OUT again boolean) LANGUAGE plpgsql AS $$
+    p_now bigint, p_early boolean, p_freed text[], OUT claimed int, OUT told answer[], OUT again boolean) LANGUAGE plpgsql AS $$
 DECLARE
     -- A look at more than it takes is for those that are held, which no later claim looks at.
     v_looks int := least(256, 32 + 8 * p_most);
     v_sorts text;
     v_rates boolean;
+    v_is_full boolean;
+    v_is_rung boolean;
     v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
     v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
     v_floor bigint[];
@@ -109,6 +111,7 @@ DECLARE
     v_filled text[] := '{}';
     v_fills text[];
     v_more bigint[] := '{}';
+    -- Those that are to be held, and by which limit.
     v_hold bigint[] := '{}';
     v_hold_names text[] := '{}';
     v_row record;
@@ -120,30 +123,33 @@ DECLARE
     v_taken bigint;
     v_limit limits;
     v_bucket bucket;
-    v_end record;
+    v_error text;
+    v_skipped text;
+    v_answer answer;
 BEGIN
-    jobs := '{}';
+    claimed := 0;
     told := '{}';
     again := false;
     PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
     -- Behind the lock: so each claim goes by the old limits, or by the new ones.
-    SELECT q.limit_sorts INTO v_sorts FROM queue q WHERE q.id = p_queue.id;
+    SELECT q.limit_sorts, EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state = 'running'),
+        EXISTS (SELECT FROM freed f WHERE f.queue = q.id AND f.at <= p_now)
+    INTO v_sorts, v_is_full, v_is_rung FROM queue q WHERE q.id = p_queue.id;
     v_rates := v_sorts LIKE '%r%';
-    IF EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect AND state = 'running') THEN
-        PERFORM ring_freed(p_queue.id, p_freed, p_now);
-        RETURN;
-    END IF;
-    IF v_sorts LIKE '%q%' THEN
+    IF v_sorts LIKE '%q%' AND NOT v_is_full THEN
         v_all := bounds_of(p_queue.id, 'q');
         IF v_all.at_once IS NOT NULL THEN v_most := least(p_most, v_all.at_once - taken_of(p_queue.id, 'q')); END IF;
-        IF v_most <= 0 THEN
-            PERFORM ring_freed(p_queue.id, p_freed, p_now);
-            RETURN;
+        v_is_full := v_most <= 0;
+    END IF;
+    IF v_is_full THEN
+        IF cardinality(p_freed) > 0 THEN
+            INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
         END IF;
+        RETURN;
     END IF;
     IF v_sorts LIKE '%e%' THEN v_each := bounds_of(p_queue.id, 'e'); END IF;
     -- The first held jobs of each limit that may have a place by now.
-    IF EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now) THEN
+    IF v_is_rung THEN
         WITH rung AS (
             DELETE FROM freed WHERE id = ANY (ARRAY(SELECT id FROM freed WHERE queue = p_queue.id AND at <= p_now
                 ORDER BY at, id LIMIT 256 FOR UPDATE SKIP LOCKED))
@@ -166,23 +172,26 @@ BEGIN
     v_floor := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
         pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
     FOR v_row IN
-        SELECT x.number, x.at, x.state, 'k' || x.key AS name FROM (
+        SELECT x.number, x.at, x.held_by, 'k' || x.key AS name FROM (
             SELECT r.* FROM unnest(v_order) p(n), LATERAL (
-                SELECT number, priority, at, place, state, key FROM job
+                SELECT number, priority, at, place, held_by, key FROM job
                 WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at <= p_now AND at >= v_floor[p.n + 1] - 5000
                     AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by) AND (p_kinds IS NULL OR kind = ANY (p_kinds))
                 ORDER BY at, place LIMIT v_looks) r
-            UNION ALL SELECT number, priority, at, place, state, key FROM job
+            UNION ALL SELECT number, priority, at, place, held_by, key FROM job
             WHERE number = ANY (v_more) AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by)) x
         -- Those that are not due yet have an order of their own.
         ORDER BY x.at > p_now, CASE WHEN x.at <= p_now THEN array_position(v_order, x.priority::int) END, x.at, x.place
     LOOP
         v_looked := v_looked + 1;
         -- With rates, a job that is held also keeps others from its tokens.
-        IF v_row.state = 'ready' AND v_row.at <= p_now AND v_row.name = ANY (v_filled) AND NOT v_rates THEN
-            v_hold := v_hold || v_row.number;
-            v_hold_names := v_hold_names || v_row.name;
-            CONTINUE;
+        IF v_row.name = ANY (v_filled) AND v_row.at <= p_now AND NOT v_rates THEN
+            CONTINUE WHEN v_row.held_by = v_row.name;
+            IF v_row.held_by IS NULL THEN
+                v_hold := v_hold || v_row.number;
+                v_hold_names := v_hold_names || v_row.name;
+                CONTINUE;
+            END IF;
         END IF;
         SELECT * INTO v_job FROM job WHERE number = v_row.number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
@@ -226,13 +235,15 @@ BEGIN
             IF NOT v_full = ANY (v_later) THEN v_later := v_later || v_full; END IF;
             CONTINUE;
         END IF;
-        v_end := needless(v_job, p_now);
-        IF v_end.error IS NOT NULL OR v_end.skipped IS NOT NULL THEN
-            told := told || end_unrun(p_queue, v_job, v_end.error, v_end.skipped, p_now);
-            again := true;
-            CONTINUE;
+        IF coalesce(v_job.expires, v_job.root_at, v_job.skips_from) IS NOT NULL THEN
+            SELECT n.error, n.skipped INTO v_error, v_skipped FROM needless(v_job, p_now) n;
+            IF v_error IS NOT NULL OR v_skipped IS NOT NULL THEN
+                told := told || end_unrun(p_queue, v_job, v_error, v_skipped, p_now);
+                again := true;
+                CONTINUE;
+            END IF;
         END IF;
-        IF v_job.suspect AND (cardinality(jobs) > 0 OR taken_of(p_queue.id, 'q') > 0) THEN
+        IF v_job.suspect AND (claimed > 0 OR taken_of(p_queue.id, 'q') > 0) THEN
             -- Those that run end first, and nobody begins meanwhile.
             EXIT;
         END IF;
@@ -254,10 +265,14 @@ BEGIN
             counted = v_sorts LIKE '%c%', resubmit = CASE WHEN j.resubmit > p_now THEN j.resubmit END,
             fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
             uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
-        WHERE j.number = v_row.number RETURNING * INTO v_job;
-        jobs := jobs || v_job;
+        WHERE j.number = v_row.number
+        RETURNING 'claimed', j.number, id_of(j.name, j.number), NULL, NULL, j.token, j.kind, j.payload, j.data, j.error, j.failures,
+            j.crashes, j.pushed, j.due, j.since, j.priority::int,
+            more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted) INTO v_answer;
+        told := told || v_answer;
+        claimed := claimed + 1;
         v_filled := v_filled || v_fills;
-        EXIT WHEN cardinality(jobs) = v_most OR v_job.suspect;
+        EXIT WHEN claimed = v_most OR v_job.suspect;
     END LOOP;
     IF cardinality(v_hold) > 0 THEN
         WITH held AS (
@@ -269,25 +284,20 @@ BEGIN
         INTO told FROM held;
     END IF;
     -- Held jobs stay behind each bell that was taken. If their limit is full, the end of a job rings.
-    FOR v_name IN SELECT DISTINCT n FROM unnest(v_rung || v_later) n WHERE n <> ALL (v_filled) LOOP
+    FOREACH v_name IN ARRAY v_rung || v_later LOOP
+        CONTINUE WHEN v_name = ANY (v_filled);
         PERFORM ring_later(p_queue.id, v_name, p_now);
+        -- Once is enough.
+        v_filled := v_filled || v_name;
     END LOOP;
-    again := again OR (cardinality(jobs) = 0 AND v_looked >= v_looks);
-    IF cardinality(jobs) > 0 THEN v_turns := setval(p_queue.turns, v_turns + cardinality(jobs)); END IF;
+    again := again OR (claimed = 0 AND v_looked >= v_looks);
+    IF claimed > 0 THEN v_turns := setval(p_queue.turns, v_turns + claimed); END IF;
 END $$;
 
 CREATE FUNCTION take_tokens(p_bucket bucket, p_cost int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO bucket AS b VALUES (p_bucket.queue, p_bucket.name, p_bucket.level - p_cost * p_bucket.unit, p_bucket.unit, p_bucket.since)
     ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since;
-END $$;
-
--- Rings at limits that the ends of jobs have left, for a later claim.
-CREATE FUNCTION ring_freed(p_queue int, p_names text[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF cardinality(p_names) > 0 THEN
-        INSERT INTO freed (queue, at, name) SELECT p_queue, p_now, n FROM unnest(p_names) n;
-    END IF;
 END $$;
 
 -- Rings for the held jobs of a limit: now if one may begin, or when it has the tokens for the first of

@@ -203,7 +203,7 @@ CREATE TYPE ending AS (answers answer[], places bigint[], numbers bigint[], queu
 -- Ends jobs that finish, whatever they leave.
 CREATE FUNCTION end_kept(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_datas text[], p_claims int, p_now bigint)
 RETURNS ending LANGUAGE plpgsql AS $$
-DECLARE v_ended ending; v_left leaving[];
+DECLARE v_ended ending; v_left leaving[]; v_one leaving; v_name text;
 BEGIN
     WITH d AS (
         DELETE FROM job j USING queue q, (
@@ -228,15 +228,18 @@ BEGIN
             FILTER (WHERE limited AND (counted OR key IS NOT NULL) OR time = 0 AND ids_for > 0 AND name IS NOT NULL)
     INTO v_ended.answers, v_ended.places, v_ended.numbers, v_ended.queues, v_left FROM d;
     v_ended.freed := '{}';
-    IF v_left IS NULL THEN RETURN v_ended; END IF;
-    INSERT INTO gone (queue, name, until)
-    SELECT l.queue, l.name, p_now + l.ids_for FROM unnest(v_left) l WHERE l.name IS NOT NULL
-    ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
-    v_ended.freed := ARRAY(SELECT DISTINCT n.name FROM unnest(v_left) l, LATERAL (VALUES ('k' || l.key), ('t' || l.kind)) n(name)
-        WHERE l.queue = p_claims AND n.name IS NOT NULL);
-    INSERT INTO freed (queue, at, name)
-    SELECT DISTINCT l.queue, p_now, n.name FROM unnest(v_left) l, LATERAL (VALUES ('k' || l.key), ('t' || l.kind)) n(name)
-    WHERE l.queue IS DISTINCT FROM p_claims AND n.name IS NOT NULL;
+    FOREACH v_one IN ARRAY coalesce(v_left, '{}') LOOP
+        IF v_one.name IS NOT NULL THEN
+            INSERT INTO gone (queue, name, until) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for)
+            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
+        END IF;
+        FOREACH v_name IN ARRAY ARRAY['k' || v_one.key, 't' || v_one.kind] LOOP
+            IF v_name IS NULL THEN CONTINUE;
+            ELSIF v_one.queue IS DISTINCT FROM p_claims THEN INSERT INTO freed (queue, at, name) VALUES (v_one.queue, p_now, v_name);
+            ELSIF v_name <> ALL (v_ended.freed) THEN v_ended.freed := v_ended.freed || v_name;
+            END IF;
+        END LOOP;
+    END LOOP;
     RETURN v_ended;
 END $$;
 

@@ -293,7 +293,8 @@ $$ SELECT setval(p_bell, floor(extract(epoch FROM clock_timestamp()) * 1000)::bi
 -- * claimed: the caller has this job now; `more` has what few jobs have.
 -- * told: a job is in this state; null: it is gone.
 -- * line: something for the log; `outcome` is died, taken_back, skipped or passed.
--- * glance: what a worker may look for, in `more`.
+-- * glance: what a worker may look for.
+-- * short: there were fewer jobs than the caller wanted, and it is told no glance.
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,
     data text, error text, failures int, crashes int, pushed bigint, due bigint, since bigint, priority int,

@@ -203,7 +203,6 @@ DECLARE
     v_left int;
     v_count int;
     v_got int := 0;
-    v_jobs job[] := '{}';
     v_told answer[];
     v_freed text[] := '{}';
     v_again boolean := false;
@@ -289,14 +288,10 @@ BEGIN
             v_is_special := has_special(v_queue.id, v_now);
         END IF;
         IF v_is_special THEN
-            SELECT c.jobs, c.told, c.again INTO v_jobs, v_told, v_again
+            SELECT c.claimed, c.told, c.again INTO v_got, v_told, v_again
             FROM claim_limited(v_queue, p_most, p_kinds, p_due_by, v_lease, p_worker, v_now, v_look = 3, v_freed) c;
             v_freed := '{}';
-            v_got := cardinality(v_jobs);
-            RETURN QUERY SELECT * FROM unnest(v_told)
-                UNION ALL SELECT 'claimed', j.number, id_of(j.name, j.number), NULL::text, NULL::text, j.token, j.kind,
-                    j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
-                    more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted) FROM unnest(v_jobs) j;
+            RETURN QUERY SELECT * FROM unnest(v_told);
             EXIT WHEN v_again OR v_got > 0;
         END IF;
     END LOOP;
@@ -304,8 +299,11 @@ BEGIN
         RETURN QUERY SELECT 'again', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
             NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
     END IF;
-    IF p_queue IS NOT NULL AND (v_got < p_most OR p_tick) THEN
+    IF p_queue IS NOT NULL AND (p_tick OR p_most > 0 AND v_got = 0) THEN
         RETURN NEXT glance_answer(v_queue, v_now);
+    ELSIF v_got < p_most THEN
+        RETURN QUERY SELECT 'short', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
+            NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
     END IF;
 END $$;
 

@@ -134,6 +134,18 @@ impl Opened {
         if shows_all { seen.changes } else { changes }
     }
 
+    /// Notes that a claim behind ends that bring back no job has found fewer than it wanted. The
+    /// rest of what was seen stays true for as long as it did.
+    pub(super) fn note_short(&self, changes: u64) {
+        let mut seen = self.seen.lock();
+        let shows_all = seen.changes == changes;
+        seen.changes += 1;
+        match &mut seen.glance {
+            Some(glance) if shows_all => glance.ready = false,
+            glance => *glance = None,
+        }
+    }
+
     /// Notes that a claim has found as many jobs as it wanted.
     pub(super) fn note_more(&self) {
         if let Some(glance) = &mut self.seen.lock().glance {

@@ -29,15 +29,16 @@ struct Asked {
 
 /// True if a claim that takes each job found fewer than it wanted, behind ends that bring back no
 /// job. Then those who wait for one need not look, unless the queue has more.
-fn has_seen_all(claim: Option<&Claim>, turned: &Turned, told: &[Happened]) -> bool {
+fn has_seen_all(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> bool {
     let is_over = |happened: &Happened| match happened {
         Happened::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
         Happened::Line(_) => true,
         _ => false,
     };
+    let count = |what: &str| answers.iter().filter(|answer| answer.what == what).count();
     let takes_each = |claim: &Claim| claim.wanted.kinds.is_none() && claim.wanted.due_by.is_none();
-    let is_short = claim.is_some_and(|claim| takes_each(claim) && turned.claimed.len() < claim.most);
-    is_short && !turned.again && told.iter().all(is_over)
+    let is_short = claim.is_some_and(|claim| takes_each(claim) && count("claimed") < claim.most);
+    is_short && count("again") == 0 && told.iter().all(is_over)
 }
 
 impl Queues {
@@ -89,9 +90,15 @@ impl Queues {
                 told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
             }
         }
-        // What it looked at behind its own ends stays true after them.
-        let changes =
-            if told.is_empty() || ends.is_empty() { asked.changes } else { queue.note_own_change(asked.changes) };
+        let has_seen_all = has_seen_all(claim, &answers, &told);
+        let is_short = has_seen_all && answers.iter().any(|answer| answer.what == "short");
+        let mut changes = asked.changes;
+        if is_short {
+            queue.note_short(changes);
+        } else if !told.is_empty() && !ends.is_empty() {
+            // What it looked at behind its own ends stays true after them.
+            changes = queue.note_own_change(changes);
+        }
         for answer in answers {
             match answer.what.as_str() {
                 "claimed" => {
@@ -115,7 +122,7 @@ impl Queues {
             self.leases.keep(self);
         }
         if !told.is_empty() {
-            let all = !has_seen_all(claim, &turned, &told) || queue.glance().is_none_or(|glance| glance.ready > 0);
+            let all = !has_seen_all || queue.glance().is_none_or(|glance| glance.ready > 0);
             queue.shared.told(told, 0);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }
