@@ -9,10 +9,12 @@ mod proxy;
 
 mod bench;
 mod calls;
+mod ends;
 mod faults;
 mod grants;
 mod languages;
 mod own;
+mod prepared;
 mod suite;
 
 /// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.
