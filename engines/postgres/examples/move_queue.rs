@@ -15,6 +15,9 @@ const PIECE: usize = 1_000;
 
 /// Moves all jobs that are ready or scheduled. Returns their number, and that of the jobs that
 /// stay: those that run, or that wait for others.
+///
+/// # Errors
+/// Those of either queue. What has moved by then stays moved.
 pub fn move_queue(from: &Queue, to: &Queue) -> Result<(u64, u64), QueueError> {
     let mut moved = 0;
     for state in [JobState::Ready, JobState::Scheduled] {
@@ -39,6 +42,9 @@ pub fn move_queue(from: &Queue, to: &Queue) -> Result<(u64, u64), QueueError> {
 }
 
 /// The same job. One that had no id of yours has one now, so that a second call knows it.
+///
+/// # Errors
+/// A payload that is no JSON, or metadata that cannot be read.
 pub fn copy(from: &Queue, job: &JobInfo) -> Result<NewJob, QueueError> {
     let id = if job.id.starts_with('~') { format!("{}/{}", from.name(), &job.id[1..]) } else { job.id.clone() };
     let mut new = NewJob::new(&*job.kind, &job.payload::<serde_json::Value>()?)?.id(id);

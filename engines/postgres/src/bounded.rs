@@ -8,6 +8,8 @@ use postgres::tls::{ChannelBinding, TlsStream};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,10 +20,19 @@ use tokio::time::{Instant, Sleep};
 const ASKS: [u8; 2] = [b'Q', b'S'];
 const READY: [u8; 1] = [b'Z'];
 
+/// The most bytes of the greeting of a server. They are a few hundred.
+const GREETING: usize = 1 << 14;
+
+/// The process of the server that a connection was told of when it began; 0: none.
+pub(crate) type Process = Arc<AtomicI32>;
+
 /// A stream with a bound on the time without a byte while an answer is awaited.
 pub(crate) struct Bounded {
     stream: AnyStream,
     limit: Duration,
+    /// The bytes of the server until it is ready, and where the process in them is noted.
+    greeting: Option<Vec<u8>>,
+    process: Process,
     /// The end of the wait; `None` while no answer is awaited.
     until: Option<Pin<Box<Sleep>>>,
     asked: Messages,
@@ -31,13 +42,23 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    pub(crate) fn new(stream: AnyStream, limit: Duration) -> Self {
+    pub(crate) fn new(stream: AnyStream, limit: Duration, process: Process) -> Self {
         let (asked, answered) = (Messages::from_the_first(), Messages::default());
-        Self { stream, limit, until: None, asked, answered, awaited: 1 }
+        Self { stream, limit, greeting: Some(Vec::new()), process, until: None, asked, answered, awaited: 1 }
     }
 
-    pub(crate) fn plain(socket: Socket, limit: Duration) -> Self {
-        Self::new(Box::pin(Plain(socket)), limit)
+    pub(crate) fn plain(socket: Socket, limit: Duration, process: Process) -> Self {
+        Self::new(Box::pin(Plain(socket)), limit, process)
+    }
+
+    /// Takes bytes of the greeting, which ends with the first answer.
+    fn greet(&mut self, bytes: &[u8], is_over: bool) {
+        let Some(greeting) = &mut self.greeting else { return };
+        greeting.extend_from_slice(bytes);
+        if is_over || greeting.len() > GREETING {
+            self.process.store(process_of(greeting).unwrap_or(0), Ordering::Release);
+            self.greeting = None;
+        }
     }
 
     /// Notes that something was sent or received while an answer is awaited. The task is woken at
@@ -50,6 +71,19 @@ impl Bounded {
         }
         self.until.iter_mut().for_each(|until| _ = until.as_mut().poll(cx));
     }
+}
+
+/// Finds the number of the server's process among its first messages (`BackendKeyData`).
+fn process_of(mut greeting: &[u8]) -> Option<i32> {
+    while let [kind, a, b, c, d, rest @ ..] = greeting {
+        let length = usize::try_from(u32::from_be_bytes([*a, *b, *c, *d])).ok()?.checked_sub(4)?;
+        let body = rest.get(..length)?;
+        if *kind == b'K' {
+            return Some(i32::from_be_bytes(body.get(..4)?.try_into().ok()?));
+        }
+        greeting = &rest[length..];
+    }
+    None
 }
 
 /// The messages of one direction, which come in pieces of any size. Each has its kind, and then its
@@ -97,6 +131,7 @@ impl AsyncRead for Bounded {
         let before = into.filled().len();
         if let Poll::Ready(read) = this.stream.as_mut().poll_read(cx, into) {
             let answers = this.answered.count(&into.filled()[before..], &READY);
+            this.greet(&into.filled()[before..], answers > 0);
             this.awaited = this.awaited.saturating_sub(answers);
             if this.awaited == 0 {
                 this.until = None;
@@ -179,6 +214,18 @@ mod tests {
         let mut messages = Messages::default();
         assert_eq!(answer.iter().map(|byte| messages.count(&[*byte], &READY)).sum::<usize>(), 1);
         assert_eq!(messages.count(&[message(b'Z', b"I"), message(b'Z', b"T")].concat(), &READY), 2);
+    }
+
+    #[test]
+    fn the_process_is_found_in_a_greeting_of_any_order_and_not_in_one_that_is_cut() {
+        let settings = message(b'S', b"server_version\0K\0\0\0\x0c");
+        let key = message(b'K', &[0, 0, 2, 1, 9, 9, 9, 9]);
+        let greeting = [message(b'R', &[0; 4]), settings.clone(), key.clone(), message(b'Z', b"I")].concat();
+        assert_eq!(process_of(&greeting), Some(513));
+        assert_eq!(process_of(&[key, settings.clone()].concat()), Some(513));
+        assert_eq!(process_of(&settings), None);
+        let without_end = greeting.len() - 11;
+        assert!((0..without_end).all(|cut| process_of(&greeting[..cut]).is_none()));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 use crate::error::Error;
 use crate::fault::ends_connection;
 use crate::options::PgOptions;
+use crate::statements::Statements;
 use crate::tls::Connector;
 use postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 use postgres::tls::{MakeTlsConnect, TlsConnect};
 use postgres::{Client, Config, Socket};
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -84,8 +86,10 @@ impl Dial {
     }
 
     /// Opens a connection for calls that block.
-    fn connect(&self) -> Result<Client, Error> {
-        Ok(self.config.connect(self.tls.clone())?)
+    fn connect(&self) -> Result<(Client, Statements), Error> {
+        let (tls, process) = self.tls.for_one();
+        let client = self.config.connect(tls)?;
+        Ok((client, Statements::new(process.load(Ordering::Acquire))))
     }
 
     /// Opens a connection for a thread of our own.
@@ -136,13 +140,14 @@ impl fmt::Debug for Dial {
 pub(crate) struct Connection {
     dial: Dial,
     client: Option<Client>,
+    statements: Statements,
     /// The number of times that it was opened.
     opened: u64,
 }
 
 impl Connection {
     pub(crate) fn new(dial: Dial) -> Self {
-        Self { dial, client: None, opened: 0 }
+        Self { dial, client: None, statements: Statements::new(0), opened: 0 }
     }
 
     /// Returns the number of times that it was opened.
@@ -156,7 +161,15 @@ impl Connection {
         &mut self,
         call: impl FnOnce(&mut Client) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
-        let answer = self.with(|client| client.and_then(call));
+        self.ask(|client, _| call(client))
+    }
+
+    /// The same with the statements that the connection has prepared.
+    pub(crate) fn ask<R: Send>(
+        &mut self,
+        call: impl FnOnce(&mut Client, &mut Statements) -> Result<R, Error> + Send,
+    ) -> Result<R, Error> {
+        let answer = self.with_both(|both| both.and_then(|(client, statements)| call(client, statements)));
         if let Err(Error::Database(error)) = &answer
             && ends_connection(error)
         {
@@ -167,19 +180,26 @@ impl Connection {
 
     /// The same for a call that tells a connection that cannot be opened from its own errors.
     pub(crate) fn with<R: Send>(&mut self, call: impl FnOnce(Result<&mut Client, Error>) -> R + Send) -> R {
+        self.with_both(|both| call(both.map(|(client, _)| client)))
+    }
+
+    fn with_both<R: Send>(
+        &mut self,
+        call: impl FnOnce(Result<(&mut Client, &mut Statements), Error>) -> R + Send,
+    ) -> R {
         blocking(|| {
             if self.client.as_ref().is_none_or(Client::is_closed) {
                 self.client = None;
                 match self.dial.connect() {
-                    Ok(client) => {
-                        self.client = Some(client);
+                    Ok((client, statements)) => {
+                        (self.client, self.statements) = (Some(client), statements);
                         self.opened += 1;
                     }
                     Err(error) => return call(Err(error)),
                 }
             }
             let Some(client) = &mut self.client else { unreachable!("it was opened above") };
-            let answer = call(Ok(client));
+            let answer = call(Ok((client, &mut self.statements)));
             if client.is_closed() {
                 self.client = None;
             }
@@ -189,9 +209,9 @@ impl Connection {
 
     /// Closes the connection, so that the next call opens another one.
     pub(crate) fn close(&mut self) {
-        let client = self.client.take();
+        let (client, statements) = (self.client.take(), std::mem::replace(&mut self.statements, Statements::new(0)));
         if client.is_some() {
-            blocking(|| drop(client));
+            blocking(|| drop((statements, client)));
         }
     }
 }

@@ -83,6 +83,7 @@ mod queue;
 mod row;
 mod schema;
 mod sql;
+mod statements;
 mod store;
 mod tls;
 

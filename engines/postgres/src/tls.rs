@@ -4,7 +4,7 @@
 //! `sslnegotiation=direct`), so all streams are of one type, also those without TLS, and each read
 //! of an answer is bounded.
 
-use crate::bounded::Bounded;
+use crate::bounded::{Bounded, Process};
 use postgres::Socket;
 use postgres::config::{SslMode, SslNegotiation};
 use postgres::tls::{ChannelBinding, MakeTlsConnect, NoTls, TlsConnect, TlsStream};
@@ -40,9 +40,17 @@ pub(crate) struct Connector {
     direct: bool,
     /// The time for an answer, the handshake included.
     limit: Duration,
+    /// Where the connection notes its process at the server.
+    process: Process,
 }
 
 impl Connector {
+    /// Returns the connector for one connection, and where that notes its process.
+    pub(crate) fn for_one(&self) -> (Self, Process) {
+        let process = Process::default();
+        (Self { process: Arc::clone(&process), ..self.clone() }, process)
+    }
+
     /// Makes the connector that asks for TLS as this mode says.
     pub(crate) fn new<T>(tls: T, mode: SslMode, negotiation: SslNegotiation, limit: Duration) -> Self
     where
@@ -63,7 +71,8 @@ impl Connector {
         // It makes no TLS, so a server that has some is not asked for it.
         let none = TypeId::of::<T>() == TypeId::of::<NoTls>() && mode == SslMode::Prefer;
         let mode = if none { SslMode::Disable } else { mode };
-        Self { make: Arc::new(make), mode, direct: negotiation == SslNegotiation::Direct, limit }
+        let direct = negotiation == SslNegotiation::Direct;
+        Self { make: Arc::new(make), mode, direct, limit, process: Process::default() }
     }
 }
 
@@ -81,7 +90,7 @@ impl MakeTlsConnect<Socket> for Connector {
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, BoxError> {
         let Self { mode, direct, limit, .. } = *self;
         let connect = if mode == SslMode::Disable { None } else { Some((self.make)(host)?) };
-        Ok(Handshake { connect, mode, direct, limit })
+        Ok(Handshake { connect, mode, direct, limit, process: Arc::clone(&self.process) })
     }
 }
 
@@ -91,6 +100,7 @@ pub(crate) struct Handshake {
     mode: SslMode,
     direct: bool,
     limit: Duration,
+    process: Process,
 }
 
 impl TlsConnect<Socket> for Handshake {
@@ -109,18 +119,18 @@ impl TlsConnect<Socket> for Handshake {
 
 impl Handshake {
     async fn shake(self, mut socket: Socket) -> Result<Bounded, BoxError> {
-        let Some(connect) = self.connect else { return Ok(Bounded::plain(socket, self.limit)) };
+        let Some(connect) = self.connect else { return Ok(Bounded::plain(socket, self.limit, self.process)) };
         if !self.direct {
             socket.write_all(&SSL_REQUEST).await?;
             let mut answer = [0];
             socket.read_exact(&mut answer).await?;
             match (answer, self.mode) {
                 ([b'S'], _) => {}
-                (_, SslMode::Prefer) => return Ok(Bounded::plain(socket, self.limit)),
+                (_, SslMode::Prefer) => return Ok(Bounded::plain(socket, self.limit, self.process)),
                 _ => return Err("the server does not support TLS".into()),
             }
         }
-        Ok(Bounded::new(connect(socket).await?, self.limit))
+        Ok(Bounded::new(connect(socket).await?, self.limit, self.process))
     }
 }
 

@@ -4,7 +4,9 @@
 #[path = "../../tests/server/mod.rs"]
 mod server;
 
+mod held;
 mod looks;
+mod pickup;
 mod queue;
 mod takeover;
 
@@ -24,6 +26,9 @@ const BATCH: usize = 1_024;
 /// The connections that make a transaction for each job.
 const CONNECTIONS: u64 = 8;
 
+/// The parts of the bench.
+const PARTS: [&str; 3] = ["queue", "writing", "looks"];
+
 /// The payload of a row: 100 bytes.
 const PAYLOAD: &str =
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
@@ -32,17 +37,21 @@ const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) i
 const COUNT: &str = "UPDATE counter SET n = n + $1";
 
 fn main() {
-    if takeover::is_member() || std::env::args().any(|arg| arg == "--test") {
+    if takeover::is_member() || pickup::is_worker() || std::env::args().any(|arg| arg == "--test") {
         return;
     }
     let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
     println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
-    // The parts that are named, or all of them.
+    // The parts that are named, or all of them. Any other word chooses rows of the queue.
     let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let wants = |part| named.is_empty() || named.iter().any(|name| name == part);
-    let mut is_within = !wants("queue") || queue::measure(&server);
-    is_within &= !wants("writing") || measure_writing(&server);
-    is_within &= !wants("looks") || looks::measure(&server);
+    let (parts, words): (Vec<_>, Vec<_>) = named.iter().partition(|name| PARTS.contains(&name.as_str()));
+    let has = |part: &str| parts.is_empty() || parts.iter().any(|name| *name == part);
+    let wanted = |row: &str| words.is_empty() || words.iter().any(|word| row.contains(word.as_str()));
+    let mut is_within = !has("queue") || queue::measure(&server, &wanted);
+    is_within &= !has("queue") || !wanted("pick-up") || pickup::measure(&server);
+    is_within &= !has("queue") || !wanted("a transaction stays open") || held::measure(&server);
+    is_within &= !has("writing") || measure_writing(&server);
+    is_within &= !has("looks") || looks::measure(&server);
     assert!(is_within, "a ratio is beyond its limit");
 }
 

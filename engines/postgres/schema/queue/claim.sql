@@ -1,53 +1,20 @@
 -- Claims: the jobs that may run now, in their order.
 
--- Claims up to `p_most` jobs that nothing limits.
-CREATE FUNCTION claim_free(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text,
-    p_now bigint) RETURNS SETOF job LANGUAGE plpgsql AS $$
-DECLARE
-    v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
-    -- Each eighth claim takes from the lowest priority, so that none starves.
-    v_low int := ((v_turns + p_most) / 8 - v_turns / 8)::int;
-    v_order int[] := '{0,1,2,3}';
-    v_left int := p_most - v_low;
-    v_got int;
-    v_total int := 0;
-    v_floor bigint[];
+-- What few jobs have, for the worker that has claimed one.
+CREATE FUNCTION more_of(p_key text, p_resubmit bigint, p_root text, p_root_at bigint, p_cost int, p_meta text, p_noted bigint)
+RETURNS text LANGUAGE sql AS
+$$ SELECT CASE WHEN coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND coalesce(p_resubmit, p_noted) IS NULL THEN NULL
+    ELSE json_strip_nulls(json_build_object('key', p_key, 'resubmit', p_resubmit, 'root', p_root, 'root_at', p_root_at,
+        'cost', nullif(p_cost, 1), 'meta', nullif(p_meta IS NOT NULL, false),
+        'progress', nullif(p_noted IS NOT NULL, false)))::text END $$;
+
+-- True if a claim has to look closely: a job is to run alone, or may be needless and is due by then.
+-- The statement of a claim in `turn` asks the same.
+CREATE FUNCTION has_special(p_queue int, p_by bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    -- Read before the statement: within it, the volatile function would be a filter and no bound.
-    v_floor := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
-        pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
-    FOR v_pass IN 0 .. 1 LOOP
-        -- The second pass is that of the lowest priority, and takes what the first one has left, too.
-        IF v_pass = 1 THEN
-            v_left := p_most - v_total;
-            v_order := CASE WHEN v_low > 0 THEN '{3,2,1,0}'::int[] ELSE v_order END;
-        END IF;
-        CONTINUE WHEN v_left = 0;
-        RETURN QUERY WITH c AS (
-            UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1, at = p_now + p_lease,
-                since = p_now, place = nextval('place'), worker = p_worker, expires = NULL,
-                resubmit = CASE WHEN j.resubmit > p_now THEN j.resubmit END,
-                fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
-                uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END,
-                uniq_until = nullif(j.uniq_until, 'c')
-            WHERE j.number = ANY (ARRAY(
-                SELECT x.number FROM unnest(v_order) p(n), LATERAL (
-                    SELECT r.number FROM job r
-                    WHERE r.queue = p_queue.id AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now
-                        -- A look that found nothing looks once more 5 s deeper: a late commit is there.
-                        AND r.at >= v_floor[p.n + 1] - v_pass * 5000
-                        AND (p_kinds IS NULL OR r.kind = ANY (p_kinds))
-                        AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
-                        AND (r.expires IS NULL OR r.expires > p_now)
-                    ORDER BY r.at, r.place LIMIT v_left FOR UPDATE SKIP LOCKED) x
-                LIMIT v_left))
-            RETURNING j.*)
-        SELECT * FROM c ORDER BY array_position(v_order, c.priority::int), c.place;
-        GET DIAGNOSTICS v_got = ROW_COUNT;
-        v_total := v_total + v_got;
-        EXIT WHEN v_total = p_most;
-    END LOOP;
-    IF v_total > 0 THEN PERFORM setval(p_queue.turns, v_turns + v_total); END IF;
+    RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state = 'ready'
+            AND (root IS NOT NULL OR skips_from IS NOT NULL));
 END $$;
 
 -- The bounds of a limit: that of its name, or of each key.
@@ -69,7 +36,8 @@ BEGIN
     WHEN 'k' THEN
         SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND state = 'running' AND key = substr(p_name, 2);
     WHEN 't' THEN
-        SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND counted AND kind = substr(p_name, 2);
+        SELECT count(*) INTO v_taken FROM job
+        WHERE queue = p_queue AND state = 'running' AND counted AND kind = substr(p_name, 2);
     ELSE
         SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND state = 'running';
     END CASE;
@@ -102,12 +70,6 @@ CREATE FUNCTION tokens_at(p_limit limits, p_bucket bucket, p_cost int) RETURNS b
 $$ SELECT p_bucket.since + ceil(greatest(least(p_cost, p_limit.rate_burst) * p_limit.rate_per - p_bucket.level, 0)
     / (p_limit.rate_count * 1000000::numeric))::bigint $$;
 
--- The limits of a job, that of its key first. That of the queue holds no job.
-CREATE FUNCTION names_of(p_queue int, p_key text, p_kind text) RETURNS text[] LANGUAGE sql AS
-$$ SELECT ARRAY(
-    SELECT 'k' || p_key WHERE p_key IS NOT NULL AND EXISTS (SELECT FROM limits l WHERE l.queue = p_queue AND l.name IN ('k' || p_key, 'e'))
-    UNION ALL SELECT 't' || p_kind WHERE EXISTS (SELECT FROM limits l WHERE l.queue = p_queue AND l.name = 't' || p_kind)) $$;
-
 -- True if a job that waits is not to be run, and why: it has expired, or others made it needless.
 CREATE FUNCTION needless(p_job job, p_now bigint, OUT error text, OUT skipped text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -124,85 +86,134 @@ BEGIN
 END $$;
 
 -- Claims jobs of a queue with limits, or with jobs that may be needless, or one that is to run alone.
+-- `p_freed` are limits that the caller's own ends have left.
 -- One claim of a queue at a time: the lock is held to the end of the transaction, and each statement
 -- behind it sees all claims from before.
 CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text,
-    p_now bigint, p_early boolean, OUT jobs job[], OUT told answer[], OUT again boolean) LANGUAGE plpgsql AS $$
+    p_now bigint, p_early boolean, p_freed text[], OUT claimed int, OUT told answer[], OUT again boolean) LANGUAGE plpgsql AS $$
 DECLARE
-    c_looks CONSTANT int := 256;
-    v_all limits := bounds_of(p_queue.id, 'q');
-    v_counts boolean;
+    -- A look at more than it takes is for those that are held, which no later claim looks at.
+    v_looks int := least(256, 32 + 8 * p_most);
+    v_sorts text;
+    v_rates boolean;
+    v_is_full boolean;
+    v_is_rung boolean;
     v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
     v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
     v_floor bigint[];
-    v_running bigint;
+    v_all limits;
+    v_each limits;
     v_most int := p_most;
-    v_rung text[];
+    v_rung text[] := p_freed;
     v_awaited text[] := '{}';
     v_later text[] := '{}';
-    v_held bigint[] := '{}';
-    v_number bigint;
+    -- The limits that have no place any more.
+    v_filled text[] := '{}';
+    v_fills text[];
+    v_more bigint[] := '{}';
+    -- Those that are to be held, and by which limit.
+    v_hold bigint[] := '{}';
+    v_hold_names text[] := '{}';
+    v_row record;
     v_looked int := 0;
     v_job job;
-    v_names text[];
     v_name text;
     v_full text;
     v_at bigint;
+    v_taken bigint;
     v_limit limits;
     v_bucket bucket;
-    v_end record;
+    v_error text;
+    v_skipped text;
+    v_answer answer;
 BEGIN
-    jobs := '{}';
+    claimed := 0;
     told := '{}';
     again := false;
     PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
-    v_counts := EXISTS (SELECT FROM limits WHERE queue = p_queue.id AND at_once IS NOT NULL AND left(name, 1) = 't');
-    IF EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect AND state = 'running') THEN RETURN; END IF;
-    SELECT count(*) INTO v_running FROM job WHERE queue = p_queue.id AND state = 'running';
-    IF v_all.at_once IS NOT NULL THEN v_most := least(p_most, v_all.at_once - v_running); END IF;
-    IF v_most <= 0 THEN RETURN; END IF;
+    -- Behind the lock: so each claim goes by the old limits, or by the new ones.
+    SELECT q.limit_sorts, EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state = 'running'),
+        EXISTS (SELECT FROM freed f WHERE f.queue = q.id AND f.at <= p_now)
+    INTO v_sorts, v_is_full, v_is_rung FROM queue q WHERE q.id = p_queue.id;
+    v_rates := v_sorts LIKE '%r%';
+    IF v_sorts LIKE '%q%' AND NOT v_is_full THEN
+        v_all := bounds_of(p_queue.id, 'q');
+        IF v_all.at_once IS NOT NULL THEN v_most := least(p_most, v_all.at_once - taken_of(p_queue.id, 'q')); END IF;
+        v_is_full := v_most <= 0;
+    END IF;
+    IF v_is_full THEN
+        IF cardinality(p_freed) > 0 THEN
+            INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
+        END IF;
+        RETURN;
+    END IF;
+    IF v_sorts LIKE '%e%' THEN v_each := bounds_of(p_queue.id, 'e'); END IF;
     -- The first held jobs of each limit that may have a place by now.
-    WITH rung AS (
-        DELETE FROM freed WHERE id = ANY (ARRAY(
-            SELECT id FROM freed WHERE queue = p_queue.id AND at <= p_now ORDER BY at, id LIMIT c_looks FOR UPDATE SKIP LOCKED))
-        RETURNING name)
-    SELECT coalesce(array_agg(DISTINCT name), '{}') INTO v_rung FROM rung;
+    IF v_is_rung THEN
+        WITH rung AS (
+            DELETE FROM freed WHERE id = ANY (ARRAY(SELECT id FROM freed WHERE queue = p_queue.id AND at <= p_now
+                ORDER BY at, id LIMIT 256 FOR UPDATE SKIP LOCKED))
+            RETURNING name)
+        SELECT coalesce(array_agg(DISTINCT n.name), '{}') INTO v_rung
+        FROM (SELECT name FROM rung UNION ALL SELECT unnest(p_freed)) n(name);
+    END IF;
     IF cardinality(v_rung) > 0 THEN
-        SELECT coalesce(array_agg(h.number), '{}') INTO v_held FROM unnest(v_rung) r(name), LATERAL (
+        v_more := ARRAY(SELECT h.number FROM unnest(v_rung) r(name), LATERAL (
             SELECT j.number FROM unnest(v_order) p(n), LATERAL (
                 SELECT number FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by = r.name AND priority = p.n
-                    AND (p_kinds IS NULL OR kind = ANY (p_kinds)) ORDER BY at, place LIMIT v_most) j LIMIT v_most) h;
+                    AND (p_kinds IS NULL OR kind = ANY (p_kinds)) ORDER BY at, place LIMIT v_most) j LIMIT v_most) h);
+    END IF;
+    IF p_early THEN
+        v_more := v_more || ARRAY(SELECT r.number FROM unnest(v_order) p(n), LATERAL (
+            SELECT number FROM job WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at > p_now AND at <= p_due_by
+                AND (p_kinds IS NULL OR kind = ANY (p_kinds))
+            ORDER BY at, id_of(name, number) COLLATE "C" LIMIT v_looks) r);
     END IF;
     v_floor := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
         pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
-    FOR v_number IN
-        SELECT x.number FROM (
+    FOR v_row IN
+        SELECT x.number, x.at, x.held_by, 'k' || x.key AS name FROM (
             SELECT r.* FROM unnest(v_order) p(n), LATERAL (
-                SELECT number, priority, at, place FROM job
-                WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at <= p_now
-                    AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by) AND at >= v_floor[p.n + 1] - 5000 AND (p_kinds IS NULL OR kind = ANY (p_kinds))
-                ORDER BY at, place LIMIT c_looks) r
-            UNION ALL SELECT r.* FROM unnest(v_order) p(n), LATERAL (
-                SELECT number, priority, at, place FROM job
-                WHERE p_early AND queue = p_queue.id AND state = 'ready' AND priority = p.n AND at > p_now AND at <= p_due_by
-                    AND (p_kinds IS NULL OR kind = ANY (p_kinds))
-                ORDER BY at, id_of(name, number) COLLATE "C" LIMIT c_looks) r
-            UNION ALL SELECT number, priority, at, place FROM job
-            WHERE number = ANY (v_held) AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by)) x
+                SELECT number, priority, at, place, held_by, key FROM job
+                WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at <= p_now AND at >= v_floor[p.n + 1] - 5000
+                    AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by) AND (p_kinds IS NULL OR kind = ANY (p_kinds))
+                ORDER BY at, place LIMIT v_looks) r
+            UNION ALL SELECT number, priority, at, place, held_by, key FROM job
+            WHERE number = ANY (v_more) AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by)) x
         -- Those that are not due yet have an order of their own.
         ORDER BY x.at > p_now, CASE WHEN x.at <= p_now THEN array_position(v_order, x.priority::int) END, x.at, x.place
     LOOP
         v_looked := v_looked + 1;
-        SELECT * INTO v_job FROM job WHERE number = v_number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
+        -- With rates, a job that is held also keeps others from its tokens.
+        IF v_row.name = ANY (v_filled) AND v_row.at <= p_now AND NOT v_rates THEN
+            CONTINUE WHEN v_row.held_by = v_row.name;
+            IF v_row.held_by IS NULL THEN
+                v_hold := v_hold || v_row.number;
+                v_hold_names := v_hold_names || v_row.name;
+                CONTINUE;
+            END IF;
+        END IF;
+        SELECT * INTO v_job FROM job WHERE number = v_row.number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        v_names := names_of(p_queue.id, v_job.key, v_job.kind);
         v_full := NULL;
         v_at := NULL;
-        FOREACH v_name IN ARRAY v_names LOOP
-            v_limit := bounds_of(p_queue.id, v_name);
-            IF v_limit.at_once IS NOT NULL AND taken_of(p_queue.id, v_name) >= v_limit.at_once THEN
-                v_full := coalesce(v_full, v_name);
-            ELSIF v_limit.rate_count IS NOT NULL THEN
+        v_fills := '{}';
+        FOREACH v_name IN ARRAY ARRAY['k' || v_job.key, 't' || v_job.kind] LOOP
+            CONTINUE WHEN v_name IS NULL;
+            v_limit := CASE WHEN left(v_name, 1) = 'k' AND v_sorts NOT LIKE '%k%' THEN v_each
+                WHEN v_sorts LIKE '%' || left(v_name, 1) || '%' THEN bounds_of(p_queue.id, v_name) END;
+            CONTINUE WHEN v_limit.queue IS NULL;
+            IF v_limit.at_once IS NOT NULL THEN
+                v_taken := taken_of(p_queue.id, v_name);
+                IF v_taken >= v_limit.at_once THEN
+                    v_full := coalesce(v_full, v_name);
+                    v_filled := v_filled || v_name;
+                    CONTINUE;
+                ELSIF v_taken + 1 = v_limit.at_once THEN
+                    v_fills := v_fills || v_name;
+                END IF;
+            END IF;
+            IF v_limit.rate_count IS NOT NULL THEN
                 v_bucket := bucket_of(v_limit, v_name, p_now);
                 v_at := greatest(v_at, tokens_at(v_limit, v_bucket, v_job.cost));
                 -- A later job that costs less does not overtake one that waits for tokens.
@@ -214,23 +225,25 @@ BEGIN
         END LOOP;
         IF v_full IS NOT NULL THEN
             CONTINUE WHEN v_job.at > p_now;
-            IF v_job.state = 'ready' OR v_job.held_by IS DISTINCT FROM v_full THEN
-                UPDATE job SET state = 'held', held_by = v_full WHERE number = v_number;
-                IF v_job.state = 'ready' THEN
-                    told := told || line('held', id_of(v_job.name, v_job.number), v_job.kind, v_job.failures, v_full);
-                END IF;
+            IF v_job.state = 'ready' THEN
+                v_hold := v_hold || v_row.number;
+                v_hold_names := v_hold_names || v_full;
+            ELSIF v_job.held_by <> v_full THEN
+                UPDATE job SET held_by = v_full WHERE number = v_row.number;
             END IF;
             -- A token comes without an end, so its doorbell has a time.
             IF NOT v_full = ANY (v_later) THEN v_later := v_later || v_full; END IF;
             CONTINUE;
         END IF;
-        v_end := needless(v_job, p_now);
-        IF v_end.error IS NOT NULL OR v_end.skipped IS NOT NULL THEN
-            told := told || end_unrun(p_queue, v_job, v_end.error, v_end.skipped, p_now);
-            again := true;
-            CONTINUE;
+        IF coalesce(v_job.expires, v_job.root_at, v_job.skips_from) IS NOT NULL THEN
+            SELECT n.error, n.skipped INTO v_error, v_skipped FROM needless(v_job, p_now) n;
+            IF v_error IS NOT NULL OR v_skipped IS NOT NULL THEN
+                told := told || end_unrun(p_queue, v_job, v_error, v_skipped, p_now);
+                again := true;
+                CONTINUE;
+            END IF;
         END IF;
-        IF v_job.suspect AND (v_running > 0 OR cardinality(jobs) > 0) THEN
+        IF v_job.suspect AND (claimed > 0 OR taken_of(p_queue.id, 'q') > 0) THEN
             -- Those that run end first, and nobody begins meanwhile.
             EXIT;
         END IF;
@@ -239,32 +252,53 @@ BEGIN
             EXIT WHEN tokens_at(v_all, v_bucket, v_job.cost) > p_now;
             PERFORM take_tokens(v_bucket, v_job.cost);
         END IF;
-        FOREACH v_name IN ARRAY v_names LOOP
-            v_limit := bounds_of(p_queue.id, v_name);
-            IF v_limit.rate_count IS NOT NULL THEN
-                PERFORM take_tokens(bucket_of(v_limit, v_name, p_now), v_job.cost);
-            END IF;
-        END LOOP;
+        IF v_rates THEN
+            FOREACH v_name IN ARRAY ARRAY['k' || v_job.key, 't' || v_job.kind] LOOP
+                v_limit := bounds_of(p_queue.id, v_name);
+                IF v_limit.rate_count IS NOT NULL THEN
+                    PERFORM take_tokens(bucket_of(v_limit, v_name, p_now), v_job.cost);
+                END IF;
+            END LOOP;
+        END IF;
         UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1, at = p_now + p_lease,
             since = p_now, place = nextval('place'), worker = p_worker, expires = NULL, held_by = NULL,
-            counted = v_counts, resubmit = CASE WHEN j.resubmit > p_now THEN j.resubmit END,
+            counted = v_sorts LIKE '%c%', resubmit = CASE WHEN j.resubmit > p_now THEN j.resubmit END,
             fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
             uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
-        WHERE j.number = v_number RETURNING * INTO v_job;
-        jobs := jobs || v_job;
-        EXIT WHEN cardinality(jobs) = v_most OR v_job.suspect;
+        WHERE j.number = v_row.number
+        RETURNING 'claimed', j.number, id_of(j.name, j.number), NULL, NULL, j.token, j.kind, j.payload, j.data, j.error, j.failures,
+            j.crashes, j.pushed, j.due, j.since, j.priority::int,
+            more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted) INTO v_answer;
+        told := told || v_answer;
+        claimed := claimed + 1;
+        v_filled := v_filled || v_fills;
+        EXIT WHEN claimed = v_most OR v_job.suspect;
     END LOOP;
-    -- Held jobs stay behind each bell that was taken.
-    FOR v_name IN SELECT DISTINCT n FROM unnest(v_rung || v_later) n LOOP
+    IF cardinality(v_hold) > 0 THEN
+        WITH held AS (
+            UPDATE job j SET state = 'held', held_by = h.name FROM unnest(v_hold, v_hold_names) h(number, name)
+            WHERE j.number = h.number AND h.name IN ('k' || j.key, 't' || j.kind) AND j.number = ANY (ARRAY(
+                SELECT number FROM job WHERE number = ANY (v_hold) AND state = 'ready' FOR UPDATE SKIP LOCKED))
+            RETURNING j.number, j.name, j.kind, j.failures, j.held_by, j.at, j.place)
+        SELECT told || coalesce(array_agg(line('held', id_of(name, number), kind, failures, held_by) ORDER BY at, place), '{}')
+        INTO told FROM held;
+    END IF;
+    -- Held jobs stay behind each bell that was taken. If their limit is full, the end of a job rings.
+    FOREACH v_name IN ARRAY v_rung || v_later LOOP
+        CONTINUE WHEN v_name = ANY (v_filled);
         PERFORM ring_later(p_queue.id, v_name, p_now);
+        -- Once is enough.
+        v_filled := v_filled || v_name;
     END LOOP;
-    again := again OR (cardinality(jobs) = 0 AND v_looked >= c_looks);
-    IF cardinality(jobs) > 0 THEN PERFORM setval(p_queue.turns, v_turns + cardinality(jobs)); END IF;
+    again := again OR (claimed = 0 AND v_looked >= v_looks);
+    IF claimed > 0 THEN v_turns := setval(p_queue.turns, v_turns + claimed); END IF;
 END $$;
 
-CREATE FUNCTION take_tokens(p_bucket bucket, p_cost int) RETURNS void LANGUAGE sql AS
-$$ INSERT INTO bucket AS b VALUES (p_bucket.queue, p_bucket.name, p_bucket.level - p_cost * p_bucket.unit, p_bucket.unit, p_bucket.since)
-    ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since $$;
+CREATE FUNCTION take_tokens(p_bucket bucket, p_cost int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO bucket AS b VALUES (p_bucket.queue, p_bucket.name, p_bucket.level - p_cost * p_bucket.unit, p_bucket.unit, p_bucket.since)
+    ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since;
+END $$;
 
 -- Rings for the held jobs of a limit: now if one may begin, or when it has the tokens for the first of
 -- them. If the limit is full, the end of a job rings.
@@ -283,11 +317,13 @@ BEGIN
 END $$;
 
 -- Jobs that are not due yet, for a caller who takes those that are due by a time to come.
-CREATE FUNCTION claim_early(p_queue queue, p_kinds text[], p_due_by bigint, p_now bigint) RETURNS void LANGUAGE sql AS
-$$ UPDATE job SET at = p_now WHERE number = ANY (ARRAY(
+CREATE FUNCTION claim_early(p_queue queue, p_kinds text[], p_due_by bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE job SET at = p_now WHERE number = ANY (ARRAY(
     SELECT x.number FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT number, at, id_of(name, number) AS id FROM job
         WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at > p_now AND at <= p_due_by
             AND (p_kinds IS NULL OR kind = ANY (p_kinds))
         ORDER BY at, id_of(name, number) COLLATE "C" LIMIT 1 FOR UPDATE SKIP LOCKED) x
-    ORDER BY x.at, x.id COLLATE "C" LIMIT 1)) $$;
+    ORDER BY x.at, x.id COLLATE "C" LIMIT 1));
+END $$;

@@ -194,68 +194,112 @@ BEGIN
     told := told || told(v_id, CASE WHEN v_due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;
 
--- Ends attempts. For each one there is a row, in their order.
-CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
-    p_datas text[], p_resolve boolean, OUT answers answer[]) LANGUAGE plpgsql AS $$
-DECLARE
-    v_now bigint := clock();
-    v_plain bigint[];
-    v_dropped bigint[];
-    v_job job;
-    v_queue queue;
-    v_queues int[] := '{}';
-    v_told answer[];
-    v_state text;
-    v_at int;
+-- What a job that ended in the common way leaves beside its row: an id to remember, and places in limits.
+CREATE TYPE leaving AS (queue int, name text, ids_for bigint, key text, kind text);
+
+-- Ends that were written, by their places among those that were asked for.
+CREATE TYPE ending AS (answers answer[], places bigint[], numbers bigint[], queues int[], freed text[]);
+
+-- Ends jobs that finish, whatever they leave.
+CREATE FUNCTION end_kept(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_datas text[], p_claims int, p_now bigint)
+RETURNS ending LANGUAGE plpgsql AS $$
+DECLARE v_ended ending; v_left leaving[]; v_one leaving; v_name text;
 BEGIN
-    answers := '{}';
-    -- The common case: jobs that finish, in one statement. The token alone is compared: with the state,
-    -- the planner would take the index of running jobs, whose dead entries it does not know.
-    WITH asked AS (
-        SELECT * FROM unnest(p_numbers, p_tokens, p_ends, p_datas) AS a(number, token, end_, data)
-        WHERE a.end_ = 'finished' ORDER BY a.number
-    ), d AS (
-        DELETE FROM job j USING asked a
-        WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL
-        RETURNING j.*, a.data AS new_data
-    ), e AS (
-        SELECT d.*, q.limited, q.ids_for, coalesce(d.retention, q.retention) AS time
-        FROM d JOIN queue q ON q.id = d.queue
+    WITH d AS (
+        DELETE FROM job j USING queue q, (
+            SELECT * FROM unnest(p_numbers, p_tokens, p_ends, p_datas) WITH ORDINALITY u(number, token, end_, data, place)
+            WHERE u.end_ = 'finished' ORDER BY u.number) a
+        WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL AND q.id = j.queue
+        RETURNING j.*, a.place AS asked, a.data AS new_data, q.limited, q.ids_for, coalesce(j.retention, q.retention) AS time
     ), kept AS (
         INSERT INTO ended (number, queue, state, priority, at, place, kind, payload, name, key, failures, crashes,
             pushed, due, since, error, data, meta, fraction, note, noted, retry, retention, uniq, uniq_until,
             fingerprint, root, root_at, is_root, expires, cost, on_dead, token, died, gone_at)
         SELECT number, queue, NULL, priority, NULL, place, kind, payload, name, key, failures, crashes,
-            pushed, due, v_now, error, coalesce(new_data, data), meta, fraction, note, noted, retry, retention, uniq,
-            uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, token, false, kept_until(time, v_now)
-        FROM e WHERE time <> 0
-    ), ids AS (
-        INSERT INTO gone (queue, name, until)
-        SELECT queue, name, v_now + ids_for FROM e WHERE name IS NOT NULL AND time = 0 AND ids_for > 0
-        ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until
-    ), free AS (
-        INSERT INTO freed (queue, at, name)
-        SELECT DISTINCT e.queue, v_now, n.name FROM e,
-            LATERAL (SELECT 't' || e.kind WHERE e.counted UNION ALL SELECT 'k' || e.key WHERE e.key IS NOT NULL) n(name)
-        WHERE e.limited
-    ), bells AS (
-        INSERT INTO edge_bell (queue, awaited, died)
-        SELECT queue, number, false FROM e WHERE EXISTS (SELECT FROM edge WHERE awaited = e.number)
+            pushed, due, p_now, error, coalesce(new_data, data), meta, fraction, note, noted, retry, retention, uniq,
+            uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, token, false, kept_until(time, p_now)
+        FROM d WHERE time <> 0
     )
-    SELECT array_agg(number), array_agg(DISTINCT queue), array_agg(number) FILTER (WHERE time = 0),
-        array_agg(told(id_of(name, number), 'finished', new_data))
-    INTO v_plain, v_queues, v_dropped, v_told FROM e;
-    answers := coalesce(v_told, '{}');
-    -- A new statement: it sees each edge that was there when the rows above were locked.
-    FOR v_at IN 1 .. coalesce(cardinality(p_numbers), 0) LOOP
-        IF p_numbers[v_at] = ANY (v_plain) THEN
-            v_state := CASE WHEN coalesce(p_numbers[v_at] = ANY (v_dropped), false) THEN NULL ELSE 'finished' END;
-            answers := answers || ended_answer(p_numbers[v_at], 'counted', v_state);
-            CONTINUE;
+    SELECT coalesce(array_agg(ROW('ended', number, id_of(name, number), 'finished', CASE WHEN time <> 0 THEN 'finished' END, token,
+            NULL, NULL, new_data, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer), '{}'),
+        coalesce(array_agg(asked), '{}'), coalesce(array_agg(number), '{}'), coalesce(array_agg(queue), '{}'),
+        array_agg(ROW(queue, CASE WHEN time = 0 AND ids_for > 0 THEN name END, ids_for, CASE WHEN limited THEN key END,
+            CASE WHEN limited AND counted THEN kind END)::leaving)
+            FILTER (WHERE limited AND (counted OR key IS NOT NULL) OR time = 0 AND ids_for > 0 AND name IS NOT NULL)
+    INTO v_ended.answers, v_ended.places, v_ended.numbers, v_ended.queues, v_left FROM d;
+    v_ended.freed := '{}';
+    FOREACH v_one IN ARRAY coalesce(v_left, '{}') LOOP
+        IF v_one.name IS NOT NULL THEN
+            INSERT INTO gone (queue, name, until) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for)
+            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
         END IF;
+        FOREACH v_name IN ARRAY ARRAY['k' || v_one.key, 't' || v_one.kind] LOOP
+            IF v_name IS NULL THEN CONTINUE;
+            ELSIF v_one.queue IS DISTINCT FROM p_claims THEN INSERT INTO freed (queue, at, name) VALUES (v_one.queue, p_now, v_name);
+            ELSIF v_name <> ALL (v_ended.freed) THEN v_ended.freed := v_ended.freed || v_name;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_ended;
+END $$;
+
+-- Ends attempts. For each one there is a row `ended`, in any order. The limits whose places are free now
+-- are in `freed` for the queue `p_claims`, since the caller takes up its held jobs; other bells ring.
+-- `p_drops`: a queue without limits that does not keep what has finished.
+CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
+    p_datas text[], p_resolve boolean, p_claims int, p_drops int, OUT answers answer[], OUT freed text[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := clock();
+    v_asked int := coalesce(cardinality(p_numbers), 0);
+    v_places bigint[] := '{}';
+    v_numbers bigint[] := '{}';
+    v_queues int[] := '{}';
+    v_ended ending;
+    v_rung boolean := false;
+    v_job job;
+    v_queue queue;
+    v_told answer[];
+    v_state text;
+BEGIN
+    answers := '{}';
+    freed := '{}';
+    -- The most common case: jobs that finish and leave nothing. What this does not take, the next statement
+    -- does, and then the loop. All three compare the token alone: with the state, the planner would take the
+    -- index of running jobs, whose dead entries it does not know.
+    IF p_drops IS NOT NULL THEN
+        WITH d AS (
+            DELETE FROM job j USING (
+                SELECT * FROM unnest(p_numbers, p_tokens, p_ends, p_datas) WITH ORDINALITY u(number, token, end_, data, place)
+                WHERE u.end_ = 'finished' ORDER BY u.number) a
+            WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL
+                AND j.queue = p_drops AND coalesce(j.retention, 0) = 0 AND j.name IS NULL
+            RETURNING j.number, j.token, a.place, a.data)
+        SELECT coalesce(array_agg(ROW('ended', number, id_of(NULL, number), 'finished', NULL, token, NULL, NULL, data, NULL, NULL,
+                NULL, NULL, NULL, NULL, NULL, NULL)::answer), '{}'),
+            coalesce(array_agg(place), '{}'), coalesce(array_agg(number), '{}')
+        INTO answers, v_places, v_numbers FROM d;
+        v_queues := array_fill(p_drops, ARRAY[cardinality(v_numbers)]);
+    END IF;
+    IF cardinality(v_places) < v_asked THEN
+        v_ended := end_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now);
+        answers := answers || v_ended.answers;
+        v_places := v_places || v_ended.places;
+        v_numbers := v_numbers || v_ended.numbers;
+        v_queues := v_queues || v_ended.queues;
+        freed := v_ended.freed;
+    END IF;
+    -- A new statement: it sees each edge that was there when the rows above were locked.
+    IF EXISTS (SELECT FROM edge WHERE awaited = ANY (v_numbers)) THEN
+        INSERT INTO edge_bell (queue, awaited, died)
+        SELECT n.queue, n.number, false FROM unnest(v_queues, v_numbers) n(queue, number)
+        WHERE EXISTS (SELECT FROM edge WHERE awaited = n.number);
+        v_rung := true;
+    END IF;
+    FOR v_at IN 1 .. CASE WHEN cardinality(v_places) < v_asked THEN v_asked ELSE 0 END LOOP
+        CONTINUE WHEN v_at = ANY (v_places);
         SELECT * INTO v_job FROM job WHERE number = p_numbers[v_at] AND token = p_tokens[v_at] FOR UPDATE;
         IF NOT FOUND THEN
-            answers := answers || ended_answer(p_numbers[v_at], 'halt', NULL);
+            answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'halt', NULL);
             CONTINUE;
         END IF;
         SELECT * INTO v_queue FROM queue WHERE id = v_job.queue;
@@ -266,17 +310,18 @@ BEGIN
         IF NOT FOUND THEN
             SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
         END IF;
-        answers := answers || v_told || ended_answer(p_numbers[v_at], 'counted', v_state);
+        answers := answers || v_told || ended_answer(p_numbers[v_at], p_tokens[v_at], 'counted', v_state);
+        v_rung := true;
     END LOOP;
-    IF p_resolve THEN
+    IF p_resolve AND v_rung THEN
         FOR v_queue IN SELECT q.* FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id LOOP
             answers := answers || resolve(v_queue, v_now);
         END LOOP;
     END IF;
 END $$;
 
-CREATE FUNCTION ended_answer(p_number bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
-$$ SELECT ROW('ended', p_number, NULL, p_outcome, p_state, NULL, NULL, NULL, NULL, NULL,
+CREATE FUNCTION ended_answer(p_number bigint, p_token bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
+$$ SELECT ROW('ended', p_number, NULL, p_outcome, p_state, p_token, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 -- Answers the doorbells of jobs that others wait for. It never waits for a lock: what somebody has
@@ -348,18 +393,30 @@ $$ SELECT coalesce((SELECT id_of(name, number) FROM ended WHERE number = p_numbe
 -- missing was no longer the caller's, and nothing was written for it. Behind writes of the caller's
 -- own in one transaction, their effects and the end are one.
 CREATE FUNCTION finish(p_jobs bigint[], p_tokens bigint[], p_data text[] DEFAULT NULL) RETURNS bigint[]
-LANGUAGE sql AS
-$$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
-    array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', coalesce(p_data, '{}'), false)) a
-    WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN counted(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', coalesce(p_data, '{}'));
+END $$;
+
+-- Ends attempts. The answer has the numbers of those that counted.
+CREATE FUNCTION counted(p_jobs bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[])
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE v_answers answer[];
+BEGIN
+    SELECT e.answers INTO v_answers FROM end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL,
+        (SELECT q.id FROM job j JOIN queue q ON q.id = j.queue
+            WHERE j.number = p_jobs[1] AND q.retention = 0 AND NOT q.limited)) e;
+    RETURN ARRAY(SELECT a.number FROM unnest(v_answers) a WHERE a.what = 'ended' AND a.outcome <> 'halt');
+END $$;
 
 -- The same, with answers as `turn` has. With `p_all`, a lease that is over is an error: then nothing of
 -- the caller's transaction can be committed.
 CREATE FUNCTION end_in(p_jobs bigint[], p_tokens bigint[], p_datas text[], p_all boolean) RETURNS SETOF answer
 LANGUAGE plpgsql AS $$
-DECLARE v_answers answer[] := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]),
-    '{}', '{}', p_datas, false);
+DECLARE v_answers answer[];
 BEGIN
+    SELECT e.answers INTO v_answers FROM end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]),
+        '{}', '{}', p_datas, false, NULL, NULL) e;
     IF p_all AND EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'ended' AND a.outcome = 'halt') THEN
         RAISE 'waterline: the job is no longer its worker''s' USING ERRCODE = 'WQ007';
     END IF;
@@ -383,19 +440,20 @@ END $$;
 -- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,
 -- without one, as its retry says. One of `p_bury` is dead, whatever attempts are left.
 CREATE FUNCTION fail(p_jobs bigint[], p_tokens bigint[], p_errors text[] DEFAULT NULL, p_delays bigint[] DEFAULT NULL,
-    p_bury boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
-$$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
-    ARRAY(SELECT CASE WHEN e.bury THEN 'buried' ELSE 'failed' END
-        FROM unnest(p_jobs, p_bury) WITH ORDINALITY AS e(job, bury, at) ORDER BY e.at),
-    ARRAY(SELECT clock() + e.delay FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
-    coalesce(p_errors, '{}'), '{}', false)) a
-    WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
+    p_bury boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN counted(p_jobs, p_tokens,
+        ARRAY(SELECT CASE WHEN e.bury THEN 'buried' ELSE 'failed' END
+            FROM unnest(p_jobs, p_bury) WITH ORDINALITY AS e(job, bury, at) ORDER BY e.at),
+        ARRAY(SELECT clock() + e.delay FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
+        coalesce(p_errors, '{}'), '{}');
+END $$;
 
 -- The same for jobs that are not ready: each comes again after its `p_delays` milliseconds (without one,
 -- at once), and the attempt does not count.
-CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
-$$ SELECT coalesce(array_agg(a.number), '{}') FROM unnest(end_many(p_jobs, p_tokens,
-    array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
-    ARRAY(SELECT clock() + coalesce(e.delay, 0)
-        FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at), '{}', '{}', false)) a
-    WHERE a.what = 'ended' AND a.outcome = 'counted' $$;
+CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN counted(p_jobs, p_tokens, array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
+        ARRAY(SELECT clock() + coalesce(e.delay, 0)
+            FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at), '{}', '{}');
+END $$;

@@ -138,6 +138,16 @@ DECLARE
 BEGIN
     IF v_unknown <> '{}' THEN RAISE 'waterline: a job has no such settings: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
     IF p_settings ? 'retry' THEN PERFORM check_retry(p_settings->'retry'); END IF;
+    IF (p_settings->>'priority')::numeric NOT IN (0, 1, 2, 3) THEN
+        RAISE 'waterline: a priority is 0 (urgent), 1, 2 or 3 (low), and not %', p_settings->'priority' USING ERRCODE = 'WQ002';
+    END IF;
+    IF (p_settings->>'cost')::numeric < 1 THEN
+        RAISE 'waterline: a job costs 1 token or more, and not %', p_settings->'cost' USING ERRCODE = 'WQ002';
+    END IF;
+    IF p_settings->>'on_dead' NOT IN ('die', 'run', 'hold') THEN
+        RAISE 'waterline: a job whose forerunner is dead may die, run or hold, and not %', p_settings->'on_dead'
+            USING ERRCODE = 'WQ002';
+    END IF;
 END $$;
 
 CREATE FUNCTION check_retry(p_retry jsonb) RETURNS void LANGUAGE plpgsql AS $$
@@ -312,11 +322,12 @@ BEGIN
     SELECT id, bell, max_waiting INTO v_queue, v_bell, v_most FROM queue WHERE name = p_queue;
     IF v_queue IS NULL THEN PERFORM queue_of(p_queue); END IF;
     IF v_most IS NOT NULL THEN RETURN NULL; END IF;
-    v_numbers := ARRAY(SELECT nextval('place') FROM generate_series(1, cardinality(p_kinds)));
+    v_numbers := CASE WHEN cardinality(p_kinds) = 1 THEN ARRAY[nextval('place')]
+        ELSE ARRAY(SELECT nextval('place') FROM generate_series(1, cardinality(p_kinds))) END;
     INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
     SELECT u.number, v_queue, 'ready', v_now, u.number, u.kind, u.payload, v_now, v_now
     FROM unnest(v_numbers, p_kinds, p_payloads) u(number, kind, payload);
-    PERFORM ring(v_queue, v_bell);
+    IF pg_sequence_last_value(v_bell) <> 0 THEN PERFORM ring(v_queue, v_bell); END IF;
     RETURN v_numbers;
 END $$;
 

@@ -57,6 +57,10 @@ BEGIN
         WHEN 'key' THEN 'k' || (l->>'name') END, (l->>'at_once')::int, (l->'rate'->>'count')::int,
         (l->'rate'->>'per_ns')::numeric, coalesce((l->'rate'->>'burst')::int, (l->'rate'->>'count')::int)
     FROM jsonb_array_elements(p_options->'limits') l;
+    UPDATE queue SET limit_sorts = coalesce((SELECT string_agg(DISTINCT left(l.name, 1), '')
+            || CASE WHEN bool_or(l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN 'c' ELSE '' END
+            || CASE WHEN bool_or(l.rate_count IS NOT NULL) THEN 'r' ELSE '' END
+        FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
     -- Held jobs are looked at anew, in their old places: so claims have to begin further back.
     UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
     UPDATE job SET counted = EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL)

@@ -49,6 +49,9 @@ CREATE TABLE queue (
     max_waiting bigint CHECK (max_waiting > 0),
     -- True if it has a row in `limits`: then claims take one after the other.
     limited boolean NOT NULL DEFAULT false,
+    -- The sorts of its limits: q, e, k, t as in their names; c if one of a kind bounds its jobs at once;
+    -- r if one is a rate.
+    limit_sorts text NOT NULL DEFAULT '',
     paused_until bigint NOT NULL DEFAULT 0,
     -- The last ones that `set_options` was called with.
     options jsonb,
@@ -88,11 +91,14 @@ CREATE TABLE bucket (
 ) WITH (fillfactor = 50);
 
 -- A job that has not ended. "Scheduled" is `ready` with `at` in the future: nothing has to move it.
+--
+-- It has no checks, and as few indexes as there may be: each statement that writes to it prepares all of
+-- them anew, and locks beyond 16 relations are dear. The pushes check what they are given.
 CREATE TABLE job (
     number bigint PRIMARY KEY,
     queue int NOT NULL,
     state job_state NOT NULL,
-    priority smallint NOT NULL DEFAULT 2 CHECK (priority BETWEEN 0 AND 3),
+    priority smallint NOT NULL DEFAULT 2,
     -- Ready, held, waiting: the time at which it is due. Running: the end of its lease.
     at bigint NOT NULL,
     -- Its number in the order of the queue, anew with each return; of a running job that of its claim.
@@ -133,12 +139,12 @@ CREATE TABLE job (
     root_at bigint,
     is_root boolean,
     expires bigint,
-    cost int NOT NULL DEFAULT 1 CHECK (cost > 0),
+    cost int NOT NULL DEFAULT 1,
     -- The limit that holds it.
     held_by text COLLATE "C",
     -- The jobs that it waits for, which are in `edge`, and what it does if one dies.
     pending int NOT NULL DEFAULT 0,
-    on_dead text NOT NULL DEFAULT 'die' CHECK (on_dead IN ('die', 'run', 'hold')),
+    on_dead text NOT NULL DEFAULT 'die',
     -- It runs, and takes a place in a limit of its kind or of the queue.
     counted boolean NOT NULL DEFAULT false,
     -- The end of its lease is a failure of a worker that was silent, and no crash.
@@ -152,18 +158,17 @@ CREATE TABLE job (
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.5);
 
 CREATE INDEX job_ready ON job (queue, priority, at, place) WHERE state = 'ready';
-CREATE INDEX job_held ON job (queue, held_by, priority, at, place) WHERE state = 'held';
+-- Held jobs by their limit, and those that wait for others, which no limit holds.
+CREATE INDEX job_parked ON job (queue, held_by, priority, at, place) WHERE state IN ('held', 'waiting');
 CREATE INDEX job_running ON job (queue, at) WHERE state = 'running';
-CREATE INDEX job_waiting ON job (queue, held_by, priority, at, place) WHERE state = 'waiting';
 CREATE UNIQUE INDEX job_name ON job (queue, name) WHERE name IS NOT NULL;
 CREATE UNIQUE INDEX job_uniq ON job (queue, uniq) WHERE uniq IS NOT NULL;
 -- The places of the limits that are taken: they are counted, so there is no counter to go wrong.
-CREATE INDEX job_key ON job (queue, key) WHERE state = 'running' AND key IS NOT NULL;
-CREATE INDEX job_counted ON job (queue, kind) WHERE counted;
+CREATE INDEX job_taken ON job (queue, key, kind) WHERE state = 'running' AND (key IS NOT NULL OR counted);
 CREATE INDEX job_expires ON job (queue, expires) WHERE expires IS NOT NULL;
-CREATE INDEX job_suspect ON job (queue) WHERE suspect;
--- Jobs that may turn out to be needless when they are claimed.
-CREATE INDEX job_needless ON job (queue, at) WHERE state = 'ready' AND (root IS NOT NULL OR skips_from IS NOT NULL);
+-- Jobs that are to run alone, and jobs that may turn out to be needless when they are claimed.
+CREATE INDEX job_special ON job (queue, suspect, at)
+    WHERE suspect OR (state = 'ready' AND (root IS NOT NULL OR skips_from IS NOT NULL));
 
 -- A job that has ended, as it was then.
 CREATE TABLE ended (
@@ -312,12 +317,14 @@ $$ SELECT setval(p_bell, floor(extract(epoch FROM clock_timestamp()) * 1000)::bi
 
 -- A kind of answer that many calls have, one row for each thing:
 -- * pushed: a job was pushed; `outcome` is added, duplicate, rescheduled or resubmit.
--- * ended: one of the ends that were asked for, of which `number` is the job; `outcome` is counted or
---   halt, and `state` is null if the job is gone.
+-- * ended: one of the ends that were asked for, of which `number` is the job and `token` its lease;
+--   `outcome` is counted or halt, and `state` is null if the job is gone. The outcome `finished` counts,
+--   too, and stands for a row `told` beside it: the job has finished, with these data.
 -- * claimed: the caller has this job now; `more` has what few jobs have.
 -- * told: a job is in this state; null: it is gone.
 -- * line: something for the log; `outcome` is died, taken_back, held, skipped or unmade.
--- * glance: what a worker may look for, in `more`.
+-- * glance: what a worker may look for.
+-- * short: there were fewer jobs than the caller wanted, and it is told no glance.
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,
     data text, error text, failures int, crashes int, pushed bigint, due bigint, since bigint, priority int,

@@ -137,34 +137,33 @@ CREATE FUNCTION glance(p_queue queue, p_now bigint, OUT ready boolean, OUT pause
     OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint) LANGUAGE plpgsql AS $$
 DECLARE
     v_all limits;
-    v_first job;
-    v_taken bigint;
+    v_suspect boolean;
+    v_cost int;
     v_next bigint;
 BEGIN
     paused_until := p_queue.paused_until;
     SELECT min(x.at) INTO due FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT j.at FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > p_now
         ORDER BY j.at LIMIT 1) x;
-    SELECT j.expires INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL ORDER BY j.expires LIMIT 1;
-    SELECT x.* INTO v_first FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
-        SELECT j.* FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now
+    SELECT x.suspect, x.cost INTO v_suspect, v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+        SELECT j.suspect, j.cost FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now
         ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
-    ready := v_first.number IS NOT NULL;
-    is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state = 'running')
-        OR v_first.suspect AND EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running');
-    is_full := coalesce(is_full, false);
+    ready := FOUND;
+    is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state = 'running');
+    IF v_suspect THEN is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'); END IF;
     is_limited := false;
     IF p_queue.limited THEN
-        v_all := bounds_of(p_queue.id, 'q');
+        IF p_queue.limit_sorts LIKE '%q%' THEN v_all := bounds_of(p_queue.id, 'q'); END IF;
         IF v_all.at_once IS NOT NULL THEN is_full := is_full OR taken_of(p_queue.id, 'q') >= v_all.at_once; END IF;
-        IF v_all.rate_count IS NOT NULL AND v_first.number IS NOT NULL THEN
-            v_next := tokens_at(v_all, bucket_of(v_all, 'q', p_now), v_first.cost);
+        IF v_all.rate_count IS NOT NULL AND v_cost IS NOT NULL THEN
+            v_next := tokens_at(v_all, bucket_of(v_all, 'q', p_now), v_cost);
             is_full := is_full OR v_next > p_now;
         END IF;
         is_limited := is_full AND ready OR EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held');
         ready := ready OR EXISTS (SELECT FROM freed f, job j WHERE f.queue = p_queue.id AND f.at <= p_now
             AND j.queue = p_queue.id AND j.state = 'held' AND j.held_by = f.name);
     END IF;
+    SELECT min(j.expires) INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL;
     has_room := true;
     IF p_queue.max_waiting IS NOT NULL THEN
         SELECT count(*) < p_queue.max_waiting INTO has_room FROM (
@@ -172,21 +171,27 @@ BEGIN
             LIMIT p_queue.max_waiting) w;
         has_room := has_room OR coalesce(expires <= p_now, false);
     END IF;
-    SELECT min(t) INTO next FROM (
-        SELECT due UNION ALL SELECT expires UNION ALL SELECT v_next WHERE v_next > p_now
-        UNION ALL SELECT p_queue.paused_until WHERE p_queue.paused_until > p_now
-        UNION ALL (SELECT gone_at FROM ended WHERE queue = p_queue.id AND NOT died AND gone_at IS NOT NULL ORDER BY gone_at LIMIT 1)
-        UNION ALL (SELECT gone_at FROM ended WHERE queue = p_queue.id AND died AND gone_at IS NOT NULL ORDER BY gone_at LIMIT 1)
-        UNION ALL (SELECT j.at FROM job j WHERE j.queue = p_queue.id AND j.state = 'running' ORDER BY j.at LIMIT 1)
-        UNION ALL (SELECT f.at FROM freed f WHERE f.queue = p_queue.id AND f.at > p_now ORDER BY f.at LIMIT 1)
-        UNION ALL (SELECT last + every FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL ORDER BY last + every LIMIT 1)
-        UNION ALL (SELECT p_now WHERE EXISTS (SELECT FROM edge_bell WHERE queue = p_queue.id))) n(t);
+    IF v_next <= p_now THEN v_next := NULL; END IF;
+    -- Of numbers, `least` takes those that are there.
+    next := least(due, expires, v_next, CASE WHEN p_queue.paused_until > p_now THEN p_queue.paused_until END,
+        (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died = false AND e.gone_at IS NOT NULL),
+        (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died AND e.gone_at IS NOT NULL),
+        (SELECT min(j.at) FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'),
+        (SELECT min(f.at) FROM freed f WHERE f.queue = p_queue.id AND f.at > p_now),
+        (SELECT min(p.last + p.every) FROM periodic p WHERE p.queue = p_queue.id AND p.every IS NOT NULL),
+        (SELECT p_now WHERE EXISTS (SELECT FROM edge_bell b WHERE b.queue = p_queue.id)));
 END $$;
 
-CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE sql AS
-$$ SELECT 'glance', NULL::bigint, p_queue.name, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
-    NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, p_now, NULL::int,
-    (SELECT row_to_json(g)::text FROM glance(p_queue, p_now) g) $$;
+-- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
+-- l (limited), m (room for more).
+CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE plpgsql AS $$
+DECLARE v_glance record := glance(p_queue, p_now);
+BEGIN
+    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
+        v_glance.paused_until, v_glance.due, p_now, NULL,
+        CASE WHEN v_glance.ready THEN 'r' ELSE '' END || CASE WHEN v_glance.is_full THEN 'f' ELSE '' END
+            || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END)::answer;
+END $$;
 
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
 -- answers. `p_tick`: do all that time has brought, and not only once a second. `p_arm`: if there is no
@@ -197,68 +202,117 @@ CREATE FUNCTION turn(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats
 DECLARE
     v_queue queue;
     v_now bigint := clock();
+    v_lease bigint;
+    v_claims boolean := false;
+    v_is_special boolean;
+    v_turns bigint;
+    v_low int;
+    v_order int[];
+    v_floors bigint[];
+    v_left int;
+    v_count int;
     v_got int := 0;
-    v_jobs job[] := '{}';
     v_told answer[];
+    v_freed text[] := '{}';
     v_again boolean := false;
 BEGIN
-    IF p_queue IS NOT NULL THEN v_queue := queue_of(p_queue); END IF;
-    IF p_queue IS NOT NULL AND (p_tick OR v_now - coalesce(pg_sequence_last_value(v_queue.ticked), 0) NOT BETWEEN 0 AND 999) THEN
-        RETURN QUERY SELECT * FROM unnest(tick(v_queue, p_due_since, v_now));
+    IF p_queue IS NOT NULL THEN
+        SELECT * INTO v_queue FROM queue WHERE name = p_queue;
+        IF NOT FOUND THEN PERFORM queue_of(p_queue); END IF;
+        v_claims := p_most > 0 AND v_queue.paused_until <= v_now;
+        v_lease := coalesce(p_lease, v_queue.lease);
+        IF p_tick OR v_now - coalesce(pg_sequence_last_value(v_queue.ticked), 0) NOT BETWEEN 0 AND 999 THEN
+            RETURN QUERY SELECT * FROM unnest(tick(v_queue, p_due_since, v_now));
+        END IF;
     END IF;
     IF cardinality(p_numbers) > 0 THEN
-        RETURN QUERY SELECT * FROM unnest(end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, true));
+        SELECT e.answers, e.freed INTO v_told, v_freed FROM end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, true,
+            CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END,
+            CASE WHEN v_queue.retention = 0 AND NOT v_queue.limited THEN v_queue.id END) e;
+        RETURN QUERY SELECT * FROM unnest(v_told);
     ELSIF p_queue IS NOT NULL AND p_most > 0 THEN
         -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and
         -- its token is void.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    IF p_queue IS NULL THEN RETURN; END IF;
-    IF p_most > 0 AND v_queue.paused_until <= v_now THEN
-        FOR v_look IN 1 .. 3 LOOP
-            IF v_look = 2 THEN
-                -- Ends by `finish` leave it to the next claim to look at the jobs that waited for them.
-                v_told := resolve(v_queue, v_now);
-                RETURN QUERY SELECT * FROM unnest(v_told);
-                CONTINUE WHEN p_arm IS NULL AND cardinality(v_told) = 0;
-                -- A push that rang nobody may be there by now, so it looks once more.
-                IF p_arm IS NOT NULL THEN PERFORM arm_bell(v_queue.bell, p_arm); END IF;
-            ELSIF v_look = 3 THEN
-                -- Nothing is ready: a job that is due later, for one who takes it early.
-                EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
-            END IF;
-            IF v_queue.limited OR EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect)
-                OR EXISTS (SELECT FROM job WHERE queue = v_queue.id AND state = 'ready'
-                    AND at <= CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END AND (root IS NOT NULL OR skips_from IS NOT NULL))
-            THEN
-                SELECT c.jobs, c.told, c.again INTO v_jobs, v_told, v_again
-                FROM claim_limited(v_queue, p_most, p_kinds, p_due_by, coalesce(p_lease, v_queue.lease), p_worker, v_now, v_look = 3) c;
-                RETURN QUERY SELECT * FROM unnest(v_told);
-                EXIT WHEN v_again OR cardinality(v_jobs) > 0;
-            ELSE
-                IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
-                v_jobs := ARRAY(SELECT c FROM claim_free(v_queue, p_most, p_kinds, p_due_by,
-                    coalesce(p_lease, v_queue.lease), p_worker, v_now) c);
-                EXIT WHEN cardinality(v_jobs) > 0;
-            END IF;
-        END LOOP;
-        v_got := cardinality(v_jobs);
-        -- What a worker gets of a job.
-        RETURN QUERY SELECT 'claimed', j.number, id_of(j.name, j.number), NULL::text, NULL::text, j.token, j.kind,
-            j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
-            CASE WHEN coalesce(j.key, j.root, j.meta) IS NULL AND j.cost = 1 AND coalesce(j.resubmit, j.noted) IS NULL
-                THEN NULL
-                ELSE json_strip_nulls(json_build_object('key', j.key, 'resubmit', j.resubmit, 'root', j.root,
-                    'root_at', j.root_at, 'cost', nullif(j.cost, 1), 'meta', nullif(j.meta IS NOT NULL, false),
-                    'progress', nullif(j.noted IS NOT NULL, false)))::text END
-            FROM unnest(v_jobs) j;
-        IF v_again AND v_got = 0 THEN
-            RETURN QUERY SELECT 'again', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
-                NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
+    FOR v_look IN 1 .. CASE WHEN v_claims THEN 3 ELSE 0 END LOOP
+        IF v_look = 2 THEN
+            -- Ends by `finish` leave it to the next claim to look at the jobs that waited for them.
+            v_told := resolve(v_queue, v_now);
+            RETURN QUERY SELECT * FROM unnest(v_told);
+            CONTINUE WHEN p_arm IS NULL AND cardinality(v_told) = 0;
+            -- A push that rang nobody may be there by now, so it looks once more.
+            IF p_arm IS NOT NULL THEN PERFORM arm_bell(v_queue.bell, p_arm); END IF;
+        ELSIF v_look = 3 THEN
+            -- Nothing is ready: a job that is due later, for one who takes it early.
+            EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
         END IF;
+        v_is_special := v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by);
+        IF NOT v_is_special THEN
+            v_turns := coalesce(pg_sequence_last_value(v_queue.turns), 0);
+            -- Each eighth claim takes from the lowest priority, so that none starves.
+            v_low := ((v_turns + p_most) / 8 - v_turns / 8)::int;
+            v_order := '{0,1,2,3}';
+            v_left := p_most - v_low;
+            -- Read before the statement: within it, the volatile function would be a filter and no bound.
+            v_floors := ARRAY[pg_sequence_last_value(v_queue.floors[1]), pg_sequence_last_value(v_queue.floors[2]),
+                pg_sequence_last_value(v_queue.floors[3]), pg_sequence_last_value(v_queue.floors[4])];
+            IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
+            FOR v_pass IN 0 .. 1 LOOP
+                -- The second pass is that of the lowest priority, and takes what the first one has left, too.
+                IF v_pass = 1 THEN
+                    v_left := p_most - v_got;
+                    IF v_low > 0 THEN v_order := '{3,2,1,0}'; END IF;
+                END IF;
+                CONTINUE WHEN v_left = 0;
+                RETURN QUERY UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1,
+                    at = v_now + v_lease, since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
+                    resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
+                    fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
+                    uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
+                -- An array counts as few rows, whatever the statistics say. They come in the order of their numbers.
+                WHERE j.number = ANY (ARRAY(
+                    SELECT x.number FROM unnest(v_order) p(n), LATERAL (
+                        SELECT r.number FROM job r
+                        WHERE r.queue = v_queue.id AND r.state = 'ready' AND r.priority = p.n AND r.at <= v_now
+                            -- A look that found nothing looks once more 5 s deeper: a late commit is there.
+                            AND r.at >= v_floors[p.n + 1] - v_pass * 5000
+                            AND (p_kinds IS NULL OR r.kind = ANY (p_kinds))
+                            AND (p_due_by IS NULL OR p_due_by >= v_now OR r.due <= p_due_by)
+                            AND (r.expires IS NULL OR r.expires > v_now)
+                        ORDER BY r.at, r.place LIMIT v_left FOR UPDATE SKIP LOCKED) x
+                    WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = v_queue.id AND s.suspect)
+                        AND NOT EXISTS (SELECT FROM job s WHERE s.queue = v_queue.id AND NOT s.suspect AND s.at <= v_now
+                            AND s.state = 'ready' AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL))
+                    LIMIT v_left))
+                RETURNING 'claimed'::text, j.number, id_of(j.name, j.number), NULL::text, NULL::text, j.token, j.kind, j.payload,
+                    j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
+                    more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted);
+                GET DIAGNOSTICS v_count = ROW_COUNT;
+                v_got := v_got + v_count;
+                EXIT WHEN v_got = p_most;
+            END LOOP;
+            IF v_got > 0 THEN v_turns := setval(v_queue.turns, v_turns + v_got); END IF;
+            EXIT WHEN v_got > 0;
+            v_is_special := has_special(v_queue.id, v_now);
+        END IF;
+        IF v_is_special THEN
+            SELECT c.claimed, c.told, c.again INTO v_got, v_told, v_again
+            FROM claim_limited(v_queue, p_most, p_kinds, p_due_by, v_lease, p_worker, v_now, v_look = 3, v_freed) c;
+            v_freed := '{}';
+            RETURN QUERY SELECT * FROM unnest(v_told);
+            EXIT WHEN v_again OR v_got > 0;
+        END IF;
+    END LOOP;
+    IF v_again AND v_got = 0 THEN
+        RETURN QUERY SELECT 'again', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
+            NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
     END IF;
-    IF v_got < p_most OR p_tick THEN
+    IF p_queue IS NOT NULL AND (p_tick OR p_most > 0 AND v_got = 0) THEN
         RETURN NEXT glance_answer(v_queue, v_now);
+    ELSIF v_got < p_most THEN
+        RETURN QUERY SELECT 'short', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
+            NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
     END IF;
 END $$;
 
@@ -270,21 +324,16 @@ CREATE FUNCTION claim(p_queue text, p_most int DEFAULT 1, p_worker text DEFAULT 
     p_lease bigint DEFAULT NULL, p_async boolean DEFAULT false, p_listen bigint DEFAULT NULL)
 RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data text, failures int, crashes int, pushed bigint, more text)
 LANGUAGE plpgsql AS $$
-DECLARE v_before text := current_setting('synchronous_commit'); v_answer answer; v_again boolean;
+DECLARE v_before text := current_setting('synchronous_commit'); v_answers answer[];
 BEGIN
     -- A claim that looked at many jobs, and found none that may run, looks at the next ones.
     FOR v_round IN 1 .. 64 LOOP
-        v_again := false;
-        FOR v_answer IN SELECT * FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease,
-            p_worker, false, p_listen, NULL)
-        LOOP
-            v_again := v_again OR v_answer.what = 'again';
-            CONTINUE WHEN v_answer.what <> 'claimed';
-            RETURN QUERY SELECT v_answer.number, v_answer.token, v_answer.id, v_answer.kind, v_answer.payload, v_answer.data,
-                v_answer.failures, v_answer.crashes, v_answer.pushed, v_answer.more;
-        END LOOP;
-        EXIT WHEN NOT v_again;
+        v_answers := ARRAY(SELECT t FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease,
+            p_worker, false, p_listen, NULL) t);
+        EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
     END LOOP;
+    RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
+        FROM unnest(v_answers) a WHERE a.what = 'claimed' ORDER BY a.priority, a.number;
     -- A turn that only claims has made the transaction of its caller asynchronous.
     IF NOT p_async THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;

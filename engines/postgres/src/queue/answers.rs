@@ -2,6 +2,7 @@
 
 use postgres::Row;
 use serde_json::Value;
+use std::collections::HashMap;
 use waterline::engine::{
     About, Claimed, Extras, Happened, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
 };
@@ -61,7 +62,7 @@ impl Answer {
     }
 
     pub(super) fn is_counted(&self) -> bool {
-        self.outcome.as_deref() == Some("counted")
+        matches!(self.outcome.as_deref(), Some("counted" | "finished"))
     }
 
     /// Returns what those who wait are told.
@@ -69,20 +70,22 @@ impl Answer {
         let id = self.id();
         match (self.what.as_str(), self.outcome.as_deref()) {
             ("told", Some("anew")) => Some(Happened::Anew { id }),
-            ("told", _) => {
-                let state = self.state();
-                let data = match (&self.data, state) {
-                    (Some(data), _) => Some(Some(data.clone().into_bytes())),
-                    (None, None) => Some(None),
-                    (None, Some(_)) => None,
-                };
-                Some(Happened::Seen { id, state, data, error: self.error.clone() })
-            }
+            ("told", _) => self.seen(self.state()),
+            ("ended", Some("finished")) => self.seen(Some(JobState::Finished)),
             ("claimed", _) => Some(Happened::Seen { id, state: Some(JobState::Running), data: None, error: None }),
             ("paused", _) => Some(Happened::Paused { until: unsigned(self.number) }),
             ("line", outcome) => self.line(outcome.unwrap_or_default()).map(Happened::Line),
             _ => None,
         }
+    }
+
+    fn seen(&self, state: Option<JobState>) -> Option<Happened> {
+        let data = match (&self.data, state) {
+            (Some(data), _) => Some(Some(data.clone().into_bytes())),
+            (None, None) => Some(None),
+            (None, Some(_)) => None,
+        };
+        Some(Happened::Seen { id: self.id(), state, data, error: self.error.clone() })
     }
 
     fn line(&self, outcome: &str) -> Option<Line> {
@@ -140,6 +143,12 @@ impl Answer {
 /// Returns the part of answers that those who wait are told.
 pub(super) fn happened(answers: &[Answer]) -> Vec<Happened> {
     answers.iter().filter_map(Answer::happened).collect()
+}
+
+/// Returns the answers to ends, by the number and the token of the job. They come in any order.
+pub(super) fn ended(answers: &[Answer]) -> HashMap<(i64, i64), &Answer> {
+    let ended = answers.iter().filter(|answer| answer.what == "ended");
+    ended.filter_map(|answer| Some(((answer.number?, answer.token?), answer))).collect()
 }
 
 pub(super) fn state_of(name: &str) -> Option<JobState> {

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
 use crate::sql::Value;
+use crate::statements::Statements;
 use postgres::{Client, Row};
 use waterline::queue::QueueError;
 
@@ -20,18 +21,18 @@ impl Queues {
     pub(super) fn with<R: Send>(
         &self,
         clock: Option<u64>,
-        call: impl Fn(&mut Client) -> Result<R, Error> + Send + Sync,
+        call: impl Fn(&mut Client, &mut Statements) -> Result<R, Error> + Send + Sync,
     ) -> Result<R, Error> {
         let idle = self.idle.lock().pop();
         let mut connection: Connection = idle.unwrap_or_else(|| self.store.connection());
         let mut tries = 0;
         let answer = loop {
-            let answer = connection.call(|client| {
+            let answer = connection.ask(|client, statements| {
                 if let Some(wall) = clock {
                     // Only a test moves a clock: its database reads this setting.
                     client.batch_execute(&format!("SELECT set_config('waterline.now', '{wall}', false)"))?;
                 }
-                call(client)
+                call(client, statements)
             });
             tries += 1;
             match &answer {
@@ -53,7 +54,7 @@ impl Queues {
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, QueueError> {
         let sql = self.sql_of(function, values.len());
-        let rows = self.with(queue.test_clock(), |client| Ok(client.query_typed(&sql, values)?));
+        let rows = self.with(queue.test_clock(), |client, statements| Ok(statements.query(client, &sql, values)?));
         rows.map_err(|error| queue_error(queue.name(), doing, error))
     }
 

@@ -35,7 +35,7 @@ impl Queues {
             (self.sql_of("create_queue", 2).replace("$2", "$2::text::jsonb"), self.sql_of("averages_of", 1));
         let schema = &self.store.options().schema;
         let version = self.sql_of("schema_version", 0);
-        let read = self.with(None, |client| {
+        let read = self.with(None, |client, _| {
             // Later calls find what this one has found: versions serve programs from before.
             let row = client.query_typed(&version, &[]).map_err(|error| schema::explained(error, schema))?;
             schema::fits(schema::Version::of(row.first())?, schema)?;
@@ -255,7 +255,7 @@ impl QueueEngine for Queues {
             (&time, Type::INT8),
         ];
         let sql = self.sql_of("change_note", values.len());
-        let rows = self.with(queue.test_clock(), |client| Ok(client.query_typed(&sql, &values)?));
+        let rows = self.with(queue.test_clock(), |client, statements| Ok(statements.query(client, &sql, &values)?));
         let rows = rows.map_err(|error| match is_no_number(&error) {
             Some(reason) => {
                 let (table, key) = counted_in(queue.name(), of);

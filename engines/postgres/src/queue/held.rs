@@ -2,6 +2,7 @@
 //! third of the lease.
 
 use super::Queues;
+use super::answers::signed;
 use super::opened::Opened;
 use crate::connection::Connection;
 use parking_lot::{Condvar, Mutex};
@@ -71,6 +72,12 @@ impl Leases {
     /// Returns the number of the job.
     pub(super) fn number(&self, job: &Held) -> Option<i64> {
         self.state.lock().held.get(&(job.queue, job.token)).map(|lease| lease.number)
+    }
+
+    /// Returns the number and the token by which the database knows the run of a job. Number 0 is
+    /// that of no job.
+    pub(super) fn key(&self, job: &Held) -> (i64, i64) {
+        (self.number(job).unwrap_or(0), signed(job.token))
     }
 
     pub(super) fn holds(&self, job: &Held, now: Instant) -> bool {
@@ -185,7 +192,7 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
         if !own.is_empty() {
             let asked = Instant::now();
             let (numbers, tokens): (Vec<_>, Vec<_>) =
-                own.iter().map(|((_, token), lease)| (lease.number, super::answers::signed(*token))).unzip();
+                own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
             let renewed = connection.call(|client| {
                 let values: [crate::sql::Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
                 Ok(client.query_typed(sql, &values)?)

@@ -224,7 +224,7 @@ impl Queues {
         let changes = queue.changes();
         let answers = self.answers(queue, "look at a queue", "glance_now", &[(&queue.name(), Type::TEXT)])?;
         for answer in answers {
-            queue.note_glance(unsigned(answer.since), answer.more.as_deref().unwrap_or_default(), false, changes);
+            queue.note_glance(&answer, false, changes);
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! A queue that this process has open, and what is in memory of it.
 
+use super::answers::{Answer, unsigned};
 use super::joining::Joining;
 use super::periodics::Registered;
 use super::settings::whole;
 use crate::keeper::Waiting;
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -91,13 +91,10 @@ impl Opened {
 
     /// Notes what an answer says of the queue, unless there was a change since the call began: the
     /// answer may not show it. `is_done`: a tick has done what there was.
-    pub(super) fn note_glance(&self, at: u64, more: &str, is_done: bool, changes: u64) {
-        let Ok(more) = serde_json::from_str::<Value>(more) else { return };
-        let is = |name: &str| more.get(name).and_then(Value::as_bool).unwrap_or(false);
-        let time = |name: &str, none: u64| match more.get(name).and_then(Value::as_u64) {
-            Some(time) if time >= i64::MAX as u64 => u64::MAX,
-            time => time.unwrap_or(none),
-        };
+    pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64) {
+        let at = unsigned(answer.since);
+        let is = |letter: char| answer.more.as_deref().is_some_and(|more| more.contains(letter));
+        let time = |time: Option<i64>| time.map_or(u64::MAX, |time| unsigned(Some(time)));
         let mut seen = self.seen.lock();
         if self.test_clock().is_none() {
             seen.offset = at as i64 - self.moment().wall as i64;
@@ -111,14 +108,14 @@ impl Opened {
         seen.glance = Some(Looked {
             read: Instant::now(),
             at,
-            ready: is("ready"),
-            paused_until: time("paused_until", 0),
-            is_full: is("is_full"),
-            is_limited: is("is_limited"),
-            has_room: is("has_room"),
-            due: time("due", u64::MAX),
-            expires: time("expires", u64::MAX),
-            next: time("next", u64::MAX),
+            ready: is('r'),
+            paused_until: unsigned(answer.pushed),
+            is_full: is('f'),
+            is_limited: is('l'),
+            has_room: is('m'),
+            due: time(answer.due),
+            expires: time(answer.token),
+            next: time(answer.number),
         });
     }
 
@@ -126,6 +123,27 @@ impl Opened {
     pub(super) fn forget_glance(&self) {
         let mut seen = self.seen.lock();
         (seen.glance, seen.changes) = (None, seen.changes + 1);
+    }
+
+    /// Makes the next look ask the server, unless it is noted with the number that this returns. The
+    /// caller's answer shows its own change, and all before it if there were so many.
+    pub(super) fn note_own_change(&self, changes: u64) -> u64 {
+        let mut seen = self.seen.lock();
+        let shows_all = seen.changes == changes;
+        (seen.glance, seen.changes) = (None, seen.changes + 1);
+        if shows_all { seen.changes } else { changes }
+    }
+
+    /// Notes that a claim behind ends that bring back no job has found fewer than it wanted. The
+    /// rest of what was seen stays true for as long as it did.
+    pub(super) fn note_short(&self, changes: u64) {
+        let mut seen = self.seen.lock();
+        let shows_all = seen.changes == changes;
+        seen.changes += 1;
+        match &mut seen.glance {
+            Some(glance) if shows_all => glance.ready = false,
+            glance => *glance = None,
+        }
     }
 
     /// Notes that a claim has found as many jobs as it wanted.

@@ -91,7 +91,7 @@ impl Queues {
         let pushes: Vec<_> = pushes.iter().map(|(queue, pushes)| Pushing::new(self.of(*queue), pushes)).collect();
         let Some(first) = pushes.first() else { return Ok(Vec::new()) };
         let sql = self.push_sql();
-        let made = self.with(first.queue.test_clock(), |client| {
+        let made = self.with(first.queue.test_clock(), |client, _| {
             if pushes.len() == 1 {
                 // One call is one transaction by itself.
                 return push_on(client, &sql, &pushes);
@@ -137,8 +137,8 @@ impl Queues {
         let call = |Plain { kinds, payloads }: &Plain| {
             let values: [Value<'_>; 3] =
                 [(&queue.name(), Type::TEXT), (kinds, Type::TEXT_ARRAY), (payloads, Type::TEXT_ARRAY)];
-            self.with(queue.test_clock(), |client| {
-                let rows = client.query_typed(&sql, &values)?;
+            self.with(queue.test_clock(), |client, statements| {
+                let rows = statements.query(client, &sql, &values)?;
                 Ok(rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<Vec<i64>>>(0))?)
             })
         };

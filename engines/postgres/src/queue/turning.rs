@@ -1,7 +1,7 @@
 //! Turns: the ends of attempts and the claims of the next jobs, in one call.
 
 use super::Queues;
-use super::answers::{Answer, happened, signed, state_of, unsigned};
+use super::answers::{self, Answer, happened, signed, state_of, unsigned};
 use super::opened::Opened;
 use super::settings::whole;
 use crate::sql::Value;
@@ -25,6 +25,20 @@ struct Asked {
     is_tidy: bool,
     /// The changes that this process knew of.
     changes: u64,
+}
+
+/// True if a claim that takes each job found fewer than it wanted, behind ends that bring back no
+/// job. Then those who wait for one need not look, unless the queue has more.
+fn has_seen_all(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> bool {
+    let is_over = |happened: &Happened| match happened {
+        Happened::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
+        Happened::Line(_) => true,
+        _ => false,
+    };
+    let count = |what: &str| answers.iter().filter(|answer| answer.what == what).count();
+    let takes_each = |claim: &Claim| claim.wanted.kinds.is_none() && claim.wanted.due_by.is_none();
+    let is_short = claim.is_some_and(|claim| takes_each(claim) && count("claimed") < claim.most);
+    is_short && count("again") == 0 && told.iter().all(is_over)
 }
 
 impl Queues {
@@ -60,16 +74,33 @@ impl Queues {
     ) -> Turned {
         let mut turned = Turned::default();
         let mut told = happened(&answers);
-        let mut ended = Vec::new();
         let is_foreign = |happened: &Happened| match happened {
             Happened::Seen { id, .. } => !ends.iter().any(|end| end.job.id == *id),
             _ => true,
         };
         let foreign: Vec<_> = told.iter().filter(|happened| is_foreign(happened)).cloned().collect();
         self.note_lost(queue, &foreign);
+        let ended = answers::ended(&answers);
+        let state = |end: &&Ending| {
+            ended.get(&self.leases.key(&end.job)).filter(|answer| answer.is_counted()).map(|answer| answer.state())
+        };
+        turned.ended = ends.iter().map(state).collect();
+        for (end, ended) in ends.iter().zip(&turned.ended) {
+            if ended.is_none() {
+                told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
+            }
+        }
+        let has_seen_all = has_seen_all(claim, &answers, &told);
+        let is_short = has_seen_all && answers.iter().any(|answer| answer.what == "short");
+        let mut changes = asked.changes;
+        if is_short {
+            queue.note_short(changes);
+        } else if !told.is_empty() && !ends.is_empty() {
+            // What it looked at behind its own ends stays true after them.
+            changes = queue.note_own_change(changes);
+        }
         for answer in answers {
             match answer.what.as_str() {
-                "ended" => ended.push(answer.is_counted().then(|| answer.state())),
                 "claimed" => {
                     let (number, claimed) = answer.claimed(queue.number);
                     self.leases.add(queue, number, &claimed.id, claimed.row.place, asked.at);
@@ -77,35 +108,23 @@ impl Queues {
                 }
                 "again" => turned.again = true,
                 "glance" => {
-                    queue.note_glance(
-                        unsigned(answer.since),
-                        answer.more.as_deref().unwrap_or_default(),
-                        asked.is_tidy,
-                        asked.changes,
-                    );
+                    queue.note_glance(&answer, asked.is_tidy, changes);
                     queue.seen.lock().told_until = unsigned(answer.since);
                 }
                 _ => {}
             }
         }
+        turned.claimed.sort_by_key(|claimed| claimed.row.priority as u8);
         if claim.is_some_and(|claim| turned.claimed.len() == claim.most) {
             queue.note_more();
         }
-        for (end, ended) in ends.iter().zip(&ended) {
-            if ended.is_none() {
-                told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
-            }
-        }
-        turned.ended = ended;
         if !turned.claimed.is_empty() {
             self.leases.keep(self);
         }
         if !told.is_empty() {
+            let all = !has_seen_all || queue.glance().is_none_or(|glance| glance.ready > 0);
             queue.shared.told(told, 0);
-            if !ends.is_empty() {
-                queue.forget_glance();
-            }
-            queue.shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
+            queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }
         queue.shared.settle();
         turned

@@ -1,7 +1,7 @@
 //! Runners whose jobs write rows: the rows and the ends of many jobs are one transaction.
 
 use super::Queues;
-use super::answers::{happened, signed};
+use super::answers::{ended, happened, signed};
 use super::within::queues_of;
 use crate::connection::Connection;
 use crate::error::Error;
@@ -134,11 +134,11 @@ impl Queues {
                 Err(Error::Database(error)) => return error.into(),
                 Err(error) => return Tried::Done(Wrote::Failed(error.into())),
             };
-            for (at, answer) in places.into_iter().zip(answers.iter().filter(|answer| answer.what == "ended")) {
-                if answer.is_counted() {
-                    states[at] = answer.state();
-                } else {
-                    lost.push(at);
+            let ended = ended(&answers);
+            for at in places {
+                match ended.get(&self.leases.key(&jobs[at])) {
+                    Some(answer) if answer.is_counted() => states[at] = answer.state(),
+                    _ => lost.push(at),
                 }
             }
             told.push((queue, happened(&answers)));
