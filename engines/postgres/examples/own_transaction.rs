@@ -15,6 +15,9 @@ const FINISH: &str = "SELECT waterline.finish(ARRAY[$1::bigint], ARRAY[$2::bigin
 const FAIL: &str = "SELECT waterline.fail(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[$3::text])";
 
 /// Takes an order, and pushes the job for its receipt. Both are there, or none is.
+///
+/// # Errors
+/// Those of the database: then nothing of the transaction is there.
 pub async fn order(client: &mut Client, customer: &str, cents: i32) -> Result<String, Error> {
     let transaction = client.transaction().await?;
     let insert = "INSERT INTO orders (customer, cents) VALUES ($1, $2) RETURNING id";
@@ -27,6 +30,9 @@ pub async fn order(client: &mut Client, customer: &str, cents: i32) -> Result<St
 }
 
 /// Does one job, if there is any. Its effects and its end are one transaction.
+///
+/// # Errors
+/// Those of the database: then nothing of the transaction is there.
 pub async fn work(client: &mut Client) -> Result<bool, Error> {
     let Some(claimed) = client.query_opt(CLAIM, &[]).await? else { return Ok(false) };
     let (job, token, payload): (i64, i64, String) = (claimed.get(0), claimed.get(1), claimed.get(2));
