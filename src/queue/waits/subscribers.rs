@@ -159,15 +159,17 @@ impl Subscribers {
         !self.slots.lock().is_empty()
     }
 
-    /// Returns the jobs that somebody waits for.
+    /// Returns the jobs that somebody waits for, but for those whose first state is still being read:
+    /// it is no news.
     #[cfg(feature = "engine")]
     pub(crate) fn watched(&self) -> Vec<Watched> {
         let watched = |(id, slot): (&JobId, &Arc<Slot>)| {
-            let changes = slot.state.lock().changes;
-            Watched { id: id.clone(), slot: slot.clone(), changes }
+            let told = slot.state.lock();
+            let is_read = told.state.is_some() || told.changes > 0;
+            is_read.then(|| Watched { id: id.clone(), slot: slot.clone(), changes: told.changes })
         };
         let slots = self.slots.lock();
-        slots.iter().flat_map(|(id, of_id)| of_id.iter().map(move |slot| (id, slot))).map(watched).collect()
+        slots.iter().flat_map(|(id, of_id)| of_id.iter().map(move |slot| (id, slot))).filter_map(watched).collect()
     }
 
     /// Tells what a look has found of a job, unless its changes were told since that began. `None`:

@@ -65,7 +65,7 @@ impl Queues {
         let (mut is_any, mut is_new) = (false, false);
         for queue in &open {
             let mut watched = queue.shared.watched();
-            is_any |= !watched.is_empty();
+            is_any |= queue.shared.has_subscribers();
             while !watched.is_empty() {
                 let piece = watched.split_off(watched.len().saturating_sub(MOST));
                 match self.look_at(queue, piece) {

@@ -145,7 +145,8 @@ impl Shared {
 
     fn fate(&self, bytes: &[u8], asks: bool) -> Fate {
         let is_commit = asks && bytes.windows(7).any(|word| word == b"COMMIT\0");
-        let is_end = is_commit || asks && bytes.windows(6).any(|word| word == b".turn(");
+        // A statement that is prepared comes with its values alone.
+        let is_end = is_commit || asks && bytes.windows(8).any(|word| word == b"finished");
         if is_end && let Some(answer) = self.next_end.lock().take() {
             return if answer { Fate::CutAnswer } else { Fate::Cut };
         }

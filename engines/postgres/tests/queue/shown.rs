@@ -54,9 +54,9 @@ fn a_queue_is_moved_into_postgresql_and_back_with_each_job_once_whatever_was_mov
     let later = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
     let job = |number: u32| {
         let mut job = NewJob::new("k", &number).unwrap().cost(1 + number % 3);
-        job = if number % 2 == 0 { job.id(format!("job {number}")) } else { job.key(format!("key {number}")) };
-        job = if number % 5 == 0 { job.run_at(later).priority(Priority::High) } else { job };
-        if number % 7 == 0 { job.meta("a", &number).unwrap().expires(Duration::from_secs(100_000)) } else { job }
+        job = if number.is_multiple_of(2) { job.id(format!("job {number}")) } else { job.key(format!("key {number}")) };
+        job = if number.is_multiple_of(5) { job.run_at(later).priority(Priority::High) } else { job };
+        if number.is_multiple_of(7) { job.meta("a", &number).unwrap().expires(Duration::from_secs(100_000)) } else { job }
     };
     embedded.push_all((0..1_300).map(job)).unwrap();
     let mut runs = embedded.accept(Accept::new()).unwrap().unwrap();
