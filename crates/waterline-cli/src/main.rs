@@ -76,24 +76,32 @@ fn run(line: CommandLine) -> Result<bool, End> {
     };
     let place = Place { path };
     let colour = print::is_coloured();
-    let mut again = match (&line.command, line.watch) {
+    let again = match (&line.command, line.watch) {
         (_, None) => None,
         (Command::Look(_), Some(seconds)) => Some(Duration::from_secs(seconds)),
         _ => misused(ErrorKind::ArgumentConflict, "--watch is for commands that change nothing"),
     };
+    let answer = || match &line.command {
+        Command::Look(look) => looked(&place, look),
+        Command::Change(change) => changes::change(&place, change),
+        Command::Completions { .. } => Ok(Report::default()),
+    };
+    let mut report = answer()?;
     loop {
-        let report = match &line.command {
-            Command::Look(look) => looked(&place, look)?,
-            Command::Change(change) => changes::change(&place, change)?,
-            Command::Completions { .. } => Report::default(),
-        };
         if again.is_some() && io::stdout().is_terminal() && !line.json {
             write!(out, "{CLEAR}")?;
         }
         report.write(line.json, colour, &mut out)?;
         out.flush()?;
-        let Some(pause) = again.as_mut() else { return Ok(report.is_bad) };
-        wait(*pause);
+        let Some(pause) = again else { return Ok(report.is_bad) };
+        report = loop {
+            wait(pause);
+            match answer() {
+                Ok(report) => break report,
+                // It looks again: somebody may be about to restore the store.
+                Err(fault) => eprintln!("waterline: {fault}"),
+            }
+        };
     }
 }
 

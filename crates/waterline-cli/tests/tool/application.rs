@@ -67,6 +67,11 @@ impl Application {
         Self::ended("halts")
     }
 
+    /// Runs one whose consumer halts at its first job, and keeps what it has left.
+    pub(crate) fn failed() -> Left {
+        Self::ended("fails")
+    }
+
     /// Runs one that has nothing to complain about, and keeps what it has left.
     pub(crate) fn sound() -> Left {
         Self::ended("ends")
@@ -107,6 +112,11 @@ fn an_application() {
 
 fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let store = Store::open(path)?;
+    if mode == "fails" {
+        let first = Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("assets")).max_crashes(5);
+        assert!(first.start(|_| Err("the first asset is missing".into()))?.join().is_err());
+        return Ok(());
+    }
     let heights = store.table("heights")?;
     heights.put("everest", "8849")?;
     heights.put("k2", "8611")?;

@@ -28,6 +28,15 @@ fn a_sound_store_has_no_problem() {
 }
 
 #[test]
+fn a_consumer_that_halted_at_its_first_job_is_named_though_it_has_no_watermark() {
+    let left = Application::failed();
+    let doctor = call(&left.store(), "doctor --json");
+    are(&found(&doctor.out, "problem"), &["consumer assets: has halted at job 0"]);
+    let show = text(&left.store(), "show assets");
+    assert!(show.contains("nothing is saved") && show.contains("the first asset is missing"), "{show}");
+}
+
+#[test]
 fn each_thing_that_cannot_move_is_named_with_the_command_that_helps() {
     let left = Application::halted();
     let store = &left.store();

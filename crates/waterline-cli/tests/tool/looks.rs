@@ -114,6 +114,25 @@ fn a_watch_looks_again_and_shows_what_has_been_saved_since() {
 }
 
 #[test]
+fn a_watch_goes_on_after_a_look_that_has_failed() {
+    let left = Application::sound();
+    let (store, aside) = (left.store(), left.store().with_extension("aside"));
+    let mut watch = command(&store, "tables --json --watch=1");
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(watch.stdout.take().unwrap());
+    let mut errors = BufReader::new(watch.stderr.take().unwrap()).lines();
+    out.read_line(&mut String::new()).unwrap();
+    std::fs::rename(&store, &aside).unwrap();
+    let error = errors.next().unwrap().unwrap();
+    assert!(error.contains("there is no store at"), "{error}");
+    std::fs::rename(&aside, &store).unwrap();
+    Store::open(&store).unwrap().table("later").unwrap().put("key", "value").unwrap();
+    assert!(out.lines().any(|line| line.is_ok_and(|line| line.contains("later"))), "the watch has ended");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+#[test]
 fn completions_are_printed_without_a_store() {
     for shell in ["bash", "zsh", "fish"] {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_waterline")).args(["completions", shell]).output();
