@@ -364,16 +364,6 @@ pub enum ConfigError {
     /// A statement of SQL for a store that takes none.
     #[error("this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store")]
     SqlUnsupported,
-    /// A job that is to run now, and whose id its queue has made, in a database that cannot move such
-    /// a job: see [`Queue::run_now`](crate::queue::Queue::run_now).
-    #[error(
-        "the job {id:?} cannot be made due now, since its queue is in a database that cannot push an id again which it has made: \
-         give jobs that somebody may want earlier an id of yours"
-    )]
-    RunNow {
-        /// The id of the job.
-        id: String,
-    },
     /// A column family that belongs to the store.
     #[error(
         "the column family {name:?} belongs to the store, as all do whose names begin with \"waterline.\": use another name"

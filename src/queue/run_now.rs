@@ -1,6 +1,5 @@
 //! A job that waits for its time, and runs now.
 
-use crate::base::config::ConfigError;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobState, MADE, PushOutcome};
@@ -30,8 +29,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::NotFound`] if there is no such job, [`QueueError::Store`] when the database
-    /// fails or the job cannot be read. [`QueueError::Config`] with [`ConfigError::RunNow`] for a
-    /// job whose id the queue has made, if the queue is not in a [`Store`](crate::Store).
+    /// fails or the job cannot be read. [`QueueError::RunNow`] for a job whose id the queue has
+    /// made, if the queue is not in a [`Store`](crate::Store).
     pub fn run_now(&self, id: impl AsRef<str>) -> Result<bool, QueueError> {
         let id = id.as_ref();
         self.catch_up();
@@ -45,7 +44,7 @@ impl Queue {
         // No push of a user's has an id that the queue has made. Other engines would make a second
         // job of it.
         if self.embedded().is_none() && id.starts_with(MADE) {
-            return Err(ConfigError::RunNow { id: id.to_owned() }.into());
+            return Err(QueueError::RunNow { queue: self.name().to_owned(), id: id.to_owned() });
         }
         let like = NewJob::new(row.kind.clone(), &())?.id("now");
         let mut pushes = self.engine.prepare(self.number, vec![like])?;

@@ -328,11 +328,6 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
             "this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store",
         ),
         (
-            ConfigError::RunNow { id: name() },
-            "the job \"n\" cannot be made due now, since its queue is in a database that cannot push an id again which it has \
-             made: give jobs that somebody may want earlier an id of yours",
-        ),
-        (
             ConfigError::FamilyReserved { name: name() },
             "the column family \"n\" belongs to the store, as all do whose names begin with \"waterline.\": use another name",
         ),

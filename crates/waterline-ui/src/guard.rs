@@ -125,7 +125,7 @@ impl Guard {
         self.own.map_or_else(|| "waterline_page".to_owned(), |own| format!("waterline_page_{}", own.port()))
     }
 
-    /// Returns the settings of the cookie. One of a page that is reached over TLS goes no other way.
+    /// Returns the settings of the cookie. That of a page behind TLS goes no other way.
     pub(crate) fn cookie_settings(&self) -> &'static str {
         let is_encrypted = self.origin.as_ref().is_some_and(|origin| origin.origin.starts_with("https:"));
         if is_encrypted { "Path=/; HttpOnly; SameSite=Strict; Secure" } else { "Path=/; HttpOnly; SameSite=Strict" }

@@ -35,7 +35,6 @@ impl fmt::Debug for ConfigError {
                 FamilyReserved { name },
                 Engine { why },
                 SqlUnsupported {},
-                RunNow { id },
                 WatermarkInUse { name },
                 GateCycle { consumer, upstream },
                 UpstreamEnded { consumer, upstream, next, last_processed },
