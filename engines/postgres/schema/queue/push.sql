@@ -74,7 +74,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(lock_of('room', p_queue.id));
     SELECT count(*) INTO v_waiting FROM (
         (SELECT FROM job WHERE queue = p_queue.id AND state = 'ready' LIMIT p_queue.max_waiting)
-        UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' LIMIT p_queue.max_waiting)
+        UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by IS NOT NULL LIMIT p_queue.max_waiting)
         UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'waiting' LIMIT p_queue.max_waiting)) w;
     IF v_waiting >= p_queue.max_waiting THEN
         told := expire(p_queue, p_now);

@@ -214,7 +214,7 @@ BEGIN
                 LIMIT 1024 FOR UPDATE SKIP LOCKED)
             WHEN 'ready' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'ready' AND at <= v_now
                 LIMIT 1024 FOR UPDATE SKIP LOCKED)
-                || ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'held' LIMIT 1024 FOR UPDATE SKIP LOCKED)
+                || ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by IS NOT NULL LIMIT 1024 FOR UPDATE SKIP LOCKED)
             WHEN 'running' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'running'
                 LIMIT 1024 FOR UPDATE SKIP LOCKED)
             WHEN 'waiting' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'waiting'

@@ -159,7 +159,7 @@ BEGIN
             v_next := tokens_at(v_all, bucket_of(v_all, 'q', p_now), v_cost);
             is_full := is_full OR v_next > p_now;
         END IF;
-        is_limited := is_full AND ready OR EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held');
+        is_limited := is_full AND ready OR EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL);
         ready := ready OR EXISTS (SELECT FROM freed f, job j WHERE f.queue = p_queue.id AND f.at <= p_now
             AND j.queue = p_queue.id AND j.state = 'held' AND j.held_by = f.name);
     END IF;
