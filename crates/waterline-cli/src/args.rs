@@ -70,7 +70,7 @@ pub(crate) enum Look {
     Table {
         /// The name of the table.
         name: String,
-        /// Only rows whose key begins with this text, or with these bytes: 0x and hexadecimal digits.
+        /// Only rows whose key begins with this text, or with these bytes: 0x, hexadecimal digits.
         #[arg(long, value_name = "P")]
         prefix: Option<String>,
         #[command(flatten)]

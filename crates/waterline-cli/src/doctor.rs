@@ -19,7 +19,7 @@ const ERROR: usize = 160;
 /// The most damaged things of one kind that are listed.
 const MOST: usize = 20;
 
-/// What was found.
+/// The findings so far.
 struct Findings {
     holders: Holders,
     now: SystemTime,

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             eprintln!("waterline: {fault}");
             ExitCode::FAILURE
         }
-        // Whoever read the output has gone, as `head` does.
+        // The reader of the output has gone, as `head` does.
         Err(End::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(End::Output(error)) => {
             eprintln!("waterline: the output cannot be written: {error}");

@@ -17,7 +17,7 @@ const PIECE: usize = 1_000;
 /// stay: those that run, or that wait for others.
 ///
 /// # Errors
-/// Those of either queue. What has moved by then stays moved.
+/// Those of either queue. Jobs that have moved by then stay moved.
 pub fn move_queue(from: &Queue, to: &Queue) -> Result<(u64, u64), QueueError> {
     let mut moved = 0;
     for state in [JobState::Ready, JobState::Scheduled] {

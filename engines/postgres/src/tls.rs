@@ -40,7 +40,7 @@ pub(crate) struct Connector {
     direct: bool,
     /// The time for an answer, the handshake included.
     limit: Duration,
-    /// Where the connection notes its process at the server.
+    /// The place in which the connection notes its process at the server.
     process: Process,
 }
 

@@ -86,8 +86,8 @@ impl Embedded {
         Ok(())
     }
 
-    /// Returns the number of the queue with this name. It is made if there is none, unless the caller
-    /// or the store makes none.
+    /// Returns the number of the queue with this name. It is made if there is none, unless the
+    /// caller or the store makes none.
     pub(super) fn number(&self, name: &str, rows: &Family, makes: bool) -> Result<u32, QueueError> {
         let (store, key) = (&self.store, keys::name(name));
         if let Some(bytes) = store.kv().get(rows, &key)? {

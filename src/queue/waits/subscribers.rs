@@ -159,8 +159,8 @@ impl Subscribers {
         !self.slots.lock().is_empty()
     }
 
-    /// Returns the jobs that somebody waits for, but for those whose first state is still being read:
-    /// it is no news.
+    /// Returns the jobs that somebody waits for, but for those whose first state is still being
+    /// read: it is no news.
     #[cfg(feature = "engine")]
     pub(crate) fn watched(&self) -> Vec<Watched> {
         let watched = |(id, slot): (&JobId, &Arc<Slot>)| {

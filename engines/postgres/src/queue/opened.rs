@@ -125,8 +125,8 @@ impl Opened {
         (seen.glance, seen.changes) = (None, seen.changes + 1);
     }
 
-    /// Makes the next look ask the server, unless it is noted with the number that this returns. The
-    /// caller's answer shows its own change, and all before it if there were so many.
+    /// Makes the next look ask the server, unless it is noted with the number that this returns.
+    /// The caller's answer shows its own change, and all before it if there were so many.
     pub(super) fn note_own_change(&self, changes: u64) -> u64 {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;

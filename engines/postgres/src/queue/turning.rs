@@ -96,7 +96,7 @@ impl Queues {
         if is_short {
             queue.note_short(changes);
         } else if !told.is_empty() && !ends.is_empty() {
-            // What it looked at behind its own ends stays true after them.
+            // Its look behind its own ends stays true after them.
             changes = queue.note_own_change(changes);
         }
         for answer in answers {

@@ -1,4 +1,5 @@
-//! The short ways of ends and claims, by the calls of the protocol: what they leave to the long ones.
+//! The short ways of ends and claims, by the calls of the protocol: what they leave to the long
+//! ones.
 
 use crate::bench::bench;
 use postgres::{Client, NoTls};

@@ -56,7 +56,11 @@ fn a_queue_is_moved_into_postgresql_and_back_with_each_job_once_whatever_was_mov
         let mut job = NewJob::new("k", &number).unwrap().cost(1 + number % 3);
         job = if number.is_multiple_of(2) { job.id(format!("job {number}")) } else { job.key(format!("key {number}")) };
         job = if number.is_multiple_of(5) { job.run_at(later).priority(Priority::High) } else { job };
-        if number.is_multiple_of(7) { job.meta("a", &number).unwrap().expires(Duration::from_secs(100_000)) } else { job }
+        if number.is_multiple_of(7) {
+            job.meta("a", &number).unwrap().expires(Duration::from_secs(100_000))
+        } else {
+            job
+        }
     };
     embedded.push_all((0..1_300).map(job)).unwrap();
     let mut runs = embedded.accept(Accept::new()).unwrap().unwrap();
