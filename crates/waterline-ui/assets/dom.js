@@ -116,8 +116,18 @@ export function follow(view, params, told, failed, lost) {
   const source = new EventSource(address(`live/${view}`, params));
   source.onmessage = (event) => told(JSON.parse(event.data));
   source.addEventListener("failure", (event) => failed(JSON.parse(event.data).error));
-  source.onerror = () => lost();
-  return () => source.close();
+  let again = 0;
+  source.onerror = () => {
+    lost();
+    // An answer that is no stream closes it for good. If a session is over, `get` reloads the page.
+    if (source.readyState !== EventSource.CLOSED) return;
+    const look = () => get(view, params).catch(() => {}).then(() => window.dispatchEvent(new Event("turned")));
+    again = setTimeout(look, 3000);
+  };
+  return () => {
+    clearTimeout(again);
+    source.close();
+  };
 }
 
 /** The address of a view of the page. */

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use waterline::queue::{LimitOf, QueueStatus, Waits};
-use waterline::{Blocked, Status};
+use waterline::{Blocked, State, Status};
 
 /// The part of an operator in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,9 +59,16 @@ fn encoded(text: &str) -> String {
 /// Returns the advice for a consumer. `upstream` is the name on the page of the one that it waits
 /// for, if that is there.
 pub(crate) fn of_stream(name: &str, status: &Status, upstream: Option<&str>) -> Advice {
-    let (tone, help, action) = of_blocked(name, &status.blocked, upstream);
+    let (mut tone, mut help, action) = of_blocked(name, &status.blocked, upstream);
+    let has_ended = status.state == State::Finished && matches!(status.blocked, Blocked::No);
+    if status.ended_upstream.is_some() {
+        (tone, help) = (Tone::Stuck, "Start the stage before it again: it has ended.");
+    } else if has_ended && status.lag() > 0 {
+        (tone, help) = (Tone::Waits, "It has ended before the head. Nothing runs before the program starts it again.");
+    }
     let ended = status.ended_upstream.as_ref().map(|of| format!(" (its upstream {of:?} has ended)"));
-    let sentence = format!("{}{}", status.blocked, ended.unwrap_or_default());
+    let blocked = if has_ended { "the consumer has ended".to_owned() } else { status.blocked.to_string() };
+    let sentence = format!("{blocked}{}", ended.unwrap_or_default());
     Advice { reason: json!(status)["blocked"].clone(), tone, sentence, help: help.to_owned(), action }
 }
 
@@ -94,6 +101,10 @@ fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &
         }
         Blocked::Held { .. } => (Tone::Stuck, "The progress decides when it goes on.", None),
         Blocked::Leaving { .. } => (Tone::Stuck, "If it hangs for good, start the program again.", None),
+        // Another cause than the job: to skip it would only lose it.
+        Blocked::Halted { index, error } if !is_of_job(*index, error) => {
+            (Tone::Stuck, "Remove the cause and start the consumer again.", None)
+        }
         Blocked::Halted { index, .. } => (
             Tone::Stuck,
             "Remove the cause and start the consumer again. Or skip the job once the program has let go of the consumer.",
@@ -101,6 +112,11 @@ fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &
         ),
         _ => (Tone::Waits, "", None),
     }
+}
+
+/// True if a consumer halted since this job failed for good, or killed its process.
+fn is_of_job(index: u64, error: &str) -> bool {
+    error.starts_with(&format!("job {index} failed")) || error.starts_with("the process died")
 }
 
 fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action>) {
@@ -111,15 +127,24 @@ fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action
     }
 }
 
+/// True if there may be jobs that the runner has no handler for. It remembers their kinds after they
+/// have gone.
+fn has_unknown(status: &QueueStatus) -> bool {
+    let counts = &status.counts;
+    !status.unknown_kinds.is_empty() && counts.dead + counts.scheduled + counts.ready > 0
+}
+
 /// Returns the advice for a queue with this name on the page. `home` returns the name of the queue
 /// that runs a job: in a group it may be another one.
 pub(crate) fn of_queue(name: &str, status: &QueueStatus, home: impl Fn(&str) -> String) -> Advice {
     let job = |id: &str| format!("#/job?queue={}&id={}", encoded(&home(id)), encoded(id));
     let jobs = |rest: String| format!("#/jobs?queue={}&{rest}", encoded(name));
     let (tone, help, action) = match &status.waits {
-        Waits::No | Waits::NothingReady { .. } if status.unknown_kinds.is_empty() => (Tone::Good, "", None),
+        Waits::No | Waits::NothingReady { .. } if !has_unknown(status) => (Tone::Good, "", None),
         Waits::No | Waits::NothingReady { .. } => {
-            let kind = status.unknown_kinds.first().map(|kind| format!("kind={}", encoded(kind)));
+            // A runner buries them, or snoozes them.
+            let state = if status.counts.dead > 0 { "dead" } else { "scheduled" };
+            let kind = status.unknown_kinds.first().map(|kind| format!("state={state}&kind={}", encoded(kind)));
             (
                 Tone::Stuck,
                 "The program has no handler for them.",
@@ -185,7 +210,9 @@ mod tests {
             (Blocked::Paused, Tone::Waits, Some("resume")),
             (Blocked::Held { why }, Tone::Stuck, None),
             (Blocked::Leaving { elapsed }, Tone::Stuck, None),
-            (Blocked::Halted { index, error }, Tone::Stuck, Some("skip")),
+            (Blocked::Halted { index, error: "job 7 failed in attempt 2: no".to_owned() }, Tone::Stuck, Some("skip")),
+            (Blocked::Halted { index, error: "the process died twice".to_owned() }, Tone::Stuck, Some("skip")),
+            (Blocked::Halted { index, error }, Tone::Stuck, None),
         ]
     }
 
@@ -201,7 +228,7 @@ mod tests {
         }
         let (.., action) = of_blocked("b", &Blocked::Upstream { index: 7 }, Some("fetch & parse"));
         assert_eq!(action.unwrap().link.unwrap(), "#/stream?name=fetch%20%26%20parse");
-        let (.., action) = of_blocked("b", &Blocked::Halted { index: 7, error: "no".to_owned() }, None);
+        let (.., action) = of_blocked("b", &Blocked::Halted { index: 7, error: "job 7 failed: no".to_owned() }, None);
         assert_eq!(action.unwrap().change.unwrap()["index"], 7);
     }
 }

@@ -220,8 +220,13 @@ fn one(queue: &Queue, action: &str, id: &str) -> Result<(), Failure> {
         "requeue" => queue.requeue(id)?,
         "run_now" => queue.run_now(id)?,
         _ => {
-            queue.remove(id)?;
-            true
+            // The error of a job that has died meanwhile stays, and so does one that runs again.
+            let is_over = |state| matches!(state, JobState::Finished | JobState::Dead | JobState::Damaged);
+            let fits = !matches!(queue.state(id), Ok(Some(state)) if is_over(state) == (action == "cancel"));
+            if fits {
+                queue.remove(id)?;
+            }
+            fits
         }
     };
     let state = || queue.state(id).ok().flatten().map_or_else(|| "gone".to_owned(), |state| state.to_string());

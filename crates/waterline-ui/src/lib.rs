@@ -85,6 +85,7 @@
 mod advice;
 mod assets;
 mod changes;
+mod few;
 mod guard;
 mod live;
 mod page;

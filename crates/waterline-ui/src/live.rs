@@ -3,6 +3,7 @@
 use crate::views::Query;
 use crate::web::{Site, aside, text_of};
 use axum::extract::{Path, Query as Parameters, State};
+use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::stream::{Stream, unfold};
@@ -18,6 +19,7 @@ struct Follower {
     site: Site,
     view: String,
     query: Query,
+    headers: HeaderMap,
     ticks: Interval,
     /// The text of the last event. One that says the same is not sent.
     last: Result<String, String>,
@@ -27,6 +29,8 @@ impl Follower {
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
         loop {
             self.ticks.tick().await;
+            // Its session may have ended meanwhile.
+            self.site.guard.check_token(&self.headers, &self.site.shared.sessions).ok()?;
             let (site, view, query) = (self.site.clone(), self.view.clone(), self.query.clone());
             let text = aside(move || text_of(&site, &view, &query)).await.ok()?;
             if text != self.last {
@@ -47,9 +51,12 @@ pub(crate) async fn follow(
     State(site): State<Site>,
     Path(view): Path<String>,
     Parameters(query): Parameters<Query>,
+    headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let mut ticks = interval(EVERY);
+    // These read many rows. The page itself does not follow them.
+    let is_dear = view == "count" || ["kind", "key"].iter().any(|name| query.contains_key(*name));
+    let mut ticks = interval(if is_dear { EVERY * 20 } else { EVERY });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let follower = Follower { site, view, query, ticks, last: Ok(String::new()) };
+    let follower = Follower { site, view, query, headers, ticks, last: Ok(String::new()) };
     Sse::new(unfold(follower, Follower::next)).keep_alive(KeepAlive::default())
 }

@@ -72,7 +72,9 @@ impl From<PipelineHandle> for Watched {
 }
 
 impl Page {
-    /// Makes an empty page. The store is that of the parked jobs and of the history.
+    /// Makes an empty page. The store is that of the parked jobs and of the history, so each consumer
+    /// of the page keeps its progress in this store: its parked jobs are looked up here by its name.
+    /// A consumer of another store needs a page of its own.
     pub fn new(store: &Store) -> Self {
         Self {
             parts: Vec::new(),
@@ -117,6 +119,10 @@ impl Page {
     /// Your server decides who may reach a page that you mount. A page that is
     /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token). Without
     /// one it stays read-only, and says so.
+    ///
+    /// A mounted page believes the `Host` that it is given. So set [`origin`](Self::origin), unless
+    /// a login by cookie or header stands before it: otherwise a name of somebody else's that points
+    /// at your server (*DNS rebinding*) may change things.
     pub fn allow_writes(self, writes: bool) -> Self {
         Self { writes, ..self.anew() }
     }
@@ -164,6 +170,9 @@ impl Page {
         let origin = self.origin.clone().unwrap_or_else(|error| panic!("{error}"));
         if let Some(Err(error)) = self.token.as_ref().map(Token::check) {
             panic!("{error}");
+        }
+        if self.writes && self.token.is_none() && matches!(self.origin, Ok(None)) {
+            tracing::warn!(target: "waterline", "a mounted page takes changes under any Host: set Page::origin, or ignore this if a login stands before it");
         }
         crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
     }

@@ -1,5 +1,6 @@
 //! A page that is served by itself.
 
+use crate::few::Few;
 use crate::guard::{Guard, NotAnOrigin};
 use crate::shared::Shared;
 use std::fmt;
@@ -75,7 +76,7 @@ impl Served {
             let ended = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 tokio::select! {
-                    ended = axum::serve(listener, router) => ended,
+                    ended = axum::serve(Few::new(listener), router) => ended,
                     _ = stopped => Ok(()),
                 }
             });

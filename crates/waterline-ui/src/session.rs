@@ -18,7 +18,8 @@ pub(crate) struct Token(String);
 
 impl Token {
     pub(crate) fn new(token: String) -> Self {
-        Self(token)
+        // A file with a token often ends with a line break, which no header can have.
+        Self(token.trim().to_owned())
     }
 
     pub(crate) fn check(&self) -> Result<(), ServeError> {

@@ -49,7 +49,12 @@ pub(crate) fn router(shared: Arc<Shared>, guard: Guard) -> Router {
 }
 
 /// Checks each request, and says to the browser what the page may do.
-async fn check(State(site): State<Site>, request: Request, next: Next) -> Response {
+async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Response {
+    // HTTP/2 has the host in the address.
+    let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    if let (false, Some(host)) = (request.headers().contains_key(header::HOST), authority) {
+        request.headers_mut().insert(header::HOST, host);
+    }
     let path = request.uri().path().to_owned();
     let headers = request.headers();
     let is_data = path.starts_with("/api");

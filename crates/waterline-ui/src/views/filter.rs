@@ -7,7 +7,7 @@ use waterline::queue::{JobInfo, JobState, Queue};
 pub(crate) const MOST_READ: usize = 10_000;
 
 /// The rows of one read.
-const CHUNK: usize = 500;
+const CHUNK: usize = 100;
 
 /// The states, in the order in which an operator wants to see them.
 const STATES: [JobState; 7] = [
@@ -69,8 +69,10 @@ impl Filter {
             let chunk = if self.is_plain() { missing } else { CHUNK };
             let page = queue.page(self.state, found.next.as_deref(), chunk.min(CHUNK).min(MOST_READ - found.read))?;
             let last = page.jobs.len();
-            for (nth, job) in page.jobs.into_iter().enumerate() {
+            for (nth, mut job) in page.jobs.into_iter().enumerate() {
                 found.read += 1;
+                // Nobody shows them in a list, and they may be large.
+                (job.payload, job.data) = (Vec::new(), None);
                 if self.takes(&job) {
                     found.jobs.push(job);
                     if found.jobs.len() == most && nth + 1 < last {

@@ -3,6 +3,7 @@
 use super::queues::named;
 use super::{Failure, Filter, MOST_READ, Query, limit, wanted};
 use crate::shared::Shared;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use waterline::queue::{JobInfo, JobState};
 
@@ -69,10 +70,14 @@ pub(super) fn job(shared: &Shared, query: &Query) -> Result<Value, Failure> {
 
 /// Returns a payload as text: JSON as people read it, or bytes in hex.
 fn payload(bytes: &[u8]) -> Value {
+    let is_long = bytes.len() > SHOWN;
     let pretty =
-        serde_json::from_slice::<Value>(bytes).ok().and_then(|value| serde_json::to_string_pretty(&value).ok());
-    // Numbers that no `f64` has would be changed, so a long one is shown as it is.
-    let exact = std::str::from_utf8(bytes).ok().filter(|text| has_long_number(text));
+        || serde_json::from_slice::<Value>(bytes).ok().and_then(|value| serde_json::to_string_pretty(&value).ok());
+    let is_json = || serde_json::from_slice::<IgnoredAny>(bytes).ok().map(|_| String::new());
+    let pretty = if is_long { is_json() } else { pretty() };
+    // Numbers that no `f64` has would be changed, so a long one is shown as it is. A long payload
+    // would grow by its indents, and is cut anyway.
+    let exact = std::str::from_utf8(bytes).ok().filter(|text| is_long || has_long_number(text));
     let (form, mut text) = match (exact, pretty) {
         (Some(text), Some(_)) => ("json", text.to_owned()),
         (None, Some(pretty)) => ("json", pretty),

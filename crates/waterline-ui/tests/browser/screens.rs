@@ -10,7 +10,7 @@ use std::path::Path;
 #[ignore = "it writes the pictures of the documentation: bash .ci/screens"]
 fn each_view_has_its_picture() {
     let folder = std::env::var("WATERLINE_SCREENS").expect("WATERLINE_SCREENS names the folder of the pictures");
-    let world = World::new();
+    let world = World::harmless();
     let served = world.page().allow_writes(true).router();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

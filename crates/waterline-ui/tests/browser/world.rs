@@ -10,6 +10,10 @@ use waterline_ui::Page;
 
 pub(crate) const TOKEN: &str = "the token of the tests";
 
+/// Texts that do harm where they are not escaped: behind a title, an error of a stream, and one of a
+/// queue.
+const HOSTILE: [&str; 3] = [" <of the tests>", ": <script>alert('no')</script>", ": <img src=x onerror=alert(1)>"];
+
 /// The program.
 pub(crate) struct World {
     pub(crate) store: Store,
@@ -17,6 +21,7 @@ pub(crate) struct World {
     pub(crate) blocks: Consumer,
     pub(crate) mails: Queue,
     pub(crate) thumbs: Queue,
+    title: String,
     runner: Runner,
     _leases: Vec<Lease>,
     /// The jobs of `blocks` that fail.
@@ -34,16 +39,26 @@ pub(crate) fn until(so: impl Fn() -> bool) {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::with(HOSTILE)
+    }
+
+    /// The program as it is in the pictures of the documentation.
+    pub(crate) fn harmless() -> Self {
+        Self::with([""; 3])
+    }
+
+    fn with([title, refused, bounced]: [&'static str; 3]) -> Self {
         let store = Store::in_memory();
         let broken = Arc::new(Mutex::new(vec![40, 41, 77, 300, 301, 302]));
-        let blocks = blocks(&store, broken.clone());
+        let blocks = blocks(&store, broken.clone(), refused);
         let pipeline = pipeline(&store);
-        let (mails, leases) = mails(&store);
+        let (mails, leases) = mails(&store, bounced);
         let (thumbs, runner) = thumbs(&store);
         let handle = blocks.handle();
         until(|| handle.status().parked == 2 && handle.wait_for(76, Duration::from_secs(1)));
         until(|| handle.strip(10).retrying == 4);
-        Self { store, pipeline, blocks, mails, thumbs, runner, _leases: leases, broken }
+        let title = format!("indexer{title}");
+        Self { store, pipeline, blocks, mails, thumbs, title, runner, _leases: leases, broken }
     }
 
     pub(crate) fn page(&self) -> Page {
@@ -53,12 +68,12 @@ impl World {
             .queue(&self.mails)
             .queue(&self.thumbs)
             .runner(&self.runner.handle())
-            .title("indexer <of the tests>")
+            .title(&self.title)
     }
 }
 
 /// Jobs 40 and 41 are parked, and the others that are broken are tried again for hours.
-fn blocks(store: &Store, broken: Arc<Mutex<Vec<u64>>>) -> Consumer {
+fn blocks(store: &Store, broken: Arc<Mutex<Vec<u64>>>, refused: &'static str) -> Consumer {
     let jobs: MemoryJobs<u64> = (0..400).collect();
     Consumer::builder(jobs, store.progress("blocks"))
         .max_processing(4)
@@ -69,7 +84,7 @@ fn blocks(store: &Store, broken: Arc<Mutex<Vec<u64>>>) -> Consumer {
             if !broken.lock().contains(&job.index) {
                 return Ok(());
             }
-            let error: BoxError = format!("the node refused block {}: <script>alert('no')</script>", job.index).into();
+            let error: BoxError = format!("the node refused block {}{refused}", job.index).into();
             Err(if job.index < 50 { waterline::Failure::permanent(error).into() } else { error })
         })
         .unwrap()
@@ -96,7 +111,7 @@ fn pipeline(store: &Store) -> Pipeline {
 }
 
 /// A queue without a runner: some of its jobs are with workers, some are dead.
-fn mails(store: &Store) -> (Queue, Vec<Lease>) {
+fn mails(store: &Store, bounced: &str) -> (Queue, Vec<Lease>) {
     let options = QueueOptions::default()
         .retry(Retry::fixed(Duration::from_secs(3_600)))
         .limit(Limit::kind("welcome").at_once(4).rate(Rate::new(10, Duration::from_secs(60)).burst(10)))
@@ -109,7 +124,7 @@ fn mails(store: &Store) -> (Queue, Vec<Lease>) {
     queue.push_all((0..6).map(|n| welcome(n).id(format!("dead/{n}")))).unwrap();
     for _ in 0..6 {
         let mut lease = queue.accept(Accept::new().timeout(Duration::from_secs(60))).unwrap().unwrap();
-        lease.bury("550 no such mailbox: <img src=x onerror=alert(1)>").unwrap();
+        lease.bury(format!("550 no such mailbox{bounced}")).unwrap();
     }
     queue.push_all((0..120).map(|n| welcome(n).id(format!("mail/{n}")).key(format!("tenant {}", n % 7)))).unwrap();
     let mut first = queue.accept(Accept::new().timeout(Duration::from_secs(60))).unwrap().unwrap();
