@@ -84,6 +84,8 @@ class Worker:
                         tcp_user_timeout=patience * 1000,
                     ) as db:
                         (channel,) = db.execute(CHANNEL, [self.queue]).fetchone()
+                        # One may come with the answer of a call, so that the socket shows nothing.
+                        db.add_notify_handler(lambda _: self.ring())
                         db.execute(f'LISTEN "{channel}"')
                         pause = 0.1
                         self.serve(db, pool)

@@ -57,7 +57,9 @@ fn of_answer(error: &DbError) -> Fault {
     if is_fatal(error) {
         return Fault::OfServer;
     }
-    of_code(error.code())
+    // A migration has added a column while the statement ran.
+    let has_grown = *error.code() == SqlState::INTERNAL_ERROR && error.message().starts_with("attribute number");
+    if has_grown { Fault::Again } else { of_code(error.code()) }
 }
 
 fn of_code(code: &SqlState) -> Fault {

@@ -131,6 +131,8 @@ BEGIN
     told := '{}';
     again := false;
     PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
+    -- Bells that rang while it waited are to be heard.
+    p_now := greatest(p_now, clock());
     -- Behind the lock: so each claim goes by the old limits, or by the new ones.
     SELECT q.limit_sorts, EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state = 'running'),
         EXISTS (SELECT FROM freed f WHERE f.queue = q.id AND f.at <= p_now)
@@ -290,8 +292,10 @@ BEGIN
         -- Once is enough.
         v_filled := v_filled || v_name;
     END LOOP;
-    again := again OR (claimed = 0 AND v_looked >= v_looks);
-    IF claimed > 0 THEN v_turns := setval(p_queue.turns, v_turns + claimed); END IF;
+    -- Those that are held now are in no later look. (Others may be locked by somebody for long.)
+    again := again OR (claimed = 0 AND cardinality(v_hold) > 0 AND v_looked >= v_looks);
+    -- Calls are counted here, so one in eight is the other way round, however many jobs each takes.
+    IF claimed > 0 THEN v_turns := setval(p_queue.turns, v_turns + 1); END IF;
 END $$;
 
 CREATE FUNCTION take_tokens(p_bucket bucket, p_cost int) RETURNS void LANGUAGE plpgsql AS $$

@@ -432,7 +432,8 @@ BEGIN
     PERFORM FROM job j WHERE j.number = ANY (p_jobs) ORDER BY j.number FOR UPDATE;
     RETURN QUERY SELECT a.number,
         CASE WHEN j.token = a.token THEN 'held' WHEN e.token = a.token THEN 'counted' ELSE 'gone' END,
-        CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished' ELSE shown(j.state, j.at, clock()) END
+        CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished'
+            WHEN j.number IS NOT NULL THEN shown(j.state, j.at, clock()) END
         FROM unnest(p_jobs, p_tokens) WITH ORDINALITY a(number, token, at)
         LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number ORDER BY a.at;
 END $$;

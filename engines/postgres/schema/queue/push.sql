@@ -75,7 +75,7 @@ BEGIN
     SELECT count(*) INTO v_waiting FROM (
         (SELECT FROM job WHERE queue = p_queue.id AND state = 'ready' LIMIT p_queue.max_waiting)
         UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by IS NOT NULL LIMIT p_queue.max_waiting)
-        UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'waiting' LIMIT p_queue.max_waiting)) w;
+        UNION ALL (SELECT FROM job WHERE queue = p_queue.id AND state = 'waiting' AND held_by IS NULL LIMIT p_queue.max_waiting)) w;
     IF v_waiting >= p_queue.max_waiting THEN
         told := expire(p_queue, p_now);
         IF cardinality(told) > 0 THEN

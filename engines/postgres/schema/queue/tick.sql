@@ -167,8 +167,11 @@ BEGIN
     has_room := true;
     IF p_queue.max_waiting IS NOT NULL THEN
         SELECT count(*) < p_queue.max_waiting INTO has_room FROM (
-            SELECT FROM job j WHERE j.queue = p_queue.id AND j.state IN ('ready', 'held', 'waiting')
-            LIMIT p_queue.max_waiting) w;
+            (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' LIMIT p_queue.max_waiting)
+            UNION ALL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL
+                LIMIT p_queue.max_waiting)
+            UNION ALL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'waiting' AND j.held_by IS NULL
+                LIMIT p_queue.max_waiting)) w;
         has_room := has_room OR coalesce(expires <= p_now, false);
     END IF;
     IF v_next <= p_now THEN v_next := NULL; END IF;
@@ -230,6 +233,8 @@ BEGIN
             CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END,
             CASE WHEN v_queue.retention = 0 AND NOT v_queue.limited THEN v_queue.id END) e;
         RETURN QUERY SELECT * FROM unnest(v_told);
+        -- The ends may have made jobs ready.
+        v_now := greatest(v_now, clock());
     ELSIF p_queue IS NOT NULL AND p_most > 0 THEN
         -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and
         -- its token is void.
@@ -308,7 +313,9 @@ BEGIN
         RETURN QUERY SELECT 'again', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,
             NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
     END IF;
-    IF p_queue IS NOT NULL AND (p_tick OR p_most > 0 AND v_got = 0) THEN
+    -- Limits and doorbells may bring something sooner than the last glance has said.
+    IF p_queue IS NOT NULL AND (p_tick OR p_most > 0 AND (v_got = 0 OR v_got < p_most AND (v_queue.limited
+        OR EXISTS (SELECT FROM edge_bell WHERE queue = v_queue.id)))) THEN
         RETURN NEXT glance_answer(v_queue, v_now);
     ELSIF v_got < p_most THEN
         RETURN QUERY SELECT 'short', NULL::bigint, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text,

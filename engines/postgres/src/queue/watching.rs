@@ -121,6 +121,9 @@ fn look(queues: &Weak<Queues>, watching: &Watching) {
         drop(queues);
         let mut state = watching.state.lock();
         let Some(is_new) = seen else {
+            if std::mem::take(&mut state.is_new) {
+                continue;
+            }
             // One who begins to wait from now on starts another thread.
             state.runs = false;
             return;
