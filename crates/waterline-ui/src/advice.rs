@@ -127,8 +127,8 @@ fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action
     }
 }
 
-/// True if there may be jobs that the runner has no handler for. It remembers their kinds after they
-/// have gone.
+/// True if there may be jobs that the runner has no handler for. It remembers their kinds after
+/// they have gone.
 fn has_unknown(status: &QueueStatus) -> bool {
     let counts = &status.counts;
     !status.unknown_kinds.is_empty() && counts.dead + counts.scheduled + counts.ready > 0

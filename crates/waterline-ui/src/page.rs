@@ -72,9 +72,9 @@ impl From<PipelineHandle> for Watched {
 }
 
 impl Page {
-    /// Makes an empty page. The store is that of the parked jobs and of the history, so each consumer
-    /// of the page keeps its progress in this store: its parked jobs are looked up here by its name.
-    /// A consumer of another store needs a page of its own.
+    /// Makes an empty page. The store is that of the parked jobs and of the history, so each
+    /// consumer of the page keeps its progress in this store: its parked jobs are looked up here
+    /// by its name. A consumer of another store needs a page of its own.
     pub fn new(store: &Store) -> Self {
         Self {
             parts: Vec::new(),
@@ -120,9 +120,9 @@ impl Page {
     /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token). Without
     /// one it stays read-only, and says so.
     ///
-    /// A mounted page believes the `Host` that it is given. So set [`origin`](Self::origin), unless
-    /// a login by cookie or header stands before it: otherwise a name of somebody else's that points
-    /// at your server (*DNS rebinding*) may change things.
+    /// A mounted page believes the `Host` that it is given. So set [`origin`](Self::origin),
+    /// unless a login by cookie or header stands before it: otherwise a name of somebody else's
+    /// that points at your server (*DNS rebinding*) may change things.
     pub fn allow_writes(self, writes: bool) -> Self {
         Self { writes, ..self.anew() }
     }

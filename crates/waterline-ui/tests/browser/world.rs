@@ -10,8 +10,8 @@ use waterline_ui::Page;
 
 pub(crate) const TOKEN: &str = "the token of the tests";
 
-/// Texts that do harm where they are not escaped: behind a title, an error of a stream, and one of a
-/// queue.
+/// Texts that do harm where they are not escaped: behind a title, an error of a stream, and one of
+/// a queue.
 const HOSTILE: [&str; 3] = [" <of the tests>", ": <script>alert('no')</script>", ": <img src=x onerror=alert(1)>"];
 
 /// The program.
