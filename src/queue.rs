@@ -157,7 +157,6 @@ mod notes;
 mod pausing;
 mod periodic;
 pub(crate) mod rules;
-mod run_now;
 pub(crate) mod runner;
 mod serialized;
 mod status;

@@ -99,7 +99,7 @@ impl QueueByHand {
     ///
     /// # Errors
     /// Those of [`Queue::run_now`].
-    pub fn run_now(&self, id: impl AsRef<str>) -> Result<bool, QueueError> {
+    pub fn run_now(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         self.0.run_now(id)
     }
 

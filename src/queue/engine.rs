@@ -139,6 +139,8 @@ pub enum Steer {
     Remove(JobId),
     /// Makes a dead job ready.
     Requeue(JobId),
+    /// Makes a scheduled job due now.
+    RunNow(JobId),
     /// Removes the jobs of this state that wait or run: some of them. 0: there is none.
     Purge(JobState),
     /// Makes dead jobs ready: some of them. 0: there is none.

@@ -256,6 +256,29 @@ impl Queue {
     pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         Ok(self.engine.steer(self.number, Steer::Requeue(id.into()))? > 0)
     }
+
+    /// Makes a scheduled job due now: it waits for its time no longer, or for its back-off. All else
+    /// of it stays. Returns false, and changes nothing, if the job is not scheduled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline::queue::{JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", "tomorrow")?.delay(Duration::from_secs(86_400)))?.id;
+    /// assert!(queue.run_now(&id)?);
+    /// assert_eq!(queue.state(&id)?, Some(JobState::Ready));
+    /// assert!(!queue.run_now(&id)?);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`remove`](Self::remove).
+    pub fn run_now(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
+        self.catch_up();
+        Ok(self.engine.steer(self.number, Steer::RunNow(id.into()))? > 0)
+    }
 }
 
 /// A queue that this keeps no open one.

@@ -265,6 +265,7 @@ impl QueueEngine for Embedded {
         match steer {
             Steer::Remove(id) => self.call(queue, "remove a job", move |step| step.remove(&id).map(|()| 1)),
             Steer::Requeue(id) => self.call(queue, "requeue a job", move |step| step.requeue(&id).map(u64::from)),
+            Steer::RunNow(id) => self.call(queue, "run a job now", move |step| step.run_now(&id).map(u64::from)),
             Steer::Purge(state) => self.in_chunks(queue, state, |ids| {
                 self.call(queue, "purge a queue", move |step| step.remove_waiting(state, &ids))
             }),

@@ -38,13 +38,13 @@ pub(crate) struct Tail {
 impl Tail {
     pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64, is_watched: bool) -> Self {
         let (waited, told) = (head.waiting(), Arc::default());
-        let (changed, count, nobody_settles, untold, placed) = (false, 0, false, 0, 0);
-        let tail = (head, from, gate);
+        let (changed, nobody_settles) = (false, false);
+        let (count, untold, placed) = (0, 0, 0);
         Self {
-            head: tail.0,
+            head,
             changed,
-            from: tail.1,
-            gate: tail.2,
+            from,
+            gate,
             damaged,
             life,
             told,

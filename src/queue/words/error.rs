@@ -66,20 +66,6 @@ pub enum QueueError {
         id: JobId,
     },
 
-    /// The job cannot be made due now: its queue has made its id, and is in a database that would
-    /// make a second job of it. See [`Queue::run_now`](crate::queue::Queue::run_now).
-    #[error(
-        "the job {id:?} of the queue {queue:?} cannot be made due now, since its database takes no id again that the queue has \
-         made: give jobs that somebody may want earlier an id of yours"
-    )]
-    #[non_exhaustive]
-    RunNow {
-        /// The name of the queue.
-        queue: String,
-        /// The id of the job.
-        id: JobId,
-    },
-
     /// The queue has as many jobs that wait as it may have. Nothing was pushed. See
     /// [`QueueOptions::max_waiting`](crate::queue::QueueOptions::max_waiting).
     #[error(
@@ -238,7 +224,6 @@ impl fmt::Debug for QueueError {
                 NotFound { queue, id },
                 Cycle { queue, id, through },
                 AlreadyRuns { queue, id },
-                RunNow { queue, id },
                 Full { queue, max_waiting },
                 Refused { kind, source },
                 Payload { id, source },

@@ -232,6 +232,7 @@ impl QueueEngine for Model {
         self.change(queue, |jobs, at| match steer {
             Steer::Remove(id) => jobs.remove(&id, true, at).map(|()| 1),
             Steer::Requeue(id) => jobs.requeue(&id, at).map(u64::from),
+            Steer::RunNow(id) => jobs.run_now(&id, at).map(u64::from),
             Steer::Purge(state) => {
                 let ids = jobs.ids(|job| job.row.state == state);
                 ids.iter().try_for_each(|id| jobs.remove(id, true, at))?;

@@ -121,14 +121,27 @@ impl Jobs {
                 Ok(pushed(id, PushOutcome::Rescheduled))
             }
             (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && push.row.due < old.due => {
-                let row = &mut self.job_mut(id)?.row;
-                (row.due, row.state) = (push.row.due, ends::waiting(push.row.due, at.wall));
-                self.enter(id, at);
-                self.tell(id, None);
+                self.make_due(id, push.row.due, at)?;
                 Ok(pushed(id, PushOutcome::Rescheduled))
             }
             _ => Ok(pushed(id, PushOutcome::Duplicate(id.to_owned()))),
         }
+    }
+
+    fn make_due(&mut self, id: &str, due: u64, at: &Moment) -> Answer<()> {
+        let row = &mut self.job_mut(id)?.row;
+        (row.due, row.state) = (due, ends::waiting(due, at.wall));
+        self.enter(id, at);
+        self.tell(id, None);
+        Ok(())
+    }
+
+    pub(super) fn run_now(&mut self, id: &str, at: &Moment) -> Answer<bool> {
+        let is_scheduled = self.job_mut(id)?.row.state == JobState::Scheduled;
+        if is_scheduled {
+            self.make_due(id, 0, at)?;
+        }
+        Ok(is_scheduled)
     }
 
     pub(super) fn waits(&self, id: &str, push: &Push) -> Answer<Waits> {

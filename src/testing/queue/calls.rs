@@ -1,6 +1,6 @@
 //! Subscriptions, death and retention, purges, pauses, lists, and bad input.
 
-use crate::queue::{JobInfo, JobState, NewJob, Priority, PushOutcome, QueueError, QueueOptions, Retention};
+use crate::queue::{JobInfo, JobState, NewJob, Priority, PushOutcome, QueueError, QueueOptions, Retention, Unique};
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
 use crossbeam_channel::bounded;
@@ -124,21 +124,36 @@ pub(super) fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps
     assert_eq!((bench.queue.counts().dead, bench.queue.counts().ready), (0, 1200));
 }
 
-pub(super) fn a_scheduled_job_that_is_run_now_is_ready_and_keeps_its_payload_and_its_settings(on: &Benches<'_>) {
+pub(super) fn a_scheduled_job_that_is_run_now_is_ready_and_all_else_of_it_stays(on: &Benches<'_>) {
     let bench = on.bench();
-    bench.push(with("a", 7).delay(HOUR).key("tenant").priority(Priority::High));
-    assert!(bench.queue.run_now("a").unwrap());
+    let retry = Retry::fixed(HOUR).max_attempts(3);
+    let job = with("a", 7).key("tenant").priority(Priority::High).retry(retry).unique(Unique::until_done());
+    let job = job.meta("by", &"ann").unwrap().delay(HOUR);
+    bench.push(job.clone());
+    let made = bench.queue.push(NewJob::new("k", &8).unwrap().delay(2 * HOUR)).unwrap().id;
+    bench.push(with("behind", 9).after(["a"]));
+    assert!(bench.queue.run_now("a").unwrap() && bench.queue.run_now(&made).unwrap());
     assert!(!bench.queue.run_now("a").unwrap(), "it is not scheduled any more");
+    assert!(!bench.queue.run_now("behind").unwrap(), "it waits for another job");
     assert_not_found(bench.queue.run_now("x"));
-    // A database may refuse an id that the queue has made. None makes a second job of it.
-    let made = bench.queue.push(NewJob::new("k", &8).unwrap().delay(HOUR)).unwrap().id;
-    let runs = bench.queue.run_now(&made);
-    assert!(matches!(runs, Ok(true) | Err(QueueError::RunNow { .. })), "{runs:?}");
-    let scheduled = u64::from(runs.is_err());
-    assert_eq!((bench.queue.counts().ready, bench.queue.counts().scheduled), (2 - scheduled, scheduled));
-    let job = bench.queue.get("a").unwrap().expect("it is there");
-    assert_eq!((job.key.as_deref(), job.priority), (Some("tenant"), Priority::High));
-    assert_eq!(bench.claim().payload::<u32>().unwrap(), 7);
+    assert_eq!((bench.queue.counts().ready, bench.queue.counts().scheduled), (2, 0));
+    let row = bench.queue.get("a").unwrap().expect("it is there");
+    assert_eq!((row.key.as_deref(), row.priority), (Some("tenant"), Priority::High));
+    assert_eq!(row.meta["by"], serde_json::json!("ann"));
+    assert!(!bench.queue.push(job).unwrap().is_new(), "its twin is refused as before");
+    // A failed attempt waits for its back-off, and keeps its count and its data.
+    let mut lease = bench.claim();
+    assert_eq!((lease.id(), lease.payload::<u32>().unwrap()), ("a", 7));
+    assert!(!bench.queue.run_now("a").unwrap(), "it runs");
+    lease.update(Some(1.into())).unwrap();
+    lease.retry("no").unwrap();
+    assert!(bench.queue.run_now("a").unwrap());
+    let mut lease = bench.claim();
+    assert_eq!((lease.id(), lease.attempt(), lease.data()), ("a", 2, Some(1.into())));
+    lease.finish(None).unwrap();
+    assert!(!bench.queue.run_now("a").unwrap(), "it has ended, and does not run again");
+    let rest: Vec<_> = (0..2).map(|_| bench.claim().id().to_owned()).collect();
+    assert!(rest.contains(&made) && rest.contains(&"behind".to_owned()), "{rest:?}");
 }
 
 pub(super) fn purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_ended(on: &Benches<'_>) {

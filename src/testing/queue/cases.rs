@@ -41,7 +41,7 @@ macro_rules! __each_queue_case {
                 dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count,
                 calls_for_many_jobs_do_first_what_time_has_brought,
                 a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps_its_payload,
-                a_scheduled_job_that_is_run_now_is_ready_and_keeps_its_payload_and_its_settings,
+                a_scheduled_job_that_is_run_now_is_ready_and_all_else_of_it_stays,
                 purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_ended,
                 a_paused_queue_takes_jobs_and_hands_out_none_until_its_time_is_over,
                 lists_show_each_state_page_by_page_although_the_job_of_the_last_page_has_left,

@@ -193,19 +193,34 @@ BEGIN
     PERFORM ring(p_queue.id, p_queue.bell);
 END $$;
 
--- Steers a queue: remove, requeue (with an id); purge (with a state), requeue_dead: some of the jobs;
+-- Makes a scheduled job due now. All else of it stays.
+CREATE FUNCTION run_now_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_id text;
+BEGIN
+    told := '{}';
+    UPDATE job SET due = 0, at = p_now, since = p_now, place = nextval('place')
+    WHERE number = p_number AND state = 'ready' AND at > p_now RETURNING id_of(name, number) INTO v_id;
+    done := FOUND;
+    IF NOT done THEN RETURN; END IF;
+    told := ARRAY[told(v_id, 'ready')];
+    PERFORM ring(p_queue.id, p_queue.bell);
+END $$;
+
+-- Steers a queue: remove, requeue, run_now (with an id); purge (with a state), requeue_dead: some of the jobs;
 -- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
 -- answers, `steered` has the number of jobs that were changed.
 CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
 BEGIN
     CASE p_what
-    WHEN 'remove', 'requeue' THEN
+    WHEN 'remove', 'requeue', 'run_now' THEN
         v_number := coalesce(number_of(v_queue.id, p_id), ended_of(v_queue.id, p_id));
         IF v_number IS NULL THEN RAISE 'waterline: there is no job "%"', p_id USING ERRCODE = 'WQ004', DETAIL = p_id; END IF;
-        IF p_what = 'remove' THEN SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
-        ELSE SELECT * INTO v_one FROM requeue_one(v_queue, v_number, v_now);
-        END IF;
+        CASE p_what
+        WHEN 'remove' THEN SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
+        WHEN 'requeue' THEN SELECT * INTO v_one FROM requeue_one(v_queue, v_number, v_now);
+        ELSE SELECT * INTO v_one FROM run_now_one(v_queue, v_number, v_now);
+        END CASE;
         v_count := v_one.done::int;
         RETURN QUERY SELECT * FROM unnest(v_one.told);
     WHEN 'purge' THEN

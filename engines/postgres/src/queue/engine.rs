@@ -205,6 +205,7 @@ impl QueueEngine for Queues {
         let (what, id, time): (_, Option<String>, Option<i64>) = match steer {
             Steer::Remove(id) => ("remove", Some(id), None),
             Steer::Requeue(id) => ("requeue", Some(id), None),
+            Steer::RunNow(id) => ("run_now", Some(id), None),
             Steer::Purge(state) => ("purge", Some(super::answers::name_of(state).to_owned()), None),
             Steer::RequeueDead => ("requeue_dead", None, None),
             Steer::Pause(0) => ("pause", None, Some(0)),

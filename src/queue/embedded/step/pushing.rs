@@ -151,14 +151,30 @@ impl Step<'_, '_> {
                 self.place(&id, Some(&old), push, waits, true)
             }
             (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && due < old.due => {
-                self.leave(&id, &old)?;
-                let mut row = Row { state: ends::waiting(due, self.at.wall), due, ..old };
-                self.enter(&id, &mut row)?;
-                self.tell(&id, Some(row.state), None);
+                self.make_due(&id, old, due)?;
                 Ok(pushed(&id, PushOutcome::Rescheduled))
             }
             _ => Ok(pushed(&id, PushOutcome::Duplicate(id.clone()))),
         }
+    }
+
+    /// Makes a job due at another time. All else of it stays.
+    fn make_due(&mut self, id: &str, old: Row, due: u64) -> Result<(), BoxError> {
+        self.leave(id, &old)?;
+        let mut row = Row { state: ends::waiting(due, self.at.wall), due, ..old };
+        self.enter(id, &mut row)?;
+        self.tell(id, Some(row.state), None);
+        Ok(())
+    }
+
+    /// Makes a scheduled job due now. Returns false if it is not scheduled.
+    pub(in crate::queue) fn run_now(&mut self, id: &str) -> Result<bool, BoxError> {
+        let row = self.row(id)?.ok_or_else(|| self.queue.not_found(id))?;
+        let is_scheduled = row.state == JobState::Scheduled;
+        if is_scheduled {
+            self.make_due(id, row, 0)?;
+        }
+        Ok(is_scheduled)
     }
 
     /// Notes that only runs from now on can make a run of this job needless.
