@@ -65,6 +65,13 @@ BEGIN
     UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
     UPDATE job SET counted = EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL)
     WHERE queue = v_queue.id AND state = 'running';
+    IF NOT v_queue.limited THEN
+        -- A call that began before this commit ends these jobs by the old options, and rings at no limit.
+        INSERT INTO freed (queue, at, name) SELECT DISTINCT v_queue.id, clock() + d.delay, n.name
+        FROM job j, LATERAL (SELECT 't' || j.kind UNION ALL SELECT 'k' || j.key WHERE j.key IS NOT NULL) n(name),
+            unnest('{1000,60000}'::int[]) d(delay)
+        WHERE j.queue = v_queue.id AND j.state = 'running';
+    END IF;
     PERFORM setval(f, 0) FROM unnest(v_queue.floors) f;
 END $$;
 

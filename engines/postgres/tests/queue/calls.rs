@@ -248,3 +248,34 @@ fn a_schedule_whose_push_is_refused_stops_no_claim_and_no_other_schedule() {
         client.batch_execute("DELETE FROM waterline.job").unwrap();
     }
 }
+
+#[test]
+fn a_job_that_is_held_by_limits_which_came_while_another_one_ended_is_claimed_in_the_end() {
+    let (config, mut client) = client("{}");
+    for _ in 0..2 {
+        push(&mut client, r#"{"key": "k"}"#);
+    }
+    let (jobs, tokens) = claim(&mut client, 1);
+    let [mut operator, mut worker] = [(); 2].map(|()| config.connect(NoTls).unwrap());
+    for other in [&mut operator, &mut worker] {
+        other.batch_execute("SET waterline.now = '1000000'; BEGIN").unwrap();
+    }
+    let limits = r#"SELECT waterline.set_options('q', '{"limits": [{"of": "each_key", "at_once": 1}]}')"#;
+    operator.batch_execute(limits).unwrap();
+    std::thread::scope(|scope| {
+        // It knows no limit, and waits for the row of its job.
+        let ends = scope.spawn(|| {
+            let ended = worker.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+            assert_eq!(ended.get::<_, Vec<i64>>(0), jobs);
+        });
+        let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%finish%'
+            AND datname = current_database()";
+        common::eventually("the end to wait", || client.query_one(waits, &[]).unwrap().get(0));
+        operator.batch_execute("COMMIT").unwrap();
+        ends.join().unwrap();
+    });
+    assert!(claim(&mut client, 1).0.is_empty(), "the end is not committed, so the other job is held");
+    worker.batch_execute("COMMIT").unwrap();
+    client.batch_execute("SET waterline.now = '1002000'").unwrap();
+    assert_eq!(claim(&mut client, 1).0.len(), 1);
+}
