@@ -161,6 +161,15 @@ fn ended_by_answers_in_the_order_of_its_question() {
     let numbers: Vec<i64> = numbers.iter().map(|row| row.get(0)).collect();
     let told = client.query("SELECT number FROM waterline.ended_by($1, $1)", &[&numbers]).unwrap();
     assert_eq!(told.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), numbers);
+    // One that is gone has no state, so whoever asks knows that its end may have counted.
+    let (job, token) = (claim(&mut client, 1).0[0], 7_i64);
+    let mut told = |job: i64| {
+        let ask = "SELECT outcome, state FROM waterline.ended_by(ARRAY[$1::bigint], ARRAY[$2::bigint])";
+        let row = client.query_one(ask, &[&job, &token]).unwrap();
+        (row.get::<_, String>(0), row.get::<_, Option<String>>(1))
+    };
+    assert_eq!(told(job), ("gone".to_owned(), Some("running".to_owned())));
+    assert_eq!(told(job + 1_000_000), ("gone".to_owned(), None));
 }
 
 #[test]
