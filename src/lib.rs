@@ -126,7 +126,7 @@ pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::ended::Ended;
 pub use observe::events::{AttemptOutcome, Event, Observer};
 pub use observe::status::{Attempt, Blocked, State, Status};
-pub use observe::strip::{Cell, Strip, Waiting};
+pub use observe::strip::{Strip, StripCell, StripRetry};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
     Checkpoint, CommitError, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, Record,

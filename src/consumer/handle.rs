@@ -61,7 +61,7 @@ impl Handle {
     /// microseconds for 10,000 indices.
     ///
     /// ```
-    /// use waterline::{Cell, Consumer, MemoryJobs, MemoryProgress, Retry};
+    /// use waterline::{StripCell, Consumer, MemoryJobs, MemoryProgress, Retry};
     /// use std::time::Duration;
     ///
     /// let jobs: MemoryJobs<_> = (0..4).collect();
@@ -75,7 +75,7 @@ impl Handle {
     /// }
     /// assert!(handle.wait_for(0, Duration::from_secs(20)));
     /// let strip = handle.strip(1_000);
-    /// assert_eq!((strip.from, &strip.cells[..]), (1, &[Cell::Failed, Cell::Done, Cell::Done][..]));
+    /// assert_eq!((strip.from, &strip.cells[..]), (1, &[StripCell::Failed, StripCell::Done, StripCell::Done][..]));
     /// assert_eq!((strip.retries[0].index, strip.retries[0].attempt), (1, 1));
     /// consumer.stop()?;
     /// # Ok::<(), waterline::Error>(())

@@ -3,7 +3,7 @@
 use super::explain::View;
 use crate::base::time::Now;
 use crate::observe::status::Attempt;
-use crate::observe::strip::{Cell, LISTED, Ruler, Strip, Waiting};
+use crate::observe::strip::{LISTED, Ruler, Strip, StripCell, StripRetry};
 
 /// A strip shows this many times the indices that were started, at most: of a window without an end
 /// the rest is empty.
@@ -18,24 +18,24 @@ impl View<'_> {
         let open = window.head().map_or(from, |head| head.saturating_add(1));
         let widest = from.saturating_add(limits.max_search_ahead.min(started.saturating_mul(EMPTY)));
         let ruler = Ruler::new(from, open.min(widest).max(reached), most);
-        let done = |(start, end)| Cell::of(end - start, window.done_within(start, end));
-        let mut cells: Vec<Cell> = ruler.cells().map(done).collect();
+        let done = |(start, end)| StripCell::of(end - start, window.done_within(start, end));
+        let mut cells: Vec<StripCell> = ruler.cells().map(done).collect();
         let mut mark = |index, state| {
             if let Some(cell) = ruler.cell_of(index).and_then(|at| cells.get_mut(at)) {
                 *cell = state;
             }
         };
         let flights = || self.running.flights.iter().filter(|_| !self.ending.abandoned);
-        flights().for_each(|flight| mark(flight.index, Cell::Running));
-        self.fates.records.parked_jobs().for_each(|index| mark(index, Cell::Parked));
+        flights().for_each(|flight| mark(flight.index, StripCell::Running));
+        self.fates.records.parked_jobs().for_each(|index| mark(index, StripCell::Parked));
         let failures = || self.fates.failures.all_waiting();
-        failures().for_each(|(index, _)| mark(index, Cell::Failed));
+        failures().for_each(|(index, _)| mark(index, StripCell::Failed));
         let mut running: Vec<_> = flights().map(|flight| self.attempt(flight, now)).collect();
         running.sort_unstable_by_key(|attempt: &Attempt| attempt.index);
         running.truncate(LISTED);
         let retries = failures().take(LISTED).map(|(index, failed)| {
             let retry_in = failed.due.saturating_duration_since(now.get());
-            Waiting::new(index, failed.attempt, retry_in, &failed.error)
+            StripRetry::new(index, failed.attempt, retry_in, &failed.error)
         });
         Strip {
             from: ruler.from,

@@ -11,7 +11,7 @@ pub(crate) const LISTED: usize = 100;
 
 /// The window of a consumer as a strip of cells, from [`Handle::strip`](crate::Handle::strip).
 ///
-/// `serde` writes its fields, the cells as one text with a letter each: see [`Cell`].
+/// `serde` writes its fields, the cells as one text with a letter each: see [`StripCell`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Strip {
@@ -22,7 +22,7 @@ pub struct Strip {
     /// The number of indices in a cell. The last cell may have fewer.
     pub per_cell: u64,
     /// The cells, in the order of the indices. None while nothing is left to do.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<StripCell>,
     /// The limit on the jobs in flight.
     pub max_processing: usize,
     /// The limit on the width of the window; [`u64::MAX`] means none.
@@ -30,7 +30,7 @@ pub struct Strip {
     /// The attempts in flight with the lowest indices, 100 at most.
     pub running: Vec<Attempt>,
     /// The jobs with the lowest indices that wait for their next attempt, 100 at most.
-    pub retries: Vec<Waiting>,
+    pub retries: Vec<StripRetry>,
     /// The number of jobs that wait for their next attempt.
     pub retrying: u64,
 }
@@ -39,7 +39,7 @@ pub struct Strip {
 /// has to know first, in the order of this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cell {
+pub enum StripCell {
     /// A job failed and waits for its next attempt (`f`).
     Failed,
     /// A job is parked (`p`).
@@ -57,7 +57,7 @@ pub enum Cell {
 /// A job that failed and waits for its next attempt, in a [`Strip`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct StripRetry {
     /// The index of the job.
     pub index: Index,
     /// The number of the attempt that failed, from 1.
@@ -68,7 +68,7 @@ pub struct Waiting {
     pub error: String,
 }
 
-impl Waiting {
+impl StripRetry {
     pub(crate) fn new(index: Index, attempt: u32, retry_in: Duration, error: &str) -> Self {
         Self { index, attempt, retry_in, error: error.to_owned() }
     }
@@ -105,7 +105,7 @@ impl Ruler {
     }
 }
 
-impl Cell {
+impl StripCell {
     /// The state of so many indices, of which this many are done.
     pub(crate) fn of(count: u64, done: u64) -> Self {
         match done {
@@ -144,9 +144,9 @@ impl Serialize for Strip {
     }
 }
 
-impl Serialize for Waiting {
+impl Serialize for StripRetry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "Waiting"; index = self.index, attempt = self.attempt, retry_in = long(self.retry_in),
+        object!(serializer, "StripRetry"; index = self.index, attempt = self.attempt, retry_in = long(self.retry_in),
             error = self.error)
     }
 }

@@ -60,7 +60,8 @@
 //!
 //! A filter by kind or by key reads at most 10,000 rows for a request: `read` says how many it has
 //! read, and `next` where to go on. The letters of the `cells` of a strip are those of
-//! [`Cell`](waterline::Cell). The percentiles of run times are those since the page began.
+//! [`StripCell`](waterline::StripCell). The percentiles of run times are those since the page
+//! began.
 //!
 //! `POST api/change` takes an object with an `action`, and answers `{"said": "…"}`:
 //!
