@@ -36,7 +36,7 @@ pub use looking::LogInfo;
 
 use self::codec::check_stored;
 use self::push::{PushIntent, Values};
-use self::reading::ReadAhead;
+use self::reading::{Place, ReadAhead};
 use self::state::{Bounds, LogState, bounds_key};
 use self::trim::{TrimIntent, Trimmer, Wanted};
 
@@ -68,10 +68,11 @@ use self::trim::{TrimIntent, Trimmer, Wanted};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct JobLog<T, C = Json> {
+    /// It is dropped before the store: no thread of it has the database from then on.
+    ahead: Mutex<ReadAhead>,
     store: Store,
     state: Arc<LogState>,
     codec: Arc<C>,
-    ahead: Mutex<ReadAhead>,
     /// The mean length of the items that were read last, in bytes.
     mean: AtomicUsize,
     /// The type of its items, by which the store knows that the log is open.
@@ -377,7 +378,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
             next += 1;
             true
         };
-        let place = (self.store.kv(), self.store.log_items(), &*self.state);
+        let place = Place { kv: self.store.shared_kv(), family: self.store.log_items(), log: &self.state };
         // Taken out meanwhile, since items are the user's own code, and the store may take its
         // time.
         let mut ahead = std::mem::take(&mut *self.ahead.lock());

@@ -287,6 +287,11 @@ impl Store {
         &*self.inner.kv
     }
 
+    /// The same for a thread, which lets go of it before the store is closed.
+    pub(crate) fn shared_kv(&self) -> &Arc<dyn Kv> {
+        &self.inner.kv
+    }
+
     /// Returns the source of numbers that no other progress of this database has.
     pub(crate) fn ids(&self) -> &Arc<Ids> {
         &self.inner.ids

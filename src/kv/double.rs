@@ -27,6 +27,10 @@ pub(crate) trait Double: Send + Sync {
         self.memory().rows(family, keys, order)
     }
 
+    fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
+        self.memory().range(family, keys, each)
+    }
+
     fn deletion(&self) -> Deletion {
         self.memory().deletion()
     }
@@ -55,7 +59,7 @@ impl<D: Double> Kv for D {
     }
 
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
-        self.memory().range(family, keys, each)
+        Double::range(self, family, keys, each)
     }
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
