@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const ITEMS: u64 = 1024;
 const BYTES: usize = 256 * 1024;
 
+/// The most items that a thread reads: to start it costs as much as reading a hundred.
+const BY_THREAD: u64 = 4 * ITEMS;
+
 /// A look that takes this long is worth a thread: to start one costs a tenth of it.
 const WORTH_A_THREAD: Duration = Duration::from_micros(200);
 
@@ -103,7 +106,7 @@ impl ReadAhead {
         if is_worth_a_thread && self.read.is_full() {
             let (kv, family, log) = (place.kv.clone(), place.family.clone(), place.log.clone());
             let first = self.next + self.read.ends.len() as Index;
-            let look = move || used_up.look(Place { kv: &kv, family: &family, log: &log }, first, first + ITEMS);
+            let look = move || used_up.look(Place { kv: &kv, family: &family, log: &log }, first, first + BY_THREAD);
             // Without a thread they are read when they are asked for.
             self.thread = std::thread::Builder::new().name("wl-ahead".to_owned()).spawn(look).ok();
         }
@@ -274,8 +277,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// The answer is the items that are there, whatever is asked for, in order or not, while items
-        /// come and go. No thread has the database once the log is dropped.
+        /// The answer is the items that are there, whatever is asked for, in order or not, while
+        /// items come and go. No thread has the database once the log is dropped.
         #[test]
         fn items_are_read_as_they_were_pushed(steps in prop::collection::vec((0_u8..12, 1_u64..1_500), 1..40)) {
             let (kv, log) = opened(4_000);
