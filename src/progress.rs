@@ -21,6 +21,7 @@ mod records;
 pub(crate) mod samples;
 mod saved;
 mod saves;
+mod serialized;
 mod shortcuts;
 mod tenure;
 mod transactional;

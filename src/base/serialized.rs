@@ -3,7 +3,8 @@
 //! They are written by hand: `derive` brings a procedural macro, which takes longer to compile
 //! than all of this. A duration is in whole milliseconds.
 
-use std::time::Duration;
+use crate::base::time::millis;
+use std::time::{Duration, SystemTime};
 
 /// Writes an object with these fields by this serializer.
 macro_rules! object {
@@ -15,7 +16,24 @@ macro_rules! object {
     }};
 }
 
-pub(crate) use object;
+/// Writes a struct with these fields.
+macro_rules! fields {
+    ($type:ident, $of:ident: $($name:ident = $value:expr,)+) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let $of = self;
+                $crate::base::serialized::object!(serializer, stringify!($type); $($name = $value,)+)
+            }
+        }
+    };
+}
+
+pub(crate) use {fields, object};
+
+/// Returns a time as a number: milliseconds since 1970.
+pub(crate) fn at(time: SystemTime) -> u64 {
+    millis(time).unwrap_or_default()
+}
 
 /// Returns a duration as a number.
 pub(crate) fn long(time: Duration) -> u64 {

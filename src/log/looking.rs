@@ -5,12 +5,15 @@ use super::codec::{Bytes, CODEC, Codec, CodecName, check_stored};
 use super::state::{Bounds, LogState, bounds_key, index_of, item_key};
 use crate::base::error::Error;
 use crate::base::index::Index;
+use crate::base::serialized::fields;
 use crate::base::sync::Arc;
 use crate::kv::batch::Batch;
 use crate::store::{Store, keys};
 use std::sync::Weak;
 
 /// A log of a [`Store`], as [`Store::logs`] lists it.
+///
+/// `serde` writes its fields, for an answer over HTTP.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LogInfo {
@@ -26,6 +29,14 @@ pub struct LogInfo {
     /// the name.
     pub unreadable: Option<String>,
 }
+
+fields!(LogInfo, of:
+    name = of.name,
+    first = of.first,
+    head = of.head,
+    codec = of.codec,
+    unreadable = of.unreadable,
+);
 
 impl Store {
     /// Lists the logs, in the order of their names. No log has to be open, and no item is read: it

@@ -24,6 +24,8 @@ const SKIP: u8 = 1;
 
 /// A move of a progress that somebody made on purpose. [`StoreProgress::history`] lists them.
 ///
+/// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
+///
 /// [`StoreProgress::history`]: crate::StoreProgress::history
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -9,6 +9,8 @@ use crate::store::{Store, keys};
 use std::time::SystemTime;
 
 /// A consumer whose progress is in a [`Store`], as [`Store::consumers`] lists it.
+///
+/// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ConsumerInfo {

@@ -45,6 +45,8 @@ pub(super) const NO_NAME: &str = "";
 /// A job that failed for good, and that the watermark has passed: see
 /// [`OnExhausted::Park`](crate::OnExhausted::Park) (elsewhere called a dead letter).
 /// [`Store::parked`] lists them.
+///
+/// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parked {

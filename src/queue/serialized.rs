@@ -2,8 +2,7 @@
 //!
 //! A time is in whole milliseconds since 1970, a duration in whole milliseconds.
 
-use crate::base::serialized::{long, object};
-use crate::base::time::millis;
+use crate::base::serialized::{at, fields, long, object};
 use crate::queue::group::status::GroupStatus;
 use crate::queue::status::{QueueStatus, Waits};
 use crate::queue::subscription::Seen;
@@ -19,19 +18,6 @@ use crate::queue::words::related::{Root, Skipped};
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
-use std::time::SystemTime;
-
-/// Writes a struct with these fields.
-macro_rules! fields {
-    ($type:ident, $of:ident: $($name:ident = $value:expr,)+) => {
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let $of = self;
-                object!(serializer, stringify!($type); $($name = $value,)+)
-            }
-        }
-    };
-}
 
 /// Writes the values of an enum as these words, and shows them so.
 macro_rules! words {
@@ -56,10 +42,6 @@ macro_rules! words {
             }
         }
     };
-}
-
-fn at(time: SystemTime) -> u64 {
-    millis(time).unwrap_or_default()
 }
 
 words!(JobState: Scheduled = "scheduled", Ready = "ready", Running = "running", Finished = "finished", Dead = "dead",

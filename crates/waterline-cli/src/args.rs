@@ -184,6 +184,20 @@ pub(crate) enum Change {
         #[command(flatten)]
         how: Note,
     },
+    /// Make a consumer look at its source now, with --url
+    Check {
+        /// The name of its progress.
+        name: String,
+        #[command(flatten)]
+        how: Yes,
+    },
+    #[command(flatten)]
+    OfQueue(QueueChange),
+}
+
+/// A change of a queue.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum QueueChange {
     /// Make a dead job of a queue ready again
     Requeue {
         /// The name of the queue.
@@ -218,18 +232,28 @@ pub(crate) enum Change {
     /// Pause a queue until somebody resumes it: no job of it starts
     Pause {
         /// The name of the queue.
+        #[arg(value_name = "QUEUE")]
         queue: String,
+        /// The name is that of a consumer, which only a page can pause: --url.
+        #[arg(long)]
+        consumer: bool,
         #[command(flatten)]
         how: Yes,
     },
     /// End the pause of a queue
     Resume {
         /// The name of the queue.
+        #[arg(value_name = "QUEUE")]
         queue: String,
+        /// The name is that of a consumer, which only a page can resume: --url.
+        #[arg(long)]
+        consumer: bool,
         #[command(flatten)]
         how: Yes,
     },
-    /// Push a job into a queue that is there. Its hook and its bound are not asked
+    /// Push a job into a queue that is there
+    ///
+    /// Only with --url are its hook and its bound asked, which its program alone knows.
     Push {
         /// The name of the queue.
         queue: String,
@@ -244,6 +268,41 @@ pub(crate) enum Change {
         #[command(flatten)]
         how: Yes,
     },
+}
+
+impl QueueChange {
+    /// Returns the name of the queue.
+    pub(crate) fn queue(&self) -> &str {
+        match self {
+            Self::Requeue { queue, .. }
+            | Self::Cancel { queue, .. }
+            | Self::RunNow { queue, .. }
+            | Self::Pause { queue, .. }
+            | Self::Resume { queue, .. }
+            | Self::Push { queue, .. } => queue,
+        }
+    }
+}
+
+impl Change {
+    /// Returns true if the change is to be made, and the reason that was given.
+    pub(crate) fn how(&self) -> (bool, Option<&str>) {
+        match self {
+            Self::Redrive { how, .. } | Self::Discard { how, .. } | Self::Remove { how, .. } => {
+                (how.sure.yes, how.reason.as_deref())
+            }
+            Self::Skip { how, .. } | Self::Seek { how, .. } => (how.sure.yes, Some(&how.reason)),
+            Self::Check { how, .. }
+            | Self::OfQueue(
+                QueueChange::Requeue { how, .. }
+                | QueueChange::Cancel { how, .. }
+                | QueueChange::RunNow { how, .. }
+                | QueueChange::Pause { how, .. }
+                | QueueChange::Resume { how, .. }
+                | QueueChange::Push { how, .. },
+            ) => (how.yes, None),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Args)]

@@ -1,7 +1,9 @@
 //! Looks at logs and tables.
 
 use crate::fault::Fault;
-use crate::print::{Cell, Report};
+use crate::place::{Place, needs_files};
+use crate::print::{Cell, Report, record};
+use crate::rows::Log;
 use crate::words::{bytes_of, count, cut, hex, readable};
 use serde_json::{Value, json};
 use waterline::{Bytes, JobLog, Jobs, LogInfo, Store, Table};
@@ -12,39 +14,22 @@ const VALUE: usize = 100;
 /// The items that are read at once.
 const CHUNK: u64 = 1_000;
 
-pub(crate) fn log_rows(logs: &[LogInfo]) -> Vec<Vec<Cell>> {
-    logs.iter()
-        .map(|log| {
-            let codec = match &log.unreadable {
-                Some(reason) => Cell::from(format!("damaged: {}", cut(reason, VALUE))).bad(),
-                None => log.codec.as_str().into(),
-            };
-            vec![
-                log.name.as_str().into(),
-                Cell::number(log.first),
-                Cell::maybe(log.head),
-                Cell::number(items(log)),
-                codec,
-            ]
-        })
-        .collect()
+pub(crate) const LOGS: &[&str] = &["LOG", "FIRST", "HEAD", "ITEMS", "CODEC"];
+
+pub(crate) fn log_rows(logs: &[Log]) -> Vec<Vec<Cell>> {
+    let row = |log: &Log| {
+        let codec = match &log.unreadable {
+            Some(reason) => Cell::from(format!("damaged: {}", cut(reason, VALUE))).bad(),
+            None => log.codec.as_str().into(),
+        };
+        let (first, head) = (Cell::number(log.first), Cell::maybe(log.head));
+        vec![log.name.as_str().into(), first, head, Cell::number(log.items()), codec]
+    };
+    logs.iter().map(row).collect()
 }
 
-pub(crate) fn log_record(log: &LogInfo) -> Value {
-    json!({
-        "type": "log",
-        "name": log.name,
-        "first": log.first,
-        "head": log.head,
-        "items": items(log),
-        "codec": log.codec,
-        "unreadable": log.unreadable,
-    })
-}
-
-/// Returns the number of items that a log has.
-pub(crate) fn items(log: &LogInfo) -> u64 {
-    log.head.map_or(0, |head| (head + 1).saturating_sub(log.first))
+pub(crate) fn log_record(log: &Log) -> Value {
+    record("log", log, [("items", log.items().into())])
 }
 
 /// A log whose items are read as the bytes that are stored.
@@ -94,7 +79,8 @@ impl Items {
 }
 
 /// Shows items of a log.
-pub(crate) fn peek(store: &Store, name: &str, from: Option<u64>, most: usize) -> Result<Report, Fault> {
+pub(crate) fn peek(place: &dyn Place, name: &str, from: Option<u64>, most: usize) -> Result<Report, Fault> {
+    let store = place.store().ok_or_else(|| needs_files("the items of a log"))?;
     let items = Items::open(store, name)?;
     if let Some(reason) = &items.info.unreadable {
         return Err(Fault::new(reason.as_str()));
@@ -126,7 +112,8 @@ pub(crate) fn peek(store: &Store, name: &str, from: Option<u64>, most: usize) ->
 }
 
 /// Lists the tables.
-pub(crate) fn tables(store: &Store) -> Result<Report, Fault> {
+pub(crate) fn tables(place: &dyn Place) -> Result<Report, Fault> {
+    let store = place.store().ok_or_else(|| needs_files("tables"))?;
     let (names, mut report) = (store.tables()?, Report::default());
     if names.is_empty() {
         report.line("No table has a row.");
@@ -138,7 +125,8 @@ pub(crate) fn tables(store: &Store) -> Result<Report, Fault> {
 }
 
 /// Shows rows of a table.
-pub(crate) fn table(store: &Store, name: &str, prefix: Option<&str>, most: usize) -> Result<Report, Fault> {
+pub(crate) fn table(place: &dyn Place, name: &str, prefix: Option<&str>, most: usize) -> Result<Report, Fault> {
+    let store = place.store().ok_or_else(|| needs_files("the rows of a table"))?;
     let prefix = bytes_of(prefix.unwrap_or_default()).ok_or_else(|| {
         Fault::new("the prefix begins with 0x, and has no even number of hexadecimal digits behind it")
     })?;

@@ -3,15 +3,12 @@
 use crate::args::State;
 use crate::content::Items;
 use crate::fault::Fault;
-use crate::place::{Holders, Place};
+use crate::place::{Holders, Place, each_job};
 use crate::print::{Cell, Report};
-use crate::queues::{each, look, sentence};
-use crate::streams::standing_halt;
-use crate::words::{age, count, cut, readable};
+use crate::rows::{Advice, Consumer, Log, Queue, Tone};
+use crate::words::{At, count, cut, readable, word};
 use serde_json::json;
-use std::time::SystemTime;
-use waterline::queue::{JobState, Queue, Waits};
-use waterline::{ConsumerInfo, LogInfo, Store};
+use waterline::Store;
 
 /// The longest error in a sentence.
 const ERROR: usize = 160;
@@ -20,9 +17,10 @@ const ERROR: usize = 160;
 const MOST: usize = 20;
 
 /// The findings so far.
-struct Findings {
+struct Findings<'p> {
+    place: &'p dyn Place,
     holders: Holders,
-    now: SystemTime,
+    now: At,
     found: Vec<Finding>,
     /// The things that were read: their number, and their noun.
     read: Vec<(u64, &'static str)>,
@@ -33,63 +31,89 @@ struct Finding {
     subject: &'static str,
     name: String,
     sentence: String,
+    /// True if the sentence has a subject of its own.
+    is_whole: bool,
     command: Option<String>,
 }
 
 /// Reads everything, and reports what was found.
-pub(crate) fn examine(place: &Place) -> Result<Report, Fault> {
-    let store = place.look()?;
-    let (now, found, read) = (SystemTime::now(), Vec::new(), Vec::new());
-    let mut findings = Findings { holders: place.holders(), now, found, read };
-    let (consumers, logs) = (store.consumers()?, store.logs()?);
-    consumers.iter().for_each(|info| findings.consumer(&store, info));
+pub(crate) fn examine(place: &dyn Place) -> Result<Report, Fault> {
+    let mut findings =
+        Findings { place, holders: place.holders(), now: At::now(), found: Vec::new(), read: Vec::new() };
+    let (consumers, logs) = (place.consumers()?, place.logs()?);
+    consumers.iter().for_each(|consumer| findings.consumer(consumer));
     findings.read.push((consumers.len() as u64, "consumer"));
-    findings.logs(&store, &logs, &consumers)?;
-    findings.tables(&store)?;
-    findings.queues(&store)?;
+    if let Some(store) = place.store() {
+        findings.items(store, &logs)?;
+        findings.tables(store)?;
+    }
+    findings.lags(&logs, &consumers);
+    findings.queues()?;
     Ok(findings.report())
 }
 
-impl Findings {
+impl Findings<'_> {
     fn problem(&mut self, subject: &'static str, name: &str, sentence: String, command: Option<String>) {
         let name = name.to_owned();
-        self.found.push(Finding { is_problem: true, subject, name, sentence, command });
+        self.found.push(Finding { is_problem: true, subject, name, sentence, is_whole: false, command });
     }
 
     fn note(&mut self, subject: &'static str, name: &str, sentence: String) {
         let name = name.to_owned();
-        self.found.push(Finding { is_problem: false, subject, name, sentence, command: None });
+        self.found.push(Finding { is_problem: false, subject, name, sentence, is_whole: false, command: None });
     }
 
-    fn consumer(&mut self, store: &Store, info: &ConsumerInfo) {
-        let name = &info.name;
-        if let Some(reason) = &info.unreadable {
+    /// Notes what a process says. Whatever goes on by itself is no problem. A pause does not.
+    fn said(&mut self, subject: &'static str, name: &str, advice: &Advice) {
+        if advice.tone == Some(Tone::Good) {
+            return;
+        }
+        let is_problem = advice.tone == Some(Tone::Stuck) || advice.reason == "paused";
+        let help = [advice.help.as_str(), advice.command.as_deref().unwrap_or_default()];
+        let help: Vec<_> = help.into_iter().filter(|help| !help.is_empty()).collect();
+        let (name, sentence, command) = (name.to_owned(), advice.sentence.clone(), help.join(" "));
+        let command = Some(command).filter(|command| !command.is_empty());
+        self.found.push(Finding { is_problem, subject, name, sentence, is_whole: true, command });
+    }
+
+    fn consumer(&mut self, consumer: &Consumer) {
+        let name = &consumer.name;
+        if let Some(reason) = &consumer.unreadable {
             let command = format!("remove {}, or restore a backup", word(name));
             return self.problem("consumer", name, format!("is damaged: {reason}"), Some(command));
         }
-        if let Some(halt) = standing_halt(info) {
+        if let Some(live) = &consumer.live {
+            self.said("consumer", name, &live.advice);
+        } else if let Some(halt) = consumer.standing_halt() {
             let sentence = format!(
                 "has halted at job {}, {}, and the job is not done: {}",
                 halt.index,
-                age(halt.at, self.now),
+                halt.at.age(self.now),
                 cut(&halt.error, ERROR)
             );
             let command =
                 format!("fix the cause and start it again, or: skip {} {} --reason TEXT", word(name), halt.index);
             self.problem("consumer", name, sentence, Some(command));
         }
-        if info.parked > 0 {
+        if consumer.parked > 0 {
             let sentence =
-                format!("has {}, which nothing runs before somebody wants it", count(info.parked, "parked job"));
+                format!("has {}, which nothing runs before somebody wants it", count(consumer.parked, "parked job"));
             let command = format!("parked {0}, then: redrive {0} --all, or: discard {0} INDEX", word(name));
             self.problem("consumer", name, sentence, Some(command));
         }
-        if info.life_open == Some(true) {
+        if consumer.live.is_some() {
+            return;
+        }
+        if self.place.has_processes() {
+            let sentence = "is not on the page, so only its process knows what it waits for";
+            self.note("consumer", name, sentence.to_owned());
+        } else if consumer.life_open == Some(true) {
             self.life(name);
         }
-        if let Err(error) = store.parked(name).map(drop).and_then(|()| store.progress(name).history().map(drop)) {
+        let records = self.place.parked(name).map(drop).and_then(|()| self.place.history(name).map(drop));
+        if let (false, Err(error)) = (self.place.has_processes(), records) {
             let command = format!("remove {}, or restore a backup", word(name));
-            self.problem("consumer", name, Fault::from(error).to_string(), Some(command));
+            self.problem("consumer", name, error.to_string(), Some(command));
         }
     }
 
@@ -113,7 +137,7 @@ impl Findings {
         }
     }
 
-    fn logs(&mut self, store: &Store, logs: &[LogInfo], consumers: &[ConsumerInfo]) -> Result<(), Fault> {
+    fn items(&mut self, store: &Store, logs: &[Log]) -> Result<(), Fault> {
         let mut read = 0;
         for log in logs {
             if let Some(reason) = &log.unreadable {
@@ -132,27 +156,28 @@ impl Findings {
             damaged.extend(ended.err());
             for (index, reason) in damaged.iter().take(MOST) {
                 let sentence = format!("has the item {index}, which cannot be read: {reason}");
-                self.problem(
-                    "log",
-                    &log.name,
-                    sentence,
-                    Some("restore a backup, or skip it in its consumers".to_owned()),
-                );
+                let help = "restore a backup, or skip it in its consumers".to_owned();
+                self.problem("log", &log.name, sentence, Some(help));
             }
             if damaged.len() > MOST {
                 self.problem("log", &log.name, format!("has {} such items", damaged.len()), None);
             }
-            // A store does not know who reads a log. One of the same name mostly does.
-            if let (Some(head), Some(next)) =
-                (log.head, consumers.iter().find(|info| info.name == log.name).and_then(|info| info.next))
+        }
+        self.read.push((read, "item"));
+        Ok(())
+    }
+
+    /// A store does not know who reads a log. One of the same name mostly does.
+    fn lags(&mut self, logs: &[Log], consumers: &[Consumer]) {
+        for log in logs {
+            let reader = consumers.iter().find(|consumer| consumer.name == log.name && consumer.live.is_none());
+            if let (Some(head), Some(next)) = (log.head, reader.and_then(|reader| reader.next))
                 && next <= head
             {
                 let lag = count(head - next + 1, "item");
                 self.note("log", &log.name, format!("has {lag} that the consumer of the same name has not processed"));
             }
         }
-        self.read.push((read, "item"));
-        Ok(())
     }
 
     fn tables(&mut self, store: &Store) -> Result<(), Fault> {
@@ -172,32 +197,32 @@ impl Findings {
         Ok(())
     }
 
-    fn queues(&mut self, store: &Store) -> Result<(), Fault> {
+    fn queues(&mut self) -> Result<(), Fault> {
         let mut read = 0;
-        for name in Queue::names(store)? {
-            let queue = match look(store, &name) {
+        for name in self.place.queue_names()? {
+            let queue = match self.place.queue(&name) {
                 Ok(queue) => queue,
                 Err(fault) => {
                     self.problem("queue", &name, fault.to_string(), Some("restore a backup".to_owned()));
                     continue;
                 }
             };
-            read += self.jobs(&queue, &name)?;
+            read += self.jobs(&name)?;
             self.queue(&queue, &name)?;
         }
         self.read.push((read, "job"));
         Ok(())
     }
 
-    /// Reads all jobs of a queue, and returns their number.
-    fn jobs(&mut self, queue: &Queue, name: &str) -> Result<u64, Fault> {
+    /// Reads the jobs of a queue, and returns their number: all of them in files, and elsewhere
+    /// those whose row is damaged.
+    fn jobs(&mut self, name: &str) -> Result<u64, Fault> {
         let (mut read, mut damaged) = (0, Vec::new());
-        for state in State::ALL {
-            each(queue, state.of_job(), |job| {
+        let states = if self.place.store().is_some() { &State::ALL[..] } else { &[State::Damaged] };
+        for state in states {
+            each_job(self.place, name, *state, None, |job| {
                 read += 1;
-                if let Some(reason) = &job.damaged {
-                    damaged.push((job.id.clone(), reason.clone()));
-                }
+                damaged.extend(job.damaged.map(|reason| (job.id, reason)));
                 true
             })?;
         }
@@ -213,12 +238,11 @@ impl Findings {
     }
 
     fn queue(&mut self, queue: &Queue, name: &str) -> Result<(), Fault> {
-        let status = queue.status()?;
-        let counts = status.counts;
+        let counts = queue.counts;
         if counts.dead > 0 {
             let mut last = None;
-            each(queue, JobState::Dead, |job| {
-                last = job.error.clone();
+            each_job(self.place, name, State::Dead, None, |job| {
+                last = job.error;
                 false
             })?;
             let error = last.map_or_else(String::new, |error| format!("; one of them by: {}", cut(&error, ERROR)));
@@ -226,13 +250,15 @@ impl Findings {
             let command = format!("jobs {0} --state dead, then: requeue {0} --dead, or: cancel {0} ID", word(name));
             self.problem("queue", name, sentence, Some(command));
         }
-        if let Waits::Paused { .. } = status.waits {
-            self.problem("queue", name, status.sentence(), Some(format!("resume {}", word(name))));
+        if queue.advice.tone.is_some() {
+            self.said("queue", name, &queue.advice);
+        } else if queue.paused {
+            self.problem("queue", name, queue.advice.sentence.clone(), Some(format!("resume {}", word(name))));
         } else if counts.ready > 0 && self.holders == Holders::None {
             let sentence = format!("has {}, and no process has the store open", count(counts.ready, "ready job"));
             self.problem("queue", name, sentence, Some("start the application".to_owned()));
         } else if counts.ready > 0 || counts.running > 0 {
-            self.note("queue", name, sentence(&status));
+            self.note("queue", name, queue.advice.sentence.clone());
         }
         if counts.running > 0 && self.holders == Holders::None {
             let jobs = count(counts.running, "job");
@@ -241,15 +267,11 @@ impl Findings {
             let command = "find out why it died, and start it again".to_owned();
             self.problem("queue", name, sentence, Some(command));
         }
-        for periodic in queue.periodics()? {
+        for periodic in self.place.periodics(name)? {
             if let Some(reason) = periodic.damaged {
                 let sentence = format!("has the periodic job {:?}, whose record is damaged: {reason}", periodic.name);
-                self.problem(
-                    "queue",
-                    name,
-                    sentence,
-                    Some("remove it and register it again in its program".to_owned()),
-                );
+                let help = "remove it and register it again in its program".to_owned();
+                self.problem("queue", name, sentence, Some(help));
             }
         }
         Ok(())
@@ -258,10 +280,15 @@ impl Findings {
     fn report(self) -> Report {
         let mut report = Report::of(self.found.iter().any(|finding| finding.is_problem));
         for finding in &self.found {
-            let Finding { is_problem, subject, name, sentence, command } = finding;
+            let Finding { is_problem, subject, name, sentence, is_whole, command } = finding;
             let level = if *is_problem { "problem" } else { "note" };
-            let line =
-                Cell::from(format!("{level}: the {subject} {name:?} {}", without_subject(sentence, subject, name)));
+            let own = format!("the {subject} {name:?} ");
+            let line = match sentence.strip_prefix(&own) {
+                Some(rest) => format!("{level}: {own}{rest}"),
+                None if *is_whole => format!("{level}: the {subject} {name:?}: {sentence}"),
+                None => format!("{level}: {own}{sentence}"),
+            };
+            let line = Cell::from(line);
             report.line(if *is_problem { line.bad() } else { line });
             if let Some(command) = command {
                 report.line(format!("    {command}"));
@@ -278,21 +305,9 @@ impl Findings {
         let problems = self.found.iter().filter(|finding| finding.is_problem).count() as u64;
         let verdict = if problems == 0 { "No problem".to_owned() } else { count(problems, "problem") };
         report.line(format!("{verdict}. Read: {}.", read.join(", ")));
-        report.line(Cell::from("Retries, gates, limits and what runs are known to the process alone.").faint());
+        if !self.place.has_processes() {
+            report.line(Cell::from("Retries, gates, limits and what runs are known to the process alone.").faint());
+        }
         report
     }
-}
-
-/// Returns a sentence of the library without the subject that the line has already.
-fn without_subject<'s>(sentence: &'s str, subject: &str, name: &str) -> &'s str {
-    sentence.strip_prefix(&format!("the {subject} {name:?} ")).unwrap_or(sentence)
-}
-
-/// Returns a name as a word for a shell.
-fn word(name: &str) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || "._-/:@~%+=,".contains(letter);
-    if !name.is_empty() && !name.starts_with(['~', '-']) && name.chars().all(is_plain) {
-        return name.to_owned();
-    }
-    format!("'{}'", name.replace('\'', "'\\''"))
 }

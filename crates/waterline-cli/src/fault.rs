@@ -23,11 +23,20 @@ impl Fault {
             .filter(|(distance, other)| *distance <= name.chars().count().max(other.chars().count()).div_ceil(2));
         let rest = match (near, known) {
             (Some((_, near)), _) => format!("did you mean {near:?}?"),
-            (None, []) => format!("the store has no {what} at all"),
+            (None, []) => format!("there is no {what} at all"),
             (None, [only]) => format!("the only one is {only:?}"),
             (None, [first, .., last]) => format!("there are {}, from {first:?} to {last:?}", known.len()),
         };
         Self(format!("there is no {what} {name:?}: {rest}"))
+    }
+}
+
+impl Fault {
+    /// Makes the fault for a job that is not there.
+    pub(crate) fn no_job(queue: &str, id: &str) -> Self {
+        Self(format!(
+            "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than it is kept"
+        ))
     }
 }
 
@@ -64,11 +73,8 @@ impl From<QueueError> for Fault {
     fn from(error: QueueError) -> Self {
         match error {
             QueueError::Store(error) => error.into(),
-            QueueError::NotFound { queue, id, .. } => Self(format!(
-                "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than it is kept"
-            )),
-            // The structure has the causes.
-            other => Self(format!("{other:?}")),
+            QueueError::NotFound { queue, id, .. } => Self::no_job(&queue, &id),
+            other => Self(other.report()),
         }
     }
 }
@@ -87,7 +93,7 @@ mod tests {
             ("Mail", &["mail", "main"], "did you mean \"mail\"?"),
             ("zz", &["blocks", "mail"], "there are 2, from \"blocks\" to \"mail\""),
             ("zz", &["blocks"], "the only one is \"blocks\""),
-            ("zz", &[], "the store has no queue at all"),
+            ("zz", &[], "there is no queue at all"),
         ] {
             assert_eq!(says(name, known), format!("there is no queue {name:?}: {rest}"));
         }

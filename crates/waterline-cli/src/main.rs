@@ -12,6 +12,7 @@ mod fault;
 mod place;
 mod print;
 mod queues;
+mod rows;
 mod streams;
 mod words;
 
@@ -71,20 +72,21 @@ fn run(line: CommandLine) -> Result<bool, End> {
         out.write_all(&script)?;
         return Ok(false);
     }
-    let Some(path) = line.store.clone() else {
-        misused(ErrorKind::MissingRequiredArgument, "say where the store is: --store PATH")
-    };
-    let place = Place { path };
     let colour = print::is_coloured();
     let again = match (&line.command, line.watch) {
         (_, None) => None,
         (Command::Look(_), Some(seconds)) => Some(Duration::from_secs(seconds)),
         _ => misused(ErrorKind::ArgumentConflict, "--watch is for commands that change nothing"),
     };
-    let answer = || match &line.command {
-        Command::Look(look) => looked(&place, look),
-        Command::Change(change) => changes::change(&place, change),
-        Command::Completions { .. } => Ok(Report::default()),
+    let answer = || {
+        let Some(place) = place::open(&line)? else {
+            misused(ErrorKind::MissingRequiredArgument, "say where it is: --store PATH")
+        };
+        match &line.command {
+            Command::Look(look) => looked(&*place, look),
+            Command::Change(change) => changes::change(place, change),
+            Command::Completions { .. } => Ok(Report::default()),
+        }
     };
     let mut report = answer()?;
     loop {
@@ -118,21 +120,20 @@ fn wait(pause: Duration) {
     }
 }
 
-/// Looks at the store.
-fn looked(place: &Place, look: &Look) -> Result<Report, Fault> {
-    let store = place.look()?;
+/// Looks at a place.
+fn looked(place: &dyn Place, look: &Look) -> Result<Report, Fault> {
     let mut report = match look {
-        Look::List => streams::list(&store),
-        Look::Show { name } => streams::show(&store, name),
-        Look::Parked { name } => streams::parked(&store, name),
-        Look::History { name } => streams::history(&store, name),
-        Look::Log(LogCommand::Peek { name, from, most }) => content::peek(&store, name, *from, most.get()),
-        Look::Tables => content::tables(&store),
-        Look::Table { name, prefix, most } => content::table(&store, name, prefix.as_deref(), most.get()),
-        Look::Queues => queues::queues(&store),
-        Look::Jobs { queue, state, kind, most } => queues::jobs(&store, queue, *state, kind.as_deref(), most.get()),
-        Look::Job { queue, id } => queues::job(&store, queue, id),
-        Look::Schedules { queue } => queues::schedules(&store, queue),
+        Look::List => streams::list(place),
+        Look::Show { name } => streams::show(place, name),
+        Look::Parked { name } => streams::parked(place, name),
+        Look::History { name } => streams::history(place, name),
+        Look::Log(LogCommand::Peek { name, from, most }) => content::peek(place, name, *from, most.get()),
+        Look::Tables => content::tables(place),
+        Look::Table { name, prefix, most } => content::table(place, name, prefix.as_deref(), most.get()),
+        Look::Queues => queues::queues(place),
+        Look::Jobs { queue, state, kind, most } => queues::jobs(place, queue, *state, kind.as_deref(), most.get()),
+        Look::Job { queue, id } => queues::job(place, queue, id),
+        Look::Schedules { queue } => queues::schedules(place, queue),
         Look::Doctor => doctor::examine(place),
     }?;
     report.line(Cell::from(format!("({})", place.freshness())).faint());

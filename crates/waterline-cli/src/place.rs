@@ -1,85 +1,103 @@
-//! The store that a command looks at, and those who have it open.
+//! The places that a command looks at and changes: the files of a store, and what else leads to one.
+//! The commands know this seam alone.
 
+use crate::args::{Change, CommandLine, State};
 use crate::fault::Fault;
-use crate::words::{clock, plain};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-use waterline::{Error, Store};
+use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole};
+use serde_json::{Map, Value};
+use waterline::Store;
 
-/// The files whose locks say who has a store open: that of SQLite, and that of RocksDB.
-const LOCKS: [&str; 2] = ["waterline.sqlite-lock", "LOCK"];
+pub(crate) mod files;
+mod handles;
 
-/// A process that has the store open.
+/// The jobs of a queue that are wanted: a page of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'w> {
+    pub(crate) state: State,
+    pub(crate) kind: Option<&'w str>,
+    /// The cursor of the page before.
+    pub(crate) behind: Option<&'w str>,
+    pub(crate) most: usize,
+}
+
+/// A place with consumers and queues. It is opened for one command, or for one look of several:
+/// each call shows what is there at its time.
+///
+/// A queue that is named is there: see [`check_queue`]. A consumer may be gone meanwhile.
+pub(crate) trait Place {
+    /// Returns the consumers.
+    fn consumers(&self) -> Result<Vec<Consumer>, Fault>;
+
+    /// Returns one consumer, with all that is known of it.
+    fn consumer(&self, name: &str) -> Result<Option<Consumer>, Fault> {
+        Ok(self.consumers()?.into_iter().find(|consumer| consumer.name == name))
+    }
+
+    /// Returns the logs.
+    fn logs(&self) -> Result<Vec<Log>, Fault>;
+
+    /// Returns the parked jobs of a consumer.
+    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault>;
+
+    /// Returns the moves of a consumer that were made on purpose, the oldest first.
+    fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault>;
+
+    /// Returns the names of the queues.
+    fn queue_names(&self) -> Result<Vec<String>, Fault>;
+
+    /// Returns one queue.
+    fn queue(&self, name: &str) -> Result<Queue, Fault>;
+
+    /// Returns jobs of a queue: a page, which may have fewer than are wanted and still a next one.
+    fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault>;
+
+    /// Returns one job.
+    fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault>;
+
+    /// Returns the periodic jobs of a queue.
+    fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault>;
+
+    /// Returns the store, if this place is its files: logs and tables are read from it.
+    fn store(&self) -> Option<&Store> {
+        None
+    }
+
+    /// True if changes are made by the processes that run the consumers and the queues.
+    fn has_processes(&self) -> bool {
+        false
+    }
+
+    /// Says what the looks show, and how fresh they are.
+    fn freshness(&self) -> String;
+
+    /// Returns the way in which this place is open to its processes, for the sentences of the
+    /// doctor.
+    fn holders(&self) -> Holders;
+
+    /// Says why a change would be refused now, if that is known.
+    fn hindrance(&self) -> Result<Option<String>, Fault>;
+
+    /// Makes a change, and returns the fields of its record that are known only then. Whatever the
+    /// looks have open is closed before.
+    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault>;
+}
+
+/// A process that has a store open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) process: u32,
     pub(crate) program: String,
 }
 
-/// Those who have a store open.
+/// Those who have the place open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holders {
     /// This process.
     One(Holder),
     /// None that this process can see.
     None,
-    /// The system does not tell.
+    /// Nobody tells.
     Unknown,
-}
-
-/// The place of a store.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) path: PathBuf,
-}
-
-impl Place {
-    /// Opens the store to look at it. Nothing is written, and nothing is made.
-    pub(crate) fn look(&self) -> Result<Store, Fault> {
-        Ok(Store::options().read_only().open(&self.path)?)
-    }
-
-    /// Opens the store to change it, while nobody else has it open. Nothing is made.
-    pub(crate) fn change(&self) -> Result<Store, Fault> {
-        Store::options().create(false).open(&self.path).map_err(|error| match error {
-            Error::Locked { path } => {
-                let who = match self.holders() {
-                    Holders::One(holder) => format!("the process {holder}"),
-                    _ => "another process".to_owned(),
-                };
-                Fault::new(format!(
-                    "nothing was changed, since {who} has the store at {} open: stop it, and try again",
-                    path.display()
-                ))
-            }
-            other => other.into(),
-        })
-    }
-
-    /// Returns those who have the store open, as the system tells.
-    pub(crate) fn holders(&self) -> Holders {
-        let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holders::Unknown };
-        for file in LOCKS.map(|name| self.path.join(name)) {
-            let Some(inode) = inode(&file) else { continue };
-            let held = locks.lines().filter_map(|line| holder_of(line, inode));
-            if let Some(process) = held.filter(|process| has_open(*process, &file)).min() {
-                let program = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-                return Holders::One(Holder { process, program: plain(program.trim()) });
-            }
-        }
-        Holders::None
-    }
-
-    /// Says how fresh a look is, and who has the store open.
-    pub(crate) fn freshness(&self) -> String {
-        let now = clock(SystemTime::now());
-        match self.holders() {
-            Holders::One(holder) => format!("saved by {now}; the process {holder} has the store open"),
-            Holders::None => format!("saved by {now}; no process that is seen from here has the store open"),
-            Holders::Unknown => format!("saved by {now}; this system does not tell who has the store open"),
-        }
-    }
 }
 
 impl std::fmt::Display for Holder {
@@ -88,48 +106,52 @@ impl std::fmt::Display for Holder {
     }
 }
 
-#[cfg(unix)]
-fn inode(file: &Path) -> Option<u64> {
-    use std::os::unix::fs::MetadataExt;
-    Some(fs::metadata(file).ok()?.ino())
+/// Opens the place that a command line names, to look at it. `None`: it names none.
+pub(crate) fn open(line: &CommandLine) -> Result<Option<Box<dyn Place>>, Fault> {
+    let Some(path) = &line.store else { return Ok(None) };
+    Ok(Some(Box::new(files::Files::look(path)?)))
 }
 
-#[cfg(not(unix))]
-fn inode(_file: &Path) -> Option<u64> {
-    None
-}
-
-/// Returns the process that holds a lock for writing, from a line of `/proc/locks`:
-/// `1: POSIX  ADVISORY  WRITE 708 08:01:1312 0 EOF`.
-fn holder_of(line: &str, inode: u64) -> Option<u32> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [_, kind, _, "WRITE", process, file, ..] = words[..] else { return None };
-    let is_ours = kind != "->" && file.rsplit(':').next()?.parse() == Ok(inode);
-    process.parse().ok().filter(|process| is_ours && *process > 0)
-}
-
-/// True unless the process is seen to have no such file open: another disk may have the same inode.
-fn has_open(process: u32, file: &Path) -> bool {
-    let (Ok(real), Ok(open)) = (file.canonicalize(), fs::read_dir(format!("/proc/{process}/fd"))) else { return true };
-    open.flatten().any(|open| fs::read_link(open.path()).is_ok_and(|target| target == real))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_lock_for_writing_on_that_file_names_a_process() {
-        for (line, process) in [
-            ("1: POSIX  ADVISORY  WRITE 708 08:01:1312 0 EOF", Some(708)),
-            ("1: FLOCK  ADVISORY  WRITE 708 00:1f:1312 0 EOF", Some(708)),
-            ("1: POSIX  ADVISORY  READ  708 08:01:1312 0 EOF", None),
-            ("1: -> POSIX ADVISORY WRITE 708 08:01:1312 0 EOF", None),
-            ("1: OFDLCK ADVISORY  WRITE -1 08:01:1312 0 EOF", None),
-            ("1: POSIX  ADVISORY  WRITE 708 08:01:1313 0 EOF", None),
-            ("", None),
-        ] {
-            assert_eq!(holder_of(line, 1312), process, "{line}");
-        }
+/// Returns the consumer of this name, or the fault that names the nearest one.
+pub(crate) fn consumer(place: &dyn Place, name: &str) -> Result<Consumer, Fault> {
+    if let Some(consumer) = place.consumer(name)? {
+        return Ok(consumer);
     }
+    let known: Vec<_> = place.consumers()?.into_iter().map(|consumer| consumer.name).collect();
+    Err(Fault::unknown("consumer", name, &known))
+}
+
+/// Makes sure that there is a queue of this name, or names the nearest one.
+pub(crate) fn check_queue(place: &dyn Place, name: &str) -> Result<(), Fault> {
+    let known = place.queue_names()?;
+    if known.iter().any(|known| known == name) { Ok(()) } else { Err(Fault::unknown("queue", name, &known)) }
+}
+
+/// Calls this with each job of a queue that is in this state, until it returns false.
+pub(crate) fn each_job(
+    place: &dyn Place,
+    queue: &str,
+    state: State,
+    kind: Option<&str>,
+    mut job: impl FnMut(crate::rows::Job) -> bool,
+) -> Result<(), Fault> {
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = place.jobs(queue, Wanted { state, kind, behind: cursor.as_deref(), most: CHUNK })?;
+        if !page.jobs.into_iter().all(&mut job) || page.next.is_none() {
+            return Ok(());
+        }
+        if page.next == cursor {
+            return Err(Fault::new(format!("the list of the jobs of {queue:?} does not go on: look again")));
+        }
+        cursor = page.next;
+    }
+}
+
+/// The jobs that are read at once.
+const CHUNK: usize = 500;
+
+/// Returns the fault for a command that needs the files.
+pub(crate) fn needs_files(what: &str) -> Fault {
+    Fault::new(format!("{what} are read from the files of a store: call it with --store PATH on its machine"))
 }

@@ -1,6 +1,7 @@
 //! The answer of a command: tables and sentences for people, or an object of JSON a line.
 
 use crate::words::plain;
+use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
 use unicode_width::UnicodeWidthStr;
@@ -18,6 +19,14 @@ pub(crate) struct Report {
 enum Part {
     Table { head: Vec<&'static str>, rows: Vec<Vec<Cell>> },
     Line(Cell),
+}
+
+/// Returns the record of a row: its fields, its type, and these fields more.
+pub(crate) fn record<'f>(kind: &str, row: &impl Serialize, more: impl IntoIterator<Item = (&'f str, Value)>) -> Value {
+    let mut record = serde_json::to_value(row).unwrap_or_default();
+    record["type"] = kind.into();
+    more.into_iter().for_each(|(field, value)| record[field] = value);
+    record
 }
 
 /// A text in a table, with its meaning.

@@ -1,64 +1,72 @@
 //! Looks at the consumers: their progress, their parked jobs, and their moves.
 
-use crate::content::{log_record, log_rows};
+use crate::content::{LOGS, log_record, log_rows};
 use crate::fault::Fault;
-use crate::print::{Cell, Report};
-use crate::words::{age, count, cut, millis, moment};
-use serde_json::{Value, json};
-use std::time::SystemTime;
-use waterline::{ConsumerInfo, LastHalt, Move, MoveKind, Parked, Store};
+use crate::place::{self, Place};
+use crate::print::{Cell, Report, record};
+use crate::rows::{Consumer, Halt, Live, Move, Parked, Retry, Tone};
+use crate::words::{At, count, cut, length, number, rate};
+use serde_json::Value;
+use std::time::Duration;
 
 /// The longest error in a table.
 const ERROR: usize = 100;
 
 /// Lists the consumers and the logs.
-pub(crate) fn list(store: &Store) -> Result<Report, Fault> {
-    let (consumers, logs, now) = (store.consumers()?, store.logs()?, SystemTime::now());
+pub(crate) fn list(place: &dyn Place) -> Result<Report, Fault> {
+    let (consumers, logs, now) = (place.consumers()?, place.logs()?, At::now());
     let mut report = Report::default();
     if consumers.is_empty() {
-        report.line("No consumer has saved anything.");
+        report.line("There is no consumer: none has saved anything.");
+    } else if place.has_processes() {
+        let rows = consumers.iter().map(live_row).collect();
+        report.table(&["CONSUMER", "PROCESSED", "HEAD", "LAG", "JOBS/S", "LEFT", "PARKED", "STATE"], rows);
     } else {
-        let rows = consumers.iter().map(|info| consumer_row(info, now)).collect();
+        let rows = consumers.iter().map(|consumer| row(consumer, now)).collect();
         report.table(&["CONSUMER", "PROCESSED", "NEXT", "DONE AHEAD", "PARKED", "MOVED", "STATE"], rows);
     }
     if !logs.is_empty() {
         report.line("");
-        report.table(&["LOG", "FIRST", "HEAD", "ITEMS", "CODEC"], log_rows(&logs));
+        report.table(LOGS, log_rows(&logs));
     }
-    consumers.iter().for_each(|info| report.record(consumer_record(info)));
+    consumers.iter().for_each(|consumer| report.record(consumer_record(consumer)));
     logs.iter().for_each(|log| report.record(log_record(log)));
     Ok(report)
 }
 
 /// Shows one consumer, or one log if there is no consumer of that name.
-pub(crate) fn show(store: &Store, name: &str) -> Result<Report, Fault> {
-    let (consumers, logs, now) = (store.consumers()?, store.logs()?, SystemTime::now());
-    let mut report = Report::default();
-    let Some(info) = consumers.iter().find(|info| info.name == name) else {
+pub(crate) fn show(place: &dyn Place, name: &str) -> Result<Report, Fault> {
+    let (mut report, now) = (Report::default(), At::now());
+    let Some(consumer) = place.consumer(name)? else {
+        let logs = place.logs()?;
         let Some(log) = logs.iter().find(|log| log.name == name) else {
-            let consumers = consumers.into_iter().map(|info| info.name);
+            let consumers = place.consumers()?.into_iter().map(|consumer| consumer.name);
             let known: Vec<_> = consumers.chain(logs.into_iter().map(|log| log.name)).collect();
             return Err(Fault::unknown("consumer or log", name, &known));
         };
-        report.table(&["LOG", "FIRST", "HEAD", "ITEMS", "CODEC"], log_rows(std::slice::from_ref(log)));
+        report.table(LOGS, log_rows(std::slice::from_ref(log)));
         report.record(log_record(log));
         return Ok(report);
     };
-    report.record(consumer_record(info));
-    if let Some(reason) = &info.unreadable {
+    report.record(consumer_record(&consumer));
+    if let Some(live) = &consumer.live {
+        live_lines(&mut report, live);
+    }
+    if let Some(reason) = &consumer.unreadable {
         report.line(Cell::from(reason.as_str()).bad());
         return Ok(report);
     }
-    let (parked, moves) = (store.parked(name)?, store.progress(name).history()?);
+    let (parked, moves) = (place.parked(name)?, place.history(name)?);
+    let halt = consumer.last_halt.as_ref();
     report.pairs(vec![
         ("consumer", name.into()),
-        ("processed", index(info.last_processed, "nothing is saved")),
-        ("next", index(info.next, "unknown: nothing is done")),
-        ("done ahead", count(info.done_ahead, "job").into()),
-        ("parked", if parked.is_empty() { "no job".into() } else { Cell::from(count(info.parked, "job")).bad() }),
-        ("moved", info.moved_at.map_or_else(|| "unknown".into(), |at| moment(at, now).into())),
-        ("life", life(info).into()),
-        ("last halt", info.last_halt.as_ref().map_or_else(|| "none".into(), |halt| halt_cell(info, halt, now))),
+        ("processed", index(consumer.last_processed, "nothing is saved")),
+        ("next", index(consumer.next, "unknown: nothing is done")),
+        ("done ahead", count(consumer.done_ahead, "job").into()),
+        ("parked", if parked.is_empty() { "no job".into() } else { Cell::from(count(consumer.parked, "job")).bad() }),
+        ("moved", consumer.moved_at.map_or_else(|| "unknown".into(), |at| at.moment(now).into())),
+        ("life", life(&consumer).into()),
+        ("last halt", halt.map_or_else(|| "none".into(), |halt| halt_cell(&consumer, halt, now))),
         ("moves by hand", count(moves.len() as u64, "move").into()),
     ]);
     if !parked.is_empty() {
@@ -68,156 +76,158 @@ pub(crate) fn show(store: &Store, name: &str) -> Result<Report, Fault> {
     Ok(report)
 }
 
-fn index(index: Option<u64>, none: &str) -> Cell {
-    index.map_or_else(|| none.into(), |index| crate::words::number(index).into())
-}
-
-fn life(info: &ConsumerInfo) -> &'static str {
-    match info.life_open {
-        Some(true) => "open: a consumer has the name, or its process died; only the process knows which",
-        Some(false) => "ended",
-        None => "unknown: it counts no crashes, so none is noted",
+/// Says what only the process knows.
+fn live_lines(report: &mut Report, live: &Live) {
+    let advice = &live.advice;
+    let sentence = Cell::from(advice.sentence.as_str());
+    report.line(if advice.tone == Some(Tone::Stuck) { sentence.bad() } else { sentence });
+    let help = [&advice.help, advice.command.as_deref().unwrap_or_default()];
+    help.into_iter().filter(|help| !help.is_empty()).for_each(|help| report.line(format!("    {help}")));
+    report.pairs(vec![
+        ("state", live.state.as_str().into()),
+        ("head", index(live.head, "unknown")),
+        ("lag", index(live.lag, "unknown")),
+        ("in flight", count(live.processing, "job").into()),
+        ("speed", live.jobs_per_second.map_or_else(|| "unknown".into(), |speed| format!("{}/s", rate(speed)).into())),
+    ]);
+    if !live.retries.is_empty() {
+        report.table(&["RETRIES", "ATTEMPT", "DUE", "ERROR"], live.retries.iter().map(retry_row).collect());
     }
 }
 
-fn halt_cell(info: &ConsumerInfo, halt: &LastHalt, now: SystemTime) -> Cell {
-    let text = format!("at job {}, {}: {}", halt.index, moment(halt.at, now), halt.error);
-    if standing_halt(info).is_some() { Cell::from(text).bad() } else { Cell::from(text + " (passed since)").faint() }
+fn retry_row(retry: &Retry) -> Vec<Cell> {
+    vec![
+        Cell::number(retry.index),
+        Cell::number(retry.attempt),
+        format!("in {}", length(Duration::from_millis(retry.retry_in))).into(),
+        cut(&retry.error, ERROR).into(),
+    ]
 }
 
-/// Returns the last halt, if the job at which it halted is not done.
-pub(crate) fn standing_halt(info: &ConsumerInfo) -> Option<&LastHalt> {
-    info.last_halt.as_ref().filter(|halt| info.next.is_none_or(|next| next <= halt.index))
+fn index(index: Option<u64>, none: &str) -> Cell {
+    index.map_or_else(|| none.into(), |index| number(index).into())
 }
 
-fn consumer_row(info: &ConsumerInfo, now: SystemTime) -> Vec<Cell> {
-    let state = if let Some(reason) = &info.unreadable {
+fn life(consumer: &Consumer) -> &'static str {
+    match (consumer.life_open, &consumer.live) {
+        (Some(true), None) => "open: a consumer has the name, or its process died; only the process knows which",
+        (Some(true), Some(_)) => "open",
+        (Some(false), _) => "ended",
+        (None, _) => "unknown: it counts no crashes, so none is noted",
+    }
+}
+
+fn halt_cell(consumer: &Consumer, halt: &Halt, now: At) -> Cell {
+    let text = format!("at job {}, {}: {}", halt.index, halt.at.moment(now), halt.error);
+    if consumer.standing_halt().is_some() {
+        Cell::from(text).bad()
+    } else {
+        Cell::from(text + " (passed since)").faint()
+    }
+}
+
+fn row(consumer: &Consumer, now: At) -> Vec<Cell> {
+    let state = if let Some(reason) = &consumer.unreadable {
         Cell::from(format!("damaged: {}", cut(reason, ERROR))).bad()
-    } else if let Some(halt) = standing_halt(info) {
+    } else if let Some(halt) = consumer.standing_halt() {
         Cell::from(format!("halted at {}: {}", halt.index, cut(&halt.error, ERROR))).bad()
     } else {
-        match info.life_open {
+        match consumer.life_open {
             Some(true) => Cell::from("life open").good(),
             Some(false) => Cell::from("ended").faint(),
             None => Cell::from("").faint(),
         }
     };
     vec![
-        info.name.as_str().into(),
-        Cell::maybe(info.last_processed),
-        Cell::maybe(info.next),
-        Cell::number(info.done_ahead),
-        Cell::bad_number(info.parked),
-        info.moved_at.map_or_else(|| "-".into(), |at| age(at, now).into()),
+        consumer.name.as_str().into(),
+        Cell::maybe(consumer.last_processed),
+        Cell::maybe(consumer.next),
+        Cell::number(consumer.done_ahead),
+        Cell::bad_number(consumer.parked),
+        consumer.moved_at.map_or_else(|| "-".into(), |at| at.age(now).into()),
         state,
     ]
 }
 
-fn consumer_record(info: &ConsumerInfo) -> Value {
-    let halt = info.last_halt.as_ref();
-    json!({
-        "type": "consumer",
-        "name": info.name,
-        "last_processed": info.last_processed,
-        "next": info.next,
-        "done_ahead": info.done_ahead,
-        "parked": info.parked,
-        "moved_at": info.moved_at.map(millis),
-        "life_open": info.life_open,
-        "last_halt": halt.map(|halt| json!({ "index": halt.index, "error": halt.error, "at": millis(halt.at) })),
-        "halted": standing_halt(info).is_some(),
-        "unreadable": info.unreadable,
-    })
+/// Returns the row of a consumer on a page, or of one that the page does not show.
+fn live_row(consumer: &Consumer) -> Vec<Cell> {
+    let live = consumer.live.as_ref();
+    let state = live.map_or_else(
+        || Cell::from("not on the page").faint(),
+        |live| {
+            let sentence = Cell::from(cut(&live.advice.sentence, ERROR));
+            match live.advice.tone {
+                Some(Tone::Good) => sentence.good(),
+                Some(Tone::Stuck) => sentence.bad(),
+                _ => sentence,
+            }
+        },
+    );
+    let left = live.and_then(|live| live.seconds_left).and_then(|left| Duration::try_from_secs_f64(left).ok());
+    vec![
+        consumer.name.as_str().into(),
+        Cell::maybe(consumer.last_processed),
+        Cell::maybe(live.and_then(|live| live.head)),
+        Cell::maybe(live.and_then(|live| live.lag)),
+        live.and_then(|live| live.jobs_per_second).map_or_else(|| "-".into(), |speed| rate(speed).into()),
+        left.map_or_else(|| "-".into(), |left| length(left).into()),
+        Cell::bad_number(consumer.parked),
+        state,
+    ]
 }
 
-/// Returns the consumer of this name, or the fault that names the nearest one.
-pub(crate) fn consumer(store: &Store, name: &str) -> Result<ConsumerInfo, Fault> {
-    let consumers = store.consumers()?;
-    if let Some(info) = consumers.iter().find(|info| info.name == name) {
-        return Ok(info.clone());
-    }
-    let known: Vec<_> = consumers.into_iter().map(|info| info.name).collect();
-    Err(Fault::unknown("consumer", name, &known))
+fn consumer_record(consumer: &Consumer) -> Value {
+    let halted = consumer.standing_halt().is_some().into();
+    record("consumer", consumer, [("halted", halted)])
 }
 
 const PARKED: &[&str] = &["INDEX", "ATTEMPTS", "CRASHES", "PARKED", "REDRIVE", "ERROR"];
 
 /// Lists the parked jobs of a consumer.
-pub(crate) fn parked(store: &Store, name: &str) -> Result<Report, Fault> {
-    consumer(store, name)?;
-    let (jobs, now) = (store.parked(name)?, SystemTime::now());
+pub(crate) fn parked(place: &dyn Place, name: &str) -> Result<Report, Fault> {
+    place::consumer(place, name)?;
+    let (jobs, now) = (place.parked(name)?, At::now());
     let mut report = Report::default();
     if jobs.is_empty() {
         report.line(format!("No job of {name:?} is parked."));
     } else {
         report.table(PARKED, jobs.iter().map(|job| parked_row(job, now)).collect());
     }
-    for job in &jobs {
-        report.record(json!({
-            "type": "parked",
-            "consumer": name,
-            "index": job.index,
-            "attempts": job.attempts,
-            "crashes": job.crashes,
-            "error": job.error,
-            "first_failed_at": millis(job.first_failed_at),
-            "last_failed_at": millis(job.last_failed_at),
-            "parked_at": millis(job.parked_at),
-            "redrive_wanted": job.redrive_wanted,
-        }));
-    }
+    jobs.iter().for_each(|job| report.record(record("parked", job, [("consumer", name.into())])));
     Ok(report)
 }
 
-fn parked_row(job: &Parked, now: SystemTime) -> Vec<Cell> {
+fn parked_row(job: &Parked, now: At) -> Vec<Cell> {
     vec![
         Cell::number(job.index),
-        Cell::number(job.attempts.into()),
-        Cell::bad_number(job.crashes.into()),
-        age(job.parked_at, now).into(),
+        Cell::number(job.attempts),
+        Cell::bad_number(job.crashes),
+        job.parked_at.age(now).into(),
         if job.redrive_wanted { "wanted" } else { "-" }.into(),
         cut(&job.error, ERROR).into(),
     ]
 }
 
 /// Lists the moves of a consumer that were made on purpose.
-pub(crate) fn history(store: &Store, name: &str) -> Result<Report, Fault> {
-    consumer(store, name)?;
-    let (moves, now) = (store.progress(name).history()?, SystemTime::now());
+pub(crate) fn history(place: &dyn Place, name: &str) -> Result<Report, Fault> {
+    place::consumer(place, name)?;
+    let (moves, now) = (place.history(name)?, At::now());
     let mut report = Report::default();
     if moves.is_empty() {
         report.line(format!("Nobody has moved {name:?} by hand."));
     } else {
         report.table(&["TIME", "MOVE", "FROM", "TO", "REASON"], moves.iter().map(|made| move_row(made, now)).collect());
     }
-    for made in &moves {
-        report.record(json!({
-            "type": "move",
-            "consumer": name,
-            "at": millis(made.at),
-            "move": kind(made.kind),
-            "from": made.from,
-            "to": made.to,
-            "reason": made.reason,
-        }));
-    }
+    moves.iter().for_each(|made| report.record(record("move", made, [("consumer", name.into())])));
     Ok(report)
 }
 
-fn move_row(made: &Move, now: SystemTime) -> Vec<Cell> {
+fn move_row(made: &Move, now: At) -> Vec<Cell> {
     vec![
-        moment(made.at, now).into(),
-        kind(made.kind).into(),
+        made.at.moment(now).into(),
+        made.kind.as_str().into(),
         Cell::maybe(made.from),
         Cell::number(made.to),
         made.reason.as_str().into(),
     ]
-}
-
-fn kind(kind: MoveKind) -> &'static str {
-    match kind {
-        MoveKind::Seek => "seek",
-        MoveKind::Skip => "skip",
-        _ => "move",
-    }
 }

@@ -1,5 +1,6 @@
 //! Numbers, times and bytes as people read them.
 
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,6 +15,12 @@ pub(crate) fn number(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// Returns a rate, with a part of it if it is small.
+pub(crate) fn rate(rate: f64) -> String {
+    // (A rate is far below what the conversion cuts.)
+    if rate >= 10.0 { number(rate.round() as u64) } else { format!("{rate:.1}") }
 }
 
 /// Returns a number with the right form of its noun: `1 job`, `2,000 jobs`.
@@ -41,27 +48,35 @@ pub(crate) fn length(time: Duration) -> String {
     parts.join(" ")
 }
 
-/// Returns how long ago a time is, or how far ahead.
-pub(crate) fn age(time: SystemTime, now: SystemTime) -> String {
-    match now.duration_since(time) {
-        Ok(past) => format!("{} ago", length(past)),
-        Err(ahead) => format!("in {}", length(ahead.duration())),
+/// A time, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct At(pub(crate) u64);
+
+impl At {
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
-}
 
-/// Returns a time by the clock on the wall, in UTC.
-pub(crate) fn clock(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
-}
+    /// Returns how long ago it is, or how far ahead.
+    pub(crate) fn age(self, now: Self) -> String {
+        match now.0.checked_sub(self.0) {
+            Some(past) => format!("{} ago", length(Duration::from_millis(past))),
+            None => format!("in {}", length(Duration::from_millis(self.0 - now.0))),
+        }
+    }
 
-/// Returns a time with its age.
-pub(crate) fn moment(time: SystemTime, now: SystemTime) -> String {
-    format!("{} ({})", clock(time), age(time, now))
-}
+    /// Returns it by the clock on the wall, in UTC.
+    pub(crate) fn clock(self) -> String {
+        // The last moment that the format has.
+        let time = UNIX_EPOCH + Duration::from_millis(self.0.min(253_402_300_799_000));
+        humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
+    }
 
-/// Returns a time in milliseconds since 1970.
-pub(crate) fn millis(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    /// Returns it with its age.
+    pub(crate) fn moment(self, now: Self) -> String {
+        format!("{} ({})", self.clock(), self.age(now))
+    }
 }
 
 /// Returns text without the characters that steer a terminal, since a name or an error may have
@@ -100,6 +115,15 @@ pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u32>> = digits.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
     Some(digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
+}
+
+/// Returns a name as a word for a shell.
+pub(crate) fn word(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "._-/:@~%+=,".contains(letter);
+    if !name.is_empty() && !name.starts_with(['~', '-']) && name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', "'\\''"))
 }
 
 /// Returns the beginning of a text, at most so many characters.

@@ -1,113 +1,91 @@
-//! Changes of queues. None of them needs the options of a queue, which only its program knows.
+//! Plans of changes of queues.
 
 use super::Plan;
+use crate::args::{QueueChange, State};
 use crate::fault::Fault;
-use crate::queues::look as open;
+use crate::place::{Place, check_queue, consumer, each_job};
+use crate::rows::Job;
 use crate::words::count;
-use serde_json::{Map, Value, json};
-use waterline::Store;
-use waterline::queue::{JobInfo, JobState, NewJob, Queue, QueueByHand, QueueError};
+use serde_json::json;
 
-pub(super) fn requeue(look: &Store, queue: &str, id: Option<&str>) -> Result<Plan, Fault> {
-    let opened = open(look, queue)?;
-    let Some(id) = id else {
-        let dead = opened.counts().dead;
-        let what = format!("requeue {} of the queue {queue:?}", count(dead, "dead job"));
-        return Ok(plan(queue, what, json!({ "jobs": dead }), |by_hand| {
-            Ok(Map::from_iter([("requeued".to_owned(), by_hand.requeue_dead()?.into())]))
-        }));
-    };
-    let job = in_state(&opened, id, JobState::Dead)?;
-    let error = job.error.map_or_else(String::new, |error| format!(" ({error})"));
-    let what = format!("requeue the dead job {id:?} of the queue {queue:?}{error}");
-    let id = id.to_owned();
-    Ok(plan(queue, what, json!({ "id": id }), move |by_hand| {
-        by_hand.requeue(id)?;
-        Ok(Map::new())
-    }))
-}
-
-pub(super) fn cancel(look: &Store, queue: &str, id: &str) -> Result<Plan, Fault> {
-    let opened = open(look, queue)?;
-    let state = match opened.get(id) {
-        Ok(Some(job)) => job.state.to_string(),
-        Ok(None) => return Err(not_there(queue, id)),
-        // It is removed all the same.
-        Err(QueueError::Store(waterline::Error::Corrupt { .. })) => "damaged".to_owned(),
-        Err(error) => return Err(error.into()),
-    };
-    let what = format!("remove the {state} job {id:?} of the queue {queue:?}");
-    let id = id.to_owned();
-    Ok(plan(queue, what, json!({ "id": id, "state": state }), move |by_hand| {
-        by_hand.remove(id)?;
-        Ok(Map::new())
-    }))
-}
-
-pub(super) fn run_now(look: &Store, queue: &str, id: &str) -> Result<Plan, Fault> {
-    in_state(&open(look, queue)?, id, JobState::Scheduled)?;
-    let what = format!("make the scheduled job {id:?} of the queue {queue:?} due now");
-    let id = id.to_owned();
-    Ok(plan(queue, what, json!({ "id": id }), move |by_hand| {
-        by_hand.run_now(id)?;
-        Ok(Map::new())
-    }))
-}
-
-pub(super) fn pause(look: &Store, queue: &str) -> Result<Plan, Fault> {
-    open(look, queue)?;
-    let what = format!("pause the queue {queue:?} until somebody resumes it");
-    Ok(plan(queue, what, json!({}), |by_hand| {
-        by_hand.pause(None)?;
-        Ok(Map::new())
-    }))
-}
-
-pub(super) fn resume(look: &Store, queue: &str) -> Result<Plan, Fault> {
-    open(look, queue)?;
-    let what = format!("end the pause of the queue {queue:?}, if there is one");
-    Ok(plan(queue, what, json!({}), |by_hand| {
-        by_hand.resume()?;
-        Ok(Map::new())
-    }))
-}
-
-pub(super) fn push(look: &Store, queue: &str, kind: &str, payload: &Value, id: Option<&str>) -> Result<Plan, Fault> {
-    open(look, queue)?;
-    let mut job = NewJob::new(kind, payload)?;
-    if let Some(id) = id {
-        job = job.id(id);
+pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Fault> {
+    let queue = change.queue();
+    if let QueueChange::Pause { consumer: true, .. } | QueueChange::Resume { consumer: true, .. } = change {
+        return of_consumer(place, queue, matches!(change, QueueChange::Pause { .. }));
     }
-    let what = format!("push a job of the kind {kind:?} into the queue {queue:?}, whose hook and bound are not asked");
-    let fields = json!({ "kind": kind, "payload": payload });
-    Ok(plan(queue, what, fields, move |by_hand| {
-        let pushed = by_hand.push(job)?;
-        Ok(Map::from_iter([("id".to_owned(), pushed.id.into())]))
-    }))
-}
-
-/// Plans a change of a queue that is opened by hand for it.
-fn plan(
-    queue: &str,
-    what: String,
-    mut fields: Value,
-    make: impl FnOnce(&QueueByHand) -> Result<Map<String, Value>, QueueError> + 'static,
-) -> Plan {
+    check_queue(place, queue)?;
+    let (name, what, mut fields) = match change {
+        QueueChange::Requeue { id: None, .. } => {
+            let dead = place.queue(queue)?.counts.dead;
+            let what = format!("requeue {} of the queue {queue:?}", count(dead, "dead job"));
+            ("requeue", what, json!({ "jobs": dead }))
+        }
+        QueueChange::Requeue { id: Some(id), .. } => {
+            let error = in_state(place, queue, id, State::Dead)?.error;
+            let error = error.map_or_else(String::new, |error| format!(" ({error})"));
+            ("requeue", format!("requeue the dead job {id:?} of the queue {queue:?}{error}"), json!({ "id": id }))
+        }
+        QueueChange::Cancel { id, .. } => {
+            let state = state(place, queue, id)?;
+            let what = format!("remove the {state} job {id:?} of the queue {queue:?}");
+            ("cancel", what, json!({ "id": id, "state": state }))
+        }
+        QueueChange::RunNow { id, .. } => {
+            in_state(place, queue, id, State::Scheduled)?;
+            ("run-now", format!("make the scheduled job {id:?} of the queue {queue:?} due now"), json!({ "id": id }))
+        }
+        QueueChange::Pause { .. } => {
+            ("pause", format!("pause the queue {queue:?} until somebody resumes it"), json!({}))
+        }
+        QueueChange::Resume { .. } => {
+            ("resume", format!("end the pause of the queue {queue:?}, if there is one"), json!({}))
+        }
+        QueueChange::Push { kind, payload, .. } => {
+            let asked = if place.has_processes() { "" } else { ", whose hook and bound are not asked" };
+            let what = format!("push a job of the kind {kind:?} into the queue {queue:?}{asked}");
+            ("push", what, json!({ "kind": kind, "payload": payload }))
+        }
+    };
     fields["queue"] = queue.into();
-    let queue = queue.to_owned();
-    Plan::new(what, fields, move |store| Ok(make(&Queue::by_hand(store, queue)?)?))
+    Ok(Plan::new(name, what, fields))
 }
 
-fn in_state(queue: &Queue, id: &str, state: JobState) -> Result<JobInfo, Fault> {
-    let job = queue.get(id)?.ok_or_else(|| not_there(queue.name(), id))?;
-    if job.state == state {
+/// Plans a pause of a consumer, or its end.
+fn of_consumer(place: &dyn Place, name: &str, pauses: bool) -> Result<Plan, Fault> {
+    consumer(place, name)?;
+    if !place.has_processes() {
+        return Err(super::streams::needs_process("paused or resumed"));
+    }
+    let fields = json!({ "consumer": name });
+    Ok(if pauses {
+        Plan::new("pause", format!("pause the consumer {name:?} until somebody resumes it"), fields)
+    } else {
+        Plan::new("resume", format!("end the pause of the consumer {name:?}, if there is one"), fields)
+    })
+}
+
+fn in_state(place: &dyn Place, queue: &str, id: &str, state: State) -> Result<Job, Fault> {
+    let job = place.job(queue, id)?.ok_or_else(|| Fault::no_job(queue, id))?.job;
+    let wanted = state.of_job().to_string();
+    if job.state == wanted {
         return Ok(job);
     }
-    Err(Fault::new(format!("the job {id:?} of the queue {:?} is {}, and not {state}", queue.name(), job.state)))
+    Err(Fault::new(format!("the job {id:?} of the queue {queue:?} is {}, and not {wanted}", job.state)))
 }
 
-fn not_there(queue: &str, id: &str) -> Fault {
-    Fault::new(format!(
-        "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than it is kept"
-    ))
+/// Returns the state of a job. One whose row cannot be read has a state, too: it can be removed.
+fn state(place: &dyn Place, queue: &str, id: &str) -> Result<String, Fault> {
+    let fault = match place.job(queue, id) {
+        Ok(Some(whole)) => return Ok(whole.job.state),
+        Ok(None) => return Err(Fault::no_job(queue, id)),
+        Err(fault) => fault,
+    };
+    let mut is_damaged = false;
+    for state in State::ALL {
+        each_job(place, queue, state, None, |job| {
+            is_damaged |= job.id == id && job.damaged.is_some();
+            !is_damaged
+        })?;
+    }
+    if is_damaged { Ok(State::Damaged.of_job().to_string()) } else { Err(fault) }
 }

@@ -1,18 +1,32 @@
-//! Changes of consumers.
+//! Plans of changes of consumers.
 
 use super::Plan;
+use crate::args::Change;
 use crate::fault::Fault;
-use crate::streams::consumer;
+use crate::place::{Place, consumer};
+use crate::rows::Parked;
 use crate::words::{count, cut};
-use serde_json::{Map, json};
-use waterline::{Error, Parked, Store};
+use serde_json::json;
+use waterline::Error;
 
 /// The longest error in a sentence.
 const ERROR: usize = 80;
 
-pub(super) fn redrive(look: &Store, name: &str, index: Option<u64>) -> Result<Plan, Fault> {
-    consumer(look, name)?;
-    let parked = look.parked(name)?;
+pub(super) fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
+    match change {
+        Change::Redrive { name, index, .. } => redrive(place, name, *index),
+        Change::Discard { name, index, .. } => discard(place, name, *index),
+        Change::Skip { name, index, .. } => skip(place, name, *index),
+        Change::Seek { name, next, .. } => seek(place, name, *next),
+        Change::Remove { name, .. } => remove(place, name),
+        Change::Check { name, .. } => check(place, name),
+        Change::OfQueue(change) => super::queues::plan(place, change),
+    }
+}
+
+fn redrive(place: &dyn Place, name: &str, index: Option<u64>) -> Result<Plan, Fault> {
+    consumer(place, name)?;
+    let parked = place.parked(name)?;
     let (jobs, what) = match index {
         Some(index) => {
             let job = find(&parked, name, index)?;
@@ -24,24 +38,16 @@ pub(super) fn redrive(look: &Store, name: &str, index: Option<u64>) -> Result<Pl
             (jobs, what)
         }
     };
-    let (fields, name) = (json!({ "consumer": name, "indices": jobs }), name.to_owned());
-    Ok(Plan::new(what, fields, move |store| {
-        jobs.iter().try_for_each(|index| store.redrive(&name, *index))?;
-        Ok(Map::new())
-    }))
+    Ok(Plan::new("redrive", what, json!({ "consumer": name, "indices": jobs })))
 }
 
-pub(super) fn discard(look: &Store, name: &str, index: u64) -> Result<Plan, Fault> {
-    consumer(look, name)?;
-    let parked = look.parked(name)?;
+fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
+    consumer(place, name)?;
+    let parked = place.parked(name)?;
     let job = find(&parked, name, index)?;
     let what =
         format!("discard job {index} of {name:?}, so that nothing runs it any more ({})", cut(&job.error, ERROR));
-    let (fields, name) = (json!({ "consumer": name, "index": index }), name.to_owned());
-    Ok(Plan::new(what, fields, move |store| {
-        store.discard(&name, index)?;
-        Ok(Map::new())
-    }))
+    Ok(Plan::new("discard", what, json!({ "consumer": name, "index": index })))
 }
 
 fn find<'p>(parked: &'p [Parked], name: &str, index: u64) -> Result<&'p Parked, Fault> {
@@ -49,23 +55,17 @@ fn find<'p>(parked: &'p [Parked], name: &str, index: u64) -> Result<&'p Parked, 
     job.ok_or_else(|| Error::NotParked { name: name.to_owned(), index }.into())
 }
 
-pub(super) fn skip(look: &Store, name: &str, index: u64, reason: &str) -> Result<Plan, Fault> {
-    let info = consumer(look, name)?;
-    let next = info.next.ok_or_else(|| Error::NothingSaved { name: name.to_owned() })?;
+fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
+    let next = consumer(place, name)?.next.ok_or_else(|| Error::NothingSaved { name: name.to_owned() })?;
     if index < next {
         return Err(Error::AlreadyDone { name: name.to_owned(), index }.into());
     }
     let what = format!("skip job {index} of {name:?}, so that no consumer runs it; it counts as parked from then on");
-    let fields = json!({ "consumer": name, "index": index });
-    let (name, reason) = (name.to_owned(), reason.to_owned());
-    Ok(Plan::new(what, fields, move |store| {
-        store.progress(&name).skip(index, &reason)?;
-        Ok(Map::new())
-    }))
+    Ok(Plan::new("skip", what, json!({ "consumer": name, "index": index })))
 }
 
-pub(super) fn seek(look: &Store, name: &str, next: u64, reason: &str) -> Result<Plan, Fault> {
-    let from = consumer(look, name)?.next;
+fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
+    let from = consumer(place, name)?.next;
     let effect = match from {
         Some(from) if next < from => format!("jobs {next} to {} run once more", from - 1),
         Some(from) if next > from => format!("jobs {from} to {} are passed, those that are not done too", next - 1),
@@ -73,17 +73,12 @@ pub(super) fn seek(look: &Store, name: &str, next: u64, reason: &str) -> Result<
     };
     let was = from.map_or_else(|| "unknown".to_owned(), |from| from.to_string());
     let what = format!("make {next} the next job of {name:?}, where it is {was} now: {effect}");
-    let fields = json!({ "consumer": name, "from": from, "to": next });
-    let (name, reason) = (name.to_owned(), reason.to_owned());
-    Ok(Plan::new(what, fields, move |store| {
-        store.progress(&name).seek(next, &reason)?;
-        Ok(Map::new())
-    }))
+    Ok(Plan::new("seek", what, json!({ "consumer": name, "from": from, "to": next })))
 }
 
-pub(super) fn remove(look: &Store, name: &str) -> Result<Plan, Fault> {
-    let info = consumer(look, name)?;
-    let done = match (&info.unreadable, info.last_processed) {
+fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
+    let consumer = consumer(place, name)?;
+    let done = match (&consumer.unreadable, consumer.last_processed) {
         (Some(_), _) => "which cannot be read".to_owned(),
         (None, Some(last)) => format!("which has processed jobs up to {last}"),
         (None, None) => "which has no watermark so far".to_owned(),
@@ -91,11 +86,20 @@ pub(super) fn remove(look: &Store, name: &str) -> Result<Plan, Fault> {
     let what = format!(
         "remove the progress {name:?}, {done}, with {} and its history; its consumer then starts anew, and what its jobs have \
          written stays",
-        count(info.parked, "parked job")
+        count(consumer.parked, "parked job")
     );
-    let (fields, name) = (json!({ "consumer": name, "last_processed": info.last_processed }), name.to_owned());
-    Ok(Plan::new(what, fields, move |store| {
-        store.progress(&name).remove()?;
-        Ok(Map::new())
-    }))
+    Ok(Plan::new("remove", what, json!({ "consumer": name, "last_processed": consumer.last_processed })))
+}
+
+fn check(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
+    consumer(place, name)?;
+    if !place.has_processes() {
+        return Err(needs_process("told to look at its source"));
+    }
+    Ok(Plan::new("check", format!("make {name:?} look at its source now"), json!({ "consumer": name })))
+}
+
+/// Returns the fault for a change that only a process makes.
+pub(super) fn needs_process(what: &str) -> Fault {
+    Fault::new(format!("a consumer is {what} by its process alone: go through its page, with --url"))
 }

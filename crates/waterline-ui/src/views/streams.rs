@@ -2,9 +2,9 @@
 
 use super::{Failure, Query, limit, number, wanted};
 use crate::advice;
-use crate::shared::{Shared, Stream, millis};
+use crate::shared::{Shared, Stream};
 use serde_json::{Value, json};
-use waterline::{Blocked, LastHalt, MoveKind, State, Status};
+use waterline::{Blocked, LastHalt, State, Status};
 
 /// The cells of a strip. A screen has room for no more.
 const CELLS: usize = 1_000;
@@ -72,8 +72,7 @@ pub(super) fn stream(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let stream = named(shared, query)?;
     let mut view = row(shared, stream);
     view["strip"] = json!(stream.handle.strip(CELLS));
-    view["last_halt"] = last_halt(shared, stream)
-        .map_or(Value::Null, |halt| json!({"index": halt.index, "error": halt.error, "at": millis(halt.at)}));
+    view["last_halt"] = json!(last_halt(shared, stream));
     Ok(view)
 }
 
@@ -98,19 +97,7 @@ pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let all = shared.store.parked(progress(stream)?)?;
     let count = all.len();
     let mut rest = all.into_iter().skip_while(|job| job.index < from);
-    let jobs = rest.by_ref().take(limit).map(|job| {
-        json!({
-            "index": job.index,
-            "attempts": job.attempts,
-            "crashes": job.crashes,
-            "error": job.error,
-            "first_failed_at": millis(job.first_failed_at),
-            "last_failed_at": millis(job.last_failed_at),
-            "parked_at": millis(job.parked_at),
-            "redrive_wanted": job.redrive_wanted,
-        })
-    });
-    let jobs: Vec<_> = jobs.collect();
+    let jobs: Vec<_> = rest.by_ref().take(limit).collect();
     Ok(json!({"jobs": jobs, "count": count, "next": rest.next().map(|job| job.index)}))
 }
 
@@ -120,15 +107,7 @@ pub(super) fn history(shared: &Shared, query: &Query) -> Result<Value, Failure> 
     let (limit, skip) = (limit(query)?, number(query, "skip", 0_usize)?);
     let all = shared.store.progress(progress(stream)?).history()?;
     let count = all.len();
-    let moves = all.iter().rev().skip(skip).take(limit).map(|made| {
-        let kind = match made.kind {
-            MoveKind::Seek => "seek",
-            MoveKind::Skip => "skip",
-            _ => "other",
-        };
-        json!({"at": millis(made.at), "kind": kind, "from": made.from, "to": made.to, "reason": made.reason})
-    });
-    let moves: Vec<_> = moves.collect();
+    let moves: Vec<_> = all.iter().rev().skip(skip).take(limit).collect();
     let next = Some(skip + moves.len()).filter(|next| *next < count);
     Ok(json!({"moves": moves, "count": count, "next": next}))
 }

@@ -1,0 +1,199 @@
+//! The files of a store, and those who have it open.
+
+use super::handles::{self, Handles};
+use super::{Holder, Holders, Place, Wanted};
+use crate::args::Change;
+use crate::fault::Fault;
+use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
+use crate::words::{At, plain};
+use serde_json::{Map, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+use waterline::queue::{Queue, QueueOptions};
+use waterline::{Error, Store};
+
+/// The files whose locks say who has a store open: that of SQLite, and that of RocksDB.
+const LOCKS: [&str; 2] = ["waterline.sqlite-lock", "LOCK"];
+
+/// The files of a store, at a look.
+pub(crate) struct Files {
+    path: PathBuf,
+    store: Store,
+    handles: Handles<Queue>,
+}
+
+impl Files {
+    /// Opens the store to look at it. Nothing is written, and nothing is made.
+    pub(crate) fn look(path: &Path) -> Result<Self, Fault> {
+        let store = Store::options().read_only().open(path)?;
+        Ok(Self { path: path.to_owned(), store, handles: Handles::default() })
+    }
+
+    /// Opens a queue. Only a look has options here: they change nothing of it.
+    fn handle(&self, name: &str) -> Result<Queue, Fault> {
+        self.handles.of(name, || Ok(Queue::open(&self.store, name, QueueOptions::default())?))
+    }
+}
+
+impl Place for Files {
+    fn consumers(&self) -> Result<Vec<Consumer>, Fault> {
+        read(self.store.consumers()?)
+    }
+
+    fn logs(&self) -> Result<Vec<Log>, Fault> {
+        read(self.store.logs()?)
+    }
+
+    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
+        read(self.store.parked(consumer)?)
+    }
+
+    fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault> {
+        read(self.store.progress(consumer).history()?)
+    }
+
+    fn queue_names(&self) -> Result<Vec<String>, Fault> {
+        Ok(Queue::names(&self.store)?)
+    }
+
+    fn queue(&self, name: &str) -> Result<rows::Queue, Fault> {
+        handles::row(&self.handle(name)?)
+    }
+
+    fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault> {
+        handles::jobs(&self.handle(queue)?, wanted)
+    }
+
+    fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault> {
+        handles::job(&self.handle(queue)?, id)
+    }
+
+    fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault> {
+        read(self.handle(queue)?.periodics()?)
+    }
+
+    fn store(&self) -> Option<&Store> {
+        Some(&self.store)
+    }
+
+    fn freshness(&self) -> String {
+        let now = At::now().clock();
+        match self.holders() {
+            Holders::One(holder) => format!("saved by {now}; the process {holder} has the store open"),
+            Holders::None => format!("saved by {now}; no process that is seen from here has the store open"),
+            Holders::Unknown => format!("saved by {now}; this system does not tell who has the store open"),
+        }
+    }
+
+    /// Returns those who have the store open, as the system tells.
+    fn holders(&self) -> Holders {
+        holders(&self.path)
+    }
+
+    fn hindrance(&self) -> Result<Option<String>, Fault> {
+        let Holders::One(holder) = self.holders() else { return Ok(None) };
+        Ok(Some(format!("The process {holder} has the store open: stop it before, or steer it with --url.")))
+    }
+
+    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault> {
+        // The look is closed by then, so the store is open once.
+        let Self { path, store, handles } = *self;
+        drop((store, handles));
+        let store = open_to_change(&path)?;
+        let progress = |name: &str| store.progress(name);
+        match change {
+            Change::Redrive { name, index, .. } => {
+                let all = || Ok(store.parked(name)?.iter().map(|job| job.index).collect());
+                let indices: Vec<u64> = index.map_or_else(all, |index| Ok::<_, Fault>(vec![index]))?;
+                indices.into_iter().try_for_each(|index| store.redrive(name, index))?;
+            }
+            Change::Discard { name, index, .. } => store.discard(name, *index)?,
+            Change::Skip { name, index, how } => progress(name).skip(*index, &how.reason)?,
+            Change::Seek { name, next, how } => progress(name).seek(*next, &how.reason)?,
+            Change::Remove { name, .. } => progress(name).remove()?,
+            Change::Check { .. } => {
+                return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
+            }
+            Change::OfQueue(change) => return handles::change(&Queue::by_hand(&store, change.queue())?, change),
+        }
+        Ok(Map::new())
+    }
+}
+
+/// Opens a store to change it, while nobody else has it open. Nothing is made.
+fn open_to_change(path: &Path) -> Result<Store, Fault> {
+    Store::options().create(false).open(path).map_err(|error| match error {
+        Error::Locked { path } => {
+            let who = match holders(&path) {
+                Holders::One(holder) => format!("the process {holder}"),
+                _ => "another process".to_owned(),
+            };
+            Fault::new(format!(
+                "nothing was changed, since {who} has the store at {} open: stop it, and try again, or go through the page \
+                 that it serves, with --url",
+                path.display()
+            ))
+        }
+        other => other.into(),
+    })
+}
+
+/// Returns those who have a store open, as the system tells.
+fn holders(path: &Path) -> Holders {
+    let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holders::Unknown };
+    for file in LOCKS.map(|name| path.join(name)) {
+        let Some(inode) = inode(&file) else { continue };
+        let held = locks.lines().filter_map(|line| holder_of(line, inode));
+        if let Some(process) = held.filter(|process| has_open(*process, &file)).min() {
+            let program = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            return Holders::One(Holder { process, program: plain(program.trim()) });
+        }
+    }
+    Holders::None
+}
+
+#[cfg(unix)]
+fn inode(file: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Some(fs::metadata(file).ok()?.ino())
+}
+
+#[cfg(not(unix))]
+fn inode(_file: &Path) -> Option<u64> {
+    None
+}
+
+/// Returns the process that holds a lock for writing, from a line of `/proc/locks`:
+/// `1: POSIX  ADVISORY  WRITE 708 08:01:1312 0 EOF`.
+fn holder_of(line: &str, inode: u64) -> Option<u32> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [_, kind, _, "WRITE", process, file, ..] = words[..] else { return None };
+    let is_ours = kind != "->" && file.rsplit(':').next()?.parse() == Ok(inode);
+    process.parse().ok().filter(|process| is_ours && *process > 0)
+}
+
+/// True unless the process is seen to have no such file open: another disk may have the same inode.
+fn has_open(process: u32, file: &Path) -> bool {
+    let (Ok(real), Ok(open)) = (file.canonicalize(), fs::read_dir(format!("/proc/{process}/fd"))) else { return true };
+    open.flatten().any(|open| fs::read_link(open.path()).is_ok_and(|target| target == real))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lock_for_writing_on_that_file_names_a_process() {
+        for (line, process) in [
+            ("1: POSIX  ADVISORY  WRITE 708 08:01:1312 0 EOF", Some(708)),
+            ("1: FLOCK  ADVISORY  WRITE 708 00:1f:1312 0 EOF", Some(708)),
+            ("1: POSIX  ADVISORY  READ  708 08:01:1312 0 EOF", None),
+            ("1: -> POSIX ADVISORY WRITE 708 08:01:1312 0 EOF", None),
+            ("1: OFDLCK ADVISORY  WRITE -1 08:01:1312 0 EOF", None),
+            ("1: POSIX  ADVISORY  WRITE 708 08:01:1313 0 EOF", None),
+            ("", None),
+        ] {
+            assert_eq!(holder_of(line, 1312), process, "{line}");
+        }
+    }
+}

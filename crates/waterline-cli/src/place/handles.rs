@@ -1,0 +1,107 @@
+//! Queues that are open in this process: those of a store and those of a database.
+
+use super::Wanted;
+use crate::args::QueueChange;
+use crate::fault::Fault;
+use crate::rows::{Advice, Jobs, OldestReady, Queue as Row, Whole, read};
+use crate::words::{cut, hex};
+use serde_json::{Map, Value, json};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use waterline::queue::{JobInfo, NewJob, Queue, QueueByHand, QueueStatus, Waits};
+
+/// The most of a payload that is shown.
+const PAYLOAD: usize = 64 * 1024;
+
+/// The related jobs that are listed.
+const RELATED: usize = 500;
+
+/// The queues that are open.
+pub(super) struct Handles<Q>(RefCell<BTreeMap<String, Q>>);
+
+impl<Q> Default for Handles<Q> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<Q: Clone> Handles<Q> {
+    /// Returns a queue as it is open, or opens it.
+    pub(super) fn of(&self, name: &str, open: impl FnOnce() -> Result<Q, Fault>) -> Result<Q, Fault> {
+        if let Some(queue) = self.0.borrow().get(name) {
+            return Ok(queue.clone());
+        }
+        let queue = open()?;
+        self.0.borrow_mut().insert(name.to_owned(), queue.clone());
+        Ok(queue)
+    }
+}
+
+pub(super) fn row(queue: &Queue) -> Result<Row, Fault> {
+    let status = queue.status()?;
+    let reason = json!(status)["waits"].as_str().unwrap_or_default().to_owned();
+    let oldest = status.oldest_ready.as_ref();
+    Ok(Row {
+        name: status.queue.clone(),
+        counts: read(status.counts)?,
+        oldest_ready: oldest.map(|(id, age)| OldestReady { id: id.clone(), age_ms: age.as_millis() as u64 }),
+        paused: matches!(status.waits, Waits::Paused { .. }),
+        advice: Advice { reason, sentence: sentence(&status), ..Advice::default() },
+        pushes_per_second: None,
+        starts_per_second: None,
+        ends_per_second: None,
+    })
+}
+
+/// Returns the sentence that says why no job starts, as far as this process can know it.
+fn sentence(status: &QueueStatus) -> String {
+    match &status.waits {
+        Waits::NoWorker => {
+            format!("the queue {:?} has jobs that are due; only its process knows if a runner runs", status.queue)
+        }
+        Waits::No => format!("the queue {:?} has jobs that run, and only its process knows more", status.queue),
+        _ => status.sentence(),
+    }
+}
+
+pub(super) fn jobs(queue: &Queue, wanted: Wanted<'_>) -> Result<Jobs, Fault> {
+    let mut page = queue.page(wanted.state.of_job(), wanted.behind, wanted.most)?;
+    page.jobs.retain(|job| wanted.kind.is_none_or(|kind| kind == job.kind));
+    read(page)
+}
+
+pub(super) fn job(queue: &Queue, id: &str) -> Result<Option<Whole>, Fault> {
+    let Some(job) = queue.get(id)? else { return Ok(None) };
+    let related = queue.related(id, RELATED)?;
+    let payload = payload(&job);
+    Ok(Some(Whole { job: read(job)?, payload, waits_for: related.waits_for, awaited_by: related.awaited_by }))
+}
+
+/// Returns a payload as pretty JSON, or in hexadecimal digits.
+fn payload(job: &JobInfo) -> String {
+    let bytes = &job.payload[..];
+    let pretty = serde_json::from_slice::<Value>(bytes).and_then(|value| serde_json::to_string_pretty(&value));
+    let text = pretty.unwrap_or_else(|_| hex(bytes));
+    if text.len() <= PAYLOAD { text } else { cut(&text, PAYLOAD) + "\n(cut)" }
+}
+
+/// Makes a change. It needs none of the options of the queue, which only its program knows.
+pub(super) fn change(queue: &QueueByHand, change: &QueueChange) -> Result<Map<String, Value>, Fault> {
+    let made = |field: &str, value: Value| Ok::<_, Fault>(Map::from_iter([(field.to_owned(), value)]));
+    match change {
+        QueueChange::Requeue { id: None, .. } => return made("requeued", queue.requeue_dead()?.into()),
+        QueueChange::Requeue { id: Some(id), .. } => drop(queue.requeue(id)?),
+        QueueChange::Cancel { id, .. } => queue.remove(id)?,
+        QueueChange::RunNow { id, .. } => drop(queue.run_now(id)?),
+        QueueChange::Pause { .. } => queue.pause(None)?,
+        QueueChange::Resume { .. } => queue.resume()?,
+        QueueChange::Push { kind, payload, id, .. } => {
+            let mut job = NewJob::new(kind, payload)?;
+            if let Some(id) = id {
+                job = job.id(id);
+            }
+            return made("id", queue.push(job)?.id.into());
+        }
+    }
+    Ok(Map::new())
+}

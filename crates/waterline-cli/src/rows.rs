@@ -1,0 +1,294 @@
+//! The rows that a place shows. Each is read from what `serde` writes of the library's own value, so
+//! the files, a page and a database have one form, which is that of `--json`, too.
+
+use crate::fault::Fault;
+use crate::words::At;
+use serde::de::{DeserializeOwned, Deserializer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Reads rows from what somebody has written as JSON.
+pub(crate) fn read<T: DeserializeOwned>(value: impl Serialize) -> Result<T, Fault> {
+    let read = serde_json::to_value(value).and_then(serde_json::from_value);
+    read.map_err(|error| Fault::new(format!("an answer has another form than this version of the tool knows: {error}")))
+}
+
+/// An integer above 2^53 is a text in the answers of a page.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Exact {
+    Number(u64),
+    Digits(String),
+}
+
+fn exact<'d, D: Deserializer<'d>>(from: D) -> Result<u64, D::Error> {
+    match Exact::deserialize(from)? {
+        Exact::Number(number) => Ok(number),
+        Exact::Digits(digits) => digits.parse().map_err(serde::de::Error::custom),
+    }
+}
+
+fn maybe_exact<'d, D: Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Number(#[serde(deserialize_with = "exact")] u64);
+    Ok(Option::<Number>::deserialize(from)?.map(|number| number.0))
+}
+
+/// A consumer as its progress is saved, and what its process says of it, where that was asked.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Consumer {
+    pub(crate) name: String,
+    #[serde(deserialize_with = "maybe_exact")]
+    pub(crate) last_processed: Option<u64>,
+    /// The lowest index that is not done.
+    #[serde(deserialize_with = "maybe_exact")]
+    pub(crate) next: Option<u64>,
+    #[serde(deserialize_with = "exact")]
+    pub(crate) done_ahead: u64,
+    #[serde(deserialize_with = "exact")]
+    pub(crate) parked: u64,
+    pub(crate) moved_at: Option<At>,
+    pub(crate) life_open: Option<bool>,
+    pub(crate) last_halt: Option<Halt>,
+    /// The reason why its records cannot be read.
+    pub(crate) unreadable: Option<String>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) live: Option<Live>,
+}
+
+impl Consumer {
+    /// Returns the last halt, if the job at which it halted is not done.
+    pub(crate) fn standing_halt(&self) -> Option<&Halt> {
+        self.last_halt.as_ref().filter(|halt| self.next.is_none_or(|next| next <= halt.index))
+    }
+}
+
+/// The last halt of a consumer.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Halt {
+    #[serde(deserialize_with = "exact")]
+    pub(crate) index: u64,
+    pub(crate) error: String,
+    pub(crate) at: At,
+}
+
+/// The state of a consumer that only its process knows.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Live {
+    /// `running`, `halted` and so on, as the library writes it.
+    pub(crate) state: String,
+    #[serde(default, deserialize_with = "maybe_exact")]
+    pub(crate) head: Option<u64>,
+    /// `None`: nobody knows the head.
+    #[serde(default, deserialize_with = "maybe_exact")]
+    pub(crate) lag: Option<u64>,
+    #[serde(deserialize_with = "exact")]
+    pub(crate) processing: u64,
+    /// The rate of the last minute.
+    #[serde(default)]
+    pub(crate) jobs_per_second: Option<f64>,
+    /// The time for which the oldest unprocessed job has been there.
+    #[serde(default)]
+    pub(crate) behind_seconds: Option<f64>,
+    #[serde(default)]
+    pub(crate) seconds_left: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) advice: Advice,
+    /// The jobs that are tried again, if this consumer alone was asked for.
+    #[serde(default)]
+    pub(crate) retries: Vec<Retry>,
+}
+
+/// The sentence that says why something does not move, and what helps.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Advice {
+    /// The reason as a word: `caught_up`, `halted`.
+    pub(crate) reason: String,
+    pub(crate) sentence: String,
+    /// `None`: only the process knows more.
+    #[serde(default)]
+    pub(crate) tone: Option<Tone>,
+    /// The help in words; empty if nothing has to be done.
+    #[serde(default)]
+    pub(crate) help: String,
+    /// The command of this tool that helps.
+    #[serde(default)]
+    pub(crate) command: Option<String>,
+}
+
+/// The part of an operator in it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tone {
+    /// It moves, or there is nothing to do.
+    Good,
+    /// It goes on by itself.
+    Waits,
+    /// Somebody has to do something.
+    Stuck,
+}
+
+/// A job of a consumer that is tried again.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Retry {
+    #[serde(deserialize_with = "exact")]
+    pub(crate) index: u64,
+    pub(crate) attempt: u64,
+    /// In milliseconds.
+    pub(crate) retry_in: u64,
+    pub(crate) error: String,
+}
+
+/// A log.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Log {
+    pub(crate) name: String,
+    #[serde(deserialize_with = "exact")]
+    pub(crate) first: u64,
+    #[serde(deserialize_with = "maybe_exact")]
+    pub(crate) head: Option<u64>,
+    pub(crate) codec: String,
+    pub(crate) unreadable: Option<String>,
+}
+
+impl Log {
+    /// Returns the number of its items.
+    pub(crate) fn items(&self) -> u64 {
+        self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.first))
+    }
+}
+
+/// A parked job.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Parked {
+    #[serde(deserialize_with = "exact")]
+    pub(crate) index: u64,
+    pub(crate) attempts: u64,
+    pub(crate) crashes: u64,
+    pub(crate) error: String,
+    pub(crate) first_failed_at: At,
+    pub(crate) last_failed_at: At,
+    pub(crate) parked_at: At,
+    pub(crate) redrive_wanted: bool,
+}
+
+/// A move that somebody made on purpose.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Move {
+    pub(crate) at: At,
+    /// `seek` or `skip`.
+    #[serde(rename(serialize = "move"))]
+    pub(crate) kind: String,
+    #[serde(deserialize_with = "maybe_exact")]
+    pub(crate) from: Option<u64>,
+    #[serde(deserialize_with = "exact")]
+    pub(crate) to: u64,
+    pub(crate) reason: String,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) counts: Counts,
+    pub(crate) oldest_ready: Option<OldestReady>,
+    pub(crate) paused: bool,
+    #[serde(flatten)]
+    pub(crate) advice: Advice,
+    /// The rates of the last minute, where somebody counts.
+    #[serde(default)]
+    pub(crate) pushes_per_second: Option<f64>,
+    #[serde(default)]
+    pub(crate) starts_per_second: Option<f64>,
+    #[serde(default)]
+    pub(crate) ends_per_second: Option<f64>,
+}
+
+/// The jobs in each state.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Counts {
+    pub(crate) ready: u64,
+    pub(crate) running: u64,
+    pub(crate) scheduled: u64,
+    pub(crate) waiting: u64,
+    pub(crate) dead: u64,
+    pub(crate) finished: u64,
+    pub(crate) damaged: u64,
+}
+
+/// The ready job that has waited longest.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct OldestReady {
+    pub(crate) id: String,
+    pub(crate) age_ms: u64,
+}
+
+/// A page of the jobs of a queue.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Jobs {
+    pub(crate) jobs: Vec<Job>,
+    /// The cursor of the next page; `None`: there is none.
+    pub(crate) next: Option<String>,
+}
+
+/// A job of a queue.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    pub(crate) state: String,
+    pub(crate) failures: u64,
+    pub(crate) crashes: u64,
+    pub(crate) runs_alone: bool,
+    pub(crate) pushed_at: At,
+    pub(crate) run_at: Option<At>,
+    pub(crate) since: At,
+    pub(crate) kept_until: Option<At>,
+    pub(crate) expires_at: Option<At>,
+    pub(crate) waits_for: u64,
+    pub(crate) key: Option<String>,
+    pub(crate) held_by: Option<String>,
+    pub(crate) error: Option<String>,
+    #[serde(default)]
+    pub(crate) data: Option<Value>,
+    #[serde(default)]
+    pub(crate) meta: Map<String, Value>,
+    pub(crate) progress: Option<Progress>,
+    pub(crate) damaged: Option<String>,
+    /// The other fields of the library.
+    #[serde(flatten)]
+    pub(crate) more: Map<String, Value>,
+}
+
+/// The progress that the worker of a job shows.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Progress {
+    pub(crate) fraction: f64,
+    pub(crate) note: String,
+    pub(crate) at: At,
+}
+
+/// One job, with all that belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Whole {
+    pub(crate) job: Job,
+    /// Its payload as people read it: pretty JSON, or hexadecimal digits.
+    pub(crate) payload: String,
+    pub(crate) waits_for: Vec<String>,
+    pub(crate) awaited_by: Vec<String>,
+}
+
+/// A periodic job of a queue.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Periodic {
+    pub(crate) name: String,
+    /// Only its process knows it.
+    pub(crate) schedule: Option<String>,
+    pub(crate) last_tick: At,
+    pub(crate) next_tick: Option<At>,
+    pub(crate) last_run: Option<String>,
+    pub(crate) skipped: u64,
+    pub(crate) damaged: Option<String>,
+}

@@ -1,0 +1,63 @@
+//! What a store keeps of consumers as `serde` writes it: for an answer over HTTP, or a file.
+//!
+//! A time is in whole milliseconds since 1970.
+
+use super::{ConsumerInfo, LastHalt, Move, MoveKind, Parked};
+use crate::base::serialized::{at, fields};
+use serde::ser::{Serialize, Serializer};
+
+fields!(ConsumerInfo, of:
+    name = of.name,
+    last_processed = of.last_processed,
+    next = of.next,
+    done_ahead = of.done_ahead,
+    parked = of.parked,
+    moved_at = of.moved_at.map(at),
+    life_open = of.life_open,
+    last_halt = of.last_halt,
+    unreadable = of.unreadable,
+);
+
+fields!(LastHalt, of: index = of.index, error = of.error, at = at(of.at),);
+
+fields!(Parked, of:
+    index = of.index,
+    attempts = of.attempts,
+    crashes = of.crashes,
+    error = of.error,
+    first_failed_at = at(of.first_failed_at),
+    last_failed_at = at(of.last_failed_at),
+    parked_at = at(of.parked_at),
+    redrive_wanted = of.redrive_wanted,
+);
+
+fields!(Move, of: at = at(of.at), kind = of.kind, from = of.from, to = of.to, reason = of.reason,);
+
+impl Serialize for MoveKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Seek => "seek",
+            Self::Skip => "skip",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn what_a_store_keeps_of_a_consumer_has_its_times_in_milliseconds_and_null_for_what_is_not_known() {
+        let time = UNIX_EPOCH + Duration::from_millis(1_500);
+        let mut info = ConsumerInfo { name: "blocks".to_owned(), moved_at: Some(time), ..ConsumerInfo::default() };
+        info.last_halt = Some(LastHalt { index: 7, error: "no".to_owned(), at: time });
+        let halt = json!({"index": 7, "error": "no", "at": 1_500});
+        let saved = json!({"name": "blocks", "last_processed": null, "next": null, "done_ahead": 0, "parked": 0,
+            "moved_at": 1_500, "life_open": null, "last_halt": halt, "unreadable": null});
+        assert_eq!(json!(info), saved);
+        let made = Move::new(time, MoveKind::Skip, None, 3, "empty");
+        assert_eq!(json!(made), json!({"at": 1_500, "kind": "skip", "from": null, "to": 3, "reason": "empty"}));
+    }
+}
