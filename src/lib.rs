@@ -8,6 +8,7 @@
         "[costs]: crate::costs\n",
         "[design]: crate::design\n",
         "[failures]: crate::failures\n",
+        "[operating]: crate::operating\n",
         "[parity]: crate::queue::parity\n",
         "[queue]: crate::queue::design\n",
         "[service_page]: crate::service\n",
@@ -15,6 +16,7 @@
         "[why]: crate::why\n",
         "[your_database]: crate::your_database\n",
         "[changelog]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/CHANGELOG.md\n",
+        "[alerts]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/alerts.yml\n",
         "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
         "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
         "[grafana]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/grafana.json\n",
@@ -53,6 +55,8 @@
 //!   the disk must give. [`queue::design`]: the rules of the queue.
 //! * [`failures`]: retries, parked jobs, crashes, timeouts, moves by hand.
 //! * [`service`]: the lines of the log, metrics, a standby, a look from beside.
+//! * [`operating`]: what each reason to stand still asks for, alarms, backup and restore, upgrade,
+//!   moving to another machine.
 //! * [`async_code`]: a consumer beside futures.
 //! * [`your_database`]: progress and results in a database of yours, in one transaction
 //!   ([`Transactional`], [`Sparse`]), and tests of it.
@@ -166,6 +170,9 @@ pub mod design {}
 
 #[doc = include_str!("../docs/failures.md")]
 pub mod failures {}
+
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
 
 #[doc = include_str!("../docs/storage.md")]
 pub mod storage {}

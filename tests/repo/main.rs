@@ -5,6 +5,7 @@ mod circles;
 mod map;
 mod mutants;
 mod names;
+mod operating;
 mod parity;
 mod prose;
 mod readme;

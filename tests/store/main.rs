@@ -2,6 +2,8 @@
 
 #[cfg(feature = "rocksdb")]
 mod attach;
+#[cfg(feature = "disk")]
+mod backup;
 mod codec;
 #[cfg(feature = "disk")]
 mod cut;

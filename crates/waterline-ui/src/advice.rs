@@ -94,7 +94,11 @@ fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &
         Blocked::SourceWaits { .. } => (Tone::Waits, "The source is asked again by itself, or now.", check()),
         Blocked::Progress { .. } => (Tone::Stuck, "Make room on the disk, or repair the database.", None),
         Blocked::AheadOfSource { .. } => (Tone::Stuck, "Nothing runs before the source is the one that it was.", None),
-        Blocked::Upstream { .. } => upstream_advice(upstream),
+        Blocked::Upstream { .. } => (
+            Tone::Waits,
+            "See what the stage before it waits for.",
+            upstream.and_then(|name| link(format!("Look at {name}"), format!("#/stream?name={}", encoded(name)))),
+        ),
         Blocked::InUse { .. } => (Tone::Waits, "It is the standby. It takes over by itself.", None),
         Blocked::Paused => {
             (Tone::Waits, "Somebody has paused it.", change("Resume", json!({"action": "resume", "stream": name})))
@@ -117,14 +121,6 @@ fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &
 /// True if a consumer halted since this job failed for good, or killed its process.
 fn is_of_job(index: u64, error: &str) -> bool {
     error.starts_with(&format!("job {index} failed")) || error.starts_with("the process died")
-}
-
-fn upstream_advice(upstream: Option<&str>) -> (Tone, &'static str, Option<Action>) {
-    let help = "See what the stage before it waits for.";
-    match upstream {
-        Some(name) => (Tone::Waits, help, link(format!("Look at {name}"), format!("#/stream?name={}", encoded(name)))),
-        None => (Tone::Waits, help, None),
-    }
 }
 
 /// True if there may be jobs that the runner has no handler for. It remembers their kinds after

@@ -7,6 +7,7 @@ mod server;
 mod admin;
 mod bank;
 mod connecting;
+mod dumped;
 mod faults;
 mod member;
 mod names;

@@ -284,6 +284,13 @@ impl Server {
         self.said.log.lock().text.clone()
     }
 
+    /// A program of the server's version, such as `pg_dump`, that connects to this server.
+    pub fn client_program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres"]);
+        command
+    }
+
     /// The configuration of a connection to this database.
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
