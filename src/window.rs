@@ -30,6 +30,7 @@ mod aside;
 pub(crate) mod batches;
 mod bits;
 mod fetching;
+mod found;
 mod gaps;
 mod in_a_row;
 mod parked;
@@ -42,6 +43,7 @@ mod settings;
 
 use self::ahead::DoneAhead;
 pub use self::ahead::SaveAhead;
+use self::found::FoundGaps;
 use self::retries::Retries;
 
 /// The last index that can be a job. [`Index::MAX`] itself is never a job.
@@ -159,6 +161,8 @@ pub struct Window {
     gaps: bool,
     /// The number of indices that were found to be gaps.
     absent: u64,
+    /// Those of them that are above the watermark.
+    found: FoundGaps,
     /// True if a save was given up for good.
     abandoned_save: bool,
     ended: bool,
@@ -216,6 +220,7 @@ impl Window {
             changed: false,
             gaps: false,
             absent: 0,
+            found: FoundGaps::default(),
             abandoned_save: false,
             ended: false,
         }

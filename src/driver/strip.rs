@@ -18,7 +18,8 @@ impl View<'_> {
         let open = window.head().map_or(from, |head| head.saturating_add(1));
         let widest = from.saturating_add(limits.max_search_ahead.min(started.saturating_mul(EMPTY)));
         let ruler = Ruler::new(from, open.min(widest).max(reached), most);
-        let done = |(start, end)| StripCell::of(end - start, window.done_within(start, end));
+        let done =
+            |(start, end)| StripCell::of(end - start, window.done_within(start, end), window.gaps_within(start, end));
         let mut cells: Vec<StripCell> = ruler.cells().map(done).collect();
         let mut mark = |index, state| {
             if let Some(cell) = ruler.cell_of(index).and_then(|at| cells.get_mut(at)) {

@@ -46,7 +46,11 @@ pub enum StripCell {
     Parked,
     /// A job runs (`r`).
     Running,
-    /// All are done (`d`), or are gaps in which there is no job.
+    /// All are gaps (`g`): there will never be a job, as the source has said in this life of the
+    /// consumer. It knows 1,024 runs of gaps at most; others, and those of an earlier life, are
+    /// done.
+    Gap,
+    /// All are done, or gaps (`d`).
     Done,
     /// Some are done (`+`).
     PartlyDone,
@@ -106,11 +110,12 @@ impl Ruler {
 }
 
 impl StripCell {
-    /// The state of so many indices, of which this many are done.
-    pub(crate) fn of(count: u64, done: u64) -> Self {
+    /// The state of so many indices, of which this many are done, and of these so many are gaps.
+    pub(crate) fn of(count: u64, done: u64, gaps: u64) -> Self {
         match done {
             0 => Self::NotStarted,
             _ if done < count => Self::PartlyDone,
+            _ if gaps >= count => Self::Gap,
             _ => Self::Done,
         }
     }
@@ -120,6 +125,7 @@ impl StripCell {
             Self::Failed => 'f',
             Self::Parked => 'p',
             Self::Running => 'r',
+            Self::Gap => 'g',
             Self::Done => 'd',
             Self::PartlyDone => '+',
             Self::NotStarted => '.',

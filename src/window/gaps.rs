@@ -65,6 +65,7 @@ impl Window {
                     self.jump(end);
                 } else if start < end {
                     self.absent += self.ahead.settle(start..=end - 1);
+                    self.found.note(start..end, self.saved);
                     self.read = self.read.max(end);
                     self.pass_restored();
                 }
@@ -73,6 +74,7 @@ impl Window {
             Some(Fetch::Again) => {
                 for index in self.retries.end_absent(*gap.end(), &self.redriven) {
                     self.absent += 1;
+                    self.found.note(index..index + 1, self.saved);
                     self.done = self.ahead.insert(index, self.done);
                 }
                 true
@@ -127,6 +129,7 @@ impl Window {
             return;
         }
         debug_assert_eq!(self.next, self.done, "nothing is in flight, or fails, below a gap that is passed");
+        self.found.note(self.done..end, self.saved);
         self.absent += end - self.done - self.ahead.jump(end);
         self.next = end;
         // `next` has to move first: `advance` forgets the bits that it passes.

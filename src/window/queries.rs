@@ -35,6 +35,13 @@ impl Window {
         passed + self.ahead.count(start.max(self.done), end)
     }
 
+    /// Returns how many of the indices from `start` on and below `end` this life has found to be
+    /// gaps. It knows the lowest 1,024 runs of them above the watermark.
+    #[must_use]
+    pub fn gaps_within(&self, start: Index, end: Index) -> u64 {
+        self.found.count(start, end)
+    }
+
     /// Returns one past the highest index that was handed out, or that an earlier life had done.
     #[must_use]
     pub fn reached(&self) -> Index {

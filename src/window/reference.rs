@@ -360,6 +360,7 @@ impl Trial {
         let unsaved = model.done.range(base..).filter(|i| !on_disk(i)).count();
         assert_eq!(window.unsaved() as usize, unsaved);
         assert_eq!(window.absent(), model.absent);
+        assert_eq!(window.gaps_within(base, Index::MAX) as usize, model.found.range(base..).count());
         assert_eq!(window.lowest_undone(), model.lowest_undone());
         assert_eq!(window.next(), model.next());
         let restored = model.restored.range(base..).filter(|i| !model.started.contains(i)).count();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
     Blocked, BoxError, Builder, ConfigError, Consumer, Error, Gate, Index, Item, Job, Jobs, MemoryProgress,
-    OnExhausted, Progress, Retry, Sparse, State, Store,
+    OnExhausted, Progress, Retry, Sparse, State, Store, StripCell,
 };
 
 /// A table with ascending ids, of which some are not there. The job is the id.
@@ -142,6 +142,33 @@ fn a_gap_above_a_job_that_runs_is_settled_as_far_as_the_window_goes() {
         consumer.join().unwrap();
         assert!(handle.status().saves < 10, "{:?}", handle.status());
     }
+}
+
+#[test]
+fn a_strip_shows_gaps_as_such_and_what_is_done_as_done() {
+    use StripCell::{Done, Gap, PartlyDone, Running};
+    let (worker, stage) = manual_worker();
+    let rows = Rows::new([0, 1, 4, 6], 9);
+    let builder = builder(rows, &MemoryProgress::new()).max_processing(4).stop_at(9);
+    let consumer = builder.start_worker(worker).unwrap();
+    let handle = consumer.handle();
+    let [stuck, one, four, six] = [0; 4].map(|_| stage.next());
+    assert_eq!([stuck.index, one.index, four.index, six.index], [0, 1, 4, 6]);
+    one.succeed();
+    six.succeed();
+    until(&handle, "the ends, and the gap at the head", |status| status.done == 2 && status.absent == 6);
+    let all = [Running, Done, Gap, Gap, Running, Gap, Done, Gap, Gap, Gap];
+    assert_eq!(handle.strip(10).cells, all);
+    assert_eq!(serde_json::json!(handle.strip(10))["cells"], "rdggrgdggg");
+    // A cell with a gap and a job that is done is done.
+    assert_eq!(handle.strip(5).cells, [Running, Gap, Running, Done, Gap]);
+    four.succeed();
+    until(&handle, "its end", |status| status.done == 3);
+    assert_eq!(handle.strip(5).cells, [Running, Gap, Done, Done, Gap]);
+    assert!(!handle.strip(3).cells.contains(&PartlyDone));
+    stuck.succeed();
+    consumer.join().unwrap();
+    assert_eq!(handle.strip(10).cells, []);
 }
 
 #[test]

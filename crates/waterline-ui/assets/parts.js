@@ -133,7 +133,7 @@ export function figure(name, value, hint) {
   return h("div", { class: "figure", title: hint, key: name }, h("dt", null, name), h("dd", null, value));
 }
 
-const LETTERS = { d: "done", "+": "partly done", r: "running", f: "failed", p: "parked", ".": "not started" };
+const LETTERS = { d: "done", "+": "partly done", r: "running", f: "failed", p: "parked", g: "gap", ".": "not started" };
 
 /** The window above the watermark, as a strip of cells. */
 export function strip(strip) {

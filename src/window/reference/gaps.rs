@@ -89,6 +89,7 @@ impl Trial {
                     continue;
                 }
                 model.absent += 1;
+                model.found.insert(index);
                 model.done.insert(index);
                 model.unwritten = true;
                 self.ever_done.insert(index);
@@ -102,6 +103,7 @@ impl Trial {
         let width = if is_free { u64::MAX } else { model.limits.max_search_ahead };
         let held = model.held.range(start..).next().copied().unwrap_or(Index::MAX);
         let settled = end.min(open).min(model.base().saturating_add(width)).min(held);
+        model.found.extend(start.max(model.lowest_undone())..settled);
         for index in start..settled {
             if model.done.insert(index) {
                 model.absent += 1;

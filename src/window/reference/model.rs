@@ -18,6 +18,8 @@ pub(super) struct Reference {
     pub(super) restored: BTreeSet<Index>,
     /// The indices above the watermark that were found to be gaps before any of them was a job.
     pub(super) gaps: BTreeSet<Index>,
+    /// The indices that the source called gaps before they were done.
+    pub(super) found: BTreeSet<Index>,
     /// The number of indices that were found to be gaps.
     pub(super) absent: u64,
     pub(super) head: Option<Index>,
@@ -78,6 +80,7 @@ impl Reference {
             disk_ahead: BTreeSet::new(),
             restored: BTreeSet::new(),
             gaps: BTreeSet::new(),
+            found: BTreeSet::new(),
             absent: 0,
             head: None,
             gate: Some(Index::MAX),
