@@ -1,4 +1,4 @@
-//! What a store keeps of consumers as `serde` writes it: for an answer over HTTP, or a file.
+//! The records of a consumer as `serde` writes them: for an answer over HTTP, or a file.
 //!
 //! A time is in whole milliseconds since 1970.
 
@@ -49,7 +49,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn what_a_store_keeps_of_a_consumer_has_its_times_in_milliseconds_and_null_for_what_is_not_known() {
+    fn records_of_a_consumer_have_times_in_milliseconds_and_null_for_the_unknown() {
         let time = UNIX_EPOCH + Duration::from_millis(1_500);
         let mut info = ConsumerInfo { name: "blocks".to_owned(), moved_at: Some(time), ..ConsumerInfo::default() };
         info.last_halt = Some(LastHalt { index: 7, error: "no".to_owned(), at: time });

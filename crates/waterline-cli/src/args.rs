@@ -14,9 +14,12 @@ use waterline::queue::JobState;
 #[derive(Debug, Parser)]
 #[command(name = "waterline", version, disable_help_subcommand = true)]
 pub(crate) struct CommandLine {
-    /// The directory of the store.
+    /// The directory of a store, which is read beside its application.
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
+    /// The address of the page that the application serves. WATERLINE_TOKEN has its token.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
     /// Print an object of JSON a line, with the names that the README lists.
     #[arg(long, global = true)]
     pub(crate) json: bool,

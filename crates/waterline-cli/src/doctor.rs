@@ -63,16 +63,19 @@ impl Findings<'_> {
         self.found.push(Finding { is_problem: false, subject, name, sentence, is_whole: false, command: None });
     }
 
-    /// Notes what a process says. Whatever goes on by itself is no problem. A pause does not.
+    /// Notes the sentence of a process. A thing that goes on by itself is no problem. A pause does
+    /// not.
     fn said(&mut self, subject: &'static str, name: &str, advice: &Advice) {
         if advice.tone == Some(Tone::Good) {
             return;
         }
         let is_problem = advice.tone == Some(Tone::Stuck) || advice.reason == "paused";
-        let help = [advice.help.as_str(), advice.command.as_deref().unwrap_or_default()];
-        let help: Vec<_> = help.into_iter().filter(|help| !help.is_empty()).collect();
-        let (name, sentence, command) = (name.to_owned(), advice.sentence.clone(), help.join(" "));
-        let command = Some(command).filter(|command| !command.is_empty());
+        let command = match (advice.help.as_str(), &advice.command) {
+            ("", command) => command.clone(),
+            (help, Some(command)) => Some(format!("{}: {command}", help.trim_end_matches('.'))),
+            (help, None) => Some(help.to_owned()),
+        };
+        let (name, sentence) = (name.to_owned(), advice.sentence.clone());
         self.found.push(Finding { is_problem, subject, name, sentence, is_whole: true, command });
     }
 

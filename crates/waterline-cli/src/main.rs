@@ -78,10 +78,9 @@ fn run(line: CommandLine) -> Result<bool, End> {
         (Command::Look(_), Some(seconds)) => Some(Duration::from_secs(seconds)),
         _ => misused(ErrorKind::ArgumentConflict, "--watch is for commands that change nothing"),
     };
+    let way = place::Way::of(&line).unwrap_or_else(|(kind, text)| misused(kind, text));
     let answer = || {
-        let Some(place) = place::open(&line)? else {
-            misused(ErrorKind::MissingRequiredArgument, "say where it is: --store PATH")
-        };
+        let place = place::open(&way)?;
         match &line.command {
             Command::Look(look) => looked(&*place, look),
             Command::Change(change) => changes::change(place, change),

@@ -1,14 +1,18 @@
-//! The places that a command looks at and changes: the files of a store, and what else leads to one.
-//! The commands know this seam alone.
+//! The places that a command looks at and changes: the files of a store, or the page of an
+//! application. The commands know this seam alone.
 
 use crate::args::{Change, CommandLine, State};
 use crate::fault::Fault;
 use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole};
+use clap::error::ErrorKind;
 use serde_json::{Map, Value};
+use std::path::PathBuf;
 use waterline::Store;
 
 pub(crate) mod files;
 mod handles;
+mod http;
+mod page;
 
 /// The jobs of a queue that are wanted: a page of them.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +25,7 @@ pub(crate) struct Wanted<'w> {
 }
 
 /// A place with consumers and queues. It is opened for one command, or for one look of several:
-/// each call shows what is there at its time.
+/// files show what was saved when they were opened, and a page what is there at the call.
 ///
 /// A queue that is named is there: see [`check_queue`]. A consumer may be gone meanwhile.
 pub(crate) trait Place {
@@ -44,6 +48,11 @@ pub(crate) trait Place {
 
     /// Returns the names of the queues.
     fn queue_names(&self) -> Result<Vec<String>, Fault>;
+
+    /// Returns the queues.
+    fn queues(&self) -> Result<Vec<Queue>, Fault> {
+        self.queue_names()?.iter().map(|name| self.queue(name)).collect()
+    }
 
     /// Returns one queue.
     fn queue(&self, name: &str) -> Result<Queue, Fault>;
@@ -77,8 +86,8 @@ pub(crate) trait Place {
     /// Says why a change would be refused now, if that is known.
     fn hindrance(&self) -> Result<Option<String>, Fault>;
 
-    /// Makes a change, and returns the fields of its record that are known only then. Whatever the
-    /// looks have open is closed before.
+    /// Makes a change, and returns the fields of its record that are known only then. The look is
+    /// closed before.
     fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault>;
 }
 
@@ -106,10 +115,35 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Opens the place that a command line names, to look at it. `None`: it names none.
-pub(crate) fn open(line: &CommandLine) -> Result<Option<Box<dyn Place>>, Fault> {
-    let Some(path) = &line.store else { return Ok(None) };
-    Ok(Some(Box::new(files::Files::look(path)?)))
+/// The way to a place, as a command line names it.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    Store(PathBuf),
+    Url(String),
+}
+
+impl Way {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The misuse: there is none, or more than one.
+    pub(crate) fn of(line: &CommandLine) -> Result<Self, (ErrorKind, &'static str)> {
+        let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url)];
+        let mut ways = ways.into_iter().flatten();
+        match (ways.next(), ways.next()) {
+            (Some(way), None) => Ok(way),
+            (None, _) => Err((ErrorKind::MissingRequiredArgument, "say where it is: --store PATH or --url URL")),
+            _ => Err((ErrorKind::ArgumentConflict, "one of --store and --url is enough: they may be two places")),
+        }
+    }
+}
+
+/// Opens a place to look at it.
+pub(crate) fn open(way: &Way) -> Result<Box<dyn Place>, Fault> {
+    Ok(match way {
+        Way::Store(path) => Box::new(files::Files::look(path)?),
+        Way::Url(url) => Box::new(page::Page::new(url)?),
+    })
 }
 
 /// Returns the consumer of this name, or the fault that names the nearest one.

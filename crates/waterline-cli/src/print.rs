@@ -1,6 +1,6 @@
 //! The answer of a command: tables and sentences for people, or an object of JSON a line.
 
-use crate::words::plain;
+use crate::words::{plain, plain_json};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
@@ -114,7 +114,7 @@ impl Report {
     /// Writes the answer.
     pub(crate) fn write(&self, json: bool, colour: bool, out: &mut dyn Write) -> io::Result<()> {
         if json {
-            return self.records.iter().try_for_each(|record| writeln!(out, "{record}"));
+            return self.records.iter().try_for_each(|record| writeln!(out, "{}", plain_json(&record.to_string())));
         }
         for part in &self.parts {
             match part {

@@ -14,8 +14,7 @@ const TEXT: usize = 100;
 /// Lists the queues.
 pub(crate) fn queues(place: &dyn Place) -> Result<Report, Fault> {
     let (mut report, mut rows) = (Report::default(), Vec::new());
-    for name in place.queue_names()? {
-        let queue = place.queue(&name)?;
+    for queue in place.queues()? {
         rows.push(row(&queue));
         report.record(record("queue", &queue, []));
     }

@@ -1,5 +1,5 @@
-//! The rows that a place shows. Each is read from what `serde` writes of the library's own value, so
-//! the files, a page and a database have one form, which is that of `--json`, too.
+//! The rows that a place shows. Each is read from what `serde` writes of the library's own value,
+//! so the files, a page and a database have one form, which is that of `--json`, too.
 
 use crate::fault::Fault;
 use crate::words::At;
@@ -97,7 +97,7 @@ pub(crate) struct Live {
     pub(crate) advice: Advice,
     /// The jobs that are tried again, if this consumer alone was asked for.
     #[serde(default)]
-    pub(crate) retries: Vec<Retry>,
+    pub(crate) retrying: Vec<Retry>,
 }
 
 /// The sentence that says why something does not move, and what helps.

@@ -90,8 +90,8 @@ fn live_lines(report: &mut Report, live: &Live) {
         ("in flight", count(live.processing, "job").into()),
         ("speed", live.jobs_per_second.map_or_else(|| "unknown".into(), |speed| format!("{}/s", rate(speed)).into())),
     ]);
-    if !live.retries.is_empty() {
-        report.table(&["RETRIES", "ATTEMPT", "DUE", "ERROR"], live.retries.iter().map(retry_row).collect());
+    if !live.retrying.is_empty() {
+        report.table(&["RETRIES", "ATTEMPT", "DUE", "ERROR"], live.retrying.iter().map(retry_row).collect());
     }
 }
 

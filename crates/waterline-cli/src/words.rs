@@ -86,8 +86,27 @@ pub(crate) fn plain(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '\n' | '\r' | '\t' => plain.push(' '),
-            letter if letter.is_control() => plain.extend(letter.escape_default()),
+            letter if steers(letter) => plain.extend(letter.escape_unicode()),
             letter => plain.push(letter),
+        }
+    }
+    plain
+}
+
+/// True for a character that steers a terminal, or the direction in which it writes.
+fn steers(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns a line of JSON without such characters. JSON itself escapes only the first 32: the
+/// others stand in texts, where their escape is the same text.
+pub(crate) fn plain_json(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    for letter in line.chars() {
+        if steers(letter) {
+            let _infallible = write!(plain, "\\u{:04x}", u32::from(letter));
+        } else {
+            plain.push(letter);
         }
     }
     plain
@@ -146,7 +165,11 @@ mod tests {
         let lengths = [7, 1_999, 65_000, 7_505_000, 7_207_000, 604_799_000, 86_400_000_000];
         let lengths = lengths.map(|millis| length(Duration::from_millis(millis)));
         assert_eq!(lengths, ["7ms", "1s", "1m 5s", "2h 5m", "2h", "6d 23h", "1,000d"]);
-        assert_eq!(plain("a\u{1b}[2Jb\nc"), "a\\u{1b}[2Jb c");
+        assert_eq!(plain("a\u{1b}[2Jb\nc\u{9b}\u{202e}ä"), "a\\u{1b}[2Jb c\\u{9b}\\u{202e}ä");
+        let text = "\u{1b}\u{7f}\u{9b}\u{202e}ä";
+        let line = plain_json(&serde_json::json!({ text: text }).to_string());
+        assert!(!line.contains(steers));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap()[text], text);
         assert_eq!([readable(b"k2"), readable(&[0, 255])], ["k2", "0x00ff"]);
         assert_eq!(bytes_of("0x00fF"), Some(vec![0, 255]));
         assert_eq!([bytes_of("0x0"), bytes_of("0xzz")], [None, None]);

@@ -2,11 +2,11 @@
 
 use crate::shared::{QueueRow, Shared, Stream};
 use crate::views::{Failure, Filter, MOST_READ, Query};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::time::Duration;
 use waterline::Error;
-use waterline::queue::{JobState, Queue};
+use waterline::queue::{JobState, NewJob, Queue};
 
 /// A change, as the page sends it. The fields that it needs depend on the action.
 #[derive(Debug, Deserialize)]
@@ -28,6 +28,13 @@ pub(crate) struct Change {
     count: Option<usize>,
     /// The name of a schedule.
     name: Option<String>,
+    /// The payload of a job, which may be `null`.
+    #[serde(default, deserialize_with = "some")]
+    payload: Option<Value>,
+}
+
+fn some<'d, D: Deserializer<'d>>(from: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(from).map(Some)
 }
 
 /// A number, or its digits: a browser rounds a number above 2^53.
@@ -122,6 +129,15 @@ impl Change {
                 shared.store.progress(progress()?).skip(index, self.reason.as_deref().unwrap_or_default())?;
                 return said(format!("job {index} is skipped: start the consumer again"));
             }
+            "seek" => {
+                let next = self.index()?;
+                shared.store.progress(progress()?).seek(next, self.reason.as_deref().unwrap_or_default())?;
+                return said(format!("the next job is {next}: start the consumer again"));
+            }
+            "remove" => {
+                shared.store.progress(progress()?).remove()?;
+                return said("the progress is removed: the consumer begins anew when it is started again".to_owned());
+            }
             "set_max_processing" => {
                 handle.set_max_processing(usize::try_from(self.value()?).unwrap_or(usize::MAX))?;
             }
@@ -151,6 +167,7 @@ impl Change {
                 one(queue, &self.action, id)?;
                 said(format!("the job {id:?} is {}", done(&self.action)))
             }
+            "push" => self.push(queue),
             "requeue_all" | "cancel_all" | "remove_all" | "run_all_now" => self.make_for_all(queue),
             "set_max_processing" => {
                 let slots = usize::try_from(self.value()?).unwrap_or(usize::MAX);
@@ -167,6 +184,18 @@ impl Change {
             }
             _ => Err(self.unknown()),
         }
+    }
+
+    /// Pushes a job, as the program does it: its hook and its bound are asked.
+    fn push(&self, queue: &Queue) -> Result<Value, Failure> {
+        let kind = needs(self.kind.as_deref(), "kind", &self.action)?;
+        let mut job = NewJob::new(kind, needs(self.payload.as_ref(), "payload", &self.action)?)?;
+        if let Some(id) = &self.id {
+            job = job.id(id);
+        }
+        let pushed = queue.push(job)?;
+        let has = if pushed.is_new() { "is pushed" } else { "was there before" };
+        Ok(json!({ "said": format!("the job {:?} {has}", pushed.id), "id": pushed.id }))
     }
 
     /// Changes all jobs that the filter shows, and no more than the person has seen.

@@ -38,6 +38,7 @@
 //! | `GET` | parameters | answers |
 //! |---|---|---|
 //! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row of each of `streams`, `pipelines`, `queues` |
+//! | `api/saved` | | the [`consumers`](waterline::Store::consumers) and the [`logs`](waterline::Store::logs) of the store, those that are not on the page too |
 //! | `api/stream` | `name` | the row, the window as a `strip` with its `running` and its `retries`, and the `last_halt` |
 //! | `api/parked` | `stream`, `from`, `limit` | a page of parked `jobs`, their `count`, and the index of the `next` page |
 //! | `api/history` | `stream`, `skip`, `limit` | the `moves` that somebody made on purpose, the newest first |
@@ -48,6 +49,8 @@
 //! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of them, and if that `is_all` |
 //! | `api/job` | `queue`, `id` | all that is kept of a job, with those `after` which it runs, and those `before` which it runs |
 //! | `api/live/VIEW` | those of the view | the view as server-sent events, when it has changed, at most twice a second; an event `failure` is an error |
+//!
+//! `api/parked` and `api/history` take a consumer of `api/saved`, too.
 //!
 //! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
 //! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`.
@@ -69,16 +72,20 @@
 //! |---|---|
 //! | `pause`, `resume`, `check` (look at the source now), `redrive_all` | |
 //! | `redrive`, `discard` (a parked job) | `index` |
-//! | `skip` (once the program has let go of the consumer) | `index`, `reason` |
+//! | `skip`, `seek` to the next job (once the program has let go of the consumer) | `index`, `reason` |
+//! | `remove` (once the program has let go of the consumer): its progress is removed | |
 //! | `set_max_processing`, `set_max_search_ahead` | `value` |
 //!
 //! | `action` of a `queue` | also needs |
 //! |---|---|
 //! | `pause` (for some `seconds`, or until it is resumed), `resume`, `requeue_dead` | |
 //! | `requeue`, `run_now`, `cancel`, `remove` | `id` |
+//! | `push`, as the program does it. The answer has the `id`, too | `kind`, `payload`, and the `id` if it is yours |
 //! | `requeue_all`, `run_all_now`, `cancel_all`, `remove_all` | the filter, and the `count` that the person has seen: no more are changed |
 //! | `set_max_processing` (of its [runner](Page::runner)) | `value` |
 //! | `remove_schedule` | `name` |
+//!
+//! The tool for the terminal, `waterline --url`, uses this API.
 //!
 //! Running now is a push of the same id that is due now:
 //! [`Queue::run_now`](waterline::queue::Queue::run_now). Cancelling is removing.

@@ -77,6 +77,7 @@ impl From<QueueError> for Failure {
 pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) -> Result<Value, Failure> {
     match name {
         "overview" => overview(shared, guard),
+        "saved" => streams::saved(shared),
         "stream" => streams::stream(shared, query),
         "parked" => streams::parked(shared, query),
         "history" => streams::history(shared, query),
@@ -92,7 +93,7 @@ pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) ->
 
 /// The views, for a person who looks at the API.
 pub(crate) const VIEWS: &[&str] =
-    &["overview", "stream", "parked", "history", "plots", "queue", "schedules", "jobs", "count", "job"];
+    &["overview", "saved", "stream", "parked", "history", "plots", "queue", "schedules", "jobs", "count", "job"];
 
 fn overview(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
     Ok(json!({

@@ -1,13 +1,15 @@
 //! The application: this test program, started once more, with a store of its own.
 
-use std::io::{BufRead, BufReader, Read};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use waterline::queue::{Accept, Every, NewJob, Queue, QueueOptions};
-use waterline::{Consumer, Error, MemoryJobs, OnExhausted, Store};
+use waterline::{Consumer, Error, Handle, MemoryJobs, OnExhausted, Store};
+use waterline_ui::Served;
 
 /// The variables that tell the child what to do.
 const STORE: &str = "WATERLINE_TEST_STORE";
@@ -15,6 +17,12 @@ const MODE: &str = "WATERLINE_TEST_MODE";
 
 /// The line by which the child says that everything is saved.
 const READY: &str = "everything is saved";
+
+/// The words before the address of the page that the child serves.
+const SERVED: &str = "the page is at ";
+
+/// The token of that page.
+pub(crate) const TOKEN: &str = "the token of the tests";
 
 /// An application that runs in a process of its own.
 pub(crate) struct Application {
@@ -30,6 +38,32 @@ impl Application {
         let ready = BufReader::new(out).lines().any(|line| line.is_ok_and(|line| line.contains(READY)));
         assert!(ready, "the application has ended early");
         application
+    }
+
+    /// Starts one that serves a page: `serves`, or `stuck` with a consumer in each way to be stuck.
+    /// Returns the address of the page, too.
+    pub(crate) fn serving(mode: &str) -> (Self, Page) {
+        let mut application = Self::spawn(mode);
+        let mut out = BufReader::new(application.child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        let url = loop {
+            line.clear();
+            assert!(out.read_line(&mut line).unwrap() > 0, "the application has ended early");
+            if let Some((_, addr)) = line.trim().split_once(SERVED) {
+                break format!("http://{addr}");
+            }
+        };
+        (application, Page { url, out })
+    }
+
+    /// Asks the application of a page for the sentences of its statuses.
+    pub(crate) fn statuses(&mut self, page: &mut Page) -> Value {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(input, "status").unwrap();
+        input.flush().unwrap();
+        let mut line = String::new();
+        page.out.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
     fn spawn(mode: &str) -> Self {
@@ -85,6 +119,12 @@ impl Application {
     }
 }
 
+/// The page of an application.
+pub(crate) struct Page {
+    pub(crate) url: String,
+    out: BufReader<ChildStdout>,
+}
+
 impl Drop for Application {
     fn drop(&mut self) {
         let _it_has_ended = self.child.kill();
@@ -111,6 +151,9 @@ fn an_application() {
 }
 
 fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    if mode == "stuck" {
+        return crate::stuck::run();
+    }
     let store = Store::open(path)?;
     if mode == "fails" {
         let first = Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("assets")).max_crashes(5);
@@ -152,8 +195,10 @@ fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send +
             _ => Ok(()),
         })
     };
-    if mode == "halts" {
-        assert!(matches!(blocks("prices", 1)?.join(), Err(Error::Job { index: 5, .. })));
+    let prices = if mode == "runs" { None } else { Some(blocks("prices", 1)?) };
+    let halted = prices.as_ref().map(Consumer::handle);
+    if let Some(prices) = prices {
+        assert!(matches!(prices.join(), Err(Error::Job { index: 5, .. })));
     }
     let consumer = blocks("blocks", 9)?;
     assert!(consumer.handle().wait_for(9, Duration::MAX));
@@ -163,8 +208,31 @@ fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send +
         let _runs = ManuallyDrop::new(runs);
         return Ok(());
     }
+    if let Some(halted) = halted {
+        let handles = [consumer.handle(), halted];
+        let page = handles.iter().fold(waterline_ui::Page::new(&store), |page, handle| page.watch(handle.clone()));
+        let page = page.queue(&mail).title("the shop").allow_writes(true).token(TOKEN);
+        tell(&page.serve("127.0.0.1:0")?, &handles)?;
+        return Ok(());
+    }
     println!("{READY}");
     std::io::stdin().read_to_end(&mut Vec::new())?;
     drop(runs);
+    Ok(())
+}
+
+/// Says where the page is, and answers each line with the statuses.
+pub(crate) fn tell(served: &Served, handles: &[Handle]) -> std::io::Result<()> {
+    println!("{SERVED}{}", served.addr());
+    for line in std::io::stdin().lines() {
+        line?;
+        let say = |handle: &Handle| {
+            let status = handle.status();
+            let upstream = status.ended_upstream.as_ref().map(|of| format!(" (its upstream {of:?} has ended)"));
+            let sentence = format!("{}{}", status.blocked, upstream.unwrap_or_default());
+            json!({ "word": json!(status)["blocked"], "sentence": sentence })
+        };
+        println!("{}", handles.iter().map(say).collect::<Value>());
+    }
     Ok(())
 }

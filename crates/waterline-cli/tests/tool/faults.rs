@@ -1,7 +1,7 @@
 //! Errors: one line on standard error, and the exit code.
 
 use crate::application::Application;
-use crate::program::{bytes, call, call_with, text};
+use crate::program::{At, bytes, call, call_with, text};
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -9,17 +9,8 @@ fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Sees that a command fails with one line, which has these parts, and prints nothing.
 fn refused(store: &Path, line: &str, code: i32, parts: &[&str]) {
-    let answer = call(store, line);
-    assert_eq!((answer.code, answer.out.as_str()), (code, ""), "{line}: {answer:?}");
-    for part in parts {
-        assert!(answer.error.contains(part), "{line} has no {part:?}: {}", answer.error);
-    }
-    if code == 1 {
-        let is_one = answer.error.lines().count() == 1 && answer.error.starts_with("waterline: ");
-        assert!(is_one, "{line}: {}", answer.error);
-    }
+    At::store(store).refused(line, code, parts);
 }
 
 #[test]

@@ -8,3 +8,6 @@ mod doctor;
 mod faults;
 mod looks;
 mod program;
+mod refused;
+mod stuck;
+mod through;

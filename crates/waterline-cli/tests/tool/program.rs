@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -13,38 +14,100 @@ pub(crate) struct Answer {
     pub(crate) error: String,
 }
 
-/// Calls the tool with the words of a line, and with these behind them.
-pub(crate) fn call_with(store: &Path, line: &str, more: &[&str]) -> Answer {
-    let output = command(store, line).args(more).output().unwrap();
-    let Output { status, stdout, stderr } = output;
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Answer { code: status.code().expect("nobody kills it"), out: text(stdout), error: text(stderr) }
+/// The way in to what the tool looks at.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    way: &'static str,
+    place: OsString,
+    variables: Vec<(String, String)>,
 }
 
-/// Calls the tool with the words of a line.
+impl At {
+    pub(crate) fn store(path: &Path) -> Self {
+        Self { way: "--store", place: path.into(), variables: Vec::new() }
+    }
+
+    /// Goes through a page, with the token of the tests.
+    pub(crate) fn url(url: &str) -> Self {
+        let place = url.to_owned().into();
+        Self { way: "--url", place, variables: Vec::new() }.with("WATERLINE_TOKEN", crate::application::TOKEN)
+    }
+
+    /// Sets a variable, or with an empty value none.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Returns the command of a line.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_waterline"));
+        command.arg(self.way).arg(&self.place).args(line.split_whitespace());
+        command.envs(self.variables.iter().cloned());
+        command
+    }
+
+    /// Calls the tool with the words of a line.
+    pub(crate) fn call(&self, line: &str) -> Answer {
+        self.call_with(line, &[])
+    }
+
+    /// Calls the tool with the words of a line, and with these behind them.
+    pub(crate) fn call_with(&self, line: &str, more: &[&str]) -> Answer {
+        let Output { status, stdout, stderr } = self.command(line).args(more).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Answer { code: status.code().expect("nobody kills it"), out: text(stdout), error: text(stderr) }
+    }
+
+    /// Calls the tool, which has to succeed, and returns its output for people.
+    pub(crate) fn text(&self, line: &str) -> String {
+        let answer = self.call(line);
+        assert_eq!((answer.code, answer.error.as_str()), (0, ""), "{line}: {answer:?}");
+        answer.out
+    }
+
+    /// Calls the tool with `--json`, which has to succeed, and returns its records.
+    pub(crate) fn records(&self, line: &str) -> Vec<Value> {
+        json(&self.text(&format!("{line} --json")))
+    }
+
+    /// Sees that a command fails with one line, which has these parts, and prints nothing.
+    pub(crate) fn refused(&self, line: &str, code: i32, parts: &[&str]) {
+        let answer = self.call(line);
+        assert_eq!((answer.code, answer.out.as_str()), (code, ""), "{line}: {answer:?}");
+        for part in parts {
+            assert!(answer.error.contains(part), "{line} has no {part:?}: {}", answer.error);
+        }
+        if code == 1 {
+            let is_one = answer.error.lines().count() == 1 && answer.error.starts_with("waterline: ");
+            assert!(is_one, "{line}: {}", answer.error);
+        }
+    }
+}
+
+/// Calls the tool for a store with the words of a line, and with these behind them.
+pub(crate) fn call_with(store: &Path, line: &str, more: &[&str]) -> Answer {
+    At::store(store).call_with(line, more)
+}
+
+/// Calls the tool for a store with the words of a line.
 pub(crate) fn call(store: &Path, line: &str) -> Answer {
     call_with(store, line, &[])
 }
 
-/// Returns the command of a line.
+/// Returns the command of a line for a store.
 pub(crate) fn command(store: &Path, line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_waterline"));
-    command.arg("--store").arg(store).args(line.split_whitespace());
-    command
+    At::store(store).command(line)
 }
 
-/// Calls the tool, which has to succeed, and returns its output for people.
+/// Calls the tool for a store, which has to succeed, and returns its output for people.
 pub(crate) fn text(store: &Path, line: &str) -> String {
-    let answer = call(store, line);
-    assert_eq!((answer.code, answer.error.as_str()), (0, ""), "{line}: {answer:?}");
-    answer.out
+    At::store(store).text(line)
 }
 
-/// Calls the tool with `--json`, which has to succeed, and returns its records.
+/// Calls the tool for a store with `--json`, which has to succeed, and returns its records.
 pub(crate) fn records(store: &Path, line: &str) -> Vec<Value> {
-    let answer = call(store, &format!("{line} --json"));
-    assert_eq!((answer.code, answer.error.as_str()), (0, ""), "{line}: {answer:?}");
-    json(&answer.out)
+    At::store(store).records(line)
 }
 
 /// Reads a record a line.

@@ -76,6 +76,11 @@ pub(super) fn stream(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     Ok(view)
 }
 
+/// All consumers and logs of the store as they are saved, those that are not on the page too.
+pub(super) fn saved(shared: &Shared) -> Result<Value, Failure> {
+    Ok(json!({"consumers": shared.store.consumers()?, "logs": shared.store.logs()?}))
+}
+
 /// A store that cannot be read now says nothing of the halt, and the sentence says the rest.
 fn last_halt(shared: &Shared, stream: &Stream) -> Option<LastHalt> {
     let name = stream.handle.name()?;
@@ -83,18 +88,25 @@ fn last_halt(shared: &Shared, stream: &Stream) -> Option<LastHalt> {
     consumers.into_iter().find(|consumer| consumer.name == name)?.last_halt
 }
 
-/// Returns the name of the progress whose records are in the store.
-fn progress(stream: &Stream) -> Result<String, Failure> {
-    let none =
-        || Failure::not_found(format!("the progress of {:?} has no name, so no record of it is kept", stream.name));
-    stream.handle.name().ok_or_else(none)
+/// Returns the name of the progress whose records are in the store: that of a consumer on the page,
+/// or of another one of the store.
+fn progress(shared: &Shared, query: &Query) -> Result<String, Failure> {
+    let unknown = match named(shared, query) {
+        Ok(stream) => {
+            let none = || format!("the progress of {:?} has no name, so no record of it is kept", stream.name);
+            return stream.handle.name().ok_or_else(|| Failure::not_found(none()));
+        }
+        Err(unknown) => unknown,
+    };
+    let name = query.get("stream");
+    let mut saved = shared.store.consumers()?.into_iter().map(|consumer| consumer.name);
+    saved.find(|saved| Some(saved) == name).ok_or(unknown)
 }
 
 /// A page of parked jobs, from an index on.
 pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
-    let stream = named(shared, query)?;
     let (limit, from) = (limit(query)?, number(query, "from", 0_u64)?);
-    let all = shared.store.parked(progress(stream)?)?;
+    let all = shared.store.parked(progress(shared, query)?)?;
     let count = all.len();
     let mut rest = all.into_iter().skip_while(|job| job.index < from);
     let jobs: Vec<_> = rest.by_ref().take(limit).collect();
@@ -103,9 +115,8 @@ pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
 
 /// The moves that somebody made on purpose, the newest first.
 pub(super) fn history(shared: &Shared, query: &Query) -> Result<Value, Failure> {
-    let stream = named(shared, query)?;
     let (limit, skip) = (limit(query)?, number(query, "skip", 0_usize)?);
-    let all = shared.store.progress(progress(stream)?).history()?;
+    let all = shared.store.progress(progress(shared, query)?).history()?;
     let count = all.len();
     let moves: Vec<_> = all.iter().rev().skip(skip).take(limit).collect();
     let next = Some(skip + moves.len()).filter(|next| *next < count);

@@ -67,9 +67,14 @@ fn a_parked_job_is_redriven_or_given_up_and_a_job_is_skipped_once_the_consumer_i
     assert_eq!(skip("").0, 400);
     assert_eq!(skip("it is empty").0, 200);
     assert_eq!(view(&served, "/api/history?stream=p")["moves"][0]["reason"], json!("it is empty"));
+    let seek = json!({"action": "seek", "stream": "p", "index": 5, "reason": "once more"});
+    make(&served, &seek);
+    assert_eq!(view(&served, "/api/history?stream=p")["moves"][0]["kind"], json!("seek"));
     // The skipped job is parked, and the next life runs it if somebody wants that.
     make(&served, &json!({"action": "redrive", "stream": "p", "index": 4}));
     assert!(store.parked("p").unwrap()[0].redrive_wanted);
+    make(&served, &json!({"action": "remove", "stream": "p"}));
+    assert!(store.consumers().unwrap().is_empty());
 }
 
 #[test]
@@ -89,6 +94,31 @@ fn jobs_are_run_now_requeued_cancelled_and_removed_one_by_one() {
     lease.bury("poison").unwrap();
     make(&served, &of("remove", lease.id()));
     assert_eq!(world.mails.counts().dead, 0);
+}
+
+#[test]
+fn a_job_is_pushed_as_its_program_does_it() {
+    let store = Store::in_memory();
+    let options = QueueOptions::default()
+        .max_waiting(2)
+        .before_push(|job| if job.kind == "misspelt" { Err("no such kind".into()) } else { Ok(()) });
+    let queue = Queue::open(&store, "mail", options).unwrap();
+    let page = Page::new(&store).queue(&queue).allow_writes(true).token(crate::world::TOKEN);
+    let served = page.serve("127.0.0.1:0").unwrap();
+    let push = |kind: &str, id: Option<&str>| {
+        let job = json!({"action": "push", "queue": "mail", "kind": kind, "payload": null, "id": id});
+        change(&served, &job)
+    };
+    let (status, pushed) = push("welcome", None);
+    assert_eq!((status, queue.state(pushed["id"].as_str().unwrap()).unwrap()), (200, Some(JobState::Ready)));
+    assert_eq!(push("welcome", Some("ann")).1["said"], json!("the job \"ann\" is pushed"));
+    assert_eq!(push("welcome", Some("ann")).1["said"], json!("the job \"ann\" was there before"));
+    let (status, refused) = push("misspelt", None);
+    assert!(status == 409 && refused["error"].as_str().unwrap().contains("no such kind"), "{status} {refused}");
+    let (status, full) = push("welcome", None);
+    assert!(status == 409 && full["error"].as_str().unwrap().contains("full"), "{status} {full}");
+    let without = json!({"action": "push", "queue": "mail", "kind": "welcome"});
+    assert_eq!(change(&served, &without).0, 400);
 }
 
 #[test]

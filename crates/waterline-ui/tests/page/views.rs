@@ -71,6 +71,13 @@ fn a_stream_has_its_window_its_retries_its_parked_jobs_and_its_moves() {
     assert_eq!((&made["kind"], &made["to"], &made["reason"]), (&json!("skip"), &json!(1), &json!("it never works")));
     let parked = view(&served, "/api/parked?stream=blocks&limit=1");
     assert_eq!((&parked["count"], &parked["jobs"][0]["index"], &parked["next"]), (&json!(2), &json!(1), &json!(2)));
+    // Consumers of the store that are not on the page are known, too.
+    let others = Page::new(&world.store).serve("127.0.0.1:0").unwrap();
+    let saved = view(&others, "/api/saved");
+    let names: Vec<_> = saved["consumers"].as_array().unwrap().iter().map(|consumer| &consumer["name"]).collect();
+    assert_eq!((names, &saved["logs"]), (vec![&json!("behind"), &json!("blocks")], &json!([])));
+    assert_eq!(view(&others, "/api/parked?stream=blocks")["count"], json!(2));
+    assert_eq!(look(&others, "/api/parked?stream=nobody").status, 404);
     let rest = view(&served, "/api/parked?stream=blocks&limit=1&from=2");
     assert_eq!((&rest["jobs"][0]["error"], &rest["next"]), (&json!("poison"), &json!(null)));
 }

@@ -1,0 +1,350 @@
+//! A page that the application serves, with what its processes know. Changes are made there.
+
+use super::http::{Client, Refused};
+use super::{Holders, Place, Wanted};
+use crate::args::{Change, QueueChange};
+use crate::fault::Fault;
+use crate::rows::{self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, read};
+use crate::words::{At, word};
+use serde_json::{Map, Value, json};
+use ureq::http::StatusCode;
+
+/// The rows that are asked for at once: the most that a page gives.
+const CHUNK: &str = "500";
+
+/// A page.
+pub(crate) struct Page {
+    client: Client,
+}
+
+impl Page {
+    /// Reads the address and the variables with a token. The first look says if there is a page.
+    pub(crate) fn new(url: &str) -> Result<Self, Fault> {
+        Ok(Self { client: Client::new(url)? })
+    }
+
+    fn overview(&self) -> Result<Value, Fault> {
+        let overview = self.client.get("overview", &[])?;
+        if overview["streams"].is_array() && overview["queues"].is_array() {
+            return Ok(overview);
+        }
+        Err(Fault::new(format!(
+            "there is no page of waterline-ui at {}: its answer has another form",
+            self.client.base
+        )))
+    }
+
+    /// Returns all rows of a list that comes in pages.
+    fn all(&self, view: &str, consumer: &str, rows: &str, next: &str) -> Result<Vec<Value>, Fault> {
+        let (mut all, mut from) = (Vec::new(), "0".to_owned());
+        loop {
+            let query = [("stream", consumer), (next, from.as_str()), ("limit", CHUNK)];
+            let mut page = self.client.get(view, &query)?;
+            let Value::Array(more) = page[rows].take() else { return Err(self.odd(view)) };
+            all.extend(more);
+            let behind = match &page["next"] {
+                Value::Null => return Ok(all),
+                Value::String(next) => next.clone(),
+                next => next.to_string(),
+            };
+            if behind == from {
+                return Err(self.odd(view));
+            }
+            from = behind;
+        }
+    }
+
+    fn odd(&self, view: &str) -> Fault {
+        Fault::new(format!("the page at {} answers in another form than this tool knows: {view}", self.client.base))
+    }
+
+    fn change_consumer(&self, change: &Change) -> Result<Value, Fault> {
+        let change = match change {
+            Change::Redrive { name, index: Some(index), .. } => {
+                json!({"action": "redrive", "stream": name, "index": index})
+            }
+            Change::Redrive { name, index: None, .. } => return self.redrive_all(name),
+            Change::Discard { name, index, .. } => json!({"action": "discard", "stream": name, "index": index}),
+            Change::Skip { name, index, how } => {
+                json!({"action": "skip", "stream": name, "index": index, "reason": how.reason})
+            }
+            Change::Seek { name, next, how } => {
+                json!({"action": "seek", "stream": name, "index": next, "reason": how.reason})
+            }
+            Change::Remove { name, .. } => json!({"action": "remove", "stream": name}),
+            Change::Check { name, .. } => json!({"action": "check", "stream": name}),
+            Change::OfQueue(change) => self.change_of_queue(change),
+        };
+        Ok(self.client.change(&change)?)
+    }
+
+    fn change_of_queue(&self, change: &QueueChange) -> Value {
+        let queue = change.queue();
+        match change {
+            QueueChange::Requeue { id: None, .. } => json!({"action": "requeue_dead", "queue": queue}),
+            QueueChange::Requeue { id: Some(id), .. } => json!({"action": "requeue", "queue": queue, "id": id}),
+            QueueChange::RunNow { id, .. } => json!({"action": "run_now", "queue": queue, "id": id}),
+            QueueChange::Pause { consumer: true, .. } => json!({"action": "pause", "stream": queue}),
+            QueueChange::Resume { consumer: true, .. } => json!({"action": "resume", "stream": queue}),
+            QueueChange::Pause { .. } => json!({"action": "pause", "queue": queue}),
+            QueueChange::Resume { .. } => json!({"action": "resume", "queue": queue}),
+            QueueChange::Push { kind, payload, id, .. } => {
+                json!({"action": "push", "queue": queue, "kind": kind, "payload": payload, "id": id})
+            }
+            QueueChange::Cancel { id, .. } => {
+                // The page tells jobs that are over from others, so that nobody removes the error
+                // of one that died meanwhile. One that cannot be read is damaged.
+                let state = self.job(queue, id).ok().flatten().map(|whole| whole.job.state);
+                let is_over = state.is_none_or(|state| ["finished", "dead", "damaged"].contains(&&*state));
+                json!({"action": if is_over { "remove" } else { "cancel" }, "queue": queue, "id": id})
+            }
+        }
+    }
+
+    /// One by one: a consumer that has ended redrives none itself.
+    fn redrive_all(&self, name: &str) -> Result<Value, Fault> {
+        let jobs = self.parked(name)?;
+        for job in &jobs {
+            self.client.change(&json!({"action": "redrive", "stream": name, "index": job.index}))?;
+        }
+        Ok(json!({}))
+    }
+}
+
+impl Place for Page {
+    fn consumers(&self) -> Result<Vec<Consumer>, Fault> {
+        let (mut overview, mut saved) = (self.overview()?, self.client.get("saved", &[])?);
+        let mut saved: Vec<Consumer> = read(saved["consumers"].take())?;
+        let Value::Array(rows) = overview["streams"].take() else { return Err(self.odd("overview")) };
+        let mut consumers = Vec::new();
+        for row in rows {
+            let progress = row["progress"].as_str();
+            let known = saved.iter().position(|saved| Some(saved.name.as_str()) == progress);
+            consumers.push(consumer(known.map(|at| saved.remove(at)).unwrap_or_default(), row)?);
+        }
+        consumers.extend(saved);
+        Ok(consumers)
+    }
+
+    fn consumer(&self, name: &str) -> Result<Option<Consumer>, Fault> {
+        let Some(mut found) = self.consumers()?.into_iter().find(|consumer| consumer.name == name) else {
+            return Ok(None);
+        };
+        if let Some(live) = &mut found.live {
+            let mut view = self.client.get("stream", &[("name", name)])?;
+            live.retrying = read(view["strip"]["retries"].take())?;
+        }
+        Ok(Some(found))
+    }
+
+    fn logs(&self) -> Result<Vec<Log>, Fault> {
+        read(self.client.get("saved", &[])?["logs"].take())
+    }
+
+    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
+        read(self.all("parked", consumer, "jobs", "from")?)
+    }
+
+    fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault> {
+        let mut moves: Vec<Move> = read(self.all("history", consumer, "moves", "skip")?)?;
+        moves.reverse();
+        Ok(moves)
+    }
+
+    fn queue_names(&self) -> Result<Vec<String>, Fault> {
+        Ok(self.queues()?.into_iter().map(|queue| queue.name).collect())
+    }
+
+    fn queues(&self) -> Result<Vec<rows::Queue>, Fault> {
+        let Value::Array(rows) = self.overview()?["queues"].take() else { return Err(self.odd("overview")) };
+        rows.into_iter().map(queue).collect()
+    }
+
+    fn queue(&self, name: &str) -> Result<rows::Queue, Fault> {
+        queue(self.client.get("queue", &[("name", name)])?)
+    }
+
+    fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault> {
+        let (state, most) = (wanted.state.of_job().to_string(), wanted.most.to_string());
+        let mut query = vec![("queue", queue), ("state", &state), ("limit", &most)];
+        query.extend(wanted.kind.map(|kind| ("kind", kind)));
+        query.extend(wanted.behind.map(|behind| ("cursor", behind)));
+        read(self.client.get("jobs", &query)?)
+    }
+
+    fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault> {
+        match self.client.get("job", &[("queue", queue), ("id", id)]) {
+            Ok(view) => job(view).map(Some),
+            Err(Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(None),
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault> {
+        read(self.client.get("schedules", &[("queue", queue)])?["schedules"].take())
+    }
+
+    fn has_processes(&self) -> bool {
+        true
+    }
+
+    fn freshness(&self) -> String {
+        format!("said by the application at {}, {}", self.client.base, At::now().clock())
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::Unknown
+    }
+
+    fn hindrance(&self) -> Result<Option<String>, Fault> {
+        Ok(self.overview()?["why_read_only"].as_str().map(|why| format!("It would be refused: {why}")))
+    }
+
+    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault> {
+        match self.change_consumer(change)? {
+            Value::Object(fields) => Ok(fields),
+            _ => Err(self.odd("change")),
+        }
+    }
+}
+
+/// Joins what is saved of a consumer with its row on the page.
+fn consumer(saved: Consumer, mut row: Value) -> Result<Consumer, Fault> {
+    let mut live = row["status"].take();
+    for field in ["jobs_per_second", "behind_seconds", "seconds_left"] {
+        live[field] = row[field].take();
+    }
+    add_advice(&mut live, row["advice"].take());
+    let known: Consumer = read(&live)?;
+    Ok(Consumer {
+        name: read(row["name"].take())?,
+        last_processed: known.last_processed,
+        next: known.last_processed.map(|last| last.saturating_add(1)).or(saved.next),
+        done_ahead: known.done_ahead,
+        parked: known.parked,
+        live: Some(read::<Live>(live)?),
+        ..saved
+    })
+}
+
+fn queue(mut row: Value) -> Result<rows::Queue, Fault> {
+    let mut status = row["status"].take();
+    let counts: Counts = read(status["counts"].take())?;
+    let oldest = (read::<Option<String>>(status["oldest_ready"].take())?, status["oldest_ready_for"].as_u64());
+    row["counts"] = json!(counts);
+    row["oldest_ready"] = json!(oldest.0.zip(oldest.1).map(|(id, age_ms)| OldestReady { id, age_ms }));
+    row["paused"] = row["paused"].as_bool().unwrap_or_default().into();
+    let advice = row["advice"].take();
+    add_advice(&mut row, advice);
+    read(row)
+}
+
+fn job(mut view: Value) -> Result<Whole, Fault> {
+    let payload = view["payload"].take();
+    let mut text: String = read(&payload["text"])?;
+    if payload["form"] == "json" && payload["is_cut"] == false {
+        // The record has it as it is, and the text is as people read it.
+        view["payload"] = serde_json::from_str(&text).unwrap_or_default();
+    }
+    if payload["is_cut"] == true {
+        text += "\n(cut)";
+    }
+    let (waits_for, awaited_by) = (read(view["after"].take())?, read(view["before"].take())?);
+    if let Some(fields) = view.as_object_mut() {
+        ["after", "before", "actions", "related_most"].into_iter().for_each(|name| drop(fields.remove(name)));
+    }
+    Ok(Whole { job: read::<Job>(view)?, payload: text, waits_for, awaited_by })
+}
+
+/// Adds the fields of an advice to a row, with the command of this tool that does the same as the
+/// button of the page.
+fn add_advice(row: &mut Value, mut advice: Value) {
+    let action = advice["action"].take();
+    for field in ["reason", "sentence", "tone", "help"] {
+        row[field] = advice[field].take();
+    }
+    row["command"] = json!(command(&action["change"]).or_else(|| followed(action["link"].as_str()?)));
+}
+
+/// Returns the command that makes this change.
+fn command(change: &Value) -> Option<String> {
+    let text = |field: &str| change[field].as_str().map(word);
+    match (change["action"].as_str()?, text("stream"), text("queue")) {
+        ("resume", Some(name), None) => Some(format!("resume {name} --consumer")),
+        ("resume", None, Some(name)) => Some(format!("resume {name}")),
+        ("check", Some(name), None) => Some(format!("check {name}")),
+        ("skip", Some(name), None) => {
+            let index = text("index").or_else(|| Some(change["index"].as_u64()?.to_string()))?;
+            Some(format!("skip {name} {index} --reason TEXT"))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the command that shows what a link of the page does: `#/jobs?queue=mail&state=dead`.
+fn followed(link: &str) -> Option<String> {
+    let (view, query) = link.strip_prefix("#/")?.split_once('?')?;
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let all: Map<String, Value> = pairs.map(|(name, value)| (name.to_owned(), decoded(value).into())).collect();
+    let text = |name: &str| all.get(name).and_then(Value::as_str).map(word);
+    match view {
+        "stream" => Some(format!("show {}", text("name")?)),
+        "job" => Some(format!("job {} {}", text("queue")?, text("id")?)),
+        "jobs" => {
+            let part = |name: &str| text(name).map(|value| format!(" --{name} {value}")).unwrap_or_default();
+            Some(format!("jobs {}{}{}", text("queue")?, part("state"), part("kind")))
+        }
+        _ => None,
+    }
+}
+
+/// Reads a part of an address.
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((byte, behind)) = rest.split_first() {
+        let digits = behind.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *byte == b'%') {
+            Some(found) => {
+                bytes.push(found);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(*byte);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_button_of_the_page_has_its_command() {
+        for (action, said) in [
+            (json!({"change": {"action": "resume", "stream": "a b"}}), Some("resume 'a b' --consumer")),
+            (json!({"change": {"action": "resume", "queue": "mail"}}), Some("resume mail")),
+            (json!({"change": {"action": "check", "stream": "blocks"}}), Some("check blocks")),
+            (json!({"change": {"action": "skip", "stream": "b", "index": 7}}), Some("skip b 7 --reason TEXT")),
+            (
+                json!({"change": {"action": "skip", "stream": "b", "index": "9007199254740993"}}),
+                Some("skip b 9007199254740993 --reason TEXT"),
+            ),
+            (json!({"link": "#/stream?name=fetch%20%26%20parse"}), Some("show 'fetch & parse'")),
+            (json!({"link": "#/job?queue=mail&id=%7E7%C3%A4"}), Some("job mail '~7ä'")),
+            (json!({"link": "#/jobs?queue=mail&state=ready&key=a"}), Some("jobs mail --state ready")),
+            (json!({"link": "#/jobs?queue=mail&state=dead&kind=k%25"}), Some("jobs mail --state dead --kind k%")),
+            (json!({"link": "https://elsewhere.example/"}), None),
+            (json!({"change": {"action": "explode", "stream": "b"}}), None),
+            (json!(null), None),
+        ] {
+            let mut row = json!({});
+            add_advice(&mut row, json!({"action": action}));
+            assert_eq!(row["command"].as_str(), said, "{action}");
+        }
+        assert_eq!([decoded("%"), decoded("%zz%4"), decoded("%+1")], ["%", "%zz%4", "%+1"]);
+    }
+}

@@ -1,0 +1,243 @@
+//! An application with a consumer in each way to be stuck, and what the doctor says of them.
+
+use crate::application::{Application, tell};
+use crate::program::{At, json as records};
+use serde_json::{Value, json};
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+use waterline::testing::{FaultyProgress, FaultyStore};
+use waterline::{BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, Retry, Store};
+use waterline_ui::Page;
+
+/// The words of the reasons that somebody has to know of. Nobody has to know that a consumer has
+/// caught up (`caught_up`), or has ended (`no`).
+const REASONS: [&str; 18] = [
+    "ahead_of_source",
+    "alone",
+    "deferred",
+    "halted",
+    "held",
+    "in_use",
+    "leaving",
+    "looking",
+    "missing",
+    "overdue",
+    "paused",
+    "progress",
+    "retrying",
+    "running",
+    "source",
+    "source_waits",
+    "threads",
+    "upstream",
+];
+
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(36_000);
+
+const SOON: Duration = Duration::from_millis(10);
+
+/// Returns a text without the times in it, which go on, and without the number of a write (`3,`).
+fn timeless(text: &str) -> String {
+    let is_time = |word: &str| {
+        let bare = word.trim_matches([',', ';', ':', '.']);
+        let is_counted = word.strip_suffix(',').is_some_and(|word| word.parse::<u64>().is_ok());
+        is_counted || bare.starts_with(|first: char| first.is_ascii_digit()) && bare.ends_with('s')
+    };
+    text.split(' ').map(|word| if is_time(word) { "TIME" } else { word }).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
+    let (mut application, mut page) = Application::serving("stuck");
+    let at = At::url(&page.url);
+    let before = application.statuses(&mut page);
+    let doctor = at.call("doctor --json");
+    let after = application.statuses(&mut page);
+    assert_eq!((doctor.code, doctor.error.as_str()), (1, ""));
+    let found = records(&doctor.out);
+    let text = at.call("doctor").out;
+    let mut told = Vec::new();
+    for (before, after) in before.as_array().unwrap().iter().zip(after.as_array().unwrap()) {
+        let sentences = [before, after].map(|status| timeless(status["sentence"].as_str().unwrap()));
+        let word = before["word"].as_str().unwrap();
+        let is_it = |record: &&Value| {
+            let said = timeless(record["sentence"].as_str().unwrap());
+            record["subject"] == "consumer" && sentences.contains(&said)
+        };
+        let record = found.iter().find(is_it);
+        if ["caught_up", "no"].contains(&word) {
+            assert_eq!(record, None, "{word}");
+            continue;
+        }
+        let record = record.unwrap_or_else(|| panic!("{word}: {sentences:?} is not in {}", doctor.out));
+        let is_said = |line: &str| sentences.iter().any(|sentence| timeless(line).ends_with(sentence));
+        assert!(text.lines().any(is_said), "{text}");
+        assert!(record["help"].as_str().is_some_and(|help| !help.is_empty()), "{record}");
+        told.push(word.to_owned());
+    }
+    told.sort();
+    told.dedup();
+    assert_eq!(told, REASONS);
+    // A thing that goes on by itself is no problem, and a pause does not.
+    let level = |name: &str| {
+        let of = |record: &&Value| record["name"] == name && record["type"] != "queue";
+        found.iter().find(of).unwrap_or_else(|| panic!("{name}: {}", doctor.out))["type"].clone()
+    };
+    for (name, wanted) in [
+        ("retrying", "note"),
+        ("running", "note"),
+        ("halted", "problem"),
+        ("paused", "problem"),
+        ("missing", "problem"),
+    ] {
+        assert_eq!(level(name), wanted, "{name}");
+    }
+    for help in ["resume paused --consumer", "check missing", "skip halted 1 --reason TEXT", "show running"] {
+        assert!(text.contains(help), "{help}: {text}");
+    }
+}
+
+/// A source that misbehaves at job 1.
+struct Odd(&'static str);
+
+impl Jobs for Odd {
+    type Job = u64;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        if self.0 == "looking" {
+            hang();
+        }
+        Ok(if self.0 == "source_waits" { Some(0) } else { Some(2) })
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        match self.0 {
+            "missing" if index == 1 => Ok(None),
+            "source" | "alone" if index == 1 => Err("no route to the node".into()),
+            _ => Ok(Some(index)),
+        }
+    }
+
+    fn waits_for(&self) -> Option<String> {
+        (self.0 == "source_waits").then(|| "process 7 has not committed".to_owned())
+    }
+}
+
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn hangs_at(index: Index) -> impl Fn(Job<u64>) -> Result<(), BoxError> + Send + Sync + Clone + 'static {
+    move |job| if job.index == index { hang() } else { Ok(()) }
+}
+
+fn numbers(count: u64) -> MemoryJobs<u64> {
+    (0..count).collect()
+}
+
+/// Returns a store whose process died, once more, while job 1 of the consumer `alone` ran.
+fn died(disk: &FaultyStore) -> Result<FaultyStore, BoxError> {
+    let (say, said) = crossbeam_channel::bounded::<()>(0);
+    let builder = Consumer::builder(numbers(2), disk.store().progress("alone")).max_crashes(9).max_search_ahead(1);
+    let consumer = builder.stop_at(1).start(move |job| {
+        if job.index == 1 {
+            say.send(())?;
+            say.send(())?;
+        }
+        Ok(())
+    })?;
+    said.recv()?;
+    disk.freeze_at(0);
+    said.recv()?;
+    consumer.join()?;
+    Ok(disk.after_crash()?)
+}
+
+/// Consumers, and the word of the reason that each stands still for.
+type Stuck = Vec<(&'static str, Consumer)>;
+
+/// The application: it has a consumer for each reason.
+pub(crate) fn run() -> Result<(), BoxError> {
+    let disk = died(&died(&FaultyStore::new()?)?)?;
+    let store = disk.store();
+    // They stand until the process ends: their jobs never do.
+    let mut consumers = ManuallyDrop::new(Vec::new());
+    of_jobs(&store, &mut consumers)?;
+    of_sources(&store, &mut consumers)?;
+    of_places(&store, &mut consumers)?;
+    let handles: Vec<_> = consumers.iter().map(|(_, consumer)| consumer.handle()).collect();
+    let is_stuck = |(word, consumer): &(&str, Consumer)| json!(consumer.handle().status())["blocked"] == *word;
+    let begun = Instant::now();
+    while !consumers.iter().all(is_stuck) {
+        if begun.elapsed() > Duration::from_secs(60) {
+            let others = consumers.iter().filter(|consumer| !is_stuck(consumer));
+            let said: Vec<_> = others.map(|(word, consumer)| (word, consumer.handle().status())).collect();
+            return Err(format!("they are not stuck: {said:#?}").into());
+        }
+        std::thread::yield_now();
+    }
+    let page = handles.iter().fold(Page::new(&store), |page, handle| page.watch(handle.clone()));
+    tell(&page.token(crate::application::TOKEN).serve("127.0.0.1:0")?, &handles)?;
+    Ok(())
+}
+
+fn of_jobs(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
+    let of = |name: &str| Consumer::builder(numbers(3), store.progress(name)).max_processing(1);
+    stuck.push(("running", of("running").start(hangs_at(1))?));
+    stuck.push(("overdue", of("overdue").attempt_timeout(SOON).start(hangs_at(1))?));
+    let fails = |job: Job<u64>| if job.index == 1 { Err("no disk".into()) } else { Ok(()) };
+    stuck.push(("retrying", of("retrying").retry(Retry::fixed(NEVER)).start(fails)?));
+    let defers = |job: Job<u64>| if job.index == 1 { Err(Failure::defer(NEVER).into()) } else { Ok(()) };
+    stuck.push(("deferred", of("deferred").start(defers)?));
+    stuck.push(("halted", of("halted").start(fails)?));
+    let busy = |job: Job<u64>, done: Done| {
+        done.complete();
+        if job.index == 1 {
+            hang();
+        }
+    };
+    stuck.push(("threads", of("threads").threads(1).on_stall(SOON, |_| {}).start_deferred(busy)?));
+    stuck.push(("caught_up", of("caught_up").start(|_| Ok(()))?));
+    stuck.push(("no", of("ended").stop_at(2).start(|_| Ok(()))?));
+    let leaving = of("leaving").stop_at(0).on_stall(SOON, |_| {}).on_processed(|_| hang());
+    stuck.push(("leaving", leaving.start(|_| Ok(()))?));
+    Ok(())
+}
+
+fn of_sources(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
+    let of = |name: &'static str| Consumer::builder(Odd(name), store.progress(name));
+    for name in ["missing", "source", "source_waits"] {
+        stuck.push((name, of(name).start(|_| Ok(()))?));
+    }
+    stuck.push(("looking", of("looking").on_stall(NEVER, |_| {}).start(|_| Ok(()))?));
+    // Job 1 runs alone, once job 2 has ended.
+    stuck.push(("alone", of("alone").max_crashes(9).max_processing(4).start(hangs_at(2))?));
+    Consumer::builder(numbers(6), store.progress("ahead")).stop_at(5).start(|_| Ok(()))?.join()?;
+    let ahead = Consumer::builder(numbers(3), store.progress("ahead")).start(|_| Ok(()))?;
+    stuck.push(("ahead_of_source", ahead));
+    Ok(())
+}
+
+/// The first of the others runs a job that hangs: one waits for it, and one for its name.
+fn of_places(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
+    let gated = numbers(3).gated_by(stuck[0].1.handle());
+    stuck.push(("upstream", Consumer::builder(gated, store.progress("upstream")).start(|_| Ok(()))?));
+    let standby = Consumer::builder(numbers(3), store.progress("running")).standby();
+    stuck.push(("in_use", standby.start(|_| Ok(()))?));
+    let paused = Consumer::builder(numbers(0), store.progress("paused")).start(|_| Ok(()))?;
+    paused.handle().pause();
+    stuck.push(("paused", paused));
+    let (progress, jobs) = (FaultyProgress::new(store.progress("held")), numbers(0));
+    let faults = progress.faults();
+    let held = Consumer::builder(jobs.clone(), progress).start(|_| Ok(()))?;
+    faults.tenure().ok_or("it has started")?.hold("the lease server does not answer");
+    jobs.push(0);
+    stuck.push(("held", held));
+    let progress = FaultyProgress::new(store.progress("unsaved"));
+    progress.faults().fail(..);
+    stuck.push(("progress", Consumer::builder(numbers(3), progress).start(|_| Ok(()))?));
+    Ok(())
+}
