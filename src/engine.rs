@@ -14,7 +14,8 @@ use crate::base::retry::Retry;
 use crate::base::sync::Arc;
 pub use crate::commit::changes::Home;
 pub use crate::queue::engine::{
-    Beside, Claim, Claimed, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+    Beside, Claim, Claimed, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Traffic,
+    Turned,
 };
 pub use crate::queue::rules::due::{Due, due};
 pub use crate::queue::rules::ends::End;
@@ -39,6 +40,7 @@ pub use crate::queue::words::row::{Extras, NO_EXTRAS, Row as JobRow};
 use crate::queue::words::schedule::Schedule;
 pub use crate::queue::words::told::{About, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
+use crate::queue::words::used::LimitUse;
 pub use crate::queue::words::wanted::Wanted;
 use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, Root, Running};
 use serde_json::Value;
@@ -109,6 +111,17 @@ pub fn rate_of(bounds: &Bounds) -> Option<(u32, Duration, u32)> {
 
 pub fn limit_of(name: &str) -> LimitOf {
     crate::queue::words::limit::of_name(name)
+}
+
+/// A limit with its bounds, and what it holds: the jobs that run, the tokens, the jobs held.
+pub fn limit_use(
+    name: &str,
+    at_once: Option<u32>,
+    rate: Option<(u32, Duration, u32)>,
+    (running, tokens, held): (u64, Option<f64>, u64),
+) -> LimitUse {
+    let (limit, burst) = (limit_of(name), rate.map(|(_, _, burst)| burst));
+    LimitUse { limit, at_once, running, rate: rate.map(|(count, per, _)| (count, per)), burst, tokens, held }
 }
 
 /// First pause, growth, cap, attempts and jitter.

@@ -127,7 +127,7 @@ export class JobsView {
     this.follow();
   }
 
-  /** A filter by kind or key reads many rows, so it is not followed. */
+  /** A filter by kind or key reads many rows, so it is not followed, but read again now and then. */
   follow() {
     const params = { ...this.params, cursor: this.cursors[this.cursors.length - 1] };
     const isPlain = !params.kind && !params.key;

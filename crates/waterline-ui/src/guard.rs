@@ -3,6 +3,7 @@
 use crate::session::{Sessions, Token};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 /// The header without which nothing is changed. A form of another page cannot send it.
 pub(crate) const OURS: &str = "x-waterline-page";
@@ -176,7 +177,7 @@ impl Guard {
     pub(crate) fn check_token(&self, headers: &HeaderMap, sessions: &Sessions) -> Result<(), Refusal> {
         let Some(token) = &self.token else { return Ok(()) };
         let is_right = bearer(headers).is_some_and(|given| token.is(given))
-            || self.session(headers).is_some_and(|secret| sessions.has(secret));
+            || self.session(headers).is_some_and(|secret| sessions.has(secret, Instant::now()));
         if is_right { Ok(()) } else { Err(Refusal::Token) }
     }
 

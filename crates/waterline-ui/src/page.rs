@@ -129,7 +129,8 @@ impl Page {
 
     /// Sets the token that everybody needs who opens the page: 16 bytes or more, by chance. A
     /// program sends it as `Authorization: Bearer …`, and a person types it into a form, which
-    /// leaves a cookie for a session. It is never logged.
+    /// leaves a cookie for a session of 12 hours. Then the page asks for it again. It is never
+    /// logged.
     pub fn token(self, token: impl Into<String>) -> Self {
         Self { token: Some(Token::new(token.into())), ..self.anew() }
     }

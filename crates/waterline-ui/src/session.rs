@@ -4,6 +4,7 @@ use crate::serve::ServeError;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
+use std::time::{Duration, Instant};
 use subtle::{Choice, ConstantTimeEq};
 
 /// The shortest token. One that can be guessed protects nothing.
@@ -11,6 +12,9 @@ const SHORTEST: usize = 16;
 
 /// The sessions that are kept. The oldest one goes when there are more.
 const SESSIONS: usize = 64;
+
+/// The time for which a session lasts, whatever is done in it: a working day.
+pub(crate) const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The token of a page. It has no `Display`, and its `Debug` shows nothing of it.
 #[derive(Clone)]
@@ -42,13 +46,26 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The sessions of people who typed the token. They are in memory, and end with the page.
+/// The sessions of people who typed the token. They are in memory, and end after [`LASTS`], or with
+/// the page.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<VecDeque<String>>);
+pub(crate) struct Sessions(Mutex<VecDeque<Session>>);
+
+struct Session {
+    secret: String,
+    begun: Instant,
+}
+
+impl Session {
+    /// The time that it takes tells nothing of the secret.
+    fn is(&self, secret: &str) -> bool {
+        self.secret.as_bytes().ct_eq(secret.as_bytes()).into()
+    }
+}
 
 impl Sessions {
-    /// Begins a session and returns its secret. `None` if the system has no random numbers.
-    pub(crate) fn begin(&self) -> Option<String> {
+    /// Begins a session now, and returns its secret. `None` if the system has no random numbers.
+    pub(crate) fn begin(&self, now: Instant) -> Option<String> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).ok()?;
         let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -56,18 +73,20 @@ impl Sessions {
         if sessions.len() == SESSIONS {
             sessions.pop_front();
         }
-        sessions.push_back(secret.clone());
+        sessions.push_back(Session { secret: secret.clone(), begun: now });
         Some(secret)
     }
 
-    pub(crate) fn has(&self, secret: &str) -> bool {
+    /// True if this is the secret of a session that has not ended.
+    pub(crate) fn has(&self, secret: &str, now: Instant) -> bool {
+        let mut sessions = self.0.lock();
+        sessions.retain(|session| now.saturating_duration_since(session.begun) < LASTS);
         // All are compared, so that the time tells nothing of the place.
-        let sessions = self.0.lock();
-        sessions.iter().fold(false, |found, session| found | bool::from(session.as_bytes().ct_eq(secret.as_bytes())))
+        sessions.iter().fold(false, |found, session| found | session.is(secret))
     }
 
     pub(crate) fn end(&self, secret: &str) {
-        self.0.lock().retain(|session| !bool::from(session.as_bytes().ct_eq(secret.as_bytes())));
+        self.0.lock().retain(|session| !session.is(secret));
     }
 }
 
@@ -90,14 +109,19 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_until_it_ends_or_too_many_have_begun_after_it() {
-        let sessions = Sessions::default();
-        let first = sessions.begin().unwrap();
-        let second = sessions.begin().unwrap();
-        assert!(first.len() == 64 && first != second && sessions.has(&first) && sessions.has(&second));
+    fn a_session_lasts_for_twelve_hours_unless_it_ends_or_too_many_have_begun_after_it() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let first = sessions.begin(now).unwrap();
+        let second = sessions.begin(now).unwrap();
+        let has = |secret: &str, after: Duration| sessions.has(secret, now + after);
+        assert!(first.len() == 64 && first != second && has(&first, Duration::ZERO) && has(&second, Duration::ZERO));
         sessions.end(&second);
-        assert!(sessions.has(&first) && !sessions.has(&second) && !sessions.has(""));
-        (0..SESSIONS).for_each(|_| drop(sessions.begin()));
-        assert!(!sessions.has(&first));
+        assert!(has(&first, Duration::ZERO) && !has(&second, Duration::ZERO) && !has("", Duration::ZERO));
+        let third = sessions.begin(now + LASTS / 2).unwrap();
+        assert!(has(&first, LASTS - Duration::from_millis(1)) && !has(&first, LASTS));
+        assert!(has(&third, LASTS) && !has(&third, LASTS * 3 / 2), "each has its own beginning");
+        let fourth = sessions.begin(now).unwrap();
+        (0..SESSIONS).for_each(|_| drop(sessions.begin(now)));
+        assert!(!has(&fourth, Duration::ZERO));
     }
 }

@@ -4,6 +4,7 @@ use crate::assets::{self, Place};
 use crate::changes::Change;
 use crate::guard::{Guard, Refusal};
 use crate::live;
+use crate::session::LASTS;
 use crate::shared::Shared;
 use crate::views::{Failure, Query, VIEWS, view};
 use axum::body::{Body, Bytes};
@@ -15,6 +16,7 @@ use axum::routing::{get, post};
 use axum::{Router, extract};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The longest body of a request.
 const LONGEST: usize = 64 * 1024;
@@ -239,11 +241,12 @@ async fn log_in(State(site): State<Site>, original: OriginalUri, headers: Header
         again.slash = original.query() == Some("slash");
         return html(StatusCode::UNAUTHORIZED, assets::login(&again, true));
     }
-    let Some(secret) = site.shared.sessions.begin() else {
+    let Some(secret) = site.shared.sessions.begin(Instant::now()) else {
         let text = "the system has no random numbers, so nobody can log in: send the token as a header";
         return Failure { status: StatusCode::INTERNAL_SERVER_ERROR, text: text.to_owned() }.into_response();
     };
-    let cookie = format!("{}={secret}; {}", site.guard.cookie(), site.guard.cookie_settings());
+    let (lasts, settings) = (LASTS.as_secs(), site.guard.cookie_settings());
+    let cookie = format!("{}={secret}; Max-Age={lasts}; {settings}", site.guard.cookie());
     let back = back(&site.guard, "/login", &original);
     (StatusCode::SEE_OTHER, [(header::LOCATION, back), (header::SET_COOKIE, cookie)]).into_response()
 }

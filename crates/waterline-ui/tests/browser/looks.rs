@@ -3,6 +3,7 @@
 use crate::driver::Browser;
 use crate::world::World;
 use serde_json::{Value, json};
+use waterline::queue::NewJob;
 
 /// The views, with a text that each of them shows.
 pub(crate) const VIEWS: [(&str, &str, &str); 7] = [
@@ -82,4 +83,17 @@ fn a_person_with_a_keyboard_alone_gets_everywhere_and_keeps_the_focus_while_the_
     browser.until("document.querySelector('.plot')?.getAttribute('aria-label')?.includes('over the last minute')");
     browser.click("button", "Last hour");
     browser.until("document.querySelector('.plot').getAttribute('aria-label').includes('over the last hour')");
+}
+
+#[test]
+fn a_list_with_a_filter_shows_new_jobs_by_itself() {
+    let world = World::new();
+    let served = world.page().serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/#/jobs?queue=mail&state=ready&kind=postcard", served.addr()));
+    browser.until_said("No job that is ready fits.");
+    world.mails.push(NewJob::new("postcard", "from the sea").unwrap().id("the first one")).unwrap();
+    browser.until_said("the first one");
+    world.mails.remove("the first one").unwrap();
+    browser.until_said("No job that is ready fits.");
 }

@@ -237,6 +237,37 @@ BEGIN
         'running', v_runs.running, 'oldest_running', v_runs.id, 'oldest_running_ran', v_runs.ran);
 END $$;
 
+-- The limits that are set, and those of keys with jobs that run or are held: of up to 64 keys of each. It
+-- counts up to 10,000 jobs that a limit holds.
+CREATE FUNCTION limits_used(p_queue text) RETURNS TABLE (name text, at_once bigint, rate_count bigint, rate_per_ns bigint,
+    rate_burst bigint, running bigint, tokens float8, held bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    c_most CONSTANT int := 64;
+    c_held CONSTANT int := 10000;
+    v_queue queue := queue_of(p_queue);
+    v_now bigint := clock();
+BEGIN
+    IF NOT v_queue.limited THEN RETURN; END IF;
+    RETURN QUERY WITH RECURSIVE h(name, nth) AS (
+            (SELECT j.held_by, 1 FROM job j WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1)
+            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by > h.name
+                ORDER BY j.held_by LIMIT 1), h.nth + 1 FROM h WHERE h.name IS NOT NULL AND h.nth < c_most),
+        r(key, nth) AS (
+            (SELECT j.key, 1 FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL ORDER BY j.key LIMIT 1)
+            UNION ALL SELECT (SELECT j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key > r.key
+                ORDER BY j.key LIMIT 1), r.nth + 1 FROM r WHERE r.key IS NOT NULL AND r.nth < c_most),
+        n AS (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name <> 'e'
+            UNION SELECT h.name FROM h WHERE h.name IS NOT NULL
+            UNION SELECT 'k' || r.key FROM r WHERE r.key IS NOT NULL)
+        SELECT n.name, b.at_once::bigint, b.rate_count::bigint, least(b.rate_per, 9223372036854775807)::bigint,
+            b.rate_burst::bigint, taken_of(v_queue.id, n.name),
+            CASE WHEN b.rate_count IS NOT NULL
+                THEN (SELECT (x.level / x.unit)::float8 FROM bucket_of(bounds_of(v_queue.id, n.name), n.name, v_now) x) END,
+            (SELECT count(*) FROM (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = n.name LIMIT c_held) c)
+        FROM n, LATERAL bounds_of(v_queue.id, n.name) b WHERE b.name IS NOT NULL
+        ORDER BY n.name <> 'q', n.name COLLATE "C";
+END $$;
+
 -- The jobs of these ids as those see them who wait for them. One that is gone has no row.
 CREATE FUNCTION states_of(p_queue text, p_ids text[])
 RETURNS TABLE (id text, state text, data text, error text, fraction float8, note text, noted bigint) LANGUAGE plpgsql AS $$

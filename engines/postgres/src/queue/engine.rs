@@ -16,9 +16,9 @@ use waterline::ConfigError;
 use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
-    Survey, Turned, Wake, counted_in, counter_error, durations, halt_error, home, prepare,
+    Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, prepare,
 };
-use waterline::queue::{Capabilities, JobProgress, JobState, PeriodicInfo, Pushed, QueueError, QueueOptions};
+use waterline::queue::{Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions};
 
 /// The most looks at a queue that others change meanwhile.
 const LOOKS: u32 = 4;
@@ -116,6 +116,7 @@ impl QueueEngine for Queues {
             periodics: Default::default(),
             joining: Default::default(),
             listens: Default::default(),
+            work: Default::default(),
         });
         self.listen(&queue)?;
         self.queues.write().insert(number, queue);
@@ -331,6 +332,14 @@ impl QueueEngine for Queues {
 
     fn counts(&self, queue: QueueNo) -> Counts {
         self.count(&self.of(queue))
+    }
+
+    fn traffic(&self, queue: QueueNo) -> Option<Traffic> {
+        Some(self.of(queue).work.traffic())
+    }
+
+    fn limits(&self, queue: QueueNo) -> Result<Vec<LimitUse>, QueueError> {
+        self.limits_used(&self.of(queue))
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {

@@ -3,7 +3,7 @@
 
 use super::Queues;
 use super::answers::signed;
-use super::opened::Opened;
+use super::opened::{Opened, Work};
 use crate::connection::Connection;
 use parking_lot::{Condvar, Mutex};
 use postgres::types::Type;
@@ -58,6 +58,7 @@ impl Leases {
             is_lost: false,
             is_doubted: false,
         };
+        Work::add(&queue.work.started, 1);
         let mut state = self.state.lock();
         // An earlier run of the job in this process is over, though its number is renewed.
         let earlier = state.held.iter_mut().filter(|((of, _), lease)| *of == queue.number && lease.number == number);
@@ -66,7 +67,10 @@ impl Leases {
     }
 
     pub(super) fn remove(&self, job: &Held) {
-        self.state.lock().held.remove(&(job.queue, job.token));
+        let removed = self.state.lock().held.remove(&(job.queue, job.token));
+        if let Some(queue) = removed.and_then(|lease| lease.queue.upgrade()) {
+            Work::add(&queue.work.ended, 1);
+        }
     }
 
     /// Returns the number of the job.

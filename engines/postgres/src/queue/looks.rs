@@ -10,9 +10,9 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use waterline::engine::{
     Counts, Extras, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place, STATES,
-    Survey, counts_of, job_info, limit_of, progress,
+    Survey, counts_of, job_info, limit_of, limit_use, progress,
 };
-use waterline::queue::{JobProgress, JobState, QueueError, Root};
+use waterline::queue::{JobProgress, JobState, LimitUse, QueueError, Root};
 
 /// The error of an answer that has another form than this program knows.
 pub(super) fn misread(queue: &Opened, error: postgres::Error) -> QueueError {
@@ -218,6 +218,23 @@ impl Queues {
         let rows = self.rows(queue, "look at the oldest job", "waits_since", &[(&queue.name(), Type::TEXT)])?;
         let since = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
         Ok(since.map_or(u64::MAX, |since| unsigned(Some(since))))
+    }
+
+    /// Returns the limits that are set, and those of keys that have jobs.
+    pub(super) fn limits_used(&self, queue: &Opened) -> Result<Vec<LimitUse>, QueueError> {
+        let rows = self.rows(queue, "look at limits", "limits_used", &[(&queue.name(), Type::TEXT)])?;
+        let limit = |row: &Row| -> Result<_, postgres::Error> {
+            let number = |at: usize| Ok(row.try_get::<_, Option<i64>>(at)?.map(|number| unsigned(Some(number))));
+            let small = |at: usize| Ok(number(at)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)));
+            let rate = match (small(2)?, number(3)?, small(4)?) {
+                (Some(count), Some(per), Some(burst)) => Some((count, Duration::from_nanos(per), burst)),
+                _ => None,
+            };
+            let [running, held] = [number(5)?, number(7)?].map(Option::unwrap_or_default);
+            Ok(limit_use(row.try_get(0)?, small(1)?, rate, (running, row.try_get(6)?, held)))
+        };
+        let limits: Result<Vec<_>, _> = rows.iter().map(limit).collect();
+        limits.map_err(|error| misread(queue, error))
     }
 
     pub(super) fn look_again(&self, queue: &Opened) -> Result<(), QueueError> {

@@ -7,9 +7,10 @@ use super::settings::whole;
 use crate::keeper::Waiting;
 use parking_lot::Mutex;
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Wake, options_of};
+use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic, Wake, options_of};
 
 /// The time after which a look into memory asks the server again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -25,6 +26,27 @@ pub(super) struct Opened {
     pub(super) joining: Joining,
     /// Rings when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
+    pub(super) work: Work,
+}
+
+/// The work of this process since it has the queue open, as numbers of jobs.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) pushed: AtomicU64,
+    pub(super) started: AtomicU64,
+    pub(super) ended: AtomicU64,
+}
+
+impl Work {
+    pub(super) fn add(number: &AtomicU64, more: usize) {
+        number.fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        let [pushed, started, ended] =
+            [&self.pushed, &self.started, &self.ended].map(|number| number.load(Ordering::Relaxed));
+        Traffic { pushed, started, ended }
+    }
 }
 
 /// The contents of the last answers.

@@ -4,7 +4,7 @@ use super::Queues;
 use super::answers::{Answer, happened};
 use super::faults::queue_error;
 use super::joining::{FEW, Joined, Plain};
-use super::opened::Opened;
+use super::opened::{Opened, Work};
 use super::periodics::text;
 use super::settings::of_job;
 use crate::fault::{Fault, of_statement};
@@ -114,6 +114,7 @@ impl Queues {
         let mut outcomes = Vec::new();
         for (Pushing { queue, .. }, answers) in pushes.iter().zip(all) {
             let mut told = happened(&answers);
+            let before = outcomes.len();
             for answer in answers.iter().filter(|answer| answer.what == "pushed") {
                 let outcome = answer.outcome.as_deref().unwrap_or_default();
                 if let Some(state) = answer.state().filter(|state| *state != JobState::Dead) {
@@ -121,6 +122,7 @@ impl Queues {
                 }
                 outcomes.push(pushed(answer.id(), outcome_of(outcome, answer.id())));
             }
+            Work::add(&queue.work.pushed, outcomes[before..].iter().filter(|pushed| pushed.is_new()).count());
             self.tell(queue, told);
         }
         Ok(outcomes)
@@ -159,6 +161,7 @@ impl Queues {
             Joined::Alone => return Ok(None),
             Joined::Failed(error) => return Err(queue_error(queue.name(), PUSH, error)),
         };
+        Work::add(&queue.work.pushed, numbers.len());
         let ids: Vec<JobId> = numbers.into_iter().map(|number| format!("~{number}")).collect();
         let seen =
             |id: &JobId| Happened::Seen { id: id.clone(), state: Some(JobState::Ready), data: Some(None), error: None };

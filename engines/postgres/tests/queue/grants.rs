@@ -37,6 +37,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(2), "steer('q', 'pause', NULL, 0)"),
     (Some(2), "list('q', 'ready', NULL, NULL, NULL, NULL, 1)"),
     (Some(2), "survey('q')"),
+    (Some(2), "limits_used('q')"),
     (Some(2), "register_periodic('q', 'p', 'x', NULL, 'k', '1', NULL, true)"),
     (Some(2), "periodics_of('q')"),
     (Some(2), "averages_of('q')"),
@@ -114,6 +115,7 @@ const OF_THE_LIBRARY: &[&str] = &[
     "averages_of",
     "periodics_of",
     "survey",
+    "limits_used",
 ];
 
 #[test]

@@ -2,8 +2,9 @@
 
 use crate::bench::bench;
 use postgres::{Client, NoTls};
-use std::time::Duration;
-use waterline::queue::{Accept, JobState, NewJob, QueueOptions};
+use std::time::{Duration, SystemTime};
+use waterline::queue::{Accept, JobState, Limit, LimitUse, NewJob, Queue, QueueOptions, Rate};
+use waterline::{Clock, Store};
 use waterline_postgres::{PgOptions, PgStore};
 
 /// More jobs than a look may read.
@@ -95,7 +96,7 @@ fn looks_at_a_large_queue_read_little_and_those_at_a_small_one_read_nothing_of_t
     let mut client = filled();
     client.batch_execute("SELECT waterline.counts('q'); SELECT waterline.create_queue('small')").unwrap();
     for queue in ["q", "small"] {
-        for look in ["counts", "survey", "waits_since", "who_runs", "glance_now"] {
+        for look in ["counts", "survey", "waits_since", "who_runs", "glance_now", "limits_used"] {
             let read = pages(&mut client, &format!("SELECT * FROM waterline.{look}('{queue}')"));
             assert!(read < 1_500, "{look} of {queue}: {read} pages");
         }
@@ -178,4 +179,41 @@ fn one_who_waits_for_a_job_hears_what_another_process_has_done_with_it() {
     lease.finish(Some("data".into())).unwrap();
     let seen = subscription.wait_ended(Duration::from_secs(60)).unwrap().expect("it ends");
     assert_eq!((seen.state, seen.data), (Some(JobState::Finished), Some("data".into())));
+}
+
+/// Runs some jobs, and returns the limits and the work of the queue while others run.
+fn worked(queue: &Queue) -> (Vec<LimitUse>, [Option<u64>; 3]) {
+    let job = |kind: &str, number: u32| NewJob::new(kind, &number).unwrap();
+    let keyed = |number: u32| job("sms", number).key(if number < 3 { "ann" } else { "bob" });
+    queue.push_all((0..5).map(|number| job("mail", number))).unwrap();
+    queue.push_all((0..6).map(keyed)).unwrap();
+    queue.push(job("mail", 9).id("nine")).unwrap();
+    queue.push(job("mail", 9).id("nine")).unwrap();
+    let mut leases: Vec<_> = std::iter::from_fn(|| queue.accept(Accept::new()).unwrap()).collect();
+    leases.remove(0).finish(None).unwrap();
+    leases.extend(std::iter::from_fn(|| queue.accept(Accept::new()).unwrap()));
+    let (limits, activity) = (queue.limits().unwrap(), queue.activity());
+    leases.into_iter().for_each(|mut lease| _ = lease.finish(None).unwrap());
+    (limits, [activity.pushed, activity.started, activity.ended])
+}
+
+#[test]
+fn the_limits_and_the_work_of_a_queue_are_those_of_the_same_queue_in_a_store() {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+    let options = || {
+        let options = QueueOptions::default().clock(clock.clone()).limit(Limit::queue().at_once(9));
+        let rate = Rate::new(4, Duration::from_secs(1)).burst(4);
+        options.limit(Limit::kind("mail").at_once(2).rate(rate)).limit(Limit::each_key().at_once(1))
+    };
+    let here = worked(&Queue::open(&Store::in_memory(), "q", options()).unwrap());
+    let there = worked(&bench().store.queue("q", options()).unwrap());
+    assert_eq!(there, here);
+    let of = |limit: &LimitUse| (limit.at_once, limit.running, limit.held);
+    assert_eq!(
+        there.0.iter().map(of).collect::<Vec<_>>(),
+        [(Some(9), 4, 0), (Some(1), 1, 2), (Some(1), 1, 2), (Some(2), 2, 3)]
+    );
+    assert_eq!(there.1, [Some(12), Some(5), Some(1)], "a twin is no push");
+    let unlimited = bench().store.queue("q", QueueOptions::default()).unwrap();
+    assert_eq!((unlimited.limits().unwrap(), unlimited.activity().pushed), (vec![], Some(0)));
 }
