@@ -120,7 +120,7 @@ fn a_change_needs_each_of_its_marks() {
 fn a_token_is_needed_as_a_header_or_as_a_session() {
     let guard = Guard::served(own(), None, token(), true);
     let sessions = Sessions::default();
-    let secret = sessions.begin(std::time::Instant::now()).unwrap();
+    let secret = sessions.begin(Instant::now()).unwrap();
     let check = |name: &'static str, value: String| guard.check_token(&headers(&[(name, &value)]), &sessions);
     assert_eq!(check("authorization", format!("Bearer {TOKEN}")), Ok(()));
     assert_eq!(check("authorization", format!("bearer  {TOKEN} ")), Ok(()));
