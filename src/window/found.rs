@@ -1,11 +1,11 @@
-//! The gaps above the watermark that were found in this life. No rule needs them: they are there for
-//! who looks.
+//! The gaps above the watermark that were found in this life. No rule needs them: they are there
+//! for those who look.
 
 use crate::base::index::Index;
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-/// The most runs of gaps that are known at a time. The indices of any other one count as done alone.
+/// The most runs of gaps that are known at a time. The indices of others count as done.
 const MOST: usize = 1_024;
 
 /// Runs of gaps that do not touch: the first index of each, and one past its last one.
