@@ -1,6 +1,5 @@
 //! The list of the consumers that have a progress in a store.
 
-use super::ledger::Loaded;
 use super::life::{self, wall_time};
 use super::{Halt, Life, ParkedRecords, Saved};
 use crate::base::error::Error;
@@ -51,6 +50,34 @@ pub struct LastHalt {
     pub error: String,
     /// The time, by the wall clock.
     pub at: SystemTime,
+}
+
+impl LastHalt {
+    /// True if the consumer halted since this job failed for good, or killed its process: then to
+    /// skip the job helps. It does not at a halt for any other cause, such as a source that fails.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, Retry, Store};
+    ///
+    /// let store = Store::in_memory();
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// let consumer = Consumer::builder(jobs, store.progress("blocks"))
+    ///     .retry(Retry::none())
+    ///     .start(|job| if job.index == 1 { Err("no such price".into()) } else { Ok(()) })?;
+    /// assert!(consumer.join().is_err());
+    /// let halt = store.consumers()?[0].last_halt.clone().expect("it halted");
+    /// assert!(halt.index == 1 && halt.is_of_job());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_of_job(&self) -> bool {
+        is_of_job(self.index, &self.error)
+    }
+}
+
+/// True if the text of a halt is that of a job which failed for good, or killed its process.
+pub(crate) fn is_of_job(index: Index, error: &str) -> bool {
+    error.starts_with(&format!("job {index} failed")) || error.starts_with("the process died")
 }
 
 impl ConsumerInfo {
@@ -117,14 +144,13 @@ impl Store {
         for pair in self.kv().scan(self.system(), keys::PAGE) {
             let (key, _) = pair?;
             let name = String::from_utf8_lossy(&key[keys::PAGE.len()..]).into_owned();
-            let loaded = self.progress(name.as_str()).load();
-            let none = ConsumerInfo { name, ..ConsumerInfo::default() };
-            match loaded.and_then(|loaded| loaded.map(|loaded| self.info(&none, loaded)).transpose()) {
-                Ok(Some(info)) => consumers.push(info),
+            let mut info = ConsumerInfo { name, ..ConsumerInfo::default() };
+            match self.fill(&mut info) {
+                Ok(true) => consumers.push(info),
                 // It was removed just now.
-                Ok(None) => {}
+                Ok(false) => {}
                 Err(error @ Error::Corrupt { .. }) => {
-                    consumers.push(ConsumerInfo { unreadable: Some(error.to_string()), ..none });
+                    consumers.push(ConsumerInfo { unreadable: Some(error.to_string()), ..info });
                 }
                 Err(error) => return Err(error),
             }
@@ -132,21 +158,23 @@ impl Store {
         Ok(consumers)
     }
 
-    fn info(&self, none: &ConsumerInfo, loaded: Loaded) -> Result<ConsumerInfo, Error> {
-        let name = &none.name;
-        let life = Life::load(self, name)?;
-        let parked = ParkedRecords::of(self, name)?.load(self)?;
-        let info = ConsumerInfo {
-            parked: parked.iter().filter(|job| !job.pending).count() as u64,
-            moved_at: life::load_moved(self, name)?.map(wall_time),
-            life_open: life.as_ref().filter(|life| life.opened > 0).map(|life| life.open),
-            last_halt: life.and_then(|life| life.halted).map(LastHalt::from),
-            last_processed: loaded.last_processed,
-            ..none.clone()
-        };
-        let Some(next) = loaded.next() else { return Ok(info) };
-        let saved = Saved::new(loaded.last_processed, next, loaded.restored.done).in_order();
-        Ok(ConsumerInfo { next: Some(next), done_ahead: count(&saved), ..info })
+    /// Fills in what is saved of a consumer, the watermark first: it is known though another record
+    /// is damaged. Returns false if nothing is saved.
+    fn fill(&self, info: &mut ConsumerInfo) -> Result<bool, Error> {
+        let name = info.name.clone();
+        let Some(loaded) = self.progress(name.as_str()).load()? else { return Ok(false) };
+        info.last_processed = loaded.last_processed;
+        if let Some(next) = loaded.next() {
+            let saved = Saved::new(loaded.last_processed, next, loaded.restored.done).in_order();
+            (info.next, info.done_ahead) = (Some(next), count(&saved));
+        }
+        let life = Life::load(self, &name)?;
+        let parked = ParkedRecords::of(self, &name)?.load(self)?;
+        info.parked = parked.iter().filter(|job| !job.pending).count() as u64;
+        info.moved_at = life::load_moved(self, &name)?.map(wall_time);
+        info.life_open = life.as_ref().filter(|life| life.opened > 0).map(|life| life.open);
+        info.last_halt = life.and_then(|life| life.halted).map(LastHalt::from);
+        Ok(true)
     }
 }
 

@@ -18,7 +18,7 @@ fields!(ConsumerInfo, of:
     unreadable = of.unreadable,
 );
 
-fields!(LastHalt, of: index = of.index, error = of.error, at = at(of.at),);
+fields!(LastHalt, of: index = of.index, error = of.error, at = at(of.at), is_of_job = of.is_of_job(),);
 
 fields!(Parked, of:
     index = of.index,
@@ -53,7 +53,7 @@ mod tests {
         let time = UNIX_EPOCH + Duration::from_millis(1_500);
         let mut info = ConsumerInfo { name: "blocks".to_owned(), moved_at: Some(time), ..ConsumerInfo::default() };
         info.last_halt = Some(LastHalt { index: 7, error: "no".to_owned(), at: time });
-        let halt = json!({"index": 7, "error": "no", "at": 1_500});
+        let halt = json!({"index": 7, "error": "no", "at": 1_500, "is_of_job": false});
         let saved = json!({"name": "blocks", "last_processed": null, "next": null, "done_ahead": 0, "parked": 0,
             "moved_at": 1_500, "life_open": null, "last_halt": halt, "unreadable": null});
         assert_eq!(json!(info), saved);

@@ -43,12 +43,18 @@ pub(crate) fn examine(place: &dyn Place) -> Result<Report, Fault> {
     let (consumers, logs) = (place.consumers()?, place.logs()?);
     consumers.iter().for_each(|consumer| findings.consumer(consumer));
     findings.read.push((consumers.len() as u64, "consumer"));
+    for log in &logs {
+        if let Some(reason) = &log.unreadable {
+            let help = Some("restore a backup".to_owned());
+            findings.problem("log", &log.name, format!("is damaged: {reason}"), help);
+        }
+    }
     if let Some(store) = place.store() {
-        findings.items(store, &logs)?;
-        findings.tables(store)?;
+        logs.iter().filter(|log| log.unreadable.is_none()).for_each(|log| findings.items(store, &log.name));
+        findings.tables(store);
     }
     findings.lags(&logs, &consumers);
-    findings.queues()?;
+    findings.queues();
     Ok(findings.report())
 }
 
@@ -61,6 +67,16 @@ impl Findings<'_> {
     fn note(&mut self, subject: &'static str, name: &str, sentence: String) {
         let name = name.to_owned();
         self.found.push(Finding { is_problem: false, subject, name, sentence, is_whole: false, command: None });
+    }
+
+    /// Notes what could not be looked at. The others are looked at nevertheless.
+    fn failed(&mut self, subject: &'static str, name: &str, fault: &Fault) {
+        let help = if fault.is_damage {
+            "restore a backup"
+        } else {
+            "look again; if it stays, look at the disk and the program"
+        };
+        self.problem(subject, name, format!("cannot be looked at: {fault}"), Some(help.to_owned()));
     }
 
     /// Notes the sentence of a process. A thing that goes on by itself is no problem. A pause does
@@ -82,8 +98,12 @@ impl Findings<'_> {
     fn consumer(&mut self, consumer: &Consumer) {
         let name = &consumer.name;
         if let Some(reason) = &consumer.unreadable {
-            let command = format!("remove {}, or restore a backup", word(name));
-            return self.problem("consumer", name, format!("is damaged: {reason}"), Some(command));
+            let place = consumer.next.map_or_else(String::new, |next| format!("; its next job would be {next}"));
+            let command = format!(
+                "restore a backup; without one: remove {}, which runs every job of its stream again",
+                word(name)
+            );
+            return self.problem("consumer", name, format!("is damaged: {reason}{place}"), Some(command));
         }
         if let Some(live) = &consumer.live {
             self.said("consumer", name, &live.advice);
@@ -94,8 +114,10 @@ impl Findings<'_> {
                 halt.at.age(self.now),
                 cut(&halt.error, ERROR)
             );
-            let command =
-                format!("fix the cause and start it again, or: skip {} {} --reason TEXT", word(name), halt.index);
+            let skip = format!(", or: skip {} {} --reason TEXT", word(name), halt.index);
+            // Of another cause than the job, the job would only be lost.
+            let skip = if halt.is_of_job { &skip } else { "" };
+            let command = format!("fix the cause and start it again{skip}");
             self.problem("consumer", name, sentence, Some(command));
         }
         if consumer.parked > 0 {
@@ -114,9 +136,8 @@ impl Findings<'_> {
             self.life(name);
         }
         let records = self.place.parked(name).map(drop).and_then(|()| self.place.history(name).map(drop));
-        if let (false, Err(error)) = (self.place.has_processes(), records) {
-            let command = format!("remove {}, or restore a backup", word(name));
-            self.problem("consumer", name, error.to_string(), Some(command));
+        if let (false, Err(fault)) = (self.place.has_processes(), records) {
+            self.failed("consumer", name, &fault);
         }
     }
 
@@ -140,34 +161,36 @@ impl Findings<'_> {
         }
     }
 
-    fn items(&mut self, store: &Store, logs: &[Log]) -> Result<(), Fault> {
-        let mut read = 0;
-        for log in logs {
-            if let Some(reason) = &log.unreadable {
-                self.problem("log", &log.name, format!("is damaged: {reason}"), Some("restore a backup".to_owned()));
-                continue;
+    fn items(&mut self, store: &Store, log: &str) {
+        let (mut read, mut damaged) = (0, Vec::new());
+        let items = match Items::open(store, log) {
+            Ok(items) => items,
+            Err(fault) => return self.failed("log", log, &fault),
+        };
+        let ended = items.each(0, |index, bytes| {
+            read += 1;
+            if let Some(Err(error)) = items.json(bytes) {
+                damaged.push((index, error.to_string()));
             }
-            let items = Items::open(store, &log.name)?;
-            let mut damaged = Vec::new();
-            let ended = items.each(0, |index, bytes| {
-                read += 1;
-                if let Some(Err(error)) = items.json(bytes) {
-                    damaged.push((index, error.to_string()));
-                }
-                true
-            });
-            damaged.extend(ended.err());
-            for (index, reason) in damaged.iter().take(MOST) {
-                let sentence = format!("has the item {index}, which cannot be read: {reason}");
-                let help = "restore a backup, or skip it in its consumers".to_owned();
-                self.problem("log", &log.name, sentence, Some(help));
-            }
-            if damaged.len() > MOST {
-                self.problem("log", &log.name, format!("has {} such items", damaged.len()), None);
-            }
+            true
+        });
+        damaged.extend(ended.err());
+        for (index, reason) in damaged.iter().take(MOST) {
+            let sentence = format!("has the item {index}, which cannot be read: {reason}");
+            let help = "restore a backup, or skip it in its consumers".to_owned();
+            self.problem("log", log, sentence, Some(help));
         }
-        self.read.push((read, "item"));
-        Ok(())
+        if damaged.len() > MOST {
+            self.problem("log", log, format!("has {} such items", damaged.len()), None);
+        }
+        self.has_read(read, "item");
+    }
+
+    fn has_read(&mut self, many: u64, noun: &'static str) {
+        match self.read.iter_mut().find(|(_, of)| *of == noun) {
+            Some((sum, _)) => *sum += many,
+            None => self.read.push((many, noun)),
+        }
     }
 
     /// A store does not know who reads a log. One of the same name mostly does.
@@ -183,38 +206,36 @@ impl Findings<'_> {
         }
     }
 
-    fn tables(&mut self, store: &Store) -> Result<(), Fault> {
-        let mut read = 0;
-        for name in store.tables()? {
-            for row in store.table(&name)?.iter() {
-                match row {
-                    Ok(_) => read += 1,
-                    Err(error) => {
-                        self.problem("table", &name, format!("cannot be read: {}", error.report()), None);
-                        break;
-                    }
-                }
+    fn tables(&mut self, store: &Store) {
+        let names = match store.tables() {
+            Ok(names) => names,
+            Err(error) => return self.failed("list", "of tables", &error.into()),
+        };
+        for name in names {
+            let mut read = 0;
+            let rows = store.table(&name).map(|table| table.iter().try_for_each(|row| row.map(|_| read += 1)));
+            if let Ok(Err(error)) | Err(error) = rows {
+                self.failed("table", &name, &error.into());
             }
+            self.has_read(read, "row");
         }
-        self.read.push((read, "row"));
-        Ok(())
     }
 
-    fn queues(&mut self) -> Result<(), Fault> {
-        let mut read = 0;
-        for name in self.place.queue_names()? {
-            let queue = match self.place.queue(&name) {
-                Ok(queue) => queue,
-                Err(fault) => {
-                    self.problem("queue", &name, fault.to_string(), Some("restore a backup".to_owned()));
-                    continue;
-                }
-            };
-            read += self.jobs(&name)?;
-            self.queue(&queue, &name)?;
+    fn queues(&mut self) {
+        let names = match self.place.queue_names() {
+            Ok(names) => names,
+            Err(fault) => return self.failed("list", "of queues", &fault),
+        };
+        for name in names {
+            let looked = self.place.queue(&name).and_then(|queue| {
+                let read = self.jobs(&name)?;
+                self.has_read(read, "job");
+                self.queue(&queue, &name)
+            });
+            if let Err(fault) = looked {
+                self.failed("queue", &name, &fault);
+            }
         }
-        self.read.push((read, "job"));
-        Ok(())
     }
 
     /// Reads the jobs of a queue, and returns their number: all of them in files, and elsewhere
@@ -257,8 +278,9 @@ impl Findings<'_> {
             self.said("queue", name, &queue.advice);
         } else if queue.paused {
             self.problem("queue", name, queue.advice.sentence.clone(), Some(format!("resume {}", word(name))));
-        } else if counts.ready > 0 && self.holders == Holders::None {
-            let sentence = format!("has {}, and no process has the store open", count(counts.ready, "ready job"));
+        } else if (counts.ready > 0 || queue.advice.reason == "no_worker") && self.holders == Holders::None {
+            let jobs = if counts.ready > 0 { count(counts.ready, "ready job") } else { "jobs that are due".to_owned() };
+            let sentence = format!("has {jobs}, and no process has the store open");
             self.problem("queue", name, sentence, Some("start the application".to_owned()));
         } else if counts.ready > 0 || counts.running > 0 {
             self.note("queue", name, queue.advice.sentence.clone());

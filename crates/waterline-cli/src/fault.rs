@@ -1,17 +1,21 @@
 //! The one line that says why a command has failed.
 
-use crate::words::plain;
+use crate::words::{plain, word};
 use std::fmt;
 use waterline::Error;
 use waterline::queue::QueueError;
 
 /// The reason for which a command has failed: one line, which says what to do.
 #[derive(Debug)]
-pub(crate) struct Fault(String);
+pub(crate) struct Fault {
+    text: String,
+    /// True if something stored is damaged. Other failures may pass.
+    pub(crate) is_damage: bool,
+}
 
 impl Fault {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), is_damage: false }
     }
 
     /// Makes the fault for a name that is not there, with the nearest one that is.
@@ -27,14 +31,14 @@ impl Fault {
             (None, [only]) => format!("the only one is {only:?}"),
             (None, [first, .., last]) => format!("there are {}, from {first:?} to {last:?}", known.len()),
         };
-        Self(format!("there is no {what} {name:?}: {rest}"))
+        Self::new(format!("there is no {what} {name:?}: {rest}"))
     }
 }
 
 impl Fault {
     /// Makes the fault for a job that is not there.
     pub(crate) fn no_job(queue: &str, id: &str) -> Self {
-        Self(format!(
+        Self::new(format!(
             "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than it is kept"
         ))
     }
@@ -42,13 +46,13 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&plain(&self.0))
+        f.write_str(&plain(&self.text))
     }
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        Self(match &error {
+        let text = match &error {
             Error::NotFound { what: "store", name } => format!("there is no store at {name}: check the path"),
             Error::NotFound { what, name } => format!("there is no {what} {name:?} in the store: check the name"),
             Error::Corrupt { name, reason } => format!(
@@ -56,7 +60,7 @@ impl From<Error> for Fault {
                  doctor` lists all that is damaged"
             ),
             Error::NotParked { name, index } => {
-                format!("job {index} of {name:?} is not parked: `waterline parked {name}` lists those that are")
+                format!("job {index} of {name:?} is not parked: `waterline parked {}` lists those that are", word(name))
             }
             Error::AlreadyDone { name, index } => format!(
                 "job {index} of {name:?} is done or parked, so it cannot be skipped: `waterline seek` makes it run again"
@@ -65,7 +69,8 @@ impl From<Error> for Fault {
                 "nothing is saved under {name:?}, so nobody knows where its stream begins: `waterline seek` to its first job"
             ),
             _ => error.report(),
-        })
+        };
+        Self { text, is_damage: matches!(error, Error::Corrupt { .. }) }
     }
 }
 
@@ -74,7 +79,7 @@ impl From<QueueError> for Fault {
         match error {
             QueueError::Store(error) => error.into(),
             QueueError::NotFound { queue, id, .. } => Self::no_job(&queue, &id),
-            other => Self(other.report()),
+            other => Self::new(other.report()),
         }
     }
 }

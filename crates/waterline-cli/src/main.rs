@@ -36,9 +36,11 @@ fn main() -> ExitCode {
             eprintln!("waterline: {fault}");
             ExitCode::FAILURE
         }
-        // The reader of the output has gone, as `head` does.
-        Err(End::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(End::Output(error)) => {
+        // The reader of the output has gone, as `head` does. The findings count nevertheless.
+        Err(End::Output(error, is_bad)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::from(u8::from(is_bad))
+        }
+        Err(End::Output(error, _)) => {
             eprintln!("waterline: the output cannot be written: {error}");
             ExitCode::FAILURE
         }
@@ -48,18 +50,13 @@ fn main() -> ExitCode {
 /// The reason why a command has ended early.
 enum End {
     Fault(Fault),
-    Output(io::Error),
+    /// The output cannot be written. True if something was found that somebody has to mend.
+    Output(io::Error, bool),
 }
 
 impl From<Fault> for End {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
-    }
-}
-
-impl From<io::Error> for End {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
     }
 }
 
@@ -69,7 +66,7 @@ fn run(line: CommandLine) -> Result<bool, End> {
     if let Command::Completions { shell } = line.command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut CommandLine::command(), "waterline", &mut script);
-        out.write_all(&script)?;
+        out.write_all(&script).map_err(|error| End::Output(error, false))?;
         return Ok(false);
     }
     let colour = print::is_coloured();
@@ -89,11 +86,9 @@ fn run(line: CommandLine) -> Result<bool, End> {
     };
     let mut report = answer()?;
     loop {
-        if again.is_some() && io::stdout().is_terminal() && !line.json {
-            write!(out, "{CLEAR}")?;
-        }
-        report.write(line.json, colour, &mut out)?;
-        out.flush()?;
+        let clear = if again.is_some() && io::stdout().is_terminal() && !line.json { CLEAR } else { "" };
+        let written = write!(out, "{clear}").and_then(|()| report.write(line.json, colour, &mut out));
+        written.and_then(|()| out.flush()).map_err(|error| End::Output(error, report.is_bad))?;
         let Some(pause) = again else { return Ok(report.is_bad) };
         report = loop {
             wait(pause);

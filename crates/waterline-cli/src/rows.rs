@@ -71,6 +71,9 @@ pub(crate) struct Halt {
     pub(crate) index: u64,
     pub(crate) error: String,
     pub(crate) at: At,
+    /// True if the job failed for good, or killed its process.
+    #[serde(default)]
+    pub(crate) is_of_job: bool,
 }
 
 /// The state of a consumer that only its process knows.

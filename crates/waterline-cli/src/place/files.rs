@@ -142,9 +142,9 @@ fn open_to_change(path: &Path) -> Result<Store, Fault> {
 fn holders(path: &Path) -> Holders {
     let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holders::Unknown };
     for file in LOCKS.map(|name| path.join(name)) {
-        let Some(inode) = inode(&file) else { continue };
-        let held = locks.lines().filter_map(|line| holder_of(line, inode));
-        if let Some(process) = held.filter(|process| has_open(*process, &file)).min() {
+        let Some(lock) = identity(&file) else { continue };
+        let held = locks.lines().filter_map(|line| holder_of(line, lock.1));
+        if let Some(process) = held.filter(|process| has_open(*process, lock)).min() {
             let program = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
             return Holders::One(Holder { process, program: plain(program.trim()) });
         }
@@ -152,14 +152,17 @@ fn holders(path: &Path) -> Holders {
     Holders::None
 }
 
+/// Returns what tells a file from all others, whatever the paths are that lead to it: its disk, and
+/// its number there.
 #[cfg(unix)]
-fn inode(file: &Path) -> Option<u64> {
+fn identity(file: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
-    Some(fs::metadata(file).ok()?.ino())
+    let found = fs::metadata(file).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 #[cfg(not(unix))]
-fn inode(_file: &Path) -> Option<u64> {
+fn identity(_file: &Path) -> Option<(u64, u64)> {
     None
 }
 
@@ -173,9 +176,10 @@ fn holder_of(line: &str, inode: u64) -> Option<u32> {
 }
 
 /// True unless the process is seen to have no such file open: another disk may have the same inode.
-fn has_open(process: u32, file: &Path) -> bool {
-    let (Ok(real), Ok(open)) = (file.canonicalize(), fs::read_dir(format!("/proc/{process}/fd"))) else { return true };
-    open.flatten().any(|open| fs::read_link(open.path()).is_ok_and(|target| target == real))
+/// In a container the file has another path.
+fn has_open(process: u32, file: (u64, u64)) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return true };
+    open.flatten().any(|open| identity(&open.path()) == Some(file))
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
 //! The doctor.
 
 use crate::application::Application;
-use crate::program::{call, json, text};
+use crate::program::{At, call, json, text};
 use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use waterline::queue::{NewJob, Queue, QueueOptions};
+use waterline::{BoxError, Consumer, Index, Jobs, MemoryJobs, Store};
 
 /// Returns the sentences of one level, each with what it is about.
 fn found(out: &str, level: &str) -> Vec<String> {
@@ -89,4 +93,47 @@ fn an_open_life_is_left_to_the_process_that_runs_and_told_of_one_that_died() {
             "queue mail: has 1 job that ran when the process died",
         ],
     );
+}
+
+/// A source that loses its first jobs when it is read.
+#[derive(Default)]
+struct Pruned(AtomicBool);
+
+impl Jobs for Pruned {
+    type Job = u64;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        Ok(if self.0.load(Ordering::SeqCst) { 10 } else { 0 })
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(Some(20))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        self.0.store(true, Ordering::SeqCst);
+        Ok((index >= 10).then_some(index))
+    }
+}
+
+#[test]
+fn a_halt_of_another_cause_than_its_job_is_not_to_be_skipped_and_jobs_that_are_due_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let jobs: MemoryJobs<u64> = (0..3).collect();
+    let builder = |name: &str| store.progress(name);
+    Consumer::builder(jobs, builder("blocks")).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
+    Consumer::builder(Pruned::default(), builder("blocks")).start(|_| Ok(())).unwrap().join().unwrap_err();
+    let queue = Queue::open(&store, "later", QueueOptions::default()).unwrap();
+    queue.push(NewJob::new("k", &1).unwrap().delay(Duration::from_millis(1))).unwrap();
+    drop((queue, store));
+    let doctor = call(directory.path(), "doctor --json");
+    let problems = found(&doctor.out, "problem");
+    are(&problems, &["consumer blocks: has halted at job 3", "queue later: has jobs that are due, and no process"]);
+    assert!(!doctor.out.contains("skip blocks"), "{}", doctor.out);
+    // The findings count though nobody reads them.
+    let mut command = At::store(directory.path()).command("doctor");
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }
