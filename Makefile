@@ -31,8 +31,9 @@ test-ui: ## Run the tests of the page for the browser, some of them in a Chromiu
 	@bash .ci/setup ui
 	@bash .ci/test ui
 
-test-cli: ## Run the tests of the tool for the terminal, beside applications that run and that died
+test-cli: ## Run the tests of the tool for the terminal, beside applications and at a PostgreSQL server
 	@bash .ci/setup sqlite
+	@bash .ci/setup engines
 	@bash .ci/test cli
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED

@@ -42,7 +42,7 @@ pub use crate::queue::words::told::{About, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
 use crate::queue::words::used::LimitUse;
 pub use crate::queue::words::wanted::Wanted;
-use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, Root, Running};
+use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, QueueByHand, Root, Running};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
@@ -52,6 +52,14 @@ pub const LONGEST_SLEEP: Duration = crate::queue::words::options::LONGEST_SLEEP;
 
 pub fn open(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Queue, QueueError> {
     Queue::on(engine, name, options)
+}
+
+pub fn by_hand(engine: Arc<dyn QueueEngine>, name: &str) -> Result<QueueByHand, QueueError> {
+    QueueByHand::on(engine, name)
+}
+
+pub fn is_by_hand(options: &QueueOptions) -> bool {
+    options.by_hand
 }
 
 pub fn group(open: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static) -> GroupBuilder {

@@ -2,6 +2,10 @@
 
 #[cfg(doc)]
 use crate::base::error::Error;
+#[cfg(feature = "engine")]
+use crate::base::sync::Arc;
+#[cfg(feature = "engine")]
+use crate::queue::engine::QueueEngine;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, Pushed};
@@ -38,7 +42,7 @@ use std::time::Duration;
 /// assert!(queue.accept(Accept::new())?.is_none(), "it is paused");
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct QueueByHand(Queue);
 
 impl Queue {
@@ -56,6 +60,32 @@ impl Queue {
 }
 
 impl QueueByHand {
+    /// Opens a queue of this engine.
+    #[cfg(feature = "engine")]
+    pub(crate) fn on(engine: Arc<dyn QueueEngine>, name: &str) -> Result<Self, QueueError> {
+        Ok(Self(Queue::on(engine, name, QueueOptions::by_hand())?))
+    }
+
+    /// Returns the queue, to look at it: its counts, its lists and its status. A worker belongs on
+    /// a queue with its own options.
+    ///
+    /// ```
+    /// # use waterline::Store;
+    /// use waterline::queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// # let store = Store::in_memory();
+    /// # let queue = Queue::open(&store, "mail", QueueOptions::default())?;
+    /// # queue.push(NewJob::new("welcome", "ann")?)?;
+    /// # drop(queue);
+    /// let by_hand = Queue::by_hand(&store, "mail")?;
+    /// assert_eq!(by_hand.look().counts().ready, 1);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn look(&self) -> &Queue {
+        &self.0
+    }
+
     /// Returns the name of the queue.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -20,6 +20,13 @@ pub(crate) struct CommandLine {
     /// The address of the page that the application serves. WATERLINE_TOKEN has its token.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// The address of a database in PostgreSQL: postgres://user@host/database. PGPASSWORD has its
+    /// password.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) postgres: Option<String>,
+    /// The schema of the tables in PostgreSQL.
+    #[arg(long, global = true, value_name = "NAME", default_value = "waterline")]
+    pub(crate) schema: String,
     /// Print an object of JSON a line, with the names that the README lists.
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -1,6 +1,8 @@
 //! The one line that says why a command has failed.
 
 use crate::words::{plain, word};
+#[cfg(feature = "postgres")]
+use std::error::Error as StdError;
 use std::fmt;
 use waterline::Error;
 use waterline::queue::QueueError;
@@ -11,11 +13,18 @@ pub(crate) struct Fault {
     text: String,
     /// True if something stored is damaged. Other failures may pass.
     pub(crate) is_damage: bool,
+    /// True if the role in a database lacks the right to it.
+    is_denied: bool,
 }
 
 impl Fault {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_damage: false }
+        Self { text: text.into(), is_damage: false, is_denied: false }
+    }
+
+    /// True if the role in a database lacks the right to it.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.is_denied
     }
 
     /// Makes the fault for a name that is not there, with the nearest one that is.
@@ -33,9 +42,7 @@ impl Fault {
         };
         Self::new(format!("there is no {what} {name:?}: {rest}"))
     }
-}
 
-impl Fault {
     /// Makes the fault for a job that is not there.
     pub(crate) fn no_job(queue: &str, id: &str) -> Self {
         Self::new(format!(
@@ -52,6 +59,10 @@ impl fmt::Display for Fault {
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
+        #[cfg(feature = "postgres")]
+        if let Some(fault) = of_database(&error) {
+            return fault;
+        }
         let text = match &error {
             Error::NotFound { what: "store", name } => format!("there is no store at {name}: check the path"),
             Error::NotFound { what, name } => format!("there is no {what} {name:?} in the store: check the name"),
@@ -70,7 +81,7 @@ impl From<Error> for Fault {
             ),
             _ => error.report(),
         };
-        Self { text, is_damage: matches!(error, Error::Corrupt { .. }) }
+        Self { is_damage: matches!(error, Error::Corrupt { .. }), ..Self::new(text) }
     }
 }
 
@@ -82,6 +93,64 @@ impl From<QueueError> for Fault {
             other => Self::new(other.report()),
         }
     }
+}
+
+#[cfg(feature = "postgres")]
+impl From<waterline_postgres::Error> for Fault {
+    fn from(error: waterline_postgres::Error) -> Self {
+        use waterline_postgres::Error as Of;
+        match error {
+            Of::Leased { name, holder, .. } => {
+                Self::new(format!("nothing was changed, since {name:?} is in use by {holder}: stop it, and try again"))
+            }
+            Of::Refused(error) => error.into(),
+            error => of_database(&error).unwrap_or_else(|| Self::new(in_full(&error))),
+        }
+    }
+}
+
+/// Makes the fault of a role that lacks a right, or of tables that do not fit, if that is a cause.
+#[cfg(feature = "postgres")]
+fn of_database(error: &(dyn StdError + 'static)) -> Option<Fault> {
+    use waterline_postgres::Error as Of;
+    use waterline_postgres::postgres::{Error as Failed, error::SqlState};
+    let causes = causes(error);
+    if let Some(Of::Schema { schema, what }) = causes.iter().find_map(|cause| cause.downcast_ref::<Of>()) {
+        // It may be as it stands in a statement.
+        let schema = schema.trim_matches('"');
+        return Some(Fault::new(format!(
+            "the tables in the schema {schema} do not fit this tool ({what}): the first program of a new version makes them; \
+             --schema names another schema"
+        )));
+    }
+    let answer = causes.iter().find_map(|cause| cause.downcast_ref::<Failed>()?.as_db_error())?;
+    (*answer.code() == SqlState::INSUFFICIENT_PRIVILEGE).then(|| {
+        let text = format!(
+            "this role may not do it ({}): queues need the role waterline_operate of the schema, and consumers need rights on \
+             its tables",
+            answer.message()
+        );
+        Fault { is_denied: true, ..Fault::new(text) }
+    })
+}
+
+/// Returns an error with its causes.
+#[cfg(feature = "postgres")]
+fn causes<'e>(error: &'e (dyn StdError + 'static)) -> Vec<&'e (dyn StdError + 'static)> {
+    let (mut causes, mut next) = (Vec::new(), Some(error));
+    while let Some(error) = next {
+        causes.push(error);
+        next = error.source();
+    }
+    causes
+}
+
+/// Returns the text of an error with its causes, each once.
+#[cfg(feature = "postgres")]
+fn in_full(error: &(dyn StdError + 'static)) -> String {
+    let texts = causes(error).into_iter().map(ToString::to_string);
+    let join = |text: String, cause: String| if text.contains(&cause) { text } else { format!("{text}: {cause}") };
+    texts.reduce(join).unwrap_or_default()
 }
 
 #[cfg(test)]

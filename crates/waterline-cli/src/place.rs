@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use waterline::Store;
 
+#[cfg(feature = "postgres")]
+mod database;
 pub(crate) mod files;
 mod handles;
 mod http;
@@ -76,6 +78,11 @@ pub(crate) trait Place {
         false
     }
 
+    /// Says what a push does not ask for, if there is anything.
+    fn unasked(&self) -> &'static str {
+        ""
+    }
+
     /// Says what the looks show, and how fresh they are.
     fn freshness(&self) -> String;
 
@@ -120,6 +127,7 @@ impl std::fmt::Display for Holder {
 pub(crate) enum Way {
     Store(PathBuf),
     Url(String),
+    Postgres { url: String, schema: String },
 }
 
 impl Way {
@@ -128,12 +136,18 @@ impl Way {
     /// # Errors
     /// The misuse: there is none, or more than one.
     pub(crate) fn of(line: &CommandLine) -> Result<Self, (ErrorKind, &'static str)> {
-        let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url)];
+        let postgres = line.postgres.clone().map(|url| Self::Postgres { url, schema: line.schema.clone() });
+        let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url), postgres];
         let mut ways = ways.into_iter().flatten();
         match (ways.next(), ways.next()) {
             (Some(way), None) => Ok(way),
-            (None, _) => Err((ErrorKind::MissingRequiredArgument, "say where it is: --store PATH or --url URL")),
-            _ => Err((ErrorKind::ArgumentConflict, "one of --store and --url is enough: they may be two places")),
+            (None, _) => {
+                Err((ErrorKind::MissingRequiredArgument, "say where it is: --store PATH, --url URL or --postgres URL"))
+            }
+            _ => Err((
+                ErrorKind::ArgumentConflict,
+                "one of --store, --url and --postgres is enough: they may be several places",
+            )),
         }
     }
 }
@@ -143,6 +157,12 @@ pub(crate) fn open(way: &Way) -> Result<Box<dyn Place>, Fault> {
     Ok(match way {
         Way::Store(path) => Box::new(files::Files::look(path)?),
         Way::Url(url) => Box::new(page::Page::new(url)?),
+        #[cfg(feature = "postgres")]
+        Way::Postgres { url, schema } => Box::new(database::Database::connect(url, schema)?),
+        #[cfg(not(feature = "postgres"))]
+        Way::Postgres { .. } => {
+            return Err(Fault::new("this program was built without PostgreSQL: build it with the feature `postgres`"));
+        }
     })
 }
 

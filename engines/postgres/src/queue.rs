@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use waterline::engine::{Counts, OpenQueues, QueueNo};
-use waterline::queue::{GroupBuilder, Queue, QueueError, QueueOptions};
+use waterline::queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions};
 
 mod answers;
 mod calls;
@@ -98,6 +98,36 @@ impl PgStore {
     /// [`waterline::Error::Store`].
     pub fn queue(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, QueueError> {
         waterline::engine::open(self.queues(), name.as_ref(), options)
+    }
+
+    /// Lists the names of the queues.
+    ///
+    /// ```no_run
+    /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
+    /// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
+    /// for name in store.queue_names()? {
+    ///     println!("{}", store.queue_by_hand(&name)?.look().status()?);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] if the database cannot be read.
+    pub fn queue_names(&self) -> Result<Vec<String>, QueueError> {
+        self.queues().names()
+    }
+
+    /// Opens the queue with this name to look at it, or to change it by hand, without options of
+    /// its own: those in the database stay. It makes no queue, takes back no job, and does nothing
+    /// that time has brought. See [`QueueByHand`], and [`queue_names`](Self::queue_names) for an
+    /// example. Here a push is bounded, since the database knows the bound.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there;
+    /// [`QueueError::Config`] while it is open in this process with options; otherwise those of
+    /// [`queue`](Self::queue).
+    pub fn queue_by_hand(&self, name: impl AsRef<str>) -> Result<QueueByHand, QueueError> {
+        waterline::engine::by_hand(self.queues(), name.as_ref())
     }
 
     /// Begins a group of queues of this database: see [`Group`](waterline::queue::Group).

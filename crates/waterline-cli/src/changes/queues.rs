@@ -41,8 +41,7 @@ pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Faul
             ("resume", format!("end the pause of the queue {queue:?}, if there is one"), json!({}))
         }
         QueueChange::Push { kind, payload, .. } => {
-            let asked = if place.has_processes() { "" } else { ", whose hook and bound are not asked" };
-            let what = format!("push a job of the kind {kind:?} into the queue {queue:?}{asked}");
+            let what = format!("push a job of the kind {kind:?} into the queue {queue:?}{}", place.unasked());
             ("push", what, json!({ "kind": kind, "payload": payload }))
         }
     };

@@ -76,6 +76,10 @@ impl Place for Files {
         Some(&self.store)
     }
 
+    fn unasked(&self) -> &'static str {
+        ", whose hook and bound are not asked"
+    }
+
     fn freshness(&self) -> String {
         let now = At::now().clock();
         match self.holders() {

@@ -39,7 +39,10 @@ impl Page {
         let (mut all, mut from) = (Vec::new(), "0".to_owned());
         loop {
             let query = [("stream", consumer), (next, from.as_str()), ("limit", CHUNK)];
-            let mut page = self.client.get(view, &query)?;
+            let mut page = match self.client.get(view, &query) {
+                Err(Refused { status: StatusCode::NOT_FOUND, .. }) if self.is_unnamed(consumer)? => return Ok(all),
+                page => page?,
+            };
             let Value::Array(more) = page[rows].take() else { return Err(self.odd(view)) };
             all.extend(more);
             let behind = match &page["next"] {
@@ -52,6 +55,13 @@ impl Page {
             }
             from = behind;
         }
+    }
+
+    /// True if the progress of a consumer on the page has no name, so that no record of it is kept.
+    fn is_unnamed(&self, consumer: &str) -> Result<bool, Fault> {
+        let overview = self.overview()?;
+        let mut rows = overview["streams"].as_array().into_iter().flatten();
+        Ok(rows.any(|row| row["name"] == consumer && row["progress"].is_null()))
     }
 
     fn odd(&self, view: &str) -> Fault {

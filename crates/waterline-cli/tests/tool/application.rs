@@ -1,5 +1,6 @@
 //! The application: this test program, started once more, with a store of its own.
 
+use crate::program::TOKEN;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::ManuallyDrop;
@@ -20,9 +21,6 @@ const READY: &str = "everything is saved";
 
 /// The words before the address of the page that the child serves.
 const SERVED: &str = "the page is at ";
-
-/// The token of that page.
-pub(crate) const TOKEN: &str = "the token of the tests";
 
 /// An application that runs in a process of its own.
 pub(crate) struct Application {

@@ -1,10 +1,14 @@
 //! The tool, and what it answers.
+#![allow(dead_code, reason = "each program of the tests uses a part of it")]
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
+
+/// The token of pages.
+pub(crate) const TOKEN: &str = "the token of the tests";
 
 /// The answer of the tool.
 #[derive(Debug)]
@@ -30,7 +34,12 @@ impl At {
     /// Goes through a page, with the token of the tests.
     pub(crate) fn url(url: &str) -> Self {
         let place = url.to_owned().into();
-        Self { way: "--url", place, variables: Vec::new() }.with("WATERLINE_TOKEN", crate::application::TOKEN)
+        Self { way: "--url", place, variables: Vec::new() }.with("WATERLINE_TOKEN", TOKEN)
+    }
+
+    /// Asks a database.
+    pub(crate) fn postgres(url: &str) -> Self {
+        Self { way: "--postgres", place: url.to_owned().into(), variables: Vec::new() }
     }
 
     /// Sets a variable, or with an empty value none.

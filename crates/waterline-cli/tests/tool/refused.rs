@@ -1,7 +1,7 @@
 //! Everything that can be wrong with a page: one line on standard error, and exit code 1.
 
-use crate::application::{Application, TOKEN};
-use crate::program::At;
+use crate::application::Application;
+use crate::program::{At, TOKEN};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -64,7 +64,7 @@ fn a_page_that_does_not_want_it_is_one_line_with_what_to_do() {
     }
     let nothing = At::url(&format!("{}/nothing", page.url));
     nothing.refused("list", 1, &["there is nothing here"]);
-    at.refused("list --store somewhere", 2, &["one of --store and --url"]);
+    at.refused("list --store somewhere", 2, &["one of --store, --url and --postgres"]);
     let large = format!("push mail k \"{}\" --yes", "x".repeat(70_000));
     at.refused(&large, 1, &["no change of more than 64 KiB"]);
 }

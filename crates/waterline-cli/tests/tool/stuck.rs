@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 use waterline::testing::{FaultyProgress, FaultyStore};
-use waterline::{BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, Retry, Store};
+use waterline::{BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, Store};
 use waterline_ui::Page;
 
 /// The words of the reasons that somebody has to know of. Nobody has to know that a consumer has
@@ -79,6 +79,9 @@ fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
     told.sort();
     told.dedup();
     assert_eq!(told, REASONS);
+    // Nothing is kept of a progress without a name.
+    let unnamed = at.call_with("show", &["unnamed consumer"]);
+    assert!(unnamed.code == 0 && unnamed.out.contains("parked         no job"), "{unnamed:?}");
     // A thing that goes on by itself is no problem, and a pause does not.
     let level = |name: &str| {
         let of = |record: &&Value| record["name"] == name && record["type"] != "queue";
@@ -180,7 +183,7 @@ pub(crate) fn run() -> Result<(), BoxError> {
         std::thread::yield_now();
     }
     let page = handles.iter().fold(Page::new(&store), |page, handle| page.watch(handle.clone()));
-    tell(&page.token(crate::application::TOKEN).serve("127.0.0.1:0")?, &handles)?;
+    tell(&page.token(crate::program::TOKEN).serve("127.0.0.1:0")?, &handles)?;
     Ok(())
 }
 
@@ -236,6 +239,7 @@ fn of_places(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
     faults.tenure().ok_or("it has started")?.hold("the lease server does not answer");
     jobs.push(0);
     stuck.push(("held", held));
+    stuck.push(("caught_up", Consumer::builder(numbers(3), MemoryProgress::new()).start(|_| Ok(()))?));
     let progress = FaultyProgress::new(store.progress("unsaved"));
     progress.faults().fail(..);
     stuck.push(("progress", Consumer::builder(numbers(3), progress).start(|_| Ok(()))?));

@@ -282,6 +282,9 @@ END $$;
 CREATE FUNCTION schema_version(OUT version bigint, OUT serves bigint) LANGUAGE sql AS
 $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.version DESC LIMIT 1 $$;
 
+-- The names of the queues.
+CREATE FUNCTION queues() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q.name FROM queue q ORDER BY q.name $$;
+
 CREATE FUNCTION glance_now(p_queue text) RETURNS answer LANGUAGE sql AS
 $$ SELECT glance_answer(queue_of(p_queue), clock()) $$;
 

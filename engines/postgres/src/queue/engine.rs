@@ -16,7 +16,7 @@ use waterline::ConfigError;
 use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
-    Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, prepare,
+    Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, is_by_hand, prepare,
 };
 use waterline::queue::{Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions};
 
@@ -29,6 +29,9 @@ impl Queues {
         name: &str,
         options: &QueueOptions,
     ) -> Result<(QueueNo, HashMap<String, waterline::queue::Durations>), QueueError> {
+        if is_by_hand(options) {
+            return Ok((self.number_of(name)?, HashMap::new()));
+        }
         let settings = of_queue(options);
         let doing = "open a queue";
         let (create, averages) =
@@ -49,6 +52,32 @@ impl Queues {
             Ok((u32::try_from(number).unwrap_or(0), known))
         });
         read.map_err(|error| queue_error(name, doing, error))
+    }
+
+    /// Returns the names of the queues.
+    pub(super) fn names(&self) -> Result<Vec<String>, QueueError> {
+        let (names, version) = (self.sql_of("queues", 0), self.sql_of("schema_version", 0));
+        let schema = &self.store.options().schema;
+        let read = self.with(None, |client, _| {
+            let row = client.query_typed(&version, &[]).map_err(|error| schema::explained(error, schema))?;
+            schema::fits(schema::Version::of(row.first())?, schema)?;
+            client.query_typed(&names, &[])?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+        });
+        read.map_err(|error: crate::error::Error| queue_error("", "list the queues", error))
+    }
+
+    /// Returns the number of a queue that is there. Its options stay as they are.
+    fn number_of(&self, name: &str) -> Result<QueueNo, QueueError> {
+        if !self.names()?.iter().any(|known| known == name) {
+            return Err(waterline::Error::NotFound { what: "queue", name: name.to_owned() }.into());
+        }
+        let create = self.sql_of("create_queue", 1);
+        let read = self.with(None, |client, _| {
+            let number = client.query_typed(&create, &[(&name, Type::TEXT)])?;
+            Ok(number.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?)
+        });
+        let number = read.map_err(|error| queue_error(name, "open a queue", error))?;
+        Ok(u32::try_from(number).unwrap_or(0))
     }
 
     /// Returns the number of a queue that is open, and what keeps it open.
@@ -118,7 +147,10 @@ impl QueueEngine for Queues {
             listens: Default::default(),
             work: Default::default(),
         });
-        self.listen(&queue)?;
+        // Nobody waits at one that is open by hand.
+        if !is_by_hand(options) {
+            self.listen(&queue)?;
+        }
         self.queues.write().insert(number, queue);
         Ok(Shown { number, shared, keep })
     }

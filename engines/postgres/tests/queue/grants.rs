@@ -32,6 +32,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(1), "who_runs('q')"),
     (Some(1), "set_average('q', 'k', 1, 1, 1)"),
     (Some(1), "tick_once('q', 'p', 0, 1, '{}', false, 'k', '1', NULL)"),
+    (Some(2), "queues()"),
     (Some(2), "create_queue('q')"),
     (Some(2), "set_options('q', '{}')"),
     (Some(2), "steer('q', 'pause', NULL, 0)"),

@@ -1,0 +1,126 @@
+//! Streams and queues in PostgreSQL. The grants of the role decide what the tool may do.
+
+use super::handles::{self, Handles};
+use super::{Holders, Place, Wanted};
+use crate::args::Change;
+use crate::fault::Fault;
+use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
+use crate::words::At;
+use serde_json::{Map, Value};
+use waterline::queue::QueueByHand;
+use waterline_postgres::postgres::config::Host;
+use waterline_postgres::postgres::{Config, NoTls};
+use waterline_postgres::{PgOptions, PgStore};
+
+/// A database.
+pub(crate) struct Database {
+    store: PgStore,
+    /// Its host and its name, without a password.
+    shown: String,
+    handles: Handles<QueueByHand>,
+}
+
+impl Database {
+    /// Connects to it. Nothing is made: its programs migrate.
+    pub(crate) fn connect(url: &str, schema: &str) -> Result<Self, Fault> {
+        // The error may repeat the text, which may have a password.
+        let mut config: Config = url
+            .parse()
+            .map_err(|_| Fault::new("the URL is none of a database: write it as postgres://user@host:5432/database"))?;
+        if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
+            config.password(password);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("waterline-cli");
+        }
+        let host = match config.get_hosts() {
+            [Host::Tcp(host), ..] => host.clone(),
+            #[cfg(unix)]
+            [Host::Unix(path), ..] => path.display().to_string(),
+            [] => return Err(Fault::new("the URL has no host: write it as postgres://user@host:5432/database")),
+        };
+        let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+        let shown = format!("{database:?} at {host}");
+        let store = PgStore::connect(config, NoTls, PgOptions::new().schema(schema));
+        let store = store
+            .map_err(|error| Fault::new(format!("the database {shown} cannot be used: {}", Fault::from(error))))?;
+        Ok(Self { store, shown, handles: Handles::default() })
+    }
+
+    fn handle(&self, name: &str) -> Result<QueueByHand, Fault> {
+        self.handles.of(name, || Ok(self.store.queue_by_hand(name)?))
+    }
+}
+
+impl Place for Database {
+    fn consumers(&self) -> Result<Vec<Consumer>, Fault> {
+        read(self.store.consumers()?)
+    }
+
+    fn logs(&self) -> Result<Vec<Log>, Fault> {
+        Ok(Vec::new())
+    }
+
+    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
+        read(self.store.parked(consumer)?)
+    }
+
+    fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault> {
+        read(self.store.history(consumer)?)
+    }
+
+    fn queue_names(&self) -> Result<Vec<String>, Fault> {
+        Ok(self.store.queue_names()?)
+    }
+
+    fn queue(&self, name: &str) -> Result<rows::Queue, Fault> {
+        handles::row(self.handle(name)?.look())
+    }
+
+    fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault> {
+        handles::jobs(self.handle(queue)?.look(), wanted)
+    }
+
+    fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault> {
+        handles::job(self.handle(queue)?.look(), id)
+    }
+
+    fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault> {
+        read(self.handle(queue)?.look().periodics()?)
+    }
+
+    fn unasked(&self) -> &'static str {
+        ", whose hook is not asked"
+    }
+
+    fn freshness(&self) -> String {
+        format!("read from the database {}, {}", self.shown, At::now().clock())
+    }
+
+    fn holders(&self) -> Holders {
+        Holders::Unknown
+    }
+
+    fn hindrance(&self) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
+    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault> {
+        let store = &self.store;
+        match change {
+            Change::Redrive { name, index: Some(index), .. } => store.redrive(name, *index)?,
+            Change::Redrive { name, index: None, .. } => {
+                store.parked(name)?.iter().try_for_each(|job| store.redrive(name, job.index))?;
+            }
+            Change::Discard { name, index, .. } => store.discard(name, *index)?,
+            Change::Skip { name, index, how } => store.skip(name, *index, &how.reason)?,
+            Change::Seek { name, next, how } => store.seek(name, *next, &how.reason)?,
+            Change::Remove { name, .. } => store.remove(name)?,
+            Change::Check { .. } => {
+                return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
+            }
+            Change::OfQueue(change) => return handles::change(&self.handle(change.queue())?, change),
+        }
+        Ok(Map::new())
+    }
+}
