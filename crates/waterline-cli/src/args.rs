@@ -44,6 +44,23 @@ pub(crate) enum Command {
     Look(Look),
     #[command(flatten)]
     Change(Change),
+    /// Show all of it on a live screen: lag, rates, and why something does not move
+    #[cfg(feature = "top")]
+    Top {
+        /// The seconds between two looks.
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+        every: u64,
+    },
+    /// Serve the page for the browser for a store that no application serves: read-only
+    ///
+    /// It needs --store. On an address that other machines reach it needs a token, of 16 bytes or
+    /// more, in WATERLINE_TOKEN. It has no TLS.
+    #[cfg(feature = "serve")]
+    Serve {
+        /// The address to listen on; with port 0 any that is free.
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+        listen: String,
+    },
     /// Print the completions for a shell
     Completions {
         /// The shell.

@@ -13,7 +13,11 @@ mod place;
 mod print;
 mod queues;
 mod rows;
+#[cfg(feature = "serve")]
+mod serve;
 mod streams;
+#[cfg(feature = "top")]
+mod top;
 mod words;
 
 use args::{Command, CommandLine, LogCommand, Look};
@@ -76,12 +80,28 @@ fn run(line: CommandLine) -> Result<bool, End> {
         _ => misused(ErrorKind::ArgumentConflict, "--watch is for commands that change nothing"),
     };
     let way = place::Way::of(&line).unwrap_or_else(|(kind, text)| misused(kind, text));
+    #[cfg(feature = "serve")]
+    if let Command::Serve { listen } = &line.command {
+        drop(out);
+        let place::Way::Store(path) = &way else {
+            misused(ErrorKind::ArgumentConflict, "the page is that of files: --store PATH");
+        };
+        return serve::run(path, listen).map(|()| false);
+    }
+    #[cfg(feature = "top")]
+    if let Command::Top { every } = line.command {
+        drop(out);
+        if line.json {
+            misused(ErrorKind::ArgumentConflict, "top is a screen for people: `list --json --watch` is for programs");
+        }
+        return top::run(way, Duration::from_secs(every)).map(|()| false);
+    }
     let answer = || {
         let place = place::open(&way)?;
         match &line.command {
             Command::Look(look) => looked(&*place, look),
             Command::Change(change) => changes::change(place, change),
-            Command::Completions { .. } => Ok(Report::default()),
+            _ => Ok(Report::default()),
         }
     };
     let mut report = answer()?;

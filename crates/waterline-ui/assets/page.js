@@ -1,7 +1,7 @@
 // The page: which view the address names, and how it is kept up to date.
 
 import { h, draw, follow, get } from "./dom.js";
-import { StreamView, pipeline, streamCard } from "./streams.js";
+import { StoredView, StreamView, pipeline, savedCard, streamCard } from "./streams.js";
 import { JobView, JobsView, QueueView, queueCard } from "./queues.js";
 
 const main = document.getElementById("main");
@@ -23,8 +23,9 @@ class Overview {
 
   view(overview, writes) {
     const { streams, queues, pipelines } = overview;
+    const stored = overview.stored || [];
     const isShown = (sort) => !this.sort || this.sort === sort;
-    const all = [...(isShown("streams") ? streams : []), ...(isShown("queues") ? queues : [])];
+    const all = [...(isShown("streams") ? [...streams, ...stored] : []), ...(isShown("queues") ? queues : [])];
     const [stuck, waits] = ["stuck", "waits"].map((tone) => all.filter((row) => row.advice.tone === tone).length);
     const others = waits ? `${waits} wait${waits === 1 ? "s" : ""}.` : "";
     const words = `${stuck === 0 ? "Nothing needs you." : `${stuck} of ${all.length} need${stuck === 1 ? "s" : ""} you.`} ${others}`;
@@ -34,6 +35,7 @@ class Overview {
       overview.why_read_only ? h("p", { key: "why", class: "help" }, `Read-only: ${overview.why_read_only}.`) : null,
       isShown("streams") ? pipelines.map((one, at) => pipeline(one, streams, at)) : null,
       isShown("streams") && streams.length ? h("section", { key: "streams" }, h("h3", null, "Streams"), h("div", { class: "cards" }, streams.map((stream) => streamCard(stream, writes)))) : null,
+      isShown("streams") && stored.length ? h("section", { key: "stored" }, h("h3", null, "Streams, as they are saved"), h("div", { class: "cards" }, stored.map((consumer) => savedCard(consumer, writes)))) : null,
       isShown("queues") && queues.length ? h("section", { key: "queues" }, h("h3", null, "Queues"), h("div", { class: "cards" }, queues.map((queue) => queueCard(queue, writes)))) : null,
       all.length ? null : h("p", { key: "empty" }, "There is nothing here: the program has put nothing of this sort on the page."),
     ].flat().filter(Boolean);
@@ -45,6 +47,7 @@ const VIEWS = {
   streams: () => new Overview("streams"),
   queues: () => new Overview("queues"),
   stream: (params) => new StreamView(params),
+  stored: (params) => new StoredView(params),
   queue: (params) => new QueueView(params),
   jobs: (params) => new JobsView(params),
   job: (params) => new JobView(params),
@@ -52,7 +55,7 @@ const VIEWS = {
 
 function nav(name) {
   const entry = (view, label, views) => h("a", { href: `#/${view}`, key: view, "aria-current": views.includes(name) ? "page" : null }, label);
-  draw(document.getElementById("nav"), [entry("", "Overview", [""]), entry("streams", "Streams", ["streams", "stream"]), entry("queues", "Queues", ["queues", "queue", "jobs", "job"])]);
+  draw(document.getElementById("nav"), [entry("", "Overview", [""]), entry("streams", "Streams", ["streams", "stream", "stored"]), entry("queues", "Queues", ["queues", "queue", "jobs", "job"])]);
 }
 
 function redraw() {

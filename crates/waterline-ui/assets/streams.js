@@ -28,6 +28,48 @@ export function streamCard(stream, writes) {
     figures(stream));
 }
 
+function savedFigures(consumer) {
+  return h("dl", { class: "figures" },
+    figure("watermark", number(consumer.last_processed), "everything up to here is processed and saved"),
+    figure("next", number(consumer.next), "the lowest job that is not done"),
+    figure("done ahead", number(consumer.done_ahead), "finished above the watermark"),
+    figure("parked", number(consumer.parked), "jobs that failed for good and were passed"),
+    figure("moved", moment(consumer.moved_at), "the time at which the watermark moved last"));
+}
+
+/** A consumer of another program in the list, as it is saved. */
+export function savedCard(consumer, writes) {
+  return h("article", { class: "card", key: `saved ${consumer.name}`, "aria-label": `Saved stream ${consumer.name}` },
+    h("h3", null, h("a", { href: link("stored", { name: consumer.name }) }, consumer.name)),
+    advice(consumer.advice, writes, consumer.name),
+    savedFigures(consumer));
+}
+
+/** One consumer of another program, as it is saved. */
+export class StoredView {
+  constructor(params) {
+    this.title = `Stream ${params.name}`;
+    this.follows = ["stored", { name: params.name }];
+  }
+
+  async read() {}
+
+  view(consumer, writes) {
+    const jobs = (consumer.jobs || []).map((job) => h("tr", { key: job.index }, h("td", null, number(job.index)), h("td", null, number(job.attempts)), h("td", null, moment(job.parked_at)), h("td", { class: "error" }, job.error)));
+    const moves = (consumer.moves || []).map((made, nth) => h("tr", { key: nth }, h("td", null, moment(made.at)), h("td", null, made.kind), h("td", null, number(made.from)), h("td", null, number(made.to)), h("td", null, made.reason)));
+    const halt = consumer.last_halt;
+    return [
+      h("h2", { key: "title" }, consumer.name),
+      advice(consumer.advice, writes, consumer.name),
+      savedFigures(consumer),
+      h("section", { key: "parked" }, h("h3", null, "Parked jobs"), jobs.length ? table(`${number(consumer.parked)} jobs failed for good and were passed`, ["index", "attempts", "parked", "error"], jobs) : h("p", null, "No job is parked.")),
+      h("section", { key: "history" }, h("h3", null, "History"),
+        halt ? h("p", { class: "error" }, "The last halt, at ", number(halt.index), ", ", moment(halt.at), `: ${halt.error}`) : h("p", null, "No halt is on record."),
+        moves.length ? table("Moves that somebody made on purpose", ["time", "kind", "from", "to", "reason"], moves) : h("p", null, "Nobody has moved it on purpose.")),
+    ];
+  }
+}
+
 /** The stages of a pipeline, upstream first, with the slowest one marked. */
 export function pipeline(pipeline, streams, at) {
   const stage = (name, nth) => {

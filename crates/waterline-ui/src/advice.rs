@@ -30,6 +30,26 @@ pub(crate) struct Advice {
     pub(crate) action: Option<Action>,
 }
 
+impl Advice {
+    /// Returns the advice for a queue that only its own process knows whole.
+    pub(crate) fn of_another_process(self, status: &QueueStatus) -> Self {
+        let queue = &status.queue;
+        let (sentence, help) = match status.waits {
+            Waits::NoWorker => (
+                format!("the queue {queue:?} has jobs that are due; only its process knows if a runner runs"),
+                "If none does, start one.",
+            ),
+            // A process that was killed leaves such jobs, too.
+            Waits::No => (
+                format!("the queue {queue:?} has jobs that run, and only its process knows more"),
+                "If it has died, start it again.",
+            ),
+            _ => return self,
+        };
+        Self { tone: Tone::Waits, sentence, help: help.to_owned(), ..self }
+    }
+}
+
 /// The action that helps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Action {

@@ -37,9 +37,10 @@
 //!
 //! | `GET` | parameters | answers |
 //! |---|---|---|
-//! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row of each of `streams`, `pipelines`, `queues` |
+//! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row of each of `streams`, `pipelines`, `queues`, and of `stored` where [they are shown](Page::stored) |
 //! | `api/saved` | | the [`consumers`](waterline::Store::consumers) and the [`logs`](waterline::Store::logs) of the store, those that are not on the page too |
 //! | `api/stream` | `name` | the row, the window as a `strip` with its `running` and its `retries`, and the `last_halt` |
+//! | `api/stored` | `name` | a consumer of [`Page::stored`], its parked `jobs` and its `moves`, 100 of each at most |
 //! | `api/parked` | `stream`, `from`, `limit` | a page of parked `jobs`, their `count`, and the index of the `next` page |
 //! | `api/history` | `stream`, `skip`, `limit` | the `moves` that somebody made on purpose, the newest first |
 //! | `api/plots` | `stream` or `queue`, `span` (`minute`, `hour`) | a list of numbers for each plot, with their `time` in seconds |

@@ -42,6 +42,7 @@ pub struct Page {
     parts: Vec<Part>,
     store: Store,
     title: String,
+    is_stored: bool,
     writes: bool,
     token: Option<Token>,
     origin: Result<Option<Address>, NotAnOrigin>,
@@ -80,6 +81,7 @@ impl Page {
             parts: Vec::new(),
             store: store.clone(),
             title: "waterline".to_owned(),
+            is_stored: false,
             writes: false,
             token: None,
             origin: Ok(None),
@@ -101,6 +103,27 @@ impl Page {
     /// Shows all queues of a group.
     pub fn group(self, group: &Group) -> Self {
         self.with(Part::Group(group.clone()))
+    }
+
+    /// Shows the consumers of the store that nobody [watches](Self::watch), too, as they are saved:
+    /// how far they are, their parked jobs, their last halt, and their moves. It is for a program
+    /// that looks at the store of another one, which is
+    /// [read-only](waterline::StoreOptions::read_only) here. Its queues are shown as they are
+    /// saved, and only their process knows if a runner runs.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, Store};
+    /// use waterline_ui::Page;
+    ///
+    /// let store = Store::in_memory();
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// Consumer::builder(jobs, store.progress("blocks")).stop_at(2).start(|_| Ok(()))?.join()?;
+    /// let served = Page::new(&store).stored().title("from beside").serve("127.0.0.1:0")?;
+    /// # drop(served);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stored(self) -> Self {
+        Self { is_stored: true, ..self.anew() }
     }
 
     /// Lets people change how many jobs this runner runs at once.
@@ -153,7 +176,7 @@ impl Page {
     }
 
     fn shared(&self) -> Arc<Shared> {
-        self.shared.get_or_init(|| Shared::start(&self.store, &self.parts, &self.title)).clone()
+        self.shared.get_or_init(|| Shared::start(&self.store, &self.parts, &self.title, self.is_stored)).clone()
     }
 
     /// Returns the page as routes for your own server. Mount them under any path, also under the

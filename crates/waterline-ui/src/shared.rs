@@ -51,6 +51,8 @@ pub(crate) struct QueueRow {
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) title: String,
+    /// True if it shows what is saved, also of consumers that other programs run.
+    pub(crate) is_stored: bool,
     pub(crate) streams: Vec<Stream>,
     pub(crate) pipelines: Vec<PipelineHandle>,
     pub(crate) queues: Vec<QueueRow>,
@@ -74,12 +76,13 @@ fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
 
 impl Shared {
     /// Collects the parts, and starts to take samples.
-    pub(crate) fn start(store: &Store, parts: &[Part], title: &str) -> Arc<Self> {
+    pub(crate) fn start(store: &Store, parts: &[Part], title: &str, is_stored: bool) -> Arc<Self> {
         let (sampler, end) = channel();
         let (title, sessions) = (title.to_owned(), Sessions::default());
         let mut shared = Self {
             store: store.clone(),
             title,
+            is_stored,
             streams: Vec::new(),
             pipelines: Vec::new(),
             queues: Vec::new(),
@@ -159,6 +162,12 @@ impl Shared {
     /// Takes a sample of each name. It reads counters that are in memory.
     fn sample(&self) {
         let at = millis(SystemTime::now());
+        // It shows the news of others.
+        if self.is_stored
+            && let Err(error) = self.store.refresh()
+        {
+            tracing::warn!(target: "waterline", %error, "the page shows the store as it was, since it cannot be read anew");
+        }
         for stream in &self.streams {
             let status = stream.handle.status();
             let Status { head, last_processed, done, .. } = status;

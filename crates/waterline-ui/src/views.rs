@@ -11,6 +11,7 @@ use waterline::queue::QueueError;
 mod filter;
 mod jobs;
 mod queues;
+mod stored;
 mod streams;
 
 pub(crate) use filter::{Filter, MOST_READ};
@@ -79,6 +80,7 @@ pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) ->
         "overview" => overview(shared, guard),
         "saved" => streams::saved(shared),
         "stream" => streams::stream(shared, query),
+        "stored" => stored::stored(shared, query),
         "parked" => streams::parked(shared, query),
         "history" => streams::history(shared, query),
         "plots" => plots(shared, query),
@@ -92,8 +94,20 @@ pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) ->
 }
 
 /// The views, for a person who looks at the API.
-pub(crate) const VIEWS: &[&str] =
-    &["overview", "saved", "stream", "parked", "history", "plots", "queue", "schedules", "jobs", "count", "job"];
+pub(crate) const VIEWS: &[&str] = &[
+    "overview",
+    "saved",
+    "stream",
+    "stored",
+    "parked",
+    "history",
+    "plots",
+    "queue",
+    "schedules",
+    "jobs",
+    "count",
+    "job",
+];
 
 fn overview(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
     Ok(json!({
@@ -102,6 +116,7 @@ fn overview(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
         "why_read_only": guard.why_read_only().map(|why| why.text()),
         "has_token": guard.token().is_some(),
         "streams": shared.streams.iter().map(|stream| streams::row(shared, stream)).collect::<Vec<_>>(),
+        "stored": stored::rows(shared)?,
         "pipelines": streams::pipelines(shared),
         "queues": queues::rows(shared),
     }))

@@ -9,5 +9,9 @@ mod faults;
 mod looks;
 mod program;
 mod refused;
+#[cfg(feature = "serve")]
+mod serve;
 mod stuck;
 mod through;
+#[cfg(all(unix, feature = "top"))]
+mod top;

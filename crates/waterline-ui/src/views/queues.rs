@@ -39,7 +39,8 @@ fn row_with(shared: &Shared, row: &QueueRow, status: Result<QueueStatus, QueueEr
             if let Waits::Paused { left } = status.waits {
                 view["pause_left"] = json!(left.map(long));
             }
-            view["advice"] = json!(advice::of_queue(&row.name, &status, |id| shared.home_of(row, id)));
+            let advice = advice::of_queue(&row.name, &status, |id| shared.home_of(row, id));
+            view["advice"] = json!(if shared.is_stored { advice.of_another_process(&status) } else { advice });
         }
         Err(error) => {
             let sentence = format!("the queue {:?} cannot be read: {}", row.name, error.report());

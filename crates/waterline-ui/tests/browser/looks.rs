@@ -4,6 +4,8 @@ use crate::driver::Browser;
 use crate::world::World;
 use serde_json::{Value, json};
 use waterline::queue::NewJob;
+use waterline::{Consumer, MemoryJobs, OnExhausted, Store};
+use waterline_ui::Page;
 
 /// The views, with a text that each of them shows.
 pub(crate) const VIEWS: [(&str, &str, &str); 7] = [
@@ -96,4 +98,24 @@ fn a_list_with_a_filter_shows_new_jobs_by_itself() {
     browser.until_said("the first one");
     world.mails.remove("the first one").unwrap();
     browser.until_said("No job that is ready fits.");
+}
+
+#[test]
+fn a_page_of_a_store_shows_its_consumers_as_they_are_saved() {
+    let store = Store::in_memory();
+    let park = OnExhausted::Park { budget: 9 };
+    let jobs: MemoryJobs<u64> = (0..4).collect();
+    let consumer = Consumer::builder(jobs, store.progress("blocks")).stop_at(3).on_exhausted(park);
+    let run = |job: &waterline::Job<u64>| if job.index == 2 { Err("no <b>header</b>".into()) } else { Ok(()) };
+    consumer.start(move |job| run(&job)).unwrap().join().unwrap();
+    let served = Page::new(&store).stored().serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", served.addr()));
+    browser.until_said("Streams, as they are saved");
+    browser.until_said("1 of 1 needs you.");
+    browser.click("a", "blocks");
+    browser.until_said("no <b>header</b>");
+    browser.until_said("Nobody has moved it on purpose.");
+    assert_eq!(browser.run(NAMELESS), json!([]));
+    assert_eq!(browser.complaints(), [] as [String; 0]);
 }

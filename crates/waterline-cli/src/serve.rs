@@ -1,0 +1,41 @@
+//! The page for a store that no application serves: read-only, until somebody interrupts it.
+
+use crate::End;
+use crate::fault::Fault;
+use std::env::{self, VarError};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+use waterline::Store;
+use waterline::queue::{Queue, QueueOptions};
+use waterline_ui::Page;
+
+/// The variable with the token, without which the page is for this machine alone.
+const TOKEN: &str = "WATERLINE_TOKEN";
+
+/// Serves the page for as long as the process lives.
+pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
+    let store = Store::options().read_only().open(path).map_err(Fault::from)?;
+    let mut page = Page::new(&store).stored().title(path.display().to_string());
+    for name in Queue::names(&store).map_err(Fault::from)? {
+        // Only a look has options here: they change nothing of the queue.
+        page = page.queue(&Queue::open(&store, &name, QueueOptions::default()).map_err(Fault::from)?);
+    }
+    match env::var(TOKEN) {
+        Ok(token) => page = page.token(token),
+        Err(VarError::NotPresent) => {}
+        Err(VarError::NotUnicode(_)) => return Err(Fault::new(format!("{TOKEN} has bytes that are no text")).into()),
+    }
+    let served = page.serve(addr).map_err(|error| {
+        let text = error.to_string();
+        // The words of the library name its call.
+        Fault::new(text.replace("with Page::token", &format!("in {TOKEN}")))
+    })?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "http://{}/ shows {} as it is saved, read-only; Ctrl-C ends it", served.addr(), path.display())?;
+    out.flush()?;
+    drop(out);
+    loop {
+        crate::wait(Duration::from_secs(3_600));
+    }
+}

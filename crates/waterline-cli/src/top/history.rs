@@ -1,0 +1,121 @@
+//! The last numbers of each name, for rates and for the small plots.
+
+use super::Seen;
+use crate::rows::Consumer;
+use crate::words::At;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The numbers that are kept of a name.
+const KEPT: usize = 60;
+
+/// The numbers of all names.
+#[derive(Default)]
+pub(super) struct Histories {
+    /// The jobs a second of each consumer.
+    streams: BTreeMap<String, History>,
+    /// The jobs of each queue that wait.
+    queues: BTreeMap<String, History>,
+}
+
+/// The numbers of one name, the newest one last.
+#[derive(Default)]
+struct History {
+    values: VecDeque<f64>,
+    /// The number of jobs that were done, and when that was.
+    last: Option<(u64, At)>,
+}
+
+impl History {
+    fn push(&mut self, value: f64) {
+        if self.values.len() == KEPT {
+            self.values.pop_front();
+        }
+        self.values.push_back(value);
+    }
+}
+
+/// Returns the number of jobs that are done.
+fn done(consumer: &Consumer) -> Option<u64> {
+    Some(consumer.next?.saturating_add(consumer.done_ahead))
+}
+
+impl Histories {
+    /// Notes what a look has found, and forgets the names that have gone.
+    pub(super) fn note(&mut self, seen: &Seen) {
+        self.streams.retain(|name, _| seen.consumers.iter().any(|consumer| consumer.name == *name));
+        for consumer in &seen.consumers {
+            let history = self.streams.entry(consumer.name.clone()).or_default();
+            let live = consumer.live.as_ref().and_then(|live| live.jobs_per_second);
+            let since = history.last.zip(done(consumer)).and_then(|((before, at), now)| {
+                let seconds = seen.at.0.saturating_sub(at.0) as f64 / 1e3;
+                // A seek back is no work.
+                (seconds > 0.0).then(|| now.saturating_sub(before) as f64 / seconds)
+            });
+            if let Some(rate) = live.or(since) {
+                history.push(rate);
+            }
+            history.last = done(consumer).map(|done| (done, seen.at));
+        }
+        let queues = || seen.queues.iter().filter_map(|queue| queue.as_ref().ok());
+        self.queues.retain(|name, _| queues().any(|queue| queue.name == *name));
+        for queue in queues() {
+            let waiting = queue.counts.ready + queue.counts.scheduled + queue.counts.waiting;
+            self.queues.entry(queue.name.clone()).or_default().push(waiting as f64);
+        }
+    }
+
+    /// Returns the jobs a second of a consumer; `None` before the second look.
+    pub(super) fn rate(&self, consumer: &str) -> Option<f64> {
+        self.streams.get(consumer)?.values.back().copied()
+    }
+
+    /// Returns the last rates of a consumer as a plot of so many columns at most.
+    pub(super) fn of_stream(&self, consumer: &str, columns: usize) -> String {
+        self.streams.get(consumer).map(|history| plot(&history.values, columns)).unwrap_or_default()
+    }
+
+    /// Returns the last numbers of waiting jobs of a queue as a plot of so many columns at most.
+    pub(super) fn of_queue(&self, queue: &str, columns: usize) -> String {
+        self.queues.get(queue).map(|history| plot(&history.values, columns)).unwrap_or_default()
+    }
+}
+
+/// Draws numbers as bars, from 0 to the highest one.
+fn plot(values: &VecDeque<f64>, columns: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = values.iter().skip(values.len().saturating_sub(columns));
+    let highest = shown.clone().copied().fold(0.0, f64::max);
+    let bar = |value: &f64| {
+        let part = if highest > 0.0 { value / highest } else { 0.0 };
+        BARS[((part * 8.0).ceil() as usize).clamp(1, 8) - 1]
+    };
+    shown.map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(at: u64, next: Option<u64>, done_ahead: u64) -> Seen {
+        let consumer = Consumer { name: "p".to_owned(), next, done_ahead, ..Consumer::default() };
+        Seen { at: At(at), consumers: vec![consumer], logs: vec![], queues: vec![], freshness: String::new() }
+    }
+
+    #[test]
+    fn rates_are_those_between_two_looks_and_a_seek_back_is_none() {
+        let mut histories = Histories::default();
+        histories.note(&seen(1_000, Some(10), 0));
+        assert_eq!(histories.rate("p"), None);
+        histories.note(&seen(3_000, Some(20), 10));
+        assert_eq!(histories.rate("p"), Some(10.0));
+        histories.note(&seen(4_000, Some(5), 0));
+        assert_eq!(histories.rate("p"), Some(0.0));
+        histories.note(&seen(5_000, Some(10), 0));
+        assert_eq!((histories.rate("p"), histories.of_stream("p", 2)), (Some(5.0), "▁█".to_owned()));
+        (0..200).for_each(|more| histories.note(&seen(6_000 + more, Some(10), 0)));
+        assert_eq!(histories.of_stream("p", 1_000).chars().count(), KEPT);
+        let none = Seen { consumers: vec![], ..seen(9_000, None, 0) };
+        histories.note(&none);
+        assert_eq!((histories.rate("p"), histories.of_stream("p", 9)), (None, String::new()));
+    }
+}

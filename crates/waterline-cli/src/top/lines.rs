@@ -1,0 +1,281 @@
+//! The lines of the screen, from what was seen.
+
+use super::history::Histories;
+use super::{Seen, Top};
+use crate::rows::{Advice, Consumer, Queue, Tone};
+use crate::words::{count, length, number, plain, rate};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use std::time::Duration;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// The most columns of a plot.
+const PLOT: usize = 24;
+
+/// The look of a text: it has a colour where there are some.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Plain,
+    Faint,
+    Head,
+    Good,
+    Bad,
+}
+
+impl Look {
+    fn style(self, colour: bool) -> Style {
+        let style = Style::default();
+        match self {
+            Self::Plain => style,
+            Self::Faint => style.add_modifier(Modifier::DIM),
+            Self::Head => style.add_modifier(Modifier::BOLD),
+            Self::Good if colour => style.fg(Color::Green),
+            Self::Bad if colour => style.fg(Color::Red).add_modifier(Modifier::BOLD),
+            Self::Good => style,
+            Self::Bad => style.add_modifier(Modifier::BOLD),
+        }
+    }
+}
+
+/// The columns of a row, and what is said below it.
+type Row = (Vec<Part>, Vec<(String, Look)>);
+
+/// Makes lines of one width and with or without colours.
+struct Pen {
+    width: usize,
+    colour: bool,
+}
+
+/// A part of a row, which stands at the left or at the right of its column.
+enum Part {
+    Left(String),
+    Right(String),
+}
+
+impl Pen {
+    fn line(&self, text: &str, look: Look) -> Line<'static> {
+        Line::from(Span::styled(fit(&plain(text), self.width), look.style(self.colour)))
+    }
+
+    /// Returns rows as lines, whose columns are as wide as they need. The sentence of each row
+    /// comes behind it.
+    fn table(&self, head: &[&str], rows: Vec<Row>) -> Vec<Line<'static>> {
+        let text = |part: &Part| match part {
+            Part::Left(text) | Part::Right(text) => text.width(),
+        };
+        let widths: Vec<usize> = (0..head.len())
+            .map(|at| rows.iter().map(|(parts, _)| text(&parts[at])).chain([head[at].width()]).max().unwrap_or(0))
+            .collect();
+        let join = |parts: &[Part]| {
+            let padded = parts.iter().zip(&widths).map(|(part, width)| match part {
+                Part::Left(text) => format!("{text}{}", " ".repeat(width.saturating_sub(text.width()))),
+                Part::Right(text) => format!("{}{text}", " ".repeat(width.saturating_sub(text.width()))),
+            });
+            padded.collect::<Vec<_>>().join("  ")
+        };
+        let is_right = |at: usize| rows.first().is_some_and(|(parts, _)| matches!(parts[at], Part::Right(_)));
+        let heads: Vec<_> = (0..head.len())
+            .map(|at| if is_right(at) { Part::Right(head[at].to_owned()) } else { Part::Left(head[at].to_owned()) })
+            .collect();
+        let mut lines = vec![self.line(&join(&heads), Look::Head)];
+        for (parts, said) in &rows {
+            lines.push(self.line(&join(parts), Look::Plain));
+            lines.extend(said.iter().map(|(text, look)| self.line(&format!("  {text}"), *look)));
+        }
+        lines
+    }
+}
+
+/// Returns a text in so many columns at most.
+fn fit(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let (mut cut, mut used) = (String::new(), 1);
+    for letter in text.chars() {
+        used += letter.width().unwrap_or(0);
+        if used > width {
+            break;
+        }
+        cut.push(letter);
+    }
+    if width > 0 { cut + "…" } else { String::new() }
+}
+
+/// The lines above what can be scrolled, those, and the last line.
+pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, Vec<Line<'static>>, Line<'static>) {
+    let pen = Pen { width: usize::from(width), colour };
+    let (mut head, mut body) = (Vec::new(), Vec::new());
+    if let Some(seen) = &top.seen {
+        head.push(pen.line(&format!("waterline  {}", seen.at.clock()), Look::Head));
+        head.push(pen.line(&format!("({})", seen.freshness), Look::Faint));
+        let (text, look) = summary(seen);
+        head.push(pen.line(&text, look));
+        body = streams(&pen, seen, &top.histories);
+        body.push(Line::default());
+        body.extend(queues(&pen, seen, &top.histories));
+    }
+    if let Some(failed) = &top.failed {
+        head.push(pen.line(&format!("the last look has failed: {failed}"), Look::Bad));
+    }
+    head.push(Line::default());
+    (head, body, pen.line("q quits, arrows scroll", Look::Faint))
+}
+
+/// Says how many need somebody.
+fn summary(seen: &Seen) -> (String, Look) {
+    let stuck = seen.consumers.iter().filter(|consumer| is_stuck(&of_stream(consumer))).count()
+        + seen.queues.iter().filter(|queue| is_stuck(&of_queue(queue.as_ref()))).count();
+    match (stuck, seen.consumers.len() + seen.queues.len()) {
+        (_, 0) => ("There is no consumer and no queue.".to_owned(), Look::Plain),
+        (0, _) => ("Nothing needs you.".to_owned(), Look::Good),
+        (1, all) => (format!("1 of {all} needs you."), Look::Bad),
+        (stuck, all) => (format!("{stuck} of {all} need you."), Look::Bad),
+    }
+}
+
+fn is_stuck(said: &[(String, Look)]) -> bool {
+    said.iter().any(|(_, look)| *look == Look::Bad)
+}
+
+fn streams(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
+    if seen.consumers.is_empty() {
+        return vec![pen.line("There is no consumer.", Look::Faint)];
+    }
+    let row = |consumer: &Consumer| {
+        let live = consumer.live.as_ref();
+        let head = live.and_then(|live| live.head).or_else(|| log_head(seen, consumer));
+        let lag = live.map_or_else(|| lag_in_log(seen, consumer), |live| live.lag);
+        let left = live.and_then(|live| live.seconds_left).and_then(|left| Duration::try_from_secs_f64(left).ok());
+        let parts = vec![
+            Part::Left(plain(&consumer.name)),
+            maybe(consumer.last_processed),
+            maybe(head),
+            maybe(lag),
+            Part::Right(histories.rate(&consumer.name).map_or_else(dash, rate)),
+            Part::Right(left.map_or_else(dash, length)),
+            Part::Right(number(consumer.parked)),
+            Part::Left(histories.of_stream(&consumer.name, PLOT)),
+        ];
+        (parts, of_stream(consumer))
+    };
+    pen.table(
+        &["STREAM", "PROCESSED", "HEAD", "LAG", "JOBS/S", "LEFT", "PARKED", ""],
+        seen.consumers.iter().map(row).collect(),
+    )
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn maybe(value: Option<u64>) -> Part {
+    Part::Right(value.map_or_else(dash, number))
+}
+
+/// A store does not know who reads a log. One of the same name mostly does.
+fn log_head(seen: &Seen, consumer: &Consumer) -> Option<u64> {
+    seen.logs.iter().find(|log| log.name == consumer.name)?.head
+}
+
+fn lag_in_log(seen: &Seen, consumer: &Consumer) -> Option<u64> {
+    Some((log_head(seen, consumer)? + 1).saturating_sub(consumer.next?))
+}
+
+/// Returns what is said of a consumer: why it does not move, and what helps.
+fn of_stream(consumer: &Consumer) -> Vec<(String, Look)> {
+    let mut said = Vec::new();
+    if let Some(reason) = &consumer.unreadable {
+        said.push((format!("it is damaged: {reason}"), Look::Bad));
+    } else if let Some(live) = &consumer.live {
+        said.extend(of_advice(&live.advice));
+    } else if let Some(halt) = consumer.standing_halt() {
+        said.push((format!("it halted at job {}: {}", halt.index, halt.error), Look::Bad));
+    } else {
+        let text = match consumer.life_open {
+            Some(true) => "its life is open: only its process knows what it waits for",
+            Some(false) => "it has ended",
+            None => "only its process knows if it runs",
+        };
+        said.push((text.to_owned(), Look::Faint));
+    }
+    if consumer.parked > 0 {
+        let jobs = count(consumer.parked, "parked job");
+        said.push((format!("{jobs}: nothing runs them before somebody redrives them"), Look::Bad));
+    }
+    said
+}
+
+fn of_advice(advice: &Advice) -> impl Iterator<Item = (String, Look)> {
+    let look = match advice.tone {
+        Some(Tone::Good) => Look::Good,
+        Some(Tone::Stuck) => Look::Bad,
+        _ => Look::Plain,
+    };
+    let help = [Some(advice.help.clone()), advice.command.clone()].into_iter().flatten();
+    let help = help.filter(|help| !help.is_empty()).map(|help| (format!("  {help}"), Look::Faint));
+    std::iter::once((advice.sentence.clone(), look)).chain(help)
+}
+
+fn queues(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
+    if seen.queues.is_empty() {
+        return vec![pen.line("There is no queue.", Look::Faint)];
+    }
+    let row = |queue: &Result<Queue, (String, String)>| {
+        let name = queue.as_ref().map_or_else(|(name, _)| name, |queue| &queue.name);
+        let known = queue.as_ref().ok();
+        let of = |number: fn(&Queue) -> u64| maybe(known.map(number));
+        let speed = |speed: fn(&Queue) -> Option<f64>| Part::Right(known.and_then(speed).map_or_else(dash, rate));
+        let oldest = known.and_then(|queue| queue.oldest_ready.as_ref());
+        let parts = vec![
+            Part::Left(plain(name)),
+            of(|queue| queue.counts.ready),
+            of(|queue| queue.counts.running),
+            of(|queue| queue.counts.scheduled),
+            of(|queue| queue.counts.waiting),
+            of(|queue| queue.counts.dead),
+            Part::Right(oldest.map_or_else(dash, |oldest| length(Duration::from_millis(oldest.age_ms)))),
+            speed(|queue| queue.pushes_per_second),
+            speed(|queue| queue.ends_per_second),
+            Part::Left(histories.of_queue(name, PLOT)),
+        ];
+        (parts, of_queue(queue.as_ref()))
+    };
+    pen.table(
+        &["QUEUE", "READY", "RUNNING", "SCHEDULED", "WAITING", "DEAD", "OLDEST", "PUSHES/S", "ENDS/S", ""],
+        seen.queues.iter().map(row).collect(),
+    )
+}
+
+/// Returns what is said of a queue.
+fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
+    let queue = match queue {
+        Ok(queue) => queue,
+        Err((_, error)) => return vec![(error.clone(), Look::Bad)],
+    };
+    let mut said: Vec<_> = of_advice(&queue.advice).collect();
+    if queue.advice.tone.is_none() && queue.paused {
+        said[0].1 = Look::Bad;
+    }
+    for (many, what) in [(queue.counts.dead, "dead job"), (queue.counts.damaged, "damaged job")] {
+        if many > 0 {
+            said.push((format!("{}: nothing runs them any more", count(many, what)), Look::Bad));
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_wider_than_its_room() {
+        let cuts =
+            [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 5, "日本…"), ("日本語", 4, "日…"), ("abc", 0, "")];
+        for (text, width, wanted) in cuts {
+            assert_eq!(fit(text, width), wanted);
+            assert!(fit(text, width).width() <= width, "{text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The terminal while the screen is open. It is as it was before after each end: that of this value,
+//! a panic on any thread, a signal.
+
+use super::{Top, lines};
+use ratatui::DefaultTerminal;
+use ratatui::text::Text;
+use ratatui::widgets::Paragraph;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The screen, which is drawn on the second page of the terminal.
+pub(super) struct Screen {
+    terminal: DefaultTerminal,
+    colour: bool,
+    told_to_end: Arc<AtomicBool>,
+}
+
+impl Screen {
+    /// Takes the terminal. A panic gives it back before it prints its message.
+    pub(super) fn open(colour: bool) -> io::Result<Self> {
+        let told_to_end = Arc::<AtomicBool>::default();
+        #[cfg(unix)]
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&told_to_end))?;
+        }
+        Ok(Self { terminal: ratatui::try_init()?, colour, told_to_end })
+    }
+
+    /// True once a signal has come.
+    pub(super) fn is_told_to_end(&self) -> bool {
+        self.told_to_end.load(Ordering::Relaxed)
+    }
+
+    /// Draws everything, and bounds what is above the screen.
+    pub(super) fn draw(&mut self, top: &mut Top) -> io::Result<()> {
+        let colour = self.colour;
+        self.terminal.draw(|frame| {
+            let area = frame.area();
+            let (head, body, foot) = lines::all(top, area.width, colour);
+            let room = area.height.saturating_sub(head.len() as u16 + 1);
+            top.scroll = top.scroll.min(u16::try_from(body.len()).unwrap_or(u16::MAX).saturating_sub(room));
+            let shown = body.into_iter().skip(usize::from(top.scroll)).take(usize::from(room));
+            let mut all: Vec<_> = head.into_iter().chain(shown).collect();
+            all.resize(usize::from(area.height.saturating_sub(1)), Default::default());
+            all.push(foot);
+            frame.render_widget(Paragraph::new(Text::from(all)), area);
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
