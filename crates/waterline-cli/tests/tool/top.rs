@@ -220,7 +220,7 @@ fn a_store_that_is_away_for_a_while_is_said_and_shown_again_when_it_is_back() {
 #[test]
 fn the_screen_of_a_page_has_the_sentences_and_the_rates_that_the_process_knows() {
     let (_application, page) = Application::serving("serves");
-    let token = [("WATERLINE_TOKEN", crate::application::TOKEN)];
+    let token = [("WATERLINE_TOKEN", crate::program::TOKEN)];
     let mut terminal = Terminal::at(["--url", &page.url], 40, 140, &token);
     let parts = [
         "the consumer halted at 5",
