@@ -33,10 +33,15 @@ macro_rules! queue_sql {
     () => {
         concat!(
             include_str!("../schema/queue/tables.sql"),
+            include_str!("../schema/queue/edges.sql"),
             include_str!("../schema/queue/ends.sql"),
+            include_str!("../schema/queue/finish.sql"),
             include_str!("../schema/queue/push.sql"),
+            include_str!("../schema/queue/limits.sql"),
             include_str!("../schema/queue/claim.sql"),
+            include_str!("../schema/queue/limited.sql"),
             include_str!("../schema/queue/tick.sql"),
+            include_str!("../schema/queue/turn.sql"),
             include_str!("../schema/queue/steer.sql"),
             include_str!("../schema/queue/look.sql"),
             include_str!("../schema/queue/grants.sql"),

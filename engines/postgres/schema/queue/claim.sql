@@ -9,66 +9,62 @@ $$ SELECT CASE WHEN coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND c
         'progress', nullif(p_noted IS NOT NULL, false)))::text END $$;
 
 -- True if a claim has to look closely: a job is to run alone, or may be needless and is due by then.
--- The statement of a claim in `turn` asks the same.
+-- (The state is compared as text, so that only the index of such jobs can answer.)
 CREATE FUNCTION has_special(p_queue int, p_by bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state = 'ready'
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state::text = 'ready'
             AND (root IS NOT NULL OR skips_from IS NOT NULL));
 END $$;
 
--- The bounds of a limit: that of its name, or of each key.
-CREATE FUNCTION bounds_of(p_queue int, p_name text) RETURNS limits LANGUAGE plpgsql AS $$
-DECLARE v_limit limits;
+-- Locks the first ready jobs in this order of priorities, but for those that the caller has, and returns their
+-- numbers; none, if a claim has to look closely. It begins to read at the floors.
+CREATE FUNCTION lock_ready(p_queue int, p_order int[], p_floors bigint[], p_deeper int, p_most int, p_kinds text[],
+    p_due_by bigint, p_now bigint, p_but bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT * INTO v_limit FROM limits WHERE queue = p_queue AND name = p_name;
-    IF NOT FOUND AND left(p_name, 1) = 'k' THEN
-        SELECT * INTO v_limit FROM limits WHERE queue = p_queue AND name = 'e';
-    END IF;
-    RETURN v_limit;
+    RETURN ARRAY(SELECT x.number FROM unnest(p_order) p(n), LATERAL (
+            SELECT r.number FROM job r
+            WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now
+                AND r.at >= p_floors[p.n + 1] - p_deeper
+                AND (p_kinds IS NULL OR r.kind = ANY (p_kinds))
+                AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
+                AND (r.expires IS NULL OR r.expires > p_now)
+                AND r.number <> ALL (p_but)
+            ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
+        -- The same as `has_special`, in sight of the same jobs.
+        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect)
+            AND NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
+                AND s.state::text = 'ready' AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL))
+        LIMIT p_most);
 END $$;
 
--- The jobs that take a place in a limit.
-CREATE FUNCTION taken_of(p_queue int, p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE v_taken bigint;
+-- Locks the jobs that a claim takes of a queue without limits, in their order.
+CREATE FUNCTION lock_plain(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_now bigint)
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
+    -- Each eighth job is taken from the lowest priority, so that none starves.
+    v_low int := ((v_turns + p_most) / 8 - v_turns / 8)::int;
+    -- Read before the statement: within it, the volatile function would be a filter and no bound.
+    v_floors bigint[] := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
+        pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
+    v_numbers bigint[] := '{}';
 BEGIN
-    CASE left(p_name, 1)
-    WHEN 'k' THEN
-        SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND state = 'running' AND key = substr(p_name, 2);
-    WHEN 't' THEN
-        SELECT count(*) INTO v_taken FROM job
-        WHERE queue = p_queue AND state = 'running' AND counted AND kind = substr(p_name, 2);
-    ELSE
-        SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND state = 'running';
-    END CASE;
-    RETURN v_taken;
-END $$;
-
--- The tokens of a rate as they are now, in parts.
-CREATE FUNCTION bucket_of(p_limit limits, p_name text, p_now bigint) RETURNS bucket LANGUAGE plpgsql AS $$
-DECLARE v_bucket bucket;
-BEGIN
-    SELECT * INTO v_bucket FROM bucket WHERE queue = p_limit.queue AND name = p_name;
-    IF NOT FOUND THEN
-        v_bucket := (p_limit.queue, p_name, p_limit.rate_burst * p_limit.rate_per, p_limit.rate_per, p_now);
+    IF p_most > v_low THEN
+        v_numbers := lock_ready(p_queue.id, '{0,1,2,3}', v_floors, 0, p_most - v_low, p_kinds, p_due_by, p_now, '{}');
     END IF;
-    IF v_bucket.unit <> p_limit.rate_per THEN
-        -- The rate has changed since. Whole tokens stay.
-        v_bucket.level := floor(v_bucket.level / v_bucket.unit) * p_limit.rate_per;
-        v_bucket.unit := p_limit.rate_per;
+    IF cardinality(v_numbers) < p_most THEN
+        -- Those of the lowest priority, and what the first look has left: 5 s deeper, where a late commit is.
+        v_numbers := v_numbers || lock_ready(p_queue.id, CASE WHEN v_low > 0 THEN '{3,2,1,0}'::int[] ELSE '{0,1,2,3}' END,
+            v_floors, 5000, p_most - cardinality(v_numbers), p_kinds, p_due_by, p_now, v_numbers);
     END IF;
-    -- After a jump back of the clock, tokens come from then on.
-    v_bucket.level := least(v_bucket.level + greatest(p_now - v_bucket.since, 0) * p_limit.rate_count * 1000000::numeric,
-        p_limit.rate_burst * p_limit.rate_per + p_limit.rate_count * 1000000::numeric - 1);
-    v_bucket.since := p_now;
-    RETURN v_bucket;
+    IF cardinality(v_numbers) = 1 THEN
+        PERFORM nextval(p_queue.turns);
+    ELSIF cardinality(v_numbers) > 1 THEN
+        PERFORM setval(p_queue.turns, v_turns + cardinality(v_numbers));
+    END IF;
+    RETURN v_numbers;
 END $$;
-
--- The time at which a rate has the tokens for a job of this cost. One that costs more than a full
--- bucket needs a full one, and leaves a debt.
-CREATE FUNCTION tokens_at(p_limit limits, p_bucket bucket, p_cost int) RETURNS bigint LANGUAGE sql AS
-$$ SELECT p_bucket.since + ceil(greatest(least(p_cost, p_limit.rate_burst) * p_limit.rate_per - p_bucket.level, 0)
-    / (p_limit.rate_count * 1000000::numeric))::bigint $$;
 
 -- True if a job that waits is not to be run, and why: it has expired, or others made it needless.
 CREATE FUNCTION needless(p_job job, p_now bigint, OUT error text, OUT skipped text) LANGUAGE plpgsql AS $$
@@ -85,241 +81,6 @@ BEGIN
     END IF;
 END $$;
 
--- Claims jobs of a queue with limits, or with jobs that may be needless, or one that is to run alone.
--- `p_freed` are limits that the caller's own ends have left.
--- One claim of a queue at a time: the lock is held to the end of the transaction, and each statement
--- behind it sees all claims from before.
-CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text,
-    p_now bigint, p_early boolean, p_freed text[], OUT claimed int, OUT told answer[], OUT again boolean) LANGUAGE plpgsql AS $$
-DECLARE
-    -- A look at more than it takes is for those that are held, which no later claim looks at.
-    v_looks int := least(256, 32 + 8 * p_most);
-    v_sorts text;
-    v_rates boolean;
-    v_is_full boolean;
-    v_is_rung boolean;
-    v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
-    v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
-    v_floor bigint[];
-    v_all limits;
-    v_each limits;
-    v_most int := p_most;
-    v_rung text[] := p_freed;
-    v_awaited text[] := '{}';
-    v_later text[] := '{}';
-    -- The limits that have no place any more.
-    v_filled text[] := '{}';
-    v_fills text[];
-    v_more bigint[] := '{}';
-    -- Those that are to be held, and by which limit.
-    v_hold bigint[] := '{}';
-    v_hold_names text[] := '{}';
-    v_row record;
-    v_looked int := 0;
-    v_job job;
-    v_name text;
-    v_full text;
-    v_at bigint;
-    v_taken bigint;
-    v_limit limits;
-    v_bucket bucket;
-    v_error text;
-    v_skipped text;
-    v_answer answer;
-BEGIN
-    claimed := 0;
-    told := '{}';
-    again := false;
-    PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
-    -- Bells that rang while it waited are to be heard.
-    p_now := greatest(p_now, clock());
-    -- Behind the lock: so each claim goes by the old limits, or by the new ones.
-    SELECT q.limit_sorts, EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state = 'running'),
-        EXISTS (SELECT FROM freed f WHERE f.queue = q.id AND f.at <= p_now)
-    INTO v_sorts, v_is_full, v_is_rung FROM queue q WHERE q.id = p_queue.id;
-    v_rates := v_sorts LIKE '%r%';
-    IF v_sorts LIKE '%q%' AND NOT v_is_full THEN
-        v_all := bounds_of(p_queue.id, 'q');
-        IF v_all.at_once IS NOT NULL THEN v_most := least(p_most, v_all.at_once - taken_of(p_queue.id, 'q')); END IF;
-        v_is_full := v_most <= 0;
-    END IF;
-    IF v_is_full THEN
-        IF cardinality(p_freed) > 0 THEN
-            INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
-        END IF;
-        RETURN;
-    END IF;
-    IF v_sorts LIKE '%e%' THEN v_each := bounds_of(p_queue.id, 'e'); END IF;
-    -- The first held jobs of each limit that may have a place by now.
-    IF v_is_rung THEN
-        WITH rung AS (
-            DELETE FROM freed WHERE id = ANY (ARRAY(SELECT id FROM freed WHERE queue = p_queue.id AND at <= p_now
-                ORDER BY at, id LIMIT 256 FOR UPDATE SKIP LOCKED))
-            RETURNING name)
-        SELECT coalesce(array_agg(DISTINCT n.name), '{}') INTO v_rung
-        FROM (SELECT name FROM rung UNION ALL SELECT unnest(p_freed)) n(name);
-    END IF;
-    IF cardinality(v_rung) > 0 THEN
-        v_more := ARRAY(SELECT h.number FROM unnest(v_rung) r(name), LATERAL (
-            SELECT j.number FROM unnest(v_order) p(n), LATERAL (
-                SELECT number FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by = r.name AND priority = p.n
-                    AND (p_kinds IS NULL OR kind = ANY (p_kinds)) ORDER BY at, place LIMIT v_most) j LIMIT v_most) h);
-    END IF;
-    IF p_early THEN
-        v_more := v_more || ARRAY(SELECT r.number FROM unnest(v_order) p(n), LATERAL (
-            SELECT number FROM job WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at > p_now AND at <= p_due_by
-                AND (p_kinds IS NULL OR kind = ANY (p_kinds))
-            ORDER BY at, id_of(name, number) COLLATE "C" LIMIT v_looks) r);
-    END IF;
-    v_floor := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
-        pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
-    FOR v_row IN
-        SELECT x.number, x.at, x.held_by, 'k' || x.key AS name FROM (
-            SELECT r.* FROM unnest(v_order) p(n), LATERAL (
-                SELECT number, priority, at, place, held_by, key FROM job
-                WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at <= p_now AND at >= v_floor[p.n + 1] - 5000
-                    AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by) AND (p_kinds IS NULL OR kind = ANY (p_kinds))
-                ORDER BY at, place LIMIT v_looks) r
-            UNION ALL SELECT number, priority, at, place, held_by, key FROM job
-            WHERE number = ANY (v_more) AND (p_due_by IS NULL OR p_due_by >= p_now OR due <= p_due_by)) x
-        -- Those that are not due yet have an order of their own.
-        ORDER BY x.at > p_now, CASE WHEN x.at <= p_now THEN array_position(v_order, x.priority::int) END, x.at, x.place
-    LOOP
-        v_looked := v_looked + 1;
-        -- With rates, a job that is held also keeps others from its tokens.
-        IF v_row.name = ANY (v_filled) AND v_row.at <= p_now AND NOT v_rates THEN
-            CONTINUE WHEN v_row.held_by = v_row.name;
-            IF v_row.held_by IS NULL THEN
-                v_hold := v_hold || v_row.number;
-                v_hold_names := v_hold_names || v_row.name;
-                CONTINUE;
-            END IF;
-        END IF;
-        SELECT * INTO v_job FROM job WHERE number = v_row.number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        v_full := NULL;
-        v_at := NULL;
-        v_fills := '{}';
-        FOREACH v_name IN ARRAY ARRAY['k' || v_job.key, 't' || v_job.kind] LOOP
-            CONTINUE WHEN v_name IS NULL;
-            v_limit := CASE WHEN left(v_name, 1) = 'k' AND v_sorts NOT LIKE '%k%' THEN v_each
-                WHEN v_sorts LIKE '%' || left(v_name, 1) || '%' THEN bounds_of(p_queue.id, v_name) END;
-            CONTINUE WHEN v_limit.queue IS NULL;
-            IF v_limit.at_once IS NOT NULL THEN
-                v_taken := taken_of(p_queue.id, v_name);
-                IF v_taken >= v_limit.at_once THEN
-                    v_full := coalesce(v_full, v_name);
-                    v_filled := v_filled || v_name;
-                    CONTINUE;
-                ELSIF v_taken + 1 = v_limit.at_once THEN
-                    v_fills := v_fills || v_name;
-                END IF;
-            END IF;
-            IF v_limit.rate_count IS NOT NULL THEN
-                v_bucket := bucket_of(v_limit, v_name, p_now);
-                v_at := greatest(v_at, tokens_at(v_limit, v_bucket, v_job.cost));
-                -- A later job that costs less does not overtake one that waits for tokens.
-                IF v_name = ANY (v_awaited) OR v_at > p_now THEN
-                    v_full := coalesce(v_full, v_name);
-                    v_awaited := v_awaited || v_name;
-                END IF;
-            END IF;
-        END LOOP;
-        IF v_full IS NOT NULL THEN
-            CONTINUE WHEN v_job.at > p_now;
-            IF v_job.state = 'ready' THEN
-                v_hold := v_hold || v_row.number;
-                v_hold_names := v_hold_names || v_full;
-            ELSIF v_job.held_by <> v_full THEN
-                UPDATE job SET held_by = v_full WHERE number = v_row.number;
-            END IF;
-            -- A token comes without an end, so its doorbell has a time.
-            IF NOT v_full = ANY (v_later) THEN v_later := v_later || v_full; END IF;
-            CONTINUE;
-        END IF;
-        IF coalesce(v_job.expires, v_job.root_at, v_job.skips_from) IS NOT NULL THEN
-            SELECT n.error, n.skipped INTO v_error, v_skipped FROM needless(v_job, p_now) n;
-            IF v_error IS NOT NULL OR v_skipped IS NOT NULL THEN
-                told := told || end_unrun(p_queue, v_job, v_error, v_skipped, p_now);
-                again := true;
-                CONTINUE;
-            END IF;
-        END IF;
-        IF v_job.suspect AND (claimed > 0 OR taken_of(p_queue.id, 'q') > 0) THEN
-            -- Those that run end first, and nobody begins meanwhile.
-            EXIT;
-        END IF;
-        IF v_all.rate_count IS NOT NULL THEN
-            v_bucket := bucket_of(v_all, 'q', p_now);
-            EXIT WHEN tokens_at(v_all, v_bucket, v_job.cost) > p_now;
-            PERFORM take_tokens(v_bucket, v_job.cost);
-        END IF;
-        IF v_rates THEN
-            FOREACH v_name IN ARRAY ARRAY['k' || v_job.key, 't' || v_job.kind] LOOP
-                v_limit := bounds_of(p_queue.id, v_name);
-                IF v_limit.rate_count IS NOT NULL THEN
-                    PERFORM take_tokens(bucket_of(v_limit, v_name, p_now), v_job.cost);
-                END IF;
-            END LOOP;
-        END IF;
-        UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1, at = p_now + p_lease,
-            since = p_now, place = nextval('place'), worker = p_worker, expires = NULL, held_by = NULL,
-            counted = v_sorts LIKE '%c%', resubmit = CASE WHEN j.resubmit > p_now THEN j.resubmit END,
-            fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
-            uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
-        WHERE j.number = v_row.number
-        RETURNING 'claimed', j.number, id_of(j.name, j.number), NULL, NULL, j.token, j.kind, j.payload, j.data, j.error, j.failures,
-            j.crashes, j.pushed, j.due, j.since, j.priority::int,
-            more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted) INTO v_answer;
-        told := told || v_answer;
-        claimed := claimed + 1;
-        v_filled := v_filled || v_fills;
-        EXIT WHEN claimed = v_most OR v_job.suspect;
-    END LOOP;
-    IF cardinality(v_hold) > 0 THEN
-        WITH held AS (
-            UPDATE job j SET state = 'held', held_by = h.name FROM unnest(v_hold, v_hold_names) h(number, name)
-            WHERE j.number = h.number AND h.name IN ('k' || j.key, 't' || j.kind) AND j.number = ANY (ARRAY(
-                SELECT number FROM job WHERE number = ANY (v_hold) AND state = 'ready' FOR UPDATE SKIP LOCKED))
-            RETURNING j.number, j.name, j.kind, j.failures, j.held_by, j.at, j.place)
-        SELECT told || coalesce(array_agg(line('held', id_of(name, number), kind, failures, held_by) ORDER BY at, place), '{}')
-        INTO told FROM held;
-    END IF;
-    -- Held jobs stay behind each bell that was taken. If their limit is full, the end of a job rings.
-    FOREACH v_name IN ARRAY v_rung || v_later LOOP
-        CONTINUE WHEN v_name = ANY (v_filled);
-        PERFORM ring_later(p_queue.id, v_name, p_now);
-        -- Once is enough.
-        v_filled := v_filled || v_name;
-    END LOOP;
-    -- Those that are held now are in no later look. (Others may be locked by somebody for long.)
-    again := again OR (claimed = 0 AND cardinality(v_hold) > 0 AND v_looked >= v_looks);
-    -- Calls are counted here, so one in eight is the other way round, however many jobs each takes.
-    IF claimed > 0 THEN v_turns := setval(p_queue.turns, v_turns + 1); END IF;
-END $$;
-
-CREATE FUNCTION take_tokens(p_bucket bucket, p_cost int) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO bucket AS b VALUES (p_bucket.queue, p_bucket.name, p_bucket.level - p_cost * p_bucket.unit, p_bucket.unit, p_bucket.since)
-    ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since;
-END $$;
-
--- Rings for the held jobs of a limit: now if one may begin, or when it has the tokens for the first of
--- them. If the limit is full, the end of a job rings.
-CREATE FUNCTION ring_later(p_queue int, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_limit limits := bounds_of(p_queue, p_name); v_cost int; v_at bigint := p_now;
-BEGIN
-    IF v_limit.at_once IS NOT NULL AND taken_of(p_queue, p_name) >= v_limit.at_once THEN RETURN; END IF;
-    SELECT x.cost INTO v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
-        SELECT cost FROM job WHERE queue = p_queue AND state = 'held' AND held_by = p_name AND priority = p.n
-        ORDER BY at, place LIMIT 1) x LIMIT 1;
-    IF v_cost IS NULL THEN RETURN; END IF;
-    IF v_limit.rate_count IS NOT NULL THEN
-        v_at := greatest(p_now, tokens_at(v_limit, bucket_of(v_limit, p_name, p_now), v_cost));
-    END IF;
-    INSERT INTO freed (queue, at, name) VALUES (p_queue, v_at, p_name);
-END $$;
-
 -- Jobs that are not due yet, for a caller who takes those that are due by a time to come.
 CREATE FUNCTION claim_early(p_queue queue, p_kinds text[], p_due_by bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -330,4 +91,26 @@ BEGIN
             AND (p_kinds IS NULL OR kind = ANY (p_kinds))
         ORDER BY at, id_of(name, number) COLLATE "C" LIMIT 1 FOR UPDATE SKIP LOCKED) x
     ORDER BY x.at, x.id COLLATE "C" LIMIT 1));
+END $$;
+
+-- For every language: claims up to `p_most` jobs for `p_lease` milliseconds (null: as the queue says),
+-- and does what time has brought. The attempt is `failures` + 1. A claim by this call is durable with
+-- the transaction; `p_async` is for callers whose transaction is this call alone. `p_listen`: if there is
+-- no job, the caller waits for so many milliseconds for the channel of `listen_to`, and then claims again.
+CREATE FUNCTION claim(p_queue text, p_most int DEFAULT 1, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL,
+    p_lease bigint DEFAULT NULL, p_async boolean DEFAULT false, p_listen bigint DEFAULT NULL)
+RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data text, failures int, crashes int, pushed bigint, more text)
+LANGUAGE plpgsql AS $$
+DECLARE v_before text := current_setting('synchronous_commit'); v_answers answer[];
+BEGIN
+    -- A claim that looked at many jobs, and found none that may run, looks at the next ones.
+    FOR v_round IN 1 .. 64 LOOP
+        v_answers := ARRAY(SELECT t FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease,
+            p_worker, false, p_listen, NULL) t);
+        EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
+    END LOOP;
+    RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
+        FROM unnest(v_answers) a WHERE a.what = 'claimed' ORDER BY a.priority, a.outcome::int;
+    -- A turn that only claims has made the transaction of its caller asynchronous.
+    IF NOT p_async THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;

@@ -166,9 +166,9 @@ CREATE UNIQUE INDEX job_uniq ON job (queue, uniq) WHERE uniq IS NOT NULL;
 -- The places of the limits that are taken: they are counted, so there is no counter to go wrong.
 CREATE INDEX job_taken ON job (queue, key, kind) WHERE state = 'running' AND (key IS NOT NULL OR counted);
 CREATE INDEX job_expires ON job (queue, expires) WHERE expires IS NOT NULL;
--- Jobs that are to run alone, and jobs that may turn out to be needless when they are claimed.
-CREATE INDEX job_special ON job (queue, suspect, at)
-    WHERE suspect OR (state = 'ready' AND (root IS NOT NULL OR skips_from IS NOT NULL));
+-- Jobs that are to run alone, and jobs that may turn out to be needless when they are claimed. No other
+-- index serves those who look for them: without statistics, the planner would read all ready jobs.
+CREATE INDEX job_special ON job (queue, suspect, at) WHERE suspect OR root IS NOT NULL OR skips_from IS NOT NULL;
 
 -- A job that has ended, as it was then.
 CREATE TABLE ended (
@@ -196,8 +196,11 @@ CREATE INDEX edge_job ON edge (job);
 
 -- Doorbells: "look at those who wait for this job". A push rings, since the end may not have seen its
 -- edge, and so does each end. So neither of them waits for the other one's transaction.
+--
+-- Its numbers are a register, too: as long as none was taken, no job waits for another one.
+CREATE SEQUENCE edge_bells;
 CREATE TABLE edge_bell (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint PRIMARY KEY DEFAULT nextval('edge_bells'),
     queue int NOT NULL,
     awaited bigint NOT NULL,
     died boolean
@@ -285,7 +288,7 @@ CREATE TABLE tally (
 
 -- The time of now. A test replaces this function and the next one.
 CREATE FUNCTION clock() RETURNS bigint LANGUAGE sql AS
-$$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
+$$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
 
 -- A random number in 0..1.
 CREATE FUNCTION chance() RETURNS float8 LANGUAGE sql AS $$ SELECT random() $$;
@@ -324,6 +327,7 @@ $$ SELECT setval(p_bell, floor(extract(epoch FROM clock_timestamp()) * 1000)::bi
 -- * told: a job is in this state; null: it is gone.
 -- * line: something for the log; `outcome` is died, taken_back, held, skipped or unmade.
 -- * glance: what a worker may look for.
+-- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.
 -- * short: there were fewer jobs than the caller wanted, and it is told no glance.
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,
@@ -342,6 +346,11 @@ CREATE FUNCTION line(p_outcome text, p_id text, p_kind text, p_failures int, p_e
 RETURNS answer LANGUAGE sql AS
 $$ SELECT ROW('line', NULL, p_id, p_outcome, NULL, NULL, p_kind, NULL, NULL, p_error,
     p_failures, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
+
+-- An answer that says no more than a word: finished (all have ended well, and are in this state), again or short.
+CREATE FUNCTION word(p_what text, p_state text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
+$$ SELECT ROW(p_what, NULL, NULL, NULL, p_state, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 CREATE FUNCTION id_of(p_name text, p_number bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT coalesce(p_name, '~' || p_number::text) $$;

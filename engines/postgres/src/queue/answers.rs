@@ -9,7 +9,7 @@ use waterline::engine::{
 use waterline::queue::{JobState, Priority, Root, Skipped};
 
 /// One row of an answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) what: String,
     pub(super) number: Option<i64>,
@@ -63,6 +63,11 @@ impl Answer {
 
     pub(super) fn is_counted(&self) -> bool {
         matches!(self.outcome.as_deref(), Some("counted" | "finished"))
+    }
+
+    /// Returns the place of a claimed job among those of its priority.
+    pub(super) fn place(&self) -> u64 {
+        self.outcome.as_deref().and_then(|place| place.parse().ok()).unwrap_or(u64::MAX)
     }
 
     /// Returns what those who wait are told.
@@ -138,6 +143,27 @@ impl Answer {
         let payload = self.payload.clone().unwrap_or_default().into_bytes();
         (self.number.unwrap_or(0), Claimed { queue, id: self.id(), row, payload })
     }
+}
+
+/// A job that was to end: its number, its token, its id and its new data.
+pub(super) type Ended<'e> = (i64, i64, &'e str, Option<String>);
+
+/// Puts an answer for each job in the place of the one which says that all have ended well.
+pub(super) fn each_ended<'e>(mut answers: Vec<Answer>, ends: impl Iterator<Item = Ended<'e>>) -> Vec<Answer> {
+    let Some(at) = answers.iter().position(|answer| answer.what == "finished") else { return answers };
+    let state = answers[at].state.take();
+    let ended = ends.map(|(number, token, id, data)| Answer {
+        what: "ended".to_owned(),
+        number: Some(number),
+        token: Some(token),
+        id: Some(id.to_owned()),
+        outcome: Some("finished".to_owned()),
+        state: state.clone(),
+        data,
+        ..Answer::default()
+    });
+    answers.splice(at..=at, ended);
+    answers
 }
 
 /// Returns the part of answers that those who wait are told.

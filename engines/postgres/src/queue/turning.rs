@@ -114,7 +114,6 @@ impl Queues {
                 _ => {}
             }
         }
-        turned.claimed.sort_by_key(|claimed| claimed.row.priority as u8);
         if claim.is_some_and(|claim| turned.claimed.len() == claim.most) {
             queue.note_more();
         }
@@ -193,7 +192,13 @@ impl Queues {
         let doing = if ends.is_empty() { "claim jobs" } else { "end jobs" };
         let answers = self.answers(queue, doing, "turn", &values);
         queue.shared.note_failing(answers.as_ref().err().map(ToString::to_string));
-        let mut turned = self.turned(queue, answers?, ends, claim, asked);
+        let ended = ends.iter().enumerate().map(|(at, end)| {
+            (numbers[at], tokens[at], &*end.job.id, datas[at].as_ref().map(|data| data.clone().into_owned()))
+        });
+        let mut answers = answers::each_ended(answers?, ended);
+        // The jobs of a claim come in any order.
+        answers.sort_by_key(|answer| (answer.priority, answer.place()));
+        let mut turned = self.turned(queue, answers, ends, claim, asked);
         let mut open = turned.ended.into_iter();
         turned.ended = settled.into_iter().map(|settled| settled.unwrap_or_else(|| open.next().flatten())).collect();
         Ok(turned)

@@ -1,7 +1,7 @@
 //! Pushes and ends that are statements of a transaction of the user's.
 
 use super::Queues;
-use super::answers::{Answer, signed};
+use super::answers::{Answer, each_ended, signed};
 use super::faults::queue_error;
 use super::pushing::{PUSH, Pushing, outcome_of};
 use crate::sql::Value;
@@ -198,7 +198,9 @@ impl Queues {
             (&is_strict, Type::BOOL),
         ];
         let rows = transaction.query_typed(&self.sql_of("end_in", 4), &values)?;
-        Ok(rows.iter().map(Answer::of).collect::<Result<_, _>>()?)
+        let answers = rows.iter().map(Answer::of).collect::<Result<_, _>>()?;
+        let ended = jobs.iter().enumerate().map(|(at, job)| (numbers[at], tokens[at], &*job.id, datas[at].clone()));
+        Ok(each_ended(answers, ended))
     }
 }
 

@@ -1,0 +1,252 @@
+-- The ends that a worker calls: of many attempts at once.
+
+-- What a job that ended in the common way leaves beside its row: an id to remember, and places in limits.
+CREATE TYPE leaving AS (queue int, name text, ids_for bigint, key text, kind text);
+
+-- Ends that were written, by their places among those that were asked for, with the names and the queues of
+-- their jobs. Of them, `dropped` are not kept. `freed`: the limits whose places are free now.
+CREATE TYPE ending AS (places bigint[], names text[], queues int[], dropped bigint[], freed text[]);
+
+-- The most common ends: jobs of a queue without limits which finish and leave nothing. It returns their
+-- places. What this does not take, `finish_kept` does, and then `end_one`. All three compare the token
+-- alone: with the state, the planner would take the index of running jobs, whose dead entries it does not know.
+CREATE FUNCTION finish_dropped(p_queue int, p_numbers bigint[], p_tokens bigint[], p_ends text[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE v_places bigint[];
+BEGIN
+    IF cardinality(p_numbers) = 1 THEN
+        DELETE FROM job j WHERE j.number = p_numbers[1] AND j.token = p_tokens[1] AND p_ends[1] = 'finished'
+            AND j.resubmit IS NULL AND j.skips_from IS NULL
+            AND j.queue = p_queue AND coalesce(j.retention, 0) = 0 AND j.name IS NULL;
+        RETURN CASE WHEN FOUND THEN '{1}' ELSE '{}' END;
+    END IF;
+    WITH d AS (
+        DELETE FROM job j USING (
+            SELECT * FROM unnest(p_numbers, p_tokens, p_ends) WITH ORDINALITY u(number, token, end_, place)
+            WHERE u.end_ = 'finished' ORDER BY u.number) a
+        WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL
+            AND j.queue = p_queue AND coalesce(j.retention, 0) = 0 AND j.name IS NULL
+        RETURNING a.place)
+    SELECT coalesce(array_agg(place), '{}') INTO v_places FROM d;
+    RETURN v_places;
+END $$;
+
+-- Ends jobs that finish, whatever they leave. Limits of the queue `p_claims` are told to the caller, who
+-- takes up its held jobs; other bells ring.
+CREATE FUNCTION finish_kept(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_datas text[], p_claims int, p_now bigint)
+RETURNS ending LANGUAGE plpgsql AS $$
+DECLARE v_ended ending; v_left leaving[];
+BEGIN
+    WITH d AS (
+        DELETE FROM job j USING queue q, (
+            SELECT * FROM unnest(p_numbers, p_tokens, p_ends, p_datas) WITH ORDINALITY u(number, token, end_, data, place)
+            WHERE u.end_ = 'finished' ORDER BY u.number) a
+        WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL AND q.id = j.queue
+        RETURNING j.*, a.place AS asked, a.data AS new_data, q.limited, q.ids_for, coalesce(j.retention, q.retention) AS time
+    ), kept AS (
+        INSERT INTO ended (number, queue, state, priority, at, place, kind, payload, name, key, failures, crashes,
+            pushed, due, since, error, data, meta, fraction, note, noted, retry, retention, uniq, uniq_until,
+            fingerprint, root, root_at, is_root, expires, cost, on_dead, token, died, gone_at)
+        SELECT number, queue, NULL, priority, NULL, place, kind, payload, name, key, failures, crashes,
+            pushed, due, p_now, error, coalesce(new_data, data), meta, fraction, note, noted, retry, retention, uniq,
+            uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, token, false, kept_until(time, p_now)
+        FROM d WHERE time <> 0
+    )
+    SELECT coalesce(array_agg(asked), '{}'), coalesce(array_agg(name), '{}'), coalesce(array_agg(queue), '{}'),
+        coalesce(array_agg(asked) FILTER (WHERE time = 0), '{}'),
+        array_agg(ROW(queue, CASE WHEN time = 0 AND ids_for > 0 THEN name END, ids_for, CASE WHEN limited THEN key END,
+            CASE WHEN limited AND counted THEN kind END)::leaving)
+            FILTER (WHERE limited AND (counted OR key IS NOT NULL) OR time = 0 AND ids_for > 0 AND name IS NOT NULL)
+    INTO v_ended.places, v_ended.names, v_ended.queues, v_ended.dropped, v_left FROM d;
+    v_ended.freed := CASE WHEN v_left IS NULL THEN '{}' ELSE leave_behind(v_left, p_claims, p_now) END;
+    RETURN v_ended;
+END $$;
+
+-- Remembers the ids of jobs that are gone, and rings at the limits that they leave. It returns those of `p_claims`.
+CREATE FUNCTION leave_behind(p_left leaving[], p_claims int, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE v_one leaving; v_name text; v_freed text[] := '{}';
+BEGIN
+    FOREACH v_one IN ARRAY p_left LOOP
+        IF v_one.name IS NOT NULL THEN
+            INSERT INTO gone (queue, name, until) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for)
+            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
+        END IF;
+        FOREACH v_name IN ARRAY ARRAY['k' || v_one.key, 't' || v_one.kind] LOOP
+            IF v_name IS NULL THEN CONTINUE;
+            ELSIF v_one.queue IS DISTINCT FROM p_claims THEN INSERT INTO freed (queue, at, name) VALUES (v_one.queue, p_now, v_name);
+            ELSIF v_name <> ALL (v_freed) THEN v_freed := v_freed || v_name;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN v_freed;
+END $$;
+
+-- The answers to ends, and the limits of the queue `p_claims` whose places are free now. If all have ended well
+-- and are in one state, there is no answer for each: `is_all` says so, and `state` which one.
+CREATE TYPE ends AS (is_all boolean, state text, answers answer[], freed text[]);
+
+-- Ends attempts. For each one there is a row `ended`, in any order. `p_drops`: a queue without limits that
+-- does not keep what has finished.
+CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
+    p_datas text[], p_resolve boolean, p_claims int, p_drops int) RETURNS ends LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := clock();
+    v_asked int := coalesce(cardinality(p_numbers), 0);
+    v_places bigint[] := '{}';
+    v_ended ending;
+    v_ends ends;
+    v_queues int[];
+    v_others record;
+    v_told answer[];
+BEGIN
+    IF p_drops IS NOT NULL THEN v_places := finish_dropped(p_drops, p_numbers, p_tokens, p_ends); END IF;
+    v_ended := CASE WHEN cardinality(v_places) < v_asked THEN finish_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now)
+        ELSE ROW('{}'::bigint[], '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::text[])::ending END;
+    v_ends.freed := v_ended.freed;
+    v_ends.answers := '{}';
+    v_ends.is_all := v_asked IN (cardinality(v_places) + cardinality(v_ended.dropped),
+        cardinality(v_ended.places) - cardinality(v_ended.dropped));
+    IF v_ends.is_all THEN
+        v_ends.state := CASE WHEN cardinality(v_ended.dropped) < cardinality(v_ended.places) THEN 'finished' END;
+    ELSE
+        -- Those that the first statement has ended have no names, and are not kept.
+        v_ended.names := array_fill(NULL::text, ARRAY[cardinality(v_places)]) || v_ended.names;
+        v_ended.dropped := v_places || v_ended.dropped;
+        SELECT coalesce(array_agg(ROW('ended', p_numbers[e.place], id_of(e.name, p_numbers[e.place]), 'finished',
+            CASE WHEN e.place <> ALL (v_ended.dropped) THEN 'finished' END, p_tokens[e.place], NULL, NULL, p_datas[e.place],
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer), '{}')
+        INTO v_ends.answers FROM unnest(v_places || v_ended.places, v_ended.names) e(place, name);
+    END IF;
+    IF pg_sequence_last_value('edge_bells') IS NOT NULL THEN
+        v_queues := ring_edges_of(array_fill(p_drops, ARRAY[cardinality(v_places)]) || v_ended.queues, p_numbers,
+            v_places || v_ended.places);
+    END IF;
+    IF cardinality(v_places) + cardinality(v_ended.places) < v_asked THEN
+        SELECT * INTO v_others FROM end_others(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, v_places || v_ended.places, v_now);
+        v_ends.answers := v_ends.answers || v_others.answers;
+        v_queues := v_queues || v_others.queues;
+    END IF;
+    IF p_resolve AND cardinality(v_queues) > 0 THEN
+        FOR v_told IN SELECT resolve(q, v_now) FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id LOOP
+            v_ends.answers := v_ends.answers || v_told;
+        END LOOP;
+    END IF;
+    RETURN v_ends;
+END $$;
+
+-- Rings for those who wait for the jobs at these places, which have finished, and returns the queues of these jobs.
+-- A new statement: it sees each edge that was there when the rows of these jobs were locked.
+CREATE FUNCTION ring_edges_of(p_queues int[], p_numbers bigint[], p_places bigint[]) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE v_rung int[];
+BEGIN
+    WITH rung AS (
+        INSERT INTO edge_bell (queue, awaited, died)
+        SELECT n.queue, p_numbers[n.place], false FROM unnest(p_queues, p_places) n(queue, place)
+        WHERE EXISTS (SELECT FROM edge WHERE awaited = p_numbers[n.place]) RETURNING queue)
+    SELECT array_agg(DISTINCT queue) INTO v_rung FROM rung;
+    RETURN v_rung;
+END $$;
+
+-- Ends attempts one by one, but for those at the places `p_done`.
+CREATE FUNCTION end_others(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
+    p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_job job;
+    v_queue queue;
+    v_told answer[];
+    v_state text;
+BEGIN
+    answers := '{}';
+    queues := '{}';
+    FOR v_at IN 1 .. cardinality(p_numbers) LOOP
+        CONTINUE WHEN v_at = ANY (p_done);
+        SELECT * INTO v_job FROM job WHERE number = p_numbers[v_at] AND token = p_tokens[v_at] FOR UPDATE;
+        IF NOT FOUND THEN
+            answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'halt', NULL);
+            CONTINUE;
+        END IF;
+        SELECT * INTO v_queue FROM queue WHERE id = v_job.queue;
+        v_told := end_one(v_queue, v_job, p_ends[v_at], p_ats[v_at], p_errors[v_at], p_datas[v_at],
+            p_now - v_job.since, p_now);
+        SELECT shown(state, at, p_now) INTO v_state FROM job WHERE number = v_job.number;
+        IF NOT FOUND THEN
+            SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
+        END IF;
+        answers := answers || v_told || ended_answer(p_numbers[v_at], p_tokens[v_at], 'counted', v_state);
+        queues := queues || v_queue.id;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION ended_answer(p_number bigint, p_token bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
+$$ SELECT ROW('ended', p_number, NULL, p_outcome, p_state, p_token, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
+
+-- For every language: ends jobs well. The answer has the numbers of those that counted: one that is
+-- missing was no longer the caller's, and nothing was written for it. Behind writes of the caller's
+-- own in one transaction, their effects and the end are one.
+CREATE FUNCTION finish(p_jobs bigint[], p_tokens bigint[], p_data text[] DEFAULT NULL) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN counted(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', coalesce(p_data, '{}'));
+END $$;
+
+-- Ends attempts. The answer has the numbers of those that counted.
+CREATE FUNCTION counted(p_jobs bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[])
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    v_drops int := (SELECT q.id FROM job j JOIN queue q ON q.id = j.queue WHERE j.number = p_jobs[1] AND q.retention = 0 AND NOT q.limited);
+    v_ends ends := end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL, v_drops);
+BEGIN
+    IF v_ends.is_all THEN RETURN p_jobs; END IF;
+    RETURN ARRAY(SELECT a.number FROM unnest(v_ends.answers) a WHERE a.what = 'ended' AND a.outcome <> 'halt');
+END $$;
+
+-- The same, with answers as `turn` has. With `p_all`, a lease that is over is an error: then nothing of
+-- the caller's transaction can be committed.
+CREATE FUNCTION end_in(p_jobs bigint[], p_tokens bigint[], p_datas text[], p_all boolean) RETURNS SETOF answer
+LANGUAGE plpgsql AS $$
+DECLARE v_ends ends := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', p_datas,
+    false, NULL, NULL);
+BEGIN
+    IF p_all AND EXISTS (SELECT FROM unnest(v_ends.answers) a WHERE a.what = 'ended' AND a.outcome = 'halt') THEN
+        RAISE 'waterline: the job is no longer its worker''s' USING ERRCODE = 'WQ007';
+    END IF;
+    IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
+    RETURN QUERY SELECT * FROM unnest(v_ends.answers);
+END $$;
+
+-- What has become of ends whose answer was lost: held (it was not written), counted, or gone (the job
+-- is no longer where a token says more), in their order. It waits for a transaction that may be about
+-- to write one.
+CREATE FUNCTION ended_by(p_jobs bigint[], p_tokens bigint[]) RETURNS TABLE (number bigint, outcome text, state text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM job j WHERE j.number = ANY (p_jobs) ORDER BY j.number FOR UPDATE;
+    RETURN QUERY SELECT a.number,
+        CASE WHEN j.token = a.token THEN 'held' WHEN e.token = a.token THEN 'counted' ELSE 'gone' END,
+        CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished'
+            WHEN j.number IS NOT NULL THEN shown(j.state, j.at, clock()) END
+        FROM unnest(p_jobs, p_tokens) WITH ORDINALITY a(number, token, at)
+        LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number ORDER BY a.at;
+END $$;
+
+-- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,
+-- without one, as its retry says. One of `p_bury` is dead, whatever attempts are left.
+CREATE FUNCTION fail(p_jobs bigint[], p_tokens bigint[], p_errors text[] DEFAULT NULL, p_delays bigint[] DEFAULT NULL,
+    p_bury boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN counted(p_jobs, p_tokens,
+        ARRAY(SELECT CASE WHEN e.bury THEN 'buried' ELSE 'failed' END
+            FROM unnest(p_jobs, p_bury) WITH ORDINALITY AS e(job, bury, at) ORDER BY e.at),
+        ARRAY(SELECT clock() + e.delay FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
+        coalesce(p_errors, '{}'), '{}');
+END $$;
+
+-- The same for jobs that are not ready: each comes again after its `p_delays` milliseconds (without one,
+-- at once), and the attempt does not count.
+CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN counted(p_jobs, p_tokens, array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
+        ARRAY(SELECT clock() + coalesce(e.delay, 0)
+            FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at), '{}', '{}');
+END $$;

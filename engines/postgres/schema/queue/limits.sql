@@ -1,0 +1,76 @@
+-- Limits: how many jobs of a key, a kind or a queue run at once, and the tokens of rates.
+
+-- The bounds of a limit: that of its name, or of each key.
+CREATE FUNCTION bounds_of(p_queue int, p_name text) RETURNS limits LANGUAGE plpgsql AS $$
+DECLARE v_limit limits;
+BEGIN
+    SELECT * INTO v_limit FROM limits WHERE queue = p_queue AND name = p_name;
+    IF NOT FOUND AND left(p_name, 1) = 'k' THEN
+        SELECT * INTO v_limit FROM limits WHERE queue = p_queue AND name = 'e';
+    END IF;
+    RETURN v_limit;
+END $$;
+
+-- The jobs that take a place in a limit.
+CREATE FUNCTION taken_of(p_queue int, p_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_taken bigint;
+BEGIN
+    CASE left(p_name, 1)
+    WHEN 'k' THEN
+        SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND state = 'running' AND key = substr(p_name, 2);
+    WHEN 't' THEN
+        SELECT count(*) INTO v_taken FROM job
+        WHERE queue = p_queue AND state = 'running' AND counted AND kind = substr(p_name, 2);
+    ELSE
+        SELECT count(*) INTO v_taken FROM job WHERE queue = p_queue AND state = 'running';
+    END CASE;
+    RETURN v_taken;
+END $$;
+
+-- The tokens of a rate as they are now, in parts.
+CREATE FUNCTION bucket_of(p_limit limits, p_name text, p_now bigint) RETURNS bucket LANGUAGE plpgsql AS $$
+DECLARE v_bucket bucket;
+BEGIN
+    SELECT * INTO v_bucket FROM bucket WHERE queue = p_limit.queue AND name = p_name;
+    IF NOT FOUND THEN
+        v_bucket := (p_limit.queue, p_name, p_limit.rate_burst * p_limit.rate_per, p_limit.rate_per, p_now);
+    END IF;
+    IF v_bucket.unit <> p_limit.rate_per THEN
+        -- The rate has changed since. Whole tokens stay.
+        v_bucket.level := floor(v_bucket.level / v_bucket.unit) * p_limit.rate_per;
+        v_bucket.unit := p_limit.rate_per;
+    END IF;
+    -- After a jump back of the clock, tokens come from then on.
+    v_bucket.level := least(v_bucket.level + greatest(p_now - v_bucket.since, 0) * p_limit.rate_count * 1000000::numeric,
+        p_limit.rate_burst * p_limit.rate_per + p_limit.rate_count * 1000000::numeric - 1);
+    v_bucket.since := p_now;
+    RETURN v_bucket;
+END $$;
+
+-- The time at which a rate has the tokens for a job of this cost. One that costs more than a full
+-- bucket needs a full one, and leaves a debt.
+CREATE FUNCTION tokens_at(p_limit limits, p_bucket bucket, p_cost int) RETURNS bigint LANGUAGE sql AS
+$$ SELECT p_bucket.since + ceil(greatest(least(p_cost, p_limit.rate_burst) * p_limit.rate_per - p_bucket.level, 0)
+    / (p_limit.rate_count * 1000000::numeric))::bigint $$;
+
+CREATE FUNCTION take_tokens(p_bucket bucket, p_cost int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO bucket AS b VALUES (p_bucket.queue, p_bucket.name, p_bucket.level - p_cost * p_bucket.unit, p_bucket.unit, p_bucket.since)
+    ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since;
+END $$;
+
+-- Rings for the held jobs of a limit: now if one may begin, or when it has the tokens for the first of
+-- them. If the limit is full, the end of a job rings.
+CREATE FUNCTION ring_later(p_queue int, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_limit limits := bounds_of(p_queue, p_name); v_cost int; v_at bigint := p_now;
+BEGIN
+    IF v_limit.at_once IS NOT NULL AND taken_of(p_queue, p_name) >= v_limit.at_once THEN RETURN; END IF;
+    SELECT x.cost INTO v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+        SELECT cost FROM job WHERE queue = p_queue AND state = 'held' AND held_by = p_name AND priority = p.n
+        ORDER BY at, place LIMIT 1) x LIMIT 1;
+    IF v_cost IS NULL THEN RETURN; END IF;
+    IF v_limit.rate_count IS NOT NULL THEN
+        v_at := greatest(p_now, tokens_at(v_limit, bucket_of(v_limit, p_name, p_now), v_cost));
+    END IF;
+    INSERT INTO freed (queue, at, name) VALUES (p_queue, v_at, p_name);
+END $$;

@@ -1,0 +1,159 @@
+-- What a runner calls: ends and claims in one transaction, and what it may look for next.
+
+-- What a worker may look for, and when time brings something next.
+CREATE FUNCTION glance(p_queue queue, p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
+    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    v_all limits;
+    v_suspect boolean;
+    v_cost int;
+    v_next bigint;
+BEGIN
+    paused_until := p_queue.paused_until;
+    SELECT min(x.at) INTO due FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+        SELECT j.at FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > p_now
+        ORDER BY j.at LIMIT 1) x;
+    SELECT x.suspect, x.cost INTO v_suspect, v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+        SELECT j.suspect, j.cost FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now
+        ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
+    ready := FOUND;
+    is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state = 'running');
+    IF v_suspect THEN is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'); END IF;
+    is_limited := false;
+    IF p_queue.limited THEN
+        IF p_queue.limit_sorts LIKE '%q%' THEN v_all := bounds_of(p_queue.id, 'q'); END IF;
+        IF v_all.at_once IS NOT NULL THEN is_full := is_full OR taken_of(p_queue.id, 'q') >= v_all.at_once; END IF;
+        IF v_all.rate_count IS NOT NULL AND v_cost IS NOT NULL THEN
+            v_next := tokens_at(v_all, bucket_of(v_all, 'q', p_now), v_cost);
+            is_full := is_full OR v_next > p_now;
+        END IF;
+        is_limited := is_full AND ready OR EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL);
+        ready := ready OR EXISTS (SELECT FROM freed f, job j WHERE f.queue = p_queue.id AND f.at <= p_now
+            AND j.queue = p_queue.id AND j.state = 'held' AND j.held_by = f.name);
+    END IF;
+    SELECT min(j.expires) INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL;
+    has_room := true;
+    IF p_queue.max_waiting IS NOT NULL THEN
+        SELECT count(*) < p_queue.max_waiting INTO has_room FROM (
+            (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' LIMIT p_queue.max_waiting)
+            UNION ALL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL
+                LIMIT p_queue.max_waiting)
+            UNION ALL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'waiting' AND j.held_by IS NULL
+                LIMIT p_queue.max_waiting)) w;
+        has_room := has_room OR coalesce(expires <= p_now, false);
+    END IF;
+    IF v_next <= p_now THEN v_next := NULL; END IF;
+    -- Of numbers, `least` takes those that are there.
+    next := least(due, expires, v_next, CASE WHEN p_queue.paused_until > p_now THEN p_queue.paused_until END,
+        (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died = false AND e.gone_at IS NOT NULL),
+        (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died AND e.gone_at IS NOT NULL),
+        (SELECT min(j.at) FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'),
+        (SELECT min(f.at) FROM freed f WHERE f.queue = p_queue.id AND f.at > p_now),
+        (SELECT min(p.last + p.every) FROM periodic p WHERE p.queue = p_queue.id AND p.every IS NOT NULL),
+        (SELECT p_now WHERE EXISTS (SELECT FROM edge_bell b WHERE b.queue = p_queue.id)));
+END $$;
+
+-- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
+-- l (limited), m (room for more).
+CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE plpgsql AS $$
+DECLARE v_glance record := glance(p_queue, p_now);
+BEGIN
+    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
+        v_glance.paused_until, v_glance.due, p_now, NULL,
+        CASE WHEN v_glance.ready THEN 'r' ELSE '' END || CASE WHEN v_glance.is_full THEN 'f' ELSE '' END
+            || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END)::answer;
+END $$;
+
+-- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
+-- answers. `p_tick`: do all that time has brought, and not only once a second. `p_arm`: if there is no
+-- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
+--
+-- The common way, of jobs that finish and others that begin, has as few statements as there may be: to
+-- begin one costs more than to run it.
+CREATE FUNCTION turn(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
+    p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
+    p_arm bigint, p_due_since bigint) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue queue;
+    v_now bigint := clock();
+    v_claims boolean := false;
+    v_got int := 0;
+    v_ends ends;
+    v_numbers bigint[];
+    v_claimed claiming;
+    v_told answer[];
+    v_freed text[] := '{}';
+    v_again boolean := false;
+BEGIN
+    IF p_queue IS NOT NULL THEN
+        SELECT * INTO v_queue FROM queue WHERE name = p_queue;
+        IF NOT FOUND THEN PERFORM queue_of(p_queue); END IF;
+        v_claims := p_most > 0 AND v_queue.paused_until <= v_now;
+        IF p_tick OR v_now - coalesce(pg_sequence_last_value(v_queue.ticked), 0) NOT BETWEEN 0 AND 999 THEN
+            RETURN QUERY SELECT * FROM unnest(tick(v_queue, p_due_since, v_now));
+        END IF;
+    END IF;
+    IF cardinality(p_numbers) > 0 THEN
+        v_ends := end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, true,
+            CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END,
+            CASE WHEN v_queue.retention = 0 AND NOT v_queue.limited THEN v_queue.id END);
+        v_freed := v_ends.freed;
+        IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
+        IF cardinality(v_ends.answers) > 0 THEN RETURN QUERY SELECT * FROM unnest(v_ends.answers); END IF;
+        -- The ends may have made jobs ready.
+        v_now := greatest(v_now, clock());
+    ELSIF p_queue IS NOT NULL AND p_most > 0 THEN
+        -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and
+        -- its token is void.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    FOR v_look IN 1 .. CASE WHEN v_claims THEN 3 ELSE 0 END LOOP
+        IF v_look = 2 THEN
+            -- Ends by `finish` leave it to the next claim to look at the jobs that waited for them.
+            v_told := resolve(v_queue, v_now);
+            RETURN QUERY SELECT * FROM unnest(v_told);
+            CONTINUE WHEN p_arm IS NULL AND cardinality(v_told) = 0;
+            -- A push that rang nobody may be there by now, so it looks once more.
+            IF p_arm IS NOT NULL THEN PERFORM arm_bell(v_queue.bell, p_arm); END IF;
+        ELSIF v_look = 3 THEN
+            -- Nothing is ready: a job that is due later, for one who takes it early.
+            EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
+        END IF;
+        IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by)) THEN
+            IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
+            v_numbers := lock_plain(v_queue, p_most, p_kinds, p_due_by, v_now);
+            v_got := cardinality(v_numbers);
+            IF v_got > 0 THEN
+                RETURN QUERY UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1,
+                    at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
+                    resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
+                    fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
+                    uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
+                -- An array counts as few rows, whatever the statistics say. They come in any order, with their places.
+                WHERE j.number = ANY (v_numbers)
+                RETURNING 'claimed'::text, j.number, id_of(j.name, j.number), array_position(v_numbers, j.number)::text, NULL::text,
+                    j.token, j.kind, j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
+                    more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted);
+                EXIT;
+            END IF;
+        END IF;
+        IF v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END) THEN
+            v_claimed := claim_limited(v_queue, p_most, p_kinds, p_due_by, coalesce(p_lease, v_queue.lease), p_worker, v_now,
+                v_look = 3, v_freed);
+            v_freed := '{}';
+            v_got := v_claimed.claimed;
+            v_again := v_claimed.again;
+            RETURN QUERY SELECT * FROM unnest(v_claimed.told);
+            EXIT WHEN v_again OR v_got > 0;
+        END IF;
+    END LOOP;
+    IF v_again AND v_got = 0 THEN RETURN NEXT word('again'); END IF;
+    IF p_queue IS NULL OR v_got = p_most AND NOT p_tick THEN
+        -- There is no more to say.
+    ELSIF p_tick OR v_got = 0 AND p_most > 0 OR v_queue.limited OR has_edge_bells(v_queue.id) THEN
+        -- Limits and doorbells may bring something sooner than the last glance has said.
+        RETURN NEXT glance_answer(v_queue, v_now);
+    ELSE
+        RETURN NEXT word('short');
+    END IF;
+END $$;
