@@ -322,11 +322,17 @@ BEGIN
     SELECT id, bell, max_waiting INTO v_queue, v_bell, v_most FROM queue WHERE name = p_queue;
     IF v_queue IS NULL THEN PERFORM queue_of(p_queue); END IF;
     IF v_most IS NOT NULL THEN RETURN NULL; END IF;
-    v_numbers := CASE WHEN cardinality(p_kinds) = 1 THEN ARRAY[nextval('place')]
-        ELSE ARRAY(SELECT nextval('place') FROM generate_series(1, cardinality(p_kinds))) END;
-    INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
-    SELECT u.number, v_queue, 'ready', v_now, u.number, u.kind, u.payload, v_now, v_now
-    FROM unnest(v_numbers, p_kinds, p_payloads) u(number, kind, payload);
+    IF cardinality(p_kinds) = 1 THEN
+        v_numbers := ARRAY[nextval('place')];
+        INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
+        VALUES (v_numbers[1], v_queue, 'ready', v_now, v_numbers[1], p_kinds[1], p_payloads[1], v_now, v_now);
+    ELSE
+        -- Functions that return sets cost less in the list of a SELECT than behind FROM, where each row is copied.
+        v_numbers := ARRAY(SELECT nextval('place') FROM (SELECT generate_series(1, cardinality(p_kinds))) n);
+        INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
+        SELECT u.number, v_queue, 'ready', v_now, u.number, u.kind, u.payload, v_now, v_now
+        FROM (SELECT unnest(v_numbers) AS number, unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
+    END IF;
     IF pg_sequence_last_value(v_bell) <> 0 THEN PERFORM ring(v_queue, v_bell); END IF;
     RETURN v_numbers;
 END $$;
