@@ -18,9 +18,10 @@ BEGIN
 END $$;
 
 -- Locks the first ready jobs in this order of priorities, but for those that the caller has, and returns their
--- numbers; none, if a claim has to look closely. It begins to read at the floors.
+-- numbers; none, if a claim has to look closely and `p_closely` does not say that it does. It begins to read at
+-- the floors.
 CREATE FUNCTION lock_ready(p_queue int, p_order int[], p_floors bigint[], p_deeper int, p_most int, p_kinds text[],
-    p_due_by bigint, p_now bigint, p_but bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+    p_due_by bigint, p_now bigint, p_but bigint[], p_closely boolean DEFAULT false) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(SELECT x.number FROM unnest(p_order) p(n), LATERAL (
             SELECT r.number FROM job r
@@ -32,7 +33,7 @@ BEGIN
                 AND r.number <> ALL (p_but)
             ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
         -- The same as `has_special`, in sight of the same jobs.
-        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect)
+        WHERE p_closely OR NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect)
             AND NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
                 AND s.state::text = 'ready' AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL))
         LIMIT p_most);
@@ -45,9 +46,7 @@ DECLARE
     v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
     -- Each eighth job is taken from the lowest priority, so that none starves.
     v_low int := ((v_turns + p_most) / 8 - v_turns / 8)::int;
-    -- Read before the statement: within it, the volatile function would be a filter and no bound.
-    v_floors bigint[] := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
-        pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
+    v_floors bigint[] := floors_of(p_queue.floors);
     v_numbers bigint[] := '{}';
 BEGIN
     IF p_most > v_low THEN
@@ -59,9 +58,9 @@ BEGIN
             v_floors, 5000, p_most - cardinality(v_numbers), p_kinds, p_due_by, p_now, v_numbers);
     END IF;
     IF cardinality(v_numbers) = 1 THEN
-        PERFORM nextval(p_queue.turns);
+        v_turns := nextval(p_queue.turns);
     ELSIF cardinality(v_numbers) > 1 THEN
-        PERFORM setval(p_queue.turns, v_turns + cardinality(v_numbers));
+        v_turns := setval(p_queue.turns, v_turns + cardinality(v_numbers));
     END IF;
     RETURN v_numbers;
 END $$;

@@ -7,13 +7,14 @@ CREATE TYPE leaving AS (queue int, name text, ids_for bigint, key text, kind tex
 -- their jobs. Of them, `dropped` are not kept. `freed`: the limits whose places are free now.
 CREATE TYPE ending AS (places bigint[], names text[], queues int[], dropped bigint[], freed text[]);
 
--- The most common ends: jobs of a queue without limits which finish and leave nothing. It returns their
--- places. What this does not take, `finish_kept` does, and then `end_one`. All three compare the token
+-- The most common ends: jobs of a queue without limits which finish and leave nothing (null: no such queue). It
+-- returns their places. What this does not take, `finish_kept` does, and then `end_one`. All three compare the token
 -- alone: with the state, the planner would take the index of running jobs, whose dead entries it does not know.
 CREATE FUNCTION finish_dropped(p_queue int, p_numbers bigint[], p_tokens bigint[], p_ends text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE v_places bigint[];
 BEGIN
+    IF p_queue IS NULL THEN RETURN '{}'; END IF;
     IF cardinality(p_numbers) = 1 THEN
         DELETE FROM job j WHERE j.number = p_numbers[1] AND j.token = p_tokens[1] AND p_ends[1] = 'finished'
             AND j.resubmit IS NULL AND j.skips_from IS NULL
@@ -85,44 +86,42 @@ END $$;
 -- and are in one state, there is no answer for each: `is_all` says so, and `state` which one.
 CREATE TYPE ends AS (is_all boolean, state text, answers answer[], freed text[]);
 
--- Ends attempts. For each one there is a row `ended`, in any order. `p_drops`: a queue without limits that
--- does not keep what has finished.
+-- Ends attempts. For each one there is a row `ended`, in any order. `p_done` are the places of those that
+-- `finish_dropped` has ended of the queue `p_drops`.
 CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
-    p_datas text[], p_resolve boolean, p_claims int, p_drops int) RETURNS ends LANGUAGE plpgsql AS $$
+    p_datas text[], p_resolve boolean, p_claims int, p_drops int, p_done bigint[]) RETURNS ends LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := clock();
     v_asked int := coalesce(cardinality(p_numbers), 0);
-    v_places bigint[] := '{}';
     v_ended ending;
     v_ends ends;
     v_queues int[];
     v_others record;
     v_told answer[];
 BEGIN
-    IF p_drops IS NOT NULL THEN v_places := finish_dropped(p_drops, p_numbers, p_tokens, p_ends); END IF;
-    v_ended := CASE WHEN cardinality(v_places) < v_asked THEN finish_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now)
+    v_ended := CASE WHEN cardinality(p_done) < v_asked THEN finish_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now)
         ELSE ROW('{}'::bigint[], '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::text[])::ending END;
     v_ends.freed := v_ended.freed;
     v_ends.answers := '{}';
-    v_ends.is_all := v_asked IN (cardinality(v_places) + cardinality(v_ended.dropped),
+    v_ends.is_all := v_asked IN (cardinality(p_done) + cardinality(v_ended.dropped),
         cardinality(v_ended.places) - cardinality(v_ended.dropped));
     IF v_ends.is_all THEN
         v_ends.state := CASE WHEN cardinality(v_ended.dropped) < cardinality(v_ended.places) THEN 'finished' END;
     ELSE
         -- Those that the first statement has ended have no names, and are not kept.
-        v_ended.names := array_fill(NULL::text, ARRAY[cardinality(v_places)]) || v_ended.names;
-        v_ended.dropped := v_places || v_ended.dropped;
+        v_ended.names := array_fill(NULL::text, ARRAY[cardinality(p_done)]) || v_ended.names;
+        v_ended.dropped := p_done || v_ended.dropped;
         SELECT coalesce(array_agg(ROW('ended', p_numbers[e.place], id_of(e.name, p_numbers[e.place]), 'finished',
             CASE WHEN e.place <> ALL (v_ended.dropped) THEN 'finished' END, p_tokens[e.place], NULL, NULL, p_datas[e.place],
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer), '{}')
-        INTO v_ends.answers FROM unnest(v_places || v_ended.places, v_ended.names) e(place, name);
+        INTO v_ends.answers FROM unnest(p_done || v_ended.places, v_ended.names) e(place, name);
     END IF;
     IF pg_sequence_last_value('edge_bells') IS NOT NULL THEN
-        v_queues := ring_edges_of(array_fill(p_drops, ARRAY[cardinality(v_places)]) || v_ended.queues, p_numbers,
-            v_places || v_ended.places);
+        v_queues := ring_edges_of(array_fill(p_drops, ARRAY[cardinality(p_done)]) || v_ended.queues, p_numbers,
+            p_done || v_ended.places);
     END IF;
-    IF cardinality(v_places) + cardinality(v_ended.places) < v_asked THEN
-        SELECT * INTO v_others FROM end_others(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, v_places || v_ended.places, v_now);
+    IF cardinality(p_done) + cardinality(v_ended.places) < v_asked THEN
+        SELECT * INTO v_others FROM end_others(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_done || v_ended.places, v_now);
         v_ends.answers := v_ends.answers || v_others.answers;
         v_queues := v_queues || v_others.queues;
     END IF;
@@ -195,7 +194,8 @@ CREATE FUNCTION counted(p_jobs bigint[], p_tokens bigint[], p_ends text[], p_ats
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_drops int := (SELECT q.id FROM job j JOIN queue q ON q.id = j.queue WHERE j.number = p_jobs[1] AND q.retention = 0 AND NOT q.limited);
-    v_ends ends := end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL, v_drops);
+    v_ends ends := end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL, v_drops,
+        finish_dropped(v_drops, p_jobs, p_tokens, p_ends));
 BEGIN
     IF v_ends.is_all THEN RETURN p_jobs; END IF;
     RETURN ARRAY(SELECT a.number FROM unnest(v_ends.answers) a WHERE a.what = 'ended' AND a.outcome <> 'halt');
@@ -206,7 +206,7 @@ END $$;
 CREATE FUNCTION end_in(p_jobs bigint[], p_tokens bigint[], p_datas text[], p_all boolean) RETURNS SETOF answer
 LANGUAGE plpgsql AS $$
 DECLARE v_ends ends := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', p_datas,
-    false, NULL, NULL);
+    false, NULL, NULL, '{}');
 BEGIN
     IF p_all AND EXISTS (SELECT FROM unnest(v_ends.answers) a WHERE a.what = 'ended' AND a.outcome = 'halt') THEN
         RAISE 'waterline: the job is no longer its worker''s' USING ERRCODE = 'WQ007';

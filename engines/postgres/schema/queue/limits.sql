@@ -59,14 +59,15 @@ BEGIN
     ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since;
 END $$;
 
--- Rings for the held jobs of a limit: now if one may begin, or when it has the tokens for the first of
+-- Rings for the held jobs of a limit, but for these: now if one may begin, or when it has the tokens for the first of
 -- them. If the limit is full, the end of a job rings.
-CREATE FUNCTION ring_later(p_queue int, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION ring_later(p_queue int, p_name text, p_but bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_limit limits := bounds_of(p_queue, p_name); v_cost int; v_at bigint := p_now;
 BEGIN
     IF v_limit.at_once IS NOT NULL AND taken_of(p_queue, p_name) >= v_limit.at_once THEN RETURN; END IF;
     SELECT x.cost INTO v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT cost FROM job WHERE queue = p_queue AND state = 'held' AND held_by = p_name AND priority = p.n
+            AND number <> ALL (p_but)
         ORDER BY at, place LIMIT 1) x LIMIT 1;
     IF v_cost IS NULL THEN RETURN; END IF;
     IF v_limit.rate_count IS NOT NULL THEN

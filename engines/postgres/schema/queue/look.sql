@@ -157,8 +157,7 @@ CREATE FUNCTION fronts_of(p_queue queue, p_now bigint) RETURNS TABLE (id text, s
 DECLARE v_floor bigint[];
 BEGIN
     -- As claims do: dead entries of the index are passed by.
-    v_floor := ARRAY[pg_sequence_last_value(p_queue.floors[1]), pg_sequence_last_value(p_queue.floors[2]),
-        pg_sequence_last_value(p_queue.floors[3]), pg_sequence_last_value(p_queue.floors[4])];
+    v_floor := floors_of(p_queue.floors);
     RETURN QUERY SELECT id_of(r.name, r.number), greatest(r.since, r.at), r.place, NULL::text FROM unnest('{0,1,2,3}'::int[]) p(n),
         LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
             WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= v_floor[p.n + 1] - 5000

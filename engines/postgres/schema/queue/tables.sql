@@ -290,6 +290,12 @@ CREATE TABLE tally (
 CREATE FUNCTION clock() RETURNS bigint LANGUAGE sql AS
 $$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
 
+-- The values of the floors of a queue. They are read before a statement: within it, the volatile function would be
+-- a filter and no bound.
+CREATE FUNCTION floors_of(p_floors regclass[]) RETURNS bigint[] LANGUAGE sql AS
+$$ SELECT ARRAY[pg_sequence_last_value(p_floors[1]), pg_sequence_last_value(p_floors[2]),
+    pg_sequence_last_value(p_floors[3]), pg_sequence_last_value(p_floors[4])] $$;
+
 -- A random number in 0..1.
 CREATE FUNCTION chance() RETURNS float8 LANGUAGE sql AS $$ SELECT random() $$;
 

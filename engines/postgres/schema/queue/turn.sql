@@ -78,12 +78,12 @@ DECLARE
     v_now bigint := clock();
     v_claims boolean := false;
     v_got int := 0;
+    v_drops int;
+    v_done bigint[];
     v_ends ends;
-    v_numbers bigint[];
-    v_claimed claiming;
+    v_claiming claiming;
     v_told answer[];
     v_freed text[] := '{}';
-    v_again boolean := false;
 BEGIN
     IF p_queue IS NOT NULL THEN
         SELECT * INTO v_queue FROM queue WHERE name = p_queue;
@@ -94,14 +94,22 @@ BEGIN
         END IF;
     END IF;
     IF cardinality(p_numbers) > 0 THEN
-        v_ends := end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, true,
-            CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END,
-            CASE WHEN v_queue.retention = 0 AND NOT v_queue.limited THEN v_queue.id END);
-        v_freed := v_ends.freed;
-        IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
-        IF cardinality(v_ends.answers) > 0 THEN RETURN QUERY SELECT * FROM unnest(v_ends.answers); END IF;
-        -- The ends may have made jobs ready.
-        v_now := greatest(v_now, clock());
+        v_drops := CASE WHEN v_queue.retention = 0 AND NOT v_queue.limited THEN v_queue.id END;
+        v_done := finish_dropped(v_drops, p_numbers, p_tokens, p_ends);
+        IF cardinality(v_done) = cardinality(p_numbers) AND pg_sequence_last_value('edge_bells') IS NULL THEN
+            RETURN NEXT word('finished');
+        ELSE
+            v_ends := end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, true,
+                CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END, v_drops, v_done);
+            v_freed := v_ends.freed;
+            IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
+            IF cardinality(v_ends.answers) > 0 THEN RETURN QUERY SELECT * FROM unnest(v_ends.answers); END IF;
+        END IF;
+        -- The ends may have made jobs ready, or have waited while somebody has changed the options.
+        IF v_now < clock() THEN
+            v_now := clock();
+            IF v_claims THEN SELECT * INTO v_queue FROM queue WHERE id = v_queue.id; END IF;
+        END IF;
     ELSIF p_queue IS NOT NULL AND p_most > 0 THEN
         -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and
         -- its token is void.
@@ -119,41 +127,44 @@ BEGIN
             -- Nothing is ready: a job that is due later, for one who takes it early.
             EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
         END IF;
+        v_claiming.numbers := '{}';
         IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by)) THEN
             IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
-            v_numbers := lock_plain(v_queue, p_most, p_kinds, p_due_by, v_now);
-            v_got := cardinality(v_numbers);
-            IF v_got > 0 THEN
-                RETURN QUERY UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1,
-                    at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
-                    resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
-                    fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
-                    uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
-                -- An array counts as few rows, whatever the statistics say. They come in any order, with their places.
-                WHERE j.number = ANY (v_numbers)
-                RETURNING 'claimed'::text, j.number, id_of(j.name, j.number), array_position(v_numbers, j.number)::text, NULL::text,
-                    j.token, j.kind, j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
-                    more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted);
-                EXIT;
-            END IF;
+            v_claiming.numbers := lock_plain(v_queue, p_most, p_kinds, p_due_by, v_now);
         END IF;
-        IF v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END) THEN
-            v_claimed := claim_limited(v_queue, p_most, p_kinds, p_due_by, coalesce(p_lease, v_queue.lease), p_worker, v_now,
-                v_look = 3, v_freed);
+        IF cardinality(v_claiming.numbers) = 0
+            AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END)) THEN
+            v_claiming := claim_limited(v_queue, p_most, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
             v_freed := '{}';
-            v_got := v_claimed.claimed;
-            v_again := v_claimed.again;
-            RETURN QUERY SELECT * FROM unnest(v_claimed.told);
-            EXIT WHEN v_again OR v_got > 0;
+            RETURN QUERY SELECT * FROM unnest(v_claiming.told);
         END IF;
+        v_got := cardinality(v_claiming.numbers);
+        IF v_got > 0 THEN
+            RETURN QUERY UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1,
+                at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
+                held_by = NULL, counted = coalesce(v_claiming.counted, false), resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
+                fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
+                uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
+            -- An array counts as few rows, whatever the statistics say. They come in any order, with their places.
+            WHERE j.number = ANY (v_claiming.numbers)
+            RETURNING 'claimed'::text, j.number, id_of(j.name, j.number), array_position(v_claiming.numbers, j.number)::text, NULL::text,
+                j.token, j.kind, j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
+                more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted);
+        END IF;
+        EXIT WHEN v_got > 0 OR v_claiming.again;
     END LOOP;
-    IF v_again AND v_got = 0 THEN RETURN NEXT word('again'); END IF;
-    IF p_queue IS NULL OR v_got = p_most AND NOT p_tick THEN
-        -- There is no more to say.
-    ELSIF p_tick OR v_got = 0 AND p_most > 0 OR v_queue.limited OR has_edge_bells(v_queue.id) THEN
-        -- Limits and doorbells may bring something sooner than the last glance has said.
-        RETURN NEXT glance_answer(v_queue, v_now);
-    ELSE
-        RETURN NEXT word('short');
+    IF v_claiming.again AND v_got = 0 THEN RETURN NEXT word('again'); END IF;
+    IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most) THEN
+        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR has_bells(v_queue) THEN glance_answer(v_queue, v_now)
+            ELSE word('short') END;
     END IF;
+END $$;
+
+-- True if limits or doorbells may bring something sooner than the last glance has said. Places in limits of keys
+-- and kinds come with the ends of jobs alone.
+CREATE FUNCTION has_bells(p_queue queue) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF has_edge_bells(p_queue.id) THEN RETURN true; END IF;
+    IF NOT p_queue.limited THEN RETURN false; END IF;
+    RETURN p_queue.limit_sorts ~ '[qr]' OR EXISTS (SELECT FROM freed WHERE queue = p_queue.id);
 END $$;

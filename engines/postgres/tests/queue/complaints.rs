@@ -112,6 +112,18 @@ fn a_call_costs_as_much_as_ever_whatever_waits_is_due_tomorrow_has_ended_or_has_
     }
 }
 
+/// As after a first `VACUUM`: the server knows how many rows there are, and nothing else of them.
+#[test]
+fn a_claim_is_as_cheap_where_the_server_has_no_statistics() {
+    let (_config, mut client) = opened("{}");
+    let fill =
+        "SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[5000]), array_fill('1'::text, ARRAY[5000]))";
+    client.query(fill, &[]).unwrap();
+    client.batch_execute("VACUUM waterline.job").unwrap();
+    let pages = (0..4).map(|_| pages(&mut client, "claim('q', 1)")).min();
+    assert!(pages < Some(100), "it touches {pages:?} pages");
+}
+
 #[test]
 fn an_open_transaction_keeps_dead_rows_and_claims_stay_as_cheap_as_they_were() {
     // In halves.

@@ -2,7 +2,7 @@
 //! ones.
 
 use crate::bench::bench;
-use postgres::{Client, NoTls};
+use postgres::{Client, Config, NoTls};
 
 /// The calls of a worker on one queue, in a database of its own.
 struct Worker(Client);
@@ -10,7 +10,12 @@ struct Worker(Client);
 impl Worker {
     /// Makes a queue with these options.
     fn new(options: &str) -> Self {
-        let mut client = bench().config.connect(NoTls).unwrap();
+        Self::on(&bench().config, options)
+    }
+
+    /// The same in this database.
+    fn on(config: &Config, options: &str) -> Self {
+        let mut client = config.connect(NoTls).unwrap();
         client.query("SELECT waterline.create_queue('q', $1::text::jsonb)", &[&options]).unwrap();
         Self(client)
     }
@@ -134,4 +139,68 @@ fn each_eighth_claim_takes_the_lowest_priority_one_by_one_and_in_batches() {
         (0..32 / most).for_each(|_| assert_eq!(worker.claim(most).0.len(), usize::try_from(most).unwrap()));
         assert_eq!(worker.count("job WHERE state = 'running' AND priority = 3"), 4);
     }
+}
+
+#[test]
+fn a_batch_has_the_order_of_the_queue_and_not_that_of_the_numbers() {
+    let mut worker = Worker::new("{}");
+    for id in ["a", "b", "c"] {
+        worker.push(&format!(r#"{{"id": "{id}"}}"#));
+    }
+    // Another due time moves the job behind the others.
+    worker.push(r#"{"id": "a", "run_at": 1}"#);
+    let claimed = worker.0.query("SELECT id FROM waterline.claim('q', 3)", &[]).unwrap();
+    assert_eq!(claimed.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["b", "c", "a"]);
+}
+
+/// As many as a claim of one job looks at.
+#[test]
+fn jobs_that_somebody_has_locked_do_not_hide_the_next_one_of_a_queue_with_limits() {
+    let config = bench().config;
+    let mut worker = Worker::on(&config, r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    let jobs: Vec<i64> = (0..42).map(|_| worker.push("{}")[1..].parse().unwrap()).collect();
+    let mut user = config.connect(NoTls).unwrap();
+    let mut open = user.transaction().unwrap();
+    open.execute("SELECT FROM waterline.job WHERE number <= $1 FOR UPDATE", &[&jobs[39]]).unwrap();
+    let none = || (vec![], vec![]);
+    assert_eq!(worker.turn(none(), 1).0, [jobs[40]]);
+    assert_eq!(worker.turn(none(), 2).0, [jobs[41]]);
+    open.rollback().unwrap();
+    assert_eq!(worker.turn(none(), 1).0, [jobs[0]]);
+}
+
+/// A clock that waits for a lock in the ends of a turn, which has read the options before.
+const WAITS: &str = "CREATE SEQUENCE public.calls;
+    CREATE OR REPLACE FUNCTION waterline.clock() RETURNS bigint LANGUAGE plpgsql AS $$
+    BEGIN
+        IF coalesce(current_setting('test.waits', true), '') = 'on' AND nextval('public.calls') = 2 THEN
+            PERFORM pg_advisory_xact_lock(7);
+        END IF;
+        RETURN floor(extract(epoch FROM clock_timestamp()) * 1000);
+    END $$";
+
+#[test]
+fn limits_that_are_set_while_the_ends_of_a_turn_wait_hold_for_its_claim() {
+    let config = bench().config;
+    let mut worker = Worker::on(&config, "{}");
+    worker.0.batch_execute(WAITS).unwrap();
+    let jobs: Vec<i64> = (0..3).map(|_| worker.push("{}")[1..].parse().unwrap()).collect();
+    let held = worker.claim(2);
+    assert_eq!(held.0, jobs[..2]);
+    let mut other = config.connect(NoTls).unwrap();
+    other.batch_execute("SELECT pg_advisory_lock(7)").unwrap();
+    worker.0.batch_execute("SET test.waits = 'on'").unwrap();
+    let claimed = std::thread::scope(|scope| {
+        let turn = scope.spawn(|| worker.turn((vec![held.0[0]], vec![held.1[0]]), 1).0);
+        let waits = "SELECT count(*) = 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+            WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted";
+        common::eventually("the turn to wait", || other.query_one(waits, &[]).unwrap().get(0));
+        let limit = r#"SELECT waterline.set_options('q', '{"limits": [{"of": "kind", "name": "k", "at_once": 1}]}')"#;
+        other.batch_execute(limit).unwrap();
+        other.batch_execute("SELECT pg_advisory_unlock(7)").unwrap();
+        turn.join().unwrap()
+    });
+    assert!(claimed.is_empty(), "the other job of this kind runs: {claimed:?}");
+    worker.0.batch_execute("SET test.waits = 'off'").unwrap();
+    assert_eq!(worker.turn((vec![held.0[1]], vec![held.1[1]]), 1).0, [jobs[2]]);
 }

@@ -44,7 +44,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(2), "averages_of('q')"),
     (None, "queue_of('q')"),
     (None, "clock()"),
-    (None, "end_many('{}', '{}', '{}', '{}', '{}', '{}', false, NULL, NULL)"),
+    (None, "end_many('{}', '{}', '{}', '{}', '{}', '{}', false, NULL, NULL, '{}')"),
     (None, "number_of(1, '~1')"),
     (None, "lock_of('claim', 1)"),
 ];
