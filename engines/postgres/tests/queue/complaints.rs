@@ -112,7 +112,7 @@ fn a_call_costs_as_much_as_ever_whatever_waits_is_due_tomorrow_has_ended_or_has_
     }
 }
 
-/// As after a first `VACUUM`: the server knows how many rows there are, and nothing else of them.
+// As after a first `VACUUM`: the server knows how many rows there are, and nothing else of them.
 #[test]
 fn a_claim_is_as_cheap_where_the_server_has_no_statistics() {
     let (_config, mut client) = opened("{}");

@@ -153,7 +153,7 @@ fn a_batch_has_the_order_of_the_queue_and_not_that_of_the_numbers() {
     assert_eq!(claimed.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["b", "c", "a"]);
 }
 
-/// As many as a claim of one job looks at.
+// As many are locked as a claim of one job looks at.
 #[test]
 fn jobs_that_somebody_has_locked_do_not_hide_the_next_one_of_a_queue_with_limits() {
     let config = bench().config;
