@@ -64,13 +64,19 @@ impl From<Fault> for End {
     }
 }
 
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error, false)
+    }
+}
+
 /// Runs a command. Returns true if it has found what somebody has to mend.
 fn run(line: CommandLine) -> Result<bool, End> {
     let mut out = io::stdout().lock();
     if let Command::Completions { shell } = line.command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut CommandLine::command(), "waterline", &mut script);
-        out.write_all(&script).map_err(|error| End::Output(error, false))?;
+        out.write_all(&script)?;
         return Ok(false);
     }
     let colour = print::is_coloured();
