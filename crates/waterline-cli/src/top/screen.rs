@@ -1,5 +1,5 @@
-//! The terminal while the screen is open. It is as it was before after each end: that of this value,
-//! a panic on any thread, a signal.
+//! The terminal while the screen is open. It is as it was before after each end: that of this
+//! value, a panic on any thread, a signal.
 
 use super::{Top, lines};
 use ratatui::DefaultTerminal;
