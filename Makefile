@@ -5,7 +5,7 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test test-engines test-ui test-cli soak bench bench-engines compare draw loom \
+.PHONY: help setup demo test test-engines test-ui test-cli test-others soak bench bench-engines compare draw loom \
 	mutants fuzz deny check
 
 help: ## List these targets (the default)
@@ -35,6 +35,11 @@ test-cli: ## Run the tests of the tool for the terminal, beside applications and
 	@bash .ci/setup sqlite
 	@bash .ci/setup engines
 	@bash .ci/test cli
+
+test-others: ## Run the three above in one call, which compiles the library once
+	@bash .ci/setup engines
+	@bash .ci/setup ui
+	@bash .ci/test engines ui cli
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
 	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak
