@@ -92,7 +92,7 @@ impl Client {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        self.read(request.call())
+        self.read(request.call(), false)
     }
 
     /// Makes a change.
@@ -102,16 +102,16 @@ impl Client {
             request = request.header(name, value);
         }
         let request = request.header(CONTENT_TYPE, "application/json").header("X-Waterline-Page", "1");
-        self.read(request.header(ORIGIN, &self.origin).send(change.to_string()))
+        self.read(request.header(ORIGIN, &self.origin).send(change.to_string()), true)
     }
 
-    fn read(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Refused> {
-        let mut answer = answer.map_err(|error| self.unreached(error))?;
+    fn read(&self, answer: Result<Response<Body>, ureq::Error>, is_change: bool) -> Result<Value, Refused> {
+        let mut answer = answer.map_err(|error| self.unreached(error, is_change))?;
         let status = answer.status();
         let text = |name| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (kind, location) = (text(CONTENT_TYPE), text(LOCATION));
         let body = answer.body_mut().with_config().limit(LARGEST).read_to_vec();
-        let body = body.map_err(|error| self.unreached(error))?;
+        let body = body.map_err(|error| self.unreached(error, is_change))?;
         let json = serde_json::from_slice::<Value>(&body).ok().filter(Value::is_object);
         let refuse = |text: String| Refused { status, fault: Fault::new(text) };
         match (status.as_u16(), json) {
@@ -146,20 +146,32 @@ impl Client {
     }
 
     /// Says why there is no answer.
-    fn unreached(&self, error: ureq::Error) -> Fault {
+    fn unreached(&self, error: ureq::Error, is_change: bool) -> Fault {
+        let mut is_sent = is_change;
         let why = match error {
             ureq::Error::Timeout(_) => format!("it has not answered within {} s", self.patience.as_secs_f64()),
-            ureq::Error::HostNotFound => "there is no such host".to_owned(),
+            ureq::Error::HostNotFound => {
+                is_sent = false;
+                "there is no such host".to_owned()
+            }
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                is_sent = false;
                 "nobody listens there: start the application, or correct the address".to_owned()
             }
             ureq::Error::BodyExceedsLimit(_) => "its answer is larger than 64 MiB".to_owned(),
             ureq::Error::TlsRequired => {
+                is_sent = false;
                 "this program was built without TLS: build it with the feature `tls`".to_owned()
             }
             error => format!("the connection fails: {error}"),
         };
-        Fault::new(format!("the page at {} cannot be reached: {why}", self.base))
+        let base = &self.base;
+        Fault::new(match is_sent {
+            true => format!(
+                "the page at {base} gave no answer, and may have made the change: look before you repeat it ({why})"
+            ),
+            false => format!("the page at {base} cannot be reached: {why}"),
+        })
     }
 }
 
@@ -239,6 +251,20 @@ fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_without_an_answer_may_have_been_made_unless_it_was_never_sent() {
+        let page = Client::new("http://127.0.0.1:8080").unwrap();
+        let timeout = || ureq::Error::Timeout(ureq::Timeout::Global);
+        let refused = || ureq::Error::Io(io::ErrorKind::ConnectionRefused.into());
+        let reset = || ureq::Error::Io(io::ErrorKind::ConnectionReset.into());
+        let doubts = |error: ureq::Error, is_change| {
+            page.unreached(error, is_change).to_string().contains("may have made the change: look before you repeat it")
+        };
+        assert!(doubts(timeout(), true) && doubts(reset(), true));
+        assert!(!doubts(refused(), true) && !doubts(ureq::Error::HostNotFound, true));
+        assert!(!doubts(timeout(), false) && !doubts(reset(), false));
+    }
 
     #[test]
     fn an_address_is_read_as_people_have_it_and_a_password_in_one_is_refused_and_not_shown() {
