@@ -385,7 +385,9 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
         // A panic of the codec is caught once around the run and not around each item, since the
         // index of the item is known.
         let read = guarded(|| Ok(ahead.read(place, start..end, &mut take)));
-        *self.ahead.lock() = ahead;
+        // The items of a caller beside this one go. Their thread is not awaited under the lock.
+        let others = std::mem::replace(&mut *self.ahead.lock(), ahead);
+        drop(others);
         if let Ok(items @ 1..) = usize::try_from(next - start) {
             self.mean.store(bytes / items, Ordering::Relaxed);
         }
