@@ -1,7 +1,7 @@
 //! The scripts behind the Makefile, with a cargo that does what the test says, and the packages of
 //! the workspace.
 
-use common::tree::root;
+use common::tree::{self, root};
 use std::fs;
 use std::process::{Command, Output};
 
@@ -61,6 +61,20 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     assert!(stderr(&output).ends_with(end), "{}", stderr(&output));
     let (_, without) = test_script("--no-rocksdb", &[]);
     assert_eq!(without, calls[..2], "it needs no RocksDB");
+}
+
+/// A filter that selects no test passes, so a room that is renamed would go untested.
+#[test]
+fn each_room_that_is_tested_on_rocksdb_alone_is_there_and_has_tests() {
+    let (_, calls) = test_script("", &[]);
+    let filters = calls.last().and_then(|call| call.split_once(" --lib -- ")).expect("the last call selects rooms").1;
+    assert!(filters.split_whitespace().count() > 2, "{filters}");
+    let sources = tree::files(&["src"], &["rs"]);
+    for filter in filters.split_whitespace() {
+        let room = format!("src/{}", filter.trim_end_matches("::"));
+        let has_tests = |(path, text): &(String, String)| path.starts_with(&room) && text.contains("#[test]");
+        assert!(sources.iter().any(has_tests), "{filter} selects no test");
+    }
 }
 
 #[test]
