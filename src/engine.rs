@@ -40,7 +40,7 @@ pub use crate::queue::words::row::{Extras, NO_EXTRAS, Row as JobRow};
 use crate::queue::words::schedule::Schedule;
 pub use crate::queue::words::told::{About, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
-use crate::queue::words::used::LimitUse;
+use crate::queue::words::used::{LimitUse, Related};
 pub use crate::queue::words::wanted::Wanted;
 use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, QueueByHand, Root, Running};
 use serde_json::Value;
@@ -130,6 +130,11 @@ pub fn limit_use(
 ) -> LimitUse {
     let (limit, burst) = (limit_of(name), rate.map(|(_, _, burst)| burst));
     LimitUse { limit, at_once, running, rate: rate.map(|(count, per, _)| (count, per)), burst, tokens, held }
+}
+
+/// The jobs that a job waits for, and those that wait for it.
+pub fn related(waits_for: Vec<JobId>, awaited_by: Vec<JobId>) -> Related {
+    Related { waits_for, awaited_by }
 }
 
 /// First pause, growth, cap, attempts and jitter.

@@ -11,6 +11,7 @@
 pub(crate) mod behind;
 pub(crate) mod ended;
 pub(crate) mod events;
+mod halts;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod observers;

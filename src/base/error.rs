@@ -11,7 +11,7 @@ mod structure;
 mod text;
 
 pub use store::StoreError;
-pub(crate) use text::describe;
+pub(crate) use text::{describe, is_halt_of_job};
 use text::{not_found, still, times};
 
 /// Every error of this crate: what happened, and what to do about it.

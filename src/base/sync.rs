@@ -7,12 +7,12 @@
 #[cfg(waterline_loom)]
 mod model;
 
-#[cfg(all(test, waterline_loom))]
-pub(crate) use self::model::explore;
 #[cfg(waterline_loom)]
 pub(crate) use self::model::{
     AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, spin_until, try_lock_awake,
 };
+#[cfg(all(test, waterline_loom))]
+pub(crate) use self::model::{explore, spawn};
 #[cfg(waterline_loom)]
 pub(crate) use loom::sync::RwLockWriteGuard;
 #[cfg(not(waterline_loom))]

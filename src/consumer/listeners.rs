@@ -66,6 +66,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// | `waterline_deferrals_total` | counter | the attempts that ended with [`AttemptOutcome::Deferred`] |
     /// | `waterline_retries_total` | counter | the attempts that were not the first of their job |
     /// | `waterline_saves_total` | counter | the saves of the progress that succeeded |
+    /// | `waterline_stalls_total` | counter | the events [`Event::Stalled`]: the watermark does not move, though there is work |
     /// | `waterline_attempt_seconds` | histogram | the duration of each attempt, in seconds |
     /// | `waterline_save_seconds` | histogram | the duration of each save, in seconds |
     ///
@@ -95,6 +96,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// [`Event`]: crate::Event
     /// [`Event::Measured`]: crate::Event::Measured
+    /// [`Event::Stalled`]: crate::Event::Stalled
     /// [`AttemptOutcome::Deferred`]: crate::AttemptOutcome::Deferred
     /// [`Status::lag`]: crate::Status::lag
     #[cfg(feature = "metrics")]

@@ -9,7 +9,7 @@ mod tray;
 use super::*;
 use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};
-use crate::base::sync::explore;
+use crate::base::sync::{explore, spawn};
 use crate::base::time::{Sleep, model};
 use crate::commit::changes::Changes;
 use crate::driver::desks::control::Control;
@@ -236,7 +236,7 @@ impl Model {
 
     fn worker(&self, runner: &Arc<impl Runner<Index>>) -> thread::JoinHandle<()> {
         let (driver, runner) = (self.driver.clone(), runner.clone());
-        thread::spawn(move || work(&*driver, &*runner))
+        spawn(move || work(&*driver, &*runner))
     }
 }
 
@@ -277,7 +277,7 @@ fn loom_a_report_from_another_thread_wakes_the_worker_that_waits_for_the_slot() 
         let worker = model.worker(&handed);
         let elsewhere = {
             let (driver, handed) = (model.driver.clone(), handed.clone());
-            thread::spawn(move || {
+            spawn(move || {
                 while !driver.core.lock().window.has_ended() {
                     let done = handed.0.lock().take();
                     done.map_or_else(thread::yield_now, Done::complete);
@@ -299,7 +299,7 @@ fn loom_a_stop_reaches_whoever_falls_asleep() {
         let count = Arc::new(Count(Mutex::new(vec![0; 2])));
         let worker = model.worker(&count);
         let driver = model.driver.clone();
-        let stopper = thread::spawn(move || driver.request_stop());
+        let stopper = spawn(move || driver.request_stop());
         let watermark = model.driver.watermark.clone();
         model.serve();
         worker.join().unwrap();
@@ -336,7 +336,7 @@ fn loom_a_stop_reaches_whoever_waits_with_a_batch() {
     explore(2, || {
         let (model, together, mut threads) = in_batches(1);
         let driver = model.driver.clone();
-        threads.push(thread::spawn(move || driver.request_stop()));
+        threads.push(spawn(move || driver.request_stop()));
         let watermark = model.driver.watermark.clone();
         model.serve();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -352,7 +352,7 @@ fn loom_the_published_watermark_never_goes_back_and_whoever_waited_for_it_sees_i
         let count = Arc::new(Count(Mutex::new(vec![0; 2])));
         let worker = model.worker(&count);
         let driver = model.driver.clone();
-        let waiter = thread::spawn(move || {
+        let waiter = spawn(move || {
             let before = driver.watermark.last_processed();
             assert!(driver.wait_for(0, Duration::MAX));
             let after = driver.watermark.last_processed();
@@ -378,7 +378,7 @@ fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_
             Arc::new(Ordered::new(|_: Job<Index>| Ok(()), into_sink, model.driver.clone(), model.driver.spans()));
         let worker = model.worker(&ordered);
         let driver = model.driver.clone();
-        let pauser = thread::spawn(move || {
+        let pauser = spawn(move || {
             driver.set_paused(true);
             driver.set_paused(false);
         });
@@ -405,7 +405,7 @@ fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
     let driver = standby();
     let caller = {
         let driver = driver.clone();
-        thread::spawn(move || call(&driver))
+        spawn(move || call(&driver))
     };
     // Time never passes for those who sleep, so the next try never comes by itself.
     let tries = driver.sleep_until_try(model::now() + Duration::from_secs(1));

@@ -65,6 +65,7 @@ struct Metrics {
     deferrals: Counter,
     retries: Counter,
     saves: Counter,
+    stalls: Counter,
     up: Gauge,
     head: Gauge,
     watermark: Gauge,
@@ -88,6 +89,10 @@ impl Metrics {
                 deferrals: counter("waterline_deferrals_total", "Attempts that ended since the job was not ready."),
                 retries: counter("waterline_retries_total", "Attempts that began and were not the first of their job."),
                 saves: counter("waterline_saves_total", "Saves of the progress that succeeded."),
+                stalls: counter(
+                    "waterline_stalls_total",
+                    "Times at which the watermark was said to stand still, though there is work.",
+                ),
                 up: gauge("waterline_up", "1 while the consumer runs, 0 once it has halted or ended."),
                 head: gauge("waterline_head", "The highest index that the source has, or -1 if it has none."),
                 watermark: gauge(
@@ -154,8 +159,9 @@ impl Observer for Metrics {
                 // Abandoned jobs may still run, but nobody counts them.
                 self.in_flight.set(0.0);
             }
+            Event::Stalled { .. } => self.stalls.increment(1),
             // The next measurement has the number of parked jobs.
-            Event::Stalled { .. } | Event::Parked { .. } | Event::Waiting { .. } | Event::TookOver { .. } => {}
+            Event::Parked { .. } | Event::Waiting { .. } | Event::TookOver { .. } => {}
         }
     }
 }

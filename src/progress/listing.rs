@@ -2,7 +2,7 @@
 
 use super::life::{self, wall_time};
 use super::{Halt, Life, ParkedRecords, Saved};
-use crate::base::error::Error;
+use crate::base::error::{Error, is_halt_of_job};
 use crate::base::index::Index;
 use crate::store::{Store, keys};
 use std::time::SystemTime;
@@ -71,13 +71,8 @@ impl LastHalt {
     /// ```
     #[must_use]
     pub fn is_of_job(&self) -> bool {
-        is_of_job(self.index, &self.error)
+        is_halt_of_job(self.index, &self.error)
     }
-}
-
-/// True if the text of a halt is that of a job which failed for good, or killed its process.
-pub(crate) fn is_of_job(index: Index, error: &str) -> bool {
-    error.starts_with(&format!("job {index} failed")) || error.starts_with("the process died")
 }
 
 impl ConsumerInfo {

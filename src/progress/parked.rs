@@ -321,10 +321,12 @@ impl Store {
     /// have the name. If it is running the job once more at this moment, that attempt goes on, and
     /// its failure is not kept.
     ///
+    /// A record that cannot be read is removed too, so that a consumer starts again.
+    ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while a consumer that parks
-    /// nothing has the name, [`Error::ReadOnly`] if the store is read-only, [`Error::Config`],
-    /// [`Error::Corrupt`] and [`Error::Store`] as those of [`parked`](Self::parked).
+    /// nothing has the name, [`Error::ReadOnly`] if the store is read-only, [`Error::Config`] and
+    /// [`Error::Store`] as those of [`parked`](Self::parked).
     pub fn discard(&self, name: impl AsRef<str>, index: Index) -> Result<(), Error> {
         let name = name.as_ref();
         self.writable()?;
@@ -338,7 +340,11 @@ impl Store {
             }
             (reserved, _) => {
                 let reserved = reserved?;
-                records.get(self, index)?;
+                match records.get(self, index) {
+                    // Nobody can read it any more, and no consumer starts while it is there.
+                    Err(Error::Corrupt { .. }) => {}
+                    found => drop(found?),
+                }
                 Some(reserved)
             }
         };
@@ -373,6 +379,27 @@ impl LiveNames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_discarded_alone_and_is_never_redriven() {
+        let store = Store::in_memory();
+        let records = ParkedRecords::of(&store, "p").unwrap();
+        let write = |index, damage: u8| {
+            let mut bytes = ParkedRecord { index, ..ParkedRecord::default() }.encode("p");
+            bytes[1] ^= damage;
+            let mut changes = Changes::default();
+            changes.put(records.id(), &[&records.key(index)], &bytes).unwrap();
+            store.write_records(changes.records()).unwrap();
+        };
+        write(3, 0);
+        write(5, 1);
+        assert!(matches!(store.parked("p"), Err(Error::Corrupt { .. })));
+        assert!(matches!(store.redrive("p", 5), Err(Error::Corrupt { .. })));
+        assert!(matches!(store.discard("p", 4), Err(Error::NotParked { .. })));
+        store.discard("p", 5).unwrap();
+        assert_eq!(store.parked("p").unwrap().iter().map(|job| job.index).collect::<Vec<_>>(), [3]);
+        assert!(matches!(store.discard("p", 5), Err(Error::NotParked { .. })));
+    }
 
     #[test]
     fn a_whole_record_that_is_too_short_or_has_no_text_is_refused() {

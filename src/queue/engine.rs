@@ -262,6 +262,13 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Pushes jobs: all or none. Those that go together into one queue are one entry.
     fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError>;
 
+    /// Returns how many turns a runner makes at once at most. Ends that come meanwhile wait for the
+    /// next one, which takes all of them along: so a runner needs few connections, and its turns do
+    /// not wait for each other. `None`, the default: each thread makes its own.
+    fn turns_at_once(&self) -> Option<usize> {
+        None
+    }
+
     /// Ends attempts and claims jobs, in one write.
     fn turn(&self, ends: &[Ending], claim: Option<Claim>, beside: Beside) -> Result<Turned, QueueError>;
 
@@ -277,7 +284,8 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Changes a queue for somebody who steers it.
     fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError>;
 
-    /// Makes the jobs of a periodic job from now on. Returns its last tick.
+    /// Makes the jobs of a periodic job from now on. Returns its last tick, by
+    /// the clock of this process.
     fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError>;
 
     /// Changes a note. Returns the one of before and the one of now.

@@ -57,8 +57,9 @@ impl Queue {
     }
 
     /// Returns the number of jobs in each state. In a [`Store`] they are exact, and nothing is
-    /// read. In a database that many processes share it is a call, and the numbers of a large queue
-    /// are some seconds old: [`Counts::age`].
+    /// read: a [`get`](Self::get) may see a write a moment before these numbers do. In a database
+    /// that many processes share it is a call, and the numbers of a large queue are some seconds
+    /// old: [`Counts::age`].
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.catch_up();

@@ -30,6 +30,10 @@ impl Watch {
     pub fn wait(&mut self, timeout: Duration) -> Option<QueueChange> {
         let deadline = self.queue.moment().now.checked_add(timeout);
         let mut waiting = self.buffer.waiting.lock();
+        // A change that is there already needs no look at the queue.
+        if let Some(change) = waiting.next() {
+            return Some(change);
+        }
         loop {
             let calls = waiting.calls;
             drop(waiting);

@@ -232,8 +232,7 @@ mod tests {
 #[cfg(all(test, waterline_loom))]
 mod model {
     use super::*;
-    use crate::base::sync::{AtomicU64, explore};
-    use loom::thread;
+    use crate::base::sync::{AtomicU64, explore, spawn};
 
     fn wait(bell: &Bell) -> Rung {
         bell.sleep(None);
@@ -246,7 +245,7 @@ mod model {
             let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
             let pushers = [(); 2].map(|()| {
                 let (wakeup, jobs) = (Wakeup::new(bell.clone(), Watermark::new()), jobs.clone());
-                thread::spawn(move || {
+                spawn(move || {
                     jobs.fetch_add(1, Ordering::Relaxed);
                     assert!(wakeup.ring());
                 })
@@ -263,7 +262,7 @@ mod model {
         explore(3, || {
             let bell = Arc::new(Bell::default());
             let other = bell.clone();
-            let worker = thread::spawn(move || {
+            let worker = spawn(move || {
                 other.work();
                 other.close();
                 assert!(!other.look(), "nobody listens any more");

@@ -1,4 +1,4 @@
-//! The database under a read-only store, and the list of its tables.
+//! A store that is read-only, and the list of the tables of a database.
 
 use super::format;
 use super::{Store, keys};
@@ -12,6 +12,18 @@ impl Store {
         // A newer version of this library may have raised the store.
         format::read(self.kv(), self.system(), true, &"the path that was opened")?;
         Ok(())
+    }
+
+    /// True if nothing is written through this handle: [`StoreOptions::read_only`].
+    ///
+    /// ```
+    /// assert!(!waterline::Store::in_memory().is_read_only());
+    /// ```
+    ///
+    /// [`StoreOptions::read_only`]: crate::StoreOptions::read_only
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     /// Lists the tables that have a row, in the order of their names. A table whose last row was

@@ -24,6 +24,14 @@ mod pages;
 mod parity;
 mod periodic;
 mod roots;
+mod runner;
+mod runner_drains;
+mod runner_ends;
+#[cfg(feature = "tokio")]
+mod runner_futures;
+mod runner_gates;
+mod runner_slots;
+mod sorts;
 mod states;
 mod time;
 mod unique;

@@ -8,12 +8,14 @@ use waterline::{Error, Store};
 
 /// Returns the store of this build: see [`a_store`](crate::a_store).
 pub fn built() -> Database {
+    crate::watch();
     let (store, place) = crate::a_store();
     Database::Store(store, Some(Arc::new(place)))
 }
 
 /// Runs a test in which the process dies while jobs run, in memory.
 pub fn in_lives(test: impl Fn(Bench)) {
+    crate::watch();
     test(Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), QueueOptions::default()));
 }
 
@@ -35,6 +37,7 @@ pub fn on_store_with(options: QueueOptions, test: impl Fn(Bench)) {
 
 /// Returns a queue in this store, with a clock that the test moves.
 pub fn queue_in(store: &Store, options: QueueOptions) -> (Queue, Clock) {
+    crate::watch();
     let clock = Clock::manual(noon());
     let queue = Queue::open(store, "q", options.clock(clock.clone())).unwrap();
     (queue, clock)

@@ -14,6 +14,7 @@ use waterline::{Consumer, MemoryJobs, Retry, Store};
 
 mod agree;
 mod made;
+mod page;
 
 use agree::{agrees_with_git, trims_the_log};
 use made::imported;

@@ -334,7 +334,7 @@ fn live(ops: &[Op]) {
 fn config() -> ProptestConfig {
     let drawn = ProptestConfig::default();
     let rng_seed = size(RngSeed::Fixed(0), drawn.rng_seed);
-    ProptestConfig { cases: cases(160), failure_persistence: None, rng_seed, ..drawn }
+    ProptestConfig { cases: cases(80), failure_persistence: None, rng_seed, ..drawn }
 }
 
 proptest! {

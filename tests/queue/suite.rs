@@ -23,6 +23,7 @@ mod on_the_model {
     use waterline::testing::QueueModel;
 
     fn suite() -> QueueSuite<'static> {
+        common::watch();
         QueueSuite::new(|| {
             let model = QueueModel::new();
             move |name: &str, options| model.open(name, options)

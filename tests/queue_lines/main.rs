@@ -271,6 +271,26 @@ fn a_job_that_a_limit_holds_has_a_line_with_the_limit() {
     assert_lines("limited", &[]);
 }
 
+#[test]
+fn a_periodic_job_warns_of_a_clock_that_was_set_back_and_of_no_other() {
+    let (clock, options) = manual();
+    let store = Store::in_memory();
+    let queue = Queue::open(&store, "back", options).unwrap();
+    let start = |queue: &Queue, name: &str| {
+        queue.periodic(name, Every::hours(1), NewJob::new("k", &1).unwrap()).start().unwrap();
+    };
+    start(&queue, "tick");
+    clock.set_wall(clock.wall_time() - 2 * SECOND);
+    start(&queue, "tick");
+    let told = lines("back");
+    assert!(told.len() == 1 && told[0]["message"].contains("the clock was set back"), "{told:?}");
+    // The system's clock goes on within some of these calls.
+    let queue = Queue::open(&store, "forth", QueueOptions::default()).unwrap();
+    (0..1_000).for_each(|number| start(&queue, &number.to_string()));
+    let told = lines("forth");
+    assert!(told.is_empty(), "{} of 1,000: {:?}", told.len(), told[0]);
+}
+
 /// A line is written once no lock of the store is held, else this would hang.
 #[test]
 fn a_subscriber_may_push_into_the_same_store() {

@@ -327,7 +327,7 @@ fn check_limit(of: &LimitOf, at_once: Option<u32>, running: &[JobInfo]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(256), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(128), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn jobs_with_any_mix_of_settings_are_in_one_place_and_come_to_their_end(

@@ -584,7 +584,7 @@ fn durability() -> impl Strategy<Value = Durability> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(256), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(128), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_queue_does_what_its_model_does(durability in durability(), steps in Profile::Plain.steps()) {

@@ -1,7 +1,10 @@
 //! The layout of `src`: a folder names only the folders that the table gives it, the pure core
 //! stays pure, and one seam alone names the database.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::rc::Rc;
 use syn::visit::{self, Visit};
 
 use common::tree;
@@ -218,10 +221,36 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
+/// A file, parsed. Its paths are found once, though a test looks at many crates that have it.
+pub(super) struct Module {
+    name: String,
+    file: syn::File,
+    paths: OnceCell<Paths>,
+}
+
+impl Module {
+    fn parse(name: &str, text: &str) -> Rc<Self> {
+        let file = syn::parse_file(text).unwrap_or_else(|e| panic!("src/{name}.rs cannot be parsed: {e}"));
+        Rc::new(Self { name: name.to_owned(), file, paths: OnceCell::new() })
+    }
+
+    pub(super) fn paths(&self) -> &Paths {
+        self.paths.get_or_init(|| Paths::of(&self.name, &self.file))
+    }
+}
+
+impl Deref for Module {
+    type Target = syn::File;
+
+    fn deref(&self) -> &syn::File {
+        &self.file
+    }
+}
+
 /// The crate, parsed.
 #[derive(Clone)]
 pub(super) struct Crate {
-    pub(super) files: BTreeMap<String, syn::File>,
+    pub(super) files: BTreeMap<String, Rc<Module>>,
     /// The folder of each name at the crate's root: `Store` is in `store`.
     exported: BTreeMap<String, String>,
 }
@@ -229,25 +258,25 @@ pub(super) struct Crate {
 impl Crate {
     pub(super) fn of(sources: &BTreeMap<String, String>) -> Self {
         let mut files: BTreeMap<_, _> =
-            sources.iter().map(|(module, text)| (module.clone(), parse(module, text))).collect();
+            sources.iter().map(|(module, text)| (module.clone(), Module::parse(module, text))).collect();
         let tests: Vec<_> = files.iter().flat_map(|(module, file)| test_files(module, file)).collect();
         files.retain(|module, _| !tests.iter().any(|test| module == test || module.starts_with(&format!("{test}/"))));
-        let paths = files.get("lib").map(|lib| Paths::of("lib", lib).found).unwrap_or_default();
-        let exported = paths.iter().filter_map(|path| Some((path.last()?.clone(), path.first()?.clone()))).collect();
+        let paths = files.get("lib").into_iter().flat_map(|lib| &lib.paths().found);
+        let exported = paths.filter_map(|path| Some((path.last()?.clone(), path.first()?.clone()))).collect();
         Self { files, exported }
     }
 
     /// Returns the same crate with another text for this file.
     pub(super) fn with(&self, module: &str, text: &str) -> Self {
         let mut other = self.clone();
-        other.files.insert(module.to_owned(), parse(module, text));
+        other.files.insert(module.to_owned(), Module::parse(module, text));
         other
     }
 
     /// Returns the other folders that this file names.
     fn arrows(&self, module: &str) -> BTreeSet<String> {
         let own = folder(module);
-        let paths = Paths::of(module, &self.files[module]).found;
+        let paths = &self.files[module].paths().found;
         let target = |path: &Vec<String>| {
             let first = path.first()?;
             let to = self.exported.get(first).filter(|_| !is_folder(first)).unwrap_or(first);
@@ -255,10 +284,6 @@ impl Crate {
         };
         paths.iter().filter_map(target).collect()
     }
-}
-
-fn parse(module: &str, text: &str) -> syn::File {
-    syn::parse_file(text).unwrap_or_else(|e| panic!("src/{module}.rs cannot be parsed: {e}"))
 }
 
 /// Returns the files that this file declares for tests alone.

@@ -1,7 +1,8 @@
 //! The files of a room form no circle: whoever reads a file finds what it stands on below it.
 
-use crate::architecture::{Crate, Paths, folder, imports, is_for_tests, sources};
+use crate::architecture::{Crate, Module, Paths, folder, imports, is_for_tests, sources};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// The folders of `src` whose files form no circle.
 const ROOMS: &[&str] = &["base", "progress", "queue", "consumer", "driver"];
@@ -47,7 +48,7 @@ fn bound(parsed: &Crate, module: &str, file: &syn::File) -> BTreeMap<String, Imp
                 bound.insert(name.to_string(), Import { path, is_handed_on });
                 return;
             }
-            for name in parsed.files.get(&path.join("/")).into_iter().flat_map(defined) {
+            for name in parsed.files.get(&path.join("/")).into_iter().flat_map(|file| defined(file)) {
                 let path = [&path[..], std::slice::from_ref(&name)].concat();
                 bound.insert(name, Import { path, is_handed_on });
             }
@@ -82,8 +83,8 @@ impl Arrows {
         let bound: BTreeMap<_, _> =
             parsed.files.iter().map(|(module, file)| (module.as_str(), bound(parsed, module, file))).collect();
         let files = parsed.files.iter().filter(|(module, _)| folder(module) == room);
-        let arrows = |(module, file): (&String, &syn::File)| {
-            let Paths { found, used, .. } = Paths::of(module, file);
+        let arrows = |(module, file): (&String, &Rc<Module>)| {
+            let Paths { found, used, .. } = file.paths();
             // A file that only hands a name on does not stand on it. All names of a module are one
             // path.
             let own = || bound[module.as_str()].iter();

@@ -5,24 +5,28 @@ use common::tree::{self, root};
 use std::fs;
 use std::process::{Command, Output};
 
-/// Runs `.ci/test` with a cargo whose calls end as these say, one after the other: the output of
-/// cargo, and its exit code. The calls after them succeed. Returns the calls, too, each behind its
-/// store.
-fn test_script(option: &str, ends: &[(&str, i32)]) -> (Output, Vec<String>) {
+/// Runs `.ci/test` with a cargo whose calls without RocksDB end as these say, one after the other:
+/// the output of cargo, and its exit code. The calls after them succeed. Those with RocksDB, which
+/// are made side by side with the others, end with this code. Returns the calls, too, each behind
+/// its store, and those with RocksDB last.
+fn test_script(option: &str, ends: &[(&str, i32)], rocksdb: i32) -> (Output, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
     let end = |(at, (said, code)): (usize, &(&str, i32))| {
-        format!("if [ \"$(wc -l <\"$CALLS\")\" -eq {} ]; then\ncat >&2 <<'end'\n{said}end\nreturn {code}\nfi\n", at + 1)
+        format!("if [ \"$(wc -l <\"$calls\")\" -eq {} ]; then\ncat >&2 <<'end'\n{said}end\nreturn {code}\nfi\n", at + 1)
     };
     let ends: String = ends.iter().enumerate().map(end).collect();
+    let of_each = "calls=$CALLS; case $* in *--release*) calls+=.2 ;; esac";
     // Bash reads a function first. A program that was just written may still be open in a child of
     // another test, and cannot be executed then.
-    fs::write(&cargo, format!("cargo() {{\necho \"$WATERLINE_STORE: $*\" >>\"$CALLS\"\n{ends}}}\n")).unwrap();
+    let ends = format!("case $* in *--release*) return {rocksdb} ;; esac\n{ends}");
+    fs::write(&cargo, format!("cargo() {{\n{of_each}\necho \"$WATERLINE_STORE: $*\" >>\"$calls\"\n{ends}}}\n"))
+        .unwrap();
     let mut script = Command::new("bash");
     script.arg(root().join(".ci/test")).args([option].iter().filter(|option| !option.is_empty()));
     let output = script.env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
-    let calls = fs::read_to_string(&calls).unwrap_or_default();
-    (output, calls.lines().map(str::to_owned).collect())
+    let calls = [calls, dir.path().join("calls.2")].map(|calls| fs::read_to_string(calls).unwrap_or_default());
+    (output, calls.concat().lines().map(str::to_owned).collect())
 }
 
 fn stderr(output: &Output) -> String {
@@ -33,12 +37,12 @@ fn stderr(output: &Output) -> String {
 fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() {
     let failed =
         "error: test failed, to rerun pass `--lib`\nerror: 2 targets failed:\n    `--lib`\n    `--test crash`\n";
-    let (output, calls) = test_script("", &[(failed, 101), ("error: 1 target failed:\n    `--lib`\n", 102)]);
+    let (output, calls) = test_script("", &[(failed, 101), ("error: 1 target failed:\n    `--lib`\n", 102)], 0);
     assert!(calls.len() > 2, "the others run though the first one failed: {calls:?}");
-    assert!(calls.iter().all(|call| call.contains(": test --no-fail-fast --locked ")), "{calls:?}");
-    // Test programs start the examples, which are built for that.
-    let builds: Vec<_> = calls.iter().filter(|call| call.contains(" --no-run ")).collect();
-    assert!(builds.len() == 1 && builds[0].contains(" --examples "), "{builds:?}");
+    // Test programs start examples. (`cargo test --examples` makes tests of them, which are none.)
+    let (builds, tests): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.contains(": build --locked "));
+    assert!(builds.len() == 1 && builds[0].ends_with(" --examples") && calls[2] == *builds[0], "{calls:?}");
+    assert!(tests.iter().all(|call| call.contains(": test --no-fail-fast --locked ")), "{calls:?}");
     let on_rocksdb = |call: &String| call.contains("--release --features cron,engine,metrics,rocksdb,");
     let (quick, others) = calls.split_at(2);
     assert!(quick.iter().all(|call| call.contains("--no-default-features")), "{calls:?}");
@@ -59,14 +63,16 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     assert_eq!(output.status.code(), Some(101), "the exit code is that of the first failure");
     let end = "test: these failed:\n    on memory: --lib\n    on memory: --test crash\n    on SQLite: --lib\n";
     assert!(stderr(&output).ends_with(end), "{}", stderr(&output));
-    let (_, without) = test_script("--no-rocksdb", &[]);
+    // The page and the tool have commands of their own.
+    assert!(calls.iter().all(|call| !call.contains("waterline-ui") && !call.contains("waterline-cli")), "{calls:?}");
+    let (_, without) = test_script("--no-rocksdb", &[], 0);
     assert_eq!(without, calls[..2], "it needs no RocksDB");
 }
 
 /// A filter that selects no test passes, so a room that is renamed would go untested.
 #[test]
 fn each_room_that_is_tested_on_rocksdb_alone_is_there_and_has_tests() {
-    let (_, calls) = test_script("", &[]);
+    let (_, calls) = test_script("", &[], 0);
     let filters = calls.last().and_then(|call| call.split_once(" --lib -- ")).expect("the last call selects rooms").1;
     assert!(filters.split_whitespace().count() > 2, "{filters}");
     let sources = tree::files(&["src"], &["rs"]);
@@ -75,19 +81,51 @@ fn each_room_that_is_tested_on_rocksdb_alone_is_there_and_has_tests() {
         let has_tests = |(path, text): &(String, String)| path.starts_with(&room) && text.contains("#[test]");
         assert!(sources.iter().any(has_tests), "{filter} selects no test");
     }
+    // Nor may a name that is left out, or that another script runs, be that of nothing.
+    let tests = tree::files(&["tests", "crates"], &["rs"]);
+    let has = |words: &str| tests.iter().any(|(_, text)| text.contains(words));
+    let left_out = |call: &String| call.split_once(" --skip ").map(|(_, name)| name.trim_end_matches("::").to_owned());
+    let left_out: Vec<_> = calls.iter().filter_map(left_out).collect();
+    assert!(!left_out.is_empty() && left_out.iter().all(|name| has(&format!("mod {name} {{"))), "{left_out:?}");
+    for script in [".ci/screens", ".ci/soak"] {
+        let text = fs::read_to_string(root().join(script)).unwrap();
+        let name = text.split_once("-- --ignored ").and_then(|(_, name)| name.split_whitespace().next()).unwrap();
+        let name = name.trim_end_matches("::");
+        assert!(has(&format!("fn {name}()")) || has(&format!("mod {name};")), "{script}: {name}");
+    }
+}
+
+#[test]
+fn a_name_that_selects_no_model_is_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let cargo = dir.path().join("cargo");
+    let loom = |said: &str| {
+        fs::write(&cargo, format!("cargo() {{\nprintf '{said}\\n'\n}}\n")).unwrap();
+        let mut script = Command::new("bash");
+        script.arg(root().join(".ci/loom")).arg("tray").env("BASH_ENV", &cargo).output().unwrap()
+    };
+    let passed = loom("running 1 test\\ntest driver::loom::tray::loom_tray ... ok");
+    assert_eq!((passed.status.code(), stderr(&passed)), (Some(0), String::new()));
+    let none = loom("running 0 tests");
+    assert_eq!((none.status.code(), stderr(&none).as_str()), (Some(1), "loom: no model has the name loom_tray\n"));
 }
 
 #[test]
 fn make_test_fails_when_only_a_later_set_fails_or_a_program_does_not_compile() {
-    let (output, calls) = test_script("", &[("", 0), ("error: could not compile `waterline`\n", 101)]);
+    let (output, calls) = test_script("", &[("", 0), ("error: could not compile `waterline`\n", 101)], 0);
     assert_eq!(output.status.code(), Some(101));
     let end = format!("    on SQLite: cargo {} (exit code 101)\n", calls[1].strip_prefix("sqlite: ").unwrap());
     assert!(stderr(&output).ends_with(&end), "{}", stderr(&output));
+    let (output, calls) = test_script("", &[], 3);
+    assert_eq!(output.status.code(), Some(3), "each of those with RocksDB fails");
+    let lines = calls.iter().filter_map(|call| call.strip_prefix("rocksdb: ").or(call.strip_prefix("sqlite: ")));
+    let lines: Vec<_> = lines.filter(|call| call.contains("--release")).collect();
+    assert!(lines.len() > 3 && lines.iter().all(|call| stderr(&output).contains(*call)), "{}", stderr(&output));
 }
 
 #[test]
 fn make_test_succeeds_when_every_program_passes() {
-    let (output, _) = test_script("", &[("warning: `x` (bin) generated 1 warning\n", 0)]);
+    let (output, _) = test_script("", &[("warning: `x` (bin) generated 1 warning\n", 0)], 0);
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).ends_with("test: every test program passed\n"), "{}", stderr(&output));
     // The Makefile uses this script.

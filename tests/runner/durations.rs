@@ -1,15 +1,11 @@
-//! The durations of the jobs of a queue: the averages, the event that names them, and their record.
+//! The durations of the jobs of a queue over restarts: their averages, and the record of them.
 
 use common::queues::{DAY, SECOND, noon};
 use common::{Place, eventually};
-use parking_lot::Mutex;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
-use waterline::queue::{
-    Clock, DrainLimits, NewJob, Outcome, Queue, QueueEvent, QueueOptions, Reached, Runner, RunnerBuilder, Summary,
-};
+use waterline::Store;
+use waterline::queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::testing::FaultyStore;
-use waterline::{BoxError, Store};
 
 fn clock() -> Clock {
     Clock::manual(noon())
@@ -20,59 +16,19 @@ fn open(store: &Store, clock: &Clock) -> Queue {
 }
 
 /// Runs this many jobs of a kind, each for so long.
-fn run(queue: &Queue, clock: &Clock, kind: &str, took: Duration, jobs: u64) -> Summary {
+fn run(queue: &Queue, clock: &Clock, kind: &str, took: Duration, jobs: u64) {
     queue.push_all((0..jobs).map(|_| NewJob::new(kind, &()).unwrap())).unwrap();
-    drain(queue, clock, kind, took, |builder| builder)
-}
-
-fn drain(
-    queue: &Queue,
-    clock: &Clock,
-    kind: &str,
-    took: Duration,
-    with: impl FnOnce(RunnerBuilder) -> RunnerBuilder,
-) -> Summary {
     let clock = clock.clone();
-    let builder = Runner::builder(queue).max_processing(1).on(kind, move |job, ()| -> Result<Outcome, BoxError> {
+    let builder = Runner::builder(queue).max_processing(1).on(kind, move |_, ()| {
         clock.advance(took);
-        if job.id() == "fails" { Err("no".into()) } else { Ok(Outcome::Done) }
+        Ok(Outcome::Done)
     });
-    with(builder).drain(DrainLimits::default()).unwrap()
+    builder.drain(DrainLimits::default()).unwrap();
 }
 
 /// The count, the mean and the last duration of a kind, in seconds.
 fn seconds(queue: &Queue, kind: &str) -> Option<(u64, u64, u64)> {
     queue.durations().get(kind).map(|of| (of.count, of.mean.as_secs(), of.last.as_secs()))
-}
-
-#[test]
-fn q36_each_kind_has_an_average_of_its_attempts_that_succeeded() {
-    let (clock, store) = (clock(), Store::in_memory());
-    let queue = open(&store, &clock);
-    assert!(queue.durations().is_empty());
-    run(&queue, &clock, "short", SECOND, 3);
-    run(&queue, &clock, "long", SECOND * 9, 1);
-    run(&queue, &clock, "short", SECOND * 5, 1);
-    queue.push(NewJob::new("short", &()).unwrap().id("fails")).unwrap();
-    assert_eq!(drain(&queue, &clock, "short", SECOND * 60, |builder| builder).retried, 1);
-    assert_eq!((seconds(&queue, "short"), seconds(&queue, "long")), (Some((4, 2, 5)), Some((1, 9, 9))));
-}
-
-#[test]
-fn q35_the_event_of_a_beginning_names_the_duration_to_be_expected() {
-    let (clock, store) = (clock(), Store::in_memory());
-    let (queue, seen) = (open(&store, &clock), Arc::new(Mutex::new(Vec::new())));
-    queue.push_all((0..3).map(|_| NewJob::new("k", &()).unwrap())).unwrap();
-    let sees = seen.clone();
-    let summary = drain(&queue, &clock, "k", SECOND * 4, |builder| {
-        builder.observe(move |event| {
-            if let QueueEvent::AttemptBegun { expected, .. } = event {
-                sees.lock().push(*expected);
-            }
-        })
-    });
-    assert_eq!(summary.reached, Reached::NothingReady);
-    assert_eq!(*seen.lock(), [None, Some(SECOND * 4), Some(SECOND * 4)]);
 }
 
 #[test]

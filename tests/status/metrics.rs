@@ -4,9 +4,12 @@ use common::recorder::Kept;
 use common::*;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use waterline::{
-    Builder, Consumer, Error, Failure, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Progress, Retry, Store,
+    BoxError, Builder, Consumer, Error, Failure, Index, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Progress, Retry,
+    Store,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -79,6 +82,39 @@ fn an_attempt_counts_as_failed_or_deferred_or_neither_and_a_later_one_as_a_retry
     assert_eq!(kept.all(["saves_total", "save_seconds"]), [status.saves as f64; 2]);
     assert_eq!(kept.all(PLACE), [0.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!(kept.get("lag_seconds"), 0.0);
+}
+
+/// A source that can be cut off.
+#[derive(Clone, Default)]
+struct CutOff(Arc<AtomicBool>);
+
+impl Jobs for CutOff {
+    type Job = u64;
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        if self.0.load(Ordering::SeqCst) { Err("no route to the node".into()) } else { Ok(Some(3)) }
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        Ok(Some(index))
+    }
+}
+
+#[test]
+fn a_source_that_fails_counts_stalls_though_all_is_processed_and_one_without_news_counts_none() {
+    let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
+    let source = CutOff::default();
+    let builder = Consumer::builder(source.clone(), store.progress("p"));
+    let consumer = kept.start(&time, builder, |builder| builder.start(|_| Ok(())));
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
+    let begun = time.passed();
+    time.steps(Duration::from_secs(1), "a minute without a job", || time.passed() > begun + Duration::from_secs(60));
+    assert_eq!(kept.get("stalls_total"), 0.0);
+    source.0.store(true, Ordering::SeqCst);
+    time.steps(Duration::from_secs(1), "two stalls", || kept.get("stalls_total") >= 2.0);
+    assert_eq!(kept.all(PLACE), [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0], "no gauge says so");
+    source.0.store(false, Ordering::SeqCst);
+    consumer.stop().unwrap();
 }
 
 #[test]

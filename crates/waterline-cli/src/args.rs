@@ -20,8 +20,8 @@ pub(crate) struct CommandLine {
     /// The address of the page that the application serves. WATERLINE_TOKEN has its token.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// The address of a database in PostgreSQL: postgres://user@host/database. PGPASSWORD has its
-    /// password.
+    /// The address of a database in PostgreSQL: postgres://user@host/database?sslmode=require.
+    /// PGPASSWORD has its password.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) postgres: Option<String>,
     /// The schema of the tables in PostgreSQL.
@@ -201,6 +201,9 @@ pub(crate) enum Change {
         name: String,
         /// The index of the next job.
         next: u64,
+        /// The name is one under which nothing is saved, for a consumer that has not run yet.
+        #[arg(long)]
+        new: bool,
         #[command(flatten)]
         how: Reason,
     },

@@ -2,7 +2,7 @@
 
 use crate::args::Change;
 use crate::fault::Fault;
-use crate::place::Place;
+use crate::place::{Made, Place};
 use crate::print::{Cell, Report};
 use serde_json::{Map, Value};
 
@@ -17,12 +17,14 @@ struct Plan {
     what: String,
     /// The fields of its record, beside those that each change has.
     fields: Map<String, Value>,
+    /// The state in which it has seen the job.
+    seen: Option<String>,
 }
 
 impl Plan {
     fn new(change: &'static str, what: String, fields: Value) -> Self {
         let fields = if let Value::Object(fields) = fields { fields } else { Map::new() };
-        Self { change, what, fields }
+        Self { change, what, fields, seen: None }
     }
 }
 
@@ -43,12 +45,18 @@ pub(crate) fn change(place: Box<dyn Place>, change: &Change) -> Result<Report, F
     }
     let mut report = Report::default();
     if is_sure {
-        let made = place.change(change)?;
-        report.line(Cell::from(format!("Done: {}.", plan.what)).good());
-        for (field, value) in made {
+        let Made { fields, failed } = place.change(change, plan.seen.as_deref())?;
+        let what = done(change, &fields).unwrap_or(plan.what);
+        let is_new = fields.get("is_new") != Some(&Value::Bool(false));
+        let line = format!("{}: {what}.", if is_new { "Done" } else { "Nothing was changed" });
+        report.line(if is_new { Cell::from(line).good() } else { line.into() });
+        for (field, value) in ["id", "said"].iter().filter_map(|field| Some((field, fields.get(*field)?))) {
             report.line(format!("{field}: {value}"));
-            record.insert(field, value);
         }
+        record.insert("what".to_owned(), what.into());
+        record.insert("made".to_owned(), is_new.into());
+        record.extend(fields.into_iter().filter(|(field, _)| field != "is_new"));
+        report.failed = failed;
     } else {
         report.line(format!("Would {}.", plan.what));
         report.line(Cell::from("Nothing was changed. Add --yes to do it.").faint());
@@ -58,4 +66,15 @@ pub(crate) fn change(place: Box<dyn Place>, change: &Change) -> Result<Report, F
     }
     report.record(Value::Object(record));
     Ok(report)
+}
+
+/// Says what a change has done, if that may be other than what was planned.
+fn done(change: &Change, made: &Map<String, Value>) -> Option<String> {
+    match change {
+        Change::Redrive { name, index: None, .. } => {
+            Some(streams::redrives(name, made.get("indices")?.as_array()?.len() as u64))
+        }
+        Change::OfQueue(change) => queues::done(change, made),
+        _ => None,
+    }
 }

@@ -66,6 +66,12 @@ pub(crate) fn examine(place: &dyn Place) -> Result<Report, Fault> {
     Ok(findings.report())
 }
 
+/// Returns the index of a parked job, if its record is what cannot be read.
+fn damaged_job(reason: &str) -> Option<u64> {
+    let (_, behind) = reason.split_once("the record of the parked job ")?;
+    behind.split_once(':')?.0.parse().ok()
+}
+
 impl Findings<'_> {
     fn problem(&mut self, subject: &'static str, name: &str, sentence: String, command: Option<String>) {
         let name = name.to_owned();
@@ -87,13 +93,12 @@ impl Findings<'_> {
         self.problem(subject, name, format!("cannot be looked at: {fault}"), Some(help.to_owned()));
     }
 
-    /// Notes the sentence of a process. A thing that goes on by itself is no problem. A pause does
-    /// not.
+    /// Notes the sentence of a process. A thing that goes on by itself is no problem.
     fn said(&mut self, subject: &'static str, name: &str, advice: &Advice) {
         if advice.tone == Some(Tone::Good) {
             return;
         }
-        let is_problem = advice.tone == Some(Tone::Stuck) || advice.reason == "paused";
+        let is_problem = advice.tone == Some(Tone::Stuck);
         let command = match (advice.help.as_str(), &advice.command) {
             ("", command) => command.clone(),
             (help, Some(command)) => Some(format!("{}: {command}", help.trim_end_matches('.'))),
@@ -107,10 +112,14 @@ impl Findings<'_> {
         let name = &consumer.name;
         if let Some(reason) = &consumer.unreadable {
             let place = consumer.next.map_or_else(String::new, |next| format!("; its next job would be {next}"));
-            let command = format!(
-                "restore a backup; without one: remove {}, which runs every job of its stream again",
-                word(name)
-            );
+            // A record of one job is less than all of them.
+            let (name, command) = (name, word(name));
+            // (An engine tells no next job then, and discards no such record.)
+            let command = match damaged_job(reason).filter(|_| consumer.next.is_some()) {
+                Some(index) => format!("discard {command} {index}, which gives that job up"),
+                None => format!("remove {command}, which runs every job of its stream again"),
+            };
+            let command = format!("restore a backup; without one: {command}");
             return self.problem("consumer", name, format!("is damaged: {reason}{place}"), Some(command));
         }
         if let Some(live) = &consumer.live {
@@ -208,7 +217,7 @@ impl Findings<'_> {
             if let (Some(head), Some(next)) = (log.head, reader.and_then(|reader| reader.next))
                 && next <= head
             {
-                let lag = count(head - next + 1, "item");
+                let lag = count((head - next).saturating_add(1), "item");
                 self.note("log", &log.name, format!("has {lag} that the consumer of the same name has not processed"));
             }
         }
@@ -284,6 +293,8 @@ impl Findings<'_> {
         }
         if queue.advice.tone.is_some() {
             self.said("queue", name, &queue.advice);
+        } else if queue.resumes {
+            self.note("queue", name, queue.advice.sentence.clone());
         } else if queue.paused {
             self.problem("queue", name, queue.advice.sentence.clone(), Some(format!("resume {}", word(name))));
         } else if (counts.ready > 0 || queue.advice.reason == "no_worker") && self.holders == Holders::None {

@@ -15,11 +15,15 @@ pub(crate) struct Fault {
     pub(crate) is_damage: bool,
     /// True if the role in a database lacks the right to it.
     is_denied: bool,
+    /// True if a job that was to be redriven or discarded is not parked.
+    pub(crate) is_not_parked: bool,
+    /// True if it says that there is no such name.
+    is_unknown: bool,
 }
 
 impl Fault {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_damage: false, is_denied: false }
+        Self { text: text.into(), is_damage: false, is_denied: false, is_not_parked: false, is_unknown: false }
     }
 
     /// True if the role in a database lacks the right to it.
@@ -40,7 +44,15 @@ impl Fault {
             (None, [only]) => format!("the only one is {only:?}"),
             (None, [first, .., last]) => format!("there are {}, from {first:?} to {last:?}", known.len()),
         };
-        Self::new(format!("there is no {what} {name:?}: {rest}"))
+        Self { is_unknown: true, ..Self::new(format!("there is no {what} {name:?}: {rest}")) }
+    }
+
+    /// Adds another way out, if this is the fault for a name that is not there.
+    pub(crate) fn or(mut self, way: &str) -> Self {
+        if self.is_unknown {
+            self.text += &format!(" ({way})");
+        }
+        self
     }
 
     /// Makes the fault for a job that is not there.
@@ -77,11 +89,15 @@ impl From<Error> for Fault {
                 "job {index} of {name:?} is done or parked, so it cannot be skipped: `waterline seek` makes it run again"
             ),
             Error::NothingSaved { name } => format!(
-                "nothing is saved under {name:?}, so nobody knows where its stream begins: `waterline seek` to its first job"
+                "nothing is saved under {name:?}, so nobody knows where its stream begins: `waterline seek --new` to its first job"
             ),
             _ => error.report(),
         };
-        Self { is_damage: matches!(error, Error::Corrupt { .. }), ..Self::new(text) }
+        Self {
+            is_damage: matches!(error, Error::Corrupt { .. }),
+            is_not_parked: matches!(error, Error::NotParked { .. }),
+            ..Self::new(text)
+        }
     }
 }
 
@@ -104,6 +120,7 @@ impl From<waterline_postgres::Error> for Fault {
                 Self::new(format!("nothing was changed, since {name:?} is in use by {holder}: stop it, and try again"))
             }
             Of::Refused(error) => error.into(),
+            error @ Of::Corrupt { .. } => Self { is_damage: true, ..Self::new(in_full(&error)) },
             error => of_database(&error).unwrap_or_else(|| Self::new(in_full(&error))),
         }
     }

@@ -92,6 +92,9 @@ fn run(line: CommandLine) -> Result<bool, End> {
         let place::Way::Store(path) = &way else {
             misused(ErrorKind::ArgumentConflict, "the page is that of files: --store PATH");
         };
+        if line.json {
+            misused(ErrorKind::ArgumentConflict, "serve is a page for people, whose API below api/ is JSON anyway");
+        }
         return serve::run(path, listen).map(|()| false);
     }
     #[cfg(feature = "top")]
@@ -115,6 +118,9 @@ fn run(line: CommandLine) -> Result<bool, End> {
         let clear = if again.is_some() && io::stdout().is_terminal() && !line.json { CLEAR } else { "" };
         let written = write!(out, "{clear}").and_then(|()| report.write(line.json, colour, &mut out));
         written.and_then(|()| out.flush()).map_err(|error| End::Output(error, report.is_bad))?;
+        if let Some(fault) = report.failed.take() {
+            return Err(fault.into());
+        }
         let Some(pause) = again else { return Ok(report.is_bad) };
         report = loop {
             wait(pause);

@@ -4,8 +4,10 @@
 use crate::args::{Change, CommandLine, State};
 use crate::fault::Fault;
 use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole};
+use crate::words::count;
 use clap::error::ErrorKind;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use waterline::Store;
 
@@ -15,6 +17,8 @@ pub(crate) mod files;
 mod handles;
 mod http;
 mod page;
+#[cfg(feature = "postgres")]
+mod tls;
 
 /// The jobs of a queue that are wanted: a page of them.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +97,67 @@ pub(crate) trait Place {
     /// Says why a change would be refused now, if that is known.
     fn hindrance(&self) -> Result<Option<String>, Fault>;
 
-    /// Makes a change, and returns the fields of its record that are known only then. The look is
-    /// closed before.
-    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault>;
+    /// Makes a change, and says what it has done. The look is closed before. `seen` is the state of
+    /// the job at the look, if the change is that of one job.
+    fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault>;
+}
+
+/// The work of a change that was made.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// The fields of its record that are known only then.
+    pub(crate) fields: Map<String, Value>,
+    /// The reason why a part of it is not done.
+    pub(crate) failed: Option<Fault>,
+}
+
+impl Made {
+    fn of<const N: usize>(fields: [(&str, Value); N]) -> Self {
+        Self { fields: fields.map(|(field, value)| (field.to_owned(), value)).into_iter().collect(), failed: None }
+    }
+}
+
+/// The end of a call for one of many jobs that did not change it.
+enum NotDone {
+    /// The job is not parked any more: somebody else was quicker.
+    Gone,
+    /// This one is refused. Others may not be.
+    This(Fault),
+    /// Others would fail, too.
+    All(Fault),
+}
+
+impl From<Fault> for NotDone {
+    fn from(fault: Fault) -> Self {
+        if fault.is_not_parked { Self::Gone } else { Self::All(fault) }
+    }
+}
+
+/// Redrives these parked jobs one by one, and counts those that are not.
+fn redrive_each(name: &str, jobs: &[u64], mut redrive: impl FnMut(u64) -> Result<(), NotDone>) -> Made {
+    let (mut done, mut gone, mut failed, mut why) = (Vec::new(), 0, 0, None);
+    for (at, index) in jobs.iter().enumerate() {
+        match redrive(*index) {
+            Ok(()) => done.push(*index),
+            Err(NotDone::Gone) => gone += 1,
+            Err(NotDone::This(fault)) => {
+                failed += 1;
+                why.get_or_insert(fault);
+            }
+            Err(NotDone::All(fault)) => {
+                failed += jobs.len() - at;
+                why = Some(fault);
+                break;
+            }
+        }
+    }
+    let failed_of = |why: Fault| {
+        let (all, done) = (count(jobs.len() as u64, "parked job"), done.len());
+        Fault::new(format!("{done} of {all} of {name:?} will run once more, and {failed} will not: {why}"))
+    };
+    let failure = why.map(failed_of);
+    let made = Made::of([("indices", done.into()), ("not_parked", gone.into()), ("failed", failed.into())]);
+    Made { failed: failure, ..made }
 }
 
 /// A process that has a store open.
@@ -127,7 +189,11 @@ impl std::fmt::Display for Holder {
 pub(crate) enum Way {
     Store(PathBuf),
     Url(String),
-    Postgres { url: String, schema: String },
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "a program without it only says so"))]
+    Postgres {
+        url: String,
+        schema: String,
+    },
 }
 
 impl Way {
@@ -189,13 +255,14 @@ pub(crate) fn each_job(
     kind: Option<&str>,
     mut job: impl FnMut(crate::rows::Job) -> bool,
 ) -> Result<(), Fault> {
-    let mut cursor: Option<String> = None;
+    let (mut cursor, mut cursors) = (None::<String>, BTreeSet::new());
     loop {
         let page = place.jobs(queue, Wanted { state, kind, behind: cursor.as_deref(), most: CHUNK })?;
         if !page.jobs.into_iter().all(&mut job) || page.next.is_none() {
             return Ok(());
         }
-        if page.next == cursor {
+        // A cursor that comes again would never end.
+        if page.next.as_ref().is_some_and(|next| !cursors.insert(next.clone())) {
             return Err(Fault::new(format!("the list of the jobs of {queue:?} does not go on: look again")));
         }
         cursor = page.next;
@@ -208,4 +275,30 @@ const CHUNK: usize = 500;
 /// Returns the fault for a command that needs the files.
 pub(crate) fn needs_files(what: &str) -> Fault {
     Fault::new(format!("{what} are read from the files of a store: call it with --store PATH on its machine"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_jobs_those_that_are_not_parked_are_passed_and_those_that_fail_are_counted() {
+        let found = |ends: fn(u64) -> Result<(), NotDone>| {
+            let Made { fields, failed } = redrive_each("p", &[3, 5, 7, 9], ends);
+            let failed = failed.map(|fault| fault.to_string()).unwrap_or_default();
+            (Value::Object(fields).to_string(), failed)
+        };
+        assert_eq!(
+            found(|index| if index == 5 { Err(NotDone::Gone) } else { Ok(()) }),
+            ("{\"failed\":0,\"indices\":[3,7,9],\"not_parked\":1}".to_owned(), String::new())
+        );
+        let (fields, failed) = found(|index| if index == 5 { Err(NotDone::This(Fault::new("no"))) } else { Ok(()) });
+        assert_eq!(fields, "{\"failed\":1,\"indices\":[3,7,9],\"not_parked\":0}");
+        assert_eq!(failed, "3 of 4 parked jobs of \"p\" will run once more, and 1 will not: no");
+        let (fields, failed) = found(|index| if index == 5 { Err(Fault::new("no").into()) } else { Ok(()) });
+        assert_eq!(fields, "{\"failed\":3,\"indices\":[3],\"not_parked\":0}");
+        assert_eq!(failed, "1 of 4 parked jobs of \"p\" will run once more, and 3 will not: no");
+        let gone: Fault = waterline::Error::NotParked { name: "p".to_owned(), index: 5 }.into();
+        assert!(matches!(NotDone::from(gone), NotDone::Gone));
+    }
 }

@@ -1,5 +1,6 @@
 //! The answer of a command: tables and sentences for people, or an object of JSON a line.
 
+use crate::fault::Fault;
 use crate::words::{plain, plain_json};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +14,8 @@ pub(crate) struct Report {
     records: Vec<Value>,
     /// True if the command has found what somebody has to mend.
     pub(crate) is_bad: bool,
+    /// The reason why a part of a change is not done.
+    pub(crate) failed: Option<Fault>,
 }
 
 #[derive(Debug)]

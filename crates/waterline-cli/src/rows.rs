@@ -197,6 +197,9 @@ pub(crate) struct Queue {
     pub(crate) counts: Counts,
     pub(crate) oldest_ready: Option<OldestReady>,
     pub(crate) paused: bool,
+    /// True if its pause ends by itself. (A page says so by its tone.)
+    #[serde(skip)]
+    pub(crate) resumes: bool,
     #[serde(flatten)]
     pub(crate) advice: Advice,
     /// The rates of the last minute, where somebody counts.

@@ -2,12 +2,12 @@
 
 use crate::End;
 use crate::fault::Fault;
+use crate::words::plain;
 use std::env::{self, VarError};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use waterline::Store;
-use waterline::queue::{Queue, QueueOptions};
 use waterline_ui::Page;
 
 /// The variable with the token, without which the page is for this machine alone.
@@ -17,10 +17,6 @@ const TOKEN: &str = "WATERLINE_TOKEN";
 pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
     let store = Store::options().read_only().open(path).map_err(Fault::from)?;
     let mut page = Page::new(&store).stored().title(path.display().to_string());
-    for name in Queue::names(&store).map_err(Fault::from)? {
-        // Only a look has options here: they change nothing of the queue.
-        page = page.queue(&Queue::open(&store, &name, QueueOptions::default()).map_err(Fault::from)?);
-    }
     match env::var(TOKEN) {
         Ok(token) => page = page.token(token),
         Err(VarError::NotPresent) => {}
@@ -31,8 +27,8 @@ pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
         // The words of the library name its call.
         Fault::new(text.replace("with Page::token", &format!("in {TOKEN}")))
     })?;
-    let mut out = io::stdout().lock();
-    writeln!(out, "http://{}/ shows {} as it is saved, read-only; Ctrl-C ends it", served.addr(), path.display())?;
+    let (shown, mut out) = (plain(&path.display().to_string()), io::stdout().lock());
+    writeln!(out, "http://{}/ shows {shown} as it is saved, read-only; Ctrl-C ends it", served.addr())?;
     out.flush()?;
     drop(out);
     loop {

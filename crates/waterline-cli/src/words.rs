@@ -95,7 +95,8 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// True for a character that steers a terminal, or the direction in which it writes.
 fn steers(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns a line of JSON without such characters. JSON itself escapes only the first 32: the

@@ -121,12 +121,12 @@ fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &
         ),
         Blocked::InUse { .. } => (Tone::Waits, "It is the standby. It takes over by itself.", None),
         Blocked::Paused => {
-            (Tone::Waits, "Somebody has paused it.", change("Resume", json!({"action": "resume", "stream": name})))
+            (Tone::Stuck, "Somebody has paused it.", change("Resume", json!({"action": "resume", "stream": name})))
         }
         Blocked::Held { .. } => (Tone::Stuck, "The progress decides when it goes on.", None),
         Blocked::Leaving { .. } => (Tone::Stuck, "If it hangs for good, start the program again.", None),
         // Another cause than the job: to skip it would only lose it.
-        Blocked::Halted { index, error } if !is_of_job(*index, error) => {
+        Blocked::Halted { .. } if !blocked.is_halt_of_job() => {
             (Tone::Stuck, "Remove the cause and start the consumer again.", None)
         }
         Blocked::Halted { index, .. } => (
@@ -136,11 +136,6 @@ fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> (Tone, &
         ),
         _ => (Tone::Waits, "", None),
     }
-}
-
-/// True if a consumer halted since this job failed for good, or killed its process.
-fn is_of_job(index: u64, error: &str) -> bool {
-    error.starts_with(&format!("job {index} failed")) || error.starts_with("the process died")
 }
 
 /// True if there may be jobs that the runner has no handler for. It remembers their kinds after
@@ -167,8 +162,9 @@ pub(crate) fn of_queue(name: &str, status: &QueueStatus, home: impl Fn(&str) -> 
                 link("Look at these jobs", jobs(kind.unwrap_or_default())),
             )
         }
-        Waits::Paused { .. } => {
-            (Tone::Waits, "Somebody has paused it.", change("Resume", json!({"action": "resume", "queue": name})))
+        Waits::Paused { left } => {
+            let tone = if left.is_none() { Tone::Stuck } else { Tone::Waits };
+            (tone, "Somebody has paused it.", change("Resume", json!({"action": "resume", "queue": name})))
         }
         Waits::Gate { .. } => (Tone::Waits, "It goes on by itself when the program opens the gate.", None),
         Waits::Limited { limit, .. } => {
@@ -200,6 +196,8 @@ pub(crate) fn of_queue(name: &str, status: &QueueStatus, home: impl Fn(&str) -> 
 mod tests {
     use super::*;
     use std::time::Duration;
+    use waterline::Store;
+    use waterline::queue::{Queue, QueueOptions};
 
     /// Each reason, with what an operator has to do.
     fn reasons() -> Vec<(Blocked, Tone, Option<&'static str>)> {
@@ -223,7 +221,7 @@ mod tests {
             (Blocked::Upstream { index }, Tone::Waits, None),
             (Blocked::Alone { index }, Tone::Waits, None),
             (Blocked::InUse { holder: "b".to_owned(), expires_in: None }, Tone::Waits, None),
-            (Blocked::Paused, Tone::Waits, Some("resume")),
+            (Blocked::Paused, Tone::Stuck, Some("resume")),
             (Blocked::Held { why }, Tone::Stuck, None),
             (Blocked::Leaving { elapsed }, Tone::Stuck, None),
             (Blocked::Halted { index, error: "job 7 failed in attempt 2: no".to_owned() }, Tone::Stuck, Some("skip")),
@@ -246,5 +244,16 @@ mod tests {
         assert_eq!(action.unwrap().link.unwrap(), "#/stream?name=fetch%20%26%20parse");
         let (.., action) = of_blocked("b", &Blocked::Halted { index: 7, error: "job 7 failed: no".to_owned() }, None);
         assert_eq!(action.unwrap().change.unwrap()["index"], 7);
+    }
+
+    #[test]
+    fn a_pause_of_a_queue_needs_somebody_unless_it_ends_by_itself() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+        for (time, tone) in [(None, Tone::Stuck), (Some(Duration::from_secs(3_600)), Tone::Waits)] {
+            queue.pause(time).unwrap();
+            let advice = of_queue("q", &queue.status().unwrap(), |_| "q".to_owned());
+            assert_eq!((advice.tone, advice.reason), (tone, json!("paused")));
+            assert_eq!(advice.action.unwrap().change.unwrap()["action"], "resume");
+        }
     }
 }

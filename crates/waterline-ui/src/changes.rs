@@ -1,7 +1,7 @@
 //! The changes that people make: `POST api/change`, with the change as JSON.
 
 use crate::shared::{QueueRow, Shared, Stream};
-use crate::views::{Failure, Filter, MOST_READ, Query};
+use crate::views::{Failure, Filter, MOST_READ, Query, queue_of_name};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -81,10 +81,7 @@ impl Change {
                 let unknown = || Failure::not_found(format!("this page shows no consumer {name:?}"));
                 self.make_in_stream(shared, shared.stream(name).ok_or_else(unknown)?)
             }
-            (None, Some(name)) => {
-                let unknown = || Failure::not_found(format!("this page shows no queue {name:?}"));
-                self.make_in_queue(shared.queue(name).ok_or_else(unknown)?)
-            }
+            (None, Some(name)) => self.make_in_queue(shared, &*queue_of_name(shared, name)?),
             _ => Err(Failure::bad("a change names either a \"stream\" or a \"queue\"")),
         }?;
         tracing::info!(target: "waterline", action = self.action, stream = self.stream, queue = self.queue, index = ?self.index, id = self.id,
@@ -147,7 +144,7 @@ impl Change {
         said(format!("{}: {}", stream.name, handle.status().state))
     }
 
-    fn make_in_queue(&self, row: &QueueRow) -> Result<Value, Failure> {
+    fn make_in_queue(&self, shared: &Shared, row: &QueueRow) -> Result<Value, Failure> {
         let queue = &row.queue;
         match self.action.as_str() {
             "pause" => {
@@ -160,7 +157,7 @@ impl Change {
             }
             "requeue_dead" => {
                 let count = queue.requeue_dead()?;
-                said(format!("{count} dead jobs are ready again"))
+                Ok(json!({ "said": format!("{count} dead jobs are ready again"), "requeued": count }))
             }
             "requeue" | "cancel" | "remove" | "run_now" => {
                 let id = self.id()?;
@@ -173,7 +170,7 @@ impl Change {
                 let slots = usize::try_from(self.value()?).unwrap_or(usize::MAX);
                 let none =
                     || Failure::bad("the program has not put the runner of this queue on the page: Page::runner");
-                row.runner.as_ref().ok_or_else(none)?.set_max_processing(slots)?;
+                shared.runner_of(row).ok_or_else(none)?.set_max_processing(slots)?;
                 said(format!("the runner runs up to {slots} jobs at once"))
             }
             "remove_schedule" => {
@@ -195,7 +192,7 @@ impl Change {
         }
         let pushed = queue.push(job)?;
         let has = if pushed.is_new() { "is pushed" } else { "was there before" };
-        Ok(json!({ "said": format!("the job {:?} {has}", pushed.id), "id": pushed.id }))
+        Ok(json!({ "said": format!("the job {:?} {has}", pushed.id), "id": pushed.id, "is_new": pushed.is_new() }))
     }
 
     /// Changes all jobs that the filter shows, and no more than the person has seen.

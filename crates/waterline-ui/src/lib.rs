@@ -79,9 +79,10 @@
 //!
 //! | `action` of a `queue` | also needs |
 //! |---|---|
-//! | `pause` (for some `seconds`, or until it is resumed), `resume`, `requeue_dead` | |
+//! | `pause` (for some `seconds`, or until it is resumed), `resume` | |
+//! | `requeue_dead`. The answer has their number, too (`requeued`) | |
 //! | `requeue`, `run_now`, `cancel`, `remove` | `id` |
-//! | `push`, as the program does it. The answer has the `id`, too | `kind`, `payload`, and the `id` if it is yours |
+//! | `push`, as the program does it. The answer has the `id`, too, and if the job `is_new` | `kind`, `payload`, and the `id` if it is yours |
 //! | `requeue_all`, `run_all_now`, `cancel_all`, `remove_all` | the filter, and the `count` that the person has seen: no more are changed |
 //! | `set_max_processing` (of its [runner](Page::runner)) | `value` |
 //! | `remove_schedule` | `name` |

@@ -108,8 +108,9 @@ impl Page {
     /// Shows the consumers of the store that nobody [watches](Self::watch), too, as they are saved:
     /// how far they are, their parked jobs, their last halt, and their moves. It is for a program
     /// that looks at the store of another one, which is
-    /// [read-only](waterline::StoreOptions::read_only) here. Its queues are shown as they are
-    /// saved, and only their process knows if a runner runs.
+    /// [read-only](waterline::StoreOptions::read_only) here. Such a store shows each of its queues,
+    /// also one that is made later. They are shown as they are saved, and only their process knows
+    /// if a runner runs.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};

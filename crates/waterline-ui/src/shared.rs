@@ -3,12 +3,12 @@
 use crate::page::Watched;
 use crate::samples::{OfQueue, OfStream, Samples};
 use crate::session::Sessions;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Group, JobState, Queue, QueueError, QueueStatus, RunTimes, RunnerHandle};
+use waterline::queue::{Group, JobState, Queue, QueueError, QueueOptions, QueueStatus, RunTimes, RunnerHandle};
 use waterline::{Handle, PipelineHandle, Status, Store};
 
 /// The time between two samples.
@@ -40,8 +40,6 @@ pub(crate) struct QueueRow {
     pub(crate) queue: Queue,
     /// The group that it is in, if that was put on the page.
     pub(crate) group: Option<usize>,
-    /// The runner of its jobs, if that was put on the page.
-    pub(crate) runner: Option<RunnerHandle>,
     /// The run times when the page began.
     pub(crate) before: BTreeMap<String, RunTimes>,
     pub(crate) samples: Mutex<Samples<OfQueue>>,
@@ -55,8 +53,11 @@ pub(crate) struct Shared {
     pub(crate) is_stored: bool,
     pub(crate) streams: Vec<Stream>,
     pub(crate) pipelines: Vec<PipelineHandle>,
-    pub(crate) queues: Vec<QueueRow>,
+    queues: RwLock<Vec<Arc<QueueRow>>>,
+    /// The queues of the store that cannot be opened, each with the reason.
+    pub(crate) unopened: Mutex<BTreeMap<String, String>>,
     groups: Vec<Group>,
+    runners: Vec<RunnerHandle>,
     pub(crate) sessions: Sessions,
     /// The thread of the samples ends when this is dropped.
     _sampler: Sender<()>,
@@ -85,14 +86,14 @@ impl Shared {
             is_stored,
             streams: Vec::new(),
             pipelines: Vec::new(),
-            queues: Vec::new(),
+            queues: RwLock::default(),
+            unopened: Mutex::default(),
             groups: Vec::new(),
+            runners: Vec::new(),
             sessions,
             _sampler: sampler,
         };
-        // A runner may stand before its queues.
-        let (runners, others): (Vec<_>, Vec<_>) = parts.iter().partition(|part| matches!(part, Part::Runner(_)));
-        others.into_iter().chain(runners).for_each(|part| shared.add(part));
+        parts.iter().for_each(|part| shared.add(part));
         let shared = Arc::new(shared);
         shared.sample();
         let weak = Arc::downgrade(&shared);
@@ -126,13 +127,7 @@ impl Shared {
                 self.groups.push(group.clone());
                 group.queues().iter().for_each(|queue| self.add_queue(queue, Some(place)));
             }
-            Part::Runner(runner) => {
-                for row in
-                    self.queues.iter_mut().filter(|row| runner.queues().iter().any(|name| name == row.queue.name()))
-                {
-                    row.runner = Some(runner.clone());
-                }
-            }
+            Part::Runner(runner) => self.runners.push(runner.clone()),
         }
     }
 
@@ -146,17 +141,32 @@ impl Shared {
         self.streams.push(Stream { name, handle: handle.clone(), pipeline, samples: Mutex::default() });
     }
 
-    fn add_queue(&mut self, queue: &Queue, group: Option<usize>) {
-        let name = free_name(queue.name(), |name| self.queues.iter().any(|row| row.name == name));
+    fn add_queue(&self, queue: &Queue, group: Option<usize>) {
+        let name = free_name(queue.name(), |name| self.queue(name).is_some());
         let before = queue.activity().run_times;
-        self.queues.push(QueueRow {
-            name,
-            queue: queue.clone(),
-            group,
-            runner: None,
-            before,
-            samples: Mutex::default(),
-        });
+        let row = QueueRow { name, queue: queue.clone(), group, before, samples: Mutex::default() };
+        self.queues.write().push(Arc::new(row));
+    }
+
+    /// Looks at what other processes have written, and finds the queues that they have made.
+    fn look_anew(&self) -> Result<(), QueueError> {
+        self.store.refresh()?;
+        // Where it is written, a queue is opened with the options that its program has for it.
+        if !self.store.is_read_only() {
+            return Ok(());
+        }
+        let known = self.queues();
+        let mut unopened = BTreeMap::new();
+        for name in Queue::names(&self.store)? {
+            if known.iter().all(|row| row.queue.name() != name) {
+                match Queue::open(&self.store, &name, QueueOptions::default()) {
+                    Ok(queue) => self.add_queue(&queue, None),
+                    Err(error) => drop(unopened.insert(name, error.report())),
+                }
+            }
+        }
+        *self.unopened.lock() = unopened;
+        Ok(())
     }
 
     /// Takes a sample of each name. It reads counters that are in memory.
@@ -164,7 +174,7 @@ impl Shared {
         let at = millis(SystemTime::now());
         // It shows the news of others.
         if self.is_stored
-            && let Err(error) = self.store.refresh()
+            && let Err(error) = self.look_anew()
         {
             tracing::warn!(target: "waterline", %error, "the page shows the store as it was, since it cannot be read anew");
         }
@@ -175,29 +185,30 @@ impl Shared {
             let sample = OfStream { at, head, last_processed, lag, done, processing };
             stream.samples.lock().add(sample);
         }
-        for row in &self.queues {
+        for row in self.queues() {
             let counts = row.queue.counts();
             let waiting = counts.ready + counts.scheduled + counts.waiting;
             row.samples.lock().add(OfQueue { at, waiting, running: counts.running, traffic: row.traffic() });
         }
     }
 
-    /// Returns the status of each queue, in their order; within a group, as the group has it.
-    pub(crate) fn statuses(&self) -> Vec<Result<QueueStatus, QueueError>> {
+    /// Returns the status of each of these queues; within a group, as the group has it.
+    pub(crate) fn statuses(&self, queues: &[Arc<QueueRow>]) -> Vec<Result<QueueStatus, QueueError>> {
         let of_groups: Vec<_> = self.groups.iter().map(Group::status).collect();
-        let status = |row: &QueueRow| {
+        let status = |row: &Arc<QueueRow>| {
             let of_group = row.group.and_then(|place| of_groups[place].as_ref().ok());
             let of_group = of_group.and_then(|all| all.queues.iter().find(|status| status.queue == row.queue.name()));
             of_group.map_or_else(|| row.queue.status(), |status| Ok(status.clone()))
         };
-        self.queues.iter().map(status).collect()
+        queues.iter().map(status).collect()
     }
 
     /// Returns the name of the queue that runs this job: this one, or another one of its group.
     pub(crate) fn home_of(&self, row: &QueueRow, id: &str) -> String {
-        let runs = |other: &&QueueRow| matches!(other.queue.state(id), Ok(Some(JobState::Running)));
-        let of_group = self.queues.iter().filter(|other| row.group.is_some() && other.group == row.group);
-        of_group.into_iter().find(runs).unwrap_or(row).name.clone()
+        let runs = |other: &QueueRow| matches!(other.queue.state(id), Ok(Some(JobState::Running)));
+        let is_beside = |other: &QueueRow| row.group.is_some() && other.group == row.group;
+        let found = self.queues().into_iter().find(|other| is_beside(other) && runs(other));
+        found.map_or_else(|| row.name.clone(), |other| other.name.clone())
     }
 
     /// Returns the status of one queue.
@@ -211,8 +222,18 @@ impl Shared {
         self.streams.iter().find(|stream| stream.name == name)
     }
 
-    pub(crate) fn queue(&self, name: &str) -> Option<&QueueRow> {
-        self.queues.iter().find(|row| row.name == name)
+    /// Returns the queues that there are by now.
+    pub(crate) fn queues(&self) -> Vec<Arc<QueueRow>> {
+        self.queues.read().clone()
+    }
+
+    pub(crate) fn queue(&self, name: &str) -> Option<Arc<QueueRow>> {
+        self.queues.read().iter().find(|row| row.name == name).cloned()
+    }
+
+    /// Returns the runner of the jobs of a queue, if that was put on the page.
+    pub(crate) fn runner_of(&self, row: &QueueRow) -> Option<&RunnerHandle> {
+        self.runners.iter().rfind(|runner| runner.queues().iter().any(|name| name == row.queue.name()))
     }
 }
 

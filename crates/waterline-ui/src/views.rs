@@ -15,6 +15,7 @@ mod stored;
 mod streams;
 
 pub(crate) use filter::{Filter, MOST_READ};
+pub(crate) use queues::of_name as queue_of_name;
 
 /// The parameters behind the `?` of an address.
 pub(crate) type Query = HashMap<String, String>;

@@ -1,5 +1,6 @@
 //! The functions of the schema, called with `tokio-postgres`: a push in the transaction of its
-//! own rows, and the end of a job in that of its effects. With `sqlx` the statements are the same.
+//! own rows, and the end of a job in that of its effects. The example `own_transaction_sqlx`
+//! does so with `sqlx`.
 //!
 //! ```sh
 //! cargo run -p waterline-postgres --example own_transaction -- "host=localhost user=shop dbname=shop"

@@ -41,14 +41,14 @@
 //!   [`from_another_language`]. [`QueueExt`], [`LeaseExt`] and [`RunnerExt`] push and end its jobs
 //!   in a transaction with your own rows. [`which_queue`] compares it with a queue in a store, and
 //!   shows how to move one; [`operating`] says what to watch; [`parity`] has what is different.
-//! * The example `own_transaction` calls the functions with `tokio-postgres`.
+//! * The examples `own_transaction` and `own_transaction_sqlx` call the functions with
+//!   `tokio-postgres` and with `sqlx`, in a transaction of their own.
 //! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
 //! ## Servers and poolers
 //!
-//! It is tested with PostgreSQL 15. It calls nothing that PostgreSQL 13 lacks, but 13, 14, 16 and
-//! later ones are not tested.
+//! It is tested with PostgreSQL 13 to 18: [`operating`] has a table.
 //!
 //! A pooler that gives a connection to each transaction may stand in front of the server:
 //! PgBouncer in transaction mode is tested, in version 1.18, which knows no prepared statements.

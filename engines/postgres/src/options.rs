@@ -22,6 +22,7 @@ pub struct PgOptions {
     pub(crate) schema: String,
     pub(crate) ttl: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) idle: Duration,
     pub(crate) holder: String,
 }
 
@@ -38,6 +39,7 @@ impl PgOptions {
             schema: "waterline".to_owned(),
             ttl: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
             holder: format!("process {} on {host}", std::process::id()),
         }
     }
@@ -63,6 +65,19 @@ impl PgOptions {
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the time after which a connection that no call of a queue has used is closed: the next
+    /// call that ends closes it. Default: 60 s.
+    ///
+    /// A process has one connection that listens, one that renews leases while it has some, one for
+    /// the calls of operators, and one for each call of a queue that is made at the same time. So
+    /// those of a burst stay for so long. A server has a bound for all of them (`max_connections`,
+    /// 100 unless it is set).
+    #[must_use]
+    pub fn close_idle_after(mut self, time: Duration) -> Self {
+        self.idle = time;
         self
     }
 

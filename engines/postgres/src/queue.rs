@@ -15,6 +15,7 @@ mod calls;
 mod engine;
 mod faults;
 mod held;
+mod idle;
 mod joining;
 mod looks;
 mod opened;
@@ -27,6 +28,7 @@ mod within;
 mod writing;
 
 use held::Leases;
+use idle::Idle;
 use opened::Opened;
 pub use within::{LeaseExt, QueueExt};
 pub use writing::RunnerExt;
@@ -37,7 +39,7 @@ pub(crate) struct Queues {
     open: OpenQueues,
     queues: RwLock<BTreeMap<QueueNo, Arc<Opened>>>,
     /// The connections that no call uses now.
-    idle: Mutex<Vec<Connection>>,
+    idle: Idle<Connection>,
     leases: Arc<Leases>,
     /// The last numbers of jobs of each queue, and when they came.
     counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
@@ -148,7 +150,8 @@ impl PgStore {
 
 impl Queues {
     pub(crate) fn new(store: PgStore) -> Arc<Self> {
-        let (open, queues, idle) = (OpenQueues::default(), RwLock::default(), Mutex::default());
+        let (open, queues) = (OpenQueues::default(), RwLock::default());
+        let idle = Idle::new(store.options().idle);
         Arc::new_cyclic(|me| Self {
             store,
             open,

@@ -44,6 +44,7 @@ macro_rules! queue_sql {
             include_str!("../schema/queue/turn.sql"),
             include_str!("../schema/queue/steer.sql"),
             include_str!("../schema/queue/look.sql"),
+            include_str!("../schema/queue/work.sql"),
             include_str!("../schema/queue/grants.sql"),
         )
     };

@@ -30,6 +30,11 @@ pub(super) fn report(error: &(dyn Error + 'static)) -> String {
     text_of(error, READ)
 }
 
+/// True if the text of a halt is that of a job which failed for good, or killed its process.
+pub(crate) fn is_halt_of_job(index: Index, text: &str) -> bool {
+    text.starts_with(&format!("job {index} failed")) || text.starts_with("the process died")
+}
+
 fn text_of(error: &(dyn Error + 'static), most: usize) -> String {
     let mut text = Bounded { kept: String::new(), most, length: 0 };
     let written = guarded(|| Ok(write_chain(error, &mut text)));

@@ -142,5 +142,16 @@ pub(crate) fn explore(preemptions: usize, run: impl Fn() + Send + Sync + 'static
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = 100_000;
-    builder.check(run);
+    let run = std::sync::Arc::new(run);
+    builder.check(move || {
+        let run = run.clone();
+        spawn(move || run()).join().expect("the model ends");
+    });
+}
+
+/// Starts a thread of a model, with room for code that is not optimised: half a MiB, in words. (The
+/// first thread of a model has 32 KiB, so [`explore`] starts another one.)
+#[cfg(test)]
+pub(crate) fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> loom::thread::JoinHandle<T> {
+    loom::thread::Builder::new().stack_size(1 << 16).spawn(run).expect("a model has at most 5 threads")
 }

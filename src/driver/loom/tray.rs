@@ -53,7 +53,7 @@ fn loom_a_stop_takes_the_tray_back_and_no_job_of_it_begins_afterwards() {
     explore(2, || {
         let (model, jobs, workers) = with_tray(1);
         let driver = model.driver.clone();
-        let stopper = thread::spawn(move || {
+        let stopper = spawn(move || {
             driver.request_stop();
             driver.core.lock().window.next()
         });

@@ -158,6 +158,10 @@ impl Watch {
     /// # Panics
     /// It panics as [`Subscription::wait_async`] does.
     pub async fn wait_async(&mut self, timeout: Duration) -> Option<QueueChange> {
+        let there = self.buffer.waiting.lock().next();
+        if there.is_some() {
+            return there;
+        }
         let mut wait = Waiting::new(&self.queue, timeout);
         wait.do_all().await;
         loop {

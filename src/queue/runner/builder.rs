@@ -246,13 +246,15 @@ impl RunnerBuilder {
     }
 
     /// Calls this once the end of each attempt is written, in the order of the calls here, on a
-    /// thread that runs jobs too: it must not wait for another job. A panic in it is logged.
+    /// thread that runs jobs too: it must not wait for another job. The jobs that were claimed in
+    /// the same write begin after it, so a slow one holds them up. A panic in it is logged.
     pub fn teardown(mut self, hook: impl Fn(&Running, &AttemptEnd) + Send + Sync + 'static) -> Self {
         self.hooks.teardown.push(Box::new(hook));
         self
     }
 
-    /// Tells this of each attempt, for metrics and logs. A panic in it is logged.
+    /// Tells this of each attempt, for metrics and logs. It should be quick, as
+    /// [`teardown`](Self::teardown) should. A panic in it is logged.
     pub fn observe(mut self, observer: impl Fn(&QueueEvent<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.observers.push(Box::new(observer));
         self

@@ -80,11 +80,16 @@ struct State {
     flights: HashMap<FlightId, Flight>,
     /// The slots of claims that are under way, and of the jobs in the tray.
     reserved: usize,
+    /// The writes that are under way, or about to begin.
+    writes: usize,
+    /// True once somebody waits for the end of one of them.
+    is_full: bool,
     tray: Tray,
     pace: Pace,
     /// The notes of the stop that are being written.
     noting: usize,
-    /// The ends that others have reported, and that no thread has taken yet.
+    /// The ends that others have reported, or threads have left since enough writes were under way,
+    /// and that no thread has taken yet.
     inbox: Vec<Report>,
     /// The number of ends that are written, and that hooks hear of now. A hook may push a job.
     telling: usize,
@@ -140,7 +145,8 @@ impl Host for Pool {
     fn thread_panicked(&self) {
         {
             let mut state = self.state.lock();
-            (state.panicked, state.ending, state.reserved) = (true, true, 0);
+            (state.panicked, state.ending) = (true, true);
+            (state.reserved, state.writes) = (0, 0);
         }
         // Nobody reports its job, or what it had to report, so others must not wait for that.
         self.abandon(false);

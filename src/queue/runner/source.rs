@@ -57,6 +57,13 @@ impl Source {
         self.0.is_one()
     }
 
+    /// Returns how many writes a runner has under way at once, if that is bounded. A group claims
+    /// one job in each.
+    pub(super) fn writes_at_once(&self) -> Option<usize> {
+        let most = self.first().engine.turns_at_once()?;
+        Some(if self.is_one() { most } else { 4 * most })
+    }
+
     // The right to run.
 
     /// Takes the right to run the queues, with so many slots for all of them.

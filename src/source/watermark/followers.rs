@@ -275,8 +275,7 @@ mod tests {
 #[cfg(all(test, waterline_loom))]
 mod model {
     use super::*;
-    use crate::base::sync::explore;
-    use loom::thread;
+    use crate::base::sync::{explore, spawn};
 
     #[test]
     fn loom_one_of_two_consumers_that_wait_for_each_other_sees_the_cycle() {
@@ -284,7 +283,7 @@ mod model {
             let (one, other) = (Watermark::new(), Watermark::new());
             let second = {
                 let (one, other) = (one.clone(), other.clone());
-                thread::spawn(move || other.reserve(None, vec![one]).is_err())
+                spawn(move || other.reserve(None, vec![one]).is_err())
             };
             let refused = one.reserve(None, vec![other.clone()]).is_err();
             assert!(second.join().unwrap() || refused);

@@ -148,6 +148,10 @@ impl QueueEngine for Model {
         made.map(|()| pushed)
     }
 
+    fn turns_at_once(&self) -> Option<usize> {
+        Some(1)
+    }
+
     fn turn(&self, ends: &[Ending], claim: Option<Claim>, beside: Beside) -> Result<Turned, QueueError> {
         let mut turned = Turned::default();
         for Ending { job, end, data, .. } in ends {

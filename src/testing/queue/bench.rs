@@ -15,6 +15,8 @@ use std::any::Any;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use crate::testing::queue::sorts::{for_each_sort, handlers};
+
 pub const MILLI: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -189,6 +191,11 @@ impl Bench {
 
     pub fn in_memory(options: QueueOptions) -> Self {
         Self::on(Store::in_memory(), &Clock::manual(noon()), options)
+    }
+
+    /// Returns the queue and its clock, for threads and handlers.
+    pub fn handles(&self) -> (Queue, Clock) {
+        (self.queue.clone(), self.clock.clone())
     }
 
     pub fn push(&self, job: NewJob) -> PushOutcome {

@@ -1,9 +1,12 @@
 //! Subscriptions, death and retention, purges, pauses, lists, and bad input.
 
-use crate::queue::{JobInfo, JobState, NewJob, Priority, PushOutcome, QueueError, QueueOptions, Retention, Unique};
+use crate::queue::{
+    Counts, JobInfo, JobState, NewJob, Priority, Proposed, PushOutcome, QueueError, QueueOptions, Retention, Unique,
+};
 use crate::testing::queue::bench::*;
 use crate::{ConfigError, Retry};
 use crossbeam_channel::bounded;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[track_caller]
@@ -281,7 +284,7 @@ pub(super) fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do(on: &B
         assert!(matches!(error, QueueError::Config(_)), "{error:?}");
         assert_eq!(error.to_string(), says);
     }
-    assert_eq!(bench.queue.counts(), crate::queue::Counts::default());
+    assert_eq!(bench.queue.counts(), Counts::default());
     bench.push(job(&"x".repeat(255)));
 }
 
@@ -294,4 +297,46 @@ pub(super) fn a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_tha
     assert!(matches!(&error, QueueError::Payload { id, .. } if id == "a"), "{error:?}");
     assert!(bench.info("a").payload::<String>().is_err());
     assert_eq!(lease.payload::<u32>().unwrap(), 1, "the lease is as before");
+}
+
+pub(super) fn m09_m10_a_push_of_many_jobs_of_which_one_is_refused_pushes_none_and_registers_no_root(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.push(job("old").root("tree", noon()));
+    let many = (0..100).map(|n| job(&n.to_string()).root("tree", noon() + MINUTE));
+    let refused = bench.queue.push_all(many.chain([job("last").after(["nobody"])]));
+    assert_not_found(refused);
+    assert_eq!(bench.queue.push_all([]).unwrap(), []);
+    assert_eq!((bench.claim_all(), bench.state("0")), (vec!["old".to_owned()], None), "its root is the newest one");
+}
+
+pub(super) fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still(on: &Benches<'_>) {
+    let mut bench = on.bench();
+    let mut ids = BTreeSet::new();
+    for life in 1..=3 {
+        let made = || NewJob::new("k", &1).unwrap().retention(Retention::Drop);
+        let pushed = bench.queue.push_all((0..50).map(|_| made())).unwrap();
+        ids.extend(pushed.into_iter().map(|pushed| pushed.id));
+        ids.insert(bench.queue.push(made()).unwrap().id);
+        // Nothing is left by which a number could be told.
+        assert_eq!((bench.claim_all().len(), ids.len()), (51, life * 51));
+        bench.reopen();
+    }
+}
+
+pub(super) fn qr8_a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_pushed_nowhere(on: &Benches<'_>) {
+    let hook = |job: &Proposed<'_>| if job.id == Some("no") { Err("not this one".into()) } else { Ok(()) };
+    let bench = on.bench_with(QueueOptions::default().before_push(hook));
+    let (good, bad) = (|| job("yes").unique(Unique::until_done()), || job("no").unique(Unique::until_done()));
+    let answers = [
+        bench.queue.push(bad()).map(drop),
+        bench.queue.push_all([good(), bad()]).map(drop),
+        bench.queue.push_within(bad(), SECOND).map(drop),
+        bench.queue.push_batch([bad()], good()).map(drop),
+        bench.queue.lazy().push(bad()),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(QueueError::Refused { .. })), "{number}: {answer:?}");
+    }
+    assert_eq!(bench.queue.counts(), Counts::default());
+    assert_eq!(bench.push(good()), PushOutcome::Added, "no mark is left");
 }

@@ -5,8 +5,8 @@
 #[macro_export]
 macro_rules! __each_queue_case {
     ($then:path, $($with:tt)*) => {
-        $then! {
-            [$($with)*]
+        $crate::__with_cases_of_futures! {
+            [$then] [$($with)*]
             after:
                 a_job_waits_until_all_that_it_was_pushed_after_have_ended,
                 a_delay_counts_from_the_push_and_a_job_that_waited_longer_is_ready_at_once,
@@ -47,7 +47,10 @@ macro_rules! __each_queue_case {
                 lists_show_each_state_page_by_page_although_the_job_of_the_last_page_has_left,
                 a_buffer_refuses_at_once_pushes_in_order_in_one_write_and_flushes_when_it_is_dropped,
                 bad_ids_kinds_names_and_options_are_refused_with_what_to_do,
-                a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_that_names_the_job;
+                a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_that_names_the_job,
+                m09_m10_a_push_of_many_jobs_of_which_one_is_refused_pushes_none_and_registers_no_root,
+                q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still,
+                qr8_a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_pushed_nowhere;
             claims:
                 c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_it_out_early,
                 c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_are_handed_out,
@@ -66,7 +69,8 @@ macro_rules! __each_queue_case {
                 an_aged_queue_has_every_second_claim_of_the_strict_order_until_it_is_no_longer_aged,
                 a_thread_that_waits_is_woken_by_whatever_makes_a_job_ready_in_any_queue,
                 jobs_that_are_not_due_come_after_those_that_are_in_any_queue,
-                nothing_starves_while_a_high_queue_never_gets_empty;
+                nothing_starves_while_a_high_queue_never_gets_empty,
+                m29_jobs_for_several_queues_are_pushed_together_or_not_at_all;
             group_runner:
                 a_pause_of_one_queue_leaves_the_others_running,
                 queues_run_only_when_asked_or_all_but_some,
@@ -174,15 +178,70 @@ macro_rules! __each_queue_case {
                 a_leaf_and_a_root_that_is_not_pushed_register_nothing,
                 a_leaf_may_be_pushed_with_the_name_and_the_time_of_its_root_alone,
                 m14_the_register_of_roots_lives_28_days_and_over_a_restart;
+            runner:
+                each_outcome_of_a_function_leads_to_its_state,
+                a_payload_that_does_not_fit_and_a_kind_without_a_handler_are_dead_in_each_mode,
+                a_job_that_was_pushed_again_for_later_shows_that_to_its_next_attempt_too,
+                a_kind_without_a_handler_can_wait_for_a_program_that_has_it,
+                a_deferred_job_ends_by_its_finisher_on_any_thread_and_fails_if_that_is_dropped,
+                an_error_that_panics_fails_its_attempt_and_nothing_else,
+                a_handler_may_push_subscribe_and_wait_for_another_job_of_its_queue,
+                hooks_are_called_in_order_around_each_attempt_and_teardown_after_its_end_is_written,
+                a_hook_before_that_fails_or_panics_fails_the_attempt_and_one_after_that_panics_too,
+                an_observer_hears_of_each_attempt_and_may_ask_the_queue,
+                each_hook_hears_once_of_each_attempt_however_many_ends_are_written_together,
+                q35_the_event_of_a_beginning_names_the_duration_to_be_expected,
+                q36_each_kind_has_an_average_of_its_attempts_that_succeeded;
+            runner_drains:
+                a_drain_says_why_it_has_ended,
+                a_drain_runs_what_its_jobs_push_and_never_more_than_its_limit,
+                a_drain_runs_what_the_hook_of_its_last_end_pushes,
+                a_thread_of_a_drain_that_finds_its_limit_reached_uses_up_no_wake_up,
+                a_runner_and_loops_of_accept_share_the_jobs,
+                a_push_wakes_those_who_accept_although_the_threads_of_a_full_runner_sleep_too,
+                a_full_runner_does_what_time_brings_and_takes_back_the_job_of_a_silent_worker,
+                the_status_says_in_one_sentence_what_the_queue_waits_for;
+            runner_slots:
+                no_more_jobs_run_or_are_claimed_than_max_processing,
+                a_runner_with_fewer_slots_lets_its_jobs_end_and_starts_none_until_few_enough_are_left,
+                the_end_of_a_deferred_job_is_written_although_the_only_slot_left_has_a_long_job,
+                jobs_of_all_kinds_end_while_somebody_changes_the_number_of_slots_again_and_again,
+                a_runner_without_a_slot_is_refused_and_a_handler_may_change_their_number,
+                a_slot_that_is_free_again_is_filled_although_the_thread_that_freed_it_runs_a_long_job,
+                long_jobs_in_all_slots_but_one_do_not_hold_up_the_others,
+                a_hook_of_an_end_that_takes_long_holds_up_no_other_end_and_no_claim,
+                a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_were_claimed_beside_it;
+            runner_ends:
+                a_function_that_takes_too_long_sees_that_it_is_to_stop_and_its_answer_counts,
+                a_deferred_job_that_takes_too_long_fails_and_its_late_report_changes_nothing,
+                a_deferred_job_whose_time_ends_in_a_before_hook_is_reported_once_and_never_begins,
+                stop_waits_for_running_jobs_and_hands_out_no_more,
+                a_second_runner_is_refused_until_the_first_one_is_stopped_or_dropped,
+                a_job_that_outlives_stop_within_is_taken_back_after_the_lease_and_its_finisher_changes_nothing,
+                the_answer_of_a_function_that_outlives_stop_within_counts_and_the_name_is_free_after_it,
+                a_job_that_was_claimed_while_stop_within_gave_up_is_taken_back_too,
+                stop_on_a_thread_that_ends_a_job_waits_for_nothing_and_the_job_is_written,
+                an_attempt_that_fails_while_its_runner_stops_is_put_back_and_does_not_count,
+                an_answer_that_is_no_failed_attempt_counts_also_while_the_runner_stops,
+                a_deferred_handler_may_wait_for_the_end_of_its_own_job_with_one_slot;
+            runner_gates:
+                q31_a_runner_at_a_closed_gate_claims_nothing_and_asks_again_after_each_2_seconds,
+                q31_a_gate_that_closes_during_a_job_lets_it_end_and_no_other_one_begin,
+                q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed,
+                q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why,
+                q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs,
+                q31_all_gates_must_be_open_and_one_that_panics_is_closed;
             states:
                 c01_to_c05_a_push_on_each_state_does_as_the_table_says,
-                c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says;
+                c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says,
+                c13_c15_each_call_of_a_lost_lease_is_halt_and_writes_nothing_wherever_its_job_is;
             time:
                 c20_a_silent_worker_is_noticed_by_whoever_looks,
                 rows_whose_time_is_over_are_neither_shown_nor_counted,
                 a_finished_job_shows_its_failures_beside_its_last_error;
             unique:
                 m11_a_twin_is_refused_until_the_job_is_claimed_and_a_running_job_refuses_none,
+                m11_twins_within_one_call_are_one_job_the_first,
                 a_unique_job_with_an_id_of_the_users_is_not_pushed_twice,
                 m12_a_job_that_is_retried_does_not_register_again,
                 a_twin_is_welcome_once_the_job_has_died_expired_or_was_removed,
@@ -198,6 +257,7 @@ macro_rules! __each_queue_case {
                 p08_a_job_is_skipped_if_a_twin_began_after_its_push_and_succeeded,
                 a_run_that_began_before_the_push_makes_nothing_needless_however_clocks_are_set,
                 a_claim_of_jobs_for_later_passes_all_that_are_needless,
+                p09_a_run_that_fails_makes_nothing_needless_and_no_retry_is,
                 p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless,
                 a_success_is_remembered_for_a_day_and_over_a_restart,
                 p07_a_job_that_nobody_took_in_time_is_dead_and_says_why,
@@ -205,5 +265,41 @@ macro_rules! __each_queue_case {
                 a_job_that_was_taken_in_time_expires_no_more_however_it_goes_on,
                 a_push_of_the_same_id_replaces_the_expiry;
         }
+    };
+}
+
+/// Adds the cases of runners whose handlers are futures.
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_cases_of_futures {
+    ([$then:path] $with:tt $($cases:tt)*) => {
+        $then! {
+            $with
+            $($cases)*
+            runner_futures:
+                futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread,
+                a_handler_that_makes_its_future_is_within_the_runtime,
+                a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt,
+                a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed,
+                stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone,
+                stop_within_a_future_waits_for_nothing,
+                jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too,
+                an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_stays_free,
+                stop_async_and_drain_async_let_the_futures_of_their_own_thread_end,
+                stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs,
+                a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait,
+                stop_async_within_a_future_of_the_runner_asks_for_the_stop_and_waits_for_nothing;
+        }
+    };
+}
+
+/// There are none without the feature `tokio`.
+#[cfg(not(feature = "tokio"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_cases_of_futures {
+    ([$then:path] $with:tt $($cases:tt)*) => {
+        $then! { $with $($cases)* }
     };
 }

@@ -86,18 +86,18 @@ pub(super) fn queues_have_the_shares_that_the_rule_gives_them(on: &Benches<'_>) 
     let database = &on.database();
     let clock = Clock::manual(noon());
     let cases = [
-        (Fair::Shuffle, [200, 200, 200]),
-        (Fair::weighted([("a", 4.0), ("c", 1.0)]), [400, 100, 100]),
-        (Fair::weighted([("a", 0.0)]), [0, 300, 300]),
-        (Fair::strict(HOUR), [600, 0, 0]),
+        (Fair::Shuffle, [80, 80, 80]),
+        (Fair::weighted([("a", 4.0), ("c", 1.0)]), [160, 40, 40]),
+        (Fair::weighted([("a", 0.0)]), [0, 120, 120]),
+        (Fair::strict(HOUR), [240, 0, 0]),
     ];
     for (fair, expected) in cases {
         let group = abc(database, &clock).fair(fair.clone()).open().unwrap();
-        group.push_all(["a", "b", "c"].iter().flat_map(|kind| jobs(kind, 600))).unwrap();
-        let kinds = finish(&group, 600);
+        group.push_all(["a", "b", "c"].iter().flat_map(|kind| jobs(kind, 240))).unwrap();
+        let kinds = finish(&group, 240);
         for (kind, expected) in ["a", "b", "c"].into_iter().zip(expected) {
             let share = count(&kinds, kind);
-            let slack = if expected == 0 || expected == 600 { 0 } else { 60 };
+            let slack = if expected == 0 || expected == 240 { 0 } else { 40 };
             assert!(share.abs_diff(expected) <= slack, "{fair:?}: {share} of {kind}");
         }
         for name in ["a", "b", "c"] {
@@ -249,4 +249,15 @@ pub(super) fn nothing_starves_while_a_high_queue_never_gets_empty(on: &Benches<'
     clock.advance(20 * SECOND);
     let kinds: Vec<_> = (0..6).flat_map(|_| finish(&group.only(["a", "c"]).unwrap(), 1)).collect();
     assert_eq!(count(&kinds, "c"), 3, "{kinds:?}");
+}
+
+pub(super) fn m29_jobs_for_several_queues_are_pushed_together_or_not_at_all(on: &Benches<'_>) {
+    let (database, clock) = (on.database(), Clock::manual(noon()));
+    let full = options(&clock).max_waiting(1);
+    let group = abc(&database, &clock).queue("full", ["full"], full).open().unwrap();
+    let push = || group.push_all(["a", "full", "b", "a"].map(job));
+    let kinds: Vec<_> = push().unwrap().into_iter().map(|pushed| pushed.outcome).collect();
+    assert_eq!(kinds, vec![PushOutcome::Added; 4]);
+    assert!(matches!(push(), Err(QueueError::Full { queue, .. }) if queue == "full"));
+    assert_eq!(group.counts().ready, 4, "none of the second call");
 }

@@ -1,6 +1,6 @@
 //! The table of CouchDB's states: each call on a job in each of them.
 
-use crate::queue::{Counts, JobState, Lease, PushOutcome, QueueError};
+use crate::queue::{Counts, JobState, Lease, PushOutcome, QueueError, QueueOptions, Retention};
 use crate::testing::queue::bench::*;
 use std::time::Duration;
 
@@ -144,4 +144,70 @@ pub(super) fn c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_say
         bench.none();
     }
     bench.pass(2 * DAY);
+}
+
+/// The ways in which a worker loses its job.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Removal,
+    Silence,
+    End,
+}
+
+/// Lets a worker lose its job, and brings that job to a place. Returns both leases.
+fn lose(bench: &Bench, id: &str, loss: Loss, place: Place) -> (Lease, Option<Lease>) {
+    let mut lease = bench.running(id);
+    match loss {
+        Loss::End => {
+            lease.finish(None).unwrap();
+            bench.push(with(id, 1));
+        }
+        Loss::Removal => {
+            bench.queue.remove(id).unwrap();
+            bench.push(with(id, 1));
+        }
+        Loss::Silence => {
+            bench.clock.advance(MINUTE);
+            assert!(bench.accept().is_none(), "it waits for its back-off");
+            bench.clock.advance(SECOND);
+            // A push looks for jobs that are due.
+            bench.push(job("other"));
+            bench.queue.remove("other").unwrap();
+        }
+    }
+    assert_eq!(bench.state(id), Some(JobState::Ready));
+    (lease, bring(bench, id, place))
+}
+
+pub(super) fn c13_c15_each_call_of_a_lost_lease_is_halt_and_writes_nothing_wherever_its_job_is(on: &Benches<'_>) {
+    type Call = fn(&mut Lease) -> Result<(), QueueError>;
+    let calls: [Call; 8] = [
+        |lease| lease.update(None),
+        |lease| lease.update(Some("late".into())),
+        |lease| lease.finish(Some("late".into())).map(drop),
+        |lease| lease.retry("late").map(drop),
+        |lease| lease.retry_at(noon(), "late").map(drop),
+        |lease| lease.snooze(noon()).map(drop),
+        |lease| lease.bury("late").map(drop),
+        |lease| lease.resubmit(None),
+    ];
+    let bench = on.bench_with(QueueOptions::default().retention(Retention::Keep).dead_for(3650 * DAY));
+    for loss in [Loss::Removal, Loss::Silence, Loss::End] {
+        for place in PLACES {
+            for (number, call) in calls.iter().enumerate() {
+                let (mut lost, other) = lose(&bench, "a", loss, place);
+                let before = (bench.queue.get("a").unwrap(), bench.queue.counts());
+                assert_halt(call(&mut lost));
+                drop(lost);
+                let after = (bench.queue.get("a").unwrap(), bench.queue.counts());
+                assert_eq!(after, before, "{loss:?} {place:?} {number}");
+                if let Some(mut other) = other {
+                    assert_eq!(other.finish(None).unwrap(), Some(JobState::Finished), "its lease holds");
+                }
+                if place != Place::Absent {
+                    bench.queue.remove("a").unwrap();
+                }
+            }
+        }
+    }
 }

@@ -49,6 +49,14 @@ pub(super) fn m11_a_twin_is_refused_until_the_job_is_claimed_and_a_running_job_r
     assert_eq!(bench.push(until_claimed("c")), duplicate("b"), "and releases none");
 }
 
+pub(super) fn m11_twins_within_one_call_are_one_job_the_first(on: &Benches<'_>) {
+    let bench = on.bench();
+    let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
+    let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
+    assert_eq!(outcomes, [PushOutcome::Added, duplicate("a"), duplicate("a")]);
+    assert_eq!(bench.claim_all(), ["a"]);
+}
+
 /// A client that has heard no answer pushes once more.
 pub(super) fn a_unique_job_with_an_id_of_the_users_is_not_pushed_twice(on: &Benches<'_>) {
     let hour = || Unique::within(HOUR);
@@ -280,6 +288,22 @@ pub(super) fn a_claim_of_jobs_for_later_passes_all_that_are_needless(on: &Benche
     let early = Accept::new().max_run_at(noon() + HOUR);
     assert_eq!(bench.queue.accept(early).unwrap().expect("one is left").id(), "last");
     assert_eq!(bench.queue.counts().finished, 201);
+}
+
+pub(super) fn p09_a_run_that_fails_makes_nothing_needless_and_no_retry_is(on: &Benches<'_>) {
+    let bench = on.bench();
+    for id in ["a", "b", "c"] {
+        bench.push(executed(id).retry(Retry::fixed(SECOND).max_attempts(2)));
+    }
+    bench.take("a").retry("not yet").unwrap();
+    let mut b = bench.take("b");
+    b.finish(None).unwrap();
+    bench.none();
+    let c = bench.info("c");
+    assert_eq!((c.skipped, &*c.kind, c.payload::<String>().unwrap()), (Some(Skipped::Executed), "page", "/".into()));
+    bench.clock.advance(SECOND);
+    assert_eq!(bench.claim_all(), ["a"], "the next attempt of a job is never skipped");
+    assert_eq!(skipped(&bench, "a"), None);
 }
 
 pub(super) fn p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless(on: &Benches<'_>) {

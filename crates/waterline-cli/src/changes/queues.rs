@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::place::{Place, check_queue, consumer, each_job};
 use crate::rows::Job;
 use crate::words::count;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Fault> {
     let queue = change.queue();
@@ -17,8 +17,7 @@ pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Faul
     let (name, what, mut fields) = match change {
         QueueChange::Requeue { id: None, .. } => {
             let dead = place.queue(queue)?.counts.dead;
-            let what = format!("requeue {} of the queue {queue:?}", count(dead, "dead job"));
-            ("requeue", what, json!({ "jobs": dead }))
+            ("requeue", requeues(queue, dead), json!({ "jobs": dead }))
         }
         QueueChange::Requeue { id: Some(id), .. } => {
             let error = in_state(place, queue, id, State::Dead)?.error;
@@ -27,8 +26,8 @@ pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Faul
         }
         QueueChange::Cancel { id, .. } => {
             let state = state(place, queue, id)?;
-            let what = format!("remove the {state} job {id:?} of the queue {queue:?}");
-            ("cancel", what, json!({ "id": id, "state": state }))
+            let fields = json!({ "queue": queue, "id": id, "state": state });
+            return Ok(Plan { seen: Some(state.clone()), ..Plan::new("cancel", removes(queue, id, &state), fields) });
         }
         QueueChange::RunNow { id, .. } => {
             in_state(place, queue, id, State::Scheduled)?;
@@ -47,6 +46,26 @@ pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Faul
     };
     fields["queue"] = queue.into();
     Ok(Plan::new(name, what, fields))
+}
+
+fn requeues(queue: &str, dead: u64) -> String {
+    format!("requeue {} of the queue {queue:?}", count(dead, "dead job"))
+}
+
+fn removes(queue: &str, id: &str, state: &str) -> String {
+    format!("remove the {state} job {id:?} of the queue {queue:?}")
+}
+
+/// Says what a change has done, if that may be other than what was planned.
+pub(super) fn done(change: &QueueChange, made: &Map<String, Value>) -> Option<String> {
+    match change {
+        QueueChange::Requeue { queue, id: None, .. } => Some(requeues(queue, made.get("requeued")?.as_u64()?)),
+        QueueChange::Cancel { queue, id, .. } => Some(removes(queue, id, made.get("state")?.as_str()?)),
+        QueueChange::Push { queue, .. } if !made.get("is_new")?.as_bool()? => {
+            Some(format!("the queue {queue:?} has a job of this id, or has had one"))
+        }
+        _ => None,
+    }
 }
 
 /// Plans a pause of a consumer, or its end.

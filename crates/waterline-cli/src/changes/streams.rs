@@ -17,7 +17,8 @@ pub(super) fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
         Change::Redrive { name, index, .. } => redrive(place, name, *index),
         Change::Discard { name, index, .. } => discard(place, name, *index),
         Change::Skip { name, index, .. } => skip(place, name, *index),
-        Change::Seek { name, next, .. } => seek(place, name, *next),
+        Change::Seek { name, next, new: false, .. } => seek(place, name, *next),
+        Change::Seek { name, next, new: true, .. } => seek_new(place, name, *next),
         Change::Remove { name, .. } => remove(place, name),
         Change::Check { name, .. } => check(place, name),
         Change::OfQueue(change) => super::queues::plan(place, change),
@@ -34,19 +35,27 @@ fn redrive(place: &dyn Place, name: &str, index: Option<u64>) -> Result<Plan, Fa
         }
         None => {
             let jobs: Vec<_> = parked.iter().map(|job| job.index).collect();
-            let what = format!("redrive {} of {name:?}", count(jobs.len() as u64, "parked job"));
+            let what = redrives(name, jobs.len() as u64);
             (jobs, what)
         }
     };
     Ok(Plan::new("redrive", what, json!({ "consumer": name, "indices": jobs })))
 }
 
+/// Says that so many parked jobs are redriven.
+pub(super) fn redrives(name: &str, many: u64) -> String {
+    format!("redrive {} of {name:?}", count(many, "parked job"))
+}
+
 fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
-    consumer(place, name)?;
-    let parked = place.parked(name)?;
-    let job = find(&parked, name, index)?;
-    let what =
-        format!("discard job {index} of {name:?}, so that nothing runs it any more ({})", cut(&job.error, ERROR));
+    let of = consumer(place, name)?;
+    let error = match place.parked(name) {
+        Ok(parked) => cut(&find(&parked, name, index)?.error, ERROR),
+        // It may be this record that cannot be read. If it is another one, the change finds out.
+        Err(fault) if fault.is_damage || of.unreadable.is_some() => fault.to_string(),
+        Err(fault) => return Err(fault),
+    };
+    let what = format!("discard job {index} of {name:?}, so that nothing runs it any more ({error})");
     Ok(Plan::new("discard", what, json!({ "consumer": name, "index": index })))
 }
 
@@ -64,8 +73,17 @@ fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
     Ok(Plan::new("skip", what, json!({ "consumer": name, "index": index })))
 }
 
+/// Plans the first place of a consumer of which nothing is saved.
+fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
+    if place.consumer(name)?.is_some() {
+        return Err(Fault::new(format!("there is a consumer {name:?}: seek it without --new")));
+    }
+    let what = format!("make {next} the first job of {name:?}, of which nothing is saved");
+    Ok(Plan::new("seek", what, json!({ "consumer": name, "from": null, "to": next })))
+}
+
 fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
-    let from = consumer(place, name)?.next;
+    let from = consumer(place, name).map_err(|fault| fault.or("--new seeks a name of which nothing is saved"))?.next;
     let effect = match from {
         Some(from) if next < from => format!("jobs {next} to {} run once more", from - 1),
         Some(from) if next > from => format!("jobs {from} to {} are passed, those that are not done too", next - 1),

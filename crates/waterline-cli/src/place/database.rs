@@ -1,16 +1,20 @@
 //! Streams and queues in PostgreSQL. The grants of the role decide what the tool may do.
 
 use super::handles::{self, Handles};
-use super::{Holders, Place, Wanted};
+use super::tls::{self, Address};
+use super::{Holders, Made, Place, Wanted, redrive_each};
 use crate::args::Change;
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
 use crate::words::At;
-use serde_json::{Map, Value};
 use waterline::queue::QueueByHand;
-use waterline_postgres::postgres::config::Host;
+use waterline_postgres::postgres::config::{Host, SslMode};
 use waterline_postgres::postgres::{Config, NoTls};
 use waterline_postgres::{PgOptions, PgStore};
+
+/// The answer to an address that cannot be read.
+const NO_URL: &str = "the URL is none of a database, or has a part behind its ? that this tool does not know: write it as \
+                      postgres://user@host:5432/database";
 
 /// A database.
 pub(crate) struct Database {
@@ -24,9 +28,8 @@ impl Database {
     /// Connects to it. Nothing is made: its programs migrate.
     pub(crate) fn connect(url: &str, schema: &str) -> Result<Self, Fault> {
         // The error may repeat the text, which may have a password.
-        let mut config: Config = url
-            .parse()
-            .map_err(|_| Fault::new("the URL is none of a database: write it as postgres://user@host:5432/database"))?;
+        let address = Address::of(url)?;
+        let mut config: Config = address.rest.parse().map_err(|_| Fault::new(NO_URL))?;
         if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
             config.password(password);
         }
@@ -41,9 +44,18 @@ impl Database {
         };
         let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
         let shown = format!("{database:?} at {host}");
-        let store = PgStore::connect(config, NoTls, PgOptions::new().schema(schema));
-        let store = store
-            .map_err(|error| Fault::new(format!("the database {shown} cannot be used: {}", Fault::from(error))))?;
+        let options = PgOptions::new().schema(schema);
+        let store = match config.get_ssl_mode() {
+            SslMode::Require => PgStore::connect(config, address.connector()?, options),
+            _ => PgStore::connect(config, NoTls, options),
+        };
+        let store = store.map_err(|error| {
+            let text = format!("the database {shown} cannot be used: {}", Fault::from(error));
+            Fault::new(match tls::advice(&text) {
+                Some(help) => format!("{text}; {help}"),
+                None => text,
+            })
+        })?;
         Ok(Self { store, shown, handles: Handles::default() })
     }
 
@@ -105,22 +117,24 @@ impl Place for Database {
         Ok(None)
     }
 
-    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault> {
+    fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault> {
         let store = &self.store;
         match change {
             Change::Redrive { name, index: Some(index), .. } => store.redrive(name, *index)?,
             Change::Redrive { name, index: None, .. } => {
-                store.parked(name)?.iter().try_for_each(|job| store.redrive(name, job.index))?;
+                let parked: Vec<_> = store.parked(name)?.iter().map(|job| job.index).collect();
+                let redrive = |index| Ok(store.redrive(name, index).map_err(Fault::from)?);
+                return Ok(redrive_each(name, &parked, redrive));
             }
             Change::Discard { name, index, .. } => store.discard(name, *index)?,
             Change::Skip { name, index, how } => store.skip(name, *index, &how.reason)?,
-            Change::Seek { name, next, how } => store.seek(name, *next, &how.reason)?,
+            Change::Seek { name, next, how, .. } => store.seek(name, *next, &how.reason)?,
             Change::Remove { name, .. } => store.remove(name)?,
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
             }
-            Change::OfQueue(change) => return handles::change(&self.handle(change.queue())?, change),
+            Change::OfQueue(change) => return handles::change(&self.handle(change.queue())?, change, seen),
         }
-        Ok(Map::new())
+        Ok(Made::default())
     }
 }

@@ -1,12 +1,11 @@
 //! The files of a store, and those who have it open.
 
 use super::handles::{self, Handles};
-use super::{Holder, Holders, Place, Wanted};
+use super::{Holder, Holders, Made, Place, Wanted, redrive_each};
 use crate::args::Change;
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
 use crate::words::{At, plain};
-use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 use waterline::queue::{Queue, QueueOptions};
@@ -14,6 +13,9 @@ use waterline::{Error, Store};
 
 /// The files whose locks say who has a store open: that of SQLite, and that of RocksDB.
 const LOCKS: [&str; 2] = ["waterline.sqlite-lock", "LOCK"];
+
+/// The number of lists of locks that are read before it is said that nobody has a store open.
+const LISTS: usize = 3;
 
 /// The files of a store, at a look.
 pub(crate) struct Files {
@@ -99,61 +101,79 @@ impl Place for Files {
         Ok(Some(format!("The process {holder} has the store open: stop it before, or steer it with --url.")))
     }
 
-    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault> {
+    fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault> {
         // The look is closed by then, so the store is open once.
         let Self { path, store, handles } = *self;
         drop((store, handles));
-        let store = open_to_change(&path)?;
+        let store = open_to_change(&path, matches!(change, Change::Seek { new: true, .. }))?;
         let progress = |name: &str| store.progress(name);
         match change {
-            Change::Redrive { name, index, .. } => {
-                let all = || Ok(store.parked(name)?.iter().map(|job| job.index).collect());
-                let indices: Vec<u64> = index.map_or_else(all, |index| Ok::<_, Fault>(vec![index]))?;
-                indices.into_iter().try_for_each(|index| store.redrive(name, index))?;
+            Change::Redrive { name, index: Some(index), .. } => store.redrive(name, *index)?,
+            Change::Redrive { name, index: None, .. } => {
+                let parked: Vec<_> = store.parked(name)?.iter().map(|job| job.index).collect();
+                let redrive = |index| Ok(store.redrive(name, index).map_err(Fault::from)?);
+                return Ok(redrive_each(name, &parked, redrive));
             }
             Change::Discard { name, index, .. } => store.discard(name, *index)?,
             Change::Skip { name, index, how } => progress(name).skip(*index, &how.reason)?,
-            Change::Seek { name, next, how } => progress(name).seek(*next, &how.reason)?,
+            Change::Seek { name, next, how, .. } => progress(name).seek(*next, &how.reason)?,
             Change::Remove { name, .. } => progress(name).remove()?,
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
             }
-            Change::OfQueue(change) => return handles::change(&Queue::by_hand(&store, change.queue())?, change),
+            Change::OfQueue(change) => return handles::change(&Queue::by_hand(&store, change.queue())?, change, seen),
         }
-        Ok(Map::new())
+        Ok(Made::default())
     }
 }
 
-/// Opens a store to change it, while nobody else has it open. Nothing is made.
-fn open_to_change(path: &Path) -> Result<Store, Fault> {
-    Store::options().create(false).open(path).map_err(|error| match error {
-        Error::Locked { path } => {
-            let who = match holders(&path) {
-                Holders::One(holder) => format!("the process {holder}"),
-                _ => "another process".to_owned(),
-            };
-            Fault::new(format!(
-                "nothing was changed, since {who} has the store at {} open: stop it, and try again, or go through the page \
-                 that it serves, with --url",
-                path.display()
-            ))
-        }
+/// Opens a store to change it, while nobody else has it open. Nothing is made, unless a new name
+/// is wanted. (The store is there: the plan has looked at it.)
+fn open_to_change(path: &Path, makes_names: bool) -> Result<Store, Fault> {
+    let in_use = |path: &Path| {
+        let who = match holders(path) {
+            Holders::One(holder) => format!("the process {holder}"),
+            _ => "another process".to_owned(),
+        };
+        Fault::new(format!(
+            "nothing was changed, since {who} has the store at {} open: stop it, and try again, or go through the page \
+             that it serves, with --url",
+            path.display()
+        ))
+    };
+    // RocksDB puts its text log aside before it finds that another process has the database.
+    if matches!(holders(path), Holders::One(_)) {
+        return Err(in_use(path));
+    }
+    Store::options().create(makes_names).open(path).map_err(|error| match error {
+        Error::Locked { path } => in_use(&path),
         other => other.into(),
     })
 }
 
 /// Returns those who have a store open, as the system tells.
 fn holders(path: &Path) -> Holders {
-    let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holders::Unknown };
+    // The system hands this list out in pieces: one that changes meanwhile may lack a line.
+    for _ in 0..LISTS {
+        let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holders::Unknown };
+        if let Some(holder) = holder(path, &locks) {
+            return Holders::One(holder);
+        }
+    }
+    Holders::None
+}
+
+/// Finds the process that has a store open in a list of locks.
+fn holder(path: &Path, locks: &str) -> Option<Holder> {
     for file in LOCKS.map(|name| path.join(name)) {
         let Some(lock) = identity(&file) else { continue };
         let held = locks.lines().filter_map(|line| holder_of(line, lock.1));
         if let Some(process) = held.filter(|process| has_open(*process, lock)).min() {
             let program = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            return Holders::One(Holder { process, program: plain(program.trim()) });
+            return Some(Holder { process, program: plain(program.trim()) });
         }
     }
-    Holders::None
+    None
 }
 
 /// Returns what tells a file from all others, whatever the paths are that lead to it: its disk, and

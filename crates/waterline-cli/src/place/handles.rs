@@ -1,11 +1,11 @@
 //! Queues that are open in this process: those of a store and those of a database.
 
-use super::Wanted;
+use super::{Made, Wanted};
 use crate::args::QueueChange;
 use crate::fault::Fault;
 use crate::rows::{Advice, Jobs, OldestReady, Queue as Row, Whole, read};
 use crate::words::{cut, hex};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use waterline::queue::{JobInfo, NewJob, Queue, QueueByHand, QueueStatus, Waits};
@@ -46,6 +46,7 @@ pub(super) fn row(queue: &Queue) -> Result<Row, Fault> {
         counts: read(status.counts)?,
         oldest_ready: oldest.map(|(id, age)| OldestReady { id: id.clone(), age_ms: age.as_millis() as u64 }),
         paused: matches!(status.waits, Waits::Paused { .. }),
+        resumes: matches!(status.waits, Waits::Paused { left: Some(_) }),
         advice: Advice { reason, sentence: sentence(&status), ..Advice::default() },
         pushes_per_second: None,
         starts_per_second: None,
@@ -85,14 +86,42 @@ fn payload(job: &JobInfo) -> String {
     if text.len() <= PAYLOAD { text } else { cut(&text, PAYLOAD) + "\n(cut)" }
 }
 
-/// Makes a change. It needs none of the options of the queue, which only its program knows.
-pub(super) fn change(queue: &QueueByHand, change: &QueueChange) -> Result<Map<String, Value>, Fault> {
-    let made = |field: &str, value: Value| Ok::<_, Fault>(Map::from_iter([(field.to_owned(), value)]));
+/// Makes a change. It needs none of the options of the queue, which only its program knows. A job
+/// that has left the state in which it was seen stays as it is.
+pub(super) fn change(queue: &QueueByHand, change: &QueueChange, seen: Option<&str>) -> Result<Made, Fault> {
+    let look = queue.look();
+    // One that cannot be read has no state.
+    let state = |id: &str| look.state(id).ok().flatten().map(|state| state.to_string());
+    let left = |id: &str, seen: &str| {
+        let state = state(id).unwrap_or_else(|| "gone".to_owned());
+        let queue = look.name();
+        Fault::new(format!(
+            "nothing was changed, since the job {id:?} of the queue {queue:?} was {seen} and is {state} by now: look again"
+        ))
+    };
     match change {
-        QueueChange::Requeue { id: None, .. } => return made("requeued", queue.requeue_dead()?.into()),
-        QueueChange::Requeue { id: Some(id), .. } => drop(queue.requeue(id)?),
-        QueueChange::Cancel { id, .. } => queue.remove(id)?,
-        QueueChange::RunNow { id, .. } => drop(queue.run_now(id)?),
+        QueueChange::Requeue { id: None, .. } => return Ok(Made::of([("requeued", queue.requeue_dead()?.into())])),
+        QueueChange::Requeue { id: Some(id), .. } => {
+            if !queue.requeue(id)? {
+                return Err(left(id, "dead"));
+            }
+        }
+        QueueChange::RunNow { id, .. } => {
+            if !queue.run_now(id)? {
+                return Err(left(id, "scheduled"));
+            }
+        }
+        QueueChange::Cancel { id, .. } => {
+            let state = state(id);
+            // The error of a job that has died meanwhile stays, and so does one that runs again.
+            if let Some((seen, now)) = seen.zip(state.as_deref())
+                && is_over(seen) != is_over(now)
+            {
+                return Err(left(id, seen));
+            }
+            queue.remove(id)?;
+            return Ok(state.map_or_else(Made::default, |state| Made::of([("state", state.into())])));
+        }
         QueueChange::Pause { .. } => queue.pause(None)?,
         QueueChange::Resume { .. } => queue.resume()?,
         QueueChange::Push { kind, payload, id, .. } => {
@@ -100,8 +129,14 @@ pub(super) fn change(queue: &QueueByHand, change: &QueueChange) -> Result<Map<St
             if let Some(id) = id {
                 job = job.id(id);
             }
-            return made("id", queue.push(job)?.id.into());
+            let pushed = queue.push(job)?;
+            return Ok(Made::of([("is_new", pushed.is_new().into()), ("id", pushed.id.into())]));
         }
     }
-    Ok(Map::new())
+    Ok(Made::default())
+}
+
+/// True for the state of a job that nothing runs any more.
+pub(super) fn is_over(state: &str) -> bool {
+    ["finished", "dead", "damaged"].contains(&state)
 }

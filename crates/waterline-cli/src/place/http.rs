@@ -2,6 +2,7 @@
 
 use crate::fault::Fault;
 use crate::words::{cut, plain};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::io;
 use std::time::Duration;
@@ -120,6 +121,8 @@ impl Client {
                 let to = location.map_or_else(|| "elsewhere".to_owned(), |to| format!("to {}", cut(&to, TEXT)));
                 Err(refuse(format!("{} leads {to}: name the page itself, or pass its login with {HEADER}", self.base)))
             }
+            // A proxy before the page gives up, and the page goes on.
+            (502 | 504, None) if is_change => Err(refuse(self.in_doubt(&format!("the answer is {status}")))),
             (_, json) => Err(refuse(self.why(status, kind.as_deref(), json.as_ref()))),
         }
     }
@@ -165,13 +168,15 @@ impl Client {
             }
             error => format!("the connection fails: {error}"),
         };
-        let base = &self.base;
         Fault::new(match is_sent {
-            true => format!(
-                "the page at {base} gave no answer, and may have made the change: look before you repeat it ({why})"
-            ),
-            false => format!("the page at {base} cannot be reached: {why}"),
+            true => self.in_doubt(&why),
+            false => format!("the page at {} cannot be reached: {why}", self.base),
         })
+    }
+
+    fn in_doubt(&self, why: &str) -> String {
+        let base = &self.base;
+        format!("the page at {base} gave no answer, and may have made the change: look before you repeat it ({why})")
     }
 }
 
@@ -244,8 +249,7 @@ fn header_value(value: &str, what: &str) -> Result<HeaderValue, Fault> {
 
 /// Returns a text as a part of an address.
 fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 #[cfg(test)]

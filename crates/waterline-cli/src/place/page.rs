@@ -1,11 +1,13 @@
 //! A page that the application serves, with what its processes know. Changes are made there.
 
+use super::handles::is_over;
 use super::http::{Client, Refused};
-use super::{Holders, Place, Wanted};
+use super::{Holders, Made, NotDone, Place, Wanted, redrive_each};
 use crate::args::{Change, QueueChange};
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, read};
 use crate::words::{At, word};
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use ureq::http::StatusCode;
 
@@ -36,24 +38,23 @@ impl Page {
 
     /// Returns all rows of a list that comes in pages.
     fn all(&self, view: &str, consumer: &str, rows: &str, next: &str) -> Result<Vec<Value>, Fault> {
-        let (mut all, mut from) = (Vec::new(), "0".to_owned());
+        let (mut all, mut from) = (Vec::new(), 0);
         loop {
-            let query = [("stream", consumer), (next, from.as_str()), ("limit", CHUNK)];
+            let begin = from.to_string();
+            let query = [("stream", consumer), (next, begin.as_str()), ("limit", CHUNK)];
             let mut page = match self.client.get(view, &query) {
                 Err(Refused { status: StatusCode::NOT_FOUND, .. }) if self.is_unnamed(consumer)? => return Ok(all),
                 page => page?,
             };
             let Value::Array(more) = page[rows].take() else { return Err(self.odd(view)) };
             all.extend(more);
-            let behind = match &page["next"] {
+            let behind: Option<u64> = match &page["next"] {
                 Value::Null => return Ok(all),
-                Value::String(next) => next.clone(),
-                next => next.to_string(),
+                Value::String(next) => next.parse().ok(),
+                next => next.as_u64(),
             };
-            if behind == from {
-                return Err(self.odd(view));
-            }
-            from = behind;
+            // A list that goes back would never end.
+            from = behind.filter(|behind| *behind > from).ok_or_else(|| self.odd(view))?;
         }
     }
 
@@ -68,27 +69,24 @@ impl Page {
         Fault::new(format!("the page at {} answers in another form than this tool knows: {view}", self.client.base))
     }
 
-    fn change_consumer(&self, change: &Change) -> Result<Value, Fault> {
-        let change = match change {
-            Change::Redrive { name, index: Some(index), .. } => {
-                json!({"action": "redrive", "stream": name, "index": index})
-            }
-            Change::Redrive { name, index: None, .. } => return self.redrive_all(name),
+    /// Returns a change as the page takes it. The plan has seen its job in the state `seen`.
+    fn request(change: &Change, seen: Option<&str>) -> Value {
+        match change {
+            Change::Redrive { name, index, .. } => json!({"action": "redrive", "stream": name, "index": index}),
             Change::Discard { name, index, .. } => json!({"action": "discard", "stream": name, "index": index}),
             Change::Skip { name, index, how } => {
                 json!({"action": "skip", "stream": name, "index": index, "reason": how.reason})
             }
-            Change::Seek { name, next, how } => {
+            Change::Seek { name, next, how, .. } => {
                 json!({"action": "seek", "stream": name, "index": next, "reason": how.reason})
             }
             Change::Remove { name, .. } => json!({"action": "remove", "stream": name}),
             Change::Check { name, .. } => json!({"action": "check", "stream": name}),
-            Change::OfQueue(change) => self.change_of_queue(change),
-        };
-        Ok(self.client.change(&change)?)
+            Change::OfQueue(change) => Self::request_of_queue(change, seen),
+        }
     }
 
-    fn change_of_queue(&self, change: &QueueChange) -> Value {
+    fn request_of_queue(change: &QueueChange, seen: Option<&str>) -> Value {
         let queue = change.queue();
         match change {
             QueueChange::Requeue { id: None, .. } => json!({"action": "requeue_dead", "queue": queue}),
@@ -103,21 +101,28 @@ impl Page {
             }
             QueueChange::Cancel { id, .. } => {
                 // The page tells jobs that are over from others, so that nobody removes the error
-                // of one that died meanwhile. One that cannot be read is damaged.
-                let state = self.job(queue, id).ok().flatten().map(|whole| whole.job.state);
-                let is_over = state.is_none_or(|state| ["finished", "dead", "damaged"].contains(&&*state));
-                json!({"action": if is_over { "remove" } else { "cancel" }, "queue": queue, "id": id})
+                // of one that died since the plan has seen it.
+                let action = if seen.is_some_and(is_over) { "remove" } else { "cancel" };
+                json!({"action": action, "queue": queue, "id": id})
             }
         }
     }
 
     /// One by one: a consumer that has ended redrives none itself.
-    fn redrive_all(&self, name: &str) -> Result<Value, Fault> {
-        let jobs = self.parked(name)?;
-        for job in &jobs {
-            self.client.change(&json!({"action": "redrive", "stream": name, "index": job.index}))?;
-        }
-        Ok(json!({}))
+    fn redrive_all(&self, name: &str) -> Result<Made, Fault> {
+        let parked: Vec<_> = self.parked(name)?.iter().map(|job| job.index).collect();
+        Ok(redrive_each(name, &parked, |index| {
+            let refused = match self.client.change(&json!({"action": "redrive", "stream": name, "index": index})) {
+                Ok(_said) => return Ok(()),
+                Err(refused) => refused,
+            };
+            Err(match refused.status {
+                // It may be the consumer that is not there.
+                StatusCode::NOT_FOUND if self.parked(name)?.iter().all(|job| job.index != index) => NotDone::Gone,
+                StatusCode::NOT_FOUND | StatusCode::CONFLICT => NotDone::This(refused.fault),
+                _ => NotDone::All(refused.fault),
+            })
+        }))
     }
 }
 
@@ -210,9 +215,12 @@ impl Place for Page {
         Ok(self.overview()?["why_read_only"].as_str().map(|why| format!("It would be refused: {why}")))
     }
 
-    fn change(self: Box<Self>, change: &Change) -> Result<Map<String, Value>, Fault> {
-        match self.change_consumer(change)? {
-            Value::Object(fields) => Ok(fields),
+    fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault> {
+        if let Change::Redrive { name, index: None, .. } = change {
+            return self.redrive_all(name);
+        }
+        match self.client.change(&Self::request(change, seen))? {
+            Value::Object(fields) => Ok(Made { fields, failed: None }),
             _ => Err(self.odd("change")),
         }
     }
@@ -310,22 +318,7 @@ fn followed(link: &str) -> Option<String> {
 
 /// Reads a part of an address.
 fn decoded(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((byte, behind)) = rest.split_first() {
-        let digits = behind.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *byte == b'%') {
-            Some(found) => {
-                bytes.push(found);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(*byte);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -59,8 +59,8 @@ impl Histories {
         let queues = || seen.queues.iter().filter_map(|queue| queue.as_ref().ok());
         self.queues.retain(|name, _| queues().any(|queue| queue.name == *name));
         for queue in queues() {
-            let waiting = queue.counts.ready + queue.counts.scheduled + queue.counts.waiting;
-            self.queues.entry(queue.name.clone()).or_default().push(waiting as f64);
+            let waiting = [queue.counts.ready, queue.counts.scheduled, queue.counts.waiting].map(|many| many as f64);
+            self.queues.entry(queue.name.clone()).or_default().push(waiting.iter().sum());
         }
     }
 

@@ -179,7 +179,7 @@ fn log_head(seen: &Seen, consumer: &Consumer) -> Option<u64> {
 }
 
 fn lag_in_log(seen: &Seen, consumer: &Consumer) -> Option<u64> {
-    Some((log_head(seen, consumer)? + 1).saturating_sub(consumer.next?))
+    Some(log_head(seen, consumer)?.saturating_add(1).saturating_sub(consumer.next?))
 }
 
 /// Returns what is said of a consumer: why it does not move, and what helps.
@@ -254,7 +254,7 @@ fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
         Err((_, error)) => return vec![(error.clone(), Look::Bad)],
     };
     let mut said: Vec<_> = of_advice(&queue.advice).collect();
-    if queue.advice.tone.is_none() && queue.paused {
+    if queue.advice.tone.is_none() && queue.paused && !queue.resumes {
         said[0].1 = Look::Bad;
     }
     for (many, what) in [(queue.counts.dead, "dead job"), (queue.counts.damaged, "damaged job")] {

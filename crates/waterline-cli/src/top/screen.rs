@@ -21,10 +21,15 @@ impl Screen {
     pub(super) fn open(colour: bool) -> io::Result<Self> {
         let told_to_end = Arc::<AtomicBool>::default();
         #[cfg(unix)]
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        for signal in {
+            use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+            [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
+        } {
             signal_hook::flag::register(signal, Arc::clone(&told_to_end))?;
         }
-        Ok(Self { terminal: ratatui::try_init()?, colour, told_to_end })
+        // A terminal that is taken in part is given back, too.
+        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+        Ok(Self { terminal, colour, told_to_end })
     }
 
     /// True once a signal has come.

@@ -5,6 +5,7 @@
 mod program;
 #[path = "../../../../engines/postgres/tests/server/mod.rs"]
 mod server;
+mod tls;
 
 use postgres::Client;
 use program::{At, json};

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use waterline::queue::{Accept, Every, NewJob, Queue, QueueOptions};
-use waterline::{Consumer, Error, Handle, MemoryJobs, OnExhausted, Store};
+use waterline::{Consumer, Error, Handle, MemoryJobs, OnExhausted};
 use waterline_ui::Served;
 
 /// The variables that tell the child what to do.
@@ -152,9 +152,10 @@ fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send +
     if mode == "stuck" {
         return crate::stuck::run();
     }
-    let store = Store::open(path)?;
+    let store = common::open_in(path)?;
     if mode == "fails" {
-        let first = Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("assets")).max_crashes(5);
+        let first = Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("assets"));
+        let first = first.max_crashes(5).max_processing(1);
         assert!(first.start(|_| Err("the first asset is missing".into()))?.join().is_err());
         return Ok(());
     }

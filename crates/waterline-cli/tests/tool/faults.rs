@@ -1,8 +1,7 @@
 //! Errors: one line on standard error, and the exit code.
 
 use crate::application::Application;
-use crate::program::{At, bytes, call, call_with, text};
-use rusqlite::Connection;
+use crate::program::{At, bytes, call, call_with, database, text};
 use std::path::Path;
 
 fn hex(text: &str) -> String {
@@ -71,7 +70,7 @@ fn a_store_that_an_application_has_open_is_not_changed_and_its_process_is_named(
     let before = bytes(store);
     let open = format!("process {} (", application.process());
     for line in ["redrive blocks --all", "seek blocks 2 --reason no", "pause mail", "requeue mail --dead"] {
-        refused(store, &format!("{line} --yes"), 1, &["nothing was changed, since", &open, "stop it"]);
+        refused(store, &format!("{line} --yes"), 1, &["nothing was changed, since", &open, "stop it", "--url"]);
         let dry = text(store, line);
         assert!(dry.starts_with("Would ") && dry.contains(&open), "{dry}");
     }
@@ -82,7 +81,7 @@ fn a_store_that_an_application_has_open_is_not_changed_and_its_process_is_named(
 fn a_damaged_record_is_one_line_and_hides_no_other_one() {
     let left = Application::halted();
     let store = &left.store();
-    let database = Connection::open(store.join("waterline.sqlite")).unwrap();
+    let Some(database) = database(store) else { return };
     // The page of one progress, and the row of one job.
     let damage = |table: &str, key: &str| {
         let of = format!("WHERE hex(k) LIKE '%{}'", hex(key));
@@ -119,10 +118,69 @@ fn a_damaged_record_is_one_line_and_hides_no_other_one() {
 }
 
 #[test]
+fn a_damaged_record_of_a_parked_job_leaves_the_place_in_the_stream_and_is_discarded() {
+    let left = Application::halted();
+    let store = &left.store();
+    let Some(database) = database(store) else { return };
+    let key = format!("%{}{:016X}", hex("blocks"), 3);
+    let of = "FROM waterline_parked WHERE hex(k) LIKE ?1";
+    let mut value: Vec<u8> = database.query_row(&format!("SELECT v {of}"), [&key], |row| row.get(0)).unwrap();
+    value[1] ^= 1;
+    let set = "UPDATE waterline_parked SET v = ?2 WHERE hex(k) LIKE ?1";
+    assert_eq!(database.execute(set, rusqlite::params![key, value]).unwrap(), 1);
+    drop(database);
+    let doctor = call(store, "doctor");
+    assert_eq!(doctor.code, 1);
+    for part in [
+        "the consumer \"blocks\" is damaged: ",
+        "the record of the parked job 3: ",
+        "; its next job would be 10",
+        "    restore a backup; without one: discard blocks 3, which gives that job up",
+        // It goes on.
+        "the consumer \"prices\" has halted",
+        "the queue \"mail\" has 1 dead job",
+    ] {
+        assert!(doctor.out.contains(part), "{part}: {}", doctor.out);
+    }
+    refused(store, "redrive blocks 3 --yes", 1, &["cannot be read"]);
+    refused(store, "discard blocks 4 --yes", 1, &["is not parked"]);
+    let before = bytes(store);
+    assert!(text(store, "discard blocks 3").contains("Would discard job 3"));
+    assert!(bytes(store) == before, "the dry run has changed the store");
+    assert!(text(store, "discard blocks 3 --yes").starts_with("Done: discard job 3 of \"blocks\""));
+    assert!(text(store, "parked blocks").contains("the block has no header"));
+    assert!(!call(store, "doctor").out.contains("damaged"));
+}
+
+#[test]
+fn the_doctor_goes_on_behind_a_list_and_a_table_that_cannot_be_read() {
+    let left = Application::halted();
+    let store = &left.store();
+    let Some(database) = database(store) else { return };
+    // A key that is in no table, and that stands before all others.
+    assert_eq!(database.execute("INSERT INTO waterline_tables (k, v) VALUES (x'00', x'00')", []).unwrap(), 1);
+    drop(database);
+    refused(store, "tables", 1, &["cannot be read"]);
+    let doctor = call(store, "doctor");
+    assert_eq!((doctor.code, doctor.error.as_str()), (1, ""));
+    for part in [
+        "problem: the list \"of tables\" cannot be looked at: ",
+        "is in no table",
+        "    restore a backup",
+        "the consumer \"prices\" has halted",
+        // Those behind it.
+        "has 1 item that the consumer of the same name",
+        "the queue \"mail\" has 1 dead job",
+    ] {
+        assert!(doctor.out.contains(part), "{part}: {}", doctor.out);
+    }
+}
+
+#[test]
 fn a_store_of_a_newer_version_is_one_line_and_stays_as_it_is() {
     let left = Application::sound();
     let store = &left.store();
-    let database = Connection::open(store.join("waterline.sqlite")).unwrap();
+    let Some(database) = database(store) else { return };
     let newer = [&[3][..], &crc32fast::hash(b"format\x03").to_be_bytes()].concat();
     let change = "UPDATE waterline_system SET v = ?1 WHERE CAST(k AS TEXT) = 'format'";
     assert_eq!(database.execute(change, [newer]).unwrap(), 1);

@@ -3,6 +3,7 @@
 use crate::application::Application;
 use crate::program::{bytes, call, command, json, records, text};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
@@ -97,6 +98,75 @@ fn a_record_a_line_has_the_names_that_are_documented() {
     assert_eq!((&job["type"], &job["state"], &job["kind"]), (&json!("job"), &json!("ready"), &json!("welcome")));
     assert_eq!(records(store, "schedules mail")[0]["name"], "daily");
     assert_eq!(records(store, "tables")[0]["name"], "heights");
+}
+
+/// Returns the names of the fields that the README lists for this type.
+fn documented(kind: &str) -> BTreeSet<String> {
+    let readme = include_str!("../../README.md");
+    let row =
+        readme.lines().find(|line| line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`{kind}`"))));
+    let fields = row.unwrap_or_else(|| panic!("{kind} has no row")).splitn(4, '|').nth(3).unwrap();
+    // Words in parentheses are within a field, or say what it is.
+    let (mut names, mut depth) = (String::new(), 0);
+    for letter in fields.chars() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            letter if depth == 0 => names.push(letter),
+            _ => {}
+        }
+    }
+    names.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_record_has_the_fields_that_the_readme_lists_and_no_others() {
+    let left = Application::halted();
+    let mut seen = BTreeSet::new();
+    for line in
+        ["list", "parked blocks", "log peek words", "tables", "table heights", "queues", "schedules mail", "doctor"]
+    {
+        for record in json(&call(&left.store(), &format!("{line} --json")).out) {
+            let kind = record["type"].as_str().unwrap().to_owned();
+            assert_eq!(fields(&record), documented(&kind), "{line}: {record}");
+            seen.insert(kind);
+        }
+    }
+    let all = ["consumer", "item", "log", "note", "parked", "periodic", "problem", "queue", "row", "table"];
+    assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), all);
+}
+
+/// Returns the names of the fields of a record, without that of its type.
+fn fields(record: &Value) -> BTreeSet<String> {
+    record.as_object().unwrap().keys().filter(|field| *field != "type").cloned().collect()
+}
+
+#[test]
+fn a_change_a_move_and_a_job_have_the_fields_that_the_readme_lists() {
+    let left = Application::halted();
+    let store = &left.store();
+    let mut found = BTreeSet::new();
+    for line in [
+        "discard blocks 3",
+        "redrive blocks --all --yes",
+        "seek prices 7 --reason no --yes",
+        "cancel mail bob",
+        "push mail welcome 1 --yes",
+        "requeue mail --dead --yes",
+    ] {
+        found.extend(fields(&records(store, line)[0]));
+    }
+    // The answer of a page.
+    found.insert("said".to_owned());
+    assert_eq!(found, documented("change"));
+    assert_eq!(fields(&records(store, "history prices")[0]), documented("move"));
+    let (listed, whole) = (&records(store, "jobs mail --state scheduled")[0], &records(store, "job mail bob")[0]);
+    let more: Vec<_> = fields(whole).difference(&fields(listed)).cloned().collect();
+    assert_eq!(more, ["awaited_by_ids", "waits_for_ids"]);
+    let look = Store::options().read_only().open(store).unwrap();
+    let bob = Queue::open(&look, "mail", QueueOptions::default()).unwrap().get("bob").unwrap().unwrap();
+    let info = fields(&json!(bob)).into_iter().chain(["queue".to_owned()]);
+    assert_eq!(fields(listed), info.collect());
 }
 
 #[test]

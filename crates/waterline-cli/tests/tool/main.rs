@@ -8,6 +8,7 @@ mod doctor;
 mod faults;
 mod looks;
 mod program;
+mod races;
 mod refused;
 #[cfg(feature = "serve")]
 mod serve;

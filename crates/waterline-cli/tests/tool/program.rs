@@ -124,12 +124,19 @@ pub(crate) fn json(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
 }
 
+/// Opens the database of a store, to damage it; `None` if the tests run on another engine.
+pub(crate) fn database(store: &Path) -> Option<rusqlite::Connection> {
+    let is_on_sqlite = common::engine() == Some(waterline::Engine::Sqlite);
+    is_on_sqlite.then(|| rusqlite::Connection::open(store.join("waterline.sqlite")).unwrap())
+}
+
 /// Returns the bytes of each file of a store. Of the memory that the processes of a database share
 /// only the name counts: while one of them runs, or after it was killed, each reader notes itself
-/// there. A store that was closed has no such file.
+/// there. A store that was closed has no such file. Nor does what RocksDB writes about itself.
 pub(crate) fn bytes(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(store).unwrap().map(|file| file.unwrap());
     let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
     let read = |path| std::fs::read(path).unwrap();
-    named.map(|(name, path)| if name.ends_with("-shm") { (name, Vec::new()) } else { (name, read(path)) }).collect()
+    let is_own = |name: &str| name.ends_with("-shm") || name == "LOG";
+    named.map(|(name, path)| if is_own(&name) { (name, Vec::new()) } else { (name, read(path)) }).collect()
 }

@@ -1,12 +1,14 @@
 //! The page for a store that no application serves, over HTTP.
 
 use crate::application::{Application, Left};
-use crate::program::{bytes, call, command};
+use crate::program::{At, bytes, call, command, database};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use waterline::Store;
+use waterline::queue::{NewJob, Queue, QueueOptions};
 
 /// The tool while it serves.
 struct Served {
@@ -89,10 +91,38 @@ fn the_page_follows_an_application_that_runs_beside_it() {
     let served = Served::start(&left.store());
     assert_eq!(of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"], 0);
     // The store is open here while the page looks at it.
-    let store = waterline::Store::open(left.store()).unwrap();
-    let mail = waterline::queue::Queue::by_hand(&store, "mail").unwrap();
-    mail.push(waterline::queue::NewJob::new("welcome", "eve").unwrap()).unwrap();
-    assert_eq!(of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"], 1);
+    let store = Store::open(left.store()).unwrap();
+    let mail = Queue::by_hand(&store, "mail").unwrap();
+    mail.push(NewJob::new("welcome", "eve").unwrap()).unwrap();
+    // RocksDB shows what it had at the last sample.
+    let ready = || of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"].clone();
+    common::eventually("the new job", || ready() == 1);
+    // One that is made now.
+    let later = Queue::open(&store, "later", QueueOptions::default()).unwrap();
+    later.push(NewJob::new("welcome", "fred").unwrap().id("fred")).unwrap();
+    common::eventually("the queue that was made later", || !of(&served.view("overview")["queues"], "later").is_null());
+    let waits = || of(&served.view("overview")["queues"], "later")["status"]["counts"]["ready"].clone();
+    common::eventually("its job", || waits() == 1);
+    assert_eq!(served.view("job?queue=later&id=fred")["kind"], "welcome");
+}
+
+#[test]
+fn a_queue_that_cannot_be_opened_says_so_on_the_page_and_hides_nothing_else() {
+    let left = Application::sound();
+    let Some(database) = database(&left.store()) else { return };
+    // The record of its name.
+    let damage = "UPDATE waterline_queue SET v = x'00' WHERE hex(k) LIKE '%' || hex('mail')";
+    assert_eq!(database.execute(damage, []).unwrap(), 1);
+    drop(database);
+    let served = Served::start(&left.store());
+    let overview = served.view("overview");
+    let mail = of(&overview["queues"], "mail");
+    assert_eq!((&mail["advice"]["reason"], &mail["advice"]["tone"]), (&json!("store_fails"), &json!("stuck")));
+    assert!(mail["advice"]["sentence"].as_str().unwrap().starts_with("the queue \"mail\" cannot be read: "), "{mail}");
+    assert_eq!(of(&overview["stored"], "words")["last_processed"], 3);
+    let doctor = At::url(&format!("http://{}", served.address)).call("doctor");
+    let why = "the queue \"mail\" cannot be looked at: the queue \"mail\" cannot be read: the stored value";
+    assert!(doctor.code == 1 && doctor.out.contains(why), "{doctor:?}");
 }
 
 #[test]
@@ -102,6 +132,7 @@ fn a_page_that_cannot_be_served_is_one_line_that_says_why() {
         ("serve --listen 0.0.0.0:0", 1, "set a token in WATERLINE_TOKEN"),
         ("serve --listen nowhere", 1, "the page cannot listen on that address"),
         ("serve --listen", 2, "--listen"),
+        ("serve --json", 2, "for people"),
     ] {
         let answer = call(&left.store(), line);
         assert_eq!((answer.code, answer.out.as_str()), (code, ""), "{line}: {answer:?}");

@@ -160,7 +160,7 @@ fn the_screen_shows_each_stream_and_queue_with_its_sentence_moves_and_fits_any_s
 #[test]
 fn ctrl_c_and_a_signal_end_the_screen_and_give_the_terminal_back() {
     let left = Application::sound();
-    for end in ["ctrl-c", "signal", "escape"] {
+    for end in ["ctrl-c", "escape", "-TERM", "-INT", "-QUIT", "-HUP"] {
         let mut terminal = Terminal::start(&left.store(), 24, 80, &[]);
         terminal.until("the screen", |terminal| terminal.text().contains("Nothing needs you."));
         match end {
@@ -168,7 +168,7 @@ fn ctrl_c_and_a_signal_end_the_screen_and_give_the_terminal_back() {
             "escape" => terminal.press("\u{1b}"),
             _ => {
                 let id = terminal.child.process_id().unwrap().to_string();
-                assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+                assert!(std::process::Command::new("kill").args([end, &id]).status().unwrap().success());
             }
         }
         terminal.ends_well();

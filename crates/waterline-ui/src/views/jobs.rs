@@ -24,7 +24,8 @@ fn row(job: &JobInfo) -> Value {
 
 /// A page of the jobs of a state, or of those of a kind or a key.
 pub(super) fn jobs(shared: &Shared, query: &Query) -> Result<Value, Failure> {
-    let queue = &named(shared, query)?.queue;
+    let named = named(shared, query)?;
+    let queue = &named.queue;
     let cursor = query.get("cursor").filter(|cursor| !cursor.is_empty()).map(String::as_str);
     let found = Filter::of(query)?.find(queue, cursor, limit(query)?)?;
     Ok(json!({
@@ -37,7 +38,8 @@ pub(super) fn jobs(shared: &Shared, query: &Query) -> Result<Value, Failure> {
 
 /// The number of jobs that a filter shows: of all rows up to the most that are read.
 pub(super) fn count(shared: &Shared, query: &Query) -> Result<Value, Failure> {
-    let queue = &named(shared, query)?.queue;
+    let named = named(shared, query)?;
+    let queue = &named.queue;
     let found = Filter::of(query)?.find(queue, None, MOST_READ)?;
     Ok(json!({
         "count": found.jobs.len(),

@@ -3,13 +3,28 @@
 use super::{Failure, Query, wanted};
 use crate::advice;
 use crate::shared::{QueueRow, Shared};
+use axum::http::StatusCode;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{LimitUse, QueueError, QueueStatus, RunTimes, Waits};
+use waterline::queue::{Counts, LimitUse, QueueError, QueueStatus, RunTimes, Waits};
 
-pub(super) fn named<'s>(shared: &'s Shared, query: &Query) -> Result<&'s QueueRow, Failure> {
+pub(super) fn named(shared: &Shared, query: &Query) -> Result<Arc<QueueRow>, Failure> {
     let name = query.get("queue").map_or_else(|| wanted(query, "name"), |name| Ok(name))?;
-    shared.queue(name).ok_or_else(|| Failure::not_found(format!("this page shows no queue {name:?}")))
+    of_name(shared, name)
+}
+
+/// Returns the queue of this name on the page. One that cannot be opened says why.
+pub(crate) fn of_name(shared: &Shared, name: &str) -> Result<Arc<QueueRow>, Failure> {
+    let missing = || match shared.unopened.lock().get(name) {
+        Some(why) => Failure { status: StatusCode::INTERNAL_SERVER_ERROR, text: unreadable(name, why) },
+        None => Failure::not_found(format!("this page shows no queue {name:?}")),
+    };
+    shared.queue(name).ok_or_else(missing)
+}
+
+fn unreadable(name: &str, why: &str) -> String {
+    format!("the queue {name:?} cannot be read: {why}")
 }
 
 fn long(time: Duration) -> u64 {
@@ -18,8 +33,25 @@ fn long(time: Duration) -> u64 {
 
 /// Returns what the list of queues shows.
 pub(super) fn rows(shared: &Shared) -> Vec<Value> {
-    let statuses = shared.statuses();
-    shared.queues.iter().zip(statuses).map(|(row, status)| row_with(shared, row, status)).collect()
+    let queues = shared.queues();
+    let statuses = shared.statuses(&queues);
+    let mut rows: Vec<_> = queues.iter().zip(statuses).map(|(row, status)| row_with(shared, row, status)).collect();
+    // Those above read the store, and the thread of the samples does not wait for that.
+    rows.extend(shared.unopened.lock().iter().map(|(name, why)| {
+        let mut view = json!({ "name": name });
+        fails(&mut view, name, Counts::default(), why);
+        view
+    }));
+    rows
+}
+
+/// Puts into a row that its queue cannot be read.
+fn fails(view: &mut Value, name: &str, counts: Counts, why: &str) {
+    let sentence = unreadable(name, why);
+    view["status"] = json!({"counts": counts, "waits": "store_fails", "text": sentence});
+    let help = "Make room on the disk, or repair the database.";
+    view["advice"] =
+        json!({"reason": "store_fails", "tone": "stuck", "sentence": sentence, "help": help, "action": null});
 }
 
 /// Returns what the list shows of one. A queue whose store fails has that as its sentence.
@@ -42,27 +74,21 @@ fn row_with(shared: &Shared, row: &QueueRow, status: Result<QueueStatus, QueueEr
             let advice = advice::of_queue(&row.name, &status, |id| shared.home_of(row, id));
             view["advice"] = json!(if shared.is_stored { advice.of_another_process(&status) } else { advice });
         }
-        Err(error) => {
-            let sentence = format!("the queue {:?} cannot be read: {}", row.name, error.report());
-            view["status"] = json!({"counts": row.queue.counts(), "waits": "store_fails", "text": sentence});
-            let help = "Make room on the disk, or repair the database.";
-            view["advice"] =
-                json!({"reason": "store_fails", "tone": "stuck", "sentence": sentence, "help": help, "action": null});
-        }
+        Err(error) => fails(&mut view, &row.name, row.queue.counts(), &error.report()),
     }
     view
 }
 
 /// One queue: its row, its limits, its runner and its run times.
 pub(super) fn queue(shared: &Shared, query: &Query) -> Result<Value, Failure> {
-    let row = named(shared, query)?;
+    let row = &*named(shared, query)?;
     let mut view = row_with(shared, row, shared.status_of(row));
     let activity = row.queue.activity();
     view["pushed"] = json!(activity.pushed);
     view["started"] = json!(activity.started);
     view["ended"] = json!(activity.ended);
     view["slots"] = json!(activity.slots);
-    view["can_resize"] = json!(row.runner.is_some());
+    view["can_resize"] = json!(shared.runner_of(row).is_some());
     view["gate"] = json!(activity.closed_gate.map(|(name, since)| json!({"name": name, "closed_for": long(since)})));
     view["limits"] = row.queue.limits()?.iter().map(limit).collect();
     let durations = row.queue.durations();

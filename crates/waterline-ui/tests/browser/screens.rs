@@ -7,6 +7,26 @@ use serde_json::json;
 use std::path::Path;
 
 #[test]
+fn each_view_has_a_picture_in_the_docs_and_the_overview_one_in_the_readme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let names = |file: &str, picture: &str| {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        text.contains(&format!("({picture})")) || text.contains(&format!(": {picture}\n"))
+    };
+    for (name, ..) in VIEWS {
+        let (file, folder) = if name == "overview" { ("page", "docs") } else { (name, "crates/waterline-ui/docs") };
+        let picture = std::fs::read(root.join(format!("{folder}/{file}.png"))).unwrap_or_default();
+        assert!(picture.starts_with(b"\x89PNG"), "{name} has no picture: bash .ci/screens");
+        let is_named = if name == "overview" {
+            names("README.md", "docs/page.png") && names("crates/waterline-ui/README.md", "../../docs/page.png")
+        } else {
+            names("crates/waterline-ui/README.md", &format!("docs/{file}.png"))
+        };
+        assert!(is_named, "{name}");
+    }
+}
+
+#[test]
 #[ignore = "it writes the pictures of the documentation: bash .ci/screens"]
 fn each_view_has_its_picture() {
     let folder = std::env::var("WATERLINE_SCREENS").expect("WATERLINE_SCREENS names the folder of the pictures");

@@ -4,8 +4,9 @@ use crate::http::begin;
 use crate::world::{World, look, until};
 use serde_json::{Value, json};
 use std::io::BufRead;
-use waterline::Store;
-use waterline::queue::{Accept, Group, NewJob, Outcome, QueueOptions};
+use std::time::{Duration, Instant};
+use waterline::queue::{Accept, Group, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
+use waterline::{Consumer, MemoryJobs, Retry, Store};
 use waterline_ui::{Page, Served};
 
 fn served(world: &World) -> Served {
@@ -148,8 +149,48 @@ fn a_view_that_is_followed_is_sent_when_it_changes() {
     let mut events =
         lines.filter_map(|line| line.strip_prefix("data: ").map(|data| serde_json::from_str::<Value>(data).unwrap()));
     assert_eq!(events.next().unwrap()["pushed"], json!(27));
-    world.mails.push(NewJob::new("welcome", &()).unwrap()).unwrap();
-    assert!(events.any(|event| event["pushed"] == json!(28)));
+    let begun = Instant::now();
+    for pushed in 28..31 {
+        world.mails.push(NewJob::new("welcome", &()).unwrap()).unwrap();
+        assert!(events.any(|event| event["pushed"] == json!(pushed)));
+    }
+    // It is sent at most twice a second, however fast that one looks who follows it.
+    assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the block has no price")]
+struct NoPrice(#[source] std::io::Error);
+
+#[test]
+fn a_halt_is_there_with_its_causes_also_after_the_end() {
+    let store = Store::in_memory();
+    let jobs: MemoryJobs<u64> = (0..3).collect();
+    let cause = || NoPrice(std::io::Error::other("the disk is full"));
+    let consumer = Consumer::builder(jobs, store.progress("prices")).retry(Retry::none());
+    let consumer = consumer.start(move |job| if job.index == 1 { Err(cause().into()) } else { Ok(()) }).unwrap();
+    let served = Page::new(&store).watch(consumer.handle()).serve("127.0.0.1:0").unwrap();
+    assert!(consumer.join().is_err());
+    let stream = view(&served, "/api/stream?name=prices");
+    let halt = &stream["last_halt"];
+    let error = halt["error"].as_str().unwrap();
+    assert_eq!((&halt["index"], &stream["advice"]["reason"]), (&json!(1), &json!("halted")));
+    assert!(error.contains("the block has no price") && error.contains("the disk is full"), "{error}");
+}
+
+#[test]
+fn a_closed_gate_and_the_oldest_job_that_waits_are_there() {
+    let store = Store::in_memory();
+    let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
+    queue.push_all(["first", "second"].map(|id| NewJob::new("welcome", &()).unwrap().id(id))).unwrap();
+    let runner = Runner::builder(&queue).on("welcome", |_job, ()| Ok(Outcome::Done));
+    let runner = runner.gate(RunnerGate::new("disk", || false)).start().unwrap();
+    let served = Page::new(&store).queue(&queue).runner(&runner.handle()).serve("127.0.0.1:0").unwrap();
+    until(|| view(&served, "/api/queue?name=mail")["gate"]["name"] == "disk");
+    let row = view(&served, "/api/queue?name=mail");
+    assert_eq!((&row["advice"]["reason"], &row["advice"]["tone"]), (&json!("gate"), &json!("waits")));
+    assert_eq!((&row["status"]["oldest_ready"], &row["can_resize"]), (&json!("first"), &json!(true)));
+    assert!(row["status"]["oldest_ready_for"].is_u64() && row["gate"]["closed_for"].is_u64(), "{row}");
 }
 
 #[test]

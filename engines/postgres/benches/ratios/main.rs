@@ -4,8 +4,10 @@
 #[path = "../../tests/server/mod.rs"]
 mod server;
 
+mod graphile;
 mod held;
 mod looks;
+mod member;
 mod pickup;
 mod queue;
 mod takeover;
@@ -37,10 +39,14 @@ const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) i
 const COUNT: &str = "UPDATE counter SET n = n + $1";
 
 fn main() {
-    if takeover::is_member() || pickup::is_worker() || std::env::args().any(|arg| arg == "--test") {
+    if takeover::is_member()
+        || pickup::is_worker()
+        || graphile::is_worker()
+        || std::env::args().any(|arg| arg == "--test")
+    {
         return;
     }
-    let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB")]);
+    let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB"), ("max_connections", "400")]);
     println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
     // The parts that are named, or all of them. Any other word chooses rows of the queue.
     let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
@@ -49,6 +55,7 @@ fn main() {
     let wanted = |row: &str| words.is_empty() || words.iter().any(|word| row.contains(word.as_str()));
     let mut is_within = !has("queue") || queue::measure(&server, &wanted);
     is_within &= !has("queue") || !wanted("pick-up") || pickup::measure(&server);
+    is_within &= !has("queue") || !wanted("whole runners") || graphile::measure(&server);
     is_within &= !has("queue") || !wanted("a transaction stays open") || held::measure(&server);
     is_within &= !has("writing") || measure_writing(&server);
     is_within &= !has("looks") || looks::measure(&server);

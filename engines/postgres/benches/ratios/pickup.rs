@@ -1,15 +1,15 @@
 //! The time until an idle worker in another process has a job, from the beginning of its push.
 
+use crate::member::{self, queue};
 use crate::server::{Database, Server};
-use postgres::{Config, NoTls};
+use postgres::NoTls;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
+use waterline::queue::{NewJob, Outcome, Runner};
 use waterline_postgres::{PgOptions, PgStore};
 
-const PORT: &str = "WATERLINE_BENCH_PICKUP_PORT";
-const DATABASE: &str = "WATERLINE_BENCH_PICKUP_DATABASE";
+const ROLE: &str = "pick-up";
 
 /// The pushes, and those whose bell is lost.
 const PUSHES: usize = 200;
@@ -19,10 +19,7 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// The process of a worker, if this is one: it works until its input ends.
 pub fn is_worker() -> bool {
-    let Ok(port) = std::env::var(PORT) else { return false };
-    let mut config = Config::new();
-    let database = std::env::var(DATABASE).expect("it is set");
-    config.host("127.0.0.1").port(port.parse().expect("it is a port")).user("postgres").dbname(&database);
+    let Some(config) = member::config(ROLE) else { return false };
     let store = PgStore::connect(config, NoTls, PgOptions::new()).expect("the server runs");
     let queue = queue(&store);
     let took = |_: &_, pushed: u64| {
@@ -33,10 +30,6 @@ pub fn is_worker() -> bool {
     _ = std::io::stdin().read_line(&mut String::new());
     drop(runner);
     true
-}
-
-fn queue(store: &PgStore) -> Queue {
-    store.queue("q", QueueOptions::default().retention(Retention::Drop)).expect("the database is there")
 }
 
 /// Microseconds, by the clock of this machine.
@@ -50,9 +43,7 @@ struct Worker(Child, BufReader<ChildStdout>);
 
 impl Worker {
     fn start(server: &Server, database: &Database) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
-        child.env(PORT, server.port().to_string()).env(DATABASE, &database.name);
-        let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let child = member::command(ROLE, server.port(), database).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("this program runs");
         let out = BufReader::new(child.stdout.take().expect("it is piped"));
         Self(child, out)

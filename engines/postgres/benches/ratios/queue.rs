@@ -84,7 +84,20 @@ pub fn measure(server: &Server, wanted: &dyn Fn(&str) -> bool) -> bool {
             is_within &= ours >= least * floor;
         };
         row("push, 8 threads, jobs/s: an INSERT", least_push, &|| bare(&database), &|| push(&queue), SINGLE);
-        row("push, 8 threads, jobs/s: another queue's", 5.0, &|| other_push(&database), &|| push(&queue), SINGLE);
+        let of_other = "push, 8 threads, jobs/s: another queue's";
+        if wanted(of_other) {
+            // It loses most by NOTIFY, for whose lock each commit waits with its flush. On a disk
+            // that flushes in 3.3 ms, 5 times as many pushes were possible; on one of 0.15 ms, a
+            // bare INSERT itself is 2.6 to 2.9 times as fast. So the limit is 5, or the share of
+            // that INSERT that a push has to reach.
+            let (other, most) = in_turn(SINGLE, &|| other_push(&database), &|| bare(&database));
+            println!("sync {sync}: (a bare INSERT is {:.2} x another queue's push)", most / other);
+            let least = 5.0_f64.min((least_push * most / other * 100.0).round() / 100.0);
+            row(of_other, least, &|| other_push(&database), &|| push(&queue), SINGLE);
+        }
+        // A job has more columns than the least table: 458 bytes of log for each, where that one
+        // writes 346. That is 0.76 of it where a push waits for the log. Runs on one machine had
+        // 0.66 to 0.93.
         let many = || bare_many(&database);
         row("push by 1,000, jobs/s: INSERT .. SELECT unnest", 0.9, &many, &|| push_many(&queue), MANY);
         // Both have a backlog.

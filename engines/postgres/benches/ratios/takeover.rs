@@ -1,15 +1,15 @@
 //! The time until a standby in another process takes over.
 
+use crate::member;
 use crate::server::pooler::Pooler;
 use crate::server::{Database, Server, signal};
-use postgres::{Config, NoTls};
-use std::process::{Child, Command, Stdio};
+use postgres::NoTls;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use waterline::{Blocked, Consumer, MemoryJobs};
 use waterline_postgres::{PgOptions, PgStore};
 
-const PORT: &str = "WATERLINE_BENCH_PORT";
-const DATABASE: &str = "WATERLINE_BENCH_DATABASE";
+const ROLE: &str = "standby";
 const HOLDER: &str = "WATERLINE_BENCH_HOLDER";
 
 /// The time of a lease.
@@ -17,16 +17,13 @@ const TTL: Duration = Duration::from_secs(2);
 
 /// The process of a member, if this is one: it consumes until its input ends, and then stops.
 pub fn is_member() -> bool {
-    let Ok(port) = std::env::var(PORT) else { return false };
-    let set = |name: &str| std::env::var(name).expect("it is set");
-    let mut config = Config::new();
-    config.host("127.0.0.1").port(port.parse().expect("it is a port")).user("postgres").dbname(&set(DATABASE));
-    let store = PgStore::connect(config.clone(), NoTls, PgOptions::new().ttl(TTL).holder(set(HOLDER)));
+    let Some(config) = member::config(ROLE) else { return false };
+    let holder = std::env::var(HOLDER).expect("it is set");
+    let store = PgStore::connect(config.clone(), NoTls, PgOptions::new().ttl(TTL).holder(&holder));
     let jobs: MemoryJobs<u64> = MemoryJobs::new();
     let consumer = Consumer::builder(jobs, store.expect("the server runs").progress("p")).standby();
     let consumer = consumer.start(|_| Ok(())).expect("the database is there");
     // A standby says so once it has tried.
-    let holder = set(HOLDER);
     while holder != "0" && !matches!(consumer.handle().status().blocked, Blocked::InUse { .. }) {
         std::thread::park_timeout(Duration::from_millis(1));
     }
@@ -43,9 +40,8 @@ struct Member(Child);
 
 impl Member {
     fn start(port: u16, database: &Database, holder: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
-        child.env(PORT, port.to_string()).env(DATABASE, &database.name).env(HOLDER, holder);
-        Self(child.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this program runs"))
+        let mut child = member::command(ROLE, port, database);
+        Self(child.env(HOLDER, holder).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("this program runs"))
     }
 
     fn kill(&mut self) {

@@ -17,52 +17,122 @@ BEGIN
             AND (root IS NOT NULL OR skips_from IS NOT NULL));
 END $$;
 
--- Locks the first ready jobs in this order of priorities, but for those that the caller has, and returns their
--- numbers; none, if a claim has to look closely and `p_closely` does not say that it does. It begins to read at
--- the floors.
-CREATE FUNCTION lock_ready(p_queue int, p_order int[], p_floors bigint[], p_deeper int, p_most int, p_kinds text[],
-    p_due_by bigint, p_now bigint, p_but bigint[], p_closely boolean DEFAULT false) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- The jobs that a claim takes, in their order, and where their rows are: while it has locked them, nobody moves them.
+-- `counted`: they take places in limits of kinds. `again`: another claim at once may find others. `is_all`: none would.
+CREATE TYPE claiming AS (numbers bigint[], spots tid[], counted boolean, told answer[], again boolean, is_all boolean);
+
+-- Locks the first ready jobs in this order of priorities, but for those that the caller has; none, if a claim has to
+-- look closely. It begins to read at these floors, or at this head (see `queue`).
+CREATE FUNCTION lock_ready(p_queue int, p_order int[], p_floors bigint[], p_head bigint, p_place bigint, p_most int,
+    p_kinds text[], p_due_by bigint, p_now bigint, p_but tid[]) RETURNS claiming LANGUAGE plpgsql AS $$
+DECLARE v_locked claiming;
 BEGIN
-    RETURN ARRAY(SELECT x.number FROM unnest(p_order) p(n), LATERAL (
-            SELECT r.number FROM job r
+    SELECT array_agg(x.number), array_agg(x.spot) INTO v_locked.numbers, v_locked.spots
+    FROM (SELECT x.* FROM unnest(p_order) p(n), LATERAL (
+            SELECT r.number, r.ctid AS spot FROM job r
             WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now
-                AND r.at >= p_floors[p.n + 1] - p_deeper
+                AND (r.at, r.place) > (CASE WHEN p_head & 3 = p.n THEN greatest(p_floors[p.n + 1], p_head >> 2) ELSE p_floors[p.n + 1] END,
+                    CASE WHEN p_head & 3 = p.n AND p_head >> 2 >= p_floors[p.n + 1] THEN p_place ELSE 0 END)
                 AND (p_kinds IS NULL OR r.kind = ANY (p_kinds))
                 AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
                 AND (r.expires IS NULL OR r.expires > p_now)
-                AND r.number <> ALL (p_but)
+                AND (p_but IS NULL OR r.ctid <> ALL (p_but))
             ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
         -- The same as `has_special`, in sight of the same jobs.
-        WHERE p_closely OR NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect)
+        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect)
             AND NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
                 AND s.state::text = 'ready' AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL))
-        LIMIT p_most);
+        LIMIT p_most) x;
+    RETURN v_locked;
 END $$;
 
--- Locks the jobs that a claim takes of a queue without limits, in their order.
-CREATE FUNCTION lock_plain(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_now bigint)
-RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Locks the jobs that a claim takes of a queue without limits. Each expression costs as much as to lock a job, so there
+-- are few of them on the common way.
+CREATE FUNCTION lock_plain(p_queue int, p_registers regclass[], p_turn regclass, p_most int, p_kinds text[], p_due_by bigint,
+    p_now bigint) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
-    v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
+    v_turns bigint := coalesce(pg_sequence_last_value(p_turn), 0);
     -- Each eighth job is taken from the lowest priority, so that none starves.
     v_low int := ((v_turns + p_most) / 8 - v_turns / 8)::int;
-    v_floors bigint[] := floors_of(p_queue.floors);
-    v_numbers bigint[] := '{}';
+    v_floors bigint[] := floors_of(p_registers);
+    v_head bigint;
+    v_place bigint;
+    v_locked claiming;
+    v_more claiming;
+    v_got int := 0;
+    v_passed bigint;
+    v_is_dear boolean;
 BEGIN
     IF p_most > v_low THEN
-        v_numbers := lock_ready(p_queue.id, '{0,1,2,3}', v_floors, 0, p_most - v_low, p_kinds, p_due_by, p_now, '{}');
+        v_head := pg_sequence_last_value(p_registers[5]);
+        v_place := pg_sequence_last_value(p_registers[6]);
+        v_locked := lock_ready(p_queue, '{0,1,2,3}', v_floors, v_head, v_place >> 12, p_most, p_kinds, p_due_by, p_now, NULL);
+        v_got := coalesce(cardinality(v_locked.numbers), 0);
+        IF v_low > 0 AND v_got > p_most - v_low AND are_others_lower(p_queue, v_locked.spots[p_most - v_low + 1], v_floors, p_now) THEN
+            v_got := p_most - v_low;
+            v_locked.numbers := v_locked.numbers[:v_got];
+            v_locked.spots := v_locked.spots[:v_got];
+            v_more := lock_ready(p_queue, '{3,2,1,0}', v_floors, v_head, v_place >> 12, v_low, p_kinds, p_due_by, p_now, v_locked.spots);
+        END IF;
+        -- Of claims of few jobs, some move the head. One that passes jobs by does not.
+        IF (v_got >= 8 OR v_got > 0 AND v_turns % 3 = 0) AND p_kinds IS NULL AND (p_due_by IS NULL OR p_due_by >= p_now) THEN
+            v_place := move_head(p_registers, v_place, v_locked.spots[v_got]);
+        END IF;
     END IF;
-    IF cardinality(v_numbers) < p_most THEN
-        -- Those of the lowest priority, and what the first look has left: 5 s deeper, where a late commit is.
-        v_numbers := v_numbers || lock_ready(p_queue.id, CASE WHEN v_low > 0 THEN '{3,2,1,0}'::int[] ELSE '{0,1,2,3}' END,
-            v_floors, 5000, p_most - cardinality(v_numbers), p_kinds, p_due_by, p_now, v_numbers);
+    IF v_got < p_most THEN
+        v_locked := both_of(v_locked, v_more);
+        -- What is left: 5 s deeper, where a late commit is.
+        IF coalesce(cardinality(v_locked.spots), 0) < p_most THEN
+            v_is_dear := is_dear(p_registers, 7, p_now);
+            v_passed := passed_ready();
+            v_locked := both_of(v_locked, lock_ready(p_queue, CASE WHEN v_low > 0 THEN '{3,2,1,0}'::int[] ELSE '{0,1,2,3}' END,
+                looks_from(p_registers, 7, 5000, p_now), NULL, NULL, p_most - coalesce(cardinality(v_locked.spots), 0),
+                p_kinds, p_due_by, p_now, v_locked.spots));
+            v_passed := passed_ready() - v_passed - coalesce(cardinality(v_locked.spots), 0);
+            -- A cheap look notes nothing here: the glance that follows it does.
+            IF NOT v_is_dear AND is_much(v_passed) THEN PERFORM note_look(p_registers, 7, v_passed, p_now); END IF;
+        END IF;
+        v_got := coalesce(cardinality(v_locked.spots), 0);
     END IF;
-    IF cardinality(v_numbers) = 1 THEN
-        v_turns := nextval(p_queue.turns);
-    ELSIF cardinality(v_numbers) > 1 THEN
-        v_turns := setval(p_queue.turns, v_turns + cardinality(v_numbers));
+    -- A job that is to run alone waits for the commits of those who have this lock, since their jobs are about to
+    -- run. It may have begun, or be about to, since the look.
+    IF v_got > 0 AND (NOT pg_try_advisory_xact_lock_shared(lock_of('plain', p_queue))
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)) THEN
+        RETURN NULL;
     END IF;
-    RETURN v_numbers;
+    IF v_got = 1 THEN
+        v_turns := nextval(p_turn);
+    ELSIF v_got > 1 THEN
+        v_turns := setval(p_turn, v_turns + v_got);
+    END IF;
+    RETURN v_locked;
+END $$;
+
+-- True if jobs are ready whose priority is lower than that of this one.
+CREATE FUNCTION are_others_lower(p_queue int, p_spot tid, p_floors bigint[], p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT EXISTS (SELECT FROM generate_series(j.priority + 1, 3) p(n), LATERAL (SELECT FROM job r
+        WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now AND r.at >= p_floors[p.n + 1]
+        ORDER BY r.at, r.place LIMIT 1) r) FROM job j WHERE j.ctid = p_spot);
+END $$;
+
+-- Moves the head of a queue to this job, unless another claim was further, or a tick has begun anew since the caller
+-- read the register of its place: the tick saw jobs behind it that nobody has taken.
+CREATE FUNCTION move_head(p_registers regclass[], p_read bigint, p_spot tid) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_place bigint := pg_sequence_last_value(p_registers[6]);
+BEGIN
+    IF (v_place & 4095) <> (p_read & 4095) THEN RETURN v_place; END IF;
+    PERFORM setval(p_registers[5], (j.at << 2) + j.priority), setval(p_registers[6], (j.place << 12) + (v_place & 4095))
+    FROM job j WHERE j.ctid = p_spot AND j.place > v_place >> 12;
+    RETURN v_place;
+END $$;
+
+-- These jobs, and those.
+CREATE FUNCTION both_of(p_these claiming, p_those claiming) RETURNS claiming LANGUAGE plpgsql AS $$
+BEGIN
+    p_these.numbers := p_these.numbers || p_those.numbers;
+    p_these.spots := p_these.spots || p_those.spots;
+    RETURN p_these;
 END $$;
 
 -- True if a job that waits is not to be run, and why: it has expired, or others made it needless.
@@ -92,6 +162,20 @@ BEGIN
     ORDER BY x.at, x.id COLLATE "C" LIMIT 1));
 END $$;
 
+-- Ends these attempts, and claims. A claim that looked at many jobs, and found none that may run, looks at the next ones.
+CREATE FUNCTION turns(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_errors text[], p_datas text[], p_queue text,
+    p_most int, p_worker text, p_kinds text[], p_lease bigint, p_listen bigint) RETURNS answer[] LANGUAGE plpgsql AS $$
+DECLARE v_answers answer[];
+BEGIN
+    FOR v_round IN 1 .. 64 LOOP
+        v_answers := ARRAY(SELECT t FROM turn(p_numbers, p_tokens, p_ends, '{}', p_errors, p_datas, p_queue, p_most, p_kinds,
+            NULL, p_lease, p_worker, false, p_listen, NULL) t);
+        EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
+        p_numbers := '{}';
+    END LOOP;
+    RETURN v_answers;
+END $$;
+
 -- For every language: claims up to `p_most` jobs for `p_lease` milliseconds (null: as the queue says),
 -- and does what time has brought. The attempt is `failures` + 1. A claim by this call is durable with
 -- the transaction; `p_async` is for callers whose transaction is this call alone. `p_listen`: if there is
@@ -100,16 +184,11 @@ CREATE FUNCTION claim(p_queue text, p_most int DEFAULT 1, p_worker text DEFAULT 
     p_lease bigint DEFAULT NULL, p_async boolean DEFAULT false, p_listen bigint DEFAULT NULL)
 RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data text, failures int, crashes int, pushed bigint, more text)
 LANGUAGE plpgsql AS $$
-DECLARE v_before text := current_setting('synchronous_commit'); v_answers answer[];
+DECLARE v_before text := current_setting('synchronous_commit');
 BEGIN
-    -- A claim that looked at many jobs, and found none that may run, looks at the next ones.
-    FOR v_round IN 1 .. 64 LOOP
-        v_answers := ARRAY(SELECT t FROM turn('{}', '{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_kinds, NULL, p_lease,
-            p_worker, false, p_listen, NULL) t);
-        EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
-    END LOOP;
     RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
-        FROM unnest(v_answers) a WHERE a.what = 'claimed' ORDER BY a.priority, a.outcome::int;
+        FROM unnest(turns('{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_worker, p_kinds, p_lease, p_listen)) a
+        WHERE a.what = 'claimed' ORDER BY a.priority, a.outcome::int;
     -- A turn that only claims has made the transaction of its caller asynchronous.
     IF NOT p_async THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;

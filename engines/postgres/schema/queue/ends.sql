@@ -89,71 +89,74 @@ BEGIN
         || line('skipped', v_id, p_job.kind, p_job.failures, p_skipped);
 END $$;
 
+-- What becomes of a job whose attempt has ended: finish, die or wait (until it is due), with this error and so many
+-- failures and crashes.
+CREATE FUNCTION next_of(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_lasted bigint, p_now bigint,
+    OUT next text, OUT due bigint, OUT error text, OUT failures int, OUT crashes int) LANGUAGE plpgsql AS $$
+DECLARE
+    c_no_reason CONSTANT text := 'no reason was given';
+    v_pause bigint;
+BEGIN
+    next := 'wait';
+    due := 0;
+    -- A nullable setting: a comparison with null is not true.
+    failures := CASE WHEN coalesce(p_lasted >= p_queue.heal_after, false) THEN 0 ELSE p_job.failures END;
+    crashes := p_job.crashes;
+    CASE p_end
+    WHEN 'finished' THEN
+        next := 'finish';
+    WHEN 'snoozed' THEN
+        due := p_at;
+    WHEN 'put_back' THEN
+        NULL;
+    WHEN 'buried' THEN
+        next := 'die';
+        failures := failures + 1;
+        error := coalesce(p_error, c_no_reason);
+    WHEN 'failed' THEN
+        failures := failures + 1;
+        error := coalesce(p_error, c_no_reason);
+        v_pause := pause_of(coalesce(p_job.retry, p_queue.retry), failures, chance());
+        next := CASE WHEN v_pause IS NULL THEN 'die' ELSE 'wait' END;
+        due := coalesce(p_at, p_now + v_pause);
+    WHEN 'crashed' THEN
+        crashes := crashes + 1;
+        IF coalesce(crashes >= p_queue.max_crashes, false) THEN
+            next := 'die';
+            error := 'its process died ' || CASE WHEN crashes = 1 THEN 'once' ELSE crashes || ' times' END || ' while it ran';
+        ELSIF crashes > 1 THEN
+            -- Each process that is up takes it anew, so a job that kills them all must not come at once.
+            due := p_now + ceil(least(1000 * power(2::float8, least(crashes - 2, 30)), 300000) * chance())::bigint;
+        END IF;
+    ELSE
+        RAISE 'waterline: there is no end "%"', p_end USING ERRCODE = 'WQ002';
+    END CASE;
+END $$;
+
 -- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at
 -- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed.
 CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
     p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
-    c_no_reason CONSTANT text := 'no reason was given';
     v_id text := id_of(p_job.name, p_job.number);
-    -- A nullable setting: a comparison with null is not true.
-    v_failures int := CASE WHEN coalesce(p_lasted >= p_queue.heal_after, false) THEN 0 ELSE p_job.failures END;
-    v_crashes int := p_job.crashes;
-    v_next text;
-    v_due bigint := 0;
-    v_error text;
-    v_pause bigint;
+    v_new record := next_of(p_queue, p_job, p_end, p_at, p_error, p_lasted, p_now);
     v_suspect boolean := CASE p_end WHEN 'crashed' THEN p_job.crashes >= 1 WHEN 'put_back' THEN p_job.suspect ELSE false END;
 BEGIN
     told := '{}';
     IF p_data IS NOT NULL THEN p_job.data := p_data; END IF;
     PERFORM leave_limits(p_queue, p_job, p_now);
-    CASE p_end
-    WHEN 'finished' THEN
-        v_next := 'finish';
-        IF p_job.skips_from IS NOT NULL THEN
-            INSERT INTO executed AS e VALUES (p_queue.id, p_job.fingerprint, p_now + 86400000, p_job.place)
-            ON CONFLICT (queue, fingerprint)
-            DO UPDATE SET place = greatest(e.place, excluded.place), until = excluded.until;
-        END IF;
-    WHEN 'snoozed' THEN
-        v_next := 'wait';
-        v_due := p_at;
-    WHEN 'put_back' THEN
-        v_next := 'wait';
-    WHEN 'buried' THEN
-        v_next := 'die';
-        v_failures := v_failures + 1;
-        v_error := coalesce(p_error, c_no_reason);
-    WHEN 'failed' THEN
-        v_failures := v_failures + 1;
-        v_error := coalesce(p_error, c_no_reason);
-        v_pause := pause_of(coalesce(p_job.retry, p_queue.retry), v_failures, chance());
-        v_next := CASE WHEN v_pause IS NULL THEN 'die' ELSE 'wait' END;
-        v_due := coalesce(p_at, p_now + v_pause);
-    WHEN 'crashed' THEN
-        v_crashes := v_crashes + 1;
-        IF coalesce(v_crashes >= p_queue.max_crashes, false) THEN
-            v_next := 'die';
-            v_error := 'its process died ' || CASE WHEN v_crashes = 1 THEN 'once' ELSE v_crashes || ' times' END
-                || ' while it ran';
-        ELSE
-            v_next := 'wait';
-            IF v_crashes > 1 THEN
-                -- Each process that is up takes it anew, so a job that kills them all must not come at once.
-                v_due := p_now + ceil(least(1000 * power(2::float8, least(v_crashes - 2, 30)), 300000) * chance())::bigint;
-            END IF;
-        END IF;
-    ELSE
-        RAISE 'waterline: there is no end "%"', p_end USING ERRCODE = 'WQ002';
-    END CASE;
-    IF p_job.resubmit IS NOT NULL AND (v_next = 'finish' OR v_next = 'die' AND v_crashes = p_job.crashes) THEN
+    IF p_end = 'finished' AND p_job.skips_from IS NOT NULL THEN
+        INSERT INTO executed AS e VALUES (p_queue.id, p_job.fingerprint, p_now + 86400000, p_job.place)
+        ON CONFLICT (queue, fingerprint)
+        DO UPDATE SET place = greatest(e.place, excluded.place), until = excluded.until;
+    END IF;
+    IF p_job.resubmit IS NOT NULL AND (v_new.next = 'finish' OR v_new.next = 'die' AND v_new.crashes = p_job.crashes) THEN
         -- The push asked for a new run, which has attempts of its own.
-        v_crashes := CASE WHEN v_next = 'finish' THEN 0 ELSE v_crashes END;
-        v_error := CASE WHEN v_next = 'die' THEN v_error ELSE '' END;
-        v_next := 'anew';
-        v_failures := 0;
-        v_due := p_job.resubmit;
+        v_new.crashes := CASE WHEN v_new.next = 'finish' THEN 0 ELSE v_new.crashes END;
+        v_new.error := CASE WHEN v_new.next = 'die' THEN v_new.error ELSE '' END;
+        v_new.next := 'anew';
+        v_new.failures := 0;
+        v_new.due := p_job.resubmit;
         IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := nextval('place'); END IF;
         IF p_job.noted IS NOT NULL THEN
             told := told || told(v_id, NULL, p_outcome => 'anew');
@@ -162,25 +165,26 @@ BEGIN
             p_job.noted := NULL;
         END IF;
     END IF;
-    IF v_next IN ('finish', 'die') THEN
-        IF v_next = 'die' THEN
-            p_job.failures := v_failures;
-            p_job.crashes := v_crashes;
-            p_job.error := v_error;
+    IF v_new.next IN ('finish', 'die') THEN
+        IF v_new.next = 'die' THEN
+            p_job.failures := v_new.failures;
+            p_job.crashes := v_new.crashes;
+            p_job.error := v_new.error;
             IF p_end = 'crashed' THEN
-                told := told || line('died', v_id, p_job.kind, p_job.failures, v_error);
+                told := told || line('died', v_id, p_job.kind, p_job.failures, v_new.error);
             END IF;
         END IF;
         p_job.resubmit := NULL;
-        told := told || settle(p_queue, p_job, v_next = 'die', NULL, p_now);
+        told := told || settle(p_queue, p_job, v_new.next = 'die', NULL, p_now);
         RETURN;
     END IF;
-    UPDATE job SET state = 'ready', at = greatest(v_due, p_now), token = NULL,
+    UPDATE job SET state = 'ready', at = greatest(v_new.due, p_now), token = NULL,
         -- Of those that are due at one time, the first is the one that was pushed first.
-        place = CASE WHEN v_due > p_now THEN number ELSE nextval('place') END, failures = v_failures, crashes = v_crashes, due = v_due, since = p_now, error = coalesce(v_error, error),
-        data = p_job.data, resubmit = CASE WHEN v_next = 'wait' THEN resubmit END, skips_from = p_job.skips_from,
+        place = CASE WHEN v_new.due > p_now THEN number ELSE nextval('place') END, failures = v_new.failures,
+        crashes = v_new.crashes, due = v_new.due, since = p_now, error = coalesce(v_new.error, error),
+        data = p_job.data, resubmit = CASE WHEN v_new.next = 'wait' THEN resubmit END, skips_from = p_job.skips_from,
         fraction = p_job.fraction, note = p_job.note, noted = p_job.noted,
         counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL
     WHERE number = p_job.number;
-    told := told || told(v_id, CASE WHEN v_due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
+    told := told || told(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;

@@ -3,10 +3,6 @@
 -- One claim of such a queue at a time: the lock is held to the end of the transaction, and each statement
 -- behind it sees all claims from before.
 
--- The jobs that a claim takes, in their order: the caller begins them. `counted`: they take places in limits of
--- kinds. `again`: another claim at once may find others.
-CREATE TYPE claiming AS (numbers bigint[], counted boolean, told answer[], again boolean);
-
 -- What a claim knows of the limits: their sorts, those of the queue and of each key, the jobs that it may take at
 -- most, and if bells rang. For each limit that it has looked at, `names` and `places` have how many places it has
 -- left (null: any number). `awaited` are those of which a job waits for tokens, and `full_by` is the one that has
@@ -18,7 +14,7 @@ CREATE FUNCTION room_of(p_queue int, p_most int, p_now bigint) RETURNS room LANG
 DECLARE v_room room; v_is_alone boolean;
 BEGIN
     SELECT q.limit_sorts, EXISTS (SELECT FROM freed f WHERE f.queue = q.id AND f.at <= p_now),
-        EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state = 'running')
+        EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state::text = 'running')
     INTO v_room.sorts, v_room.is_rung, v_is_alone FROM queue q WHERE q.id = p_queue;
     v_room.most := CASE WHEN v_is_alone THEN 0 ELSE p_most END;
     IF v_room.sorts LIKE '%q%' THEN
@@ -109,14 +105,13 @@ END $$;
 
 -- The jobs that a claim looks at: the first ready ones of each priority, the first held ones of each limit that may
 -- have a place by now, and (`p_early`) those that are due by a time to come.
-CREATE FUNCTION look_for(p_queue queue, p_order int[], p_looks int, p_most int, p_kinds text[], p_due_by bigint, p_now bigint,
+CREATE FUNCTION look_for(p_queue queue, p_floors bigint[], p_order int[], p_looks int, p_most int, p_kinds text[], p_due_by bigint, p_now bigint,
     p_early boolean, p_rung text[]) RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text)
 LANGUAGE plpgsql AS $$
-DECLARE v_floor bigint[] := floors_of(p_queue.floors);
 BEGIN
     RETURN QUERY SELECT r.* FROM unnest(p_order) p(n), LATERAL (
         SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j
-        WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= v_floor[p.n + 1] - 5000
+        WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1]
             AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
         ORDER BY j.at, j.place LIMIT p_looks) r;
     IF cardinality(p_rung) > 0 THEN
@@ -137,11 +132,89 @@ BEGIN
 END $$;
 
 -- Those behind the ones that it has looked at, if somebody has locked some of them.
-CREATE FUNCTION look_behind(p_queue queue, p_order int[], p_looks int, p_kinds text[], p_due_by bigint, p_now bigint, p_looked bigint[])
+CREATE FUNCTION look_behind(p_queue queue, p_floors bigint[], p_order int[], p_looks int, p_kinds text[], p_due_by bigint, p_now bigint, p_looked bigint[])
 RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text) LANGUAGE plpgsql AS $$
-DECLARE v_numbers bigint[] := lock_ready(p_queue.id, p_order, floors_of(p_queue.floors), 5000, p_looks, p_kinds, p_due_by, p_now, p_looked, true);
 BEGIN
-    RETURN QUERY SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j WHERE j.number = ANY (v_numbers);
+    RETURN QUERY SELECT r.* FROM unnest(p_order) p(n), LATERAL (
+        SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j
+        WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1]
+            AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
+            AND (j.expires IS NULL OR j.expires > p_now) AND j.number <> ALL (p_looked)
+        ORDER BY j.at, j.place LIMIT p_looks FOR UPDATE SKIP LOCKED) r LIMIT p_looks;
+END $$;
+
+-- What a claim has found: its room then, the jobs that it takes and what it has told, the limits at which it has
+-- looked, and the jobs that are to be held and by which limits. `looked` is the number of jobs that it has seen.
+CREATE TYPE finds AS (room room, claiming claiming, rung text[], hold bigint[], hold_names text[], looked int);
+
+-- Looks at jobs in their order, takes those that may run, and ends those that are needless.
+CREATE FUNCTION find_jobs(p_queue queue, p_floors bigint[], p_order int[], p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
+    p_looks int, p_room room, p_claiming claiming, p_rung text[]) RETURNS finds LANGUAGE plpgsql AS $$
+DECLARE
+    v_row record;
+    v_looked bigint[] := '{}';
+    v_locked boolean := false;
+    v_job job;
+    v_taken room;
+    v_hold bigint[] := '{}';
+    v_hold_names text[] := '{}';
+    v_needless record;
+BEGIN
+    <<looks>>
+    FOR v_pass IN 1 .. 2 LOOP
+        FOR v_row IN
+            SELECT l.number, l.at, l.held_by, 'k' || l.key AS name FROM (
+                SELECT * FROM look_for(p_queue, p_floors, p_order, p_looks, p_room.most, p_kinds, p_due_by, p_now, p_early, p_rung) WHERE v_pass = 1
+                UNION ALL SELECT * FROM look_behind(p_queue, p_floors, p_order, p_looks, p_kinds, p_due_by, p_now, v_looked) WHERE v_pass = 2) l
+            -- Those that are not due yet have an order of their own.
+            ORDER BY l.at > p_now, CASE WHEN l.at <= p_now THEN array_position(p_order, l.priority::int) END, l.at, l.place
+        LOOP
+            v_looked := v_looked || v_row.number;
+            -- With rates, a job that is held also keeps others from its tokens.
+            IF p_room.places[array_position(p_room.names, v_row.name)] <= 0 AND v_row.at <= p_now AND p_room.sorts NOT LIKE '%r%' THEN
+                CONTINUE WHEN v_row.held_by = v_row.name;
+                IF v_row.held_by IS NULL THEN
+                    v_hold := v_hold || v_row.number;
+                    v_hold_names := v_hold_names || v_row.name;
+                    CONTINUE;
+                END IF;
+            END IF;
+            SELECT * INTO v_job FROM job WHERE number = v_row.number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
+            v_locked := v_locked OR NOT FOUND;
+            -- It may be due later by now: a push has moved it since the look.
+            CONTINUE WHEN NOT FOUND OR v_job.at > greatest(v_row.at, p_now);
+            p_room := look_at_limits(p_queue.id, v_job, p_room, p_now);
+            IF p_room.full_by IS NOT NULL THEN
+                CONTINUE WHEN v_job.at > p_now;
+                IF v_job.state = 'ready' OR v_job.held_by <> p_room.full_by THEN
+                    v_hold := v_hold || v_row.number;
+                    v_hold_names := v_hold_names || p_room.full_by;
+                END IF;
+                -- A token comes without an end, so its doorbell has a time.
+                IF p_room.full_by <> ALL (p_rung) THEN p_rung := p_rung || p_room.full_by; END IF;
+                CONTINUE;
+            END IF;
+            IF coalesce(v_job.expires, v_job.root_at, v_job.skips_from) IS NOT NULL THEN
+                v_needless := needless(v_job, p_now);
+                IF coalesce(v_needless.error, v_needless.skipped) IS NOT NULL THEN
+                    p_claiming.told := p_claiming.told || end_unrun(p_queue, v_job, v_needless.error, v_needless.skipped, p_now);
+                    p_claiming.again := true;
+                    CONTINUE;
+                END IF;
+            END IF;
+            -- Those that run end first, and nobody begins meanwhile.
+            EXIT looks WHEN v_job.suspect AND (cardinality(p_claiming.numbers) > 0
+                OR NOT pg_try_advisory_xact_lock(lock_of('plain', p_queue.id)) OR taken_of(p_queue.id, 'q') > 0);
+            v_taken := take_places(p_queue.id, v_job, p_room, p_now);
+            EXIT looks WHEN v_taken.names IS NULL;
+            p_room := v_taken;
+            p_claiming.numbers := p_claiming.numbers || v_row.number;
+            EXIT looks WHEN cardinality(p_claiming.numbers) = p_room.most OR v_job.suspect;
+        END LOOP;
+        -- Jobs that somebody has locked do not hide those behind them.
+        EXIT WHEN NOT v_locked OR cardinality(v_looked) < p_looks;
+    END LOOP;
+    RETURN ROW(p_room, p_claiming, p_rung, v_hold, v_hold_names, cardinality(v_looked))::finds;
 END $$;
 
 -- Claims jobs. `p_freed` are limits that the caller's own ends have left.
@@ -154,102 +227,113 @@ DECLARE
     v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
     v_room room;
     v_rung text[] := p_freed;
-    v_row record;
-    v_looked bigint[] := '{}';
-    v_locked boolean := false;
-    v_job job;
-    v_taken room;
-    -- Those that are to be held, and by which limit.
-    v_hold bigint[] := '{}';
-    v_hold_names text[] := '{}';
-    v_needless record;
+    v_finds finds;
     v_claiming claiming;
+    v_floors bigint[];
+    v_is_dear boolean;
+    v_passed bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
     -- Bells that rang while it waited are to be heard. Behind the lock, it goes by the old limits, or by the new ones.
     p_now := greatest(p_now, clock());
-    v_room := room_of(p_queue.id, p_most, p_now);
-    v_claiming := ROW('{}'::bigint[], v_room.sorts LIKE '%c%', '{}'::answer[], false);
-    IF v_room.most <= 0 THEN
-        IF cardinality(p_freed) > 0 THEN
+    v_floors := looks_from(p_queue.floors, 7, 5000, p_now);
+    v_is_dear := is_dear(p_queue.floors, 7, p_now);
+    v_passed := passed_ready();
+    IF cardinality(p_freed) > 0 AND p_queue.limit_sorts !~ '[qrt]' AND NOT p_early
+        AND p_kinds IS NULL AND coalesce(p_due_by >= p_now, true) THEN
+        SELECT h.numbers, NULL, false, '{}', false, h.is_all INTO v_claiming
+        FROM hand_on(p_queue.id, v_floors, v_order, p_most, p_freed, p_now) h;
+    END IF;
+    IF coalesce(cardinality(v_claiming.numbers), 0) = 0 THEN
+        v_room := room_of(p_queue.id, p_most, p_now);
+        v_claiming := ROW('{}'::bigint[], NULL, v_room.sorts LIKE '%c%', '{}'::answer[], false, false);
+        IF v_room.most <= 0 THEN
             INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
+            RETURN v_claiming;
         END IF;
-        RETURN v_claiming;
+        IF v_room.is_rung THEN v_rung := take_bells(p_queue.id, p_freed, p_now); END IF;
+        IF v_claiming.counted AND 'c' = ANY (v_rung) THEN PERFORM count_running(p_queue.id); END IF;
+        v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung);
+        v_claiming := v_finds.claiming;
+        IF cardinality(v_finds.hold) > 0 THEN
+            v_claiming.told := v_claiming.told || hold_jobs(v_finds.hold, v_finds.hold_names, p_now);
+        END IF;
+        PERFORM ring_room(p_queue.id, v_finds.rung, v_finds.room, v_claiming.numbers, p_now);
+        -- Those that are held now are in no later look. (Others may be locked by somebody for long.)
+        v_claiming.again := v_claiming.again
+            OR (cardinality(v_claiming.numbers) = 0 AND cardinality(v_finds.hold) > 0 AND v_finds.looked >= v_looks);
     END IF;
-    IF v_room.is_rung THEN v_rung := take_bells(p_queue.id, p_freed, p_now); END IF;
-    <<looks>>
-    FOR v_pass IN 1 .. 2 LOOP
-        FOR v_row IN
-            SELECT l.number, l.at, l.held_by, 'k' || l.key AS name FROM (
-                SELECT * FROM look_for(p_queue, v_order, v_looks, v_room.most, p_kinds, p_due_by, p_now, p_early, v_rung) WHERE v_pass = 1
-                UNION ALL SELECT * FROM look_behind(p_queue, v_order, v_looks, p_kinds, p_due_by, p_now, v_looked) WHERE v_pass = 2) l
-            -- Those that are not due yet have an order of their own.
-            ORDER BY l.at > p_now, CASE WHEN l.at <= p_now THEN array_position(v_order, l.priority::int) END, l.at, l.place
-        LOOP
-            v_looked := v_looked || v_row.number;
-            -- With rates, a job that is held also keeps others from its tokens.
-            IF v_room.places[array_position(v_room.names, v_row.name)] <= 0 AND v_row.at <= p_now AND v_room.sorts NOT LIKE '%r%' THEN
-                CONTINUE WHEN v_row.held_by = v_row.name;
-                IF v_row.held_by IS NULL THEN
-                    v_hold := v_hold || v_row.number;
-                    v_hold_names := v_hold_names || v_row.name;
-                    CONTINUE;
-                END IF;
-            END IF;
-            SELECT * INTO v_job FROM job WHERE number = v_row.number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
-            v_locked := v_locked OR NOT FOUND;
-            CONTINUE WHEN NOT FOUND;
-            v_room := look_at_limits(p_queue.id, v_job, v_room, p_now);
-            IF v_room.full_by IS NOT NULL THEN
-                CONTINUE WHEN v_job.at > p_now;
-                IF v_job.state = 'ready' OR v_job.held_by <> v_room.full_by THEN
-                    v_hold := v_hold || v_row.number;
-                    v_hold_names := v_hold_names || v_room.full_by;
-                END IF;
-                -- A token comes without an end, so its doorbell has a time.
-                IF v_room.full_by <> ALL (v_rung) THEN v_rung := v_rung || v_room.full_by; END IF;
-                CONTINUE;
-            END IF;
-            IF coalesce(v_job.expires, v_job.root_at, v_job.skips_from) IS NOT NULL THEN
-                v_needless := needless(v_job, p_now);
-                IF coalesce(v_needless.error, v_needless.skipped) IS NOT NULL THEN
-                    v_claiming.told := v_claiming.told || end_unrun(p_queue, v_job, v_needless.error, v_needless.skipped, p_now);
-                    v_claiming.again := true;
-                    CONTINUE;
-                END IF;
-            END IF;
-            -- Those that run end first, and nobody begins meanwhile.
-            EXIT looks WHEN v_job.suspect AND (cardinality(v_claiming.numbers) > 0 OR taken_of(p_queue.id, 'q') > 0);
-            v_taken := take_places(p_queue.id, v_job, v_room, p_now);
-            EXIT looks WHEN v_taken.names IS NULL;
-            v_room := v_taken;
-            v_claiming.numbers := v_claiming.numbers || v_row.number;
-            EXIT looks WHEN cardinality(v_claiming.numbers) = v_room.most OR v_job.suspect;
-        END LOOP;
-        -- Jobs that somebody has locked do not hide those behind them.
-        EXIT WHEN NOT v_locked OR cardinality(v_looked) < v_looks;
-    END LOOP;
-    IF cardinality(v_hold) > 0 THEN
-        v_claiming.told := v_claiming.told || hold_jobs(v_hold, v_hold_names);
-    END IF;
-    PERFORM ring_room(p_queue.id, v_rung, v_room, v_claiming.numbers, p_now);
-    -- Those that are held now are in no later look. (Others may be locked by somebody for long.)
-    v_claiming.again := v_claiming.again
-        OR (cardinality(v_claiming.numbers) = 0 AND cardinality(v_hold) > 0 AND cardinality(v_looked) >= v_looks);
+    v_passed := passed_ready() - v_passed;
+    IF NOT v_is_dear AND is_much(v_passed) THEN PERFORM note_look(p_queue.floors, 7, v_passed, p_now); END IF;
     -- Calls are counted here, so one in eight is the other way round, however many jobs each takes.
-    IF cardinality(v_claiming.numbers) > 0 THEN v_turns := nextval(p_queue.turns); END IF;
+    IF cardinality(v_claiming.numbers) > 0 THEN
+        v_turns := nextval(p_queue.turns);
+        v_claiming.spots := ARRAY(SELECT ctid FROM job WHERE number = ANY (v_claiming.numbers));
+    END IF;
     RETURN v_claiming;
 END $$;
 
--- Lets limits hold these jobs.
-CREATE FUNCTION hold_jobs(p_numbers bigint[], p_names text[]) RETURNS answer[] LANGUAGE plpgsql AS $$
+-- The common claim where limits are those of keys alone, behind ends that have left some of them: it hands their places
+-- on to the first jobs that they hold, and returns these. None: others may come before, or are to be looked at closely.
+-- `is_all`: no other job may run now.
+CREATE FUNCTION hand_on(p_queue int, p_floors bigint[], p_order int[], p_most int, p_freed text[], p_now bigint,
+    OUT numbers bigint[], OUT is_all boolean) LANGUAGE plpgsql AS $$
+DECLARE v_left text[];
+BEGIN
+    numbers := '{}';
+    is_all := false;
+    -- The state is compared as text for the same reason as in `has_special`.
+    IF EXISTS (SELECT FROM queue WHERE id = p_queue AND limit_sorts ~ '[qrt]')
+        OR EXISTS (SELECT FROM freed WHERE queue = p_queue AND at <= p_now)
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_now AND state::text = 'held'
+            AND (root IS NOT NULL OR skips_from IS NOT NULL))
+        OR EXISTS (SELECT FROM unnest(p_order) p(n), LATERAL (SELECT FROM job j WHERE j.queue = p_queue AND j.state = 'ready'
+            AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1] ORDER BY j.at LIMIT 1) r) THEN
+        RETURN;
+    END IF;
+    WITH room AS MATERIALIZED (
+        SELECT f.name, coalesce(l.at_once, e.at_once) - (SELECT count(*) FROM job j
+            WHERE j.queue = p_queue AND j.state = 'running' AND j.key = substr(f.name, 2)) AS places
+        FROM unnest(p_freed) f(name) LEFT JOIN limits l ON l.queue = p_queue AND l.name = f.name
+            LEFT JOIN limits e ON e.queue = p_queue AND e.name = 'e'
+        WHERE f.name LIKE 'k%'
+    ), found AS (
+        SELECT h.* FROM room r, LATERAL (
+            SELECT j.* FROM unnest(p_order) WITH ORDINALITY p(n, rank), LATERAL (
+                SELECT r.name, p.rank, j.number, j.at, j.place, j.expires FROM job j
+                WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n
+                ORDER BY j.at, j.place LIMIT greatest(least(p_most, r.places), 0) FOR UPDATE SKIP LOCKED) j
+            LIMIT greatest(least(p_most, r.places), 0)) h
+        ORDER BY h.rank, h.at, h.place LIMIT p_most
+    )
+    SELECT coalesce(array_agg(f.number), '{}'), (SELECT array_agg(r.name) FROM room r
+        WHERE coalesce(r.places > (SELECT count(*) FROM found o WHERE o.name = r.name), true))
+    INTO numbers, v_left FROM found f HAVING NOT coalesce(bool_or(f.expires <= p_now OR f.at > p_now), false);
+    IF numbers IS NULL THEN
+        numbers := '{}';
+    ELSIF cardinality(numbers) > 0 THEN
+        is_all := v_left IS NULL;
+        IF NOT is_all THEN PERFORM ring_later(p_queue, n, numbers, p_now) FROM unnest(v_left) n; END IF;
+    END IF;
+END $$;
+
+-- Counts the jobs that run and were claimed by a call which knew no limit of a kind.
+CREATE FUNCTION count_running(p_queue int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE job SET counted = true WHERE number = ANY (ARRAY(
+        SELECT number FROM job WHERE queue = p_queue AND state = 'running' AND NOT counted FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- Lets limits hold these jobs, but for those that are due later by now.
+CREATE FUNCTION hold_jobs(p_numbers bigint[], p_names text[], p_now bigint) RETURNS answer[] LANGUAGE plpgsql AS $$
 DECLARE v_told answer[];
 BEGIN
     WITH held AS (
         UPDATE job j SET state = 'held', held_by = h.name FROM unnest(p_numbers, p_names) h(number, name),
             LATERAL (SELECT o.state FROM job o WHERE o.number = h.number LIMIT 1) o
         WHERE j.number = h.number AND h.name IN ('k' || j.key, 't' || j.kind) AND j.number = ANY (ARRAY(
-            SELECT number FROM job WHERE number = ANY (p_numbers) AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED))
+            SELECT number FROM job WHERE number = ANY (p_numbers) AND state IN ('ready', 'held') AND at <= p_now FOR UPDATE SKIP LOCKED))
         RETURNING j.number, j.name, j.kind, j.failures, j.held_by, j.at, j.place, o.state AS was)
     SELECT coalesce(array_agg(line('held', id_of(name, number), kind, failures, held_by) ORDER BY at, place) FILTER (WHERE was = 'ready'), '{}')
     INTO v_told FROM held;

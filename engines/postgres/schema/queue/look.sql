@@ -153,7 +153,7 @@ BEGIN
 END $$;
 
 -- The first ready job of each priority, and of each limit that holds some: up to 64 of them.
-CREATE FUNCTION fronts_of(p_queue queue, p_now bigint) RETURNS TABLE (id text, since bigint, place bigint, held_by text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION first_ones(p_queue queue, p_now bigint) RETURNS TABLE (id text, since bigint, place bigint, held_by text) LANGUAGE plpgsql AS $$
 DECLARE v_floor bigint[];
 BEGIN
     -- As claims do: dead entries of the index are passed by.
@@ -177,7 +177,7 @@ END $$;
 CREATE FUNCTION waits_since(p_queue text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_since bigint;
 BEGIN
-    SELECT min(f.since) INTO v_since FROM fronts_of(v_queue, v_now) f;
+    SELECT min(f.since) INTO v_since FROM first_ones(v_queue, v_now) f;
     RETURN coalesce(v_since, (SELECT min(x.at) FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT j.at FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > v_now
         ORDER BY j.at LIMIT 1) x));
@@ -207,7 +207,7 @@ DECLARE
     v_ready record;
 BEGIN
     SELECT * INTO v_runs FROM who_runs(p_queue);
-    SELECT f.id, f.since INTO v_ready FROM fronts_of(v_queue, v_now) f ORDER BY f.since, f.place LIMIT 1;
+    SELECT f.id, f.since INTO v_ready FROM first_ones(v_queue, v_now) f ORDER BY f.since, f.place LIMIT 1;
     SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by = v_tally.held_by
     ORDER BY priority, at, place LIMIT 1;
     IF v_first.number IS NULL THEN
@@ -227,7 +227,7 @@ BEGIN
     RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
         'only_held', NOT v_glance.ready,
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
-        'alone', CASE WHEN EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state = 'running') THEN true
+        'alone', CASE WHEN EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state::text = 'running') THEN true
             WHEN v_glance.is_full AND EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state = 'ready' AND at <= v_now) THEN false END,
         'full', v_glance.is_full,
         'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR v_runs.running < v_all.at_once)
@@ -237,7 +237,7 @@ BEGIN
 END $$;
 
 -- The limits that are set, and those of keys with jobs that run or are held: of up to 64 keys of each. It
--- counts up to 10,000 jobs that a limit holds.
+-- counts up to 10,000 jobs that limits hold, or up to 100 of each limit.
 CREATE FUNCTION limits_used(p_queue text) RETURNS TABLE (name text, at_once bigint, rate_count bigint, rate_per_ns bigint,
     rate_burst bigint, running bigint, tokens float8, held bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -255,16 +255,28 @@ BEGIN
             (SELECT j.key, 1 FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL ORDER BY j.key LIMIT 1)
             UNION ALL SELECT (SELECT j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key > r.key
                 ORDER BY j.key LIMIT 1), r.nth + 1 FROM r WHERE r.key IS NOT NULL AND r.nth < c_most),
-        n AS (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name <> 'e'
+        n AS (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name <> 'e' AND l.name NOT LIKE 'k%'
+            UNION (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 'k%' ORDER BY l.name LIMIT c_most)
             UNION SELECT h.name FROM h WHERE h.name IS NOT NULL
             UNION SELECT 'k' || r.key FROM r WHERE r.key IS NOT NULL)
         SELECT n.name, b.at_once::bigint, b.rate_count::bigint, least(b.rate_per, 9223372036854775807)::bigint,
             b.rate_burst::bigint, taken_of(v_queue.id, n.name),
             CASE WHEN b.rate_count IS NOT NULL
                 THEN (SELECT (x.level / x.unit)::float8 FROM bucket_of(bounds_of(v_queue.id, n.name), n.name, v_now) x) END,
-            (SELECT count(*) FROM (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = n.name LIMIT c_held) c)
+            (SELECT count(*) FROM (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = n.name
+                LIMIT (SELECT greatest(c_held / count(*), 100) FROM n)) c)
         FROM n, LATERAL bounds_of(v_queue.id, n.name) b WHERE b.name IS NOT NULL
         ORDER BY n.name <> 'q', n.name COLLATE "C";
+END $$;
+
+-- The jobs whose ends a job waits for, and those that wait for its end: so many of each.
+CREATE FUNCTION related_to(p_queue text, p_id text, p_most bigint, OUT waits_for text[], OUT awaited_by text[]) LANGUAGE plpgsql AS $$
+DECLARE v_queue int := (queue_of(p_queue)).id; v_number bigint := coalesce(number_of(v_queue, p_id), ended_of(v_queue, p_id));
+BEGIN
+    waits_for := ARRAY(SELECT coalesce(id_of(j.name, j.number), id_of_gone(e.awaited))
+        FROM edge e LEFT JOIN job j ON j.number = e.awaited WHERE e.job = v_number ORDER BY e.awaited LIMIT p_most);
+    awaited_by := ARRAY(SELECT id_of(j.name, j.number)
+        FROM edge e JOIN job j ON j.number = e.job WHERE e.awaited = v_number ORDER BY e.job LIMIT p_most);
 END $$;
 
 -- The jobs of these ids as those see them who wait for them. One that is gone has no row.

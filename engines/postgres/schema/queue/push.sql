@@ -157,25 +157,14 @@ EXCEPTION WHEN data_exception THEN
     RAISE 'waterline: this retry is none: % (%)', p_retry, SQLERRM USING ERRCODE = 'WQ002';
 END $$;
 
--- Pushes one job. Its outcome is added, duplicate, rescheduled or resubmit.
-CREATE FUNCTION push_one(p_queue queue, p_kind text, p_payload text, p_settings jsonb, p_after text[], p_bounded boolean,
-    p_now bigint, OUT id text, OUT outcome text, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
+-- The job of a push, as its settings say.
+CREATE FUNCTION new_job(p_queue int, p_kind text, p_payload text, p_settings jsonb, p_now bigint) RETURNS job LANGUAGE plpgsql AS $$
 DECLARE
     v_new job;
-    v_old job;
     v_unique jsonb := p_settings->'unique';
-    v_clash text := coalesce(v_unique->>'clash', 'keep');
-    v_within bigint := CASE WHEN v_unique->>'until' = 'within' THEN coalesce((v_unique->>'within_ms')::bigint, 0) END;
-    v_twin text;
-    v_awaited bigint[];
-    v_died text;
-    v_moves boolean;
-    v_rounds int := 0;
 BEGIN
-    PERFORM check_settings(p_settings);
-    told := '{}';
     v_new.number := nextval('place');
-    v_new.queue := p_queue.id;
+    v_new.queue := p_queue;
     v_new.priority := coalesce((p_settings->>'priority')::int, 2);
     v_new.place := v_new.number;
     v_new.kind := p_kind;
@@ -191,7 +180,7 @@ BEGIN
     v_new.retry := p_settings->'retry';
     v_new.retention := (p_settings->>'retention_ms')::bigint;
     v_new.fingerprint := coalesce(v_unique->>'fingerprint', p_settings->>'skip');
-    v_new.uniq := CASE WHEN v_within IS NULL THEN v_unique->>'fingerprint' END;
+    v_new.uniq := CASE WHEN v_unique->>'until' IS DISTINCT FROM 'within' THEN v_unique->>'fingerprint' END;
     v_new.uniq_until := CASE v_unique->>'until' WHEN 'within' THEN 'w' WHEN 'done' THEN 'd' WHEN 'claimed' THEN 'c' END;
     IF v_unique IS NOT NULL AND (v_new.uniq_until IS NULL OR v_unique->>'fingerprint' IS NULL) THEN
         RAISE 'waterline: a unique job has a fingerprint, and is unique until "claimed", "done" or "within"' USING ERRCODE = 'WQ002';
@@ -207,9 +196,60 @@ BEGIN
     v_new.silent := false;
     v_new.stopping := false;
     v_new.suspect := false;
+    RETURN v_new;
+END $$;
+
+-- The jobs that this one waits for.
+CREATE FUNCTION awaited_by(p_number bigint) RETURNS bigint[] LANGUAGE sql AS
+$$ SELECT coalesce(array_agg(awaited ORDER BY awaited), '{}') FROM edge WHERE job = p_number $$;
+
+-- The id of the job that is unique by this fingerprint now, or was within its time; null: there is none.
+CREATE FUNCTION twin_of(p_queue int, p_fingerprint text, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE v_twin text;
+BEGIN
+    SELECT m.job INTO v_twin FROM mark m WHERE m.queue = p_queue AND m.fingerprint = p_fingerprint AND m.until > p_now;
+    IF v_twin IS NULL THEN
+        SELECT id_of(j.name, j.number) INTO v_twin FROM job j WHERE j.queue = p_queue AND j.uniq = p_fingerprint;
+    END IF;
+    RETURN v_twin;
+END $$;
+
+-- Takes a job out of its place, and returns the new one as the same job in another place: its failures stay.
+CREATE FUNCTION moved(p_old job, p_new job, p_id text) RETURNS job LANGUAGE plpgsql AS $$
+BEGIN
+    p_new.number := p_old.number;
+    p_new.place := nextval('place');
+    p_new.failures := p_old.failures;
+    p_new.crashes := p_old.crashes;
+    p_new.error := p_old.error;
+    p_new.suspect := p_old.suspect;
+    DELETE FROM job WHERE number = p_old.number;
+    DELETE FROM edge WHERE job = p_old.number;
+    IF p_old.uniq_until = 'w' THEN
+        DELETE FROM mark WHERE queue = p_old.queue AND fingerprint = p_old.fingerprint AND job = p_id;
+    END IF;
+    RETURN p_new;
+END $$;
+
+-- Pushes one job. Its outcome is added, duplicate, rescheduled or resubmit.
+CREATE FUNCTION push_one(p_queue queue, p_kind text, p_payload text, p_settings jsonb, p_after text[], p_bounded boolean,
+    p_now bigint, OUT id text, OUT outcome text, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE
+    v_new job;
+    v_old job;
+    v_unique jsonb := p_settings->'unique';
+    v_clash text := coalesce(v_unique->>'clash', 'keep');
+    v_within bigint := CASE WHEN v_unique->>'until' = 'within' THEN coalesce((v_unique->>'within_ms')::bigint, 0) END;
+    v_twin text;
+    v_awaited bigint[];
+    v_died text;
+    v_moves boolean;
+BEGIN
+    PERFORM check_settings(p_settings);
+    told := '{}';
+    v_new := new_job(p_queue.id, p_kind, p_payload, p_settings, p_now);
     id := id_of(v_new.name, v_new.number);
-    LOOP
-        v_rounds := v_rounds + 1;
+    FOR v_round IN 1 .. 100 LOOP
         v_old := NULL;
         v_twin := NULL;
         IF v_new.name IS NOT NULL THEN
@@ -223,18 +263,11 @@ BEGIN
             v_died := NULL;
             IF v_old.state = 'waiting' THEN
                 -- It goes on to wait for those that it has waited for.
-                SELECT coalesce(array_agg(awaited), '{}') INTO v_awaited FROM edge WHERE job = v_old.number;
+                v_awaited := awaited_by(v_old.number);
                 v_new.on_dead := v_old.on_dead;
             END IF;
         END IF;
-        IF v_unique IS NOT NULL THEN
-            SELECT m.job INTO v_twin FROM mark m
-            WHERE m.queue = p_queue.id AND m.fingerprint = v_new.fingerprint AND m.until > p_now;
-            IF v_twin IS NULL THEN
-                SELECT id_of(j.name, j.number) INTO v_twin FROM job j
-                WHERE j.queue = p_queue.id AND j.uniq = v_new.fingerprint;
-            END IF;
-        END IF;
+        IF v_unique IS NOT NULL THEN v_twin := twin_of(p_queue.id, v_new.fingerprint, p_now); END IF;
         v_moves := false;
         outcome := 'added';
         IF v_twin IS NOT NULL THEN
@@ -251,7 +284,7 @@ BEGIN
                     SELECT a.awaited, a.died INTO v_awaited, v_died
                     FROM awaited_of(p_queue, id, v_old.number, p_after, v_new.on_dead, p_now) a;
                 ELSIF v_old.state = 'waiting' THEN
-                    SELECT coalesce(array_agg(awaited), '{}') INTO v_awaited FROM edge WHERE job = v_old.number;
+                    v_awaited := awaited_by(v_old.number);
                     v_new.on_dead := v_old.on_dead;
                 END IF;
                 v_new.name := v_old.name;
@@ -274,7 +307,7 @@ BEGIN
             RETURN;
         ELSIF v_old.number IS NOT NULL THEN
             IF v_old.due = v_new.due AND v_died IS NULL AND (cardinality(p_after) IS NULL OR cardinality(p_after) = 0 OR
-                v_awaited = (SELECT coalesce(array_agg(awaited ORDER BY awaited), '{}') FROM edge WHERE job = v_old.number)
+                v_awaited = awaited_by(v_old.number)
                 AND (cardinality(v_awaited) = 0 OR v_old.on_dead = v_new.on_dead)) THEN
                 outcome := 'duplicate';
                 RETURN;
@@ -282,20 +315,9 @@ BEGIN
             v_moves := true;
         END IF;
         IF v_moves THEN
-            -- The same job in a new place: its failures stay.
             outcome := 'rescheduled';
-            v_new.number := v_old.number;
-            v_new.place := nextval('place');
-            v_new.failures := v_old.failures;
-            v_new.crashes := v_old.crashes;
-            v_new.error := v_old.error;
-            v_new.suspect := v_old.suspect;
-            DELETE FROM job j WHERE j.number = v_old.number;
-            DELETE FROM edge e WHERE e.job = v_old.number;
+            v_new := moved(v_old, v_new, id);
             IF v_old.noted IS NOT NULL THEN told := told || told(id, NULL, p_outcome => 'anew'); END IF;
-            IF v_old.uniq_until = 'w' THEN
-                DELETE FROM mark m WHERE m.queue = p_queue.id AND m.fingerprint = v_old.fingerprint AND m.job = id;
-            END IF;
         ELSIF p_bounded THEN
             told := told || check_room(p_queue, p_now);
         END IF;
@@ -303,10 +325,8 @@ BEGIN
         FROM place_job(p_queue, v_new, v_awaited, v_died, v_within, p_now) p;
         IF v_moves THEN RETURN; END IF;
         -- The other one is committed by now, or it is gone: look again.
-        IF v_rounds > 100 THEN
-            RAISE 'waterline: the job "%" changes too fast', id USING ERRCODE = '40001';
-        END IF;
     END LOOP;
+    RAISE 'waterline: the job "%" changes too fast', id USING ERRCODE = '40001';
 END $$;
 
 -- The common case: jobs without settings, in one statement. It returns their numbers in their order, or

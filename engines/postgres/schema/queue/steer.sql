@@ -11,14 +11,15 @@ BEGIN
         IF v_queue IS NULL THEN
             SELECT id INTO v_queue FROM queue WHERE name = p_name;
         ELSE
-            FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3'] LOOP
+            FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3',
+                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick'] LOOP
                 v_sequence := format('%I.%I', current_schema(), 'q' || v_queue || '_' || v_register);
                 EXECUTE 'CREATE SEQUENCE ' || v_sequence || ' MINVALUE -9223372036854775807 START 0';
                 PERFORM setval(v_sequence::regclass, 0);
                 v_registers := v_registers || v_sequence::regclass;
             END LOOP;
             UPDATE queue SET bell = v_registers[1], ticked = v_registers[2], turns = v_registers[3],
-                floors = v_registers[4:7] WHERE id = v_queue;
+                floors = v_registers[4:12] WHERE id = v_queue;
         END IF;
     END IF;
     IF p_options IS NOT NULL THEN PERFORM set_options(p_name, p_options); END IF;
@@ -63,14 +64,21 @@ BEGIN
         FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
     -- Held jobs are looked at anew, in their old places: so claims have to begin further back.
     UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
-    UPDATE job SET counted = EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL)
-    WHERE queue = v_queue.id AND state = 'running';
-    IF NOT v_queue.limited THEN
-        -- A call that began before this commit ends these jobs by the old options, and rings at no limit.
-        INSERT INTO freed (queue, at, name) SELECT DISTINCT v_queue.id, clock() + d.delay, n.name
-        FROM job j, LATERAL (SELECT 't' || j.kind UNION ALL SELECT 'k' || j.key WHERE j.key IS NOT NULL) n(name),
-            unnest('{1000,60000}'::int[]) d(delay)
-        WHERE j.queue = v_queue.id AND j.state = 'running';
+    -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for the
+    -- lock of claims: a job that somebody has locked is counted when the bell `c` rings.
+    IF EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN
+        PERFORM count_running(v_queue.id);
+        INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'c' FROM unnest('{1000,60000}'::int[]) d(delay)
+        WHERE EXISTS (SELECT FROM job WHERE queue = v_queue.id AND state = 'running' AND NOT counted);
+    END IF;
+    IF NOT v_queue.limited AND jsonb_array_length(p_options->'limits') > 0 THEN
+        -- A call that began before this commit ends these jobs by the old options, and rings at no limit. A claim
+        -- that did has jobs that are not counted: the bell `c` is for them.
+        INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, n.name
+        FROM unnest('{1000,60000}'::int[]) d(delay), (
+            SELECT 't' || j.kind FROM job j WHERE j.queue = v_queue.id AND j.state = 'running'
+            UNION SELECT 'k' || j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL
+            UNION SELECT 'c' WHERE EXISTS (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready')) n(name);
     END IF;
     PERFORM setval(f, 0) FROM unnest(v_queue.floors) f;
 END $$;

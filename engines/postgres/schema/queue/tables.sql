@@ -64,7 +64,15 @@ CREATE TABLE queue (
     -- The number of claims, of which each eighth takes the lowest priority.
     turns regclass,
     -- For each priority: no ready job is due before this time. Claims begin to read there, and so
-    -- pass no dead entries of the index, which stay while any transaction is open.
+    -- pass no dead entries of the index, which stay while any transaction is open. Behind these four, the head:
+    -- up to this job of one priority, claims have taken all, so that the next ones do not meet those that are
+    -- about to be taken. It is in two registers: the time of the job and its priority (2 bits); its place and the
+    -- number of the tick (12 bits). A job that is ready behind it (its push was committed late,
+    -- or its claim is not committed) is found by the next tick, and by a claim that finds too few.
+    --
+    -- Behind those are three times, until which some looks are left out (`note_look`): those of claims and glances below
+    -- the floors; those for what time ends; and those of ticks below the floors. So they take a tenth of the time,
+    -- however many dead entries a transaction keeps.
     floors regclass[]
 );
 
@@ -296,6 +304,43 @@ CREATE FUNCTION floors_of(p_floors regclass[]) RETURNS bigint[] LANGUAGE sql AS
 $$ SELECT ARRAY[pg_sequence_last_value(p_floors[1]), pg_sequence_last_value(p_floors[2]),
     pg_sequence_last_value(p_floors[3]), pg_sequence_last_value(p_floors[4])] $$;
 
+-- The floors from which a claim or a glance looks (`p_place` 7) or a tick (9): from so far below them for late commits,
+-- or from the floors themselves if such a look has cost much a short time ago.
+CREATE FUNCTION looks_from(p_floors regclass[], p_place int, p_below bigint, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE v_floors bigint[] := floors_of(p_floors);
+BEGIN
+    IF is_dear(p_floors, p_place, p_now) THEN RETURN v_floors; END IF;
+    RETURN ARRAY[v_floors[1] - p_below, v_floors[2] - p_below, v_floors[3] - p_below, v_floors[4] - p_below];
+END $$;
+
+-- True if such a look is to be left out now. A time that is far off is one of before the clock was set back.
+CREATE FUNCTION is_dear(p_floors regclass[], p_place int, p_now bigint) RETURNS boolean LANGUAGE sql AS
+$$ SELECT coalesce(pg_sequence_last_value(p_floors[p_place]), 0) BETWEEN p_now + 1 AND p_now + 60000 $$;
+
+-- The entries that this transaction has passed in the indexes whose dead entries pile up: a measure of the work that
+-- is the same on each machine.
+CREATE FUNCTION passed_ready() RETURNS bigint LANGUAGE sql AS $$ SELECT pg_stat_get_xact_tuples_returned('job_ready'::regclass) $$;
+
+CREATE FUNCTION passed_ends() RETURNS bigint LANGUAGE sql AS
+$$ SELECT pg_stat_get_xact_tuples_returned('job_running'::regclass) + pg_stat_get_xact_tuples_returned('ended_gone'::regclass) $$;
+
+-- A thousand entries take about a millisecond.
+CREATE FUNCTION is_much(p_passed bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(p_passed > 5000, false) $$;
+
+-- Notes what a look has cost that ends now. The first look behind much work passes many entries. It clears them from the
+-- index for the next looks, unless an open transaction keeps them. So looks are left out only behind the second dear one.
+CREATE FUNCTION note_look(p_floors regclass[], p_place int, p_passed bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_last bigint := pg_sequence_last_value(p_floors[p_place]);
+BEGIN
+    IF NOT is_much(p_passed) AND v_last = 0 OR current_setting('transaction_read_only') = 'on' THEN RETURN; END IF;
+    PERFORM setval(p_floors[p_place], CASE WHEN NOT is_much(p_passed) THEN 0
+        -- Below 0: minus the end of the last one.
+        WHEN p_now - abs(v_last) BETWEEN 0 AND 2000 THEN p_now + least(p_passed / 100, 60000)
+        -- Another one has noted that while this one looked.
+        WHEN v_last BETWEEN p_now + 1 AND p_now + 60000 OR -v_last BETWEEN p_now + 1 AND clock() THEN v_last
+        ELSE -clock() END);
+END $$;
+
 -- A random number in 0..1.
 CREATE FUNCTION chance() RETURNS float8 LANGUAGE sql AS $$ SELECT random() $$;
 
@@ -322,7 +367,7 @@ END $$;
 
 -- Says that the caller listens for so long. It looks once more behind this call, and then waits.
 CREATE FUNCTION arm_bell(p_bell regclass, p_for bigint) RETURNS void LANGUAGE sql AS
-$$ SELECT setval(p_bell, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + p_for) $$;
+$$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + p_for)) $$;
 
 -- A kind of answer that many calls have, one row for each thing:
 -- * pushed: a job was pushed; `outcome` is added, duplicate, rescheduled or resubmit.

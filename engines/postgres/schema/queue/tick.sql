@@ -23,11 +23,20 @@ DECLARE
     v_low bigint;
     v_row record;
     v_before bigint;
+    v_floors bigint[] := looks_from(p_queue.floors, 9, 1::bigint << 52, p_now);
+    v_is_dear boolean := is_dear(p_queue.floors, 9, p_now);
+    -- What ended long ago was seen by an earlier tick, but for what is locked, or is more than one takes.
+    v_from bigint := CASE WHEN is_dear(p_queue.floors, 8, p_now) THEN p_now - 10000 ELSE 0 END;
+    v_passed bigint := passed_ends();
 BEGIN
     told := '{}';
     v_before := pg_sequence_last_value(p_queue.ticked);
     PERFORM setval(p_queue.ticked, p_now);
-    IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN RETURN; END IF;
+    IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN
+        -- Another one ticks, and its transaction may stay open for long. Jobs that claims have passed by do not wait for it.
+        PERFORM set_head_back(p_queue.floors, p_now);
+        RETURN;
+    END IF;
     IF v_before > p_now THEN
         -- The clock was set back: jobs that were ready stay so, and tokens come from now on.
         UPDATE job SET at = p_now WHERE queue = p_queue.id AND state IN ('ready', 'held') AND at > p_now AND due = 0;
@@ -35,10 +44,11 @@ BEGIN
         UPDATE freed SET at = p_now WHERE queue = p_queue.id AND at > p_now;
     END IF;
     -- Leases that are over.
-    FOR v_job IN SELECT * FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now
+    FOR v_job IN SELECT * FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= v_from
         ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED
     LOOP
         told := told || take_back(p_queue, v_job, p_now);
+        v_passed := v_passed + 1;
     END LOOP;
     told := told || expire(p_queue, p_now);
     IF p_due_since IS NOT NULL THEN
@@ -47,15 +57,17 @@ BEGIN
     END IF;
     -- Jobs whose time to be kept is over.
     FOR v_row IN DELETE FROM ended WHERE number = ANY (ARRAY(
-            SELECT number FROM ended WHERE queue = p_queue.id AND died = false AND gone_at <= p_now
+            SELECT number FROM ended WHERE queue = p_queue.id AND died = false AND gone_at <= p_now AND gone_at >= v_from
             ORDER BY gone_at LIMIT 5000 FOR UPDATE SKIP LOCKED)
-            || ARRAY(SELECT number FROM ended WHERE queue = p_queue.id AND died AND gone_at <= p_now
+            || ARRAY(SELECT number FROM ended WHERE queue = p_queue.id AND died AND gone_at <= p_now AND gone_at >= v_from
             ORDER BY gone_at LIMIT 5000 FOR UPDATE SKIP LOCKED)) RETURNING number, name
     LOOP
+        v_passed := v_passed + 1;
         IF v_row.name IS NOT NULL THEN PERFORM forget(p_queue, v_row.name, p_now); END IF;
         PERFORM ring_edges(p_queue.id, v_row.number, false);
         IF p_due_since IS NOT NULL THEN told := told || told(id_of(v_row.name, v_row.number), NULL); END IF;
     END LOOP;
+    IF v_from = 0 THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
     DELETE FROM mark WHERE (queue, fingerprint) IN (
         SELECT queue, fingerprint FROM mark WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
     DELETE FROM executed WHERE (queue, fingerprint) IN (
@@ -67,12 +79,22 @@ BEGIN
     DELETE FROM note WHERE (queue, place) IN (
         SELECT queue, place FROM note WHERE queue = p_queue.id AND until > 0 AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
     told := told || resolve(p_queue, p_now) || tick_periodic(p_queue, p_now);
-    -- The floors: the one scan that passes the dead entries of the index.
+    v_passed := passed_ready();
+    -- The floors: the scan that passes the dead entries of the index.
     FOR v_priority IN 0 .. 3 LOOP
         SELECT at INTO v_low FROM job WHERE queue = p_queue.id AND state = 'ready' AND priority = v_priority
+            AND at >= v_floors[v_priority + 1]
         ORDER BY at, place LIMIT 1;
         PERFORM setval(p_queue.floors[v_priority + 1], least(coalesce(v_low, p_now), p_now) - 1);
     END LOOP;
+    PERFORM set_head_back(p_queue.floors, p_now);
+    IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
+END $$;
+
+-- Lets the head begin anew from the floors.
+CREATE FUNCTION set_head_back(p_registers regclass[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM setval(p_registers[5], 0), setval(p_registers[6], p_now % 4096);
 END $$;
 
 -- Takes back a job whose lease is over.

@@ -1,23 +1,30 @@
 -- What a runner calls: ends and claims in one transaction, and what it may look for next.
 
--- What a worker may look for, and when time brings something next.
+-- What a worker may look for, and when time brings something next. It is stable, so that its statements see the same
+-- jobs: one that is taken back between two of them would be in none, and nothing would ever come.
 CREATE FUNCTION glance(p_queue queue, p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
-    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint) LANGUAGE plpgsql AS $$
+    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint) LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_all limits;
     v_suspect boolean;
     v_cost int;
     v_next bigint;
+    v_floors bigint[] := looks_from(p_queue.floors, 7, 5000, p_now);
+    v_is_dear boolean := is_dear(p_queue.floors, 7, p_now);
+    v_ends_dear boolean := is_dear(p_queue.floors, 8, p_now);
+    v_passed bigint := passed_ready();
 BEGIN
     paused_until := p_queue.paused_until;
     SELECT min(x.at) INTO due FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT j.at FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > p_now
         ORDER BY j.at LIMIT 1) x;
     SELECT x.suspect, x.cost INTO v_suspect, v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
-        SELECT j.suspect, j.cost FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now
+        SELECT j.suspect, j.cost FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n
+            AND j.at <= p_now AND j.at >= v_floors[p.n + 1]
         ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
     ready := FOUND;
-    is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state = 'running');
+    IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 7, passed_ready() - v_passed, p_now); END IF;
+    is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state::text = 'running');
     IF v_suspect THEN is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'); END IF;
     is_limited := false;
     IF p_queue.limited THEN
@@ -27,9 +34,11 @@ BEGIN
             v_next := tokens_at(v_all, bucket_of(v_all, 'q', p_now), v_cost);
             is_full := is_full OR v_next > p_now;
         END IF;
-        is_limited := is_full AND ready OR EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL);
-        ready := ready OR EXISTS (SELECT FROM freed f, job j WHERE f.queue = p_queue.id AND f.at <= p_now
-            AND j.queue = p_queue.id AND j.state = 'held' AND j.held_by = f.name);
+        -- In the order of an index, since the planner would else read the whole table for the first one.
+        is_limited := is_full AND ready OR (SELECT true FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
+            AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1) IS NOT NULL;
+        ready := ready OR EXISTS (SELECT FROM freed f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
+            AND j.held_by = f.name ORDER BY j.priority LIMIT 1) h WHERE f.queue = p_queue.id AND f.at <= p_now);
     END IF;
     SELECT min(j.expires) INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL;
     has_room := true;
@@ -43,19 +52,21 @@ BEGIN
         has_room := has_room OR coalesce(expires <= p_now, false);
     END IF;
     IF v_next <= p_now THEN v_next := NULL; END IF;
+    v_passed := passed_ends();
     -- Of numbers, `least` takes those that are there.
     next := least(due, expires, v_next, CASE WHEN p_queue.paused_until > p_now THEN p_queue.paused_until END,
-        (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died = false AND e.gone_at IS NOT NULL),
-        (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died AND e.gone_at IS NOT NULL),
-        (SELECT min(j.at) FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'),
+        CASE WHEN NOT v_ends_dear THEN (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died = false AND e.gone_at IS NOT NULL) END,
+        CASE WHEN NOT v_ends_dear THEN (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died AND e.gone_at IS NOT NULL) END,
+        CASE WHEN v_ends_dear THEN p_now + 1000 ELSE (SELECT min(j.at) FROM job j WHERE j.queue = p_queue.id AND j.state = 'running') END,
         (SELECT min(f.at) FROM freed f WHERE f.queue = p_queue.id AND f.at > p_now),
         (SELECT min(p.last + p.every) FROM periodic p WHERE p.queue = p_queue.id AND p.every IS NOT NULL),
         (SELECT p_now WHERE EXISTS (SELECT FROM edge_bell b WHERE b.queue = p_queue.id)));
+    IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
 END $$;
 
 -- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
 -- l (limited), m (room for more).
-CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
 DECLARE v_glance record := glance(p_queue, p_now);
 BEGIN
     RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -68,8 +79,8 @@ END $$;
 -- answers. `p_tick`: do all that time has brought, and not only once a second. `p_arm`: if there is no
 -- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
 --
--- The common way, of jobs that finish and others that begin, has as few statements as there may be: to
--- begin one costs more than to run it.
+-- The common way, of jobs that finish and others that begin, has as few statements and calls as there may be: to
+-- begin one costs more than to run it. So this function is long: two calls for its parts would cost 5 % of a job.
 CREATE FUNCTION turn(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
     p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
     p_arm bigint, p_due_since bigint) RETURNS SETOF answer LANGUAGE plpgsql AS $$
@@ -127,26 +138,26 @@ BEGIN
             -- Nothing is ready: a job that is due later, for one who takes it early.
             EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
         END IF;
-        v_claiming.numbers := '{}';
+        v_claiming := NULL;
         IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by)) THEN
             IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
-            v_claiming.numbers := lock_plain(v_queue, p_most, p_kinds, p_due_by, v_now);
+            v_claiming := lock_plain(v_queue.id, v_queue.floors, v_queue.turns, p_most, p_kinds, p_due_by, v_now);
         END IF;
-        IF cardinality(v_claiming.numbers) = 0
+        IF v_claiming.spots IS NULL
             AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END)) THEN
             v_claiming := claim_limited(v_queue, p_most, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
             v_freed := '{}';
             RETURN QUERY SELECT * FROM unnest(v_claiming.told);
         END IF;
-        v_got := cardinality(v_claiming.numbers);
+        v_got := coalesce(cardinality(v_claiming.spots), 0);
         IF v_got > 0 THEN
             RETURN QUERY UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1,
                 at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
                 held_by = NULL, counted = coalesce(v_claiming.counted, false), resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
                 fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
                 uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
-            -- An array counts as few rows, whatever the statistics say. They come in any order, with their places.
-            WHERE j.number = ANY (v_claiming.numbers)
+            -- They come in any order, with their places in it.
+            WHERE j.ctid = ANY (v_claiming.spots)
             RETURNING 'claimed'::text, j.number, id_of(j.name, j.number), array_position(v_claiming.numbers, j.number)::text, NULL::text,
                 j.token, j.kind, j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
                 more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted);
@@ -154,9 +165,12 @@ BEGIN
         EXIT WHEN v_got > 0 OR v_claiming.again;
     END LOOP;
     IF v_claiming.again AND v_got = 0 THEN RETURN NEXT word('again'); END IF;
-    IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most) THEN
+    IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
         RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR has_bells(v_queue) THEN glance_answer(v_queue, v_now)
             ELSE word('short') END;
+    ELSIF v_got > 0 AND cardinality(p_numbers) > 0 AND NOT has_bells(v_queue) THEN
+        -- The caller has changed the queue, and so would look anew.
+        RETURN NEXT word('full');
     END IF;
 END $$;
 

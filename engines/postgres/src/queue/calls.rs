@@ -4,13 +4,13 @@ use super::Queues;
 use super::answers::Answer;
 use super::faults::queue_error;
 use super::opened::Opened;
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
 use crate::sql::Value;
 use crate::statements::Statements;
 use postgres::{Client, Row};
+use std::time::Instant;
 use waterline::queue::QueueError;
 
 /// The most times that a call is made which met another one in the database.
@@ -23,8 +23,7 @@ impl Queues {
         clock: Option<u64>,
         call: impl Fn(&mut Client, &mut Statements) -> Result<R, Error> + Send + Sync,
     ) -> Result<R, Error> {
-        let idle = self.idle.lock().pop();
-        let mut connection: Connection = idle.unwrap_or_else(|| self.store.connection());
+        let mut connection = self.idle.take().unwrap_or_else(|| self.store.connection());
         let mut tries = 0;
         let answer = loop {
             let answer = connection.ask(|client, statements| {
@@ -41,7 +40,7 @@ impl Queues {
                 _ => break answer,
             }
         };
-        self.idle.lock().push(connection);
+        self.idle.give(connection, Instant::now());
         answer
     }
 

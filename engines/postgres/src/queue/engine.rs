@@ -18,10 +18,13 @@ use waterline::engine::{
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
     Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, is_by_hand, prepare,
 };
-use waterline::queue::{Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions};
+use waterline::queue::{
+    Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related,
+};
 
-/// The most looks at a queue that others change meanwhile.
-const LOOKS: u32 = 4;
+/// The turns of a runner at once: while one waits for the disk of the server, the other one brings
+/// jobs. More of them wait for each other, and took each connection of the server under load.
+const TURNS: usize = 2;
 
 impl Queues {
     fn open_queue(
@@ -111,7 +114,9 @@ impl QueueEngine for Queues {
     }
 
     fn capabilities(&self) -> Capabilities {
-        NO_CAPABILITIES
+        let mut can = NO_CAPABILITIES;
+        can.names_limits = true;
+        can
     }
 
     fn home(&self) -> Home {
@@ -146,6 +151,8 @@ impl QueueEngine for Queues {
             joining: Default::default(),
             listens: Default::default(),
             work: Default::default(),
+            looking: Default::default(),
+            tending: Default::default(),
         });
         // Nobody waits at one that is open by hand.
         if !is_by_hand(options) {
@@ -162,6 +169,10 @@ impl QueueEngine for Queues {
 
     fn push(&self, pushes: Vec<(QueueNo, Vec<JobPush>)>) -> Result<Vec<Pushed>, QueueError> {
         self.push_all(&pushes)
+    }
+
+    fn turns_at_once(&self) -> Option<usize> {
+        Some(TURNS)
     }
 
     fn turn(&self, ends: &[Ending], claim: Option<Claim>, beside: Beside) -> Result<Turned, QueueError> {
@@ -307,6 +318,13 @@ impl QueueEngine for Queues {
 
     fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
         let queue = self.of(queue);
+        let came = Instant::now();
+        let begun = queue.tending.lock();
+        // Those who wait wake together. A turn that began after this one came is good for it, too.
+        if begun.get().is_some_and(|begun| begun > came) {
+            return Ok(());
+        }
+        begun.set(Some(Instant::now()));
         queue.forget_glance();
         self.turn_of(&queue, &[], None, true).map(drop)
     }
@@ -346,20 +364,7 @@ impl QueueEngine for Queues {
     fn glance(&self, queue: QueueNo) -> Glance {
         let queue = self.of(queue);
         self.watch(&queue, false);
-        if let Some(glance) = queue.glance() {
-            return glance;
-        }
-        for _ in 0..LOOKS {
-            if let Err(error) = self.look_again(&queue) {
-                queue.shared.note_failing(Some(error.to_string()));
-                return looks::unknown();
-            }
-            if let Some(glance) = queue.glance() {
-                return glance;
-            }
-        }
-        // It changes all the time, so there may be a job.
-        Glance { ready: 1, ..looks::unknown() }
+        queue.glance().unwrap_or_else(|| self.look_for_all(&queue))
     }
 
     fn counts(&self, queue: QueueNo) -> Counts {
@@ -372,6 +377,10 @@ impl QueueEngine for Queues {
 
     fn limits(&self, queue: QueueNo) -> Result<Vec<LimitUse>, QueueError> {
         self.limits_used(&self.of(queue))
+    }
+
+    fn related(&self, queue: QueueNo, id: &str, most: usize) -> Result<Related, QueueError> {
+        self.waits(&self.of(queue), id, most)
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {

@@ -7,10 +7,10 @@ use super::opened::{Opened, Work};
 use crate::connection::Connection;
 use parking_lot::{Condvar, Mutex};
 use postgres::types::Type;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Held, QueueNo, options_of};
+use waterline::engine::{Claimed, Held, QueueNo, options_of};
 
 /// The leases of this process.
 #[derive(Default)]
@@ -45,11 +45,12 @@ struct Lease {
 type Own = ((QueueNo, u64), Lease);
 
 impl Leases {
-    pub(super) fn add(&self, queue: &Arc<Opened>, number: i64, id: &str, token: u64, asked: Instant) {
+    /// Takes jobs that were just claimed, with their numbers.
+    pub(super) fn add(&self, queue: &Arc<Opened>, claimed: &[(i64, Claimed)], asked: Instant) {
         let options = &queue.shared.options;
         let until =
             if options_of(options).manual.is_some() { None } else { asked.checked_add(options_of(options).lease) };
-        let lease = Lease {
+        let lease = |number: i64, id: &str| Lease {
             number,
             queue: Arc::downgrade(queue),
             id: id.to_owned(),
@@ -58,12 +59,16 @@ impl Leases {
             is_lost: false,
             is_doubted: false,
         };
-        Work::add(&queue.work.started, 1);
+        Work::add(&queue.work.started, claimed.len());
+        let numbers: HashSet<_> = claimed.iter().map(|(number, _)| *number).collect();
         let mut state = self.state.lock();
-        // An earlier run of the job in this process is over, though its number is renewed.
-        let earlier = state.held.iter_mut().filter(|((of, _), lease)| *of == queue.number && lease.number == number);
-        earlier.for_each(|(_, lease)| lease.is_lost = true);
-        state.held.insert((queue.number, token), lease);
+        // Earlier runs of the jobs in this process are over, though their numbers are renewed.
+        let earlier =
+            |((of, _), lease): &(&(QueueNo, u64), &mut Lease)| *of == queue.number && numbers.contains(&lease.number);
+        state.held.iter_mut().filter(earlier).for_each(|(_, lease)| lease.is_lost = true);
+        for (number, claimed) in claimed {
+            state.held.insert((queue.number, claimed.row.place), lease(*number, &claimed.id));
+        }
     }
 
     pub(super) fn remove(&self, job: &Held) {

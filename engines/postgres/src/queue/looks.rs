@@ -10,9 +10,12 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use waterline::engine::{
     Counts, Extras, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place, STATES,
-    Survey, counts_of, job_info, limit_of, limit_use, progress,
+    Survey, counts_of, job_info, limit_of, limit_use, progress, related,
 };
-use waterline::queue::{JobProgress, JobState, LimitUse, QueueError, Root};
+use waterline::queue::{JobProgress, JobState, LimitUse, QueueError, Related, Root};
+
+/// The most looks at a queue that others change meanwhile.
+const LOOKS: u32 = 4;
 
 /// The error of an answer that has another form than this program knows.
 pub(super) fn misread(queue: &Opened, error: postgres::Error) -> QueueError {
@@ -237,7 +240,45 @@ impl Queues {
         limits.map_err(|error| misread(queue, error))
     }
 
-    pub(super) fn look_again(&self, queue: &Opened) -> Result<(), QueueError> {
+    /// Returns the jobs that a job waits for, and those that wait for it.
+    pub(super) fn waits(&self, queue: &Opened, id: &str, most: usize) -> Result<Related, QueueError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let values: [crate::sql::Value<'_>; 3] = [(&queue.name(), Type::TEXT), (&id, Type::TEXT), (&most, Type::INT8)];
+        let rows = self.rows(queue, "look at the jobs that wait for each other", "related_to", &values)?;
+        let Some(row) = rows.first() else { return Ok(Related::default()) };
+        let ids = |at: usize| row.try_get(at).map_err(|error| misread(queue, error));
+        Ok(related(ids(0)?, ids(1)?))
+    }
+
+    /// Asks the server what there is. Those who wait wake together, and one asks for all: a look
+    /// that began after somebody came is good for that one, too.
+    pub(super) fn look_for_all(&self, queue: &Opened) -> Glance {
+        let came = Instant::now();
+        let mut last = queue.looking.lock();
+        if let Some((_, glance)) = last.filter(|(begun, _)| *begun > came) {
+            return glance;
+        }
+        let begun = Instant::now();
+        let mut looks = 0;
+        let glance = loop {
+            if let Some(glance) = queue.glance() {
+                break glance;
+            }
+            if looks == LOOKS {
+                // It changes all the time, so there may be a job.
+                break Glance { ready: 1, ..unknown() };
+            }
+            if let Err(error) = self.look_again(queue) {
+                queue.shared.note_failing(Some(error.to_string()));
+                break unknown();
+            }
+            looks += 1;
+        };
+        *last = Some((begun, glance));
+        glance
+    }
+
+    fn look_again(&self, queue: &Opened) -> Result<(), QueueError> {
         let changes = queue.changes();
         let answers = self.answers(queue, "look at a queue", "glance_now", &[(&queue.name(), Type::TEXT)])?;
         for answer in answers {

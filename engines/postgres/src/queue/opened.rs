@@ -5,8 +5,9 @@ use super::joining::Joining;
 use super::periodics::Registered;
 use super::settings::whole;
 use crate::keeper::Waiting;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex};
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -27,6 +28,11 @@ pub(super) struct Opened {
     /// Rings when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
     pub(super) work: Work,
+    /// The last look at the queue, and when it began.
+    pub(super) looking: Mutex<Option<(Instant, Glance)>>,
+    /// The beginning of the last work that time had brought. A log that looks at the queue comes
+    /// here again.
+    pub(super) tending: ReentrantMutex<Cell<Option<Instant>>>,
 }
 
 /// The work of this process since it has the queue open, as numbers of jobs.
@@ -101,6 +107,11 @@ impl Opened {
         wall.saturating_add_signed(self.seen.lock().offset)
     }
 
+    /// Turns a time by the server's clock into one by this process's.
+    pub(super) fn of_server(&self, wall: u64) -> u64 {
+        wall.saturating_add_signed(self.seen.lock().offset.saturating_neg())
+    }
+
     /// Returns the time from now until then, in milliseconds.
     pub(super) fn time_until(&self, wall: u64) -> i64 {
         whole(Duration::from_millis(wall.saturating_sub(self.moment().wall)))
@@ -156,14 +167,15 @@ impl Opened {
         if shows_all { seen.changes } else { changes }
     }
 
-    /// Notes that a claim behind ends that bring back no job has found fewer than it wanted. The
-    /// rest of what was seen stays true for as long as it did.
-    pub(super) fn note_short(&self, changes: u64) {
+    /// Notes that a claim behind ends that bring back no job has found fewer than it wanted, or as
+    /// many. The rest of what was seen stays true for as long as it did, but for what is in the way
+    /// of others: a claim makes room, and the end of a job that ran alone lets the others begin.
+    pub(super) fn note_claimed(&self, changes: u64, has_more: bool) {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;
         seen.changes += 1;
         match &mut seen.glance {
-            Some(glance) if shows_all => glance.ready = false,
+            Some(glance) if shows_all && glance.has_room && !glance.is_full => glance.ready = has_more,
             glance => *glance = None,
         }
     }

@@ -36,7 +36,7 @@ impl Queues {
             }
         });
         if let Some(known) = known {
-            return Ok(known?);
+            return Ok(queue.of_server(known?));
         }
         let push = prepare(periodic.job.clone(), 0, || 0)?;
         let (schedule, settings) = (periodic.schedule.to_string(), of_job(&push));
@@ -55,7 +55,7 @@ impl Queues {
         queue.periodics.lock().push(Registered { periodic, last });
         self.tell(queue, happened(&answers));
         self.tick_all(queue)?;
-        Ok(last)
+        Ok(queue.of_server(last))
     }
 
     /// Makes the ticks that are due.

@@ -6,6 +6,7 @@ use super::opened::Opened;
 use super::settings::whole;
 use crate::sql::Value;
 use postgres::types::Type;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::engine::{Beside, Claim, End, Ending, Happened, Turned, Wake};
@@ -27,9 +28,10 @@ struct Asked {
     changes: u64,
 }
 
-/// True if a claim that takes each job found fewer than it wanted, behind ends that bring back no
-/// job. Then those who wait for one need not look, unless the queue has more.
-fn has_seen_all(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> bool {
+/// Says if a claim that takes each job left none that may run, behind ends that bring back no job:
+/// it found fewer than it wanted, or the server says so. Then those who wait for one need not look,
+/// unless the queue has more. `None`: the answer says nothing of other jobs.
+fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> Option<bool> {
     let is_over = |happened: &Happened| match happened {
         Happened::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
         Happened::Line(_) => true,
@@ -37,8 +39,8 @@ fn has_seen_all(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) ->
     };
     let count = |what: &str| answers.iter().filter(|answer| answer.what == what).count();
     let takes_each = |claim: &Claim| claim.wanted.kinds.is_none() && claim.wanted.due_by.is_none();
-    let is_short = claim.is_some_and(|claim| takes_each(claim) && count("claimed") < claim.most);
-    is_short && count("again") == 0 && told.iter().all(is_over)
+    let claim = claim.filter(|claim| takes_each(claim) && count("again") == 0 && told.iter().all(is_over))?;
+    Some(count("claimed") < claim.most || count("short") > 0)
 }
 
 impl Queues {
@@ -74,8 +76,9 @@ impl Queues {
     ) -> Turned {
         let mut turned = Turned::default();
         let mut told = happened(&answers);
+        let own: HashSet<_> = ends.iter().map(|end| &end.job.id).collect();
         let is_foreign = |happened: &Happened| match happened {
-            Happened::Seen { id, .. } => !ends.iter().any(|end| end.job.id == *id),
+            Happened::Seen { id, .. } => !own.contains(id),
             _ => true,
         };
         let foreign: Vec<_> = told.iter().filter(|happened| is_foreign(happened)).cloned().collect();
@@ -90,22 +93,20 @@ impl Queues {
                 told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
             }
         }
-        let has_seen_all = has_seen_all(claim, &answers, &told);
-        let is_short = has_seen_all && answers.iter().any(|answer| answer.what == "short");
+        let is_short = is_short(claim, &answers, &told);
+        let keeps_look = answers.iter().any(|answer| ["short", "full"].contains(&&*answer.what));
+        let is_shown = answers.iter().any(|answer| answer.what == "glance");
         let mut changes = asked.changes;
-        if is_short {
-            queue.note_short(changes);
+        if let Some(is_short) = is_short.filter(|_| keeps_look) {
+            queue.note_claimed(changes, !is_short);
         } else if !told.is_empty() && !ends.is_empty() {
             // Its look behind its own ends stays true after them.
             changes = queue.note_own_change(changes);
         }
+        let mut claimed = Vec::new();
         for answer in answers {
             match answer.what.as_str() {
-                "claimed" => {
-                    let (number, claimed) = answer.claimed(queue.number);
-                    self.leases.add(queue, number, &claimed.id, claimed.row.place, asked.at);
-                    turned.claimed.push(claimed);
-                }
+                "claimed" => claimed.push(answer.claimed(queue.number)),
                 "again" => turned.again = true,
                 "glance" => {
                     queue.note_glance(&answer, asked.is_tidy, changes);
@@ -114,14 +115,18 @@ impl Queues {
                 _ => {}
             }
         }
-        if claim.is_some_and(|claim| turned.claimed.len() == claim.most) {
+        if !claimed.is_empty() {
+            self.leases.add(queue, &claimed, asked.at);
+            turned.claimed = claimed.into_iter().map(|(_, claimed)| claimed).collect();
+        }
+        if !is_shown && is_short != Some(true) && claim.is_some_and(|claim| turned.claimed.len() == claim.most) {
             queue.note_more();
         }
         if !turned.claimed.is_empty() {
             self.leases.keep(self);
         }
         if !told.is_empty() {
-            let all = !has_seen_all || queue.glance().is_none_or(|glance| glance.ready > 0);
+            let all = is_short != Some(true) || queue.glance().is_none_or(|glance| glance.ready > 0);
             queue.shared.told(told, 0);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }

@@ -71,8 +71,7 @@ type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send 
 impl Queues {
     /// Makes one transaction of the user's statements and the ends of jobs.
     fn write_with(&self, jobs: &[Held], write: &mut Write<'_>) -> Wrote {
-        let idle = self.idle.lock().pop();
-        let mut connection: Connection = idle.unwrap_or_else(|| self.store.connection());
+        let mut connection = self.idle.take().unwrap_or_else(|| self.store.connection());
         let (mut tries, mut pauses) = (0, Pauses::new());
         let wrote = loop {
             let tried = connection.with(|client| match client {
@@ -104,7 +103,7 @@ impl Queues {
             Wrote::Lost(lost) => lost.iter().for_each(|at| self.leases.remove(&jobs[*at])),
             Wrote::Failed(_) => {}
         }
-        self.idle.lock().push(connection);
+        self.idle.give(connection, Instant::now());
         wrote
     }
 

@@ -157,6 +157,15 @@ fn a_row_that_has_its_id_before_the_number_of_its_transaction_is_skipped_by_wron
     assert_eq!(crate::tables::all(&jobs).len(), 3);
 }
 
+/// Gives a part the ids of its table, if a writer names it. Since version 17 a partition has them.
+fn ids_of(part: &str, table: &str) -> String {
+    format!(
+        "DO $$ BEGIN
+             ALTER TABLE {part} ALTER COLUMN id SET DEFAULT nextval('{table}_id_seq');
+         EXCEPTION WHEN syntax_error THEN NULL; END $$"
+    )
+}
+
 #[test]
 fn rows_that_are_inserted_into_a_partition_are_awaited() {
     let database = Server::shared().database();
@@ -167,10 +176,10 @@ fn rows_that_are_inserted_into_a_partition_are_awaited() {
                  PARTITION BY LIST (at);
              CREATE TABLE t_1 PARTITION OF t FOR VALUES IN (1) PARTITION BY LIST (at);
              CREATE TABLE t_1_1 PARTITION OF t_1 FOR VALUES IN (1);
-             CREATE TABLE t_2 PARTITION OF t FOR VALUES IN (2);
-             ALTER TABLE t_1_1 ALTER COLUMN id SET DEFAULT nextval('t_id_seq');",
+             CREATE TABLE t_2 PARTITION OF t FOR VALUES IN (2);",
         )
         .unwrap();
+    database.client().batch_execute(&ids_of("t_1_1", "t")).unwrap();
     let jobs = waterline_postgres::PgJobs::table(&store, "t", crate::tables::payload).unwrap();
     let mut writer = database.client();
     // Into the lowest partition, so that nobody has the lock of the table itself.
@@ -199,7 +208,7 @@ fn rows_of_a_table_that_becomes_a_part_while_the_table_is_read_are_awaited() {
         .unwrap();
     for (table, part, made, into) in [("plain", "child", CHILD, "plain"), ("parts", "part_1", PART, "part_2")] {
         // The values of the sequence, by which a writer that names a part gets its ids.
-        let ids = |part: &str| format!("ALTER TABLE {part} ALTER COLUMN id SET DEFAULT nextval('{table}_id_seq')");
+        let ids = |part: &str| ids_of(part, table);
         let row = |part: &str| format!("INSERT INTO {part} (payload) VALUES ('a')");
         let jobs = waterline_postgres::PgJobs::table(&store, table, crate::tables::payload).unwrap();
         let other = match into {

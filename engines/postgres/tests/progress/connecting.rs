@@ -94,3 +94,12 @@ fn a_user_whose_transactions_only_read_by_default_has_its_name_renewed_and_gives
     assert!(store.progress("p").acquire_all().unwrap().is_some(), "the name was given back");
     store.remove("p").unwrap();
 }
+
+#[test]
+fn processes_that_migrate_at_once_take_turns() {
+    let database = Server::shared().database();
+    let options = || PgOptions::new().ttl(Duration::from_secs(60));
+    let connect = |_| PgStore::connect(database.config.clone(), NoTls, options()).unwrap();
+    let stores: Vec<_> = (0..8).map(connect).collect();
+    std::thread::scope(|scope| stores.iter().for_each(|store| _ = scope.spawn(|| store.migrate().unwrap())));
+}

@@ -145,8 +145,9 @@ impl Shared {
 
     fn fate(&self, bytes: &[u8], asks: bool) -> Fate {
         let is_commit = asks && bytes.windows(7).any(|word| word == b"COMMIT\0");
-        // A statement that is prepared comes with its values alone.
-        let is_end = is_commit || asks && bytes.windows(8).any(|word| word == b"finished");
+        // A statement that is prepared comes with its values alone: of a runner, and of `work`.
+        let is_value = |word: &[u8]| word == b"finished" || word == b"\"finish\"";
+        let is_end = is_commit || asks && bytes.windows(8).any(is_value);
         if is_end && let Some(answer) = self.next_end.lock().take() {
             return if answer { Fate::CutAnswer } else { Fate::Cut };
         }

@@ -1,44 +1,16 @@
 //! A server that speaks TLS, with the connector of the example.
 
 use crate::bank;
-use crate::server::{Database, End, Server};
+use crate::server::tls;
+use crate::server::{Database, Server};
 use common::numbers;
 use postgres::config::SslMode;
 use postgres::{NoTls, Transaction};
-use std::path::PathBuf;
-use std::process::Command;
 use waterline::Consumer;
 use waterline_postgres::{Error, PgOptions, PgStore};
 
 #[path = "../../examples/tls.rs"]
 mod example;
-
-/// The settings for a certificate that is its own authority.
-const REQUEST: &str = "[req]\nprompt = no\ndistinguished_name = name\nx509_extensions = more\n[name]\nCN = localhost\n\
-    [more]\nsubjectAltName = DNS:localhost, IP:127.0.0.1\nbasicConstraints = critical, CA:FALSE\n";
-
-/// Starts a server with a certificate, and returns the file of its authority.
-fn server() -> (Server, PathBuf) {
-    let server = Server::start(&[]);
-    server.stop(End::Fast);
-    server.write_file("request.cnf", REQUEST);
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-config", "request.cnf"]);
-    openssl.args(["-keyout", "server.key", "-out", "server.crt"]).current_dir(server.data());
-    let made = openssl.output().expect("there is no openssl on this machine: apt-get install openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    for file in ["server.key", "server.crt"] {
-        let text = std::fs::read_to_string(server.data().join(file)).unwrap();
-        std::fs::remove_file(server.data().join(file)).unwrap();
-        server.write_file(file, &text);
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(server.data().join(file), private).unwrap();
-    }
-    server.write_file("postgresql.auto.conf", "ssl = on\n");
-    server.start_again();
-    let authority = server.data().join("server.crt");
-    (server, authority)
-}
 
 fn encrypted(database: &Database) -> i64 {
     let count = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
@@ -48,7 +20,7 @@ fn encrypted(database: &Database) -> i64 {
 
 #[test]
 fn all_connections_of_a_store_are_encrypted_and_a_server_that_nobody_vouches_for_is_refused() {
-    let (server, authority) = server();
+    let (server, authority) = tls::server();
     let database = server.database();
     bank::open(&database);
     let mut config = database.config.clone();
@@ -69,14 +41,14 @@ fn all_connections_of_a_store_are_encrypted_and_a_server_that_nobody_vouches_for
     assert!(matches!(refused, Err(Error::Database(_))), "{refused:?}");
     PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
     // Nor does a server pass whose authority is another one.
-    let (_other, another) = self::server();
+    let (_other, another) = tls::server();
     let refused = PgStore::connect(config, example::connector(&another).unwrap(), PgOptions::new());
     assert!(matches!(refused, Err(Error::Database(_))), "{refused:?}");
 }
 
 #[test]
 fn a_server_without_tls_is_taken_if_that_is_only_preferred() {
-    let (_server, authority) = server();
+    let (_server, authority) = tls::server();
     let database = Server::shared().database();
     let connector = example::connector(&authority).unwrap();
     let mut config = database.config.clone();

@@ -3,8 +3,8 @@
 use crate::bench::bench;
 use postgres::{Client, NoTls};
 
-/// A connection whose clock stands still, so that time brings nothing, and a queue `q`.
-fn client(options: &str) -> (postgres::Config, Client) {
+/// Returns a connection whose clock stands still, so that time brings nothing, and a queue `q`.
+pub fn client(options: &str) -> (postgres::Config, Client) {
     let config = bench().config;
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute("SET waterline.now = '1000000'").unwrap();
@@ -13,37 +13,44 @@ fn client(options: &str) -> (postgres::Config, Client) {
 }
 
 /// Claims jobs, and returns their numbers and tokens.
-fn claim(client: &mut Client, most: i32) -> (Vec<i64>, Vec<i64>) {
+pub fn claim(client: &mut Client, most: i32) -> (Vec<i64>, Vec<i64>) {
     let rows = client.query("SELECT job, token FROM waterline.claim('q', $1)", &[&most]).unwrap();
     rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
 }
 
-fn push(client: &mut Client, settings: &str) -> String {
+pub fn push(client: &mut Client, settings: &str) -> String {
     let push = "SELECT id FROM waterline.push('q', 'k', '1', $1::text::jsonb)";
     client.query_one(push, &[&settings]).unwrap().get(0)
 }
 
 #[test]
-fn a_renewal_waits_for_no_transaction_that_ends_a_job_of_the_same_worker() {
-    let (config, mut client) = client("{}");
-    push(&mut client, "{}");
-    push(&mut client, "{}");
-    let (jobs, tokens) = claim(&mut client, 2);
-    let mut other = config.connect(NoTls).unwrap();
-    let mut open = other.transaction().unwrap();
-    open.execute("SELECT waterline.finish(ARRAY[$1::bigint], ARRAY[$2::bigint])", &[&jobs[0], &tokens[0]]).unwrap();
-    client.batch_execute("SET lock_timeout = 1").unwrap();
-    let mut renew = |jobs: &[i64], tokens: &[i64]| {
-        let row = client.query_one("SELECT waterline.renew($1, $2, 7777777)", &[&jobs, &tokens]).unwrap();
-        let mut held: Vec<i64> = row.get(0);
-        held.sort_unstable();
-        let until = client.query("SELECT at = 1000000 + 7777777 FROM waterline.job ORDER BY number", &[]).unwrap();
-        (held, until.iter().map(|row| row.get(0)).collect::<Vec<bool>>())
-    };
-    assert_eq!(renew(&jobs, &tokens), (jobs.clone(), vec![false, true]));
-    open.rollback().unwrap();
-    assert_eq!(renew(&jobs, &tokens), (jobs.clone(), vec![true, true]));
-    assert_eq!(renew(&jobs, &[tokens[1], tokens[1]]).0, jobs[1..], "another token");
+fn a_job_that_claims_have_passed_by_is_found_by_the_next_tick_or_by_a_claim_that_finds_too_few() {
+    for most in [1, 40] {
+        let (config, mut client) = client("{}");
+        let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[40]), array_fill('1'::text, ARRAY[40]))";
+        client.query_one(many, &[]).unwrap();
+        let mut other = config.connect(NoTls).unwrap();
+        let mut open = other.transaction().unwrap();
+        let first = "SELECT number FROM waterline.job ORDER BY number LIMIT 1 FOR UPDATE";
+        let first: i64 = open.query_one(first, &[]).unwrap().get(0);
+        assert_eq!(claim(&mut client, 16).0, (first + 1..first + 17).collect::<Vec<_>>());
+        open.rollback().unwrap();
+        assert_eq!(
+            claim(&mut client, 8).0,
+            (first + 17..first + 25).collect::<Vec<_>>(),
+            "they begin where others were"
+        );
+        if most == 1 {
+            let read = "SELECT pg_sequence_last_value(floors[6]) FROM waterline.queue";
+            let read: i64 = client.query_one(read, &[]).unwrap().get(0);
+            client.batch_execute("SET waterline.now = '1001001'; SET search_path = waterline, pg_temp").unwrap();
+            client.query("SELECT FROM turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 0, NULL, NULL, NULL, '', true, NULL, NULL)", &[]).unwrap();
+            // A claim that had read the head before the tick, and moves it behind its own jobs.
+            let late = "SELECT move_head(q.floors, $1, j.ctid) FROM queue q, job j WHERE j.number = $2";
+            client.query(late, &[&read, &(first + 30)]).unwrap();
+        }
+        assert_eq!(*claim(&mut client, most).0.last().unwrap(), first, "{most}");
+    }
 }
 
 #[test]
@@ -113,6 +120,11 @@ fn settings_and_options_that_there_are_not_are_refused() {
     for call in ["push('q', 'k', '1', '{\"delay\": 1}')", "set_options('q', '{\"lease\": 1}')"] {
         let error = client.batch_execute(&format!("SELECT waterline.{call}")).unwrap_err();
         assert_eq!(error.code().map(|code| code.code()), Some("WQ002"), "{error:?}");
+    }
+    for limit in [r#""at_once": 0"#, r#""rate": {"count": -1, "per_ns": 9}"#, r#""rate": {"count": 1, "per_ns": 0}"#] {
+        let set = format!(r#"SELECT waterline.set_options('q', '{{"limits": [{{"of": "queue", {limit}}}]}}')"#);
+        let error = client.batch_execute(&set).unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{limit}: {error:?}");
     }
 }
 
@@ -203,22 +215,6 @@ fn settings_with_which_no_attempt_could_end_are_refused_and_long_times_are_as_lo
 }
 
 #[test]
-fn a_push_that_finds_a_twin_locks_nothing_so_the_end_of_the_twin_waits_for_nobody() {
-    let (config, mut client) = client("{}");
-    let twin = r#"{"unique":{"fingerprint":"f","until":"done"}}"#;
-    let id = push(&mut client, twin);
-    let (jobs, tokens) = claim(&mut client, 1);
-    let mut other = config.connect(NoTls).unwrap();
-    let mut open = other.transaction().unwrap();
-    let pushed = open.query_one("SELECT id, outcome FROM waterline.push('q', 'k', '1', $1::text::jsonb)", &[&twin]);
-    assert_eq!(pushed.map(|row| (row.get(0), row.get(1))).unwrap(), (id, "duplicate".to_owned()));
-    client.batch_execute("SET lock_timeout = 1").unwrap();
-    let ended = client.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
-    assert_eq!(ended.get::<_, Vec<i64>>(0), jobs);
-    open.rollback().unwrap();
-}
-
-#[test]
 fn a_schedule_whose_push_is_refused_stops_no_claim_and_no_other_schedule() {
     let (_config, mut client) = client("{}");
     let register = "SELECT FROM waterline.register_periodic('q', $1, NULL, 5000, $1, '1', '{}', true)";
@@ -259,32 +255,64 @@ fn a_schedule_whose_push_is_refused_stops_no_claim_and_no_other_schedule() {
 }
 
 #[test]
-fn a_job_that_is_held_by_limits_which_came_while_another_one_ended_is_claimed_in_the_end() {
-    let (config, mut client) = client("{}");
-    for _ in 0..2 {
-        push(&mut client, r#"{"key": "k"}"#);
+fn no_limits_ring_no_bells() {
+    let (_, mut client) = client("{}");
+    push(&mut client, r#"{"key": "a"}"#);
+    claim(&mut client, 1);
+    client.batch_execute(r#"SELECT waterline.set_options('q', '{"limits": [], "lease_ms": 5000}')"#).unwrap();
+    let bells: i64 = client.query_one("SELECT count(*) FROM waterline.freed", &[]).unwrap().get(0);
+    assert_eq!(bells, 0, "nobody would take them");
+}
+
+#[test]
+fn a_commit_waits_for_the_disk_but_for_that_of_a_claim_alone_which_says_so() {
+    let (_, mut client) = client("{}");
+    push(&mut client, "{}");
+    let turn = |jobs: &str| {
+        let ends = format!("ARRAY(SELECT number {jobs}), ARRAY(SELECT token {jobs}), ARRAY(SELECT 'finished' {jobs})");
+        format!("turn({ends}, '{{}}', '{{}}', '{{}}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)")
+    };
+    let (alone, beside) = (turn("FROM waterline.job WHERE false"), turn("FROM waterline.job WHERE state = 'running'"));
+    // A crash of the server may lose a claim that is a transaction by itself, and nothing else.
+    for (claims, call, waits) in [
+        (false, "claim('q')", "on"),
+        (false, "claim('q', p_async => true)", "off"),
+        (false, "work('q', 'w', '{k}')", "on"),
+        (false, "work('q', 'w', '{k}', p_async => true)", "off"),
+        (
+            true,
+            "work('q', 'w', '{k}', p_jobs => (SELECT json_agg(json_build_object('job', number, 'token', token, \
+            'end', 'finish')) FROM waterline.job WHERE state = 'running'), p_async => true)",
+            "on",
+        ),
+        (false, alone.as_str(), "off"),
+        (true, beside.as_str(), "on"),
+        (true, "finish(ARRAY[(SELECT number FROM waterline.job)], ARRAY[(SELECT token FROM waterline.job)])", "on"),
+        (false, "push('q', 'k', '2')", "on"),
+    ] {
+        if claims {
+            claim(&mut client, 1);
+        }
+        let mut transaction = client.transaction().unwrap();
+        transaction.batch_execute(&format!("SELECT * FROM waterline.{call}")).unwrap();
+        let setting = transaction.query_one("SHOW synchronous_commit", &[]).unwrap();
+        assert_eq!(setting.get::<_, &str>(0), waits, "{call}");
+        transaction.rollback().unwrap();
     }
-    let (jobs, tokens) = claim(&mut client, 1);
-    let [mut operator, mut worker] = [(); 2].map(|()| config.connect(NoTls).unwrap());
-    for other in [&mut operator, &mut worker] {
-        other.batch_execute("SET waterline.now = '1000000'; BEGIN").unwrap();
-    }
-    let limits = r#"SELECT waterline.set_options('q', '{"limits": [{"of": "each_key", "at_once": 1}]}')"#;
-    operator.batch_execute(limits).unwrap();
-    std::thread::scope(|scope| {
-        // It knows no limit, and waits for the row of its job.
-        let ends = scope.spawn(|| {
-            let ended = worker.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
-            assert_eq!(ended.get::<_, Vec<i64>>(0), jobs);
-        });
-        let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%finish%'
-            AND datname = current_database()";
-        common::eventually("the end to wait", || client.query_one(waits, &[]).unwrap().get(0));
-        operator.batch_execute("COMMIT").unwrap();
-        ends.join().unwrap();
-    });
-    assert!(claim(&mut client, 1).0.is_empty(), "the end is not committed, so the other job is held");
-    worker.batch_execute("COMMIT").unwrap();
-    client.batch_execute("SET waterline.now = '1002000'").unwrap();
-    assert_eq!(claim(&mut client, 1).0.len(), 1);
+}
+
+#[test]
+fn claims_look_at_the_leases_once_a_second_and_note_the_worker_with_the_claim() {
+    let (_, mut client) = client(r#"{"lease_ms": 100}"#);
+    push(&mut client, r#"{"id": "a"}"#);
+    let mut claim_at = |now: u32, worker: &str| {
+        client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+        let claimed = client.query("SELECT FROM waterline.claim('q', p_worker => $1)", &[&worker]).unwrap();
+        let got = client.query_one("SELECT state, worker, crashes FROM waterline.get('q', 'a')", &[]).unwrap();
+        (claimed.len(), got.get::<_, String>(0), got.get::<_, Option<String>>(1), got.get::<_, i32>(2))
+    };
+    let runs = |count: usize, worker: &str, crashes| (count, "running".to_owned(), Some(worker.to_owned()), crashes);
+    assert_eq!(claim_at(1_000_000, "first"), runs(1, "first", 0));
+    assert_eq!(claim_at(1_000_998, "second"), runs(0, "first", 0), "its lease is over");
+    assert_eq!(claim_at(1_001_000, "second"), runs(1, "second", 1));
 }

@@ -77,13 +77,14 @@ fn events(random: &mut fastrand::Rng) -> Vec<(Event, usize)> {
     events
 }
 
-/// Faults, each with the jobs or pairs of them that show it. The last run of a job is the
-/// one whose end counted: one that did not count has another one behind it. All but the runs of
-/// `rust` are written in the transaction of the end.
+/// Faults, each with the jobs or pairs of them that show it. All runs but those that are `noted`
+/// are written in the transaction of the end, so such a run is the one whose end counted. (A
+/// process of `rust` may lose its lease before the handler begins, and so begin last.) Else it is
+/// the last one.
 const FAULTS: [(&str, &str); 6] = [
     (
         "effects of a job were written twice",
-        "SELECT job FROM runs WHERE language <> 'rust' GROUP BY job HAVING count(*) > 1",
+        "SELECT job FROM runs WHERE language NOT LIKE '%noted' GROUP BY job HAVING count(*) > 1",
     ),
     ("jobs ended without a run", "SELECT id FROM waterline.jobs WHERE id NOT IN (SELECT job FROM runs)"),
     (
@@ -140,7 +141,8 @@ fn no_job_is_lost_and_none_ends_twice_whatever_dies_and_in_whatever_language() {
     }
     let by = client.query("SELECT language, count(*) FROM runs GROUP BY 1", &[]).unwrap();
     let by: BTreeMap<String, i64> = by.iter().map(|row| (row.get(0), row.get(1))).collect();
-    assert_eq!(by.len(), USERS.len(), "all workers had jobs: {by:?}, SEED={seed}");
+    // Those in Python and Node end their jobs in both ways.
+    assert_eq!(by.len(), USERS.len() + 2, "all workers had jobs: {by:?}, SEED={seed}");
     assert!(!cluster.logs().contains("deadlock detected"), "SEED={seed}: {}", cluster.logs());
     let (jobs, twins) = (pushed.added.len(), pushed.duplicates);
     println!("{jobs} jobs and {twins} twins, runs {by:?}, {seen:?}, {:?}", begun.elapsed());
@@ -154,7 +156,7 @@ fn check(client: &mut Client, pushed: &Pushed, seed: u64) {
     client
         .batch_execute(
             "CREATE TEMP TABLE last AS SELECT DISTINCT ON (job) job, begun, ended, key, kind
-             FROM runs JOIN waterline.jobs ON id = job ORDER BY job, begun DESC",
+             FROM runs JOIN waterline.jobs ON id = job ORDER BY job, language LIKE '%noted', begun DESC",
         )
         .unwrap();
     for (what, found) in FAULTS {

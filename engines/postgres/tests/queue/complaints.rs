@@ -27,6 +27,12 @@ fn set_clock(client: &mut Client, now: i64) {
     client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
 }
 
+/// Pushes so many jobs.
+fn push(client: &mut Client, jobs: i32) {
+    let push = "SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), array_fill('1'::text, ARRAY[$1::int]))";
+    client.query(push, &[&jobs]).unwrap();
+}
+
 /// The pages that a call touches.
 fn pages(client: &mut Client, call: &str) -> u64 {
     let explained = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM waterline.{call}");
@@ -39,20 +45,24 @@ fn pages(client: &mut Client, call: &str) -> u64 {
     ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|name| plan[0]["Plan"][*name].as_u64().unwrap()).sum()
 }
 
-/// The calls that end all jobs which run.
+/// The call that ends all jobs which run.
 fn end_all(client: &mut Client) -> String {
     let running = "SELECT format('finish(''%s'', ''%s'')', coalesce(array_agg(number), '{}'), \
         coalesce(array_agg(token), '{}')) FROM waterline.job WHERE state = 'running' AND kind = 'k'";
     client.query_one(running, &[]).unwrap().get(0)
 }
 
+/// Ends all jobs that run, and returns how many.
+fn finish(client: &mut Client) -> usize {
+    let end = end_all(client);
+    client.query_one(&format!("SELECT waterline.{end}"), &[]).unwrap().get::<_, Vec<i64>>(0).len()
+}
+
 /// The costs of a push, a claim of 16 jobs and their ends: the least of some rounds.
 fn costs(client: &mut Client) -> [u64; 3] {
     let mut least = [u64::MAX; 3];
     for _ in 0..4 {
-        let many =
-            "SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[16]), array_fill('1'::text, ARRAY[16]))";
-        client.query(many, &[]).unwrap();
+        push(client, 16);
         let push = pages(client, "push('q', 'k', '1')");
         let claim = pages(client, "claim('q', 16, p_kinds => '{k}')");
         let end = end_all(client);
@@ -116,9 +126,7 @@ fn a_call_costs_as_much_as_ever_whatever_waits_is_due_tomorrow_has_ended_or_has_
 #[test]
 fn a_claim_is_as_cheap_where_the_server_has_no_statistics() {
     let (_config, mut client) = opened("{}");
-    let fill =
-        "SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[5000]), array_fill('1'::text, ARRAY[5000]))";
-    client.query(fill, &[]).unwrap();
+    push(&mut client, 5000);
     client.batch_execute("VACUUM waterline.job").unwrap();
     let pages = (0..4).map(|_| pages(&mut client, "claim('q', 1)")).min();
     assert!(pages < Some(100), "it touches {pages:?} pages");
@@ -138,29 +146,70 @@ fn an_open_transaction_keeps_dead_rows_and_claims_stay_as_cheap_as_they_were() {
         for round in 0..16 {
             set_clock(&mut client, 1_000_000 + 1_000 * round);
             let settings = if keyed { "jsonb_build_object('key', n::text)" } else { "NULL::jsonb" };
-            let push = format!(
+            let many = format!(
                 "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[316]), \
                  array_fill('1'::text, ARRAY[316]), ARRAY(SELECT {settings} FROM generate_series(1, 316) n))"
             );
-            client.query(&push, &[]).unwrap();
+            client.query(&many, &[]).unwrap();
             loop {
                 let claimed = client.query("SELECT FROM waterline.claim('q', 100)", &[]).unwrap().len();
-                let end = end_all(&mut client);
-                client.query(&format!("SELECT waterline.{end}"), &[]).unwrap();
+                finish(&mut client);
                 if claimed < 100 {
                     break;
                 }
             }
-            client.query("SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[16]), array_fill('1'::text, ARRAY[16]))", &[]).unwrap();
+            push(&mut client, 16);
             claims.push(pages(&mut client, "claim('q', 16)"));
-            let end = end_all(&mut client);
-            client.query(&format!("SELECT waterline.{end}"), &[]).unwrap();
+            finish(&mut client);
         }
         println!("with keys: {keyed}; a claim of 16 in each round touches {claims:?} pages");
         let (first, last) = (claims[1], claims[claims.len() - 1]);
         assert!(2 * last <= most * first + 64, "with keys: {keyed}: {claims:?}");
         open.rollback().unwrap();
     }
+}
+
+const NONE: &str = "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 16, NULL, NULL, NULL, 'w', false, NULL, NULL)";
+
+#[test]
+fn a_late_commit_behind_a_burst_of_work_is_found_at_once() {
+    let (config, mut client) = opened(r#"{"retention_ms": 0}"#);
+    push(&mut client, 6_000);
+    client.query("SELECT FROM waterline.claim('q', 6000)", &[]).unwrap();
+    finish(&mut client);
+    (0..3).for_each(|_| _ = pages(&mut client, NONE));
+    let mut late = config.connect(NoTls).unwrap();
+    set_clock(&mut late, 1_000_000);
+    let mut late = late.transaction().unwrap();
+    late.query("SELECT FROM waterline.push('q', 'late', '1')", &[]).unwrap();
+    set_clock(&mut client, 1_002_000);
+    pages(&mut client, NONE);
+    late.commit().unwrap();
+    assert_eq!(client.query("SELECT FROM waterline.claim('q', 1)", &[]).unwrap().len(), 1);
+}
+
+#[test]
+fn a_claim_that_finds_nothing_beside_many_dead_rows_is_cheap_and_a_late_commit_is_found() {
+    let (config, mut client) = opened(r#"{"retention_ms": 0}"#);
+    let [mut other, mut late] = [0, 1].map(|_| config.connect(NoTls).unwrap());
+    let mut open = other.build_transaction().isolation_level(postgres::IsolationLevel::RepeatableRead).start().unwrap();
+    open.query("SELECT 1", &[]).unwrap();
+    set_clock(&mut late, 1_000_000);
+    let mut late = late.transaction().unwrap();
+    late.query("SELECT FROM waterline.push('q', 'late', '1')", &[]).unwrap();
+    push(&mut client, 6000);
+    client.query("SELECT FROM waterline.claim('q', 6000)", &[]).unwrap();
+    finish(&mut client);
+    set_clock(&mut client, 1_007_000);
+    // Two look everywhere, and then all do without for as long as that was dear.
+    let costs = [0, 1, 2, 3].map(|_| pages(&mut client, NONE));
+    assert!(costs[0] > 400 && costs[2].max(costs[3]) < 200, "{costs:?}");
+    late.commit().unwrap();
+    let mut found_by = |now| {
+        set_clock(&mut client, now);
+        client.query("SELECT FROM waterline.claim('q', 1)", &[]).unwrap().len()
+    };
+    assert_eq!((found_by(1_007_500), found_by(1_012_000)), (0, 1), "a tick has found it");
 }
 
 #[test]
@@ -391,11 +440,8 @@ fn a_twin_in_a_transaction_that_stays_open_holds_up_its_twins_and_nobody_else() 
                 client.query_one("SELECT outcome FROM waterline.push('q', 'k', '1', $1::text::jsonb)", &[&settings]);
             assert_eq!(pushed.unwrap().get::<_, &str>(0), "added", "{settings}");
         }
-        let claimed = client.query("SELECT job FROM waterline.claim('q', 9)", &[]).unwrap();
-        assert_eq!(claimed.len(), 3);
-        let end = end_all(&mut client);
-        let ended: Vec<i64> = client.query_one(&format!("SELECT waterline.{end}"), &[]).unwrap().get(0);
-        assert_eq!(ended.len(), 3);
+        assert_eq!(client.query("SELECT job FROM waterline.claim('q', 9)", &[]).unwrap().len(), 3);
+        assert_eq!(finish(&mut client), 3);
         assert!(waits(&mut client, 1), "it waits still");
         open.commit().unwrap();
         assert_eq!(held_up.join().unwrap(), "duplicate");

@@ -38,12 +38,21 @@ impl Worker {
         ended
     }
 
-    /// Ends jobs and claims others in one call. Returns those that it claimed.
+    /// Ends jobs and claims others in one call, and looks further as long as the answer says so.
+    /// Returns those that it claimed.
     fn turn(&mut self, (jobs, tokens): (Vec<i64>, Vec<i64>), most: i32) -> (Vec<i64>, Vec<i64>) {
-        let turn = "SELECT number, token FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL,
-            'w', false, NULL, NULL) WHERE what = 'claimed'";
+        let turn =
+            "SELECT what, number, token FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL,
+            'w', false, NULL, NULL) WHERE what IN ('claimed', 'again') ORDER BY priority, outcome::int";
         let rows = self.0.query(turn, &[&jobs, &tokens, &vec!["finished"; jobs.len()], &most]).unwrap();
-        rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
+        if rows.iter().any(|row| row.get::<_, &str>(0) == "again") {
+            return self.turn((vec![], vec![]), most);
+        }
+        rows.iter().map(|row| (row.get::<_, i64>(1), row.get::<_, i64>(2))).unzip()
+    }
+
+    fn set_clock(&mut self, now: i64) {
+        self.0.batch_execute(&format!("SET waterline.now = {now}")).unwrap();
     }
 
     fn state(&mut self, id: &str) -> Option<String> {
@@ -203,4 +212,113 @@ fn limits_that_are_set_while_the_ends_of_a_turn_wait_hold_for_its_claim() {
     assert!(claimed.is_empty(), "the other job of this kind runs: {claimed:?}");
     worker.0.batch_execute("SET test.waits = 'off'").unwrap();
     assert_eq!(worker.turn((vec![held.0[1]], vec![held.1[1]]), 1).0, [jobs[2]]);
+}
+
+#[test]
+fn a_job_that_is_to_run_alone_waits_for_claims_whose_commit_takes_long() {
+    let bench = bench();
+    let options = r#"{"lease_ms": 1000, "retry": {"first_ms": 0, "growth": "fixed"}}"#;
+    let mut slow = Worker::on(&bench.config, options);
+    let mut other = Worker(bench.config.connect(NoTls).unwrap());
+    let at = |worker: &mut Worker, now: u32| {
+        worker.0.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+    };
+    at(&mut slow, 0);
+    let bad = slow.push("{}");
+    for now in [1_000, 5_000] {
+        at(&mut slow, now);
+        assert_eq!(slow.claim(1).0.len(), 1, "its worker crashes");
+    }
+    let good = slow.push("{}");
+    at(&mut slow, 5_500);
+    slow.0.batch_execute("BEGIN").unwrap();
+    let claim = "SELECT job, token FROM waterline.claim('q', p_lease => 100000)";
+    let claimed = slow.0.query_one(claim, &[]).unwrap();
+    // The second crash is found now, and its back-off is over later.
+    for now in [9_000, 30_000] {
+        at(&mut other, now);
+        assert_eq!(other.claim(9).0.len(), 0, "another job may be about to run");
+    }
+    assert_eq!(other.state(&bad).as_deref(), Some("ready"));
+    slow.0.batch_execute("COMMIT").unwrap();
+    assert_eq!((other.claim(9).0.len(), other.state(&good).as_deref()), (0, Some("running")));
+    other.finish((vec![claimed.get(0)], vec![claimed.get(1)]));
+    assert_eq!((other.claim(9).0.len(), other.state(&bad).as_deref()), (1, Some("running")));
+}
+
+#[test]
+fn ends_that_name_a_job_twice_or_with_another_token_count_alike_in_small_calls_and_in_large_ones() {
+    for jobs in [4, 80] {
+        let mut worker = Worker::new(r#"{"retention_ms": 0}"#);
+        (0..jobs).for_each(|_| drop(worker.push("{}")));
+        let (all, right) = worker.claim(jobs);
+        let (mut numbers, mut tokens) = (all.clone(), right.clone());
+        // The last one is somebody else's by now, and no job has the number 0.
+        *tokens.last_mut().unwrap() += 1;
+        // One comes with another token before, one behind, and one twice.
+        for (place, number, token) in
+            [(0, all[0], right[0] + 1), (3, all[1], right[1] + 1), (3, all[2], right[2]), (1, 0, 1)]
+        {
+            numbers.insert(place, number);
+            tokens.insert(place, token);
+        }
+        let mut counted = all[..all.len() - 1].to_vec();
+        counted.sort_unstable();
+        assert_eq!(worker.finish((numbers, tokens)), counted, "{jobs} jobs");
+        assert_eq!(worker.count("job"), 1, "{jobs} jobs");
+    }
+}
+
+/// A call that ends jobs and claims others hands the places of keys on by a way of its own. A claim
+/// after the ends of another call goes by their bells, and looks at each job.
+#[test]
+fn ends_and_a_claim_in_one_call_claim_the_same_jobs_as_in_two() {
+    const LIMITS: &str = r#"{"retention_ms": 0, "limits": [{"of": "each_key", "at_once": 1},
+        {"of": "key", "name": "b", "at_once": 2}]}"#;
+    let mut handed_on = 0;
+    for seed in common::seeds(3, 100) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut in_one, mut in_two) = (Worker::new(LIMITS), Worker::new(LIMITS));
+        let mut held: Vec<[(i64, i64); 2]> = Vec::new();
+        let mut now = 1_000_000;
+        for step in 0..120 {
+            now += random.i64(0..20);
+            // Often nothing is ready but what limits hold.
+            let pushes = if random.u8(0..4) == 0 { random.u8(4..10) } else { 0 };
+            let jobs: Vec<_> = (0..pushes).map(|_| keyed(&mut random)).collect();
+            for worker in [&mut in_one, &mut in_two] {
+                worker.set_clock(now);
+                jobs.iter().for_each(|job| _ = worker.push(job));
+            }
+            let (most, ends) = (random.i32(0..5), random.usize(0..=held.len()));
+            let ends = held.split_off(ends);
+            let of = |at: usize| ends.iter().map(|leases| leases[at]).unzip();
+            let is_held = in_one.count("job WHERE state = 'held'") > 0;
+            let one = in_one.turn(of(0), most);
+            in_two.finish(of(1));
+            let two = in_two.claim(most);
+            assert_eq!(one.0, two.0, "SEED={seed}, step {step}");
+            handed_on += u64::from(is_held && !ends.is_empty() && !one.0.is_empty());
+            held.extend((0..one.0.len()).map(|at| [(one.0[at], one.1[at]), (two.0[at], two.1[at])]));
+        }
+        assert_eq!(in_one.count("job"), in_two.count("job"), "SEED={seed}");
+    }
+    assert!(handed_on > 50, "{handed_on} claims behind ends that left jobs held");
+}
+
+/// The settings of a job, which has a key most of the time.
+fn keyed(random: &mut fastrand::Rng) -> String {
+    let key = if random.u8(0..8) == 0 {
+        ""
+    } else {
+        random.choice([r#", "key": "a""#, r#", "key": "b""#, r#", "key": "c""#]).unwrap()
+    };
+    let other = match random.u8(0..20) {
+        0 => r#", "expires_ms": 50"#,
+        1 => r#", "root": {"signature": "r", "at": 1}"#,
+        2 => r#", "delay_ms": 30"#,
+        3 => r#", "skip": "twin""#,
+        _ => "",
+    };
+    format!(r#"{{"priority": {}{key}{other}}}"#, random.u8(0..4))
 }

@@ -13,9 +13,11 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(0), "get('q', '~1')"),
     (Some(0), "counts('q')"),
     (Some(0), "listen_to('q')"),
+    (Some(0), "listen('q')"),
     (Some(0), "states_of('q', '{~1}')"),
     (Some(0), "schema_version()"),
     (Some(1), "claim('q')"),
+    (Some(1), "work('q', 'w', '{k}')"),
     (Some(1), "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
     (Some(1), "finish('{}', '{}')"),
     (Some(1), "end_in('{}', '{}', '{}', true)"),
@@ -39,6 +41,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(2), "list('q', 'ready', NULL, NULL, NULL, NULL, 1)"),
     (Some(2), "survey('q')"),
     (Some(2), "limits_used('q')"),
+    (Some(2), "related_to('q', '~1', 1)"),
     (Some(2), "register_periodic('q', 'p', 'x', NULL, 'k', '1', NULL, true)"),
     (Some(2), "periodics_of('q')"),
     (Some(2), "averages_of('q')"),
@@ -117,6 +120,7 @@ const OF_THE_LIBRARY: &[&str] = &[
     "periodics_of",
     "survey",
     "limits_used",
+    "related_to",
 ];
 
 #[test]

@@ -1,9 +1,13 @@
 //! Looks at large queues: what they cost, and how old their answers are.
 
 use crate::bench::bench;
+use crate::server::PATIENCE;
+use crossbeam_channel::{bounded, unbounded};
 use postgres::{Client, NoTls};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Accept, JobState, Limit, LimitUse, NewJob, Queue, QueueOptions, Rate};
+use waterline::queue::{
+    Accept, JobState, Limit, LimitUse, NewJob, OnDead, Outcome, Queue, QueueChange, QueueOptions, Rate, Related, Runner,
+};
 use waterline::{Clock, Store};
 use waterline_postgres::{PgOptions, PgStore};
 
@@ -103,6 +107,22 @@ fn looks_at_a_large_queue_read_little_and_those_at_a_small_one_read_nothing_of_t
     }
 }
 
+#[test]
+fn a_look_at_the_limits_of_many_keys_reads_those_of_a_few() {
+    let mut client = filled();
+    let limits = "SELECT waterline.create_queue('many', jsonb_build_object('limits',
+            (SELECT jsonb_agg(jsonb_build_object('of', 'key', 'name', n::text, 'at_once', 1)) FROM generate_series(0, 999) n)));
+        INSERT INTO waterline.job (number, queue, state, priority, at, place, kind, payload, pushed, due, since, key, held_by)
+        SELECT nextval('waterline.place'), (SELECT id FROM waterline.queue WHERE name = 'many'), 'held', 2, 1000, n, 'k', '1', 1, 0, 1,
+            n % 1000, 'k' || n % 1000 FROM generate_series(1, 20000) n";
+    client.batch_execute(limits).unwrap();
+    let read = pages(&mut client, "SELECT * FROM waterline.limits_used('many')");
+    assert!(read < 4_000, "{read} pages");
+    let shown = client.query("SELECT name, held FROM waterline.limits_used('many')", &[]).unwrap();
+    let held: Vec<i64> = shown.iter().map(|row| row.get("held")).collect();
+    assert_eq!(held, [20; 64]);
+}
+
 /// The counts of the queue `q` with their age, at this time.
 fn counted(client: &mut Client, now: i64) -> (i64, i64) {
     client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
@@ -181,6 +201,57 @@ fn one_who_waits_for_a_job_hears_what_another_process_has_done_with_it() {
     assert_eq!((seen.state, seen.data), (Some(JobState::Finished), Some("data".into())));
 }
 
+#[test]
+fn one_who_waits_hears_that_a_silent_worker_lost_its_job_though_no_process_claims() {
+    type Waits = fn(&Queue) -> bool;
+    let waits: [(&str, Waits); 2] = [
+        ("a subscription", |queue| {
+            let mut subscription = queue.subscribe("a").unwrap();
+            subscription.wait_for(JobState::Ready, PATIENCE).unwrap().is_some()
+        }),
+        ("a watch of the queue", |queue| {
+            let mut watch = queue.watch();
+            let is_it = |change| matches!(change, QueueChange::Job { state: Some(JobState::Ready), .. });
+            std::iter::from_fn(|| watch.wait(PATIENCE)).any(is_it)
+        }),
+    ];
+    for (name, waits) in waits {
+        let bench = bench();
+        let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+        queue.push(NewJob::new("k", &1).unwrap().id("a")).unwrap();
+        let mut client = bench.config.connect(NoTls).unwrap();
+        client.query_one("SELECT job FROM waterline.claim('q', p_lease => 300)", &[]).unwrap();
+        assert!(waits(&queue), "{name}");
+    }
+}
+
+#[test]
+fn one_who_waits_for_room_hears_that_a_runner_has_begun_a_job_although_it_may_find_more() {
+    let queue = bench().store.queue("q", QueueOptions::default().max_waiting(1)).unwrap();
+    let ((begun, begins), (end, ends)) = (unbounded(), bounded(0));
+    let builder = Runner::builder(&queue).max_processing(1).on("k", move |_, ()| {
+        begun.send(()).unwrap();
+        ends.recv()?;
+        Ok(Outcome::Done)
+    });
+    let runner = builder.start().unwrap();
+    let job = || NewJob::new("k", &()).unwrap();
+    queue.push(job()).unwrap();
+    begins.recv_timeout(PATIENCE).unwrap();
+    queue.push(job()).unwrap();
+    let (push, (pushed, is_pushed)) = (queue.clone(), bounded(1));
+    let pushes = std::thread::spawn(move || pushed.send(push.push_within(job(), 2 * PATIENCE).is_ok()).unwrap());
+    // It falls asleep meanwhile. A pause that is too short hides a mistake, and makes none.
+    std::thread::park_timeout(Duration::from_millis(200));
+    end.send_timeout((), PATIENCE).unwrap();
+    begins.recv_timeout(PATIENCE).unwrap();
+    // The second job runs for long, and no job waits.
+    assert_eq!(is_pushed.recv_timeout(PATIENCE), Ok(true));
+    (0..2).for_each(|_| end.send_timeout((), PATIENCE).unwrap());
+    pushes.join().unwrap();
+    runner.stop().unwrap();
+}
+
 /// Runs some jobs, and returns the limits and the work of the queue while others run.
 fn worked(queue: &Queue) -> (Vec<LimitUse>, [Option<u64>; 3]) {
     let job = |kind: &str, number: u32| NewJob::new(kind, &number).unwrap();
@@ -216,4 +287,60 @@ fn the_limits_and_the_work_of_a_queue_are_those_of_the_same_queue_in_a_store() {
     assert_eq!(there.1, [Some(12), Some(5), Some(1)], "a twin is no push");
     let unlimited = bench().store.queue("q", QueueOptions::default()).unwrap();
     assert_eq!((unlimited.limits().unwrap(), unlimited.activity().pushed), (vec![], Some(0)));
+}
+
+#[test]
+fn threads_that_wait_for_jobs_wake_together_and_one_of_them_asks_the_server() {
+    const WAIT: usize = 64;
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    let jobs = queue.push_all((0..WAIT).map(|number| NewJob::new("k", &number).unwrap())).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    let counted = "CREATE SEQUENCE looks; ALTER FUNCTION waterline.glance_now RENAME TO uncounted;
+        CREATE FUNCTION waterline.glance_now(p_queue text) RETURNS waterline.answer LANGUAGE sql AS
+        $$ SELECT nextval('public.looks'), pg_sleep(0.02); SELECT waterline.uncounted(p_queue) $$";
+    client.batch_execute(counted).unwrap();
+    std::thread::scope(|scope| {
+        for job in &jobs {
+            let mut waits = queue.subscribe(&job.id).unwrap();
+            scope.spawn(move || waits.wait_for(JobState::Finished, PATIENCE).unwrap().expect("it ends"));
+        }
+        // Each claim and each end wakes all of them.
+        for _ in &jobs {
+            queue.accept(Accept::new()).unwrap().expect("it is ready").finish(None).unwrap();
+        }
+    });
+    let asked = "SELECT coalesce(pg_sequence_last_value('looks'), 0), count(*) FROM pg_stat_activity
+        WHERE datname = current_database()";
+    let asked = client.query_one(asked, &[]).unwrap();
+    let (looks, connections): (i64, i64) = (asked.get(0), asked.get(1));
+    // If each thread asked, they would be thousands, on a connection each.
+    assert!(looks <= 8 * WAIT as i64 && connections < 10, "{looks} looks on {connections} connections");
+}
+
+/// Pushes jobs that wait for each other, and returns what waits for what: also behind a dead one.
+fn waiting(queue: &Queue) -> Vec<Related> {
+    let job = |id: &str| NewJob::new("k", &1).unwrap().id(id);
+    queue.push_all([job("a"), job("b"), job("c").after(["a", "b"]), job("d").after(["a", "c"])]).unwrap();
+    queue.push(job("held").after(["b"]).on_dead(OnDead::Hold)).unwrap();
+    let ids = ["a", "b", "c", "d", "held", "nobody"];
+    let related = |most| ids.map(|id| queue.related(id, most).unwrap());
+    let mut all: Vec<_> = related(9).into_iter().chain(related(0)).collect();
+    queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
+    queue.accept(Accept::new()).unwrap().unwrap().bury("no").unwrap();
+    all.extend(related(9));
+    for related in &mut all {
+        related.waits_for.sort_unstable();
+        related.awaited_by.sort_unstable();
+    }
+    all
+}
+
+#[test]
+fn the_jobs_before_and_behind_a_job_are_those_of_the_same_queue_in_a_store() {
+    let options = QueueOptions::default;
+    let here = waiting(&Queue::open(&Store::in_memory(), "q", options()).unwrap());
+    let there = waiting(&bench().store.queue("q", options()).unwrap());
+    assert_eq!(there, here);
+    assert_eq!((&*there[2].waits_for, &*there[2].awaited_by), (&["a", "b"].map(String::from)[..], &["d".into()][..]));
 }

@@ -11,15 +11,19 @@ mod bench;
 mod calls;
 mod chaos;
 mod complaints;
+mod connections;
+mod crossing;
 mod ends;
 mod grants;
 mod languages;
+mod leases;
 mod looks;
 mod own;
 mod prepared;
 mod shown;
 mod suite;
 mod versions;
+mod working;
 
 /// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.
 fn size(small: u64, large: u64) -> u64 {

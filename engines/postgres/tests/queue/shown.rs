@@ -1,15 +1,24 @@
-//! The statements of the pages and the examples do what these say.
+//! The statements of the pages and the examples do what these say, and so do rows of `parity`.
 
 use crate::bench::bench;
-use postgres::NoTls;
+use postgres::{NoTls, Transaction};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Accept, JobInfo, JobState, NewJob, Priority, Queue, QueueOptions};
+use waterline::queue::{
+    Accept, Clock, DrainLimits, JobInfo, JobState, NewJob, Outcome, Priority, Queue, QueueError, QueueOptions, Runner,
+    Running,
+};
+use waterline::{BoxError, Retry};
+use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
 
 #[path = "../../examples/move_queue.rs"]
 mod move_queue;
 
 #[path = "../../examples/own_transaction.rs"]
 mod own_transaction;
+
+#[path = "../../examples/own_transaction_sqlx.rs"]
+mod own_transaction_sqlx;
 
 #[test]
 fn each_statement_of_the_page_for_operators_runs() {
@@ -77,31 +86,35 @@ fn a_queue_is_moved_into_postgresql_and_back_with_each_job_once_whatever_was_mov
 }
 
 #[test]
-fn the_example_on_another_driver_pushes_and_ends_a_job_with_its_own_rows() {
+fn the_examples_on_other_drivers_push_and_end_a_job_with_their_own_rows() {
     let bench = bench();
     let queue = bench.store.queue("mail", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
     let orders = "CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL,
         cents int NOT NULL, receipt timestamptz)";
     client.batch_execute(orders).unwrap();
-    queue.push(NewJob::new("receipt", "no number").unwrap().id("bad")).unwrap();
-    let config: tokio_postgres::Config = format!(
-        "host=127.0.0.1 port={} user=postgres dbname={}",
-        bench.config.get_ports()[0],
-        bench.config.get_dbname().unwrap()
-    )
-    .parse()
-    .unwrap();
+    let (port, database) = (bench.config.get_ports()[0], bench.config.get_dbname().unwrap());
+    let url = format!("postgres://postgres@127.0.0.1:{port}/{database}");
+    let bad = |id| queue.push(NewJob::new("receipt", "no number").unwrap().id(id)).unwrap();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let config: tokio_postgres::Config = url.parse().unwrap();
         let (mut other, connection) = config.connect(NoTls).await.unwrap();
         tokio::spawn(connection);
+        bad("bad");
         assert_eq!(own_transaction::order(&mut other, "ann", 1999).await.unwrap(), "receipt-1");
         while own_transaction::work(&mut other).await.unwrap() {}
+        let pool = sqlx::PgPool::connect(&url).await.unwrap();
+        bad("bad too");
+        assert_eq!(own_transaction_sqlx::order(&pool, "bob", 1999).await.unwrap(), "receipt-2");
+        while own_transaction_sqlx::work(&pool).await.unwrap() {}
+        pool.close().await;
     });
-    assert_eq!(queue.state("receipt-1").unwrap(), Some(JobState::Finished));
-    assert!(queue.get("bad").unwrap().unwrap().error.unwrap().contains("no number"));
+    for (receipt, bad) in [("receipt-1", "bad"), ("receipt-2", "bad too")] {
+        assert_eq!(queue.state(receipt).unwrap(), Some(JobState::Finished));
+        assert!(queue.get(bad).unwrap().unwrap().error.unwrap().contains("no number"));
+    }
     let receipts = client.query_one("SELECT count(receipt) FROM orders", &[]).unwrap();
-    assert_eq!(receipts.get::<_, i64>(0), 1);
+    assert_eq!(receipts.get::<_, i64>(0), 2);
 }
 
 #[test]
@@ -151,4 +164,112 @@ fn a_large_payload_is_compressed_where_it_is_stored() {
     let size = client.query_one("SELECT pg_column_size(payload) FROM waterline.job", &[]).unwrap();
     assert!(size.get::<_, i32>(0) < 20_000);
     assert_eq!(queue.get(&id).unwrap().unwrap().payload::<String>().unwrap(), payload);
+}
+
+#[test]
+fn a_job_that_splits_itself_pushes_its_parts_in_the_transaction_of_its_end() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default().retry(Retry::fixed(Duration::ZERO))).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    client.batch_execute("CREATE TABLE effects (part bigint NOT NULL)").unwrap();
+    queue.push(NewJob::new("range", &(0, 20)).unwrap()).unwrap();
+    let (pushes, failed) = (queue.clone(), AtomicBool::new(false));
+    let summary = Runner::builder(&queue)
+        .on_writing(
+            "range",
+            |_job, range: (i64, i64)| Ok(range),
+            move |transaction: &mut Transaction<'_>, ranges: &[(Running, (i64, i64))]| -> Result<(), BoxError> {
+                for (_, (from, to)) in ranges {
+                    let split = *to.min(&(from + 3));
+                    let rest = (split < *to).then(|| NewJob::new("range", &(split, *to)));
+                    let parts: Result<Vec<_>, _> =
+                        (*from..split).map(|part| NewJob::new("part", &part)).chain(rest).collect();
+                    pushes.push_all_in(transaction, parts?)?;
+                }
+                // A write that fails has pushed nothing.
+                if failed.swap(true, Ordering::SeqCst) { Ok(()) } else { Err("not yet".into()) }
+            },
+        )
+        .on_writing(
+            "part",
+            |_job, part: i64| Ok(part),
+            |transaction: &mut Transaction<'_>, parts: &[(Running, i64)]| -> Result<(), BoxError> {
+                for (_, part) in parts {
+                    transaction.execute("INSERT INTO effects VALUES ($1)", &[part])?;
+                }
+                Ok(())
+            },
+        )
+        .drain(DrainLimits::default())
+        .unwrap();
+    assert_eq!((summary.finished, summary.retried), (7 + 20, 1), "{summary}");
+    let parts = "SELECT array_agg(part ORDER BY part) FROM effects";
+    assert_eq!(client.query_one(parts, &[]).unwrap().get::<_, Vec<i64>>(0), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_job_that_pushes_itself_behind_its_end_in_one_transaction_is_new_and_before_it_runs_once_more() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    let hour = Duration::from_secs(3_600);
+    for (is_behind, payload) in [(true, 2), (false, 1)] {
+        queue.push(NewJob::new("k", &1).unwrap().id("a")).unwrap();
+        let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+        let mut transaction = client.transaction().unwrap();
+        if is_behind {
+            lease.finish_in(&mut transaction, None).unwrap();
+        }
+        queue.push_in(&mut transaction, NewJob::new("k", &2).unwrap().id("a").delay(hour)).unwrap();
+        if !is_behind {
+            lease.finish_in(&mut transaction, None).unwrap();
+        }
+        transaction.commit().unwrap();
+        drop(lease);
+        let info = queue.get("a").unwrap().unwrap();
+        assert_eq!((info.state, info.payload::<u32>().unwrap()), (JobState::Scheduled, payload), "{is_behind}");
+        queue.remove("a").unwrap();
+    }
+}
+
+#[test]
+fn the_hook_of_a_program_sees_each_push_of_its_own_and_none_of_another_one() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default().before_push(|_| Err("no".into()))).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    let job = || NewJob::new("k", &1).unwrap();
+    let mut transaction = client.transaction().unwrap();
+    for refused in [queue.push(job()), queue.push_in(&mut transaction, job())] {
+        assert!(matches!(refused, Err(QueueError::Refused { .. })), "{refused:?}");
+    }
+    transaction.commit().unwrap();
+    assert_eq!(queue.counts().ready, 0);
+    let other = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
+    other.queue("q", QueueOptions::default()).unwrap().push(job()).unwrap();
+    client.batch_execute("SELECT waterline.push('q', 'k', '1')").unwrap();
+    assert_eq!(queue.counts().ready, 2);
+}
+
+#[test]
+fn each_program_has_an_average_of_its_own_which_begins_with_the_one_that_was_stored_last() {
+    let bench = bench();
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+    let other = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
+    let open = |store: &PgStore| store.queue("q", QueueOptions::default().clock(clock.clone())).unwrap();
+    let run = |queue: &Queue, seconds: u64| {
+        queue.push(NewJob::new("k", &seconds).unwrap()).unwrap();
+        let time = clock.clone();
+        let runner = Runner::builder(queue).on("k", move |_, seconds: u64| {
+            time.advance(Duration::from_secs(seconds));
+            Ok(Outcome::Done)
+        });
+        assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, 1);
+    };
+    let known = |queue: &Queue| queue.durations().get("k").map(|of| (of.count, of.last.as_secs()));
+    let first = open(&bench.store);
+    run(&first, 4);
+    let second = open(&other);
+    assert_eq!([known(&first), known(&second)], [Some((1, 4)); 2]);
+    run(&second, 8);
+    assert_eq!([known(&first), known(&second)], [Some((1, 4)), Some((2, 8))]);
 }

@@ -4,6 +4,7 @@ use crate::bench::{Bench, bench};
 use waterline::testing::QueueSuite;
 
 fn suite() -> QueueSuite<'static> {
+    common::watch();
     QueueSuite::new(|| {
         let Bench { store, .. } = bench();
         move |name: &str, options| store.queue(name, options)

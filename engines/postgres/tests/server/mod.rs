@@ -19,9 +19,13 @@ use waterline_postgres::{PgOptions, PgStore};
 
 pub mod pooler;
 pub mod replica;
+pub mod tls;
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The variable with the directory of the server's programs, if it is not the distribution's.
+const PROGRAMS: &str = "WATERLINE_PG_BIN";
 
 const MISSING: &str = "there is no PostgreSQL server (initdb and postgres) on this machine: run `bash .ci/setup engines`, or \
     `apt-get install postgresql-15` (create_main_cluster = false in /etc/postgresql-common/createcluster.conf keeps it \
@@ -284,11 +288,17 @@ impl Server {
         self.said.log.lock().text.clone()
     }
 
-    /// A program of the server's version, such as `pg_dump`, that connects to this server.
-    pub fn client_program(&self, name: &str) -> Command {
-        let mut command = Command::new(self.programs.join(name));
+    /// A program of the server's version, such as `pg_dump`, that connects to this server. `None`:
+    /// the server was named by `WATERLINE_PG_BIN`, and came without it.
+    pub fn client_program(&self, name: &str) -> Option<Command> {
+        let program = self.programs.join(name);
+        if std::env::var_os(PROGRAMS).is_some() && !program.is_file() {
+            eprintln!("left out, since there is no {}", program.display());
+            return None;
+        }
+        let mut command = Command::new(program);
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres"]);
-        command
+        Some(command)
     }
 
     /// The configuration of a connection to this database.
@@ -397,15 +407,19 @@ fn owner() -> Option<(u32, u32)> {
     Some(found.expect("root needs another user for the server: postgres, or nobody"))
 }
 
-/// The directory of the server's programs: the newest of a distribution, or that on the PATH.
+/// The directory of the server's programs: that of `WATERLINE_PG_BIN`, the newest of a
+/// distribution, or that on the PATH.
 fn programs() -> PathBuf {
+    let named = std::env::var_os(PROGRAMS).map(PathBuf::from);
+    let is_named = named.is_some();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let version = |path: &Path| path.file_name()?.to_str()?.parse::<u32>().ok();
     let mut versions: Vec<_> = versions.map(|entry| entry.path()).collect();
     versions.sort_by_key(|path| version(path));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = versions.into_iter().rev().map(|path| path.join("bin")).chain(std::env::split_paths(&path));
-    let mut found = found.filter(|bin| bin.join("initdb").is_file());
+    let found = found.filter(|_| !is_named);
+    let mut found = named.into_iter().chain(found).filter(|bin| bin.join("initdb").is_file());
     // A link leads to the directory that has both programs.
     let real = |bin: PathBuf| Some(bin.join("initdb").canonicalize().ok()?.parent()?.to_owned());
     found.find_map(real).filter(|bin| bin.join("postgres").is_file()).expect(MISSING)

@@ -2,6 +2,7 @@
 
 use super::{Server, run_as};
 use postgres::{Client, NoTls};
+use std::path::Path;
 
 /// The settings of a server with a replica: the replica is back soon after a crash of the server,
 /// and finds what it lacks.
@@ -23,11 +24,39 @@ impl Server {
     }
 
     fn copy_from(&self, primary: &Self) {
-        let mut copy = run_as(self.owner, &self.programs.join("pg_basebackup"));
+        let program = self.programs.join("pg_basebackup");
+        if !program.is_file() {
+            return self.copy_by_hand(primary);
+        }
+        let mut copy = run_as(self.owner, &program);
         let copy = copy.arg("-D").arg(self.data()).args(["-R", "-X", "stream", "--checkpoint=fast", "--no-sync", "-d"]);
-        let from = format!("host=127.0.0.1 port={} user=postgres", primary.port);
-        let copied = copy.arg(from).current_dir(&self.directory).output().expect("it is beside the server");
+        let copied = copy.arg(followed(primary)).current_dir(&self.directory).output().expect("it is there");
         assert!(copied.status.success(), "pg_basebackup failed: {}", String::from_utf8_lossy(&copied.stderr));
+    }
+
+    /// Does what `pg_basebackup` does, for a server whose distribution lacks it.
+    fn copy_by_hand(&self, primary: &Self) {
+        let mut operator = primary.operator();
+        let version: i32 = operator.query_one("SELECT current_setting('server_version_num')::int", &[]).unwrap().get(0);
+        let (begin, end) = if version < 150_000 {
+            ("SELECT pg_start_backup('copy', true, false)", "SELECT labelfile FROM pg_stop_backup(false, false)")
+        } else {
+            ("SELECT pg_backup_start('copy', true)", "SELECT labelfile FROM pg_backup_stop(false)")
+        };
+        operator.query_one(begin, &[]).unwrap();
+        // Files may come and go meanwhile. The log that the server sends has all of them.
+        let copied = run_as(self.owner, Path::new("cp")).arg("-a").args([primary.data(), self.data()]).output();
+        copied.expect("there is a program cp");
+        let label: String = operator.query_one(end, &[]).unwrap().get(0);
+        let log = self.data().join("pg_wal");
+        for entry in std::fs::read_dir(log).expect("it was copied").flatten() {
+            _ = std::fs::remove_file(entry.path());
+        }
+        std::fs::remove_file(self.data().join("postmaster.pid")).expect("the server runs");
+        self.write_file("backup_label", &label);
+        self.write_file("standby.signal", "");
+        let settings = std::fs::read_to_string(primary.data().join("postgresql.auto.conf")).expect("it is there");
+        self.write_file("postgresql.auto.conf", &format!("{settings}primary_conninfo = '{}'\n", followed(primary)));
     }
 
     fn operator(&self) -> Client {
@@ -60,6 +89,11 @@ impl Server {
         let own = operator.query_one("SELECT pg_is_in_recovery()", &[]).unwrap();
         assert!(!own.get::<_, bool>(0), "it accepts writes");
     }
+}
+
+/// The address to which a replica of this server connects.
+fn followed(primary: &Server) -> String {
+    format!("host=127.0.0.1 port={} user=postgres", primary.port)
 }
 
 fn set(operator: &mut Client, setting: &str) {

@@ -4,10 +4,10 @@
 //! first in the line, and it leaves short ones to the threads that are awake.
 
 use crate::base::sync::{Arc, MutexGuard, wait_until};
-use crate::queue::runner::attempt::Report;
+use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::drain::Reached;
-use crate::queue::runner::pool::Pool;
 use crate::queue::runner::pool::writing::Answer;
+use crate::queue::runner::pool::{Pool, State};
 use crate::queue::runner::running::Next;
 use crate::queue::waits::bell::Takes;
 use crate::queue::words::error::QueueError;
@@ -25,11 +25,15 @@ const LOOK: Duration = Duration::from_micros(200);
 
 const ENOUGH: u64 = 8;
 
+/// The most ends in one write. Those that fail go one by one, so more would take long, and all
+/// others would wait for them.
+const MOST_ENDS: usize = 512;
+
 /// The result of a look by the first thread in the line.
 pub(super) enum Turn {
     /// It has claimed a job.
     Job(Next),
-    /// It has so many slots, and claims jobs that are ready.
+    /// It has so many slots, which may be none. It claims jobs that are ready, and writes ends.
     Claim(usize),
     /// No job will come.
     End,
@@ -83,20 +87,47 @@ impl Pool {
     }
 
     /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
-    /// Then a slot is taken for each. None may be claimed while a gate is closed, or before the
-    /// jobs in the tray begin, which would wait for as long as others come. A group chooses a queue
-    /// for each job.
+    /// Then a slot is taken for each, and the write is counted that the caller makes. None may
+    /// be claimed while a gate is closed, or before the jobs in the tray begin: they would wait for
+    /// as long as others come. A group chooses a queue for each job.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
-        state.tray.take_ends(reports);
-        reports.append(&mut state.inbox);
-        if !is_open || state.tray.has_jobs() {
+        if self.leaves(&mut state, reports) {
+            // A drain whose time is over ends, or the thread that looks would not sleep.
+            self.room(&mut state, 0);
             return 0;
         }
-        let most = if self.source().is_one() { state.pace.next(crate::base::time::now()) } else { 1 };
-        let wants = self.room(&mut state, reports.len()).min(most);
+        state.tray.take_ends(reports);
+        reports.append(&mut state.inbox);
+        if reports.len() > MOST_ENDS {
+            // The others wait for this write, or go along with one that begins meanwhile.
+            let others = reports.split_off(MOST_ENDS);
+            state.inbox.extend(others);
+            state.is_full = true;
+        }
+        let wants = if !is_open || state.tray.has_jobs() {
+            0
+        } else {
+            // A write that ends many jobs claims as many.
+            let ends = if self.source().writes_at_once().is_some() { reports.len() } else { 0 };
+            let now = crate::base::time::now();
+            let most = if self.source().is_one() { state.pace.next(now).max(ends) } else { 1 };
+            self.room(&mut state, reports.len()).min(most)
+        };
         state.reserved += wants;
+        state.writes += usize::from(wants > 0 || !reports.is_empty());
         wants
+    }
+
+    /// Leaves the ends to the next write, if as many are under way as there may be at once. One of
+    /// them rings when it ends, and the first in the line takes the ends.
+    fn leaves(&self, state: &mut State, reports: &mut Vec<Report>) -> bool {
+        let leaves = self.source().writes_at_once().is_some_and(|most| state.writes >= most);
+        if leaves {
+            state.is_full = true;
+            state.inbox.append(reports);
+        }
+        leaves
     }
 
     /// Takes a job from the tray, and leaves these ends in it. Ends that have writes of the user's
@@ -199,6 +230,13 @@ impl Pool {
             if let Some(first) = self.line.try_lock() {
                 return first;
             }
+            {
+                let mut state = self.state.lock();
+                if self.leaves(&mut state, reports) {
+                    break;
+                }
+                state.writes += 1;
+            }
             if let Err(error) = self.write(reports, 0) {
                 // The first in the line tries it again.
                 self.warn(&error, PAUSES.0);
@@ -227,7 +265,13 @@ impl Pool {
             }
             let closed = self.closed_gate();
             let wants = self.prepare(reports, closed.is_none());
-            if wants > 0 && self.is_ready() && self.may_look_meanwhile() {
+            // Hooks of ends may take long, so a thread that is to call some leaves the line before.
+            let leaves = wants > 0 && self.is_ready() || !reports.is_empty() && self.hooks().hear_of_ends();
+            if leaves && self.may_look_meanwhile() {
+                if wants == 0 && woken {
+                    // It takes no job, so somebody else hears of the one that woke it.
+                    self.source().pass_on();
+                }
                 return Turn::Claim(wants);
             }
             let written = if wants > 0 || !reports.is_empty() {

@@ -17,6 +17,7 @@ use crate::queue::words::job::JobState;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
 use crate::store::Store;
+use crate::testing::QueueModel;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -29,9 +30,15 @@ fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
 }
 
 fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
+    pool_of(Arc::new(Members::of_one(queue.clone())), max_processing, limits, hooks)
+}
+
+fn pool_of(members: Arc<Members>, max_processing: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
+    let source = Source(members);
+    let begun = source.moment().now;
     let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
     let settings = Settings {
-        source: Source(Arc::new(Members::of_one(queue.clone()))),
+        source,
         handlers: HashMap::from([("k".to_owned(), handler)]),
         hooks,
         unknown: Unknown::default(),
@@ -53,7 +60,7 @@ fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, 
         watching: Condvar::new(),
         stopping: Arc::default(),
         timeouts: None,
-        begun: queue.moment().now,
+        begun,
     })
 }
 
@@ -113,6 +120,104 @@ fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
     let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
     assert_eq!(claimed.len(), 3);
     claimed
+}
+
+/// The model allows one write at once.
+#[test]
+fn a_hook_that_takes_long_holds_up_no_other_write_and_no_slot() {
+    let queue = QueueModel::new().open("q", QueueOptions::default()).unwrap();
+    queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+    let (mut hooks, of_hook) = (Hooks::default(), Arc::new(OnceLock::<Arc<Pool>>::new()));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (its, sees) = (of_hook.clone(), seen.clone());
+    hooks.teardown.push(Box::new(move |_, _| {
+        let state = its.get().unwrap().state.lock();
+        sees.lock().push((state.writes, state.flights.len(), state.telling));
+    }));
+    let pool = pool_with(&queue, 3, None, hooks);
+    assert!(of_hook.set(pool.clone()).is_ok());
+    let first = pool.take_up(claim_three(&pool)).unwrap();
+    let [second, third] = [(); 2].map(|()| pool.take_from_tray(&mut Vec::new()).unwrap());
+    let [first, mut second] = [first, second].map(|(job, _)| done(&pool, job));
+    second.extend(first);
+    pool.prepare(&mut second, false);
+    assert!(pool.write(&mut second, 0).is_ok());
+    assert_eq!((seen.lock().as_slice(), third.0.id()), (&[(0, 1, 2), (0, 1, 1)][..], "~2"));
+}
+
+/// The model allows one write at once.
+#[test]
+fn an_end_waits_for_the_write_under_way_and_the_next_one_takes_all_along_and_claims_as_many() {
+    let queue = QueueModel::new().open("q", QueueOptions::default()).unwrap();
+    queue.push_all((0..6).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+    let pool = pool(&queue, 3);
+    let first = pool.take_up(claim_three(&pool)).unwrap();
+    let [second, third] = [(); 2].map(|()| pool.take_from_tray(&mut Vec::new()).unwrap());
+    let [mut one, mut other, mut third] = [first, second, third].map(|(job, _)| done(&pool, job));
+    assert_eq!(pool.prepare(&mut one, true), 1, "it has a write under way from now on");
+    for ends in [&mut other, &mut third] {
+        assert!(pool.go_on(ends).is_none() && ends.is_empty());
+    }
+    assert_eq!(pool.in_flight(), 3, "they keep their slots");
+    let news = queue.shared.bell.news();
+    let _next = claim(&pool, &mut one);
+    assert_ne!(queue.shared.bell.news(), news, "the first in the line hears it");
+    let mut ends = Vec::new();
+    assert_eq!((pool.prepare(&mut ends, true), ends.len()), (2, 2));
+    let Ok(Answer::Jobs(claimed)) = pool.write(&mut ends, 2) else { panic!("no job was claimed") };
+    assert_eq!((claimed.len(), pool.in_flight()), (2, 1));
+    assert_eq!(pool.state.lock().writes, 0);
+    assert_eq!(queue.counts().finished, 3);
+}
+
+#[test]
+fn a_write_takes_so_many_ends_along_and_rings_for_the_others() {
+    let queue = queue(700);
+    let (pool, mut ends) = (pool(&queue, 700), Vec::new());
+    while let wants @ 1.. = pool.prepare(&mut Vec::new(), true) {
+        let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), wants) else { panic!("no job was claimed") };
+        ends.extend(claimed.into_iter().flat_map(|claimed| done(&pool, pool.begin(claimed).0)));
+    }
+    for (most, left) in [(512, 188), (188, 0)] {
+        pool.prepare(&mut ends, false);
+        assert_eq!(
+            (ends.len(), pool.state.lock().is_full),
+            (most, left > 0),
+            "the end of a write rings for the others"
+        );
+        assert!(pool.write(&mut ends, 0).is_ok());
+        assert_eq!((pool.in_flight(), pool.state.lock().inbox.len()), (left, left));
+    }
+}
+
+#[test]
+fn a_drain_whose_time_is_over_while_it_waits_for_a_write_ends_and_looks_no_more_until_then() {
+    let clock = Clock::manual(SystemTime::now());
+    let queue = QueueModel::new().open("q", QueueOptions::default().clock(clock.clone())).unwrap();
+    queue.push_all((0..2).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+    let limits = DrainLimits::default().time(Duration::from_secs(1));
+    let pool = pool_with(&queue, 2, Some(limits), Hooks::default());
+    assert_eq!(pool.prepare(&mut Vec::new(), true), 1, "it has a write under way from now on");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(pool.prepare(&mut Vec::new(), true), 0);
+    // The thread that looks would not sleep, since the time is over, and look again and again.
+    assert_eq!(pool.drain_deadline(), None);
+    assert_eq!(pool.state.lock().reached, Some(Reached::Time));
+}
+
+#[test]
+fn a_write_of_a_group_claims_one_job_however_many_ends_it_takes_along() {
+    let group = QueueModel::new().group();
+    let group = group.queue("q", ["k"], QueueOptions::default()).queue("other", ["l"], QueueOptions::default());
+    let group = group.open().unwrap();
+    group.push_all((0..9).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+    let pool = pool_of(group.members().clone(), 4, None, Hooks::default());
+    let end = |_| {
+        assert_eq!(pool.prepare(&mut Vec::new(), true), 1);
+        done(&pool, claim(&pool, &mut Vec::new()))
+    };
+    let mut ends: Vec<_> = (0..3).flat_map(end).collect();
+    assert_eq!((pool.prepare(&mut ends, true), ends.len()), (1, 3));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
 use crate::queue::words::wanted::Wanted;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 /// The work of a write beside the ends of attempts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,14 @@ pub(super) enum Answer {
     Again,
 }
 
+/// An end that is written, and of which nobody was told.
+struct Ended {
+    report: Report,
+    ended: AttemptEnd,
+    /// The time since the attempt began.
+    elapsed: Duration,
+}
+
 /// The answer to one write: the ends of attempts, and the next jobs.
 type Written = (Vec<Option<Option<JobState>>>, Answer);
 
@@ -48,24 +57,41 @@ const FULL: u64 = 1000;
 
 impl Pool {
     /// Writes the ends of attempts, and claims so many jobs in the same batch, for which slots are
-    /// reserved. Reports that are written are taken from the list.
+    /// reserved. The caller has counted the write. Reports that are written are taken from the
+    /// list.
     pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: usize) -> Result<Answer, QueueError> {
         let begun = crate::base::time::now();
-        let mut answer = self.try_write(reports, Beside::of(wants));
+        let mut ended = Vec::new();
+        let mut answer = self.try_write(reports, Beside::of(wants), &mut ended);
         if let Err(error @ QueueError::Store(Error::Corrupt { .. })) = &answer {
             // The queue of a group that the job is in holds up no claims from the others.
             let others_go_on = self.source().set_aside(error);
             // A job that cannot be read holds up claims, and no ends of others.
-            let ends = if reports.is_empty() { Ok(Answer::Again) } else { self.try_write(reports, Beside::Nothing) };
+            let ends = if reports.is_empty() {
+                Ok(Answer::Again)
+            } else {
+                self.try_write(reports, Beside::Nothing, &mut ended)
+            };
             answer = if others_go_on { ends.map(|_| Answer::Again) } else { ends.and(answer) };
         }
         let claimed = if let Ok(Answer::Jobs(claimed)) = &answer { claimed.len() } else { 0 };
+        let rings = {
+            let mut state = self.state.lock();
+            state.reserved = state.reserved.saturating_sub(wants - claimed);
+            state.writes = state.writes.saturating_sub(1);
+            std::mem::take(&mut state.is_full)
+        };
+        // Hooks may take long, and hold up no other write.
+        if rings {
+            self.source().ring();
+        }
+        self.tell_beside(ended, &answer);
         let mut state = self.state.lock();
         if wants > 0 && answer.is_ok() {
             state.pace.wrote(begun, crate::base::time::now(), claimed);
         }
-        state.reserved = state.reserved.saturating_sub(wants - claimed);
         self.end_if_over(&mut state);
+        drop(state);
         answer
     }
 
@@ -119,11 +145,21 @@ impl Pool {
         (job, payload)
     }
 
-    fn try_write(self: &Arc<Self>, reports: &mut Vec<Report>, beside: Beside) -> Result<Answer, QueueError> {
-        for report in reports.extract_if(.., |report| report.written.is_some()) {
-            let written = report.written.flatten();
-            self.written(vec![report], vec![written]);
-        }
+    /// Makes the writes, and adds the ends that are written to the list.
+    fn try_write(
+        self: &Arc<Self>,
+        reports: &mut Vec<Report>,
+        beside: Beside,
+        ended: &mut Vec<Ended>,
+    ) -> Result<Answer, QueueError> {
+        let (own, written) = reports
+            .extract_if(.., |report| report.written.is_some())
+            .map(|report| {
+                let written = report.written.flatten();
+                (report, written)
+            })
+            .unzip();
+        self.settle(own, written, ended);
         // Writes of the user's are in the batch only if the job is still this worker's, so each
         // such report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
@@ -159,27 +195,26 @@ impl Pool {
                 }
                 Err(error) => return Err(error),
             };
-            let report = reports.remove(at);
-            let claim = self.tell_beside(vec![report], written, claim);
+            self.settle(vec![reports.remove(at)], written, ended);
             if claims {
                 return Ok(claim);
             }
         }
         let (written, claim) = self.call(reports, beside)?;
-        Ok(self.tell_beside(std::mem::take(reports), written, claim))
+        self.settle(std::mem::take(reports), written, ended);
+        Ok(claim)
     }
 
-    /// Tells everybody of these ends, while nobody runs the job that was claimed beside them. If
-    /// this thread panics, that job is given up as those in flight are.
-    fn tell_beside(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>, claim: Answer) -> Answer {
-        let told = catch_unwind(AssertUnwindSafe(|| self.written(reports, written)));
+    /// Tells everybody of these ends, while nobody runs the jobs that were claimed beside them. If
+    /// this thread panics, those are given up as those in flight are.
+    fn tell_beside(&self, ended: Vec<Ended>, answer: &Result<Answer, QueueError>) {
+        let told = catch_unwind(AssertUnwindSafe(|| ended.into_iter().for_each(|ended| self.tell(ended))));
         if let Err(panic) = told {
-            if let Answer::Jobs(claimed) = claim {
-                claimed.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
+            if let Ok(Answer::Jobs(claimed)) = answer {
+                claimed.iter().for_each(|claimed| self.give_up(&self.claimed(claimed.clone()).0));
             }
             resume_unwind(panic);
         }
-        claim
     }
 
     pub(super) fn claimed(&self, claimed: Claimed) -> (Running, Vec<u8>) {
@@ -215,31 +250,38 @@ impl Pool {
         Ok((turned.ended, answer))
     }
 
-    /// Notes that these ends are written, and tells everybody.
-    pub(super) fn written(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>) {
-        for (report, written) in reports.into_iter().zip(written) {
-            let ended = report.ended(written);
-            if ended == AttemptEnd::Finished {
+    /// Notes that these ends are written. Their slots are free from now on.
+    fn settle(&self, reports: Vec<Report>, written: Vec<Option<Option<JobState>>>, ended: &mut Vec<Ended>) {
+        let now = self.source().clock().now();
+        let end = |(report, written): (Report, _)| {
+            let elapsed = now.saturating_duration_since(report.job.begun());
+            Ended { ended: report.ended(written), elapsed, report }
+        };
+        let settled: Vec<_> = reports.into_iter().zip(written).map(end).collect();
+        {
+            let mut state = self.state.lock();
+            state.telling += settled.len();
+            for Ended { report, ended, .. } in &settled {
+                state.tally(self.source().place_of(&report.job)).count(ended);
+                state.flights.remove(&report.job.flight());
+            }
+        }
+        for Ended { report, ended, .. } in &settled {
+            self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.flight()));
+            if *ended == AttemptEnd::Finished {
                 report.job.queue().shared.averages.add(report.job.kind(), report.took);
             }
-            let now = self.source().clock().now();
-            let elapsed = now.saturating_duration_since(report.job.begun());
-            let place = self.source().place_of(&report.job);
-            {
-                let mut state = self.state.lock();
-                state.tally(place).count(&ended);
-                state.flights.remove(&report.job.flight());
-                state.telling += 1;
-            }
-            self.timeouts.iter().for_each(|timeouts| timeouts.forget(report.job.flight()));
-            let job = &report.job;
-            let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
-            job.queue().shared.log_end((id, kind, attempt), &ended);
-            let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
-            self.hooks().tell(job, &ended_event);
-            self.hooks().teardown(job, &ended);
-            self.state.lock().telling -= 1;
         }
+        ended.extend(settled);
+    }
+
+    fn tell(&self, Ended { report: Report { job, .. }, ended, elapsed }: Ended) {
+        let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
+        job.queue().shared.log_end((id, kind, attempt), &ended);
+        let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
+        self.hooks().tell(&job, &ended_event);
+        self.hooks().teardown(&job, &ended);
+        self.state.lock().telling -= 1;
     }
 }
 

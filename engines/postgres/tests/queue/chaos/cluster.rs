@@ -208,7 +208,7 @@ const NO_ROOM: &str = "could not extend file";
 pub fn wait_for_work(client: &mut Client, user: &str) {
     // The server may not have seen yet that the one before it was killed.
     let claims = "SELECT EXISTS (SELECT FROM pg_stat_activity JOIN started ON language = usename AND backend_start > at
-        WHERE usename = $1 AND query ~ 'claim|turn')";
+        WHERE usename = $1 AND query ~ 'waterline.work|turn')";
     common::eventually("a worker that is at work", || client.query_one(claims, &[&user]).unwrap().get(0));
 }
 

@@ -90,7 +90,7 @@ fn note(client: &mut Option<Client>, config: &Config, id: &str, begun: SystemTim
     loop {
         let open = client.take().map_or_else(|| config.connect(NoTls), Ok);
         let noted = open.and_then(|mut open| {
-            open.execute(RUN, &[&id, &"rust", &begun])?;
+            open.execute(RUN, &[&id, &"rust noted", &begun])?;
             Ok(open)
         });
         match noted {

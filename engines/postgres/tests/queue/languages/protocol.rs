@@ -13,7 +13,7 @@ const ODD: &[&str] = &[
     "[1e400, -0.0, 1.0, 1E2, 123456789012345678901234567890, 0.1000000000000000055511151231257827]",
     r#"["\ud800", "\u00e9", "é", "e\u0301", "\/", "🌊👩‍👩‍👧‍👦", "\u2028"]"#,
     " { \"spaces\" :\t[ ] } \n",
-    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
 ];
 
 fn started(language: Language, lease: f64, poll: f64) -> (Bench, Client, Worker) {
@@ -69,7 +69,7 @@ fn a_worker_that_waits_is_woken_by_a_push_and_when_its_connection_is_lost() {
         let kind = format!("{}-echo", language.name());
         let here = "pg_stat_activity WHERE datname = current_database()";
         let waits = format!(
-            "count(*) = 1 FROM {here} AND usename = '{}' AND state = 'idle' AND query LIKE '%claim%'",
+            "count(*) = 1 FROM {here} AND usename = '{}' AND state = 'idle' AND query LIKE '%waterline.work(%'",
             language.name()
         );
         for _ in 0..3 {
@@ -91,19 +91,24 @@ fn an_attempt_that_fails_or_whose_write_is_refused_fails_alone() {
     for language in Language::ALL {
         let (_bench, mut client, worker) = started(language, 30.0, 1.0);
         // In one claim, and perhaps in one transaction of ends.
-        let kinds = ["refused", "echo", "odd", "echo", "refused"].map(|kind| format!("{}-{kind}", language.name()));
+        let kinds = ["refused", "row", "odd", "row", "wrong", "refused", "thrown", "half"]
+            .map(|kind| format!("{}-{kind}", language.name()));
         let push = "SELECT id FROM waterline.push_many('q', $1, array_fill('1'::text, ARRAY[cardinality($1::text[])]))";
         let rows = client.query(push, &[&kinds.as_slice()]).unwrap();
         let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-        for (id, wanted) in ids.iter().zip(["dead", "finished", "dead", "finished", "dead"]) {
+        for (id, wanted) in ids.iter().zip(["dead", "finished", "dead", "finished", "dead", "dead", "dead", "dead"]) {
             until_state(&mut client, &worker, id, wanted);
         }
-        let mut error = |id: &str| -> String {
-            client.query_one("SELECT error FROM waterline.get('q', $1)", &[&id]).unwrap().get(0)
+        // Characters that a text of the database cannot have are escaped.
+        let (odd, wrong) = match language {
+            Language::Python => (r"odd: \x00 \ud800 🌊", "JSONDecodeError"),
+            Language::Node => (r"odd: \u0000 \ud800 🌊", "JSON"),
         };
-        assert!(error(&ids[0]).contains("null value in column"), "{}", error(&ids[0]));
-        let odd = error(&ids[2]);
-        assert!(odd.contains("odd: \u{fffd} ") && odd.ends_with(" \u{1f30a}"), "{odd}");
+        for (at, wanted) in [(0, "null value in column"), (2, odd), (4, wrong), (5, "null value in column")] {
+            let error = "SELECT error FROM waterline.get('q', $1)";
+            let error: String = client.query_one(error, &[&ids[at]]).unwrap().get(0);
+            assert!(error.contains(wanted), "{error}");
+        }
         let ran: Vec<String> = client.query_one("SELECT array_agg(job ORDER BY job) FROM runs", &[]).unwrap().get(0);
         assert_eq!(ran, [ids[1].as_str(), &ids[3]], "what was refused has written nothing");
     }
@@ -125,7 +130,7 @@ fn leases_are_renewed_and_a_lost_one_stops_the_work() {
         // Somebody else has it.
         let take = "UPDATE waterline.job SET token = 7, at = at + 3600000 WHERE number = substr($1, 2)::bigint";
         client.execute(take, &[&lost]).unwrap();
-        let over = format!("the lease of the job {lost} is over");
+        let over = format!("lost {lost}");
         common::eventually("the loss of a lease", || worker.has_said(&over));
         File::create(file).unwrap();
         until_state(&mut client, &worker, &kept, "finished");
@@ -164,6 +169,10 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
                 common::eventually("the note that the worker stops", || one(&mut client, stopping));
             }
             worker.kill();
+            // A call of its that is on its way would renew the lease.
+            let calls = format!("count(*) = 0 FROM pg_stat_activity WHERE usename = '{}'", language.name());
+            let calls = format!("{calls} AND datname = current_database()");
+            common::eventually("the end of its connection", || one(&mut client, &calls));
             // The end of the lease, without a wait for it.
             client.execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'", &[]).unwrap();
             let worker = bench.worker(language, 30.0, 0.1);
@@ -212,5 +221,14 @@ fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push(
         assert!(!produce().0);
         assert_eq!(one::<i64>(&mut client, "count(*) FROM orders"), 1);
         assert_eq!(one::<i64>(&mut client, "count(*) FROM waterline.job"), 1);
+    }
+}
+
+#[test]
+fn a_whole_worker_has_60_lines_that_fit_a_page() {
+    for language in Language::ALL {
+        let text = std::fs::read_to_string(language.file("examples", "worker")).unwrap();
+        assert!(text.lines().count() <= 60, "{language:?}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{language:?}");
     }
 }

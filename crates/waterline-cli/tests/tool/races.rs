@@ -1,0 +1,151 @@
+//! The world may be another one when a change is made than when it was planned: the answer says
+//! what was done.
+
+use crate::application::Application;
+use crate::program::{At, json};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+/// A page that answers each request in this way: the view or the change that is asked for.
+fn page(mut answer: impl FnMut(&str, Value) -> (&'static str, Value) + Send + 'static) -> At {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            stream.read_line(&mut line).unwrap();
+            let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            while line.trim() != "" {
+                line.clear();
+                stream.read_line(&mut line).unwrap();
+                let header = line.to_lowercase();
+                length = header.strip_prefix("content-length:").map_or(length, |of| of.trim().parse().unwrap());
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let view = path.trim_start_matches("/api/").split('?').next().unwrap_or_default();
+            let (status, said) = answer(view, serde_json::from_slice(&body).unwrap_or_default());
+            let (said, mut stream) = (said.to_string(), stream.into_inner());
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close", said.len());
+            write!(stream, "{head}\r\n\r\n{said}").unwrap();
+        }
+    });
+    At::url(&url)
+}
+
+const OK: &str = "200 OK";
+
+#[test]
+fn a_redrive_of_all_counts_what_was_done_passes_what_is_not_parked_and_says_what_has_failed() {
+    let mut left = vec![3, 5, 7, 9];
+    let at = page(move |view, change| match view {
+        "overview" => (OK, json!({ "streams": [], "queues": [] })),
+        "saved" => {
+            let saved = json!({ "name": "p", "last_processed": 9, "next": 10, "done_ahead": 0, "parked": 4,
+                "moved_at": null, "life_open": null, "last_halt": null, "unreadable": null });
+            (OK, json!({ "consumers": [saved], "logs": [] }))
+        }
+        "parked" => {
+            let job = |index: &u64| {
+                json!({ "index": index, "attempts": 1, "crashes": 0, "error": "no", "first_failed_at": 0,
+                    "last_failed_at": 0, "parked_at": 0, "redrive_wanted": false })
+            };
+            (OK, json!({ "jobs": left.iter().map(job).collect::<Vec<_>>(), "next": null }))
+        }
+        _ => match change["index"].as_u64() {
+            // Somebody else has discarded it.
+            Some(5) => {
+                left.retain(|index| *index != 5);
+                ("404 Not Found", json!({ "error": "job 5 is not parked" }))
+            }
+            Some(7) => ("409 Conflict", json!({ "error": "the name is in use" })),
+            _ => (OK, json!({ "said": "it runs once more" })),
+        },
+    });
+    let made = at.call("redrive p --all --yes");
+    assert_eq!((made.code, made.out.lines().next()), (1, Some("Done: redrive 2 parked jobs of \"p\".")), "{made:?}");
+    let wanted = "waterline: 2 of 4 parked jobs of \"p\" will run once more, and 1 will not: the name is in use\n";
+    assert_eq!(made.error, wanted);
+    let made = at.call("redrive p --all --yes --json");
+    let record = &json(&made.out)[0];
+    // The page has forgotten job 5 by then.
+    let found = ["indices", "not_parked", "failed", "made"].map(|field| record[field].clone());
+    assert_eq!((made.code, found), (1, [json!([3, 9]), json!(0), json!(1), json!(true)]));
+}
+
+/// Returns what a page says that has one queue.
+fn with_queue() -> Value {
+    let advice = json!({ "reason": "no", "tone": "good", "sentence": "runs", "help": "" });
+    let status = json!({ "counts": { "ready": 1 }, "oldest_ready": null, "oldest_ready_for": null });
+    json!({ "streams": [], "queues": [{ "name": "q", "status": status, "advice": advice }] })
+}
+
+#[test]
+fn a_change_that_a_proxy_has_not_waited_for_may_have_been_made() {
+    let at = page(|view, _change| match view {
+        "overview" => (OK, with_queue()),
+        _ => ("504 Gateway Timeout", json!("not of the page")),
+    });
+    at.refused("pause q --yes", 1, &["may have made the change: look before you repeat it", "504"]);
+}
+
+#[test]
+fn a_job_that_dies_between_the_plan_and_its_cancel_keeps_its_error() {
+    let mut looks = 0;
+    let at = page(move |view, change| match view {
+        "overview" => (OK, with_queue()),
+        "job" => {
+            looks += 1;
+            let state = if looks == 1 { "ready" } else { "dead" };
+            let payload = json!({ "text": "1", "form": "json", "is_cut": false });
+            (
+                OK,
+                json!({ "id": "a", "kind": "k", "state": state, "failures": 0, "crashes": 0, "runs_alone": false,
+                    "pushed_at": 0, "run_at": null, "since": 0, "kept_until": null, "expires_at": null, "waits_for": 0,
+                    "key": null, "held_by": null, "error": null, "progress": null, "damaged": null,
+                    "payload": payload, "after": [], "before": [] }),
+            )
+        }
+        // As the page does it for a job that is dead.
+        _ if change["action"] == "cancel" => ("409 Conflict", json!({ "error": "the job \"a\" is dead by now" })),
+        _ => (OK, json!({ "said": "the job \"a\" is removed" })),
+    });
+    at.refused("cancel q a --yes", 1, &["the job \"a\" is dead by now"]);
+}
+
+#[test]
+fn a_push_of_a_job_that_is_there_says_that_nothing_was_changed() {
+    let (_application, page) = Application::serving("serves");
+    let left = Application::halted();
+    for at in [At::url(&page.url), At::store(&left.store())] {
+        assert!(at.text("push mail welcome 1 --id ann").starts_with("Would push"));
+        let again = at.text("push mail welcome 1 --id ann --yes");
+        assert!(again.starts_with("Nothing was changed: the queue \"mail\" has a job of this id"), "{again}");
+        let again = at.records("push mail welcome 1 --id ann --yes").remove(0);
+        assert_eq!([&again["made"], &again["id"]], [&json!(false), &json!("ann")]);
+        let new = at.records("push mail welcome 1 --id new --yes").remove(0);
+        assert_eq!(new["made"], true);
+        // The number is that of what was done, and not of what was planned.
+        let all = at.records("requeue mail --dead --yes").remove(0);
+        assert_eq!([&all["requeued"], &all["jobs"]], [&json!(1), &json!(1)]);
+        assert!(at.text("requeue mail --dead --yes").starts_with("Done: requeue 0 dead jobs of the queue \"mail\"."));
+    }
+}
+
+#[test]
+fn a_removed_consumer_gets_a_first_job_only_if_a_new_name_is_wanted() {
+    let left = Application::halted();
+    let at = At::store(&left.store());
+    at.text("remove prices --yes");
+    at.refused("seek prices 3 --reason back --yes", 1, &["--new seeks a name of which nothing is saved"]);
+    at.refused("seek blocks 3 --new --reason back --yes", 1, &["without --new"]);
+    assert!(at.text("seek prices 3 --new --reason back").starts_with("Would make 3 the first job of \"prices\""));
+    at.refused("show prices", 1, &["there is no consumer or log \"prices\""]);
+    assert!(at.text("seek prices 3 --new --reason back --yes").starts_with("Done: make 3 the first job"));
+    assert_eq!(at.records("show prices")[0]["next"], 3);
+    let bad = at.call_with("seek --new --reason back --yes", &["\u{1b}[2J", "3"]);
+    assert!(!bad.out.contains('\u{1b}') && !bad.error.contains('\u{1b}'), "{bad:?}");
+}

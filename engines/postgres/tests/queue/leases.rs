@@ -1,0 +1,61 @@
+//! The calls that renew leases.
+
+use crate::bench::bench;
+use crossbeam_channel::{bounded, unbounded};
+use postgres::NoTls;
+use std::time::Duration;
+use waterline::queue::{NewJob, Outcome, QueueOptions, Runner};
+
+const SLOTS: usize = 8;
+const LEASE: Duration = Duration::from_millis(900);
+
+/// Notes each call: its jobs in their order, and its time.
+const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], at timestamptz DEFAULT clock_timestamp());
+    ALTER FUNCTION waterline.renew RENAME TO unnoted;
+    CREATE FUNCTION waterline.renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL,
+        p_silent boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
+    $$ INSERT INTO public.calls (jobs) SELECT array_agg(j ORDER BY j) FROM unnest(p_jobs) j;
+        SELECT waterline.unnoted(p_jobs, p_tokens, p_lease, p_silent) $$";
+
+/// The time between two calls has a least value, and on a loaded machine no largest one. So the
+/// test waits for one that is short enough.
+#[test]
+fn the_leases_of_all_slots_are_renewed_in_one_call_each_third_of_the_lease() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default().lease(LEASE)).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    client.batch_execute(NOTED).unwrap();
+    // For the server, no lease ends while this process stands still.
+    client.batch_execute("UPDATE waterline.queue SET lease = 3600000").unwrap();
+    queue.push_all((0..SLOTS).map(|number| NewJob::new("k", &number).unwrap())).unwrap();
+    let (begins, begun) = unbounded();
+    let (release, is_released) = bounded::<()>(0);
+    let runner = Runner::builder(&queue)
+        .max_processing(SLOTS)
+        .on("k", move |_, _: usize| {
+            begins.send(()).unwrap();
+            _ = is_released.recv();
+            Ok(Outcome::Done)
+        })
+        .start()
+        .unwrap();
+    // If the test fails, the handlers go on before the runner is dropped.
+    let release = release;
+    (0..SLOTS).for_each(|_| begun.recv_timeout(common::LONG).expect("each slot has a job"));
+    let last: i64 = client.query_one("SELECT coalesce(max(number), 0) FROM calls", &[]).unwrap().get(0);
+    let after = "SELECT jobs = (SELECT array_agg(number ORDER BY number) FROM waterline.job),
+            extract(epoch FROM at - lag(at) OVER (ORDER BY number))::float8 FROM calls WHERE number > $1 ORDER BY number";
+    let third = LEASE.as_secs_f64() / 3.0;
+    // One that was under way may be for fewer.
+    common::eventually("two calls one after the other within half a lease", || {
+        let calls = client.query(after, &[&(last + 1)]).unwrap();
+        assert!(calls.iter().all(|call| call.get(0)), "each is for the jobs of all slots");
+        let pauses: Vec<f64> = calls.iter().filter_map(|call| call.get(1)).collect();
+        assert!(pauses.iter().all(|pause| *pause > third - 0.01), "sooner than each third of it: {pauses:?}");
+        pauses.len() >= 3 && pauses.iter().any(|pause| *pause < 1.5 * third)
+    });
+    drop(release);
+    runner.stop().unwrap();
+    let ended: bool = client.query_one("SELECT count(*) = 0 FROM waterline.job", &[]).unwrap().get(0);
+    assert!(ended, "each of them has ended");
+}

@@ -1,0 +1,26 @@
+//! The cause of a halt, as far as it decides what helps.
+
+use crate::base::error::is_halt_of_job;
+use crate::observe::status::Blocked;
+
+impl Blocked {
+    /// True if the consumer halted since a job failed for good, or killed its process: then to skip
+    /// the job helps. It does not at a halt for any other cause, such as a source that fails.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .retry(Retry::none())
+    ///     .start(|_| Err("no such price".into()))?;
+    /// let handle = consumer.handle();
+    /// assert!(consumer.join().is_err());
+    /// assert!(handle.status().blocked.is_halt_of_job());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_halt_of_job(&self) -> bool {
+        matches!(self, Self::Halted { index, error } if is_halt_of_job(*index, error))
+    }
+}
