@@ -16,7 +16,7 @@ use crate::queue::words::new_job::NewJob;
 use crate::queue::words::typed::TypedJob;
 #[cfg(doc)]
 use crate::queue::{Fair, GroupBuilder};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
@@ -154,13 +154,20 @@ impl Group {
 
     /// Pushes jobs for which the hooks of their queues were asked.
     pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
-        let mut pushes = Vec::with_capacity(jobs.len());
-        for job in jobs {
+        // One entry for each queue: an engine on a server makes one call of it.
+        let mut queues: BTreeMap<_, (Vec<_>, Vec<_>)> = BTreeMap::new();
+        for (place, job) in jobs.into_iter().enumerate() {
             let queue = self.routed(&job)?;
-            pushes.push((queue.number, vec![queue.prepare(job)?]));
+            let (places, pushes) = queues.entry(queue.number).or_default();
+            places.push(place);
+            pushes.push(queue.prepare(job)?);
         }
-        let Some(first) = self.inner.queues.first().filter(|_| !pushes.is_empty()) else { return Ok(Vec::new()) };
-        first.engine.push(pushes)
+        let Some(first) = self.inner.queues.first().filter(|_| !queues.is_empty()) else { return Ok(Vec::new()) };
+        let (places, pushes): (Vec<_>, _) =
+            queues.into_iter().map(|(queue, (places, pushes))| (places, (queue, pushes))).unzip();
+        let mut pushed: Vec<_> = places.into_iter().flatten().zip(first.engine.push(pushes)?).collect();
+        pushed.sort_by_key(|(place, _)| *place);
+        Ok(pushed.into_iter().map(|(_, pushed)| pushed).collect())
     }
 
     // Claims.

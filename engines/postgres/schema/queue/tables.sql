@@ -322,7 +322,8 @@ $$ SELECT coalesce(pg_sequence_last_value(p_floors[p_place]), 0) BETWEEN p_now +
 CREATE FUNCTION passed_ready() RETURNS bigint LANGUAGE sql AS $$ SELECT pg_stat_get_xact_tuples_returned('job_ready'::regclass) $$;
 
 CREATE FUNCTION passed_ends() RETURNS bigint LANGUAGE sql AS
-$$ SELECT pg_stat_get_xact_tuples_returned('job_running'::regclass) + pg_stat_get_xact_tuples_returned('ended_gone'::regclass) $$;
+$$ SELECT pg_stat_get_xact_tuples_returned('job_running'::regclass) + pg_stat_get_xact_tuples_returned('job_expires'::regclass)
+    + pg_stat_get_xact_tuples_returned('ended_gone'::regclass) $$;
 
 -- A thousand entries take about a millisecond.
 CREATE FUNCTION is_much(p_passed bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(p_passed > 5000, false) $$;

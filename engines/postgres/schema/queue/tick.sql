@@ -1,12 +1,13 @@
 -- All that time brings. Any number of callers may tick: what another one does is skipped, so nobody
 -- leads, and a queue goes on as long as anybody claims from it.
 
--- Ends jobs that nobody has taken in time.
-CREATE FUNCTION expire(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+-- Ends jobs that nobody has taken by the time at which they expire, if that lies between these two.
+CREATE FUNCTION expire(p_queue queue, p_from bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_number bigint; v_job job;
 BEGIN
     told := '{}';
-    FOR v_number IN SELECT number FROM job WHERE queue = p_queue.id AND expires <= p_now ORDER BY expires, place LIMIT 1024 LOOP
+    FOR v_number IN SELECT number FROM job WHERE queue = p_queue.id AND expires BETWEEN p_from AND p_now
+        ORDER BY expires, place LIMIT 1024 LOOP
         -- One of them may have ended this one.
         SELECT * INTO v_job FROM job WHERE number = v_number AND expires <= p_now AND state <> 'running' FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
@@ -50,7 +51,7 @@ BEGIN
         told := told || take_back(p_queue, v_job, p_now);
         v_passed := v_passed + 1;
     END LOOP;
-    told := told || expire(p_queue, p_now);
+    told := told || expire(p_queue, v_from, p_now);
     IF p_due_since IS NOT NULL THEN
         SELECT told || coalesce(array_agg(told(id_of(name, number), 'ready') ORDER BY at, place), '{}') INTO told FROM job
         WHERE queue = p_queue.id AND state = 'ready' AND at > p_due_since AND at <= p_now AND since < at;

@@ -40,19 +40,12 @@ BEGIN
         ready := ready OR EXISTS (SELECT FROM freed f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
             AND j.held_by = f.name ORDER BY j.priority LIMIT 1) h WHERE f.queue = p_queue.id AND f.at <= p_now);
     END IF;
-    SELECT min(j.expires) INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL;
-    has_room := true;
-    IF p_queue.max_waiting IS NOT NULL THEN
-        SELECT count(*) < p_queue.max_waiting INTO has_room FROM (
-            (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' LIMIT p_queue.max_waiting)
-            UNION ALL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL
-                LIMIT p_queue.max_waiting)
-            UNION ALL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'waiting' AND j.held_by IS NULL
-                LIMIT p_queue.max_waiting)) w;
-        has_room := has_room OR coalesce(expires <= p_now, false);
-    END IF;
-    IF v_next <= p_now THEN v_next := NULL; END IF;
     v_passed := passed_ends();
+    IF NOT v_ends_dear THEN
+        SELECT min(j.expires) INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL;
+    END IF;
+    has_room := p_queue.max_waiting IS NULL OR waiting_of(p_queue, p_now) < p_queue.max_waiting OR coalesce(expires <= p_now, false);
+    IF v_next <= p_now THEN v_next := NULL; END IF;
     -- Of numbers, `least` takes those that are there.
     next := least(due, expires, v_next, CASE WHEN p_queue.paused_until > p_now THEN p_queue.paused_until END,
         CASE WHEN NOT v_ends_dear THEN (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died = false AND e.gone_at IS NOT NULL) END,

@@ -25,6 +25,8 @@ DECLARE
     v_got int;
     v_next bigint;
 BEGIN
+    p_slots := coalesce(p_slots, 1);
+    p_poll := coalesce(p_poll, 1000);
     SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens, array_agg(u.said) AS said,
         array_agg(CASE u."end" WHEN 'finish' THEN 'finished' WHEN 'fail' THEN 'failed' ELSE u."end" END) AS ends
     INTO v_has FROM json_to_recordset(p_jobs) u(job bigint, token bigint, "end" text, said text);

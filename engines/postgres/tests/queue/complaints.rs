@@ -15,7 +15,7 @@ use waterline::{BoxError, Failure, Retry};
 use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
 
 /// A queue `q` with these options, and a client whose clock stands still.
-fn opened(options: &str) -> (Config, Client) {
+pub(crate) fn opened(options: &str) -> (Config, Client) {
     let config = bench().config;
     let mut client = config.connect(NoTls).unwrap();
     client.execute("SELECT waterline.create_queue('q', $1::text::jsonb)", &[&options]).unwrap();
@@ -23,18 +23,18 @@ fn opened(options: &str) -> (Config, Client) {
     (config, client)
 }
 
-fn set_clock(client: &mut Client, now: i64) {
+pub(crate) fn set_clock(client: &mut Client, now: i64) {
     client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
 }
 
 /// Pushes so many jobs.
-fn push(client: &mut Client, jobs: i32) {
+pub(crate) fn push(client: &mut Client, jobs: i32) {
     let push = "SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), array_fill('1'::text, ARRAY[$1::int]))";
     client.query(push, &[&jobs]).unwrap();
 }
 
 /// The pages that a call touches.
-fn pages(client: &mut Client, call: &str) -> u64 {
+pub(crate) fn pages(client: &mut Client, call: &str) -> u64 {
     let explained = format!("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM waterline.{call}");
     let answers = client.simple_query(&explained).unwrap();
     let text = answers.iter().find_map(|answer| match answer {
@@ -53,7 +53,7 @@ fn end_all(client: &mut Client) -> String {
 }
 
 /// Ends all jobs that run, and returns how many.
-fn finish(client: &mut Client) -> usize {
+pub(crate) fn finish(client: &mut Client) -> usize {
     let end = end_all(client);
     client.query_one(&format!("SELECT waterline.{end}"), &[]).unwrap().get::<_, Vec<i64>>(0).len()
 }
@@ -130,86 +130,6 @@ fn a_claim_is_as_cheap_where_the_server_has_no_statistics() {
     client.batch_execute("VACUUM waterline.job").unwrap();
     let pages = (0..4).map(|_| pages(&mut client, "claim('q', 1)")).min();
     assert!(pages < Some(100), "it touches {pages:?} pages");
-}
-
-#[test]
-fn an_open_transaction_keeps_dead_rows_and_claims_stay_as_cheap_as_they_were() {
-    // In halves.
-    for (keyed, most) in [(false, 3), (true, 10)] {
-        let limits = if keyed { r#"{"limits": [{"of": "each_key", "at_once": 1}]}"# } else { "{}" };
-        let (config, mut client) = opened(limits);
-        let mut other = config.connect(NoTls).unwrap();
-        let mut open =
-            other.build_transaction().isolation_level(postgres::IsolationLevel::RepeatableRead).start().unwrap();
-        open.query("SELECT 1", &[]).unwrap();
-        let mut claims = Vec::new();
-        for round in 0..16 {
-            set_clock(&mut client, 1_000_000 + 1_000 * round);
-            let settings = if keyed { "jsonb_build_object('key', n::text)" } else { "NULL::jsonb" };
-            let many = format!(
-                "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[316]), \
-                 array_fill('1'::text, ARRAY[316]), ARRAY(SELECT {settings} FROM generate_series(1, 316) n))"
-            );
-            client.query(&many, &[]).unwrap();
-            loop {
-                let claimed = client.query("SELECT FROM waterline.claim('q', 100)", &[]).unwrap().len();
-                finish(&mut client);
-                if claimed < 100 {
-                    break;
-                }
-            }
-            push(&mut client, 16);
-            claims.push(pages(&mut client, "claim('q', 16)"));
-            finish(&mut client);
-        }
-        println!("with keys: {keyed}; a claim of 16 in each round touches {claims:?} pages");
-        let (first, last) = (claims[1], claims[claims.len() - 1]);
-        assert!(2 * last <= most * first + 64, "with keys: {keyed}: {claims:?}");
-        open.rollback().unwrap();
-    }
-}
-
-const NONE: &str = "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 16, NULL, NULL, NULL, 'w', false, NULL, NULL)";
-
-#[test]
-fn a_late_commit_behind_a_burst_of_work_is_found_at_once() {
-    let (config, mut client) = opened(r#"{"retention_ms": 0}"#);
-    push(&mut client, 6_000);
-    client.query("SELECT FROM waterline.claim('q', 6000)", &[]).unwrap();
-    finish(&mut client);
-    (0..3).for_each(|_| _ = pages(&mut client, NONE));
-    let mut late = config.connect(NoTls).unwrap();
-    set_clock(&mut late, 1_000_000);
-    let mut late = late.transaction().unwrap();
-    late.query("SELECT FROM waterline.push('q', 'late', '1')", &[]).unwrap();
-    set_clock(&mut client, 1_002_000);
-    pages(&mut client, NONE);
-    late.commit().unwrap();
-    assert_eq!(client.query("SELECT FROM waterline.claim('q', 1)", &[]).unwrap().len(), 1);
-}
-
-#[test]
-fn a_claim_that_finds_nothing_beside_many_dead_rows_is_cheap_and_a_late_commit_is_found() {
-    let (config, mut client) = opened(r#"{"retention_ms": 0}"#);
-    let [mut other, mut late] = [0, 1].map(|_| config.connect(NoTls).unwrap());
-    let mut open = other.build_transaction().isolation_level(postgres::IsolationLevel::RepeatableRead).start().unwrap();
-    open.query("SELECT 1", &[]).unwrap();
-    set_clock(&mut late, 1_000_000);
-    let mut late = late.transaction().unwrap();
-    late.query("SELECT FROM waterline.push('q', 'late', '1')", &[]).unwrap();
-    push(&mut client, 6000);
-    client.query("SELECT FROM waterline.claim('q', 6000)", &[]).unwrap();
-    finish(&mut client);
-    set_clock(&mut client, 1_007_000);
-    // Two look everywhere, and then all do without for as long as that was dear.
-    let costs = [0, 1, 2, 3].map(|_| pages(&mut client, NONE));
-    assert!(costs[0] > 400 && costs[2].max(costs[3]) < 200, "{costs:?}");
-    late.commit().unwrap();
-    let mut found_by = |now| {
-        set_clock(&mut client, now);
-        client.query("SELECT FROM waterline.claim('q', 1)", &[]).unwrap().len()
-    };
-    assert_eq!((found_by(1_007_500), found_by(1_012_000)), (0, 1), "a tick has found it");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod chaos;
 mod complaints;
 mod connections;
 mod crossing;
+mod dead_rows;
 mod ends;
 mod grants;
 mod languages;
