@@ -340,9 +340,11 @@ impl Database {
 
     /// A store in this database, whose tables are there.
     pub fn store(&self, options: PgOptions) -> PgStore {
-        let store = PgStore::connect(self.config.clone(), NoTls, options).expect("the server runs");
-        store.migrate().expect("the database is the test's own");
-        store
+        let store = |options| PgStore::connect(self.config.clone(), NoTls, options).expect("the server runs");
+        // On a loaded machine, the tables take longer than a short lease lets a call take.
+        let patient = store(options.clone().ttl(PATIENCE));
+        patient.migrate().expect("the database is the test's own");
+        store(options)
     }
 }
 
