@@ -54,7 +54,7 @@ fn a_backup_of_a_store_on_sqlite_that_runs_is_one_moment_and_goes_on_from_there(
     let store = open_in(&data).unwrap();
     mails(&store);
     let consumer = start(&store);
-    until(&consumer.handle(), "some jobs", |status| status.done > 100);
+    until(&consumer.handle(), "some jobs", |status| status.done > 100 && status.saves > 0);
     fs::create_dir(&restored).unwrap();
     let database = rusqlite::Connection::open(data.join("waterline.sqlite")).unwrap();
     let backup = restored.join("waterline.sqlite").display().to_string();
@@ -80,7 +80,7 @@ fn the_directory_of_a_stopped_program_is_a_backup_and_moves() {
     let store = open_in(&data).unwrap();
     mails(&store);
     let consumer = start(&store);
-    until(&consumer.handle(), "some jobs", |status| status.done > 100);
+    until(&consumer.handle(), "some jobs", |status| status.done > 100 && status.saves > 0);
     consumer.stop().unwrap();
     drop(store);
     fs::create_dir(&copy).unwrap();
