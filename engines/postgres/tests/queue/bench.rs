@@ -13,20 +13,22 @@ pub struct Bench {
     pub config: Config,
 }
 
+/// Starts a server for rules and costs, with a database that has the tables.
+pub fn server() -> (Server, Database) {
+    // These tests are of rules, and not of what a crash of the machine leaves. A vacuum would
+    // change what calls cost: while it looks, it keeps dead rows as an open transaction does.
+    let server = Server::start(&[("fsync", "off"), ("autovacuum", "off"), ("max_connections", "300")]);
+    let first = server.database();
+    drop(first.store(PgOptions::new().ttl(Duration::from_secs(60))));
+    first.client().batch_execute(include_str!("clock.sql")).unwrap();
+    (server, first)
+}
+
 /// Makes a database for one test. It is a copy of one that was migrated once.
 pub fn bench() -> Bench {
     static FIRST: OnceLock<(Server, Database)> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
-    let (server, first) = FIRST.get_or_init(|| {
-        // These tests are of rules, and not of what a crash of the machine leaves. A vacuum would
-        // change what calls cost: while it looks, it keeps dead rows as an open transaction does.
-        let quiet = [("fsync", "off"), ("autovacuum", "off"), ("max_connections", "300")];
-        let server = Server::start(&quiet);
-        let first = server.database();
-        drop(first.store(PgOptions::new().ttl(Duration::from_secs(60))));
-        first.client().batch_execute(include_str!("clock.sql")).unwrap();
-        (server, first)
-    });
+    let (server, first) = FIRST.get_or_init(server);
     let name = format!("bench{}", MADE.fetch_add(1, Ordering::Relaxed));
     let mut client = server.config("postgres").connect(NoTls).unwrap();
     // A connection that was closed just now may be there for a moment longer.

@@ -17,10 +17,16 @@ use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
 /// A queue `q` with these options, and a client whose clock stands still.
 pub(crate) fn opened(options: &str) -> (Config, Client) {
     let config = bench().config;
+    let client = opened_in(&config, options);
+    (config, client)
+}
+
+/// The same in this database.
+pub(crate) fn opened_in(config: &Config, options: &str) -> Client {
     let mut client = config.connect(NoTls).unwrap();
     client.execute("SELECT waterline.create_queue('q', $1::text::jsonb)", &[&options]).unwrap();
     set_clock(&mut client, 1_000_000);
-    (config, client)
+    client
 }
 
 pub(crate) fn set_clock(client: &mut Client, now: i64) {
