@@ -177,7 +177,9 @@ fn a_store_that_fails_for_a_while_loses_no_end_and_the_status_says_so() {
     done.complete();
     drop(release);
     let fails = || matches!(queue.status().unwrap().waits, Waits::StoreFails { .. });
+    let tries = faulty.writes();
     eventually("the status to say it", fails);
+    eventually("more tries", || faulty.writes() >= tries + 4);
     for _ in 0..100 {
         assert!(fails(), "the status says it until the store works: {}", queue.status().unwrap());
         std::thread::yield_now();
