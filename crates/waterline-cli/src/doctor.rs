@@ -88,7 +88,7 @@ impl Findings<'_> {
         let help = if fault.is_damage {
             "restore a backup"
         } else {
-            "look again; if it stays, look at the disk and the program"
+            "do what it says, or look again; if it stays, look at the disk and the program"
         };
         self.problem(subject, name, format!("cannot be looked at: {fault}"), Some(help.to_owned()));
     }
@@ -350,7 +350,7 @@ impl Findings<'_> {
         let verdict = if problems == 0 { "No problem".to_owned() } else { count(problems, "problem") };
         report.line(format!("{verdict}. Read: {}.", read.join(", ")));
         if !self.place.has_processes() {
-            report.line(Cell::from("Retries, gates, limits and what runs are known to the process alone.").faint());
+            report.line(Cell::from(self.place.left_to_processes()).faint());
         }
         report
     }

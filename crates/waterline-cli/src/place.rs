@@ -82,6 +82,11 @@ pub(crate) trait Place {
         false
     }
 
+    /// Says what nobody but a process knows.
+    fn left_to_processes(&self) -> &'static str {
+        "Retries, gates, limits and what runs are known to the process alone."
+    }
+
     /// Says what a push does not ask for, if there is anything.
     fn unasked(&self) -> &'static str {
         ""

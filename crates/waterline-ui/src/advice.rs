@@ -158,7 +158,7 @@ pub(crate) fn of_queue(name: &str, status: &QueueStatus, home: impl Fn(&str) -> 
             let kind = status.unknown_kinds.first().map(|kind| format!("state={state}&kind={}", encoded(kind)));
             (
                 Tone::Stuck,
-                "The program has no handler for them.",
+                "Add a handler for them to the program, or cancel them.",
                 link("Look at these jobs", jobs(kind.unwrap_or_default())),
             )
         }

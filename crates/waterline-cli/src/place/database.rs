@@ -85,8 +85,12 @@ impl Place for Database {
         Ok(self.store.queue_names()?)
     }
 
+    fn left_to_processes(&self) -> &'static str {
+        "Gates, and the retries of consumers, are known to their processes alone."
+    }
+
     fn queue(&self, name: &str) -> Result<rows::Queue, Fault> {
-        handles::row(self.handle(name)?.look())
+        handles::row_of_all(self.handle(name)?.look())
     }
 
     fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault> {

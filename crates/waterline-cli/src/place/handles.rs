@@ -3,11 +3,12 @@
 use super::{Made, Wanted};
 use crate::args::QueueChange;
 use crate::fault::Fault;
-use crate::rows::{Advice, Jobs, OldestReady, Queue as Row, Whole, read};
+use crate::rows::{Advice, Jobs, OldestReady, Queue as Row, Tone, Whole, read};
 use crate::words::{cut, hex};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use waterline::queue::{JobInfo, NewJob, Queue, QueueByHand, QueueStatus, Waits};
 
 /// The most of a payload that is shown.
@@ -15,6 +16,9 @@ const PAYLOAD: usize = 64 * 1024;
 
 /// The related jobs that are listed.
 const RELATED: usize = 500;
+
+/// The time after which a job that is due has no worker: they look once a second.
+const UNTAKEN: Duration = Duration::from_secs(60);
 
 /// The queues that are open.
 pub(super) struct Handles<Q>(RefCell<BTreeMap<String, Q>>);
@@ -52,6 +56,28 @@ pub(super) fn row(queue: &Queue) -> Result<Row, Fault> {
         starts_per_second: None,
         ends_per_second: None,
     })
+}
+
+/// The same where the database knows of all workers.
+pub(super) fn row_of_all(queue: &Queue) -> Result<Row, Fault> {
+    let mut row = row(queue)?;
+    let age = Duration::from_millis(row.oldest_ready.as_ref().map_or(0, |oldest| oldest.age_ms));
+    let name = &row.name;
+    let advice = &mut row.advice;
+    match advice.reason.as_str() {
+        "no_worker" if age >= UNTAKEN => {
+            let seconds = age.as_secs();
+            advice.sentence =
+                format!("the queue {name:?} has a job that was due {seconds}s ago, and no worker has any job");
+            (advice.tone, advice.help) = (Some(Tone::Stuck), "start a worker".to_owned());
+        }
+        "no_worker" => {
+            advice.sentence = format!("the queue {name:?} has jobs that are due, and no worker has any job yet");
+        }
+        "no" => advice.sentence = format!("the queue {name:?} has jobs that run"),
+        _ => {}
+    }
+    Ok(row)
 }
 
 /// Returns the sentence that says why no job starts, as far as this process can know it.

@@ -101,12 +101,19 @@ fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
     let doctor = world.at.call("doctor --json");
     assert_eq!((doctor.code, doctor.error.as_str()), (1, ""));
     let found: Vec<_> = json(&doctor.out).iter().map(|found| found["sentence"].as_str().unwrap().to_owned()).collect();
-    for part in ["has 2 parked jobs", "has halted at job 5", "has 1 dead job", "only its process knows"] {
+    for part in ["has 2 parked jobs", "has halted at job 5", "has 1 dead job", "has jobs that run"] {
         assert!(found.iter().any(|sentence| sentence.contains(part)), "{part}: {found:#?}");
     }
     assert_eq!(rows(&mut client), before);
     let dora = &world.at.records("job mail dora")[0];
     assert_eq!((&dora["state"], &dora["crashes"]), (&json!("running"), &json!(0)));
+    // A queue without any worker.
+    let late = "SELECT waterline.create_queue('late'); SELECT waterline.push('late', 'k', '1');
+        UPDATE waterline.job SET at = at - 600000, since = since - 600000 WHERE kind = 'k'";
+    client.batch_execute(late).unwrap();
+    let doctor = world.at.call("doctor").out;
+    let found = doctor.contains("a job that was due 600s ago, and no worker has any job\n    start a worker");
+    assert!(found, "{doctor}");
 }
 
 #[test]
