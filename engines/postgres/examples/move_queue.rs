@@ -1,5 +1,6 @@
 //! Moves the waiting jobs of a queue into another one: from a store into PostgreSQL, back, or
-//! between two databases. It may be called again after a crash: no job comes twice.
+//! between two databases. It may be called again after a crash: no job comes twice, as long as the
+//! new queue is paused.
 //!
 //! ```sh
 //! cargo run -p waterline-postgres --example move_queue -- mail "host=old dbname=shop" "host=new dbname=shop"
@@ -8,17 +9,26 @@
 //! The queue of a store is opened with `Queue::open(&Store::open(directory)?, name, options)`.
 
 use std::time::SystemTime;
+use waterline::BoxError;
 use waterline::queue::{JobInfo, JobState, NewJob, Queue, QueueError};
 
 /// The jobs of one call.
 const PIECE: usize = 1_000;
 
 /// Moves all jobs that are ready or scheduled. Returns their number, and that of the jobs that
-/// stay: those that run, or that wait for others.
+/// stay: those that run.
+///
+/// Pause the new queue before, and let it go on afterwards: once a job has run there, its id is
+/// free again, and a second call would push it anew.
 ///
 /// # Errors
-/// Those of either queue. Jobs that have moved by then stay moved.
-pub fn move_queue(from: &Queue, to: &Queue) -> Result<(u64, u64), QueueError> {
+/// Those of either queue, and one for jobs that wait for others: a job that is moved counts as
+/// ended in the old queue, so those behind it would run too soon. Jobs that have moved stay moved.
+pub fn move_queue(from: &Queue, to: &Queue) -> Result<(u64, u64), BoxError> {
+    let waiting = from.counts().waiting;
+    if waiting > 0 {
+        return Err(format!("{waiting} jobs wait for others: let those end in the old queue first").into());
+    }
     let mut moved = 0;
     for state in [JobState::Ready, JobState::Scheduled] {
         loop {
@@ -32,13 +42,12 @@ pub fn move_queue(from: &Queue, to: &Queue) -> Result<(u64, u64), QueueError> {
                 match from.remove(&*job.id) {
                     // It has gone by itself.
                     Ok(()) | Err(QueueError::NotFound { .. }) => moved += 1,
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 }
             }
         }
     }
-    let counts = from.counts();
-    Ok((moved, counts.running + counts.waiting))
+    Ok((moved, from.counts().running))
 }
 
 /// The same job. One that had no id of yours has one now, so that a second call knows it.
@@ -65,19 +74,22 @@ pub fn copy(from: &Queue, job: &JobInfo) -> Result<NewJob, QueueError> {
 }
 
 #[cfg(not(test))]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), BoxError> {
     use waterline::queue::QueueOptions;
     use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
 
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().ok_or("the name of a queue, the old database, and the new one");
     let name = next()?;
-    let mut open = || -> Result<Queue, Box<dyn std::error::Error>> {
+    let mut open = || -> Result<Queue, BoxError> {
         let store = PgStore::connect(next()?.parse()?, NoTls, PgOptions::new())?;
+        // Put those of your programs here: the last options that a queue was opened with count.
         Ok(store.queue(&name, QueueOptions::default())?)
     };
     let (from, to) = (open()?, open()?);
+    to.pause(None)?;
     let (moved, left) = move_queue(&from, &to)?;
+    to.resume()?;
     println!("{moved} jobs were moved, and {left} stay until they have run");
     Ok(())
 }

@@ -23,7 +23,7 @@ pub async fn order(client: &mut Client, customer: &str, cents: i32) -> Result<St
     let transaction = client.transaction().await?;
     let insert = "INSERT INTO orders (customer, cents) VALUES ($1, $2) RETURNING id";
     let order: i64 = transaction.query_one(insert, &[&customer, &cents]).await?.get(0);
-    // The id makes it one job, however often it is pushed.
+    // The id makes it one job until it has run.
     let settings = format!(r#"{{"id": "receipt-{order}"}}"#);
     let id = transaction.query_one(PUSH, &[&order.to_string(), &settings]).await?.get(0);
     transaction.commit().await?;

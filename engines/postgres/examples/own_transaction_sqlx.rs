@@ -24,7 +24,7 @@ const FAIL: &str = "SELECT waterline.fail(ARRAY[$1::bigint], ARRAY[$2::bigint], 
 pub async fn order(pool: &PgPool, customer: &str, cents: i32) -> Result<String, Error> {
     let mut transaction = pool.begin().await?;
     let order: i64 = sqlx::query_scalar(ORDER).bind(customer).bind(cents).fetch_one(&mut *transaction).await?;
-    // The id makes it one job, however often it is pushed.
+    // The id makes it one job until it has run.
     let settings = format!(r#"{{"id": "receipt-{order}"}}"#);
     let push = sqlx::query_scalar(PUSH).bind(order.to_string()).bind(settings);
     let id = push.fetch_one(&mut *transaction).await?;

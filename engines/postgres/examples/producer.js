@@ -13,7 +13,7 @@ async function order(db, customer, cents) {
   try {
     const insert = 'INSERT INTO orders (customer, cents) VALUES ($1, $2) RETURNING id';
     const { rows: [{ id }] } = await db.query(insert, [customer, cents]);
-    // The id makes it one job, however often it is pushed. One job of a customer at a time.
+    // The id makes it one job until it has run. One job of a customer at a time.
     const settings = { id: `receipt-${id}`, key: customer };
     const job = ['mail', 'receipt', JSON.stringify({ order: id }), JSON.stringify(settings)];
     const { rows: [pushed] } = await db.query(PUSH, job);

@@ -15,7 +15,7 @@ def order(db, customer, cents):
     with db.transaction():
         insert = "INSERT INTO orders (customer, cents) VALUES (%s, %s) RETURNING id"
         (number,) = db.execute(insert, [customer, cents]).fetchone()
-        # The id makes it one job, however often it is pushed. One job of a customer at a time.
+        # The id makes it one job until it has run. One job of a customer at a time.
         settings = {"id": f"receipt-{number}", "key": customer}
         job = ("mail", "receipt", json.dumps({"order": number}), json.dumps(settings))
         return db.execute(PUSH, job).fetchone()

@@ -56,5 +56,5 @@ async function attempt(job, handlers) {
   ring();
 }
 
-module.exports = { run };
-if (require.main === module) run(process.env.DATABASE_URL, 'mail', { receipt: console.log });
+Object.assign(exports, { run, show: (job) => console.log(job.payload) });
+if (require.main === module) run(process.env.DATABASE_URL, 'mail', { receipt: exports.show });

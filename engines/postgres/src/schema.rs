@@ -33,6 +33,7 @@ macro_rules! queue_sql {
     () => {
         concat!(
             include_str!("../schema/queue/tables.sql"),
+            include_str!("../schema/queue/checks.sql"),
             include_str!("../schema/queue/edges.sql"),
             include_str!("../schema/queue/ends.sql"),
             include_str!("../schema/queue/finish.sql"),

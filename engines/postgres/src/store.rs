@@ -38,8 +38,9 @@ struct Shared {
 impl PgStore {
     /// The statements that make the schema and its tables, for those who bring their database up to
     /// date with a tool of their own: `{schema}` stands for the name of the schema, in quotation
-    /// marks where it needs them. [`migrate`](Self::migrate) runs the same. Run it with a short
-    /// `lock_timeout`, as that does.
+    /// marks where it needs them. [`migrate`](Self::migrate) runs the same. It makes a schema that
+    /// is not there yet. Run it as one transaction that stops at the first error (`psql -1 -v
+    /// ON_ERROR_STOP=1`), with a short `lock_timeout`.
     pub const SCHEMA: &str = schema::ALL;
 
     /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
@@ -87,6 +88,9 @@ impl PgStore {
     ///
     /// It waits for a table for three seconds at most, since all calls would wait behind it. So a
     /// long transaction of yours with rows of these tables may make it fail: call it again.
+    ///
+    /// Only the owner of the schema may change it. Any role of the schema may call this if there is
+    /// nothing to change.
     ///
     /// # Errors
     /// [`Error::NewerSchema`] if a newer program made them, and they do not serve this one any

@@ -31,7 +31,8 @@ const IDS_FOR: Duration = Duration::from_secs(28 * 24 * 60 * 60);
 /// The settings of a queue, for [`Queue::open`](crate::queue::Queue::open).
 ///
 /// They hold for as long as the queue is open, and are not stored. Each setting may differ after
-/// the next start: it then holds for all jobs, those of before too.
+/// the next start: it then holds for all jobs, those of before too. (A queue that many processes
+/// share keeps them in its database: those of the last process that opened it hold for all.)
 ///
 /// ```
 /// use std::time::Duration;

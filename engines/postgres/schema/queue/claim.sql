@@ -186,6 +186,9 @@ RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data 
 LANGUAGE plpgsql AS $$
 DECLARE v_before text := current_setting('synchronous_commit');
 BEGIN
+    p_lease := bounded(p_lease);
+    IF p_most > 100000 THEN p_most := 100000; END IF;
+    IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
     RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
         FROM unnest(turns('{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_worker, p_kinds, p_lease, p_listen)) a
         WHERE a.what = 'claimed' ORDER BY a.priority, a.outcome::int;

@@ -5,7 +5,7 @@ CREATE FUNCTION ring_edges(p_queue int, p_number bigint, p_died boolean) RETURNS
 BEGIN
     -- One whose edge is not committed yet has its own doorbell.
     IF pg_sequence_last_value('edge_bells') IS NULL THEN RETURN; END IF;
-    IF EXISTS (SELECT FROM edge WHERE awaited = p_number) THEN
+    IF EXISTS (SELECT FROM edge WHERE awaited = p_number) OR NOT is_read_committed() THEN
         INSERT INTO edge_bell (queue, awaited, died) VALUES (p_queue, p_number, p_died);
     END IF;
 END $$;
@@ -50,11 +50,16 @@ BEGIN
             IF NOT FOUND THEN
                 -- It is locked, or it is gone.
                 v_done := v_done AND NOT EXISTS (SELECT FROM job WHERE number = v_edge.job);
-            ELSIF NOT EXISTS (SELECT FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job) THEN
-                -- Another one has answered another bell of this job since the loop began.
                 CONTINUE;
+            END IF;
+            PERFORM FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN
+                -- Another one has answered another bell of this job since the loop began, or a push moves this edge.
+                v_done := v_done AND NOT EXISTS (SELECT FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job);
             ELSIF v_job.state <> 'waiting' THEN
                 DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
+            ELSIF v_died AND v_job.on_dead = 'die' AND NOT has_free_edges(v_job.number) THEN
+                v_done := false;
             ELSIF v_died AND v_job.on_dead = 'die' THEN
                 told := told || end_unrun(p_queue, v_job, died_with(id_of_gone(v_bell.awaited)), NULL, p_now);
             ELSIF NOT (v_died AND v_job.on_dead = 'hold') THEN
@@ -74,6 +79,15 @@ BEGIN
         END LOOP;
         DELETE FROM edge_bell WHERE v_done AND id = v_bell.id;
     END LOOP;
+END $$;
+
+-- True if nobody has locked an edge of this job, so that its end waits for no lock.
+CREATE FUNCTION has_free_edges(p_job bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE v_free int;
+BEGIN
+    PERFORM FROM edge WHERE job = p_job FOR UPDATE SKIP LOCKED;
+    GET DIAGNOSTICS v_free = ROW_COUNT;
+    RETURN v_free = (SELECT count(*) FROM edge WHERE job = p_job);
 END $$;
 
 CREATE FUNCTION died_with(p_id text) RETURNS text LANGUAGE sql AS

@@ -4,10 +4,10 @@
 -- of attempts that have failed.
 CREATE FUNCTION pause_of(p_retry jsonb, p_attempt int, p_chance float8) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    v_first float8 := coalesce((p_retry->>'first_ms')::float8, 1000);
-    v_cap float8 := coalesce((p_retry->>'cap_ms')::float8, 3600000);
+    v_first float8 := least(coalesce((p_retry->>'first_ms')::float8, 1000), 3.2e16);
+    v_cap float8 := least(coalesce((p_retry->>'cap_ms')::float8, 3600000), 3.2e16);
     v_attempts numeric := (p_retry->>'attempts')::numeric;
-    v_jitter float8 := coalesce((p_retry->>'jitter')::float8, 0);
+    v_jitter float8 := least(greatest(coalesce((p_retry->>'jitter')::float8, 0), 0), 1);
     v_times float8;
     v_pause float8;
 BEGIN

@@ -152,7 +152,7 @@ BEGIN
     WITH rung AS (
         INSERT INTO edge_bell (queue, awaited, died)
         SELECT n.queue, p_numbers[n.place], false FROM unnest(p_queues, p_places) n(queue, place)
-        WHERE EXISTS (SELECT FROM edge WHERE awaited = p_numbers[n.place]) RETURNING queue)
+        WHERE EXISTS (SELECT FROM edge WHERE awaited = p_numbers[n.place]) OR NOT is_read_committed() RETURNING queue)
     SELECT array_agg(DISTINCT queue) INTO v_rung FROM rung;
     RETURN v_rung;
 END $$;
@@ -249,7 +249,7 @@ BEGIN
     RETURN counted(p_jobs, p_tokens,
         ARRAY(SELECT CASE WHEN e.bury THEN 'buried' ELSE 'failed' END
             FROM unnest(p_jobs, p_bury) WITH ORDINALITY AS e(job, bury, at) ORDER BY e.at),
-        ARRAY(SELECT clock() + e.delay FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
+        ARRAY(SELECT clock() + bounded(e.delay) FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
         coalesce(p_errors, '{}'), '{}');
 END $$;
 
@@ -258,6 +258,6 @@ END $$;
 CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     RETURN counted(p_jobs, p_tokens, array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
-        ARRAY(SELECT clock() + coalesce(e.delay, 0)
+        ARRAY(SELECT clock() + coalesce(bounded(e.delay), 0)
             FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at), '{}', '{}');
 END $$;

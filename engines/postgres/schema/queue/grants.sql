@@ -1,14 +1,16 @@
 -- Who may call what. The functions run with the rights of the owner of the schema, and look names up
 -- in this schema alone. They are nobody's until one of three roles has them, which are named after the
--- schema: `_push` pushes and looks at a job, `_work` claims and ends jobs, `_operate` does all. They are made if
--- the one who migrates may make roles. Make others members: GRANT waterline_work TO my_service.
+-- schema: `_push` pushes and looks at a job, `_work` claims and ends jobs, `_operate` does all. Make others members:
+-- GRANT waterline_work TO my_service.
 
-DO $grants$
+-- Makes the roles, if the caller may, and gives them their rights. The owner calls it again where somebody else makes them.
+
+CREATE OR REPLACE FUNCTION grant_roles() RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $grants$
 DECLARE
     f record;
     v_schema text := current_schema();
-    v_push text[] := '{push,push_many,push_plain,push_jobs,get,counts,listen_to,listen,states_of,schema_version}';
-    v_work text[] := '{claim,work,turn,finish,fail,snooze,renew,note_stop,edit,change_note,notes_of,glance_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
+    v_push text[] := '{push,push_many,push_plain,get,counts,listen_to,listen,states_of,schema_version}';
+    v_work text[] := '{push_jobs,claim,work,turn,finish,fail,snooze,renew,note_stop,edit,change_note,notes_of,glance_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
     v_operate text[] := '{queues,create_queue,set_options,steer,list,survey,limits_used,related_to,register_periodic,periodics_of,averages_of}';
     v_role text;
     -- A name has 63 bytes at most.
@@ -27,6 +29,11 @@ BEGIN
         END IF;
         IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
             EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', v_schema, v_role);
+            -- A program asks which version there is before it migrates.
+            EXECUTE format('GRANT SELECT ON version TO %I', v_role);
+        ELSE
+            RAISE WARNING 'waterline: there is no role "%", and this user may make none, so nobody but the owner may call the functions', v_role
+                USING HINT = format('Let somebody make it, and call %I.grant_roles() as the owner of the schema.', v_schema);
         END IF;
     END LOOP;
     FOR f IN SELECT p.oid::regprocedure AS name, p.proname FROM pg_proc p WHERE p.pronamespace = quote_ident(v_schema)::regnamespace LOOP
@@ -48,5 +55,8 @@ BEGIN
     END LOOP;
 END $grants$;
 
+SELECT grant_roles();
+
 -- A program of version 1 finds its tables as they were.
 INSERT INTO version (version, serves) VALUES (2, 1);
+RESET search_path;

@@ -233,6 +233,7 @@ DECLARE
     v_is_dear boolean;
     v_passed bigint;
 BEGIN
+    PERFORM check_isolation('a claim of a queue with limits');
     PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
     -- Bells that rang while it waited are to be heard. Behind the lock, it goes by the old limits, or by the new ones.
     p_now := greatest(p_now, clock());

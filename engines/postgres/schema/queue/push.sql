@@ -47,7 +47,14 @@ BEGIN
             END IF;
             SELECT e.died INTO v_died FROM ended e WHERE e.number = v_number;
             CONTINUE WHEN NOT coalesce(v_died, false) OR p_on_dead = 'run';
-            IF p_on_dead = 'die' THEN
+            -- A push of that job waits until this edge is there, and moves it. If it was faster, the job lives.
+            PERFORM FROM ended WHERE number = v_number FOR KEY SHARE;
+            IF NOT FOUND THEN
+                v_number := number_of(p_queue.id, v_other);
+                CONTINUE WHEN v_number IS NULL;
+                v_died := false;
+            END IF;
+            IF v_died AND p_on_dead = 'die' THEN
                 died := coalesce(died, v_other);
                 CONTINUE;
             END IF;
@@ -84,6 +91,7 @@ DECLARE v_waiting bigint;
 BEGIN
     told := '{}';
     IF p_queue.max_waiting IS NULL THEN RETURN; END IF;
+    PERFORM check_isolation('a push into a queue with `max_waiting`');
     PERFORM pg_advisory_xact_lock(lock_of('room', p_queue.id));
     v_waiting := waiting_of(p_queue, p_now);
     IF v_waiting >= p_queue.max_waiting THEN
@@ -97,8 +105,9 @@ BEGIN
     END IF;
 END $$;
 
--- Puts a job into its place. False: a job of its id, or a twin, was faster.
-CREATE FUNCTION place_job(p_queue queue, p_job job, p_awaited bigint[], p_died text, p_within bigint, p_now bigint,
+-- Puts a job into its place, perhaps that of an old one, which the caller has locked. False: a job of its id, or a twin,
+-- was faster, and nothing has changed.
+CREATE FUNCTION place_job(p_queue queue, p_job job, p_old job, p_awaited bigint[], p_died text, p_within bigint, p_now bigint,
     OUT placed boolean, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_id text := id_of(p_job.name, p_job.number); v_old bigint;
 BEGIN
@@ -107,8 +116,12 @@ BEGIN
     p_job.pending := cardinality(p_awaited);
     p_job.at := greatest(p_job.due, p_now);
     IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := p_job.place; END IF;
-    INSERT INTO job SELECT p_job.* ON CONFLICT DO NOTHING;
-    placed := FOUND;
+    IF p_old.number IS NULL AND p_within IS NULL THEN
+        INSERT INTO job SELECT p_job.* ON CONFLICT DO NOTHING;
+        placed := FOUND;
+    ELSE
+        placed := take_place(p_job, p_old, p_within, p_now);
+    END IF;
     IF NOT placed THEN RETURN; END IF;
     IF p_job.name IS NOT NULL THEN
         -- It takes the place of one that has ended, also for those who wait for that. (A look before the
@@ -118,10 +131,6 @@ BEGIN
             UPDATE edge SET awaited = p_job.number WHERE awaited = v_old;
             told := told || told(v_id, NULL, p_outcome => 'anew');
         END LOOP;
-    END IF;
-    IF p_within IS NOT NULL THEN
-        INSERT INTO mark AS m VALUES (p_queue.id, p_job.fingerprint, p_now + p_within, v_id)
-        ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job;
     END IF;
     IF p_job.is_root THEN
         INSERT INTO root AS r VALUES (p_queue.id, p_job.root, p_now + 2419200000, p_job.root_at)
@@ -141,37 +150,11 @@ BEGIN
     state := shown(p_job.state, p_job.at, p_now);
 END $$;
 
--- Refuses settings that no job has, and a retry that could not be reckoned at the end of an attempt.
-CREATE FUNCTION check_settings(p_settings jsonb) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    v_unknown jsonb := p_settings - '{id,delay_ms,run_at,priority,key,cost,retry,retention_ms,unique,skip,root,expires_ms,after,on_dead,meta,pushed}'::text[];
-BEGIN
-    IF v_unknown <> '{}' THEN RAISE 'waterline: a job has no such settings: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
-    IF p_settings ? 'retry' THEN PERFORM check_retry(p_settings->'retry'); END IF;
-    IF (p_settings->>'priority')::numeric NOT IN (0, 1, 2, 3) THEN
-        RAISE 'waterline: a priority is 0 (urgent), 1, 2 or 3 (low), and not %', p_settings->'priority' USING ERRCODE = 'WQ002';
-    END IF;
-    IF (p_settings->>'cost')::numeric < 1 THEN
-        RAISE 'waterline: a job costs 1 token or more, and not %', p_settings->'cost' USING ERRCODE = 'WQ002';
-    END IF;
-    IF p_settings->>'on_dead' NOT IN ('die', 'run', 'hold') THEN
-        RAISE 'waterline: a job whose forerunner is dead may die, run or hold, and not %', p_settings->'on_dead'
-            USING ERRCODE = 'WQ002';
-    END IF;
-END $$;
-
-CREATE FUNCTION check_retry(p_retry jsonb) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pause_of(p_retry, 1, 1);
-EXCEPTION WHEN data_exception THEN
-    RAISE 'waterline: this retry is none: % (%)', p_retry, SQLERRM USING ERRCODE = 'WQ002';
-END $$;
-
 -- The job of a push, as its settings say.
 CREATE FUNCTION new_job(p_queue int, p_kind text, p_payload text, p_settings jsonb, p_now bigint) RETURNS job LANGUAGE plpgsql AS $$
 DECLARE
     v_new job;
-    v_unique jsonb := p_settings->'unique';
+    v_unique jsonb := nullif(p_settings->'unique', 'null');
 BEGIN
     v_new.number := nextval('place');
     v_new.queue := p_queue;
@@ -184,22 +167,19 @@ BEGIN
     v_new.failures := 0;
     v_new.crashes := 0;
     v_new.pushed := coalesce((p_settings->>'pushed')::bigint, p_now);
-    v_new.due := coalesce((p_settings->>'run_at')::bigint, p_now + (p_settings->>'delay_ms')::bigint, 0);
+    v_new.due := coalesce(bounded((p_settings->>'run_at')::bigint), p_now + bounded((p_settings->>'delay_ms')::bigint), 0);
     v_new.since := p_now;
     v_new.meta := p_settings->>'meta';
-    v_new.retry := p_settings->'retry';
+    v_new.retry := nullif(p_settings->'retry', 'null');
     v_new.retention := (p_settings->>'retention_ms')::bigint;
     v_new.fingerprint := coalesce(v_unique->>'fingerprint', p_settings->>'skip');
     v_new.uniq := CASE WHEN v_unique->>'until' IS DISTINCT FROM 'within' THEN v_unique->>'fingerprint' END;
     v_new.uniq_until := CASE v_unique->>'until' WHEN 'within' THEN 'w' WHEN 'done' THEN 'd' WHEN 'claimed' THEN 'c' END;
-    IF v_unique IS NOT NULL AND (v_new.uniq_until IS NULL OR v_unique->>'fingerprint' IS NULL) THEN
-        RAISE 'waterline: a unique job has a fingerprint, and is unique until "claimed", "done" or "within"' USING ERRCODE = 'WQ002';
-    END IF;
-    v_new.skips_from := CASE WHEN p_settings ? 'skip' THEN 0 END;
+    v_new.skips_from := CASE WHEN p_settings->>'skip' IS NOT NULL THEN 0 END;
     v_new.root := p_settings->'root'->>'signature';
     v_new.root_at := (p_settings->'root'->>'at')::bigint;
     v_new.is_root := v_new.root IS NOT NULL AND NOT coalesce((p_settings->'root'->>'leaf')::boolean, false);
-    v_new.expires := p_now + (p_settings->>'expires_ms')::bigint;
+    v_new.expires := p_now + bounded((p_settings->>'expires_ms')::bigint);
     v_new.cost := coalesce((p_settings->>'cost')::int, 1);
     v_new.on_dead := coalesce(p_settings->>'on_dead', 'die');
     v_new.counted := false;
@@ -224,8 +204,42 @@ BEGIN
     RETURN v_twin;
 END $$;
 
--- Takes a job out of its place, and returns the new one as the same job in another place: its failures stay.
-CREATE FUNCTION moved(p_old job, p_new job, p_id text) RETURNS job LANGUAGE plpgsql AS $$
+-- Inserts a job, or changes the old one into it, and takes its mark. An update, so that whoever waits for the old row
+-- goes on with the new one. If somebody else was faster, all of that is undone.
+CREATE FUNCTION take_place(p_job job, p_old job, p_within bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE v_id text := id_of(p_job.name, p_job.number);
+BEGIN
+    IF p_old.number IS NULL THEN
+        INSERT INTO job SELECT p_job.*;
+    ELSE
+        UPDATE job SET state = p_job.state, priority = p_job.priority, at = p_job.at, place = p_job.place,
+            token = p_job.token, kind = p_job.kind, payload = p_job.payload, name = p_job.name, key = p_job.key,
+            failures = p_job.failures, crashes = p_job.crashes, pushed = p_job.pushed, due = p_job.due,
+            since = p_job.since, resubmit = p_job.resubmit, error = p_job.error, data = p_job.data, meta = p_job.meta,
+            fraction = p_job.fraction, note = p_job.note, noted = p_job.noted, retry = p_job.retry,
+            retention = p_job.retention, uniq = p_job.uniq, uniq_until = p_job.uniq_until,
+            fingerprint = p_job.fingerprint, skips_from = p_job.skips_from, root = p_job.root,
+            root_at = p_job.root_at, is_root = p_job.is_root, expires = p_job.expires, cost = p_job.cost,
+            held_by = p_job.held_by, pending = p_job.pending, on_dead = p_job.on_dead, counted = p_job.counted,
+            silent = p_job.silent, stopping = p_job.stopping, suspect = p_job.suspect, worker = p_job.worker
+            WHERE number = p_old.number;
+        DELETE FROM edge WHERE job = p_old.number;
+        IF p_old.uniq_until = 'w' THEN
+            DELETE FROM mark WHERE queue = p_old.queue AND fingerprint = p_old.fingerprint AND job = v_id;
+        END IF;
+    END IF;
+    IF p_within IS NOT NULL THEN
+        INSERT INTO mark AS m VALUES (p_job.queue, p_job.fingerprint, p_now + p_within, v_id)
+        ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job WHERE m.until <= p_now;
+        IF NOT FOUND THEN RAISE unique_violation; END IF;
+    END IF;
+    RETURN true;
+EXCEPTION WHEN unique_violation THEN
+    RETURN false;
+END $$;
+
+-- The new job as the old one in another place: its failures stay.
+CREATE FUNCTION moved(p_old job, p_new job) RETURNS job LANGUAGE plpgsql AS $$
 BEGIN
     p_new.number := p_old.number;
     p_new.place := nextval('place');
@@ -233,11 +247,6 @@ BEGIN
     p_new.crashes := p_old.crashes;
     p_new.error := p_old.error;
     p_new.suspect := p_old.suspect;
-    DELETE FROM job WHERE number = p_old.number;
-    DELETE FROM edge WHERE job = p_old.number;
-    IF p_old.uniq_until = 'w' THEN
-        DELETE FROM mark WHERE queue = p_old.queue AND fingerprint = p_old.fingerprint AND job = p_id;
-    END IF;
     RETURN p_new;
 END $$;
 
@@ -245,21 +254,25 @@ END $$;
 CREATE FUNCTION push_one(p_queue queue, p_kind text, p_payload text, p_settings jsonb, p_after text[], p_bounded boolean,
     p_now bigint, OUT id text, OUT outcome text, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
+    v_pushed job;
     v_new job;
     v_old job;
-    v_unique jsonb := p_settings->'unique';
+    v_unique jsonb := nullif(p_settings->'unique', 'null');
     v_clash text := coalesce(v_unique->>'clash', 'keep');
-    v_within bigint := CASE WHEN v_unique->>'until' = 'within' THEN coalesce((v_unique->>'within_ms')::bigint, 0) END;
+    v_within bigint := CASE WHEN v_unique->>'until' = 'within' THEN bounded((v_unique->>'within_ms')::bigint) END;
     v_twin text;
     v_awaited bigint[];
     v_died text;
     v_moves boolean;
 BEGIN
-    PERFORM check_settings(p_settings);
+    PERFORM check_job(p_kind, p_payload);
+    IF p_settings <> '{}' THEN PERFORM check_settings(p_settings); END IF;
+    IF cardinality(p_after) > 0 THEN PERFORM check_isolation('a push of a job that waits for others'); END IF;
     told := '{}';
-    v_new := new_job(p_queue.id, p_kind, p_payload, p_settings, p_now);
-    id := id_of(v_new.name, v_new.number);
+    v_pushed := new_job(p_queue.id, p_kind, p_payload, p_settings, p_now);
     FOR v_round IN 1 .. 100 LOOP
+        v_new := v_pushed;
+        id := id_of(v_new.name, v_new.number);
         v_old := NULL;
         v_twin := NULL;
         IF v_new.name IS NOT NULL THEN
@@ -288,6 +301,8 @@ BEGIN
                 RETURN;
             END IF;
             SELECT * INTO v_old FROM job j WHERE j.number = number_of(p_queue.id, v_twin) FOR UPDATE;
+            -- It has ended since the look: then it is no twin any more, unless it is one for a time.
+            CONTINUE WHEN v_old.number IS NULL AND twin_of(p_queue.id, v_new.fingerprint, p_now) IS DISTINCT FROM v_twin;
             IF v_clash = 'replace' AND v_old.state IN ('ready', 'held', 'waiting') THEN
                 v_moves := true;
                 IF cardinality(p_after) > 0 THEN
@@ -326,13 +341,13 @@ BEGIN
         END IF;
         IF v_moves THEN
             outcome := 'rescheduled';
-            v_new := moved(v_old, v_new, id);
+            v_new := moved(v_old, v_new);
             IF v_old.noted IS NOT NULL THEN told := told || told(id, NULL, p_outcome => 'anew'); END IF;
         ELSIF p_bounded THEN
             told := told || check_room(p_queue, p_now);
         END IF;
         SELECT push_one.told || p.told, p.state, p.placed INTO told, state, v_moves
-        FROM place_job(p_queue, v_new, v_awaited, v_died, v_within, p_now) p;
+        FROM place_job(p_queue, v_new, v_old, v_awaited, v_died, v_within, p_now) p;
         IF v_moves THEN RETURN; END IF;
         -- The other one is committed by now, or it is gone: look again.
     END LOOP;
@@ -353,10 +368,17 @@ BEGIN
     IF v_queue IS NULL THEN PERFORM queue_of(p_queue); END IF;
     IF v_most IS NOT NULL THEN RETURN NULL; END IF;
     IF cardinality(p_kinds) = 1 THEN
+        IF p_payloads[1] IS NULL OR (octet_length(p_kinds[1]) BETWEEN 1 AND 255) IS NOT TRUE THEN
+            PERFORM check_job(p_kinds[1], p_payloads[1]);
+        END IF;
         v_numbers := ARRAY[nextval('place')];
         INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
         VALUES (v_numbers[1], v_queue, 'ready', v_now, v_numbers[1], p_kinds[1], p_payloads[1], v_now, v_now);
     ELSE
+        IF (SELECT bool_or(u.payload IS NULL OR (octet_length(u.kind) BETWEEN 1 AND 255) IS NOT TRUE)
+            FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u) THEN
+            PERFORM check_job(u.kind, u.payload) FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
+        END IF;
         -- Functions that return sets cost less in the list of a SELECT than behind FROM, where each row is copied.
         v_numbers := ARRAY(SELECT nextval('place') FROM (SELECT generate_series(1, cardinality(p_kinds))) n);
         INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
@@ -382,6 +404,9 @@ DECLARE
     v_pushed record;
 BEGIN
     answers := '{}';
+    IF cardinality(p_settings) <> cardinality(p_kinds) OR cardinality(p_payloads) <> cardinality(p_kinds) THEN
+        PERFORM refuse('the kinds, the payloads and the settings of a call have the same length');
+    END IF;
     IF coalesce(cardinality(array_remove(p_settings, NULL)), 0) = 0 AND v_queue.max_waiting IS NULL AND NOT p_batch THEN
         v_numbers := push_plain(p_queue, p_kinds, p_payloads);
         IF v_numbers IS NOT NULL THEN
@@ -391,13 +416,15 @@ BEGIN
     END IF;
     FOR v_at IN 1 .. coalesce(cardinality(p_kinds), 0) LOOP
         v_settings := coalesce(nullif(p_settings[v_at]::jsonb, 'null'), '{}');
-        SELECT coalesce(array_agg(a), '{}') INTO v_after FROM jsonb_array_elements_text(v_settings->'after') a;
+        SELECT coalesce(array_agg(a), '{}') INTO v_after FROM jsonb_array_elements_text(nullif(v_settings->'after', 'null')) a;
         IF p_batch AND v_at = cardinality(p_kinds) THEN v_after := v_after || v_ids; END IF;
         SELECT * INTO v_pushed
         FROM push_one(v_queue, p_kinds[v_at], p_payloads[v_at], v_settings, v_after, p_bounded, v_now);
         v_ids := v_ids || v_pushed.id;
         v_due := v_due OR v_pushed.state = 'ready';
-        answers := answers || pushed_answer(v_pushed.id, v_pushed.outcome, v_pushed.state) || v_pushed.told;
+        -- One element in a statement of its own is put into the list, which is else copied each time.
+        answers := answers || pushed_answer(v_pushed.id, v_pushed.outcome, v_pushed.state);
+        IF cardinality(v_pushed.told) > 0 THEN answers := answers || v_pushed.told; END IF;
     END LOOP;
     IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
 END $$;

@@ -33,18 +33,18 @@ END $$;
 CREATE FUNCTION set_options(p_name text, p_options jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue := queue_of(p_name);
-    v_unknown jsonb := p_options - '{lease_ms,retry,max_crashes,retention_ms,dead_for_ms,ids_for_ms,heal_after_ms,max_waiting,limits}'::text[];
+    -- Bells for what is not committed now: the last one is for a transaction that stays open for an hour.
+    c_delays CONSTANT int[] := '{1000,60000,600000,3600000}';
 BEGIN
     IF v_queue.options = p_options THEN RETURN; END IF;
-    IF v_unknown <> '{}' THEN RAISE 'waterline: a queue has no such options: %', v_unknown USING ERRCODE = 'WQ002'; END IF;
-    PERFORM check_retry(p_options->'retry');
+    PERFORM check_options(p_options);
     UPDATE queue SET options = p_options,
-        lease = coalesce((p_options->>'lease_ms')::bigint, lease),
-        retry = coalesce(p_options->'retry', retry),
+        lease = coalesce(bounded((p_options->>'lease_ms')::bigint), lease),
+        retry = coalesce(nullif(p_options->'retry', 'null'), retry),
         max_crashes = CASE WHEN p_options ? 'max_crashes' THEN (p_options->>'max_crashes')::int ELSE max_crashes END,
         retention = coalesce((p_options->>'retention_ms')::bigint, retention),
         dead_for = coalesce((p_options->>'dead_for_ms')::bigint, dead_for),
-        ids_for = coalesce((p_options->>'ids_for_ms')::bigint, ids_for),
+        ids_for = coalesce(bounded((p_options->>'ids_for_ms')::bigint), ids_for),
         heal_after = CASE WHEN p_options ? 'heal_after_ms' THEN (p_options->>'heal_after_ms')::bigint ELSE heal_after END,
         max_waiting = CASE WHEN p_options ? 'max_waiting' THEN (p_options->>'max_waiting')::bigint ELSE max_waiting END,
         limited = CASE WHEN p_options ? 'limits' THEN jsonb_array_length(p_options->'limits') > 0 ELSE limited END
@@ -63,19 +63,27 @@ BEGIN
             || CASE WHEN bool_or(l.rate_count IS NOT NULL) THEN 'r' ELSE '' END
         FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
     -- Held jobs are looked at anew, in their old places: so claims have to begin further back.
-    UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
+    -- One that somebody has locked is looked at when the bell of its old limit rings. Without limits nobody hears that.
+    IF jsonb_array_length(p_options->'limits') > 0 THEN
+        UPDATE job SET state = 'ready', held_by = NULL WHERE number = ANY (ARRAY(SELECT number FROM job
+            WHERE queue = v_queue.id AND state = 'held' FOR UPDATE SKIP LOCKED));
+        INSERT INTO freed (queue, at, name) SELECT DISTINCT v_queue.id, clock() + d.delay, j.held_by
+        FROM job j, unnest(c_delays) d(delay) WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL;
+    ELSE
+        UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
+    END IF;
     -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for the
     -- lock of claims: a job that somebody has locked is counted when the bell `c` rings.
     IF EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN
         PERFORM count_running(v_queue.id);
-        INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'c' FROM unnest('{1000,60000}'::int[]) d(delay)
+        INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'c' FROM unnest(c_delays) d(delay)
         WHERE EXISTS (SELECT FROM job WHERE queue = v_queue.id AND state = 'running' AND NOT counted);
     END IF;
     IF NOT v_queue.limited AND jsonb_array_length(p_options->'limits') > 0 THEN
         -- A call that began before this commit ends these jobs by the old options, and rings at no limit. A claim
         -- that did has jobs that are not counted: the bell `c` is for them.
         INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, n.name
-        FROM unnest('{1000,60000}'::int[]) d(delay), (
+        FROM unnest(c_delays) d(delay), (
             SELECT 't' || j.kind FROM job j WHERE j.queue = v_queue.id AND j.state = 'running'
             UNION SELECT 'k' || j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL
             UNION SELECT 'c' WHERE EXISTS (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready')) n(name);
@@ -124,6 +132,7 @@ BEGIN
         UPDATE job SET resubmit = p_at WHERE number = v_number RETURNING * INTO v_job;
     WHEN 'progress' THEN
         UPDATE job SET fraction = p_fraction, note = p_value, noted = v_now WHERE number = v_number;
+    ELSE PERFORM refuse(format('a job is changed by data, meta, progress, resubmit or nothing, and not %s', p_what));
     END CASE;
     RETURN QUERY SELECT 'job', v_number, p_id, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
         NULL::text, NULL::int, NULL::int, NULL::bigint, v_job.resubmit, v_now, NULL::int, NULL::text;
@@ -203,7 +212,13 @@ BEGIN
         v_job.uniq := NULL;
     END IF;
     IF v_ended.noted IS NOT NULL THEN told := told || told(v_id, NULL, p_outcome => 'anew'); END IF;
-    INSERT INTO job SELECT v_job.*;
+    INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        -- A twin was committed just now.
+        v_job.uniq := NULL;
+        INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN RAISE 'waterline: the job "%" changes too fast', v_id USING ERRCODE = '40001'; END IF;
+    END IF;
     told := told || told(v_id, 'ready');
     PERFORM ring(p_queue.id, p_queue.bell);
 END $$;
@@ -227,6 +242,13 @@ END $$;
 CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
 BEGIN
+    IF p_id IS NULL AND p_what IN ('remove', 'requeue', 'run_now', 'remove_periodic') THEN
+        PERFORM refuse(format('"%s" needs an id', p_what));
+    ELSIF p_what = 'purge' AND coalesce(p_id, '') NOT IN ('scheduled', 'ready', 'running', 'waiting') THEN
+        PERFORM refuse('"purge" needs a state: scheduled, ready, running or waiting; jobs that have ended are removed by their ids');
+    ELSIF p_for < 0 THEN
+        PERFORM refuse('a pause is 0 milliseconds (it ends) or more, or null: without end');
+    END IF;
     CASE p_what
     WHEN 'remove', 'requeue', 'run_now' THEN
         v_number := coalesce(number_of(v_queue.id, p_id), ended_of(v_queue.id, p_id));
@@ -262,7 +284,7 @@ BEGIN
             v_count := v_count + 1;
         END LOOP;
     WHEN 'pause' THEN
-        UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + p_for END
+        UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + bounded(p_for) END
         WHERE id = v_queue.id RETURNING paused_until INTO v_number;
         RETURN QUERY SELECT 'paused', v_number, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
             NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
@@ -283,11 +305,15 @@ END $$;
 -- one of before and the one of now.
 CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value text DEFAULT NULL, p_for bigint DEFAULT 0,
     OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
-DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + p_for ELSE 0 END;
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + bounded(p_for) ELSE 0 END;
 BEGIN
     -- Two additions to a note that is not there yet take one after the other, too.
-    INSERT INTO note VALUES (v_queue.id, p_place, '', 1) ON CONFLICT (queue, place) DO NOTHING;
-    SELECT * INTO v_old FROM note n WHERE n.queue = v_queue.id AND n.place = p_place FOR UPDATE;
+    LOOP
+        INSERT INTO note VALUES (v_queue.id, p_place, '', 1) ON CONFLICT (queue, place) DO NOTHING;
+        SELECT * INTO v_old FROM note n WHERE n.queue = v_queue.id AND n.place = p_place FOR UPDATE;
+        -- Else somebody has removed it between the two.
+        EXIT WHEN FOUND;
+    END LOOP;
     IF v_old.until > 0 AND v_old.until <= v_now THEN v_old := NULL; END IF;
     old_value := v_old.value;
     old_until := v_old.until;
@@ -295,8 +321,8 @@ BEGIN
     WHEN 'set' THEN value := p_value; until := v_until;
     WHEN 'keep' THEN value := old_value; until := v_until;
     WHEN 'add' THEN
-        IF old_value !~ '^-?[0-9]+$' THEN
-            RAISE 'waterline: the note there is no whole number of 64 bits: set it to one' USING ERRCODE = 'WQ009';
+        IF old_value !~ '^-?[0-9]+$' OR coalesce(p_value, '') !~ '^-?[0-9]+$' THEN
+            RAISE 'waterline: the note there, or what is added, is no whole number of 64 bits: set it to one' USING ERRCODE = 'WQ009';
         END IF;
         value := (coalesce(old_value::numeric, 0) + p_value::numeric)::text;
         until := coalesce(old_until, 0);
@@ -304,6 +330,7 @@ BEGIN
             RAISE 'waterline: % and % are more than 64 bits: set it to another number', old_value, p_value USING ERRCODE = 'WQ009';
         END IF;
     WHEN 'remove' THEN value := NULL;
+    ELSE PERFORM refuse(format('a note is set, add, keep or remove, and not %s', p_what));
     END CASE;
     IF value IS NULL THEN DELETE FROM note n WHERE n.queue = v_queue.id AND n.place = p_place;
     ELSE UPDATE note n SET value = change_note.value, until = change_note.until WHERE n.queue = v_queue.id AND n.place = p_place;
@@ -317,9 +344,10 @@ CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
 BEGIN
     -- A job that no push takes would hold up each tick.
-    PERFORM check_settings(p_settings::jsonb);
+    PERFORM check_settings(coalesce(nullif(p_settings::jsonb, 'null'), '{}'));
+    IF p_every IS NOT NULL THEN PERFORM check_job(p_kind, p_payload); END IF;
     INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;
-    UPDATE periodic SET schedule = p_schedule, every = p_every, kind = p_kind, payload = p_payload, settings = p_settings::jsonb
+    UPDATE periodic SET schedule = p_schedule, every = bounded(p_every), kind = p_kind, payload = p_payload, settings = p_settings::jsonb
     WHERE queue = v_queue.id AND name = p_name;
     IF v_row.name IS NOT NULL AND NOT p_at_next THEN
         SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,

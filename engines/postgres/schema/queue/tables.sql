@@ -24,7 +24,8 @@
 -- * The file ends with that of the rights, since a function that is made has none, and with its row in
 --   `version`. The transaction waits for a lock for 3 seconds at most: all calls would wait behind it.
 
-SET LOCAL search_path = {schema}, pg_temp;
+-- Not for one transaction alone: outside of one, the names below would be made in another schema.
+SET search_path = {schema}, pg_temp;
 
 CREATE TYPE job_state AS ENUM ('ready', 'held', 'waiting', 'running');
 
@@ -340,6 +341,22 @@ BEGIN
         -- Another one has noted that while this one looked.
         WHEN v_last BETWEEN p_now + 1 AND p_now + 60000 OR -v_last BETWEEN p_now + 1 AND clock() THEN v_last
         ELSE -clock() END);
+END $$;
+
+-- A time of a million years in place of a longer one: sums with it stay numbers.
+CREATE FUNCTION bounded(p_time bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN p_time > 1::bigint << 55 THEN 1::bigint << 55 ELSE p_time END $$;
+
+-- Only in these levels each statement sees what was committed before it, as the rules need it.
+CREATE FUNCTION is_read_committed() RETURNS boolean LANGUAGE sql AS
+$$ SELECT current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') $$;
+
+CREATE FUNCTION check_isolation(p_what text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT is_read_committed() THEN
+        RAISE 'waterline: % needs a transaction of the isolation level READ COMMITTED, and this one is %', p_what,
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'WQ010';
+    END IF;
 END $$;
 
 -- A random number in 0..1.

@@ -10,7 +10,7 @@ BEGIN
         ORDER BY expires, place LIMIT 1024 LOOP
         -- One of them may have ended this one.
         SELECT * INTO v_job FROM job WHERE number = v_number AND expires <= p_now AND state <> 'running' FOR UPDATE SKIP LOCKED;
-        IF FOUND THEN
+        IF FOUND AND (v_job.state <> 'waiting' OR has_free_edges(v_number)) THEN
             told := told || end_unrun(p_queue, v_job, (needless(v_job, p_now)).error, NULL, p_now);
         END IF;
     END LOOP;
@@ -32,18 +32,13 @@ DECLARE
 BEGIN
     told := '{}';
     v_before := pg_sequence_last_value(p_queue.ticked);
-    PERFORM setval(p_queue.ticked, p_now);
+    IF v_before <= p_now THEN PERFORM setval(p_queue.ticked, p_now); END IF;
     IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN
         -- Another one ticks, and its transaction may stay open for long. Jobs that claims have passed by do not wait for it.
         PERFORM set_head_back(p_queue.floors, p_now);
         RETURN;
     END IF;
-    IF v_before > p_now THEN
-        -- The clock was set back: jobs that were ready stay so, and tokens come from now on.
-        UPDATE job SET at = p_now WHERE queue = p_queue.id AND state IN ('ready', 'held') AND at > p_now AND due = 0;
-        UPDATE bucket SET since = p_now WHERE queue = p_queue.id AND since > p_now;
-        UPDATE freed SET at = p_now WHERE queue = p_queue.id AND at > p_now;
-    END IF;
+    IF v_before > p_now THEN PERFORM set_clock_back(p_queue, p_now); END IF;
     -- Leases that are over.
     FOR v_job IN SELECT * FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= v_from
         ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED
@@ -92,6 +87,24 @@ BEGIN
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
 END $$;
 
+-- The clock was set back: jobs that were ready stay so, tokens and schedules go on from now. The register of ticks has
+-- the later time until there is nothing left to do: it stays as it is if this transaction is undone, which its work
+-- does not, and what somebody has locked waits for the next tick.
+CREATE FUNCTION set_clock_back(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state IN ('ready', 'held') AND at > p_now AND due = 0)
+        AND NOT EXISTS (SELECT FROM periodic WHERE queue = p_queue.id AND last > p_now) THEN
+        PERFORM setval(p_queue.ticked, p_now);
+    END IF;
+    UPDATE job SET at = p_now WHERE number = ANY (ARRAY(SELECT number FROM job WHERE queue = p_queue.id
+        AND state IN ('ready', 'held') AND at > p_now AND due = 0 FOR UPDATE SKIP LOCKED));
+    UPDATE periodic SET last = p_now WHERE queue = p_queue.id AND name = ANY (ARRAY(SELECT name FROM periodic
+        WHERE queue = p_queue.id AND last > p_now FOR UPDATE SKIP LOCKED));
+    UPDATE bucket SET since = p_now WHERE queue = p_queue.id AND since > p_now;
+    UPDATE freed SET at = p_now WHERE id = ANY (ARRAY(SELECT id FROM freed
+        WHERE queue = p_queue.id AND at > p_now FOR UPDATE SKIP LOCKED));
+END $$;
+
 -- Lets the head begin anew from the floors.
 CREATE FUNCTION set_head_back(p_registers regclass[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -125,7 +138,7 @@ $$ SELECT CASE WHEN p_time < 1000 THEN p_time || 'ms' ELSE trim_scale(p_time / 1
 
 -- The jobs of schedules with a fixed interval. Each tick is made once, by whoever has locked its row.
 CREATE FUNCTION tick_periodic(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
-DECLARE v_row periodic; v_passed bigint; v_pushed record; v_runs boolean;
+DECLARE v_row periodic; v_passed bigint; v_pushed record; v_runs boolean; v_patience text := current_setting('lock_timeout');
 BEGIN
     told := '{}';
     FOR v_row IN SELECT * FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL AND last + every <= p_now
@@ -136,12 +149,16 @@ BEGIN
         v_runs := v_row.run IS NOT NULL AND number_of(p_queue.id, v_row.run) IS NOT NULL;
         IF NOT v_runs THEN
             BEGIN
+                -- A push of its twin that is not committed holds up this job, and not the claim that ticks.
+                PERFORM set_config('lock_timeout', '50', true);
                 SELECT * INTO v_pushed FROM push_one(p_queue, v_row.kind, v_row.payload,
                     coalesce(v_row.settings, '{}') || jsonb_build_object('pushed', v_row.last), '{}', false, p_now);
                 told := told || told(v_pushed.id, v_pushed.state) || v_pushed.told;
                 v_row.run := v_pushed.id;
-                PERFORM ring(p_queue.id, p_queue.bell);
-            EXCEPTION WHEN OTHERS THEN
+                PERFORM ring(p_queue.id, p_queue.bell), set_config('lock_timeout', v_patience, true);
+            EXCEPTION WHEN lock_not_available THEN
+                CONTINUE;
+            WHEN OTHERS THEN
                 -- Two that are in each other's way, and a server that fails, are no fault of the schedule.
                 IF SQLSTATE ~ '^(08|25|40|53|55|57|58|XX)' THEN RAISE; END IF;
                 -- Any other error comes again with each tick, and every claim ticks. So the tick is passed.

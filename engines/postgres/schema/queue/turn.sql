@@ -144,7 +144,10 @@ BEGIN
         END IF;
         v_got := coalesce(cardinality(v_claiming.spots), 0);
         IF v_got > 0 THEN
-            RETURN QUERY UPDATE job j SET state = 'running', token = (random() * 9007199254740991)::bigint + 1,
+            -- The look may have waited, and a lease begins with its claim. A token depends on the time, too, since a
+            -- session may have set the seed of its random numbers.
+            v_now := clock();
+            RETURN QUERY UPDATE job j SET state = 'running', token = ((random() * 9007199254740991)::bigint # v_now) + 1,
                 at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
                 held_by = NULL, counted = coalesce(v_claiming.counted, false), resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
                 fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,

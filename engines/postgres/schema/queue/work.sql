@@ -25,6 +25,8 @@ DECLARE
     v_got int;
     v_next bigint;
 BEGIN
+    p_lease := bounded(p_lease);
+    IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
     p_slots := coalesce(p_slots, 1);
     p_poll := coalesce(p_poll, 1000);
     SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens, array_agg(u.said) AS said,

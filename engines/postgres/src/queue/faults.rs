@@ -1,14 +1,15 @@
 //! The meaning of an error of the database for a call on a queue.
 
 use crate::error::Error;
+use postgres::error::SqlState;
+use waterline::ConfigError;
 use waterline::engine::store_error;
 use waterline::queue::QueueError;
-use waterline::{BoxError, ConfigError};
 
 /// Turns an error of a call into that of a queue.
 pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError {
-    let Error::Database(failed) = &error else { return other(doing, error.into()) };
-    let Some(answer) = failed.as_db_error() else { return other(doing, error.into()) };
+    let Error::Database(failed) = &error else { return other(doing, error) };
+    let Some(answer) = failed.as_db_error() else { return other(doing, error) };
     let (queue, id) = (queue.to_owned(), answer.detail().unwrap_or_default().to_owned());
     match answer.code().code() {
         "WQ003" => {
@@ -20,12 +21,24 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
         "WQ006" => waterline::engine::already_runs_error(queue, id),
         "WQ007" => waterline::engine::halt_error(queue, id),
         "WQ008" => ConfigError::MetaSize { bytes: id.parse().unwrap_or(0) }.into(),
-        _ => other(doing, error.into()),
+        _ => other(doing, error),
     }
 }
 
-fn other(doing: &str, error: BoxError) -> QueueError {
-    store_error(doing, "its server, the connection and what the server answers", error)
+fn other(doing: &str, error: Error) -> QueueError {
+    store_error(doing, look_at(&error), error.into())
+}
+
+/// Says where the user finds the reason.
+fn look_at(error: &Error) -> &'static str {
+    match error {
+        Error::Shared(error) => look_at(error),
+        Error::Schema { .. } | Error::NewerSchema { .. } => "its schema, which its owner makes by `PgStore::migrate`",
+        Error::Database(failed) if failed.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            "the rights of its user, of which the role `waterline_operate` (named after the schema) has all"
+        }
+        _ => "its server, the connection and what the server answers",
+    }
 }
 
 /// True if a note cannot be counted in.

@@ -114,13 +114,110 @@ fn each_job_of_a_call_fails_or_sleeps_in_its_own_way() {
 }
 
 #[test]
-fn settings_and_options_that_there_are_not_are_refused() {
-    let (_, mut client) = client("{}");
+fn words_that_there_are_not_and_values_that_nothing_can_be_made_of_are_refused() {
+    let (_config, mut client) = client("{}");
     push(&mut client, "null");
-    for call in ["push('q', 'k', '1', '{\"delay\": 1}')", "set_options('q', '{\"lease\": 1}')"] {
-        let error = client.batch_execute(&format!("SELECT waterline.{call}")).unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some("WQ002"), "{error:?}");
+    for settings in [
+        r#"{"delay": 1}"#,
+        "[]",
+        r#"{"id": ""}"#,
+        r#"{"id": "~7"}"#,
+        r#"{"delay_ms": -1}"#,
+        r#"{"expires_ms": -1}"#,
+        r#"{"retention_ms": -2}"#,
+        r#"{"retry": {"attemts": 1}}"#,
+        r#"{"retry": {"growth": "linear"}}"#,
+        r#"{"retry": {"attempts": 0}}"#,
+        r#"{"retry": {"jitter": 1e307}}"#,
+        r#"{"unique": {"fingerprint": "f"}}"#,
+        r#"{"unique": {"fingerprint": "f", "until": "ever"}}"#,
+        r#"{"unique": {"fingerprint": "f", "until": "within"}}"#,
+        r#"{"unique": {"fingerprint": "f", "until": "done", "clash": "explode"}}"#,
+        r#"{"root": {"signature": "s"}}"#,
+        r#"{"root": {"sig": "s", "at": 1}}"#,
+        r#"{"meta": "[]"}"#,
+    ] {
+        refused(&mut client, &format!("push('q', 'k', '1', '{settings}')"));
+        refused(&mut client, &format!("register_periodic('q', 'p', NULL, 10, 'k', '1', '{settings}', true)"));
     }
+    let long = "x".repeat(256);
+    for member in ["id", "key", "skip"] {
+        refused(&mut client, &format!(r#"push('q', 'k', '1', '{{"{member}": "{long}"}}')"#));
+    }
+    for options in [
+        r#"{"lease": 1}"#,
+        r#"{"limits": "none"}"#,
+        r#"{"limits": [{"of": "kinds", "at_once": 1}]}"#,
+        r#"{"limits": [{"of": "kind", "at_once": 1}]}"#,
+        r#"{"limits": [{"of": "queue", "name": "q", "at_once": 1}]}"#,
+        r#"{"limits": [{"of": "queue", "at_onse": 1}]}"#,
+        r#"{"limits": [{"of": "queue"}]}"#,
+        r#"{"limits": [{"of": "queue", "rate": {"count": 1}}]}"#,
+        r#"{"limits": [{"of": "queue", "rate": {"count": 1, "per_ms": 9}}]}"#,
+        r#"{"limits": [{"of": "queue", "at_once": 1}, {"of": "queue", "at_once": 2}]}"#,
+        r#"{"retry": 5}"#,
+    ] {
+        refused(&mut client, &format!("set_options('q', '{options}')"));
+    }
+    for call in [
+        "push('q', '', '1')",
+        "push('q', NULL, '1')",
+        "push('q', 'k', NULL)",
+        "push_many('q', '{a,b}', '{1}')",
+        "push_many('q', '{a,b}', '{1,2,3}')",
+        "push_many('q', '{a,NULL}', '{1,2}')",
+        "push_many('q', '{a,b}', '{1,2}', ARRAY['{\"cost\": 2}'::jsonb])",
+        &format!("push_many('q', '{{a,{long}}}', '{{1,2}}')"),
+        "claim('q', p_lease => 0)",
+        "work('q', 'w', '{k}', p_lease => -1)",
+        "steer('q', 'remove')",
+        "steer('q', 'purge', 'finished')",
+        "steer('q', 'purge')",
+        "steer('q', 'pause', NULL, -1)",
+        "steer('q', 'explode')",
+        "edit('q', '~1', p_what => 'payload')",
+        "change_note('q', 'x', 'grow')",
+    ] {
+        refused(&mut client, call);
+    }
+    assert_eq!(claim(&mut client, 9).0.len(), 1, "nothing else was pushed");
+}
+
+#[track_caller]
+fn refused(client: &mut Client, call: &str) {
+    let error = client.batch_execute(&format!("SELECT waterline.{call}")).unwrap_err();
+    let told = error.as_db_error().unwrap();
+    assert_eq!(told.code().code(), "WQ002", "{call}: {error:?}");
+    assert!(told.message().starts_with("waterline: "), "{call}: {error:?}");
+}
+
+/// Each of them made a call fail for ever: a claim, an end or a tick.
+#[test]
+fn numbers_that_are_as_large_as_can_be_stop_no_queue_and_limits_of_nothing_are_refused() {
+    let (_config, mut client) = client("{}");
+    let set = r#"SELECT waterline.set_options('q', '{"lease_ms": 9223372036854775807, "ids_for_ms": 9223372036854775807,
+        "limits": [{"of": "kind", "name": "k", "rate": {"count": 1, "per_ns": 8640000000000000}}]}')"#;
+    client.batch_execute(set).unwrap();
+    let periodic =
+        "SELECT FROM waterline.register_periodic('q', 'p', NULL, 9223372036854775807, 'other', '1', NULL, true)";
+    client.batch_execute(periodic).unwrap();
+    for settings in [
+        r#"{"id": "a", "cost": 2147483647, "retry": {"first_ms": 1e308, "jitter": 1}, "skip": null, "after": null}"#,
+        r#"{"cost": 2147483647, "delay_ms": 9223372036854775807, "unique": null}"#,
+        r#"{"unique": {"fingerprint": "f", "until": "within", "within_ms": 9223372036854775807}, "retry": null}"#,
+    ] {
+        push(&mut client, settings);
+    }
+    let all = "SELECT job, token FROM waterline.claim('q', 2147483647, p_lease => 9223372036854775807)";
+    for (now, end) in [(1_000_000, "fail($1, $2, p_delays => '{9223372036854775807}')"), (3_000_000, "finish($1, $2)")]
+    {
+        client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+        let rows = client.query(all, &[]).unwrap();
+        let (jobs, tokens): (Vec<i64>, Vec<i64>) =
+            rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
+        client.query_one(&format!("SELECT waterline.{end}"), &[&jobs, &tokens]).unwrap();
+    }
+    client.query("SELECT FROM waterline.survey('q')", &[]).unwrap();
     for limit in [r#""at_once": 0"#, r#""rate": {"count": -1, "per_ns": 9}"#, r#""rate": {"count": 1, "per_ns": 0}"#] {
         let set = format!(r#"SELECT waterline.set_options('q', '{{"limits": [{{"of": "queue", {limit}}}]}}')"#);
         let error = client.batch_execute(&set).unwrap_err();
@@ -144,18 +241,21 @@ fn a_job_that_waits_for_two_is_released_by_the_ends_of_both_however_many_answer_
     client.execute("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
     // The end and both pushes have rung, so two may look at those who wait for this job. The first
     // one stands in the middle.
-    let mut other = config.connect(NoTls).unwrap();
-    let mut open = other.transaction().unwrap();
-    let edge =
-        "SELECT FROM waterline.edge e JOIN waterline.job j ON j.number = e.job WHERE j.name = 'one' FOR UPDATE OF e";
-    open.execute(edge, &[]).unwrap();
+    let slow = "ALTER FUNCTION waterline.shown RENAME TO quick;
+        CREATE FUNCTION waterline.shown(p_state waterline.job_state, p_at bigint, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock_shared(1);
+            RETURN waterline.quick(p_state, p_at, p_now);
+        END $$;
+        SELECT pg_advisory_lock(1)";
+    client.batch_execute(slow).unwrap();
     let look = "SET waterline.now = '1000000'; SELECT * FROM waterline.claim('q', 1, p_kinds => '{none}')";
     std::thread::scope(|scope| {
         let first = scope.spawn(|| config.connect(NoTls).unwrap().batch_execute(look).unwrap());
-        let waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        let waits = "SELECT FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()";
         common::eventually("the first one to wait", || client.query(waits, &[]).unwrap().len() == 1);
         client.batch_execute(look).unwrap();
-        open.rollback().unwrap();
+        client.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
         first.join().unwrap();
     });
     let states = client.query("SELECT state, pending FROM waterline.jobs WHERE id IN ('one', 'two') ORDER BY id", &[]);

@@ -23,6 +23,7 @@ mod own;
 mod prepared;
 mod shown;
 mod suite;
+mod twins;
 mod versions;
 mod working;
 

@@ -15,7 +15,7 @@ use waterline_postgres::{Error, PgOptions, PgStore};
 /// argument of a call.
 const NEXT: &str = r#"
     SET LOCAL lock_timeout = '3s';
-    SET LOCAL search_path = waterline, pg_temp;
+    SET search_path = waterline, pg_temp;
     ALTER TABLE job ADD COLUMN region text;
     ALTER TABLE ended ADD COLUMN region text;
     CREATE FUNCTION push(p_queue text, p_kind text, p_payload text, p_settings jsonb, p_region text, OUT id text, OUT outcome text) LANGUAGE plpgsql AS $$
@@ -31,10 +31,10 @@ const NEXT: &str = r#"
 
 /// The rights, and the row of this version.
 fn next(version: i64, serves: Option<i64>) -> String {
-    let rights = include_str!("../../schema/queue/grants.sql");
+    let rights = include_str!("../../schema/queue/grants.sql").replace("{schema}", "waterline");
     let (rights, _) = rights.split_once("-- A program of version").expect("the row of the version comes last");
     let serves = serves.map_or("NULL".to_owned(), |serves| serves.to_string());
-    format!("{NEXT} {rights} INSERT INTO version (version, serves) VALUES ({version}, {serves});")
+    format!("{NEXT} {rights} INSERT INTO version (version, serves) VALUES ({version}, {serves}); RESET search_path;")
 }
 
 fn newest(client: &mut postgres::Client) -> i64 {
@@ -202,4 +202,55 @@ fn a_queue_in_a_schema_of_another_name_has_jobs_and_roles_of_its_own() {
         assert_eq!(client.query_one(roles, &[&name]).unwrap().get::<_, i64>(0), 3);
         assert_eq!(first.state(&id).unwrap(), None);
     }
+}
+
+#[test]
+fn a_user_of_the_queue_may_call_migrate_and_one_without_a_right_hears_which_role_has_it() {
+    let bench = bench();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    let name = bench.config.get_dbname().unwrap().to_owned();
+    client.batch_execute(&format!("CREATE ROLE user_{name} LOGIN")).unwrap();
+    let mut config = bench.config.clone();
+    config.user(&format!("user_{name}"));
+    let store = PgStore::connect(config, NoTls, PgOptions::new()).unwrap();
+    let refused = store.queue("q", QueueOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("the rights of its user, of which the role `waterline_operate`"), "{refused}");
+    client.batch_execute(&format!("GRANT waterline_operate TO user_{name}")).unwrap();
+    store.migrate().unwrap();
+    store.queue("q", QueueOptions::default()).unwrap();
+}
+
+#[test]
+fn an_owner_who_may_make_no_roles_gives_the_rights_once_somebody_else_has_made_them() {
+    let database = Server::shared().database();
+    let mut client = database.client();
+    let owner = format!("owner_{}", database.name);
+    let own = format!("CREATE ROLE {owner} LOGIN; GRANT CREATE ON DATABASE {} TO {owner}", database.name);
+    client.batch_execute(&own).unwrap();
+    let mut config = database.config.clone();
+    config.user(&owner);
+    let schema = format!("of_{}", database.name);
+    let store = PgStore::connect(config.clone(), NoTls, PgOptions::new().schema(&schema)).unwrap();
+    store.migrate().unwrap();
+    for role in ["push", "work", "operate"] {
+        client.batch_execute(&format!("CREATE ROLE {schema}_{role}")).unwrap();
+    }
+    let may_push =
+        format!("SELECT has_function_privilege('{schema}_push', '{schema}.push(text,text,text,jsonb)', 'EXECUTE')");
+    assert!(!client.query_one(&may_push, &[]).unwrap().get::<_, bool>(0));
+    config.connect(NoTls).unwrap().batch_execute(&format!("SELECT {schema}.grant_roles()")).unwrap();
+    assert!(client.query_one(&may_push, &[]).unwrap().get::<_, bool>(0));
+}
+
+#[test]
+fn the_text_of_the_schema_makes_nothing_elsewhere_and_leaves_the_session_as_it_was() {
+    // Outside a transaction it would have no effect: all would be made in the schema of the user.
+    assert!(!PgStore::SCHEMA.contains("SET LOCAL"));
+    let database = Server::shared().database();
+    let mut client = database.client();
+    client.batch_execute(&PgStore::SCHEMA.replace("{schema}", "ours")).unwrap();
+    let elsewhere =
+        "SELECT count(*), current_setting('search_path') FROM pg_proc WHERE pronamespace = 'public'::regnamespace";
+    let row = client.query_one(elsewhere, &[]).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, &str>(1)), (0, "\"$user\", public"));
 }

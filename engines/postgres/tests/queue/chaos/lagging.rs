@@ -57,7 +57,13 @@ fn finish(client: &mut Client, (job, token): Claimed) -> bool {
 
 /// A runner whose effects are in the transactions of the ends.
 fn runner(store: &PgStore, name: &'static str, kinds: &[&str]) -> Runner {
-    let queue = store.queue(name, options()).unwrap();
+    // After a failover, a connection to the old server may be left.
+    let mut opened = None;
+    common::eventually("the queue", || {
+        opened = store.queue(name, options()).ok();
+        opened.is_some()
+    });
+    let queue = opened.unwrap();
     let mut builder = Runner::builder(&queue).max_processing(4);
     for kind in kinds {
         let write = move |transaction: &mut Transaction<'_>, results: &[(Running, i64)]| -> Result<(), BoxError> {
