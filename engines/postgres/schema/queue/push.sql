@@ -375,8 +375,9 @@ BEGIN
         INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
         VALUES (v_numbers[1], v_queue, 'ready', v_now, v_numbers[1], p_kinds[1], p_payloads[1], v_now, v_now);
     ELSE
-        IF (SELECT bool_or(u.payload IS NULL OR (octet_length(u.kind) BETWEEN 1 AND 255) IS NOT TRUE)
-            FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u) THEN
+        IF cardinality(p_kinds) <> cardinality(p_payloads) OR array_position(p_kinds, NULL) IS NOT NULL
+            OR array_position(p_payloads, NULL) IS NOT NULL
+            OR (SELECT bool_or(octet_length(u.kind) NOT BETWEEN 1 AND 255) FROM (SELECT unnest(p_kinds) AS kind) u) THEN
             PERFORM check_job(u.kind, u.payload) FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
         END IF;
         -- Functions that return sets cost less in the list of a SELECT than behind FROM, where each row is copied.
