@@ -5,7 +5,6 @@
 use common::queues::{MINUTE, SECOND, noon, queue_in, until};
 use common::{HOUR, LONG, ends, eventually, own_threads};
 use crossbeam_channel::{bounded, unbounded};
-
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +12,6 @@ use waterline::queue::{
     Accept, AttemptEnd, Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions,
     Reached, Runner, RunnerGate, Waits,
 };
-
 use waterline::testing::FaultyStore;
 use waterline::{Error, Store};
 
@@ -190,6 +188,25 @@ fn a_store_that_fails_for_a_while_loses_no_end_and_the_status_says_so() {
     ended.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(ended, [("a".to_owned(), AttemptEnd::Finished), ("b".to_owned(), AttemptEnd::Finished)]);
     eventually("the status to forget it", || !fails());
+    runner.stop().unwrap();
+}
+
+/// Each look at a queue does the same, so this test makes none.
+#[test]
+fn a_full_runner_does_what_time_brings_though_nobody_looks() {
+    let (faulty, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
+    let options = QueueOptions::default().clock(clock.clone());
+    let queue = Queue::open(&faulty.store(), "q", options).unwrap();
+    let (begun, finishers) = unbounded::<Finisher>();
+    let runner = Runner::builder(&queue).on_deferred("k", move |_, (), done| begun.send(done).unwrap());
+    let runner = runner.max_processing(1).start().unwrap();
+    queue.push_all([job("k").id("first"), job("k").id("later").delay(SECOND)]).unwrap();
+    let first = finishers.recv_timeout(LONG).unwrap();
+    let writes = faulty.writes();
+    clock.advance(SECOND);
+    eventually("the job that is due to be put into its place", || faulty.writes() > writes);
+    first.complete();
+    finishers.recv_timeout(LONG).unwrap().complete();
     runner.stop().unwrap();
 }
 

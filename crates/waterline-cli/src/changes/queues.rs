@@ -62,7 +62,7 @@ pub(super) fn done(change: &QueueChange, made: &Map<String, Value>) -> Option<St
         QueueChange::Requeue { queue, id: None, .. } => Some(requeues(queue, made.get("requeued")?.as_u64()?)),
         QueueChange::Cancel { queue, id, .. } => Some(removes(queue, id, made.get("state")?.as_str()?)),
         QueueChange::Push { queue, .. } if !made.get("is_new")?.as_bool()? => {
-            Some(format!("the queue {queue:?} has a job of this id, or has had one"))
+            Some(format!("the queue {queue:?} has a job of this id already"))
         }
         _ => None,
     }

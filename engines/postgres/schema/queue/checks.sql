@@ -50,6 +50,9 @@ BEGIN
     IF v_unique IS NOT NULL THEN
         PERFORM check_members('`unique`', v_unique, '{fingerprint,until,within_ms,clash}');
         PERFORM check_name('a fingerprint', v_unique->>'fingerprint');
+        IF p_settings->>'skip' <> v_unique->>'fingerprint' THEN
+            PERFORM refuse('a job has one fingerprint: `skip` and that of `unique` are the same');
+        END IF;
         IF v_unique->>'fingerprint' IS NULL OR coalesce(v_unique->>'until', '') NOT IN ('claimed', 'done', 'within') THEN
             PERFORM refuse('a unique job has a fingerprint, and is unique until "claimed", "done" or "within"');
         END IF;

@@ -164,6 +164,7 @@ DECLARE
     v_job job;
     v_queue queue;
     v_told answer[];
+    v_one answer;
     v_state text;
 BEGIN
     answers := '{}';
@@ -182,7 +183,9 @@ BEGIN
         IF NOT FOUND THEN
             SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
         END IF;
-        answers := answers || v_told || ended_answer(p_numbers[v_at], p_tokens[v_at], 'counted', v_state);
+        -- One element in a statement of its own is put into the list, which is else copied each time.
+        FOREACH v_one IN ARRAY v_told LOOP answers := answers || v_one; END LOOP;
+        answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'counted', v_state);
         queues := queues || v_queue.id;
     END LOOP;
 END $$;

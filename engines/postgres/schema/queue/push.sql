@@ -403,6 +403,7 @@ DECLARE
     v_ids text[] := '{}';
     v_numbers bigint[];
     v_pushed record;
+    v_told answer;
 BEGIN
     answers := '{}';
     IF cardinality(p_settings) <> cardinality(p_kinds) OR cardinality(p_payloads) <> cardinality(p_kinds) THEN
@@ -425,7 +426,7 @@ BEGIN
         v_due := v_due OR v_pushed.state = 'ready';
         -- One element in a statement of its own is put into the list, which is else copied each time.
         answers := answers || pushed_answer(v_pushed.id, v_pushed.outcome, v_pushed.state);
-        IF cardinality(v_pushed.told) > 0 THEN answers := answers || v_pushed.told; END IF;
+        FOREACH v_told IN ARRAY v_pushed.told LOOP answers := answers || v_told; END LOOP;
     END LOOP;
     IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
 END $$;

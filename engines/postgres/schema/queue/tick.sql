@@ -87,19 +87,19 @@ BEGIN
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
 END $$;
 
--- The clock was set back: jobs that were ready stay so, tokens and schedules go on from now. The register of ticks has
--- the later time until there is nothing left to do: it stays as it is if this transaction is undone, which its work
--- does not, and what somebody has locked waits for the next tick.
+-- The clock was set back: jobs that were ready stay so, tokens and intervals go on from now. The register of ticks keeps
+-- the later time until there is nothing left to do, and so each call ticks: what a rollback has undone, or somebody has
+-- locked, is done by the next one.
 CREATE FUNCTION set_clock_back(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state IN ('ready', 'held') AND at > p_now AND due = 0)
-        AND NOT EXISTS (SELECT FROM periodic WHERE queue = p_queue.id AND last > p_now) THEN
+        AND NOT EXISTS (SELECT FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now) THEN
         PERFORM setval(p_queue.ticked, p_now);
     END IF;
     UPDATE job SET at = p_now WHERE number = ANY (ARRAY(SELECT number FROM job WHERE queue = p_queue.id
         AND state IN ('ready', 'held') AND at > p_now AND due = 0 FOR UPDATE SKIP LOCKED));
     UPDATE periodic SET last = p_now WHERE queue = p_queue.id AND name = ANY (ARRAY(SELECT name FROM periodic
-        WHERE queue = p_queue.id AND last > p_now FOR UPDATE SKIP LOCKED));
+        WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now FOR UPDATE SKIP LOCKED));
     UPDATE bucket SET since = p_now WHERE queue = p_queue.id AND since > p_now;
     UPDATE freed SET at = p_now WHERE id = ANY (ARRAY(SELECT id FROM freed
         WHERE queue = p_queue.id AND at > p_now FOR UPDATE SKIP LOCKED));

@@ -133,6 +133,7 @@ fn words_that_there_are_not_and_values_that_nothing_can_be_made_of_are_refused()
         r#"{"unique": {"fingerprint": "f", "until": "ever"}}"#,
         r#"{"unique": {"fingerprint": "f", "until": "within"}}"#,
         r#"{"unique": {"fingerprint": "f", "until": "done", "clash": "explode"}}"#,
+        r#"{"unique": {"fingerprint": "f", "until": "done"}, "skip": "g"}"#,
         r#"{"root": {"signature": "s"}}"#,
         r#"{"root": {"sig": "s", "at": 1}}"#,
         r#"{"meta": "[]"}"#,

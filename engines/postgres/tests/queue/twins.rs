@@ -211,8 +211,10 @@ fn a_lease_begins_when_the_claim_does_although_it_has_waited_for_another_one() {
 }
 
 #[test]
-fn jobs_that_were_ready_stay_so_if_the_clock_is_set_back_and_the_first_claim_is_undone() {
+fn what_a_clock_that_is_set_back_asks_for_is_done_although_the_first_claim_is_undone() {
     let (config, mut client) = client("{}");
+    let schedule = "SELECT FROM waterline.register_periodic('q', 'p', NULL, 1000, 'k', '1', NULL, true)";
+    client.query(schedule, &[]).unwrap();
     (0..3).for_each(|_| drop(push(&mut client, "{}")));
     assert_eq!(claim(&mut client, 1).0.len(), 1);
     let mut other = another(&config);
@@ -224,6 +226,13 @@ fn jobs_that_were_ready_stay_so_if_the_clock_is_set_back_and_the_first_claim_is_
     assert_eq!(claim(&mut client, 5).0.len(), 1, "the one that nobody has locked");
     open.rollback().unwrap();
     assert_eq!(claim(&mut client, 5).0.len(), 1, "the other one");
+    assert_eq!(claim(&mut client, 5).0.len(), 0);
+    let mut ticked = || -> i64 {
+        client.query_one("SELECT pg_sequence_last_value(ticked) FROM waterline.queue", &[]).unwrap().get(0)
+    };
+    assert_eq!(ticked(), 500_000, "nothing is left to do");
+    client.batch_execute("SET waterline.now = '501000'").unwrap();
+    assert_eq!(claim(&mut client, 5).0.len(), 1, "that of the schedule");
 }
 
 #[test]
