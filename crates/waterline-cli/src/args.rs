@@ -9,8 +9,8 @@ use waterline::queue::JobState;
 /// mends what does not move.
 ///
 /// A look takes no lock, writes nothing, and shows what is saved at this moment. A change is a dry
-/// run unless --yes is given. Of files, it needs a store that no application has open. The exit code
-/// is 0, 1 after an error or if `doctor` has found anything, or 2 for a wrong command line.
+/// run unless --yes is given. Of files, it needs a store that no application has open. The exit
+/// code is 0, 1 after an error or if `doctor` has found anything, or 2 for a wrong command line.
 #[derive(Debug, Parser)]
 #[command(name = "waterline", version, disable_help_subcommand = true)]
 pub(crate) struct CommandLine {

@@ -13,10 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Calls code that may block on the driver's own runtime. Within a runtime of the user's, which
-/// refuses that, a thread that ends with this call makes it.
+/// Calls code that may block on the driver's own runtime. Where that is refused, a thread that ends
+/// with this call makes it: within a runtime of the user's, and in the destructor of a thread-local
+/// behind that of the runtime. (The last thread of a runner may drop the store there.)
 pub(crate) fn blocking<R: Send>(call: impl FnOnce() -> R + Send) -> R {
-    if Handle::try_current().is_err() {
+    if Handle::try_current().is_err_and(|error| error.is_missing_context()) {
         return call();
     }
     std::thread::scope(|scope| match scope.spawn(call).join() {
@@ -231,6 +232,35 @@ impl fmt::Debug for Connection {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::panic::catch_unwind;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Makes a call at the end of its thread, and says if that is possible.
+    struct Last(Sender<bool>);
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let own =
+                || tokio::runtime::Builder::new_current_thread().build().map(|runtime| runtime.block_on(async { 7 }));
+            let _ = self.0.send(catch_unwind(|| blocking(own)).is_ok_and(|answer| answer.is_ok()));
+        }
+    }
+
+    #[test]
+    fn a_call_is_made_within_a_runtime_and_when_the_thread_has_none_any_more() {
+        thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+        let (made, is_made) = channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async { drop(Last(made.clone())) });
+        let ends = move || {
+            // The thread-local that is there first is destroyed last.
+            LAST.with(|last| *last.borrow_mut() = Some(Last(made)));
+            assert!(Handle::try_current().is_err());
+        };
+        std::thread::spawn(ends).join().unwrap();
+        assert_eq!(is_made.iter().collect::<Vec<_>>(), [true, true]);
+    }
 
     #[test]
     fn a_unix_socket_beside_other_hosts_or_with_tls_is_refused() {

@@ -211,7 +211,7 @@ fn a_lease_begins_when_the_claim_does_although_it_has_waited_for_another_one() {
 }
 
 #[test]
-fn what_a_clock_that_is_set_back_asks_for_is_done_although_the_first_claim_is_undone() {
+fn a_clock_that_is_set_back_holds_up_no_job_and_no_schedule_although_the_first_claim_is_undone() {
     let (config, mut client) = client("{}");
     let schedule = "SELECT FROM waterline.register_periodic('q', 'p', NULL, 1000, 'k', '1', NULL, true)";
     client.query(schedule, &[]).unwrap();
