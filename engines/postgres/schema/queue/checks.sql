@@ -66,7 +66,7 @@ BEGIN
     IF v_root IS NOT NULL THEN
         PERFORM check_members('`root`', v_root, '{signature,at,leaf}');
         IF v_root->>'signature' IS NULL OR v_root->>'at' IS NULL THEN
-            PERFORM refuse('a root has a `signature`, and the time `at` which it was found to be newer');
+            PERFORM refuse('a root has a `signature`, and a time: `at`');
         END IF;
         PERFORM check_name('the signature of a root', v_root->>'signature');
     END IF;

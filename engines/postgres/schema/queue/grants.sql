@@ -4,7 +4,6 @@
 -- GRANT waterline_work TO my_service.
 
 -- Makes the roles, if the caller may, and gives them their rights. The owner calls it again where somebody else makes them.
-
 CREATE OR REPLACE FUNCTION grant_roles() RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $grants$
 DECLARE
     f record;

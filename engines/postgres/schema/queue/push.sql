@@ -116,11 +116,25 @@ BEGIN
     p_job.pending := cardinality(p_awaited);
     p_job.at := greatest(p_job.due, p_now);
     IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := p_job.place; END IF;
-    IF p_old.number IS NULL AND p_within IS NULL THEN
+    IF p_old.number IS NULL THEN
         INSERT INTO job SELECT p_job.* ON CONFLICT DO NOTHING;
         placed := FOUND;
+        IF placed AND NOT take_mark(p_job, p_within, p_now) THEN
+            DELETE FROM job WHERE number = p_job.number;
+            placed := false;
+        END IF;
+    ELSIF p_within IS NULL AND coalesce(p_job.uniq = p_old.uniq, p_job.uniq IS NULL) THEN
+        -- Nobody can be in its way.
+        PERFORM move_job(p_job, p_old);
+        placed := true;
     ELSE
-        placed := take_place(p_job, p_old, p_within, p_now);
+        BEGIN
+            PERFORM move_job(p_job, p_old);
+            IF NOT take_mark(p_job, p_within, p_now) THEN RAISE unique_violation; END IF;
+            placed := true;
+        EXCEPTION WHEN unique_violation THEN
+            placed := false;
+        END;
     END IF;
     IF NOT placed THEN RETURN; END IF;
     IF p_job.name IS NOT NULL THEN
@@ -204,38 +218,34 @@ BEGIN
     RETURN v_twin;
 END $$;
 
--- Inserts a job, or changes the old one into it, and takes its mark. An update, so that whoever waits for the old row
--- goes on with the new one. If somebody else was faster, all of that is undone.
-CREATE FUNCTION take_place(p_job job, p_old job, p_within bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE v_id text := id_of(p_job.name, p_job.number);
+-- Changes an old job into this one. An update, so that whoever waits for the row goes on with the new one.
+CREATE FUNCTION move_job(p_job job, p_old job) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_old.number IS NULL THEN
-        INSERT INTO job SELECT p_job.*;
-    ELSE
-        UPDATE job SET state = p_job.state, priority = p_job.priority, at = p_job.at, place = p_job.place,
-            token = p_job.token, kind = p_job.kind, payload = p_job.payload, name = p_job.name, key = p_job.key,
-            failures = p_job.failures, crashes = p_job.crashes, pushed = p_job.pushed, due = p_job.due,
-            since = p_job.since, resubmit = p_job.resubmit, error = p_job.error, data = p_job.data, meta = p_job.meta,
-            fraction = p_job.fraction, note = p_job.note, noted = p_job.noted, retry = p_job.retry,
-            retention = p_job.retention, uniq = p_job.uniq, uniq_until = p_job.uniq_until,
-            fingerprint = p_job.fingerprint, skips_from = p_job.skips_from, root = p_job.root,
-            root_at = p_job.root_at, is_root = p_job.is_root, expires = p_job.expires, cost = p_job.cost,
-            held_by = p_job.held_by, pending = p_job.pending, on_dead = p_job.on_dead, counted = p_job.counted,
-            silent = p_job.silent, stopping = p_job.stopping, suspect = p_job.suspect, worker = p_job.worker
-            WHERE number = p_old.number;
-        DELETE FROM edge WHERE job = p_old.number;
-        IF p_old.uniq_until = 'w' THEN
-            DELETE FROM mark WHERE queue = p_old.queue AND fingerprint = p_old.fingerprint AND job = v_id;
-        END IF;
+    UPDATE job SET state = p_job.state, priority = p_job.priority, at = p_job.at, place = p_job.place,
+        token = p_job.token, kind = p_job.kind, payload = p_job.payload, name = p_job.name, key = p_job.key,
+        failures = p_job.failures, crashes = p_job.crashes, pushed = p_job.pushed, due = p_job.due,
+        since = p_job.since, resubmit = p_job.resubmit, error = p_job.error, data = p_job.data, meta = p_job.meta,
+        fraction = p_job.fraction, note = p_job.note, noted = p_job.noted, retry = p_job.retry,
+        retention = p_job.retention, uniq = p_job.uniq, uniq_until = p_job.uniq_until,
+        fingerprint = p_job.fingerprint, skips_from = p_job.skips_from, root = p_job.root,
+        root_at = p_job.root_at, is_root = p_job.is_root, expires = p_job.expires, cost = p_job.cost,
+        held_by = p_job.held_by, pending = p_job.pending, on_dead = p_job.on_dead, counted = p_job.counted,
+        silent = p_job.silent, stopping = p_job.stopping, suspect = p_job.suspect, worker = p_job.worker
+        WHERE number = p_old.number;
+    DELETE FROM edge WHERE job = p_old.number;
+    IF p_old.uniq_until = 'w' THEN
+        DELETE FROM mark WHERE queue = p_old.queue AND fingerprint = p_old.fingerprint
+            AND job = id_of(p_old.name, p_old.number);
     END IF;
-    IF p_within IS NOT NULL THEN
-        INSERT INTO mark AS m VALUES (p_job.queue, p_job.fingerprint, p_now + p_within, v_id)
-        ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job WHERE m.until <= p_now;
-        IF NOT FOUND THEN RAISE unique_violation; END IF;
-    END IF;
-    RETURN true;
-EXCEPTION WHEN unique_violation THEN
-    RETURN false;
+END $$;
+
+-- Makes a job unique for so long (null: it is not to be). False: another one is, by its fingerprint.
+CREATE FUNCTION take_mark(p_job job, p_within bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_within IS NULL THEN RETURN true; END IF;
+    INSERT INTO mark AS m VALUES (p_job.queue, p_job.fingerprint, p_now + p_within, id_of(p_job.name, p_job.number))
+    ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job WHERE m.until <= p_now;
+    RETURN FOUND;
 END $$;
 
 -- The new job as the old one in another place: its failures stay.
