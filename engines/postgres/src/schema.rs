@@ -37,6 +37,7 @@ macro_rules! queue_sql {
             include_str!("../schema/queue/edges.sql"),
             include_str!("../schema/queue/ends.sql"),
             include_str!("../schema/queue/finish.sql"),
+            include_str!("../schema/queue/place.sql"),
             include_str!("../schema/queue/push.sql"),
             include_str!("../schema/queue/limits.sql"),
             include_str!("../schema/queue/claim.sql"),

@@ -105,65 +105,6 @@ BEGIN
     END IF;
 END $$;
 
--- Puts a job into its place, perhaps that of an old one, which the caller has locked. False: a job of its id, or a twin,
--- was faster, and nothing has changed.
-CREATE FUNCTION place_job(p_queue queue, p_job job, p_old job, p_awaited bigint[], p_died text, p_within bigint, p_now bigint,
-    OUT placed boolean, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
-DECLARE v_id text := id_of(p_job.name, p_job.number); v_old bigint;
-BEGIN
-    told := '{}';
-    p_job.state := CASE WHEN cardinality(p_awaited) > 0 THEN 'waiting' ELSE 'ready' END;
-    p_job.pending := cardinality(p_awaited);
-    p_job.at := greatest(p_job.due, p_now);
-    IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := p_job.place; END IF;
-    IF p_old.number IS NULL THEN
-        INSERT INTO job SELECT p_job.* ON CONFLICT DO NOTHING;
-        placed := FOUND;
-        IF placed AND NOT take_mark(p_job, p_within, p_now) THEN
-            DELETE FROM job WHERE number = p_job.number;
-            placed := false;
-        END IF;
-    ELSIF p_within IS NULL AND coalesce(p_job.uniq = p_old.uniq, p_job.uniq IS NULL) THEN
-        -- Nobody can be in its way.
-        PERFORM move_job(p_job, p_old);
-        placed := true;
-    ELSE
-        BEGIN
-            PERFORM move_job(p_job, p_old);
-            IF NOT take_mark(p_job, p_within, p_now) THEN RAISE unique_violation; END IF;
-            placed := true;
-        EXCEPTION WHEN unique_violation THEN
-            placed := false;
-        END;
-    END IF;
-    IF NOT placed THEN RETURN; END IF;
-    IF p_job.name IS NOT NULL THEN
-        -- It takes the place of one that has ended, also for those who wait for that. (A look before the
-        -- insert would not see one that ends meanwhile.)
-        DELETE FROM gone WHERE queue = p_queue.id AND name = p_job.name;
-        FOR v_old IN DELETE FROM ended e WHERE e.queue = p_queue.id AND e.name = p_job.name RETURNING e.number LOOP
-            UPDATE edge SET awaited = p_job.number WHERE awaited = v_old;
-            told := told || told(v_id, NULL, p_outcome => 'anew');
-        END LOOP;
-    END IF;
-    IF p_job.is_root THEN
-        INSERT INTO root AS r VALUES (p_queue.id, p_job.root, p_now + 2419200000, p_job.root_at)
-        ON CONFLICT (queue, signature) DO UPDATE SET until = excluded.until, at = excluded.at
-            WHERE r.at <= excluded.at OR r.until <= p_now;
-    END IF;
-    IF p_job.pending > 0 THEN
-        INSERT INTO edge SELECT n, p_job.number FROM unnest(p_awaited) n;
-        -- One of them may end, or have ended, without sight of this transaction.
-        INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n;
-    END IF;
-    IF p_died IS NOT NULL THEN
-        told := told || told(v_id, 'ready') || end_unrun(p_queue, p_job, died_with(p_died), NULL, p_now);
-        state := 'dead';
-        RETURN;
-    END IF;
-    state := shown(p_job.state, p_job.at, p_now);
-END $$;
-
 -- The job of a push, as its settings say.
 CREATE FUNCTION new_job(p_queue int, p_kind text, p_payload text, p_settings jsonb, p_now bigint) RETURNS job LANGUAGE plpgsql AS $$
 DECLARE
@@ -216,48 +157,6 @@ BEGIN
         SELECT id_of(j.name, j.number) INTO v_twin FROM job j WHERE j.queue = p_queue AND j.uniq = p_fingerprint;
     END IF;
     RETURN v_twin;
-END $$;
-
--- Changes an old job into this one. An update, so that whoever waits for the row goes on with the new one.
-CREATE FUNCTION move_job(p_job job, p_old job) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE job SET state = p_job.state, priority = p_job.priority, at = p_job.at, place = p_job.place,
-        token = p_job.token, kind = p_job.kind, payload = p_job.payload, name = p_job.name, key = p_job.key,
-        failures = p_job.failures, crashes = p_job.crashes, pushed = p_job.pushed, due = p_job.due,
-        since = p_job.since, resubmit = p_job.resubmit, error = p_job.error, data = p_job.data, meta = p_job.meta,
-        fraction = p_job.fraction, note = p_job.note, noted = p_job.noted, retry = p_job.retry,
-        retention = p_job.retention, uniq = p_job.uniq, uniq_until = p_job.uniq_until,
-        fingerprint = p_job.fingerprint, skips_from = p_job.skips_from, root = p_job.root,
-        root_at = p_job.root_at, is_root = p_job.is_root, expires = p_job.expires, cost = p_job.cost,
-        held_by = p_job.held_by, pending = p_job.pending, on_dead = p_job.on_dead, counted = p_job.counted,
-        silent = p_job.silent, stopping = p_job.stopping, suspect = p_job.suspect, worker = p_job.worker
-        WHERE number = p_old.number;
-    DELETE FROM edge WHERE job = p_old.number;
-    IF p_old.uniq_until = 'w' THEN
-        DELETE FROM mark WHERE queue = p_old.queue AND fingerprint = p_old.fingerprint
-            AND job = id_of(p_old.name, p_old.number);
-    END IF;
-END $$;
-
--- Makes a job unique for so long (null: it is not to be). False: another one is, by its fingerprint.
-CREATE FUNCTION take_mark(p_job job, p_within bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    IF p_within IS NULL THEN RETURN true; END IF;
-    INSERT INTO mark AS m VALUES (p_job.queue, p_job.fingerprint, p_now + p_within, id_of(p_job.name, p_job.number))
-    ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job WHERE m.until <= p_now;
-    RETURN FOUND;
-END $$;
-
--- The new job as the old one in another place: its failures stay.
-CREATE FUNCTION moved(p_old job, p_new job) RETURNS job LANGUAGE plpgsql AS $$
-BEGIN
-    p_new.number := p_old.number;
-    p_new.place := nextval('place');
-    p_new.failures := p_old.failures;
-    p_new.crashes := p_old.crashes;
-    p_new.error := p_old.error;
-    p_new.suspect := p_old.suspect;
-    RETURN p_new;
 END $$;
 
 -- Pushes one job. Its outcome is added, duplicate, rescheduled or resubmit.
