@@ -88,7 +88,8 @@ fn main() -> Result<(), BoxError> {
     };
     let (from, to) = (open()?, open()?);
     to.pause(None)?;
-    let (moved, left) = move_queue(&from, &to)?;
+    let moved = move_queue(&from, &to);
+    let (moved, left) = moved.map_err(|error| format!("{error}; the new queue stays paused until a call succeeds"))?;
     to.resume()?;
     println!("{moved} jobs were moved, and {left} stay until they have run");
     Ok(())

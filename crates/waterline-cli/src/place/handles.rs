@@ -69,7 +69,7 @@ pub(super) fn row_of_all(queue: &Queue) -> Result<Row, Fault> {
             let seconds = age.as_secs();
             advice.sentence =
                 format!("the queue {name:?} has a job that was due {seconds}s ago, and no worker has any job");
-            (advice.tone, advice.help) = (Some(Tone::Stuck), "start a worker".to_owned());
+            (advice.tone, advice.help) = (Some(Tone::Stuck), "start a worker for its kind".to_owned());
         }
         "no_worker" => {
             advice.sentence = format!("the queue {name:?} has jobs that are due, and no worker has any job yet");

@@ -112,7 +112,8 @@ fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
         UPDATE waterline.job SET at = at - 600000, since = since - 600000 WHERE kind = 'k'";
     client.batch_execute(late).unwrap();
     let doctor = world.at.call("doctor").out;
-    let found = doctor.contains("a job that was due 600s ago, and no worker has any job\n    start a worker");
+    let found =
+        doctor.contains("a job that was due 600s ago, and no worker has any job\n    start a worker for its kind");
     assert!(found, "{doctor}");
 }
 
