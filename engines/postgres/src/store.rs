@@ -40,7 +40,7 @@ impl PgStore {
     /// date with a tool of their own: `{schema}` stands for the name of the schema, in quotation
     /// marks where it needs them. [`migrate`](Self::migrate) runs the same. It makes a schema that
     /// is not there yet. Run it as one transaction that stops at the first error (`psql -1 -v
-    /// ON_ERROR_STOP=1`), with a short `lock_timeout`.
+    /// ON_ERROR_STOP=1`), with a short `lock_timeout`. It resets the `search_path` of the session.
     pub const SCHEMA: &str = schema::ALL;
 
     /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If

@@ -301,8 +301,8 @@ END $$;
 
 -- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row
 -- `pushed` for each job, in their order.
-CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean,
-    p_bounded boolean, OUT answers answer[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean, OUT answers answer[])
+LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue := queue_of(p_queue);
     v_now bigint := clock();
@@ -330,7 +330,7 @@ BEGIN
         SELECT coalesce(array_agg(a), '{}') INTO v_after FROM jsonb_array_elements_text(nullif(v_settings->'after', 'null')) a;
         IF p_batch AND v_at = cardinality(p_kinds) THEN v_after := v_after || v_ids; END IF;
         SELECT * INTO v_pushed
-        FROM push_one(v_queue, p_kinds[v_at], p_payloads[v_at], v_settings, v_after, p_bounded, v_now);
+        FROM push_one(v_queue, p_kinds[v_at], p_payloads[v_at], v_settings, v_after, true, v_now);
         v_ids := v_ids || v_pushed.id;
         v_due := v_due OR v_pushed.state = 'ready';
         -- One element in a statement of its own is put into the list, which is else copied each time.
@@ -358,7 +358,7 @@ BEGIN
         END IF;
     END IF;
     SELECT a.id, a.outcome INTO id, outcome
-    FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false, true)) a
+    FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false)) a
     WHERE a.what = 'pushed';
 END $$;
 
@@ -375,5 +375,5 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT a.id, a.outcome
-        FROM unnest(push_jobs(p_queue, p_kinds, p_payloads, p_settings::text[], false, true)) a WHERE a.what = 'pushed';
+        FROM unnest(push_jobs(p_queue, p_kinds, p_payloads, p_settings::text[], false)) a WHERE a.what = 'pushed';
 END $$;

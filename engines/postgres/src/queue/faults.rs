@@ -37,6 +37,9 @@ fn look_at(error: &Error) -> &'static str {
         Error::Database(failed) if failed.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             "the rights of its user, of which the role `waterline_operate` (named after the schema) has all"
         }
+        Error::Database(failed) if failed.code().is_some_and(|code| code.code() == "WQ010") => {
+            "the isolation level of its transaction, which is to be READ COMMITTED"
+        }
         _ => "its server, the connection and what the server answers",
     }
 }

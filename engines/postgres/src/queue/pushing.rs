@@ -37,14 +37,13 @@ impl Pushing {
         }
     }
 
-    pub(super) fn values(&self) -> [Value<'_>; 6] {
+    pub(super) fn values(&self) -> [Value<'_>; 5] {
         [
             (&self.queue.shared.name, Type::TEXT),
             (&self.kinds, Type::TEXT_ARRAY),
             (&self.payloads, Type::TEXT_ARRAY),
             (&self.settings, Type::TEXT_ARRAY),
             (&self.is_batch, Type::BOOL),
-            (&true, Type::BOOL),
         ]
     }
 }
@@ -77,7 +76,7 @@ pub(super) fn outcome_of(name: &str, id: JobId) -> PushOutcome {
 
 impl Queues {
     pub(super) fn push_sql(&self) -> String {
-        let call = self.sql_of("push_jobs", 6);
+        let call = self.sql_of("push_jobs", 5);
         call.replacen("SELECT * FROM ", "SELECT a.* FROM unnest(", 1) + ") a"
     }
 

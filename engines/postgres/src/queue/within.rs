@@ -62,10 +62,11 @@ pub trait QueueExt {
     /// [`Queue::push`](waterline::queue::Queue::push), and is there once the transaction is
     /// committed.
     ///
-    /// The transaction has the isolation level READ COMMITTED. Until it ends, a push of a job of
-    /// the same id, or of a twin, waits for it. A push of an id whose job runs waits there too, so
-    /// the end of that run waits for this transaction, and so do the ends that go with it: commit
-    /// well within the lease. If the queue has
+    /// The user of the transaction is a member of the role `waterline_push`, and may be another one
+    /// than that of the store. Its isolation level is READ COMMITTED. Until it ends, a push of a
+    /// job of the same id, or of a twin, waits for it. A push of an id whose job runs waits there
+    /// too, so the end of that run waits for this transaction, and so do the ends that go with it:
+    /// commit well within the lease. If the queue has
     /// [`max_waiting`](waterline::queue::QueueOptions::max_waiting), so does each push.
     ///
     /// # Errors

@@ -3,13 +3,15 @@
 use crate::bench::{Bench, bench};
 use postgres::NoTls;
 use postgres::error::SqlState;
-use waterline::queue::QueueOptions;
+use waterline::queue::{NewJob, QueueOptions};
+use waterline_postgres::QueueExt;
 
 /// The calls, and the least role that may make them; `None`: only the functions themselves do.
 const CALLS: &[(Option<usize>, &str)] = &[
     (Some(0), "push('q', 'k', '1')"),
     (Some(0), "push_many('q', '{k}', '{1}')"),
     (Some(0), "push_plain('q', '{k}', '{1}')"),
+    (Some(0), "push_jobs('q', '{k}', '{1}', NULL, false)"),
     (Some(0), "get('q', '~1')"),
     (Some(0), "counts('q')"),
     (Some(0), "listen_to('q')"),
@@ -87,6 +89,25 @@ fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tab
         }
         client.batch_execute("RESET ROLE").unwrap();
     }
+}
+
+#[test]
+fn a_transaction_of_a_user_who_may_only_push_pushes_for_a_store_that_may_do_all() {
+    let Bench { store, config } = bench();
+    let queue = store.queue("q", QueueOptions::default()).unwrap();
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute("SET ROLE waterline_push").unwrap();
+    let mut transaction = client.transaction().unwrap();
+    for job in [NewJob::new("k", &1).unwrap(), NewJob::new("k", &2).unwrap().id("a")] {
+        assert!(queue.push_in(&mut transaction, job).unwrap().is_new());
+    }
+    transaction.commit().unwrap();
+    assert_eq!(queue.counts().ready, 2);
+    // The error says what its rules need, and not to look at the server.
+    let serializable = client.build_transaction().isolation_level(postgres::IsolationLevel::Serializable);
+    let waits = NewJob::new("k", &3).unwrap().after(["a"]);
+    let refused = queue.push_in(&mut serializable.start().unwrap(), waits).unwrap_err().to_string();
+    assert!(refused.contains("the isolation level of its transaction, which is to be READ COMMITTED"), "{refused}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const NEXT: &str = r#"
     CREATE FUNCTION push(p_queue text, p_kind text, p_payload text, p_settings jsonb, p_region text, OUT id text, OUT outcome text) LANGUAGE plpgsql AS $$
     BEGIN
         SELECT a.id, a.outcome INTO id, outcome
-        FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false, true)) a
+        FROM unnest(push_jobs(p_queue, ARRAY[p_kind], ARRAY[p_payload], ARRAY[p_settings::text], false)) a
         WHERE a.what = 'pushed';
         UPDATE job SET region = p_region WHERE number = number_of((queue_of(p_queue)).id, push.id);
     END $$;
