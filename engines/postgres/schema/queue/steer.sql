@@ -243,7 +243,7 @@ CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for b
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
 BEGIN
     IF p_id IS NULL AND p_what IN ('remove', 'requeue', 'run_now', 'remove_periodic') THEN
-        PERFORM refuse(format('"%s" needs an id', p_what));
+        PERFORM refuse(format('"%s" needs `p_id`: the id of a job, or the name of a schedule', p_what));
     ELSIF p_what = 'purge' AND coalesce(p_id, '') NOT IN ('scheduled', 'ready', 'running', 'waiting') THEN
         PERFORM refuse('"purge" needs a state: scheduled, ready, running or waiting; jobs that have ended are removed by their ids');
     ELSIF p_for < 0 THEN
