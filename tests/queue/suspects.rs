@@ -88,9 +88,16 @@ fn an_attempt_that_ends_clears_a_suspect_and_another_crash_makes_it_one_again() 
 
 #[test]
 fn a_suspect_stays_one_when_it_is_moved_and_is_none_once_it_is_dead_or_pushed_anew() {
-    let bench = suspects(["moved", "buried"], QueueOptions::default());
+    let bench = suspects(["moved", "buried", "late"], QueueOptions::default());
     bench.push(job("moved").delay(SECOND));
     assert!(runs_alone(&bench, "moved"));
+    // It dies without another attempt, which would have cleared it.
+    bench.push(job("late").expires(MINUTE).delay(DAY));
+    assert!(runs_alone(&bench, "late"));
+    bench.clock.advance(MINUTE);
+    assert_eq!(bench.state("late"), Some(JobState::Dead));
+    assert!(bench.queue.requeue("late").unwrap() && !runs_alone(&bench, "late"));
+    bench.queue.remove("late").unwrap();
     bench.take("buried").bury("no way").unwrap();
     assert!(!runs_alone(&bench, "buried"));
     assert!(bench.queue.requeue("buried").unwrap());

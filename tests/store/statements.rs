@@ -410,10 +410,13 @@ fn statements_and_counters_of_others_and_puts_of_rows_never_wait_for_each_other_
     let store = mine.store();
     let table = store.table("rows").unwrap();
     let call = |make: &(dyn Fn() -> Result<(), Error> + Sync)| (0..50).for_each(|_| make().unwrap());
-    // Many threads, so that a statement and a counter are in one batch while a put waits for it.
+    // Many threads and a slow statement, so that it is in one batch with a counter behind it, and a
+    // put begins to wait for it meanwhile.
+    let slow = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000)
+        INSERT INTO lines SELECT 'a' FROM n WHERE x = 2000";
     std::thread::scope(|scope| {
         for _ in 0..6 {
-            scope.spawn(|| call(&|| store.write(|effects| effects.execute("INSERT INTO lines VALUES ('a')", ()))));
+            scope.spawn(|| call(&|| store.write(|effects| effects.execute(slow, ()))));
             scope.spawn(|| call(&|| store.write(|effects| effects.add(&table, "added", 1))));
             scope.spawn(|| call(&|| table.put("put", "value")));
         }

@@ -229,7 +229,7 @@ impl Step<'_, '_> {
         row.clear_state();
         match row.state {
             JobState::Scheduled => {
-                // The first one may be due before it, and held.
+                // It wakes those who take early jobs: the first one may be due before it, and held.
                 self.tail.gate.released += 1;
                 self.put_entry(List::Scheduled, row.due, id)?;
             }

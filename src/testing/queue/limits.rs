@@ -153,20 +153,20 @@ pub(super) fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_
 // Rates.
 
 pub(super) fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key(on: &Benches<'_>) {
-    let rate = Rate::new(7, SECOND).burst(2);
+    let rate = Rate::new(7, 3 * SECOND).burst(2);
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(rate)]));
-        bench.queue.push_all((0..500).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
+        bench.queue.push_all((0..200).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
         let mut ran = Vec::new();
         // Between two looks comes less than a token, so that no full bucket loses one. The looks
         // are at each part of the time between two tokens.
-        for at in (0..60_000).step_by(137) {
+        for at in (0..60_000).step_by(411) {
             ran.extend(bench.claim_all());
-            // Two at the beginning, and one each seventh of a second.
-            assert_eq!(ran.len(), 2 + 7 * at / 1000, "after {at} ms");
-            bench.clock.advance(137 * MILLI);
+            // Two at the beginning, and seven each three seconds.
+            assert_eq!(ran.len(), 2 + 7 * at / 3000, "after {at} ms");
+            bench.clock.advance(411 * MILLI);
         }
-        assert_eq!(ran, ids("a", 0..421));
+        assert_eq!(ran, ids("a", 0..141));
     }
 }
 

@@ -270,14 +270,16 @@ pub(super) fn a_status_says_when_the_next_tick_is_and_a_pause_holds_up_jobs_and_
     digest(&bench, Every::hours(1)).start().unwrap();
     assert_eq!(run(&bench), [0]);
     bench.clock.advance(20 * MINUTE);
-    let waits = bench.queue.status().unwrap().waits;
-    assert_eq!(waits, Waits::NothingReady { due_in: Some(40 * MINUTE) });
+    let due_in = |time| assert_eq!(bench.queue.status().unwrap().waits, Waits::NothingReady { due_in: time });
+    due_in(Some(40 * MINUTE));
     bench.queue.pause(None).unwrap();
     bench.clock.advance(40 * MINUTE);
     assert_eq!(run(&bench), NOTHING);
     assert_eq!(bench.queue.counts().ready, 1);
     bench.queue.resume().unwrap();
     assert_eq!(run(&bench), [60]);
+    assert!(bench.queue.remove_periodic("digest").unwrap());
+    due_in(None);
 }
 
 pub(super) fn the_settings_of_the_job_hold_for_each_of_its_runs(on: &Benches<'_>) {

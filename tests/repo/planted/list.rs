@@ -23,10 +23,10 @@ pub struct Bug {
 
 impl Bug {
     /// The store that the test runs on, as `WATERLINE_STORE` names it. It is the one in memory,
-    /// unless the bug is in another one.
+    /// unless the bug or its test needs another one.
     #[must_use]
     pub fn store(&self) -> &'static str {
-        if self.place.contains("/sqlite") { "sqlite" } else { "memory" }
+        if self.place.contains("/sqlite") || self.test.starts_with("sqlite::") { "sqlite" } else { "memory" }
     }
 
     /// The program, the test and the store.

@@ -269,13 +269,8 @@ impl Step<'_, '_> {
         self.has_lost |= *held == 0 && counts[JobState::Ready.number()] > 0 && lanes::lane(lanes, *claims).is_none();
         let Some(most) = wanted.early(self.at.wall) else { return Ok(Claim::Nothing) };
         let looks = if wanted.kinds.is_some() { LOOKS } else { AT_ONCE };
-        let (listed, next) = self.listed(List::Scheduled, most, looks)?;
-        if listed.is_empty() {
-            // A push before the next one then wakes those who wait for it.
-            self.tail.from.set(List::Scheduled, next);
-        }
         let mut has_ended = false;
-        for (at, id) in listed {
+        for (at, id) in self.listed(List::Scheduled, most, looks)?.0 {
             let row = self.row_in(JobState::Scheduled, &id)?;
             let Some(row) =
                 row.filter(|row| row.state == JobState::Scheduled && row.due == at && wanted.has_kind(&row.kind))
