@@ -3,7 +3,6 @@
 mod after;
 #[cfg(feature = "tokio")]
 mod awaiting;
-mod both;
 mod bounded;
 mod calls;
 #[cfg(feature = "tokio")]
@@ -11,11 +10,9 @@ mod crowded;
 mod group;
 mod json;
 mod limits;
-mod many;
 mod meta;
 mod parity;
 mod periodic;
 mod suite;
-mod suspects;
 mod time;
 mod unique;

@@ -1,12 +1,16 @@
-//! The rules of the queue: random calls beside a simple model, a disk that stops or fails at each
-//! write in turn, and single rules that a random test meets too seldom.
+//! The rules of the queue, in memory: random calls beside a simple model, a disk that stops or
+//! fails at each write in turn, and single rules that a random test meets too seldom.
 
+mod both;
 mod compared;
 mod crash;
 mod damaged;
+mod limits;
+mod many;
 mod mixed;
 mod model;
 mod ops;
 mod random;
 mod related;
 mod rules;
+mod suspects;

@@ -2,13 +2,14 @@
 //! the workspace.
 
 use common::tree::{self, root};
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output};
 
-/// Runs `.ci/test` with a cargo whose calls without RocksDB end as these say, one after the other:
-/// the output of cargo, and its exit code. The calls after them succeed. Those with RocksDB, which
-/// are made side by side with the others, end with this code. Returns the calls, too, each behind
-/// its store, and those with RocksDB last.
+/// Runs `.ci/test` with a cargo whose calls in memory and on SQLite end as these say, one after the
+/// other: the output of cargo, and its exit code. The calls after them succeed. Those on RocksDB,
+/// which are made side by side with the others, end with this code. Returns the calls, too, each
+/// behind its store, if it has one: those that compile come first, and those on RocksDB last.
 fn test_script(option: &str, ends: &[(&str, i32)], rocksdb: i32) -> (Output, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let (calls, cargo) = (dir.path().join("calls"), dir.path().join("cargo"));
@@ -16,17 +17,18 @@ fn test_script(option: &str, ends: &[(&str, i32)], rocksdb: i32) -> (Output, Vec
         format!("if [ \"$(wc -l <\"$calls\")\" -eq {} ]; then\ncat >&2 <<'end'\n{said}end\nreturn {code}\nfi\n", at + 1)
     };
     let ends: String = ends.iter().enumerate().map(end).collect();
-    let of_each = "calls=$CALLS; case $* in *--release*) calls+=.2 ;; esac";
+    let of_each =
+        "calls=$CALLS; case ${WATERLINE_STORE:-} in '') calls+=.0 ;; rocksdb) calls+=.2 ;; *) calls+=.1 ;; esac";
     // Bash reads a function first. A program that was just written may still be open in a child of
     // another test, and cannot be executed then.
-    let ends = format!("case $* in *--release*) return {rocksdb} ;; esac\n{ends}");
-    fs::write(&cargo, format!("cargo() {{\n{of_each}\necho \"$WATERLINE_STORE: $*\" >>\"$calls\"\n{ends}}}\n"))
+    let ends = format!("case $calls in *.0) return ;; *.2) return {rocksdb} ;; esac\n{ends}");
+    fs::write(&cargo, format!("cargo() {{\n{of_each}\necho \"${{WATERLINE_STORE:-}}: $*\" >>\"$calls\"\n{ends}}}\n"))
         .unwrap();
     let mut script = Command::new("bash");
     script.arg(root().join(".ci/test")).args([option].iter().filter(|option| !option.is_empty()));
-    let output = script.env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
-    let calls = [calls, dir.path().join("calls.2")].map(|calls| fs::read_to_string(calls).unwrap_or_default());
-    (output, calls.concat().lines().map(str::to_owned).collect())
+    let output = script.env_remove("WATERLINE_STORE").env("BASH_ENV", cargo).env("CALLS", &calls).output().unwrap();
+    let of = |n: &str| fs::read_to_string(dir.path().join(format!("calls.{n}"))).unwrap_or_default();
+    (output, ["0", "1", "2"].map(of).concat().lines().map(str::to_owned).collect())
 }
 
 fn stderr(output: &Output) -> String {
@@ -38,35 +40,45 @@ fn make_test_runs_all_sets_of_programs_to_the_end_and_names_those_that_failed() 
     let failed =
         "error: test failed, to rerun pass `--lib`\nerror: 2 targets failed:\n    `--lib`\n    `--test crash`\n";
     let (output, calls) = test_script("", &[(failed, 101), ("error: 1 target failed:\n    `--lib`\n", 102)], 0);
-    assert!(calls.len() > 2, "the others run though the first one failed: {calls:?}");
+    let stores: Vec<_> = calls.iter().map(|call| call.split_once(": ").unwrap().0).collect();
+    let expected = ["", "", "memory", "sqlite", "sqlite", "rocksdb", "rocksdb", "rocksdb"];
+    assert_eq!(stores, expected, "the others run though the first one failed: {calls:?}");
     // Test programs start examples. (`cargo test --examples` makes tests of them, which are none.)
-    let (builds, tests): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.contains(": build --locked "));
-    assert!(builds.len() == 1 && builds[0].ends_with(" --examples") && calls[2] == *builds[0], "{calls:?}");
-    assert!(tests.iter().all(|call| call.contains(": test --no-fail-fast --locked ")), "{calls:?}");
-    let on_rocksdb = |call: &String| call.contains("--release --features cron,engine,metrics,rocksdb,");
-    let (quick, others) = calls.split_at(2);
-    assert!(quick.iter().all(|call| call.contains("--no-default-features")), "{calls:?}");
-    // The programs are compiled once: the calls differ in their stores and programs alone.
-    let build = |call: &str| {
-        call.split_once(": ")
-            .and_then(|(_, call)| call.split(" --lib").next()?.split(" --bins --test ").next())
-            .map(str::to_owned)
+    let (compile, run) = calls.split_at(2);
+    assert!(compile[0].starts_with(": build --locked ") && compile[0].ends_with(" --examples"), "{calls:?}");
+    assert!(compile[1].contains(" --no-run ") && run.iter().all(|call| !call.contains(" --no-run ")), "{calls:?}");
+    assert!(calls[1..].iter().all(|call| call.contains(": test --no-fail-fast --locked ")), "{calls:?}");
+    // Everything is compiled once, before anything runs: the calls differ in their programs alone.
+    let build = |call: &String| {
+        let from = call.find("--release --features ").expect("all are for release");
+        let until = call.rfind(".overflow-checks=true").expect("and have these checks");
+        call[from..until].to_owned()
     };
-    assert_eq!(build(&quick[0]), build(&quick[1]));
-    assert!(quick[0].starts_with("memory: ") && quick[1].starts_with("sqlite: "), "{calls:?}");
-    assert!(others.iter().all(on_rocksdb), "{calls:?}");
+    assert!(calls.iter().all(|call| build(call) == build(&calls[0])), "{calls:?}");
+    let programs = |call: &String| {
+        let words: Vec<_> = call.split_whitespace().collect();
+        let named = words.windows(2).filter(|pair| pair[0] == "--test").map(|pair| pair[1].to_owned());
+        named.collect::<BTreeSet<_>>()
+    };
+    let manifest = fs::read_to_string(root().join("tests/Cargo.toml")).unwrap();
+    let (compiled, in_memory) = (programs(&compile[1]), programs(&run[0]));
+    assert_eq!(
+        in_memory.len(),
+        manifest.matches("[[test]]").count() + 1,
+        "each of the tests, and those of the repository"
+    );
+    assert!(run.iter().all(|call| programs(call).is_subset(&compiled)), "{calls:?}");
     // The stores of the examples are on SQLite.
-    let on_sqlite = |call: &String| call.contains(" --test webhooks") && !call.contains(" --no-run ");
-    let store = |call: &String| if on_sqlite(call) { "sqlite: " } else { "rocksdb: " };
-    assert!(others.iter().all(|call| call.starts_with(store(call))), "{calls:?}");
-    assert_eq!(others.iter().filter(|call| on_sqlite(call)).count(), 1);
+    let with_examples = |call: &&String| programs(call).contains("webhooks");
+    assert!(run.iter().filter(with_examples).eq([&run[1]]), "{calls:?}");
     assert_eq!(output.status.code(), Some(101), "the exit code is that of the first failure");
-    let end = "test: these failed:\n    on memory: --lib\n    on memory: --test crash\n    on SQLite: --lib\n";
+    let end = "test: these failed:\n    in memory: --lib\n    in memory: --test crash\n    on SQLite: --lib\n";
     assert!(stderr(&output).ends_with(end), "{}", stderr(&output));
     // The page and the tool have commands of their own.
     assert!(calls.iter().all(|call| !call.contains("waterline-ui") && !call.contains("waterline-cli")), "{calls:?}");
     let (_, without) = test_script("--no-rocksdb", &[], 0);
-    assert_eq!(without, calls[..2], "it needs no RocksDB");
+    assert!(without.len() == 3 && without.iter().all(|call| call.contains("--no-default-features")), "{without:?}");
+    assert_eq!(programs(&without[0]), in_memory, "it needs no RocksDB");
 }
 
 /// A filter that selects no test passes, so a room that is renamed would go untested.
@@ -81,17 +93,20 @@ fn each_room_that_is_tested_on_rocksdb_alone_is_there_and_has_tests() {
         let has_tests = |(path, text): &(String, String)| path.starts_with(&room) && text.contains("#[test]");
         assert!(sources.iter().any(has_tests), "{filter} selects no test");
     }
-    // Nor may a name that is left out, or that another script runs, be that of nothing.
+    // Nor may a name that is left out or chosen, or that another script runs, be that of nothing.
     let tests = tree::files(&["tests", "crates"], &["rs"]);
     let has = |words: &str| tests.iter().any(|(_, text)| text.contains(words));
-    let left_out = |call: &String| call.split_once(" --skip ").map(|(_, name)| name.trim_end_matches("::").to_owned());
-    let left_out: Vec<_> = calls.iter().filter_map(left_out).collect();
-    assert!(!left_out.is_empty() && left_out.iter().all(|name| has(&format!("mod {name} {{"))), "{left_out:?}");
+    let is_module = |name: &str| has(&format!("mod {name} {{")) || has(&format!("mod {name};"));
+    let names: Vec<_> =
+        calls.iter().filter(|call| !call.contains(" --lib -- ")).filter_map(|call| call.split_once(" -- ")).collect();
+    let names: Vec<_> =
+        names.iter().flat_map(|(_, names)| names.split_whitespace()).filter(|name| name.ends_with("::")).collect();
+    assert!(names.len() > 3 && names.iter().all(|name| is_module(name.trim_end_matches("::"))), "{names:?}");
     for script in [".ci/screens", ".ci/soak"] {
         let text = fs::read_to_string(root().join(script)).unwrap();
         let name = text.split_once("-- --ignored ").and_then(|(_, name)| name.split_whitespace().next()).unwrap();
         let name = name.trim_end_matches("::");
-        assert!(has(&format!("fn {name}()")) || has(&format!("mod {name};")), "{script}: {name}");
+        assert!(has(&format!("fn {name}()")) || is_module(name), "{script}: {name}");
     }
 }
 
@@ -114,13 +129,12 @@ fn a_name_that_selects_no_model_is_a_failure() {
 fn make_test_fails_when_only_a_later_set_fails_or_a_program_does_not_compile() {
     let (output, calls) = test_script("", &[("", 0), ("error: could not compile `waterline`\n", 101)], 0);
     assert_eq!(output.status.code(), Some(101));
-    let end = format!("    on SQLite: cargo {} (exit code 101)\n", calls[1].strip_prefix("sqlite: ").unwrap());
+    let end = format!("    on SQLite: cargo {} (exit code 101)\n", calls[3].strip_prefix("sqlite: ").unwrap());
     assert!(stderr(&output).ends_with(&end), "{}", stderr(&output));
     let (output, calls) = test_script("", &[], 3);
-    assert_eq!(output.status.code(), Some(3), "each of those with RocksDB fails");
-    let lines = calls.iter().filter_map(|call| call.strip_prefix("rocksdb: ").or(call.strip_prefix("sqlite: ")));
-    let lines: Vec<_> = lines.filter(|call| call.contains("--release")).collect();
-    assert!(lines.len() > 3 && lines.iter().all(|call| stderr(&output).contains(*call)), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(3), "each of those on RocksDB fails");
+    let lines: Vec<_> = calls.iter().filter_map(|call| call.strip_prefix("rocksdb: ")).collect();
+    assert!(lines.len() == 3 && lines.iter().all(|call| stderr(&output).contains(*call)), "{}", stderr(&output));
 }
 
 #[test]

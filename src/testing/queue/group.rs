@@ -86,18 +86,18 @@ pub(super) fn queues_have_the_shares_that_the_rule_gives_them(on: &Benches<'_>) 
     let database = &on.database();
     let clock = Clock::manual(noon());
     let cases = [
-        (Fair::Shuffle, [80, 80, 80]),
-        (Fair::weighted([("a", 4.0), ("c", 1.0)]), [160, 40, 40]),
-        (Fair::weighted([("a", 0.0)]), [0, 120, 120]),
-        (Fair::strict(HOUR), [240, 0, 0]),
+        (Fair::Shuffle, [40, 40, 40]),
+        (Fair::weighted([("a", 4.0), ("c", 1.0)]), [80, 20, 20]),
+        (Fair::weighted([("a", 0.0)]), [0, 60, 60]),
+        (Fair::strict(HOUR), [120, 0, 0]),
     ];
     for (fair, expected) in cases {
         let group = abc(database, &clock).fair(fair.clone()).open().unwrap();
-        group.push_all(["a", "b", "c"].iter().flat_map(|kind| jobs(kind, 240))).unwrap();
-        let kinds = finish(&group, 240);
+        group.push_all(["a", "b", "c"].iter().flat_map(|kind| jobs(kind, 120))).unwrap();
+        let kinds = finish(&group, 120);
         for (kind, expected) in ["a", "b", "c"].into_iter().zip(expected) {
             let share = count(&kinds, kind);
-            let slack = if expected == 0 || expected == 240 { 0 } else { 40 };
+            let slack = if expected == 0 || expected == 120 { 0 } else { 30 };
             assert!(share.abs_diff(expected) <= slack, "{fair:?}: {share} of {kind}");
         }
         for name in ["a", "b", "c"] {

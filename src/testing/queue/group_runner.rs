@@ -206,7 +206,7 @@ fn random(state: &mut u64) -> u64 {
 /// stands still but for this thread, so nobody who missed a wake-up wakes up later.
 fn storm(database: &Database, fair: &Fair, seed: u64) {
     const QUEUES: usize = 20;
-    const JOBS: u64 = 400;
+    const JOBS: u64 = 150;
     let clock = Clock::manual(noon());
     let names: Vec<_> = (0..QUEUES).map(|n| format!("q{n}")).collect();
     let options = || QueueOptions::default().retention(Retention::Keep).clock(clock.clone());

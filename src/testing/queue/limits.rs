@@ -409,7 +409,7 @@ pub(super) fn jobs_that_limits_held_run_by_the_limits_of_the_next_start(on: &Ben
             }
             let place = format!("{first:?} then {second:?}");
             assert_eq!(running.len(), (*may_run).min(12 - begun), "{place}");
-            for _ in 0..50 {
+            while !running.is_empty() {
                 running.iter_mut().for_each(finish);
                 bench.clock.advance(HOUR);
                 running = std::iter::from_fn(|| bench.accept()).collect();

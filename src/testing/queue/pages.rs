@@ -51,12 +51,12 @@ fn bring(bench: &Bench, n: u32, state: JobState) -> NewJob {
 
 pub(super) fn pages_show_each_job_that_stays_once_while_others_come_and_go(on: &Benches<'_>) {
     let states = [JobState::Finished, JobState::Dead, JobState::Scheduled, JobState::Waiting, JobState::Ready];
-    for (round, limit) in [1, 2, 3, 7, 100].into_iter().enumerate() {
+    for (round, limit) in [1, 2, 5, 100].into_iter().enumerate() {
         let options = QueueOptions::default().retry(Retry::fixed(SECOND)).retention(Retention::Keep);
         let mut bench = on.bench_with(options.limit(Limit::kind("held").at_once(1)).lease(100 * HOUR));
         bench.push(job("never ends").delay(1000 * HOUR));
         for state in states {
-            for n in 0..20 {
+            for n in 0..12 {
                 let job = bring(&bench, n, state);
                 if bench.queue.state(format!("{state} {n:02}?&/ä")).unwrap().is_none() {
                     bench.push(job);
@@ -71,7 +71,7 @@ pub(super) fn pages_show_each_job_that_stays_once_while_others_come_and_go(on: &
             assert!(!is_held || accept().is_none(), "and no other one");
             let whole = ids(&bench.queue.list(state, None, usize::MAX).unwrap());
             assert_eq!(all(&mut bench, state, limit, |_, _| {}), whole, "{state} by {limit}");
-            let (mut gone, mut new) = (BTreeSet::new(), 20);
+            let (mut gone, mut new) = (BTreeSet::new(), 12);
             let seen = all(&mut bench, state, limit, |bench, page| {
                 // The job of the cursor goes, and another one that nobody has seen yet.
                 let next = page.jobs.last().and_then(|last| whole.iter().position(|id| *id == last.id));
@@ -79,7 +79,7 @@ pub(super) fn pages_show_each_job_that_stays_once_while_others_come_and_go(on: &
                 for id in page.jobs.last().map(|job| &job.id).into_iter().chain(further) {
                     gone.extend(bench.queue.remove(id).is_ok().then(|| id.clone()));
                 }
-                if new < 30 && !matches!(state, JobState::Finished | JobState::Dead) {
+                if new < 18 && !matches!(state, JobState::Finished | JobState::Dead) {
                     let job = bring(bench, new, state);
                     bench.push(job);
                     new += 1;

@@ -192,7 +192,7 @@ fn opened_again(store: &PgStore, options: QueueOptions) -> Queue {
 
 #[test]
 fn a_commit_whose_answer_is_lost_is_settled_and_each_job_has_its_rows_once() {
-    let cuts = u32::try_from(crate::size(20, 200)).unwrap();
+    let cuts = u32::try_from(crate::size(12, 200)).unwrap();
     let (_server, database, proxy, store) = cut(cuts);
     // The jobs of a claim whose answer is lost are found when their leases end. They count a crash,
     // and run alone after the second one, so they are few.
@@ -236,7 +236,7 @@ fn a_commit_whose_answer_is_lost_is_settled_and_each_job_has_its_rows_once() {
 
 #[test]
 fn an_end_whose_answer_is_lost_is_read_back_and_not_told_as_lost() {
-    let cuts = u32::try_from(crate::size(40, 400)).unwrap();
+    let cuts = u32::try_from(crate::size(20, 400)).unwrap();
     let (_server, database, proxy, store) = cut(cuts);
     let queue = opened_again(&store, options().lease(Duration::from_secs(3)).unlimited_crashes());
     let (finished, lost) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
