@@ -23,13 +23,22 @@ fn a_table_with_gaps_passes_the_suite() {
     let store = PgStore::connect(database.config.clone(), NoTls, options).unwrap();
     let tables = Cell::new(0);
     let fill = |client: &mut Client, table: &str, count: u64| {
-        for n in 0..count {
-            if n.is_multiple_of(3) {
-                let rolled_back = format!("BEGIN; INSERT INTO {table} (payload) VALUES (''); ROLLBACK");
-                client.batch_execute(&rolled_back).unwrap();
-            }
-            client.execute(&format!("INSERT INTO {table} (payload) VALUES ($1)"), &[&format!("row {n}")]).unwrap();
-        }
+        // A row that is rolled back leaves a gap.
+        let rows = format!(
+            "DO $$ BEGIN
+                FOR n IN 0..{count} - 1 LOOP
+                    IF n % 3 = 0 THEN
+                        BEGIN
+                            INSERT INTO {table} (payload) VALUES ('');
+                            RAISE EXCEPTION 'a gap';
+                        EXCEPTION WHEN raise_exception THEN
+                        END;
+                    END IF;
+                    INSERT INTO {table} (payload) VALUES ('row ' || n);
+                END LOOP;
+            END $$"
+        );
+        client.batch_execute(&rows).unwrap();
     };
     let name = |number: u32| format!("\"Events {number}\"");
     let made = |count: u64| {
