@@ -91,10 +91,10 @@ fn a_push_and_a_glance_are_cheap_beside_dead_rows_of_jobs_that_expire_in_a_bound
     let mut other = config.connect(NoTls).unwrap();
     let mut open = other.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().unwrap();
     open.query("SELECT 1", &[]).unwrap();
-    let fill = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[3000]),
-        array_fill('1'::text, ARRAY[3000]), array_fill('{\"expires_ms\": 1000}'::jsonb, ARRAY[3000]))";
+    let fill = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[6000]),
+        array_fill('1'::text, ARRAY[6000]), array_fill('{\"expires_ms\": 1000}'::jsonb, ARRAY[6000]))";
     client.query(fill, &[]).unwrap();
-    client.query("SELECT FROM waterline.claim('q', 3000)", &[]).unwrap();
+    client.query("SELECT FROM waterline.claim('q', 6000)", &[]).unwrap();
     finish(&mut client);
     // The ticks of two seconds look everywhere.
     let glances = [1_006_000, 1_007_000, 1_007_000].map(|now| {
@@ -102,5 +102,5 @@ fn a_push_and_a_glance_are_cheap_beside_dead_rows_of_jobs_that_expire_in_a_bound
         pages(&mut client, NONE)
     });
     let push = pages(&mut client, "push('q', 'k', '1')");
-    assert!(glances[0] > 500 && glances[2] < 150 && push < 100, "{glances:?}, and {push} of a push");
+    assert!(glances[0] > 1_000 && glances[2] < 150 && push < 100, "{glances:?}, and {push} of a push");
 }
