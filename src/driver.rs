@@ -500,7 +500,7 @@ mod tests {
             .unwrap();
         let handle = consumer.handle();
         let mut rng = fastrand::Rng::with_seed(7);
-        for round in 0..2000u64 {
+        for round in 0..800u64 {
             keep(&*handle.control, Duration::from_micros(rng.u64(..100)));
             (0..4).for_each(|_| assert!(jobs.push(()) < Index::MAX));
             assert!(handle.wait_for(4 * round + 3, LONG), "in round {round}: {:#?}", handle.status());

@@ -171,7 +171,7 @@ fn promise_08_any_flipped_bit_any_missing_byte_and_the_record_of_another_one_is_
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn promise_08_any_bytes_under_a_right_checksum_are_read_or_refused(

@@ -44,7 +44,7 @@ fn a_batch_has_the_bytes_of_a_write_batch() {
     let families: Vec<Family> = ["default", "f0", SYSTEM, "f139", "f120"].map(|name| family(&kv, name)).into();
     assert_eq!(families[0].id, FamilyId(0));
     assert!(families[1].id.0 < 0x80 && families[3].id.0 >= 0x80, "{families:?}");
-    proptest!(ProptestConfig { cases: 200, ..ProptestConfig::default() }, |(
+    proptest!(ProptestConfig { cases: 80, ..ProptestConfig::default() }, |(
         changes in proptest::collection::vec(change(), 0..12),
     )| {
         let (mut ours, mut theirs) = (Batch::default(), WriteBatch::default());

@@ -81,7 +81,7 @@ fn shown(kv: &dyn Kv, name: &str, from: &[u8], to: &[u8]) -> String {
 
 #[test]
 fn sqlite_answers_as_memory_does() {
-    proptest!(ProptestConfig { cases: 64, ..ProptestConfig::default() }, |(
+    proptest!(ProptestConfig { cases: 40, ..ProptestConfig::default() }, |(
         batches in proptest::collection::vec(proptest::collection::vec(change(), 0..12), 0..6),
         reopen in any::<bool>(),
         (from, to) in (key(), key()),
