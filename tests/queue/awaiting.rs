@@ -436,8 +436,13 @@ fn a_dropped_claim_costs_its_job_no_attempt_also_if_one_write_fails() {
         queue.push(job("a")).unwrap();
         {
             let mut claim = pin!(queue.accept_async(Accept::new().timeout(HOUR)));
+            // The only thread for calls that block is taken, so the claim is not made yet.
+            let (go, gate) = crossbeam_channel::bounded::<()>(1);
+            let taken = spawn_blocking(move || _ = gate.recv_timeout(LONG));
             assert!(poll_once(claim.as_mut()).is_pending());
-            // The thread for calls that block has ended the claim, which nobody has heard of.
+            drop(go);
+            taken.await.unwrap();
+            // That thread has ended the claim, which nobody has heard of.
             spawn_blocking(|| ()).await.unwrap();
             assert_eq!(queue.counts().running, 1);
             disk.fail(0..1);
