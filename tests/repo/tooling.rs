@@ -92,6 +92,15 @@ fn each_module_that_a_script_chooses_or_leaves_out_is_there() {
     let names: Vec<_> =
         names.iter().flat_map(|(_, names)| names.split_whitespace()).filter(|name| name.ends_with("::")).collect();
     assert!(names.len() > 3 && names.iter().all(|name| is_module(name.trim_end_matches("::"))), "{names:?}");
+    // Of these programs, each file that asks for the store of the run is chosen.
+    let asks =
+        ["a_directory(", "a_directory_of(", "a_store(", "built(", "on_each(", "on_store(", "open_in(", "Place::"];
+    let sources = tree::files(&["tests/progress", "tests/runner"], &["rs"]);
+    let asking = sources.iter().filter(|(_, text)| asks.iter().any(|call| text.contains(call)));
+    let asking: BTreeSet<_> = asking.filter_map(|(path, _)| path.split('/').nth(2)?.strip_suffix(".rs")).collect();
+    let chosen: BTreeSet<_> =
+        names.iter().map(|name| name.trim_end_matches("::")).filter(|name| *name != "on_the_model").collect();
+    assert_eq!(asking, chosen, "the files that ask for the store (left), and those that run on SQLite");
     for script in [".ci/screens", ".ci/soak"] {
         let text = fs::read_to_string(root().join(script)).unwrap();
         let name = text.split_once("-- --ignored ").and_then(|(_, name)| name.split_whitespace().next()).unwrap();
