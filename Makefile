@@ -42,7 +42,7 @@ test-others: ## Run the three above in one call, which compiles the library once
 	@bash .ci/test engines ui cli
 
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
-	@TIME="$(TIME)" SEED="$(SEED)" bash .ci/soak
+	@TIME="$(TIME)" SEED="$(SEED)" SINCE="$(SINCE)" bash .ci/soak
 
 bench: setup ## Measure the cost of a job, as a ratio to the least possible cost
 	cargo bench --locked -p waterline-benches --features sqlite,tokio --bench ratios -- $(ARGS)
@@ -64,8 +64,8 @@ bench-engines: ## Measure the engines on a real server, as ratios to the least p
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)
 
-mutants: ## Plant each bug of tests/mutants.txt, or a PART (1/4), and see that its test finds it
-	@PART=$(PART) bash .ci/mutants "$(ARGS)"
+mutants: ## Plant each bug of tests/mutants.txt, or cargo-mutants' in what changed (SINCE=HEAD~20)
+	@SINCE=$(SINCE) bash .ci/mutants "$(ARGS)"
 
 fuzz: ## Search for bugs with random bytes, TIME seconds (60) a target (needs nightly Rust, cargo-fuzz)
 	@bash .ci/fuzz $(or $(TIME),60)

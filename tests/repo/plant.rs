@@ -1,0 +1,166 @@
+//! Plants the bugs of `tests/mutants.txt` in a copy of the sources, and runs the test that has to
+//! find each: `plant COPY TARGET [PART OF THE TITLE]`. All bugs are compiled at once; a variable
+//! chooses the one that runs.
+
+use planted::{Bug, VARIABLE};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, iter, thread};
+
+/// The longest time of a test without a bug.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The longest time of a test with a bug, beside ten times its time without one.
+const HANGS: Duration = Duration::from_secs(20);
+
+/// The end of a test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Passed,
+    /// It failed, or did not end in its time.
+    Failed,
+    NoTest,
+}
+
+/// A compiled program, and the folder of its package, where cargo runs it.
+type Programs = BTreeMap<String, (PathBuf, PathBuf)>;
+
+/// Writes the copy with its bugs.
+fn write(copy: &Path, bugs: &[&Bug]) -> Result<(), String> {
+    let files: BTreeSet<_> = bugs.iter().map(|bug| bug.file.as_str()).chain(["src/lib.rs"]).collect();
+    for file in files {
+        let path = copy.join(file);
+        let text = fs::read_to_string(&path).map_err(|error| format!("{file}: {error}"))?;
+        let here: Vec<_> = bugs.iter().filter(|bug| bug.file == file).copied().collect();
+        let mut text = planted::plant(&text, &here)?;
+        if file == "src/lib.rs" {
+            text += &planted::chooser();
+        }
+        fs::write(&path, text).map_err(|error| format!("{file}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Compiles the programs of these bugs. The compiler says on stderr which bug it cannot compile.
+fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(copy).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
+    cargo.args(["test", "--locked", "--no-run", "--no-default-features", "--features", "cron,metrics,sqlite,tokio"]);
+    cargo.args(["-p", "waterline", "-p", "waterline-tests", "--message-format=json-render-diagnostics"]);
+    for program in bugs.iter().map(|bug| bug.program.as_str()).collect::<BTreeSet<_>>() {
+        if program == "lib" {
+            cargo.arg("--lib")
+        } else {
+            cargo.args(["--test", program])
+        };
+    }
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        return Err("a bug of the list does not compile".to_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let program = |line: &str| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let file = PathBuf::from(message["executable"].as_str()?);
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let name = match (message["target"]["kind"][0].as_str()?, message["target"]["name"].as_str()?) {
+            ("test", name) => name,
+            ("lib", "waterline") => "lib",
+            _ => return None,
+        };
+        Some((name.to_owned(), (file, folder)))
+    };
+    Ok(text.lines().filter_map(program).collect())
+}
+
+/// Runs a test, with one of the bugs or with none, and measures its time.
+fn run(programs: &Programs, call: (&str, &str, &str), bug: Option<&Bug>, limit: Duration) -> (End, Duration) {
+    let (program, test, store) = call;
+    let (file, folder) = &programs[program];
+    let begun = Instant::now();
+    // `timeout` ends the processes that the test has started, too.
+    let mut run = Command::new("timeout");
+    run.args(["--signal=KILL", &limit.as_secs().to_string()]).arg(file).arg(test).current_dir(folder);
+    run.env("CARGO_MANIFEST_DIR", folder).env("WATERLINE_STORE", store).env_remove(VARIABLE);
+    run.envs(bug.map(|bug| (VARIABLE, bug.number.to_string())));
+    // In a file, not a pipe: a process that outlives the test may hold it.
+    let said = tempfile::NamedTempFile::new().expect("a temporary file");
+    let out = |file: &File| Stdio::from(file.try_clone().expect("a handle"));
+    run.stdin(Stdio::null()).stdout(out(said.as_file())).stderr(out(said.as_file()));
+    let status = run.status().expect("`timeout` is installed");
+    let said = fs::read(said.path()).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let ran = said.lines().filter_map(|line| line.strip_prefix("running ")).any(|rest| !rest.starts_with("0 "));
+    let end = match (ran, status.success()) {
+        (false, _) => End::NoTest,
+        (true, true) => End::Passed,
+        (true, false) => End::Failed,
+    };
+    (end, begun.elapsed())
+}
+
+/// Does this for each of them, on as many threads as there are cores.
+fn each<T: Sync, R: Send>(all: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        Some((at, job(all.get(at)?)))
+    };
+    let mut done: Vec<_> = thread::scope(|scope| {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(|| iter::from_fn(take).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no job panics")).collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, end)| end).collect()
+}
+
+/// Returns true if each bug was found.
+fn find() -> Result<bool, String> {
+    let arguments: Vec<_> = env::args().skip(1).collect();
+    let [copy, target, title] = &*arguments else { return Err("plant COPY TARGET TITLE".to_owned()) };
+    let (copy, target) = (Path::new(copy), Path::new(target));
+    let list = fs::read_to_string(copy.join("tests/mutants.txt")).map_err(|error| error.to_string())?;
+    let bugs = planted::read(&list)?;
+    let bugs: Vec<_> = bugs.iter().filter(|bug| bug.title.contains(title.as_str())).collect();
+    write(copy, &bugs)?;
+    let programs = build(copy, target, &bugs)?;
+
+    let calls: Vec<_> = bugs.iter().map(|bug| bug.call()).collect::<BTreeSet<_>>().into_iter().collect();
+    let sound: BTreeMap<_, _> =
+        calls.iter().copied().zip(each(&calls, |call| run(&programs, *call, None, LIMIT))).collect();
+    let ends = each(&bugs, |bug| {
+        let (end, took) = sound[&bug.call()];
+        let end = if end == End::Passed {
+            match run(&programs, bug.call(), Some(bug), HANGS + took * 10).0 {
+                End::Failed => "found",
+                End::Passed | End::NoTest => "SURVIVED",
+            }
+        } else if end == End::NoTest {
+            "NO TEST"
+        } else {
+            "FAILS WITHOUT"
+        };
+        println!("{end:<13} {} ({} {})", bug.title, bug.program, bug.test);
+        end == "found"
+    });
+    let found = ends.iter().filter(|found| **found).count();
+    println!("{} planted, {found} found", ends.len());
+    Ok(found == ends.len() && found > 0)
+}
+
+fn main() -> ExitCode {
+    match find() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("plant: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
