@@ -26,13 +26,16 @@ use std::time::SystemTime;
 /// # Time zones and clock changes
 ///
 /// The time is UTC unless there is a [zone](Self::in_zone). Where a clock change skips or repeats a
-/// local time, the hour field decides:
+/// local time, the minutes and hours of the expression decide, however they are written:
 ///
-/// * With `*`, the job goes by the time that passes: it runs in each hour that there is. So an
-///   hourly job runs 23 or 25 times on such a day.
-/// * If hours are named, each local time is one tick. If it is skipped, the job runs right after
-///   the gap (once, also if several of its times are skipped). If it is repeated, the job runs the
-///   first time alone.
+/// * With all 24 hours, the job goes by the time that passes: it runs in each hour that there is.
+///   So an hourly job runs 23 or 25 times on such a day.
+/// * Otherwise each local time is one tick. If it is skipped, the job runs right after the gap
+///   (once, also if several of its times are skipped). If it is repeated, the job runs the first
+///   time alone.
+/// * A frequent job does not pause while the clock repeats an hour: one with two runs an hour or
+///   more, in the hour that is repeated and in the one before or after it. It runs the second time,
+///   too. So `*/15 0-6` keeps its 15 minutes there, and `0,30 1` and `30 */2` run once.
 ///
 /// ```
 /// use waterline::queue::Cron;
@@ -112,8 +115,41 @@ impl Cron {
     /// Returns the first tick after this time, in milliseconds since 1970.
     pub(super) fn next(&self, after: u64) -> Option<u64> {
         let after = Timestamp::from_millisecond(i64::try_from(after).ok()?).ok()?;
-        let next = if self.is_each_hour { self.next_in_passing(after) } else { self.next_by_clock(after) };
+        let next = if self.is_each_hour {
+            self.next_in_passing(after)
+        } else if self.is_often() {
+            self.next_with_repeats(after)
+        } else {
+            self.next_by_clock(after)
+        };
         u64::try_from(next?.as_millisecond()).ok()
+    }
+
+    /// True if it has two runs an hour or more.
+    fn is_often(&self) -> bool {
+        self.pattern.pattern.minutes.values().len() > 1
+    }
+
+    /// Returns the first moment by the clock, or one before it at which the clock shows a local
+    /// time for the second time, in an hour in which a pause would be noticed.
+    fn next_with_repeats(&self, after: Timestamp) -> Option<Timestamp> {
+        let by_clock = self.next_by_clock(after);
+        let mut passing = self.next_in_passing(after);
+        while let Some(next) = passing.filter(|next| by_clock.is_none_or(|by_clock| *next < by_clock)) {
+            // It is not one by the clock, so its local time has been before.
+            if self.goes_on_in(self.zone.to_datetime(next).hour()) {
+                return Some(next);
+            }
+            passing = self.next_in_passing(next);
+        }
+        by_clock
+    }
+
+    /// True if it runs in the hour before or after this one of its hours, too.
+    fn goes_on_in(&self, hour: i8) -> bool {
+        let hour = u16::from(hour.unsigned_abs());
+        let beside = [(hour + 23) % 24, (hour + 1) % 24];
+        self.pattern.pattern.hours.values().iter().any(|other| beside.contains(other))
     }
 
     /// Returns the first moment whose local time matches.

@@ -65,23 +65,49 @@ impl Fields {
     }
 
     /// Looks at each minute from a moment on.
-    fn naive(&self, zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
-        // A day earlier, since the clock may show a time after `from` that it has shown before.
-        let early = from - SignedDuration::from_hours(24);
-        let moments = || std::iter::successors(Some(early), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
+    fn naive(&self, minutes: &[Minute], from: Timestamp) -> Vec<Timestamp> {
         let met = |local: &DateTime| local.second() == 0 && self.is_met(*local);
-        if self.hours.len() == 24 {
-            return moments().filter(|at| *at > from && met(&zone.to_datetime(*at))).collect();
+        let frequent =
+            |hour: i8| self.minutes.len() > 1 && [1, 23].iter().any(|by| self.hours.contains(&((hour + by) % 24)));
+        let passing = |minute: &&Minute| {
+            let is_repeated = minute.shown < minute.latest;
+            met(&minute.shown) && (self.hours.len() == 24 || is_repeated && frequent(minute.shown.hour()))
+        };
+        let mut ticks: BTreeSet<_> = minutes.iter().filter(passing).map(|minute| minute.at).collect();
+        if self.hours.len() < 24 {
+            // The local times in the order of a calendar that knows no zone, and for each the first
+            // moment at which the clock shows it or a later time.
+            let (begin, end) = (minutes[0].shown, minutes[minutes.len() - 1].latest);
+            let locals =
+                std::iter::successors(Some(begin), |local| Some(*local + MINUTE)).take_while(|local| *local <= end);
+            let first = |local| minutes.get(minutes.partition_point(|minute| minute.latest < local));
+            ticks.extend(locals.filter(met).filter_map(first).map(|minute| minute.at));
         }
-        // The local times in the order of a calendar that knows no zone, and for each the first
-        // moment at which the clock shows it or a later time.
-        let (begin, end) = (zone.to_datetime(early), zone.to_datetime(to));
-        let shown: Vec<_> = moments().map(|at| (at, zone.to_datetime(at))).collect();
-        let locals = std::iter::successors(Some(begin), |local| Some(*local + MINUTE)).take_while(|local| *local < end);
-        let moments = locals.filter(met).filter_map(|local| shown.iter().find(|(_, shown)| *shown >= local));
-        let ticks: BTreeSet<_> = moments.map(|(at, _)| *at).filter(|at| *at > from).collect();
-        ticks.into_iter().collect()
+        ticks.into_iter().filter(|at| *at > from).collect()
     }
+}
+
+/// A minute that passes.
+struct Minute {
+    at: Timestamp,
+    /// The time that the clock shows then, and the latest one that it has shown so far.
+    shown: DateTime,
+    latest: DateTime,
+}
+
+/// Returns the minutes up to a moment, from a day before another one: the clock may show a time
+/// that it has shown before.
+fn minutes(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<Minute> {
+    let early = from - SignedDuration::from_hours(24);
+    let moments = std::iter::successors(Some(early), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
+    let mut latest = zone.to_datetime(early);
+    moments
+        .map(|at| {
+            let shown = zone.to_datetime(at);
+            latest = latest.max(shown);
+            Minute { at, shown, latest }
+        })
+        .collect()
 }
 
 fn some(numbers: std::ops::RangeInclusive<i8>, most: usize) -> impl Strategy<Value = BTreeSet<i8>> {
@@ -118,7 +144,7 @@ proptest! {
         let changed = cron.zone.following(begin).nth(change).map_or(begin, |change| change.timestamp());
         let from = changed - SignedDuration::from_mins(before);
         let to = from + SignedDuration::from_hours(80);
-        prop_assert_eq!(ticks(&cron, from, to), fields.naive(&cron.zone, from, to), "{:?} {}", cron, from);
+        prop_assert_eq!(ticks(&cron, from, to), fields.naive(&minutes(&cron.zone, from, to), from), "{:?} {}", cron, from);
     }
 
     #[test]
@@ -171,17 +197,70 @@ fn jobs_of_each_hour_go_by_the_time_that_passes() {
     }
 }
 
+/// The fields of an expression without days, for the model.
+fn fields_of(minutes: &[i8], hours: &[i8]) -> Fields {
+    let set = |numbers: &[i8]| numbers.iter().copied().collect();
+    Fields { minutes: set(minutes), hours: set(hours), days: None, months: (1..=12).collect(), weekdays: None }
+}
+
+/// Each way to write some minutes and hours, and the numbers that they mean.
+fn table() -> Vec<(&'static str, Fields)> {
+    let quarters = [0, 15, 30, 45];
+    vec![
+        ("*/15 0-6", fields_of(&quarters, &[0, 1, 2, 3, 4, 5, 6])),
+        ("0,15,30,45 0,1,2,3,4,5,6", fields_of(&quarters, &[0, 1, 2, 3, 4, 5, 6])),
+        ("0-45/15 22-23,0-1", fields_of(&quarters, &[22, 23, 0, 1])),
+        ("0,30 1", fields_of(&[0, 30], &[1])),
+        ("0,30 1,3", fields_of(&[0, 30], &[1, 3])),
+        ("0,30 1-2", fields_of(&[0, 30], &[1, 2])),
+        ("5,50 2,3", fields_of(&[5, 50], &[2, 3])),
+        ("30 */2", fields_of(&[30], &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22])),
+        ("0,30 */2", fields_of(&[0, 30], &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22])),
+        ("30 0-6", fields_of(&[30], &[0, 1, 2, 3, 4, 5, 6])),
+        ("10,40 0-22", fields_of(&[10, 40], &(0..=22).collect::<Vec<_>>())),
+        ("*/20 *", fields_of(&[0, 20, 40], &(0..24).collect::<Vec<_>>())),
+        ("5 */1", fields_of(&[5], &(0..24).collect::<Vec<_>>())),
+    ]
+}
+
 #[test]
-fn several_times_in_a_gap_are_one_tick_and_all_times_that_come_again_are_one_tick_each() {
-    let cron = Cron::parse("0,20,40 1-3 * * *").unwrap().in_zone("Europe/Berlin").unwrap();
-    let local = |from: &str, to: &str| {
+fn each_clock_change_of_ten_years_in_nine_zones_brings_the_ticks_of_a_look_at_each_minute() {
+    let (begin, end) = (at("2010-01-01T00:00Z"), at("2020-01-01T00:00Z"));
+    let (mut changes, hour, around) = (0, SignedDuration::from_hours(1), SignedDuration::from_hours(5));
+    for zone in ZONES {
+        let zone = TimeZoneDatabase::bundled().get(zone).unwrap();
+        let crons = table().into_iter().map(|(written, fields)| {
+            (Cron::parse(format!("{written} * * *")).unwrap().in_zone(zone.iana_name().unwrap()).unwrap(), fields)
+        });
+        let crons: Vec<_> = crons.collect();
+        // The changes are found by a walk, and not by the list of the zone.
+        let hours = std::iter::successors(Some(begin), |at| Some(*at + hour)).take_while(|at| *at < end);
+        let changed = hours.filter(|at| zone.to_offset(*at) != zone.to_offset(*at + hour));
+        for changed in changed.chain([begin]) {
+            changes += 1;
+            let (from, to) = (changed - around, changed + around);
+            let minutes = minutes(&zone, from, to);
+            for (cron, fields) in &crons {
+                assert_eq!(ticks(cron, from, to), fields.naive(&minutes, from), "{cron:?} {changed}");
+            }
+        }
+    }
+    assert!(changes > 120, "{changes} changes");
+}
+
+#[test]
+fn several_times_in_a_gap_are_one_tick_and_a_frequent_job_does_not_pause_when_times_come_again() {
+    let local = |expression: &str, from: &str, to: &str| {
+        let cron = Cron::parse(expression).unwrap().in_zone("Europe/Berlin").unwrap();
         let ticks = ticks(&cron, at(from), at(to)).into_iter();
         ticks.map(|tick| cron.zone.to_datetime(tick).strftime("%H:%M").to_string()).collect::<Vec<_>>()
     };
-    let spring = local("2025-03-29T20:00Z", "2025-03-30T20:00Z");
+    let spring = local("0,20,40 1-3 * * *", "2025-03-29T20:00Z", "2025-03-30T20:00Z");
     assert_eq!(spring, ["01:00", "01:20", "01:40", "03:00", "03:20", "03:40"]);
-    let autumn = local("2025-10-25T20:00Z", "2025-10-26T20:00Z");
-    assert_eq!(autumn, ["01:00", "01:20", "01:40", "02:00", "02:20", "02:40", "03:00", "03:20", "03:40"]);
+    let autumn = |expression| local(expression, "2025-10-25T20:00Z", "2025-10-26T20:00Z");
+    assert_eq!(autumn("0,30 1-2 * * *"), ["01:00", "01:30", "02:00", "02:30", "02:00", "02:30"]);
+    assert_eq!(autumn("0,30 2 * * *"), ["02:00", "02:30"]);
+    assert_eq!(autumn("30 2,3 * * *"), ["02:30", "03:30"]);
 }
 
 #[test]
