@@ -144,10 +144,6 @@ pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
 pub use store::{Durability, Engine, Rows, Store, StoreOptions, Table};
 
-// Programs that were written before the first version have this name.
-#[doc(hidden)]
-pub use observe::events::AttemptOutcome as Outcome;
-
 // The pages. Those about the queue are in its module. A program of these two, and one of README.md,
 // need `tokio`, so without it the page is shown, and no program of it is run.
 #[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/async.md"))]

@@ -213,10 +213,6 @@ pub use self::words::unique::{Clash, Unique};
 pub use self::words::used::{LimitUse, Related};
 pub use crate::base::clock::Clock;
 
-// Programs that were written before the first version have these names.
-#[doc(hidden)]
-pub use self::{AttemptEnd as Ended, DrainLimits as Limits, RunnerGate as Gate};
-
 #[doc = include_str!("../docs/queue.md")]
 pub mod design {}
 

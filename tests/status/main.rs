@@ -5,7 +5,6 @@ mod errors;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observers;
-mod old_names;
 mod refused;
 mod statuses;
 mod stuck;

@@ -239,12 +239,6 @@ impl RunnerBuilder {
         self
     }
 
-    /// The name that [`after_each`](Self::after_each) had before the first version.
-    #[doc(hidden)]
-    pub fn after(self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
-        self.after_each(hook)
-    }
-
     /// Calls this once the end of each attempt is written, in the order of the calls here, on a
     /// thread that runs jobs too: it must not wait for another job. The jobs that were claimed in
     /// the same write begin after it, so a slow one holds them up. A panic in it is logged.

@@ -245,7 +245,7 @@ pub(super) fn p10_a_key_that_fails_too_often_has_its_jobs_refused_for_a_while(on
                 Some(3..) => Err(Failure::permanent("it has failed too often").into()),
                 _ => Ok(()),
             })
-            .after(move |job, answer| {
+            .after_each(move |job, answer| {
                 if answer.as_ref().is_err_and(|error| error.to_string() == "500") {
                     counted.add(customer(job), 1).unwrap();
                     counted.keep_for(customer(job), HOUR).unwrap();
@@ -300,7 +300,7 @@ pub(super) fn q10_q17_a_hook_that_is_not_ready_sets_the_time_of_the_next_look_an
         Runner::builder(&bench.queue)
             .on("k", |_, _: u32| Ok(Outcome::Done))
             .before(move |_| if is_ready { Ok(()) } else { Err(Failure::defer(HOUR).into()) })
-            .after(move |_, answer| ran.send(answer.is_ok()).unwrap())
+            .after_each(move |_, answer| ran.send(answer.is_ok()).unwrap())
             .drain(DrainLimits::default())
             .unwrap()
     };
