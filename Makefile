@@ -6,7 +6,7 @@
 # make demo ARGS="--help"
 
 .PHONY: help setup demo test test-engines test-ui test-cli test-others soak bench bench-engines compare draw loom \
-	mutants fuzz deny check
+	mutants fuzz fixture deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,10 @@ mutants: ## Plant each bug of tests/mutants.txt, or cargo-mutants' in what chang
 
 fuzz: ## Search for bugs with random bytes, TIME seconds (60) a target (needs nightly Rust, cargo-fuzz)
 	@bash .ci/fuzz $(or $(TIME),60)
+
+fixture: ## Write the bytes of a store anew that tests/store/formats.rs reads (until 0.1.0 is published)
+	WATERLINE_FIXTURE=new cargo test --locked --no-default-features -p waterline-tests --test store \
+		a_life_leaves_the_records_of_the_fixture
 
 deny: ## Check the licences and the sources of all dependencies (installs cargo-deny)
 	@bash .ci/deny

@@ -151,8 +151,8 @@ impl Inner {
         Ok(Self::new(kv, families, format))
     }
 
-    /// Loads the store that lives on this key-value store, and writes nothing. It may be of an
-    /// older version, which has fewer families.
+    /// Loads the store that lives on this key-value store, and writes nothing. A family that the
+    /// database was opened without is empty then.
     fn read_only_on(kv: Arc<dyn Kv>, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let not_found = || Error::NotFound { what: "store", name: place.to_string() };
@@ -170,10 +170,9 @@ impl Store {
     /// [`Durability::Buffered`].
     ///
     /// A store has a version. Every later version of this library reads the stores of all earlier
-    /// versions. It raises an older store in one write, here and where it is attached, and loses
-    /// nothing. From then on older versions of the library refuse the store. If a newer version has
-    /// made the store, or has put something into it that this version would damage, the answer is
-    /// [`Error::Format`] and nothing is changed. The page [`storage`](crate::storage) says more.
+    /// versions. If a newer version has made the store, or has put something into it that this
+    /// version would damage, the answer is [`Error::Format`] and nothing is changed. The page
+    /// [`storage`](crate::storage) says more.
     ///
     /// # Errors
     /// The errors of [`StoreOptions::open`].

@@ -74,7 +74,7 @@ impl Kind {
         Writer::new(*self, self.versions.last().copied(), room)
     }
 
-    /// Begins a record of this version, for a body that an older program can read too.
+    /// Begins a record of this version: a kind may have a short form, and one with more fields.
     pub(crate) fn begin_as(&self, version: u8, room: usize) -> Writer {
         debug_assert!(self.versions.contains(&version), "a version that the kind has");
         Writer::new(*self, Some(version), room)

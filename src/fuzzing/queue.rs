@@ -72,7 +72,7 @@ fn body(kind: StoredKind, input: &mut Input<'_>) -> Vec<u8> {
             body.extend(input.array::<4>());
         }
         StoredKind::Entry => {
-            body[0] = u8::MAX;
+            body[0] = 1;
             body.extend(input.name().as_bytes());
         }
         StoredKind::Durations => {

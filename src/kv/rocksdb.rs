@@ -28,8 +28,8 @@ pub(crate) struct RocksKv {
     place: Option<Place>,
     /// The families that were ever looked up, where somebody else may drop them.
     watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
-    /// True if nothing is written. Then a family of ours that is not there is an empty one, since
-    /// an older version of this library may have made the store.
+    /// True if nothing is written. Then a family of ours that the database was opened without is an
+    /// empty one.
     read_only: bool,
 }
 

@@ -7,7 +7,7 @@
 use super::batch::{Batch, FamilyId};
 use super::place::{Place, no_store, opening};
 use super::statement::Transaction;
-use super::{Deletion, Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan};
+use super::{Deletion, Each, Family, KeyRange, Kv, Order, SYSTEM, Scan};
 use crate::base::error::{Error, StoreError};
 use connection::{Connections, Mode, OnConnect};
 use lock::Lock;
@@ -40,8 +40,6 @@ pub(crate) struct SqliteKv {
     /// The side that writes. A store that is only read has none.
     writing: Option<Writing>,
     readers: Connections,
-    /// The families that the file does not have, where nothing may be made: each is an empty one.
-    absent: Vec<FamilyId>,
     /// Behind the connections: whoever takes it next finds them closed.
     _lock: Option<Lock>,
     /// Behind everything else.
@@ -80,7 +78,7 @@ impl SqliteKv {
         connection::use_wal(&connection).map_err(|source| StoreError::new(opening(path), source))?;
         place.opened = true;
         let writing = Some(Writing::new(connection, readers.file()));
-        Ok(Self { writing, readers, absent: Vec::new(), _lock: Some(lock), place: Some(place) })
+        Ok(Self { writing, readers, _lock: Some(lock), place: Some(place) })
     }
 
     /// Opens the database for a look from beside. It makes nothing, and needs no lock.
@@ -90,19 +88,17 @@ impl SqliteKv {
         }
         let ends = Ends::of(&site.file);
         let readers = Connections::new(site, Mode::Look);
-        let there = readers.with(opening(path), tables)?;
+        let is_there = readers.with(opening(path), has_store)?;
         ends.within_a_page(&*readers.lend().map_err(failed(opening(path)))?, path)?;
-        if there.is_empty() {
+        if !is_there {
             return Err(no_store(path));
         }
-        let absent = (0..).zip(OURS).filter(|(_, name)| !there.contains(&sql::table(name)));
-        let absent = absent.map(|(at, _)| FamilyId(at + 1)).collect();
-        Ok(Self { writing: None, readers, absent, _lock: None, place: None })
+        Ok(Self { writing: None, readers, _lock: None, place: None })
     }
 
     /// True if a store has lived in the database.
     pub(crate) fn has_tables(&self) -> Result<bool, StoreError> {
-        self.readers.with("read", |connection| Ok(!tables(connection)?.is_empty()))
+        self.readers.with("read", has_store)
     }
 
     /// Makes the tables of a store that the database does not have.
@@ -123,10 +119,6 @@ impl SqliteKv {
             Some(writer) => read(writer.connection()).map_err(failed("read")),
             None => self.readers.with("read", read),
         }
-    }
-
-    fn is_absent(&self, family: &Family) -> bool {
-        self.absent.contains(&family.id)
     }
 }
 
@@ -164,12 +156,10 @@ fn has_file(file: &Path) -> Result<bool, StoreError> {
     file.try_exists().map_err(|e| StoreError::new(opening(file), e.into()))
 }
 
-/// Returns the names of our tables that the database has; none if there is not the one of the
-/// system.
-fn tables(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut names = connection.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB ?1")?;
-    let names: Vec<String> = names.query_map([sql::OURS], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    Ok(if names.contains(&sql::table(SYSTEM)) { names } else { Vec::new() })
+/// True if a store has lived in the database.
+fn has_store(connection: &Connection) -> rusqlite::Result<bool> {
+    let table = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)";
+    connection.query_row(table, [sql::table(SYSTEM)], |row| row.get(0))
 }
 
 /// Returns the value of a key.
@@ -191,17 +181,11 @@ impl Kv for SqliteKv {
 
     fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let sql = self.sql(family)?;
-        if self.is_absent(family) {
-            return Ok(None);
-        }
         self.read(|connection| value(connection, sql, key))
     }
 
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let sql = self.sql(family)?;
-        if self.is_absent(family) {
-            return Ok(vec![None; keys.len()]);
-        }
         self.read(|connection| {
             // One moment for all of them. A drop ends it.
             let moment = connection.unchecked_transaction()?;
@@ -210,7 +194,7 @@ impl Kv for SqliteKv {
     }
 
     fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_> {
-        if keys.is_empty() || self.is_absent(family) {
+        if keys.is_empty() {
             return Box::new(std::iter::empty());
         }
         match self.sql(family).and_then(|sql| Pages::open(&self.readers, sql, keys, order)) {
@@ -221,7 +205,7 @@ impl Kv for SqliteKv {
 
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
         let sql = self.sql(family)?;
-        if keys.start >= keys.end || self.is_absent(family) {
+        if keys.start >= keys.end {
             return Ok(());
         }
         self.readers.with("read", |connection| {
@@ -238,9 +222,6 @@ impl Kv for SqliteKv {
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let sql = self.sql(family)?;
-        if self.is_absent(family) {
-            return Ok(None);
-        }
         self.read(|connection| {
             let mut last = connection.prepare_cached(if super::prefix_end(prefix).is_some() {
                 &sql.last

@@ -114,7 +114,7 @@ impl Store {
     /// * [`Error::Store`] if the files cannot be read, or if the application replaced them in each
     ///   try.
     /// * [`Error::NotFound`] if there is no store any more.
-    /// * [`Error::Format`] if a newer version of this library has raised the store meanwhile.
+    /// * [`Error::Format`] if a newer version of this library has taken the store over meanwhile.
     /// * [`Error::Corrupt`] if the record of the version is damaged, or that of an open log. All
     ///   other news are shown then.
     pub fn refresh(&self) -> Result<(), Error> {

@@ -18,11 +18,11 @@ use std::sync::Weak;
 /// The first index.
 const FIRST: Index = 1;
 
-/// The stored bounds: the version, the log's number, the three indices, from version 2 on the name
-/// of the codec, and the checksum.
+/// The stored bounds: the version, the log's number, the three indices, in version 2 the name of
+/// the codec, and the checksum.
 pub(super) const SEAL: Kind = Kind { label: "log", versions: &[1, 2] };
 
-/// The stored bounds of a log whose items are JSON. Programs that know no other codec read them.
+/// The short form, for a log whose items are JSON.
 const OF_JSON: Kind = Kind { versions: &[1], ..SEAL };
 
 /// The length of the fields that both versions have.

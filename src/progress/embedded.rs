@@ -177,9 +177,8 @@ impl StoreProgress {
         }
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
         let (ledger, saved) = match loaded {
-            Some(Loaded { ledger, last_processed, restored }) => {
-                let next = restored.next.or(last_processed.map(|last| last + 1));
-                (ledger, next.map(|next| Saved::new(last_processed, next, restored.done)))
+            Some(Loaded { ledger, last_processed, next, done }) => {
+                (ledger, Some(Saved::new(last_processed, next, done)))
             }
             None => (Ledger::empty(&self.name), None),
         };

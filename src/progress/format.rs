@@ -8,25 +8,14 @@
 //! second number: its length minus two.
 
 use crate::base::index::Index;
-use crate::commit::sealed::{Fields, Kind, SUM};
+use crate::commit::sealed::{Kind, SUM};
 use crate::store::keys;
 use std::ops::RangeInclusive;
 
-/// The jobs that earlier lives have done, as a store has them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Restored {
-    /// The lowest index that was not done, or `None` if nothing was ever saved.
-    pub(crate) next: Option<Index>,
-    /// The jobs that were done above `next`.
-    pub(crate) done: Vec<RangeInclusive<Index>>,
-}
+/// The version of a page.
+const VERSION: u8 = 1;
 
-/// The version of a page that has only the watermark.
-pub(crate) const WATERMARK_ONLY: u8 = 1;
-/// The version of the pages that this program writes.
-pub(crate) const VERSION: u8 = 2;
-
-pub(crate) const PAGE: Kind = Kind { label: "", versions: &[WATERMARK_ONLY, VERSION] };
+pub(crate) const PAGE: Kind = Kind { label: "", versions: &[VERSION] };
 /// The kind of a delta. It has the generation of its page instead of a version, and its place is
 /// its slot.
 pub(crate) const DELTA: Kind = Kind { label: "", versions: &[] };
@@ -48,10 +37,13 @@ pub(crate) struct Series {
 /// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// The mark of its deltas; `None` for a page of the first version, which has no deltas.
-    pub(crate) series: Option<Series>,
+    /// The mark of its deltas.
+    pub(crate) series: Series,
     pub(crate) last_processed: Option<Index>,
-    pub(crate) restored: Restored,
+    /// The lowest index that is not done.
+    pub(crate) next: Index,
+    /// The jobs that are done above `next`.
+    pub(crate) done: Vec<RangeInclusive<Index>>,
 }
 
 /// The content of a delta.
@@ -128,18 +120,7 @@ pub(crate) fn encode_page(
 
 /// Returns the content of a page, or the reason why it cannot be read.
 pub(crate) fn decode_page(name: &str, bytes: &[u8]) -> Result<Page, String> {
-    let page = PAGE.open(name, "", bytes)?;
-    if page.version == WATERMARK_ONLY { decode_watermark(page.rest) } else { decode_full(page) }
-}
-
-fn decode_watermark(body: &[u8]) -> Result<Page, String> {
-    let index = body.try_into().map_err(|_| format!("its watermark is {} bytes long instead of 8", body.len()))?;
-    let last = a_job(Index::from_be_bytes(index))?;
-    let restored = Restored { next: Some(last + 1), done: Vec::new() };
-    Ok(Page { series: None, last_processed: Some(last), restored })
-}
-
-fn decode_full(mut body: Fields<'_>) -> Result<Page, String> {
+    let mut body = PAGE.open(name, "", bytes)?;
     let mut header = || Some((body.count()?, body.count()?, body.byte()?, body.number()?, body.byte()?));
     let (id, generation, flags, next, kind) = header().ok_or("its header is cut off")?;
     let series = Series { id, generation };
@@ -154,7 +135,7 @@ fn decode_full(mut body: Fields<'_>) -> Result<Page, String> {
         BITS => decode_bits(body.rest, next)?,
         _ => return Err(format!("its list is of kind {kind}, and this program knows {RUNS} and {BITS}")),
     };
-    Ok(Page { series: Some(series), last_processed, restored: Restored { next: Some(next), done } })
+    Ok(Page { series, last_processed, next, done })
 }
 
 /// Encodes a delta on a page whose `next` was `page_next`.

@@ -1,11 +1,12 @@
 //! The ledger of one progress. It knows which records are on the disk, and decides if the next save
 //! is a delta to the page or a new page.
 
-use super::format::{self, Restored, Series};
+use super::format::{self, Series};
 use super::{DoneAhead, Snapshot, life};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::kv::Pair;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// The size of the deltas, counted in pages, above which a new page is written. So pages add an
@@ -24,7 +25,7 @@ const MOVE_EVERY: u64 = 1000;
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     name: Arc<str>,
-    /// The page, if there is one of the present version.
+    /// The page, once there is one.
     page: Option<PageOnDisk>,
     /// The number of this progress in the store, once it has one.
     id: Option<u32>,
@@ -54,14 +55,10 @@ pub(crate) struct Entry {
 pub(crate) struct Loaded {
     pub(crate) ledger: Ledger,
     pub(crate) last_processed: Option<Index>,
-    pub(crate) restored: Restored,
-}
-
-impl Loaded {
-    /// Returns the lowest index that is not done, if anything is.
-    pub(crate) fn next(&self) -> Option<Index> {
-        self.restored.next.or(self.last_processed.map(|last| last + 1))
-    }
+    /// The lowest index that is not done.
+    pub(crate) next: Index,
+    /// The jobs that are done above `next`, in the order in which saves wrote them.
+    pub(crate) done: Vec<RangeInclusive<Index>>,
 }
 
 impl Ledger {
@@ -78,11 +75,8 @@ impl Ledger {
     ) -> Result<Loaded, Error> {
         let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
         let length = page.len();
-        let format::Page { series, mut last_processed, mut restored } =
+        let format::Page { series, mut last_processed, next: page_next, mut done } =
             format::decode_page(name, page).map_err(corrupt)?;
-        let (Some(series), Some(page_next)) = (series, restored.next) else {
-            return Ok(Loaded { ledger: Self::empty(name), last_processed, restored });
-        };
         let mut page = PageOnDisk { series, next: page_next, length, slots: 0, deltas: 0 };
         let mut next = page_next;
         for pair in deltas {
@@ -98,18 +92,18 @@ impl Ledger {
                 return Err(in_slot("it goes back".to_owned()));
             }
             next = delta.next;
-            restored.done.extend(delta.new);
+            done.extend(delta.new);
             page.slots += 1;
             page.deltas += key.len() + value.len();
         }
         if next > page_next {
             last_processed = Some(next - 1);
         }
-        restored.next = Some(next);
         Ok(Loaded {
             ledger: Self { name: name.into(), page: Some(page), id: Some(series.id), moved: (0, 0) },
             last_processed,
-            restored,
+            next,
+            done,
         })
     }
 

@@ -159,10 +159,8 @@ impl Store {
         let name = info.name.clone();
         let Some(loaded) = self.progress(name.as_str()).load()? else { return Ok(false) };
         info.last_processed = loaded.last_processed;
-        if let Some(next) = loaded.next() {
-            let saved = Saved::new(loaded.last_processed, next, loaded.restored.done).in_order();
-            (info.next, info.done_ahead) = (Some(next), count(&saved));
-        }
+        let saved = Saved::new(loaded.last_processed, loaded.next, loaded.done).in_order();
+        (info.next, info.done_ahead) = (Some(saved.next), count(&saved));
         let life = Life::load(self, &name)?;
         let parked = ParkedRecords::of(self, &name)?.load(self)?;
         info.parked = parked.iter().filter(|job| !job.pending).count() as u64;

@@ -161,10 +161,9 @@ impl StoreProgress {
             }
             return Ok(Moving { progress: self, before: None, ledger: Ledger::empty(self.name()), _name });
         };
-        let next = loaded.next();
-        let Loaded { ledger, last_processed, restored } = loaded;
-        let before = next.map(|next| Saved::new(last_processed, next, restored.done).in_order());
-        Ok(Moving { progress: self, before, ledger, _name })
+        let Loaded { ledger, last_processed, next, done } = loaded;
+        let before = Saved::new(last_processed, next, done).in_order();
+        Ok(Moving { progress: self, before: Some(before), ledger, _name })
     }
 }
 

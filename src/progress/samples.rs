@@ -30,17 +30,14 @@ fn pages_and_deltas() -> Vec<Sample> {
     let write = |said: &Said, name: &str, place: &str| kind(place).write(name, said);
     let read = |name: &str, place: &str, bytes: &[u8]| kind(place).read(name, bytes).ok_or_else(|| "no".to_owned());
     let singles: Vec<_> = (102..190).step_by(2).map(|index| index..=index).collect();
-    let new = [
-        (said(None, 42, &[44..=44, 50..=60]), "02 4:3 4:5 00 8:42 00 020909 df666a14"),
-        (said(Some(99), 100, &singles), "02 4:3 4:5 01 8:100 01 8:64 5555554000000000 1555555555555555 76ce2c0f"),
+    let pages = [
+        (said(None, 42, &[44..=44, 50..=60]), "01 4:3 4:5 00 8:42 00 020909 e61ec754"),
+        (said(Some(99), 100, &singles), "01 4:3 4:5 01 8:100 01 8:64 5555554000000000 1555555555555555 bffa3702"),
     ];
     let delta = [(said(None, 300, &[310..=310, 400..=700]), "05 c801 12 b101 ab02 1bd881a4")];
-    // No program writes version 1 any more.
-    let old =
-        of(format::PAGE, ("blocks", ""), |_, _, _| Vec::new(), read, [(said(Some(41), 42, &[]), "01 8:41 d64efbca")]);
-    let new = of(format::PAGE, ("blocks", ""), write, read, new);
+    let pages = of(format::PAGE, ("blocks", ""), write, read, pages);
     let delta = of(format::DELTA, ("blocks", "\0\0\0\x03"), write, read, delta);
-    [old, new, delta].into_iter().flatten().collect()
+    [pages, delta].into_iter().flatten().collect()
 }
 
 fn lives() -> Vec<Sample> {

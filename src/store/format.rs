@@ -1,9 +1,6 @@
-//! The format of a store: the record under the key `format`, which says who can read the store.
-//!
-//! | version | value |
-//! |---|---|
-//! | 1 | one byte, 1 |
-//! | 2 | a sealed record with the names in use in ascending order, each behind its length in one byte |
+//! The format of a store: the record under the key `format`, which says who can read the store. It
+//! is a sealed record with the version of the store and the names in use in ascending order, each
+//! behind its length in one byte.
 //!
 //! A version says how everything in the store is laid out. A name in use says that one part of the
 //! store holds records which a program that does not know the name would damage. For example, it
@@ -24,16 +21,16 @@ pub(super) mod reading;
 pub(super) use reading::check;
 pub(super) use reading::{read, take_up};
 
-/// The record since version 2. A record of a later version has the same seal, so it is told from a
-/// damaged one.
-pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[2] };
+/// The record, and the version of the stores that this program makes. The record of a later version
+/// has the same seal, so it is told from a damaged one.
+pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[1] };
 
 /// The names in use that this program knows. A part of the crate whose records an older program
 /// would damage has its name here. The tests have a name of their own.
 ///
 /// | name | part |
 /// |---|---|
-/// | `codec` | logs whose items are not JSON: their bounds are records of version 2 |
+/// | `codec` | logs whose items are not JSON: their bounds have the name of the codec |
 /// | `parked` | consumers that may park jobs: their logs keep the items of parked jobs |
 /// | `queue` | queues: their rows, payloads and entries |
 const KNOWN: &[&str] =
@@ -67,7 +64,7 @@ impl Format {
     }
 }
 
-/// Returns the record of the present version with these names, each of 1 to 255 bytes.
+/// Returns the record with these names, each of 1 to 255 bytes.
 pub(crate) fn encode(in_use: &BTreeSet<String>) -> Vec<u8> {
     in_use.iter().fold(SEAL.begin(64), |record, name| record.short_text(name)).seal("", "")
 }

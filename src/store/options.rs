@@ -56,8 +56,7 @@ impl StoreOptions {
     ///
     /// With `false` a wrong path and a wrong name are an
     /// [`Error::NotFound`](crate::Error::NotFound), and nothing is made, not even a directory. So a
-    /// misspelled name does not process a whole stream once more. (A store of an older version of
-    /// this library is there, so it is raised: see `Store::open`.)
+    /// misspelled name does not process a whole stream once more.
     ///
     /// | call | returns `NotFound` |
     /// |---|---|
@@ -139,7 +138,6 @@ impl StoreOptions {
     ///   changes nothing, also `start` of a consumer with
     ///   [`Store::progress`](crate::Store::progress). Nothing is made either, as with
     ///   [`create(false)`](Self::create), and no thread is started.
-    /// * A store of an older version of this library is read as it is, and is not raised.
     ///
     /// On RocksDB the application does not notice a look: no file of its directory changes, none is
     /// made, and no file is made elsewhere. A look keeps all table files of the database open, also
@@ -180,8 +178,7 @@ impl StoreOptions {
     }
 
     /// Opens the database in this directory. It makes the database if there is none, unless
-    /// [`create`](Self::create) is `false` or the store is [read-only](Self::read_only). A store of
-    /// an older version of this library is raised: see [`Store::open`].
+    /// [`create`](Self::create) is `false` or the store is [read-only](Self::read_only).
     ///
     /// # Errors
     /// * [`Error::Locked`] if the database is open elsewhere. A read-only store needs no lock.

@@ -9,7 +9,7 @@ impl Store {
     /// Shows from now on everything that the application has written by now.
     pub(crate) fn refresh_database(&self) -> Result<(), Error> {
         self.kv().refresh()?;
-        // A newer version of this library may have raised the store.
+        // A newer version of this library may have taken the store over.
         format::read(self.kv(), self.system(), true, &"the path that was opened")?;
         Ok(())
     }

@@ -1,20 +1,17 @@
 //! Records of a store, as they lie on disks.
 
-use super::format::reading::{Stored, decode};
+use super::format::reading::decode;
 use super::{format, ids};
 use crate::commit::sealed::table::{Sample, samples as of};
 use std::collections::BTreeSet;
 
 fn in_use(record: &[u8]) -> Result<BTreeSet<String>, String> {
-    match decode(record, &"a path").map_err(|error| error.to_string())? {
-        Stored::Present(names) => Ok(names),
-        Stored::First => Err("it is of version 1".to_owned()),
-    }
+    decode(record, &"a path").map_err(|error| error.to_string())
 }
 
 pub(crate) fn samples() -> Vec<Sample> {
     let names = ["parked", "queue"].map(str::to_owned).into();
-    let formats = [(BTreeSet::new(), "02 2abefb96"), (names, "02 06 'parked' 05 'queue' ecfe14fd")];
+    let formats = [(BTreeSet::new(), "01 b3b7aa2c"), (names, "01 06 'parked' 05 'queue' 909f3126")];
     let formats =
         of(format::SEAL, ("", ""), |names, _, _| format::encode(names), |_, _, record| in_use(record), formats);
     let lowest = [(0x0102_0304, "01020304 b63cfbcd")];

@@ -5,14 +5,11 @@
 //! table of a user out of them.
 
 use crate::kv::batch::FamilyId;
-use crate::kv::{LOGS, OURS as FAMILIES, TABLES, UNDO};
+use crate::kv::{LOGS, OURS, TABLES, UNDO};
 use std::sync::LazyLock;
 
 /// The mark in front of each text.
 pub(super) const MARK: &str = "/* waterline */";
-
-/// The pattern of the names of our tables.
-pub(super) const OURS: &str = "waterline_*";
 
 /// The families whose values may be large, and are not many in each transaction.
 ///
@@ -39,7 +36,7 @@ pub(super) struct Sql {
     pub(super) page: [String; 4],
 }
 
-static SQL: LazyLock<[Sql; 7]> = LazyLock::new(|| FAMILIES.map(Sql::of));
+static SQL: LazyLock<[Sql; 7]> = LazyLock::new(|| OURS.map(Sql::of));
 
 impl Sql {
     fn of(family: &str) -> Self {
@@ -82,7 +79,7 @@ pub(super) fn table(family: &str) -> String {
 
 /// Returns the number of one of our families. There are no others.
 pub(super) fn family(name: &str) -> Option<FamilyId> {
-    (1..).zip(FAMILIES).find(|(_, family)| *family == name).map(|(id, _)| FamilyId(id))
+    (1..).zip(OURS).find(|(_, family)| *family == name).map(|(id, _)| FamilyId(id))
 }
 
 /// Returns the statements for a family.

@@ -7,7 +7,7 @@ use crate::base::error::describe;
 use crate::base::sync::Arc;
 use crate::base::time;
 use crate::kv::memory::MemoryKv;
-use crate::kv::{Pair, READY, TABLES};
+use crate::kv::{OURS, Pair, READY, TABLES};
 use proptest::prelude::*;
 use std::time::Duration;
 

@@ -47,8 +47,6 @@ impl StoredKind {
             Self::Mark => Marked::decode(queue, id, bytes).ok().map(|marked| marked.encode(queue, id)),
             Self::Durations => durations::Record::decode(queue, id, bytes).ok().map(|record| record.encode(queue, id)),
             Self::Periodic => Last::decode(queue, id, bytes).ok().map(|last| last.encode(queue, id)),
-            // An entry of an older version is the id alone, so any text is one.
-            Self::Entry if bytes.first().is_some_and(|first| *first < u8::MAX) => None,
             Self::Entry => {
                 let read = entry::id_in(queue, id.as_bytes(), bytes).ok();
                 read.map(|of| entry::encode(queue, id.as_bytes(), &of))

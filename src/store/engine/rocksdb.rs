@@ -148,15 +148,13 @@ impl Store {
     /// family of the same name. A write that is under way at the moment of the drop may get into
     /// RocksDB's log, and then RocksDB refuses all other writes until the database is opened anew.
     ///
-    /// In a database that was opened read-only or as a secondary, a store of the present version
-    /// can be read. Every write to it is an [`Error::Store`]. With [`StoreOptions::read_only`]
-    /// every write is refused sooner, and a store of each version can be read, also if the database
-    /// was opened with the family `waterline.system` alone.
+    /// In a database that was opened read-only or as a secondary, a store can be read. Every write
+    /// to it is an [`Error::Store`]. With [`StoreOptions::read_only`] every write is refused
+    /// sooner, and the database may have been opened with the family `waterline.system` alone: the
+    /// other ones are empty then.
     ///
-    /// A store of an older version of this library is raised here, as in [`Store::open`]. That
-    /// needs a database that takes writes. Open the database with all of
-    /// [`Store::column_families`] and with `create_missing_column_families(true)`, since an older
-    /// version did not make all of them.
+    /// Open the database with all of [`Store::column_families`] and with
+    /// `create_missing_column_families(true)`.
     ///
     /// # Errors
     /// * [`Error::Config`] if the database was opened without one of [`Store::column_families`].

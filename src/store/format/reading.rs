@@ -1,4 +1,4 @@
-//! Reading the format of a store that is opened, and raising it.
+//! Reading the format of a store that is opened, and making that of a new one.
 
 use super::{Format, KNOWN, SEAL, put};
 use crate::base::error::Error;
@@ -11,19 +11,7 @@ use crate::store::keys;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The value of version 1.
-const FIRST: &[u8] = &[1];
-
-/// The format of a store that this program can read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
-    /// Version 1, which has no list of names.
-    First,
-    /// The present version, with the names in use.
-    Present(BTreeSet<String>),
-}
-
-/// Returns the format of the store in this family; `None` if no store has lived there. Writes
+/// Returns the names in use in the store in this family; `None` if no store has lived there. Writes
 /// nothing.
 ///
 /// # Errors
@@ -34,7 +22,7 @@ pub(crate) fn read(
     system: &Family,
     create: bool,
     place: &dyn fmt::Display,
-) -> Result<Option<Stored>, Error> {
+) -> Result<Option<BTreeSet<String>>, Error> {
     match kv.get(system, keys::FORMAT)? {
         Some(record) => decode(&record, place).map(Some),
         None if create => Ok(None),
@@ -52,26 +40,22 @@ pub(crate) fn check(kv: &dyn Kv, create: bool, place: &dyn fmt::Display) -> Resu
     }
 }
 
-/// Takes a store into use whose format was [read](read()). One write makes the record of a new
-/// store, or raises that of version 1.
-pub(crate) fn take_up(kv: &dyn Kv, system: &Family, stored: Option<Stored>) -> Result<Format, Error> {
-    if let Some(Stored::Present(in_use)) = stored {
-        return Ok(Format { in_use: Mutex::new(in_use) });
+/// Takes a store into use whose names were [read](read()). One write makes the record of a new
+/// store.
+pub(crate) fn take_up(kv: &dyn Kv, system: &Family, in_use: Option<BTreeSet<String>>) -> Result<Format, Error> {
+    if in_use.is_none() {
+        put(kv, system, &BTreeSet::new())?;
     }
-    put(kv, system, &BTreeSet::new())?;
-    Ok(Format::default())
+    Ok(Format { in_use: Mutex::new(in_use.unwrap_or_default()) })
 }
 
-pub(crate) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, Error> {
-    if record == FIRST {
-        return Ok(Stored::First);
-    }
+pub(crate) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<BTreeSet<String>, Error> {
     let corrupt = |reason| Error::Corrupt { name: "format".to_owned(), reason };
     let body = match SEAL.open("", "", record) {
         Ok(fields) => fields,
-        Err(Unreadable::Version { found: found @ 3.., .. }) => {
+        Err(Unreadable::Version { found: found @ 1.., known }) => {
             let found = format!("version {found} of a store at {place}");
-            return Err(Error::Format { found, known: "versions 1 and 2".to_owned() });
+            return Err(Error::Format { found, known: format!("version {}", listed(known)) });
         }
         Err(unreadable) => return Err(corrupt(unreadable.into())),
     };
@@ -80,7 +64,7 @@ pub(crate) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<Stored, 
         |names: &mut dyn Iterator<Item = &str>| listed(&names.map(|name| format!("{name:?}")).collect::<Vec<_>>());
     let unknown = quoted(&mut in_use.iter().map(String::as_str).filter(|name| !KNOWN.contains(name)));
     if unknown.is_empty() {
-        return Ok(Stored::Present(in_use));
+        return Ok(in_use);
     }
     let known = quoted(&mut KNOWN.iter().copied());
     Err(Error::Format { found: format!("{unknown} in use in the store at {place}"), known })

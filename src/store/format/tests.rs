@@ -1,6 +1,6 @@
-//! The record of the format: every version, every damage, and names that come into use.
+//! The record of the format: later versions, every damage, and names that come into use.
 
-use super::reading::{Stored, decode};
+use super::reading::decode;
 use super::*;
 use crate::base::sync::Arc;
 use crate::kv::memory::MemoryKv;
@@ -36,34 +36,24 @@ fn with(record: &[u8]) -> Arc<MemoryKv> {
 }
 
 #[test]
-fn a_store_of_version_1_is_raised_by_one_write_whether_or_not_it_makes_things() {
-    for create in [true, false] {
-        let kv = with(&[1]);
-        let before = kv.writes();
-        drop(opened(&kv, create).unwrap());
-        assert_eq!((stored(&kv).unwrap(), kv.writes() - before), (encode(&names(&[])), 1));
-        drop(opened(&kv, create).unwrap());
-        assert_eq!(kv.writes() - before, 1, "the second opening writes nothing");
-        // The write is flushed.
-        assert_eq!(stored(&kv.after_power_loss()), stored(&kv));
-    }
-}
-
-#[test]
-fn a_store_of_version_1_that_cannot_be_raised_is_not_opened_and_stays_as_it_was() {
-    let kv = with(&[1]);
+fn a_new_store_gets_its_record_by_one_flushed_write_and_none_if_that_fails() {
+    let kv = Arc::new(MemoryKv::default());
     kv.fail(0..1);
     assert!(matches!(opened(&kv, true), Err(Error::Store(_))));
-    assert_eq!(stored(&kv).unwrap(), [1]);
-    drop(opened(&kv, true).unwrap());
-    assert_eq!(stored(&kv).unwrap(), encode(&names(&[])));
+    assert_eq!(stored(&kv), None);
+    let before = kv.writes();
+    for create in [true, false] {
+        drop(opened(&kv, create).unwrap());
+        assert_eq!((stored(&kv).unwrap(), kv.writes() - before), (encode(&names(&[])), 1), "create: {create}");
+    }
+    assert_eq!(stored(&kv.after_power_loss()), stored(&kv));
 }
 
 #[test]
 fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do_and_nothing_is_written() {
     let later = [
-        (sealed(3, b"whatever"), "version 3 of a store at /data", "versions 1 and 2"),
-        (sealed(255, b""), "version 255 of a store at /data", "versions 1 and 2"),
+        (sealed(2, b"whatever"), "version 2 of a store at /data", "version 1"),
+        (sealed(255, b""), "version 255 of a store at /data", "version 1"),
         (
             encode(&names(&["later"])),
             "\"later\" in use in the store at /data",
@@ -91,7 +81,7 @@ fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do
 
 #[test]
 fn promise_08_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() {
-    for record in [vec![1], encode(&names(&[])), encode(&names(&[NAME])), sealed(3, b"")] {
+    for record in [encode(&names(&[])), encode(&names(&[NAME])), sealed(2, b"")] {
         let flipped = (0..record.len() * 8).map(|bit| {
             let mut flipped = record.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -111,7 +101,7 @@ fn promise_08_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() 
 #[test]
 fn a_whole_record_that_no_version_writes_is_corrupt() {
     let bodies: [&[u8]; 5] = [b"\x05que", b"\x00", b"\x02\xff\xfe", b"\x01b\x01a", b"\x01a\x01a"];
-    let records = bodies.map(|body| sealed(2, body)).into_iter().chain([sealed(0, b""), sealed(1, b"")]);
+    let records = bodies.map(|body| sealed(1, body)).into_iter().chain([sealed(0, b"")]);
     for record in records {
         let decoded = decode(&record, &"/data");
         assert!(matches!(decoded, Err(Error::Corrupt { .. })), "{record:?}: {decoded:?}");
@@ -125,7 +115,7 @@ fn a_name_in_use_is_noted_by_one_write_before_its_first_record_and_found_again()
     let before = kv.writes();
     kv.fail(0..1);
     assert!(store.note_in_use(NAME).is_err());
-    assert_eq!(decode(&stored(&kv).unwrap(), &"/data").unwrap(), Stored::Present(names(&[])));
+    assert_eq!(decode(&stored(&kv).unwrap(), &"/data").unwrap(), names(&[]));
     store.note_in_use(NAME).unwrap();
     assert_eq!(stored(&kv.after_power_loss()).unwrap(), encode(&names(&[NAME])));
     store.clone().note_in_use(NAME).unwrap();

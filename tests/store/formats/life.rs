@@ -4,70 +4,58 @@ use common::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::fuzzing::{Disk, Record};
 use waterline::queue::{
-    Accept, Clock, DrainLimits, Every, Limit, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate, Retention,
-    Root, Runner, Unique,
+    Accept, Clock, DrainLimits, Every, Lease, Limit, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate,
+    Retention, Root, Runner, Unique,
 };
 use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
-
-/// A progress in the first format of a page, which no version of a store writes any more: the
-/// format, the watermark 41, and the checksum of the name `blocks` and both.
-pub fn first_page() -> Record {
-    let page = [1, 0, 0, 0, 0, 0, 0, 0, 41, 214, 78, 251, 202];
-    ("waterline.system".to_owned(), b"pblocks".to_vec(), page.to_vec())
-}
 
 /// The records that such a life leaves.
 pub fn records() -> Vec<Record> {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
-    disk.put([&first_page()]);
     tables(&store);
     effects(&store);
     transfers(&store);
     pages(&disk, &store);
     logs(&store);
-    drop(store);
-    disk.records()
+    codecs(&store);
+    moves(&store);
+    durations(&store);
+    periodic_jobs(&store);
+    let leases = [jobs(&store), settings(&store)];
+    let records = disk.records();
+    drop(leases);
+    records
 }
 
-/// The records of a store with logs of bytes beside one of JSON.
-pub fn records_with_codecs() -> Vec<Record> {
-    let disk = Disk::default();
-    let store = disk.open(&Store::options()).unwrap();
+/// Logs of bytes.
+fn codecs(store: &Store) {
     let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
     blocks.push_all(&[b"cut".to_vec(), vec![], vec![0, 0xff, b'"', b'\\'], b"[1]".to_vec()]).unwrap();
     blocks.trim(..=1).unwrap();
-    store.log_with::<Vec<u8>, _>("untouched", Bytes).unwrap();
-    store.log::<String>("letters").unwrap().push(&"letter 0".to_owned()).unwrap();
-    drop((blocks, store));
-    disk.records()
+    store.log_with::<Vec<u8>, _>("untouched bytes", Bytes).unwrap();
 }
 
-/// The records of a store with moves, which have the times at which they were made.
-pub fn records_with_moves() -> Vec<Record> {
-    let disk = Disk::default();
-    let store = disk.open(&Store::options()).unwrap();
+/// Moves on purpose, which have the times at which they were made.
+fn moves(store: &Store) {
     let moved = store.progress("moved");
     moved.seek(3, "the stream begins with job 3").unwrap();
     moved.skip(5, "\u{2026}").unwrap();
     moved.skip(3, "broken").unwrap();
     moved.seek(1, "back").unwrap();
     moved.skip(2, "ahead").unwrap();
-    drop((moved, store));
-    disk.records()
 }
 
-/// The time of all jobs in the fixture with queues: this clock stands still.
+/// The clock of the queues, which stands still.
 pub fn clock() -> Clock {
     Clock::manual(UNIX_EPOCH + Duration::from_millis(1_800_000_000_123))
 }
 
-/// The records of a store with queues: a job in each state, with and without each part of a row.
-pub fn records_with_queues() -> Vec<Record> {
-    let disk = Disk::default();
-    let store = disk.open(&Store::options()).unwrap();
+/// A queue with a job in each state, with and without each part of a row, and one that is paused.
+/// Returns the leases of those that run.
+fn jobs(store: &Store) -> Vec<Lease> {
     let options = QueueOptions::default().clock(clock());
-    let queue = Queue::open(&store, "mail", options.clone()).unwrap();
+    let queue = Queue::open(store, "mail", options.clone()).unwrap();
     let accept = || queue.accept(Accept::new()).unwrap().expect("a job is ready");
     let push = |job| drop(queue.push(job).unwrap());
     let job = |id: &str| NewJob::new("welcome", "ann@example.org").unwrap().id(id);
@@ -92,19 +80,16 @@ pub fn records_with_queues() -> Vec<Record> {
     push(job("moved").run_at(UNIX_EPOCH + Duration::from_millis(1)).priority(Priority::High));
     push(NewJob::new("digest", &7).unwrap().priority(Priority::Low).retry(Retry::none()));
 
-    let other = Queue::open(&store, "other", options).unwrap();
+    let other = Queue::open(store, "other", options).unwrap();
     other.pause(None).unwrap();
-    let records = disk.records();
-    drop((running, bare));
-    records
+    vec![running, bare]
 }
 
-/// The records of a store with a queue whose runner left the durations of two kinds, and no job.
-pub fn records_with_durations() -> Vec<Record> {
-    let (disk, clock) = (Disk::default(), clock());
-    let store = disk.open(&Store::options()).unwrap();
+/// A queue whose runner left the durations of two kinds, and no job.
+fn durations(store: &Store) {
+    let clock = clock();
     let options = QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
-    let queue = Queue::open(&store, "mail", options).unwrap();
+    let queue = Queue::open(store, "timed", options).unwrap();
     for (kind, seconds) in [("welcome", 12), ("welcome", 20), ("digest", 1)] {
         queue.push(NewJob::new(kind, &()).unwrap()).unwrap();
         let clock = clock.clone();
@@ -114,33 +99,26 @@ pub fn records_with_durations() -> Vec<Record> {
         });
         assert_eq!(builder.drain(DrainLimits::default()).unwrap().finished, 1);
     }
-    disk.records()
 }
 
-/// Returns the records of a store with periodic jobs: one with a run, one that has skipped a tick,
-/// and one without a tick so far.
-pub fn records_with_periodic_jobs() -> Vec<Record> {
-    let disk = Disk::default();
-    let store = disk.open(&Store::options()).unwrap();
+/// Periodic jobs: one with a run, one that has skipped a tick, and one without a tick so far.
+fn periodic_jobs(store: &Store) {
     let clock = clock();
-    let queue = Queue::open(&store, "mail", QueueOptions::default().clock(clock.clone())).unwrap();
+    let queue = Queue::open(store, "ticks", QueueOptions::default().clock(clock.clone())).unwrap();
     let start = |name: &str, hours| queue.periodic(name, Every::hours(hours), NewJob::new("digest", &7).unwrap());
     start("digest", 1).start().unwrap();
     start("later", 24).start_at_next().start().unwrap();
     clock.advance(HOUR + HOUR / 2);
     start("new", 1).start().unwrap();
-    disk.records()
 }
 
-/// Returns the records of a store with a queue whose jobs have each setting that few jobs have.
-pub fn records_with_settings() -> Vec<Record> {
-    let disk = Disk::default();
-    let store = disk.open(&Store::options()).unwrap();
+/// A queue whose jobs have each setting that few jobs have. Returns the leases of those that run.
+fn settings(store: &Store) -> Vec<Lease> {
     let second = Duration::from_secs(1);
     let limits = [Limit::each_key().at_once(1), Limit::kind("page").rate(Rate::new(2, 60 * second).burst(8))];
     let options = QueueOptions::default().clock(clock()).retention(Retention::Keep);
     let options = limits.into_iter().fold(options, |options, limit| options.limit(limit));
-    let queue = Queue::open(&store, "pages", options).unwrap();
+    let queue = Queue::open(store, "pages", options).unwrap();
     let accept = || queue.accept(Accept::new()).unwrap().expect("a job is ready");
     let job = |id: &str| NewJob::new("page", id).unwrap().id(id);
     let push = |job| drop(queue.push(job).unwrap());
@@ -163,10 +141,7 @@ pub fn records_with_settings() -> Vec<Record> {
     notes.add("seen", 3).unwrap();
     notes.set_for("last", "/", 60 * second).unwrap();
     let others = [accept(), accept()];
-    let held = queue.accept(Accept::new()).unwrap();
-    let records = disk.records();
-    drop((runs, others, held));
-    records
+    [runs].into_iter().chain(others).chain(queue.accept(Accept::new()).unwrap()).collect()
 }
 
 /// Returns a root of this time, as a job has it that was pushed with it.

@@ -4,7 +4,8 @@ use crate::commit::sealed::Kind;
 use crate::queue::rules::lanes::Lane;
 use crate::queue::words::job::JobState;
 
-/// Version 2 has more numbers at its end. A head that needs none of them is written as version 1.
+/// Version 1 is the short form. Version 2 has more numbers at its end, and a head has it if it
+/// needs one of them.
 pub(crate) const SEAL: Kind = Kind { label: "queue.head", versions: &[1, 2] };
 
 /// The record with the number of a queue.
@@ -36,13 +37,13 @@ pub(crate) struct Head {
 /// The number of the log of freed places among the logs.
 pub(crate) const FREED: usize = 4;
 
-/// The states that version 1 counts.
-const OLD_STATES: usize = 5;
+/// The states that the short form counts.
+const SHORT_STATES: usize = 5;
 
-const NUMBERS: usize = 5 + OLD_STATES + 4 * 3;
+const NUMBERS: usize = 5 + SHORT_STATES + 4 * 3;
 
-/// The numbers that version 2 has beside those: the waiting jobs, the log of freed places, and the
-/// held jobs.
+/// The numbers that the long form has beside those: the waiting jobs, the log of freed places, and
+/// the held jobs.
 const MORE: usize = 1 + 3 + 1;
 
 impl Head {
@@ -69,14 +70,14 @@ impl Head {
     /// Returns its numbers in the order in which they are stored.
     fn numbers(&mut self) -> impl Iterator<Item = &mut u64> {
         let Self { next_id, next_token, epoch, claims, paused_until, counts, lanes, freed, held } = self;
-        let (old, new) = counts.split_at_mut(OLD_STATES);
-        let first = [next_id, next_token, epoch, claims, paused_until].into_iter().chain(old);
-        first.chain(lanes.iter_mut().flat_map(Lane::numbers)).chain(new).chain(freed.numbers()).chain([held])
+        let (short, more) = counts.split_at_mut(SHORT_STATES);
+        let first = [next_id, next_token, epoch, claims, paused_until].into_iter().chain(short);
+        first.chain(lanes.iter_mut().flat_map(Lane::numbers)).chain(more).chain(freed.numbers()).chain([held])
     }
 
-    /// True if it has a number that version 1 has no room for.
+    /// True if it has a number that the short form has no room for.
     fn has_more(&self) -> bool {
-        self.counts[OLD_STATES..].iter().any(|count| *count > 0) || self.freed != Lane::default() || self.held > 0
+        self.counts[SHORT_STATES..].iter().any(|count| *count > 0) || self.freed != Lane::default() || self.held > 0
     }
 
     fn is_sound(&self) -> bool {

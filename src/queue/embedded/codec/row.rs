@@ -6,7 +6,7 @@ use crate::queue::words::job::{JobState, Priority, Retention};
 use crate::queue::words::row::{Extras, NO_EXTRAS, Row};
 use std::time::Duration;
 
-/// Version 2 has [`Extras`]. A row without them is written as version 1.
+/// A row without [`Extras`] has version 1, the short form. Version 2 has them.
 pub(crate) const SEAL: Kind = Kind { label: "queue.job", versions: &[1, 2] };
 
 /// The length of the fields that each row has before its texts.

@@ -132,7 +132,7 @@ fn beside() -> Vec<Sample> {
     let marked = of(kept::MARK, ("q", "uabc"), Marked::encode, Marked::decode, marked);
     let write = |id: &String, queue: &str, key: &str| entry::encode(queue, key.as_bytes(), id);
     let read = |queue: &str, key: &str, bytes: &[u8]| entry::id_in(queue, key.as_bytes(), bytes);
-    let entry = of(entry::SEAL, ("q", "key"), write, read, [("id".to_owned(), "ff 'id' e914cdef")]);
+    let entry = of(entry::SEAL, ("q", "key"), write, read, [("id".to_owned(), "01 'id' 564e9335")]);
     [meta, shown, marked, entry].into_iter().flatten().collect()
 }
 

@@ -3,6 +3,7 @@
 use crate::fuzzing::{Disk, Record};
 use crate::queue::Clock;
 use crate::queue::accept::Accept;
+use crate::queue::embedded::codec::entry;
 use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::runner::drain::DrainLimits;
@@ -224,9 +225,9 @@ fn a_job_whose_entry_names_nobody_is_found_although_a_limit_held_a_damaged_one_b
     lease.finish(None).unwrap();
     assert!(accept(&queue).is_none(), "it is set aside");
     queue.push(job("k", "a")).unwrap();
-    // An entry of an older version has no checksum.
-    let entry = queue.state_of().keys.ready(Priority::Normal as usize, 2);
-    disk.put([&("waterline.ready".to_owned(), entry, b"nobody".to_vec())]);
+    let key = queue.state_of().keys.ready(Priority::Normal as usize, 2);
+    let entry = entry::encode("q", &key, "nobody");
+    disk.put([&("waterline.ready".to_owned(), key, entry)]);
     assert_eq!(accept(&queue).unwrap().id(), "a");
 }
 

@@ -62,8 +62,8 @@ fn a_job_without_a_limit_reads_and_writes_no_record_and_its_row_and_head_are_as_
     let _lease = accept(&queue).unwrap();
     assert_eq!(records(&queue), Vec::<String>::new());
     let state = queue.state_of();
-    assert_eq!(queue.bytes(&state.keys.row("a")).unwrap().unwrap()[0], 1, "the first version");
-    assert_eq!(queue.bytes(&state.keys.head()).unwrap().unwrap()[0], 1, "the first version");
+    assert_eq!(queue.bytes(&state.keys.row("a")).unwrap().unwrap()[0], 1, "the short form");
+    assert_eq!(queue.bytes(&state.keys.head()).unwrap().unwrap()[0], 1, "the short form");
 }
 
 #[test]
