@@ -5,3 +5,4 @@ mod crash;
 mod crashes;
 mod queue;
 mod stages;
+mod weblog;
