@@ -104,6 +104,7 @@ pub use handle::Handle;
 /// assert_eq!(handle.last_processed_index(), Some(2));
 /// # Ok::<(), waterline::Error>(())
 /// ```
+#[doc(alias("at least once", "consumer group"))]
 #[must_use = "dropping a consumer stops it"]
 pub struct Consumer {
     control: Arc<dyn Control>,
@@ -143,6 +144,7 @@ impl Consumer {
     /// failed twice, or [`Error::Fenced`] if another consumer has taken the name over. On one of
     /// the consumer's own threads it is [`Error::Config`]: there `stop` only asks, and does not
     /// wait.
+    #[doc(alias("drain", "graceful shutdown"))]
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();
         self.wait_end(None)

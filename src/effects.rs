@@ -30,6 +30,7 @@ mod write;
 /// changed by another one meanwhile, which it would undo. [`add`](Self::add) is for that. A job
 /// that needs to read what an earlier one wrote needs `max_search_ahead(1)`, by which each is
 /// written before the next one starts.
+#[doc(alias("exactly once", "idempotent"))]
 pub struct Effects {
     pub(crate) changes: Changes,
     /// The store whose tables and logs are meant.
@@ -216,6 +217,7 @@ impl Effects {
     /// # Errors
     /// Those of [`put`](Self::put), and [`Error::Item`] when the [`Codec`] of the log cannot encode
     /// it, or panics.
+    #[doc(alias = "outbox")]
     pub fn push<T, C: Codec<T>>(&mut self, log: &JobLog<T, C>, item: &T) -> Result<(), Error> {
         let mut value = Vec::new();
         if let Err(source) = guarded(|| log.codec().encode(item, &mut value)) {

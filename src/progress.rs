@@ -199,6 +199,7 @@ pub(crate) use transactional::{Commits, NotWritten, Opening, commit};
 /// # again.stop()?;
 /// # Ok::<(), Error>(())
 /// ```
+#[doc(alias("checkpoint", "offset"))]
 pub trait Progress: Send + 'static {
     /// Takes the name, and loads the last saved checkpoint, or `None` if nothing was ever saved. A
     /// consumer calls it when it starts, once. A [standby](crate::Builder::standby) calls it again

@@ -94,6 +94,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 
     /// Sets the first index, for the time when nothing is saved. It is ignored once anything is
     /// saved, even if that is only a job above the first undone one. Default: [`Jobs::first`].
+    #[doc(alias = "backfill")]
     pub fn start_at(mut self, index: Index) -> Self {
         self.start_at = Some((index < Index::MAX).then_some(index));
         self
@@ -339,6 +340,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// An error of [`Jobs::head`] is none of these: the consumer tries again, and its status shows
     /// it.
+    #[doc(alias = "at least once")]
     pub fn start<F>(self, run: F) -> Result<Consumer, Error>
     where
         F: Fn(Job<J::Job>) -> Result<(), BoxError> + Send + Sync + 'static,

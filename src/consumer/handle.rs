@@ -205,6 +205,7 @@ impl Handle {
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while the consumer
     /// [waits](crate::Builder::standby) for its name, [`Error::Stopped`] once the consumer stops.
+    #[doc(alias("dead letter", "replay"))]
     pub fn redrive(&self, index: Index) -> Result<(), Error> {
         self.control.redrive(index)
     }

@@ -80,6 +80,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// second.stop()?;
     /// # Ok::<(), waterline::Error>(())
     /// ```
+    #[doc(alias = "consumer group")]
     pub fn standby(mut self) -> Self {
         self.standby = true;
         self

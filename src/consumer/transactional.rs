@@ -52,6 +52,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
+    #[doc(alias = "exactly once")]
     pub fn start_transactional<F>(self, run: F) -> Result<Consumer, Error>
     where
         F: Fn(Job<J::Job>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,

@@ -69,6 +69,7 @@ impl StoreProgress {
     ///   and the store [makes nothing](crate::StoreOptions::create).
     /// * [`Error::Corrupt`] if the progress cannot be read: [`remove`](Self::remove) begins anew.
     /// * [`Error::Progress`] and [`Error::Store`] if the database fails.
+    #[doc(alias("backfill", "replay", "reprocess"))]
     pub fn seek(&self, next: Index, reason: &str) -> Result<(), Error> {
         if next == Index::MAX {
             return Err(ConfigError::MoveToMax.into());

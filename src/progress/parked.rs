@@ -47,6 +47,7 @@ pub(super) const NO_NAME: &str = "";
 /// [`Store::parked`] lists them.
 ///
 /// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
+#[doc(alias = "dead letter")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parked {

@@ -72,6 +72,7 @@ impl Effects {
     /// [`Error::ReadOnly`] for a read-only queue, and [`Error::EffectsTooLarge`] as those of
     /// [`put`](Self::put). [`Error::Queue`] with [`QueueError::Refused`] as its source for a job
     /// that the hook of the queue refuses: the closure may go on without that job.
+    #[doc(alias = "outbox")]
     pub fn enqueue(&mut self, queue: &Queue, job: NewJob) -> Result<JobId, Error> {
         // A job that the hook refuses changes nothing, so the closure may go on without it.
         queue.ask_before_push(&job)?;

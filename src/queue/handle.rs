@@ -229,6 +229,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
+    #[doc(alias = "cancel")]
     pub fn remove(&self, id: impl Into<JobId>) -> Result<(), QueueError> {
         self.engine.steer(self.number, Steer::Remove(id.into())).map(drop)
     }

@@ -62,6 +62,7 @@ pub(crate) mod writes;
 /// assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));
 /// # Ok::<(), QueueError>(())
 /// ```
+#[doc(alias = "heartbeat")]
 #[must_use = "a lease that is dropped fails the attempt of its job"]
 pub struct Lease {
     hold: Hold,
@@ -170,6 +171,7 @@ impl Lease {
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON
     /// or is nested too deep to be read again, [`QueueError::Store`] when the database fails.
+    #[doc(alias = "heartbeat")]
     pub fn update(&mut self, data: impl Into<JobData>) -> Result<(), QueueError> {
         self.alone().update(data)
     }

@@ -165,6 +165,7 @@ impl Queue {
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
+    #[doc(alias("dead letter", "replay"))]
     pub fn requeue_dead(&self) -> Result<u64, QueueError> {
         self.catch_up();
         self.engine.steer(self.number, Steer::RequeueDead)

@@ -7,6 +7,7 @@ use crate::source::{Jobs, Sparse, forward};
 use std::ops::RangeInclusive;
 
 /// Jobs without the newest ones, which may still be replaced. Made by [`Jobs::confirmed`].
+#[doc(alias = "reorg")]
 #[derive(Debug)]
 pub struct Confirmed<J> {
     jobs: J,

@@ -24,6 +24,7 @@ mod followers;
 /// assert_eq!(watermark.last_processed(), Some(4));
 /// # Ok::<(), waterline::Error>(())
 /// ```
+#[doc(alias = "checkpoint")]
 #[derive(Clone, Default)]
 pub struct Watermark {
     shared: Arc<Marked>,

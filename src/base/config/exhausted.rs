@@ -1,6 +1,7 @@
 //! The treatment of jobs of a stream that fail for good.
 
 /// The treatment of a job whose attempts are used up (elsewhere called a dead letter).
+#[doc(alias = "dead letter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExhausted {

@@ -50,6 +50,7 @@ impl Runner {
     /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
     /// [`QueueError::Store`] with [`Error::Thread`](crate::Error::Thread) if a thread of the runner
     /// panicked.
+    #[doc(alias = "graceful shutdown")]
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
@@ -72,6 +73,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`QueueError::StopTimeout`] with the jobs that still run.
+    #[doc(alias("drain", "graceful shutdown"))]
     pub fn stop_within(mut self, limit: Duration) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(Some(limit)))
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 /// let limit = Limit::queue().rate(Rate::new(100, Duration::from_secs(60)).burst(10));
 /// # let _ = limit;
 /// ```
+#[doc(alias("rate limit", "throttle"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Rate {
@@ -99,6 +100,7 @@ impl fmt::Display for LimitOf {
 /// assert_eq!(queue.accept(Accept::new())?.map(|lease| lease.id().to_owned()), Some("b".into()));
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
+#[doc(alias("rate limit", "throttle"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Limit {
@@ -123,6 +125,7 @@ impl Limit {
 
     /// Makes a limit for each [key](crate::queue::NewJob::key) on its own. A key that no job needs
     /// any more costs nothing.
+    #[doc(alias = "partition")]
     pub fn each_key() -> Self {
         Self::new(LimitOf::EachKey)
     }

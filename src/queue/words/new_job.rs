@@ -310,6 +310,7 @@ impl NewJob {
 
     /// Sets the key of its limits: 1 to 255 bytes, for example the tenant that it works for. See
     /// [`Limit::each_key`](crate::queue::Limit::each_key). Default: none.
+    #[doc(alias = "partition")]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self

@@ -54,6 +54,7 @@ impl Root {
 }
 
 /// The treatment of a job when one that it waits for dies.
+#[doc(alias = "dead letter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDead {

@@ -20,6 +20,11 @@ impl Until {
 }
 
 /// The treatment of a job that has a twin already.
+///
+/// Where *the last push wins*, also over a job that has begun or whose payload differs, give the
+/// jobs a [`root`](crate::queue::NewJob::root): each job of an older root is skipped when it is
+/// claimed.
+#[doc(alias = "debounce")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Clash {
@@ -36,7 +41,8 @@ impl Clash {
     pub(crate) const ALL: [Self; 3] = [Self::Keep, Self::Replace, Self::Earliest];
 }
 
-/// Makes a job unique: while a twin of it is there, it is not pushed.
+/// Makes a job unique: while a twin of it is there, it is not pushed, so the first push wins. For
+/// the last one to win, see [`Clash::Replace`] and [`NewJob::root`](crate::queue::NewJob::root).
 ///
 /// Two jobs are twins if they have the same kind and the same payload, whatever the order of its
 /// fields. [`only`](Self::only) and [`ignoring`](Self::ignoring) choose the fields that count. A
@@ -58,6 +64,7 @@ impl Clash {
 /// assert_eq!(twin.id, first.id);      // the job that stands for it
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
+#[doc(alias("debounce", "idempotent"))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Unique {

@@ -57,6 +57,7 @@ use waterline::queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "outbox")]
 pub trait QueueExt {
     /// Pushes a job in this transaction. It follows the rules of
     /// [`Queue::push`](waterline::queue::Queue::push), and is there once the transaction is
