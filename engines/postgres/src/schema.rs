@@ -28,35 +28,29 @@ pub(crate) fn version_sql(schema: &str) -> String {
     format!("SELECT version, coalesce(serves, version) FROM {}.version ORDER BY version DESC LIMIT 1", quoted(schema))
 }
 
-/// The job queue: its tables and its functions, by subject.
-macro_rules! queue_sql {
-    () => {
-        concat!(
-            include_str!("../schema/queue/tables.sql"),
-            include_str!("../schema/queue/checks.sql"),
-            include_str!("../schema/queue/edges.sql"),
-            include_str!("../schema/queue/ends.sql"),
-            include_str!("../schema/queue/finish.sql"),
-            include_str!("../schema/queue/place.sql"),
-            include_str!("../schema/queue/push.sql"),
-            include_str!("../schema/queue/limits.sql"),
-            include_str!("../schema/queue/claim.sql"),
-            include_str!("../schema/queue/limited.sql"),
-            include_str!("../schema/queue/tick.sql"),
-            include_str!("../schema/queue/turn.sql"),
-            include_str!("../schema/queue/steer.sql"),
-            include_str!("../schema/queue/look.sql"),
-            include_str!("../schema/queue/work.sql"),
-            include_str!("../schema/queue/grants.sql"),
-        )
-    };
-}
-
-/// The statements of all versions.
-pub(crate) const ALL: &str = concat!(include_str!("../schema/001.sql"), queue_sql!());
+/// The statements that make the tables and the functions, by subject.
+pub(crate) const ALL: &str = concat!(
+    include_str!("../schema/progress.sql"),
+    include_str!("../schema/queue/tables.sql"),
+    include_str!("../schema/queue/checks.sql"),
+    include_str!("../schema/queue/edges.sql"),
+    include_str!("../schema/queue/ends.sql"),
+    include_str!("../schema/queue/finish.sql"),
+    include_str!("../schema/queue/place.sql"),
+    include_str!("../schema/queue/push.sql"),
+    include_str!("../schema/queue/limits.sql"),
+    include_str!("../schema/queue/claim.sql"),
+    include_str!("../schema/queue/limited.sql"),
+    include_str!("../schema/queue/tick.sql"),
+    include_str!("../schema/queue/turn.sql"),
+    include_str!("../schema/queue/steer.sql"),
+    include_str!("../schema/queue/look.sql"),
+    include_str!("../schema/queue/work.sql"),
+    include_str!("../schema/queue/grants.sql"),
+);
 
 /// The statements that make each version from the one before.
-const VERSIONS: [&str; 2] = [include_str!("../schema/001.sql"), queue_sql!()];
+const VERSIONS: [&str; 1] = [ALL];
 
 /// The newest version.
 pub(crate) const NEWEST: i64 = VERSIONS.len() as i64;

@@ -55,7 +55,4 @@ BEGIN
 END $grants$;
 
 SELECT grant_roles();
-
--- A program of version 1 finds its tables as they were.
-INSERT INTO version (version, serves) VALUES (2, 1);
 RESET search_path;

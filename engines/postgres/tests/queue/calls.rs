@@ -322,7 +322,7 @@ fn a_schedule_whose_push_is_refused_stops_no_claim_and_no_other_schedule() {
     for name in ["a", "b", "c"] {
         client.query(register, &[&name]).unwrap();
     }
-    // A schedule of a version that took such settings.
+    // Settings that no call takes.
     let spoil = "UPDATE waterline.periodic SET settings = $2::text::jsonb WHERE name = $1";
     for (name, settings) in [("a", r#"{"priority": 9}"#), ("c", r#"{"delay_ms": "soon"}"#)] {
         client.execute(spoil, &[&name, &settings]).unwrap();

@@ -32,7 +32,7 @@ const NEXT: &str = r#"
 /// The rights, and the row of this version.
 fn next(version: i64, serves: Option<i64>) -> String {
     let rights = include_str!("../../schema/queue/grants.sql").replace("{schema}", "waterline");
-    let (rights, _) = rights.split_once("-- A program of version").expect("the row of the version comes last");
+    let (rights, _) = rights.split_once("RESET search_path").expect("the text ends so");
     let serves = serves.map_or("NULL".to_owned(), |serves| serves.to_string());
     format!("{NEXT} {rights} INSERT INTO version (version, serves) VALUES ({version}, {serves}); RESET search_path;")
 }
@@ -129,9 +129,8 @@ fn a_queue_whose_schema_does_not_serve_the_program_is_refused_with_what_to_do() 
     client.batch_execute(&format!("BEGIN; {} COMMIT", next(version + 1, None))).unwrap();
     assert_eq!(refused(&store).1, Some((version + 1, version)));
     assert!(matches!(store.migrate(), Err(Error::NewerSchema { .. })));
-    // A schema that has no queue yet.
+    // There is none.
     client.batch_execute("DROP SCHEMA waterline CASCADE").unwrap();
-    client.batch_execute(&include_str!("../../schema/001.sql").replace("{schema}", "waterline")).unwrap();
     let (text, version) = refused(&store);
     assert!(version.is_none() && text.contains("`PgStore::migrate`"), "{text}");
     store.migrate().unwrap();
@@ -142,7 +141,7 @@ fn a_queue_whose_schema_does_not_serve_the_program_is_refused_with_what_to_do() 
 fn a_migration_waits_for_a_table_that_somebody_holds_for_a_short_time_only() {
     let database = Server::shared().database();
     let mut client = database.client();
-    client.batch_execute(&include_str!("../../schema/001.sql").replace("{schema}", "waterline")).unwrap();
+    client.batch_execute(&PgStore::SCHEMA.replace("{schema}", "waterline")).unwrap();
     let mut open = client.transaction().unwrap();
     open.batch_execute("LOCK TABLE waterline.version").unwrap();
     let store = |options| PgStore::connect(database.config.clone(), NoTls, options).unwrap();

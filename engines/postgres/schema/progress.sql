@@ -1,4 +1,4 @@
--- The tables of waterline, version 1. The word in braces stands for the name of the schema.
+-- The tables of progress, and the version of the schema. The word in braces stands for the schema's name.
 --
 -- A number of 64 bits without a sign (an index, a token) is stored with its bits as a bigint: below
 -- 2^63 it is the same number.
