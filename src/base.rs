@@ -1,5 +1,6 @@
 //! The base of every room: the index, errors, settings with their checks, the locks, and time.
 
+pub(crate) mod advice;
 pub(crate) mod caught;
 pub(crate) mod clock;
 pub(crate) mod config;

@@ -66,8 +66,13 @@ pub fn group(open: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Se
     GroupBuilder::over(open)
 }
 
-pub const NO_CAPABILITIES: Capabilities =
-    Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, steady_clock: false };
+pub const NO_CAPABILITIES: Capabilities = Capabilities {
+    writes_beside: false,
+    keys_take_turns: false,
+    names_limits: false,
+    steady_clock: false,
+    one_process: false,
+};
 
 /// The place of an engine that runs no effects.
 pub fn home(address: usize) -> Home {

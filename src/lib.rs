@@ -39,6 +39,7 @@
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
 //! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: to watch and steer a consumer
 //!   (lag, throughput).
+//! * [`Verdict`], [`Advice`]: whether it needs an operator, and what helps (health check).
 //! * [`Observer`], [`Event`], [`AttemptOutcome`]: to hear of everything that happens (events,
 //!   hooks).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
@@ -117,6 +118,7 @@ pub mod testing;
 #[doc(hidden)]
 pub mod window;
 
+pub use base::advice::{Advice, Verdict};
 pub use base::clock::Clock;
 pub use base::config::{ConfigError, OnExhausted};
 pub use base::error::{Error, StoreError};

@@ -8,6 +8,7 @@
 //! [`events`] has the same for code of the user: an [`Observer`](events::Observer) hears of each
 //! attempt at once, and of the rest as [`Notice`]s, which wait beside the lines.
 
+mod advice;
 pub(crate) mod behind;
 pub(crate) mod ended;
 pub(crate) mod events;

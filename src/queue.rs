@@ -137,6 +137,7 @@
 
 mod accept;
 mod activity;
+mod advice;
 #[cfg(feature = "tokio")]
 mod awaiting;
 mod batch;

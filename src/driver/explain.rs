@@ -82,6 +82,7 @@ impl View<'_> {
             done_ahead: window.done_ahead(),
             unsaved: window.unsaved() + self.unwritten(),
             ended_upstream: ended.map(Watermark::name),
+            source_fails_for: self.source_fails_for(&blocked, now),
             blocked,
             done: self.saving.done,
             failed: self.fates.failed,
@@ -295,6 +296,15 @@ impl View<'_> {
     /// Returns the time for which a call into the source has not returned, if that is too long.
     fn source_silence(&self, at: &Moment<'_>) -> Option<Duration> {
         at.silence(self.reading.call.into_iter().chain(self.reading.look).min())
+    }
+
+    /// Returns the time for which the source has failed, if that is the reason.
+    fn source_fails_for(&self, blocked: &Blocked, now: &Now) -> Option<Duration> {
+        let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
+        let Reading { look_fails_since, unread_since, call, look, .. } = *self.reading;
+        let again = self.fates.failures.waiting(*index).and_then(|failed| failed.unread_since);
+        let since = [look_fails_since, unread_since, again, call, look].into_iter().flatten().min();
+        Some(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)))
     }
 
     /// Returns the reason why a job that should be there could not be read.

@@ -48,12 +48,16 @@ pub(crate) struct Reading {
     /// True once the head was seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
+    /// The time of the first look that failed since one succeeded.
+    pub(crate) look_fails_since: Option<Instant>,
     /// The reason of the source why it has no job above its head yet.
     pub(crate) waits_for: Option<String>,
     /// The state of an end at the head, which the next look decides.
     pub(crate) bounding: Bounding,
     /// The reason why the first new job could not be read, if the source was asked for it.
     pub(crate) unread: Option<Unread>,
+    /// The time since which it could not.
+    pub(crate) unread_since: Option<Instant>,
     /// The jobs that were read and are not handed out yet.
     pub(crate) prefetch: Prefetch,
     /// The source, for workers that read for themselves.
@@ -73,9 +77,11 @@ impl Reading {
             look_waits: false,
             seen: false,
             look_error: None,
+            look_fails_since: None,
             waits_for: None,
             bounding: Bounding::No,
             unread: None,
+            unread_since: None,
             prefetch: Prefetch::new(max_read_ahead),
             runs: None,
         }

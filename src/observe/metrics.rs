@@ -2,6 +2,7 @@
 
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
+use crate::base::advice::{Advice, VERDICT, Verdict};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
@@ -74,6 +75,10 @@ struct Metrics {
     in_flight: Gauge,
     done_ahead: Gauge,
     parked: Gauge,
+    /// The verdict on what the watermark waits for.
+    movement: Gauge,
+    /// The verdict on the parked jobs.
+    left_over: Gauge,
     attempt_seconds: Histogram,
     save_seconds: Histogram,
 }
@@ -83,6 +88,7 @@ impl Metrics {
         Recorder::make("consumer", consumer, |recorder| {
             let counter = |name, text| recorder.counter(name, text);
             let gauge = |name, text| recorder.gauge(name, Unit::Count, text);
+            let verdict = |on| recorder.with("on", on).gauge("waterline_verdict", Unit::Count, VERDICT);
             Self {
                 attempts: counter("waterline_attempts_total", "Attempts that began."),
                 failures: counter("waterline_failures_total", "Attempts that failed."),
@@ -108,6 +114,8 @@ impl Metrics {
                 in_flight: gauge("waterline_in_flight", "Jobs that were handed to a worker and not reported."),
                 done_ahead: gauge("waterline_done_ahead", "Jobs that finished above the watermark."),
                 parked: gauge("waterline_parked", "Jobs that are parked."),
+                movement: verdict("movement"),
+                left_over: verdict("parked"),
                 attempt_seconds: recorder
                     .seconds("waterline_attempt_seconds", "The time from the beginning of an attempt to its report."),
                 save_seconds: recorder
@@ -125,6 +133,10 @@ impl Metrics {
         self.in_flight.set(as_f64(status.processing as u64));
         self.done_ahead.set(as_f64(status.done_ahead));
         self.parked.set(as_f64(status.parked));
+        let advice = status.advice();
+        let verdict = |of: fn(&str) -> bool| as_f64(Advice::worst_of(&advice, of) as u64);
+        self.movement.set(verdict(|reason| reason != "parked"));
+        self.left_over.set(verdict(|reason| reason == "parked"));
         // This comes last: who sees it at 1 sees the other gauges of this life.
         self.up.set(f64::from(u8::from(!is_over)));
     }
@@ -153,7 +165,10 @@ impl Observer for Metrics {
             }
             Event::Measured { lag, status, .. } => self.measured(lag, status),
             // Jobs in flight still run after a halt, so only the end sets their number to 0.
-            Event::Halted { .. } => self.up.set(0.0),
+            Event::Halted { .. } => {
+                self.up.set(0.0);
+                self.movement.set(as_f64(Verdict::NeedsYou as u64));
+            }
             Event::Ended { .. } => {
                 self.up.set(0.0);
                 // Abandoned jobs may still run, but nobody counts them.
@@ -174,6 +189,7 @@ fn or_none(index: Option<Index>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::advice::tests::{reasons, waiting};
     use metrics::HistogramFn;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,6 +213,24 @@ mod tests {
             metrics.observe(&Event::Saved { consumer: "p", last_processed: None, elapsed: Duration::ZERO, count });
         }
         assert_eq!([&*saves, &durations.0].map(|number| number.load(Ordering::Relaxed)), [4, 4]);
+    }
+
+    #[test]
+    fn the_verdict_is_that_of_the_status_at_each_reason() {
+        let [movement, left_over] = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));
+        let read = || [&movement, &left_over].map(|gauge| f64::from_bits(gauge.load(Ordering::Relaxed)));
+        let [moves, parks] = [&movement, &left_over].map(|gauge| Gauge::from_arc(gauge.clone()));
+        let metrics = Metrics { movement: moves, left_over: parks, ..Metrics::new("p") };
+        for (blocked, verdict) in reasons() {
+            let number = [Verdict::GoesWell, Verdict::Waits, Verdict::NeedsYou].iter().position(|one| *one == verdict);
+            for (parked, of_parked) in [(0, 0.0), (3, 2.0)] {
+                let status = Status { parked, ..waiting(blocked.clone(), Duration::from_secs(60)) };
+                metrics.observe(&Event::Measured { consumer: "p", lag: Duration::ZERO, status: &status });
+                assert_eq!(read(), [number.unwrap() as f64, of_parked], "{blocked}");
+            }
+        }
+        metrics.observe(&Event::Halted { consumer: "p", index: 1, attempt: None, error: "" });
+        assert_eq!(read()[0], 2.0);
     }
 
     #[test]

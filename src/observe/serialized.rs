@@ -17,6 +17,7 @@ impl Serialize for Status {
             done_ahead = self.done_ahead,
             unsaved = self.unsaved,
             blocked = self.blocked.word(),
+            source_fails_for = self.source_fails_for.map(long),
             ended_upstream = self.ended_upstream,
             done = self.done,
             failed = self.failed,
@@ -44,7 +45,7 @@ impl Serialize for State {
 
 /// The sentence of the status says the rest.
 impl Blocked {
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         match self {
             Self::No => "no",
             Self::CaughtUp => "caught_up",

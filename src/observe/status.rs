@@ -98,6 +98,10 @@ pub struct Status {
     pub unsaved: u64,
     /// The reason why the watermark does not move right now.
     pub blocked: Blocked,
+    /// The time for which the source has failed, has not answered, or has lacked the job that the
+    /// watermark waits for. `None` unless [`blocked`](Self::blocked) is [`Blocked::Source`] or
+    /// [`Blocked::Missing`].
+    pub source_fails_for: Option<Duration>,
     /// The upstream that the next job waits for, if it has ended, so that its watermark will never
     /// move again: the name of its progress, or "unnamed".
     pub ended_upstream: Option<String>,
@@ -440,10 +444,10 @@ fn none_has(threads: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
+    pub(in crate::observe) fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
         Status {
             state: State::Running,
             head,
@@ -453,6 +457,7 @@ mod tests {
             done_ahead: 2,
             unsaved: 2,
             blocked,
+            source_fails_for: None,
             ended_upstream: None,
             done: 44,
             failed: 0,

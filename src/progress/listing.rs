@@ -2,6 +2,7 @@
 
 use super::life::{self, wall_time};
 use super::{Halt, Life, ParkedRecords, Saved};
+use crate::base::advice::{Advice, Verdict};
 use crate::base::error::{Error, is_halt_of_job};
 use crate::base::index::Index;
 use crate::store::{Store, keys};
@@ -107,6 +108,56 @@ impl ConsumerInfo {
             last_halt: life.and_then(|life| life.halted).map(LastHalt::from),
             ..none
         }
+    }
+}
+
+impl ConsumerInfo {
+    /// Returns the verdict on the consumer: the worst of [`advice`](Self::advice).
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, Retry, Store, Verdict};
+    ///
+    /// let (store, jobs) = (Store::in_memory(), (0..3).collect::<MemoryJobs<_>>());
+    /// let consumer = Consumer::builder(jobs, store.progress("blocks")).retry(Retry::none());
+    /// assert!(consumer.start(|_| Err("no such price".into()))?.join().is_err());
+    /// assert_eq!(store.consumers()?[0].verdict(), Verdict::NeedsYou);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        Advice::worst(&self.advice())
+    }
+
+    /// Returns what the records prove, and no more: a halt or damage that stands in the way, then
+    /// the parked jobs. For what a consumer that runs waits for, ask its
+    /// [`Status`](crate::Status).
+    #[must_use]
+    pub fn advice(&self) -> Vec<Advice> {
+        [Some(self.standing()), Advice::parked(self.parked)].into_iter().flatten().collect()
+    }
+
+    /// Returns the last halt, unless a later life has done its job.
+    #[must_use]
+    pub fn standing_halt(&self) -> Option<&LastHalt> {
+        self.last_halt.as_ref().filter(|halt| self.next.is_none_or(|next| next <= halt.index))
+    }
+
+    fn standing(&self) -> Advice {
+        let (reason, verdict, sentence, help) = if let Some(reason) = &self.unreadable {
+            let sentence = format!("the progress cannot be read: {reason}");
+            ("damaged", Verdict::NeedsYou, sentence, "Restore a backup, or remove the progress.")
+        } else if let Some(halt) = self.standing_halt() {
+            let sentence = format!("the consumer halted at {}: {}", halt.index, halt.error);
+            ("halted", Verdict::NeedsYou, sentence, "Remove the cause and start the consumer again.")
+        } else {
+            let sentence = match self.life_open {
+                Some(false) => "the last life of the consumer has ended",
+                _ => "only its process knows what the consumer waits for",
+            };
+            let help = "This is what is saved. The process that runs it knows more.";
+            ("saved", Verdict::Waits, sentence.to_owned(), help)
+        };
+        Advice { reason, verdict, sentence, help }
     }
 }
 

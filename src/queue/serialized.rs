@@ -161,7 +161,7 @@ impl Serialize for LimitOf {
 }
 
 impl Waits {
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         match self {
             Self::No => "no",
             Self::NothingReady { .. } => "nothing_ready",

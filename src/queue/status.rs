@@ -27,6 +27,19 @@ pub struct QueueStatus {
     /// read. A kind stays here when its jobs are gone, and if its push was refused later, as by a
     /// full queue. Jobs that were pushed in an earlier life are seen when the runner takes them.
     pub unknown_kinds: Vec<String>,
+    /// The place from which the queue was seen.
+    pub(super) vantage: Vantage,
+}
+
+/// The place from which a queue is seen: it decides what the process can know of its runners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vantage {
+    /// This process has the queue for itself.
+    Whole,
+    /// Another process has it, and this one reads what is saved.
+    Beside,
+    /// Any number of processes have it. The database knows which jobs run.
+    Shared,
 }
 
 /// The reason why no job of a queue starts right now.
@@ -126,6 +139,15 @@ impl fmt::Display for Sentence<'_> {
     }
 }
 
+/// The sentence that says why no job starts.
+struct Why<'a>(&'a QueueStatus);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_why(f)
+    }
+}
+
 impl QueueStatus {
     /// Returns the sentence that says why no job starts, without the numbers that `Display` has
     /// behind it.
@@ -144,8 +166,30 @@ impl QueueStatus {
         Sentence(self).to_string()
     }
 
+    /// Returns the sentence without that of [`unknown_kinds`](Self::unknown_kinds).
+    pub(super) fn why(&self) -> String {
+        Why(self).to_string()
+    }
+
+    /// Returns the sentence of [`unknown_kinds`](Self::unknown_kinds), if there are any.
+    pub(super) fn of_unknown_kinds(&self) -> Option<String> {
+        let [first, others @ ..] = &self.unknown_kinds[..] else { return None };
+        let others = if others.is_empty() { String::new() } else { format!("and of {} more ", others.len()) };
+        Some(format!(
+            "jobs of the kind {first:?} {others}were pushed, for which its runner has no handler: add one, or correct the kind"
+        ))
+    }
+
     fn write_sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_why(f)?;
+        self.of_unknown_kinds().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))
+    }
+
+    fn write_why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the queue {:?} ", self.queue)?;
+        if let Some(sentence) = self.from_elsewhere() {
+            return f.write_str(&sentence);
+        }
         match &self.waits {
             Waits::No => f.write_str("runs its jobs")?,
             Waits::NothingReady { due_in: None } => f.write_str("has no job that is ready or scheduled")?,
@@ -184,13 +228,6 @@ impl QueueStatus {
             Waits::StoreFails { error, since } => {
                 write!(f, "cannot use its store since {since:.1?}, and tries again: {error}")?;
             }
-        }
-        if let [first, others @ ..] = &self.unknown_kinds[..] {
-            write!(f, "; jobs of the kind {first:?} ")?;
-            if !others.is_empty() {
-                write!(f, "and of {} more ", others.len())?;
-            }
-            f.write_str("were pushed, for which its runner has no handler: add one, or correct the kind")?;
         }
         Ok(())
     }
@@ -247,6 +284,22 @@ impl Queue {
         let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
         let oldest_ready = survey.oldest_ready.map(|(id, since)| (id, age(since)));
         let (queue, unknown_kinds) = (self.name().to_owned(), self.shared.kinds.unhandled());
-        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds })
+        let vantage = match (self.capabilities().one_process, self.writable()) {
+            (false, _) => Vantage::Shared,
+            (true, Err(_)) => Vantage::Beside,
+            (true, Ok(())) => Vantage::Whole,
+        };
+        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds, vantage })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns the status of a queue without a job.
+    pub(in crate::queue) fn status(waits: Waits) -> QueueStatus {
+        let (queue, counts, vantage) = ("mail".to_owned(), Counts::default(), Vantage::Whole);
+        QueueStatus { queue, counts, oldest_ready: None, waits, unknown_kinds: Vec::new(), vantage }
     }
 }

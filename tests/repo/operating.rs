@@ -1,5 +1,5 @@
 //! The page for the one who operates it: each reason to stand still has its row, with the advice of
-//! the page for the browser, and each alarm asks for metrics that there are.
+//! the library, and each alarm asks for metrics that there are.
 
 use common::tree::root;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ struct Arms {
     found: Advice,
 }
 
-/// Finds names behind a name (`Tone::Waits`), and the sentences.
+/// Finds names behind a name (`Verdict::Waits`), and the sentences.
 #[derive(Default)]
 struct Words {
     of: &'static str,
@@ -74,76 +74,94 @@ impl<'a> Visit<'a> for Words {
 impl<'a> Visit<'a> for Arms {
     fn visit_arm(&mut self, arm: &'a syn::Arm) {
         let (mut pattern, mut body) =
-            (Words { of: self.reasons, ..Words::default() }, Words { of: "Tone", ..Words::default() });
+            (Words { of: self.reasons, ..Words::default() }, Words { of: "Verdict", ..Words::default() });
         pattern.visit_pat(&arm.pat);
         body.visit_expr(&arm.body);
         for name in pattern.names {
-            let (tones, sentences) = self.found.entry(name).or_default();
-            tones.extend(body.names.iter().cloned());
+            let (verdicts, sentences) = self.found.entry(name).or_default();
+            verdicts.extend(body.names.iter().cloned());
             sentences.extend(body.sentences.iter().cloned());
         }
         visit::visit_arm(self, arm);
     }
 }
 
-/// Returns the advice that this function of the page gives.
-fn advice(function: &str, reasons: &'static str) -> Advice {
-    let parsed = syn::parse_file(&read("crates/waterline-ui/src/advice.rs")).unwrap();
-    let found = parsed.items.iter().find_map(|item| match item {
-        syn::Item::Fn(item) if item.sig.ident == function => Some(item),
-        _ => None,
-    });
-    let mut arms = Arms { reasons, found: Advice::new() };
-    arms.visit_item_fn(found.expect(function));
-    arms.found
+/// Returns the advice that this function of the library gives.
+fn advice(file: &str, function: &str, reasons: &'static str) -> Advice {
+    struct Function<'f>(&'f str, Arms);
+
+    impl<'a> Visit<'a> for Function<'_> {
+        fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
+            if item.sig.ident == self.0 {
+                self.1.visit_block(&item.block);
+            }
+        }
+
+        fn visit_impl_item_fn(&mut self, item: &'a syn::ImplItemFn) {
+            if item.sig.ident == self.0 {
+                self.1.visit_block(&item.block);
+            }
+        }
+    }
+
+    let parsed = syn::parse_file(&read(file)).unwrap();
+    let mut found = Function(function, Arms { reasons, found: Advice::new() });
+    found.visit_file(&parsed);
+    assert!(!found.1.found.is_empty(), "{file} has no {function}");
+    found.1.found
 }
 
-/// Checks that the rows of a table are those of the enum, and say what the page says.
+/// The heading of the table of a stream.
+const STREAMS: &str = "## What each sentence of a stream asks for";
+
+/// Checks that the rows of a table are those of the enum, and say what the library says.
 fn check(heading: &str, rows: &BTreeMap<String, Vec<String>>, variants: &BTreeSet<String>, advice: &Advice) {
     assert_eq!(&rows.keys().cloned().collect::<BTreeSet<_>>(), variants, "{heading} has a row for each");
     for (reason, row) in rows {
         let [_, acts, helps] = &row[..] else { panic!("{heading}, {reason}: {row:?}") };
-        let (tones, sentences) = advice.get(reason).unwrap_or_else(|| panic!("the page has no advice for {reason}"));
-        let words = [("Good", "nobody"), ("Waits", "itself"), ("Stuck", "you")];
-        for (tone, word) in words {
-            assert_eq!(
-                tones.contains(tone),
-                acts.split(", or ").any(|part| part == word),
-                "{heading}, {reason}: {acts}"
-            );
+        let (verdicts, sentences) = advice.get(reason).unwrap_or_else(|| panic!("there is no advice for {reason}"));
+        let words = [("GoesWell", "nobody"), ("Waits", "itself"), ("NeedsYou", "you")];
+        for (verdict, word) in words {
+            // In its first minute a source that fails waits, which its status decides.
+            let is_young = word == "itself" && acts == "itself, or you after a minute";
+            let says = acts.split(", or ").any(|part| part.trim_end_matches(" after a minute") == word);
+            assert_eq!(verdicts.contains(verdict) || is_young, says, "{heading}, {reason}: {acts}");
         }
-        // Two rows share a sentence, which the second one does not repeat.
-        if helps != "The same as above." {
-            let lost: Vec<_> = sentences.iter().filter(|sentence| !helps.contains(*sentence)).collect();
-            assert!(lost.is_empty(), "{heading}, {reason}: the page also says {lost:?}");
-        }
+        let lost: Vec<_> = sentences.iter().filter(|sentence| !helps.contains(*sentence)).collect();
+        assert!(lost.is_empty(), "{heading}, {reason}: the library also says {lost:?}");
     }
 }
 
 #[test]
-fn each_reason_to_stand_still_has_a_row_with_the_advice_of_the_page() {
+fn each_reason_to_stand_still_has_a_row_with_the_advice_of_the_library() {
     let page = read("docs/operating.md");
-    for (heading, file, reasons, function) in [
-        ("## What each sentence of a stream asks for", "src/observe/status.rs", "Blocked", "of_blocked"),
-        ("## What each sentence of a queue asks for", "src/queue/status.rs", "Waits", "of_queue"),
+    for (heading, folder, reasons, function) in [
+        (STREAMS, "observe", "Blocked", "of_blocked"),
+        ("## What each sentence of a queue asks for", "queue", "Waits", "of_waits"),
     ] {
-        check(heading, &rows(&page, heading), &variants(file, reasons), &advice(function, reasons));
+        let [status, table] = ["status", "advice"].map(|file| format!("src/{folder}/{file}.rs"));
+        check(heading, &rows(&page, heading), &variants(&status, reasons), &advice(&table, function, reasons));
     }
     // Advice that no reason has.
-    let advice = read("crates/waterline-ui/src/advice.rs");
     let plain = page.replace('\n', " ");
-    for sentence in
-        ["Start the stage before it again: it has ended.", "Nothing runs before the program starts it again."]
-    {
-        assert!(advice.contains(sentence) && plain.contains(sentence), "{sentence}");
+    let files = ["src/observe/advice.rs", "src/queue/advice.rs", "src/base/advice.rs"].map(read).concat();
+    for sentence in [
+        "Start the stage before it again: it has ended.",
+        "Nothing runs before the program starts it again.",
+        "Remove the cause, then redrive them, or discard them.",
+        "Add a handler for them to the program, or cancel them.",
+        "Remove the cause that their errors name, then requeue them, or remove them.",
+        "Look at the disk, and remove them.",
+    ] {
+        assert!(files.contains(sentence) && plain.contains(sentence), "{sentence}");
     }
 }
 
 #[test]
 fn a_row_that_is_not_there_and_one_with_other_advice_are_found() {
     let reasons = variants("src/observe/status.rs", "Blocked");
-    let advice = advice("of_blocked", "Blocked");
-    let heading = "## What each sentence of a stream asks for";
+    let advice = advice("src/observe/advice.rs", "of_blocked", "Blocked");
+    let heading = STREAMS;
     let page = read("docs/operating.md");
     let fails = |page: &str| {
         let rows = rows(page, heading);
@@ -199,6 +217,27 @@ fn the_alarms_and_the_dashboard_ask_for_metrics_that_there_are() {
     assert_eq!(unknown(&read("examples/grafana.json")), [""; 0]);
     let wrong = alarms.replace("waterline_parked", "waterline_park").replace("save_seconds_sum", "save_seconds");
     assert_eq!(unknown(&wrong), ["waterline_park", "waterline_save_seconds"]);
+}
+
+/// The alarms on the verdict are those of the function that the page and the doctor ask: on what is
+/// waited for at once, and on what is left over by its number, which is not 0 then.
+#[test]
+fn the_alarms_have_the_verdict_of_the_library_and_no_other_one() {
+    let alarms = read("examples/alerts.yml");
+    let expression = |alarm: &str| {
+        let (_, behind) = alarms.split_once(&format!("- alert: {alarm}\n")).unwrap_or_else(|| panic!("{alarm}"));
+        let line = behind.lines().find_map(|line| line.trim().strip_prefix("expr: "));
+        line.unwrap_or_else(|| panic!("{alarm}")).to_owned()
+    };
+    for (alarm, wanted) in [
+        ("WaterlineNeedsYou", "max by (consumer) (waterline_verdict{on=\"movement\"}) == 2"),
+        ("WaterlineParked", "max by (consumer) (waterline_parked) > 0"),
+        ("WaterlineQueueNeedsYou", "max by (queue) (waterline_queue_verdict{on=~\"movement|unknown_kinds\"}) == 2"),
+        ("WaterlineJobsDead", "max by (queue) (waterline_queue_jobs{state=\"dead\"}) > 0"),
+        ("WaterlineJobsDamaged", "max by (queue) (waterline_queue_jobs{state=\"damaged\"}) > 0"),
+    ] {
+        assert_eq!(expression(alarm), wanted);
+    }
 }
 
 #[test]

@@ -119,3 +119,27 @@ fn the_documentation_of_metrics_lists_each_metric_of_a_runner() {
     let listed: BTreeSet<_> = rows.map(|row| format!("waterline_{}", row.split('`').next().unwrap())).collect();
     assert_eq!(listed, *kept.described.lock());
 }
+
+#[test]
+fn the_verdict_on_a_queue_is_that_of_its_status_also_for_what_is_left_over() {
+    let ((queue, _), kept) = (queue(), Kept::default());
+    let builder = Runner::builder(&queue)
+        .on("dies", |_, ()| -> Result<Outcome, BoxError> { Err(Failure::permanent("no such customer").into()) });
+    let runner = kept.with(builder).start().unwrap();
+    let verdicts = || ["movement", "unknown_kinds", "dead", "damaged"].map(|on| kept.get("verdict", Some(("on", on))));
+    let until = |what: &str, wanted: [f64; 4]| {
+        eventually(what, || verdicts() == wanted);
+        let status = queue.status().unwrap();
+        let worst = wanted.into_iter().fold(0.0, f64::max);
+        assert_eq!(status.verdict() as u8 as f64, worst, "{status}");
+    };
+    until("nothing to do", [0.0; 4]);
+    queue.pause(None).unwrap();
+    until("the pause", [2.0, 0.0, 0.0, 0.0]);
+    queue.resume().unwrap();
+    queue.push(job("dies")).unwrap();
+    until("a dead job", [0.0, 0.0, 2.0, 0.0]);
+    queue.push(job("misspelt")).unwrap();
+    until("a kind without a handler", [0.0, 2.0, 2.0, 0.0]);
+    runner.stop().unwrap();
+}

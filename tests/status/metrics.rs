@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use waterline::{
     BoxError, Builder, Consumer, Error, Failure, Index, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Progress, Retry,
-    Store,
+    Store, Verdict,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -113,8 +113,33 @@ fn a_source_that_fails_counts_stalls_though_all_is_processed_and_one_without_new
     assert_eq!(kept.get("stalls_total"), before);
     source.0.store(true, Ordering::SeqCst);
     time.steps(Duration::from_secs(1), "two stalls", || kept.get("stalls_total") >= before + 2.0);
-    assert_eq!(kept.all(PLACE), [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0], "no gauge says so");
+    assert_eq!(kept.all(PLACE), [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0], "no gauge of its place says so");
+    let verdict = || kept.number("waterline_verdict", &[("consumer", "p"), ("on", "movement")]);
+    time.steps(Duration::from_secs(1), "the verdict, after a minute", || verdict() == 2.0);
+    let status = consumer.handle().status();
+    assert!(status.source_fails_for >= Some(Duration::from_secs(60)), "{status:#?}");
+    assert_eq!(status.verdict(), Verdict::NeedsYou);
     source.0.store(false, Ordering::SeqCst);
+    time.steps(Duration::from_secs(1), "the verdict, once the source is back", || verdict() == 0.0);
+    source.0.store(true, Ordering::SeqCst);
+    time.steps(Duration::from_millis(100), "a source that fails anew", || verdict() == 1.0);
+    source.0.store(false, Ordering::SeqCst);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn the_verdict_on_an_idle_consumer_follows_its_pause() {
+    let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
+    let builder = Consumer::builder(numbers(4), store.progress("p"));
+    let consumer = kept.start(&time, builder, |builder| builder.start(|_| Ok(())));
+    kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
+    let verdict = || kept.number("waterline_verdict", &[("consumer", "p"), ("on", "movement")]);
+    for _ in 0..2 {
+        consumer.handle().pause();
+        time.steps(Duration::from_millis(100), "the pause", || verdict() == 2.0);
+        consumer.handle().resume();
+        time.steps(Duration::from_millis(100), "the end of the pause", || verdict() == 0.0);
+    }
     consumer.stop().unwrap();
 }
 

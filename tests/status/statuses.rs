@@ -100,7 +100,7 @@ fn a_status_is_json_for_whoever_asks_over_a_network() {
         serde_json::json!(status),
         serde_json::json!({
             "state": "running", "head": 2, "last_processed": null, "lag": 3, "next": 2, "processing": 2,
-            "done_ahead": 0, "unsaved": 0, "blocked": "running", "ended_upstream": null, "done": 0, "failed": 0,
+            "done_ahead": 0, "unsaved": 0, "blocked": "running", "source_fails_for": null, "ended_upstream": null, "done": 0, "failed": 0,
             "retries": 0, "saves": 0, "absent": 0, "parked": 0,
             "oldest": { "index": 0, "attempt": 1, "elapsed": 1500 },
             "text": status.to_string(),

@@ -5,7 +5,7 @@ use crate::content::Items;
 use crate::fault::Fault;
 use crate::place::{Holders, Place, each_job};
 use crate::print::{Cell, Report};
-use crate::rows::{Advice, Consumer, Log, Queue, Tone};
+use crate::rows::{Advice, Consumer, Log, Queue, Verdict};
 use crate::words::{At, count, cut, readable, word};
 use serde_json::json;
 use waterline::Store;
@@ -95,17 +95,19 @@ impl Findings<'_> {
 
     /// Notes the sentence of a process. A thing that goes on by itself is no problem.
     fn said(&mut self, subject: &'static str, name: &str, advice: &Advice) {
-        if advice.tone == Some(Tone::Good) {
+        if advice.verdict == Verdict::GoesWell {
             return;
         }
-        let is_problem = advice.tone == Some(Tone::Stuck);
+        let is_problem = advice.needs_you();
         let command = match (advice.help.as_str(), &advice.command) {
             ("", command) => command.clone(),
             (help, Some(command)) => Some(format!("{}: {command}", help.trim_end_matches('.'))),
             (help, None) => Some(help.to_owned()),
         };
-        let (name, sentence) = (name.to_owned(), advice.sentence.clone());
-        self.found.push(Finding { is_problem, subject, name, sentence, is_whole: true, command });
+        // What is left over is an object, and not a sentence.
+        let is_whole = !["parked", "dead"].contains(&advice.reason.as_str());
+        let sentence = if is_whole { advice.sentence.clone() } else { format!("has {}", advice.sentence) };
+        self.found.push(Finding { is_problem, subject, name: name.to_owned(), sentence, is_whole, command });
     }
 
     fn consumer(&mut self, consumer: &Consumer) {
@@ -122,27 +124,13 @@ impl Findings<'_> {
             let command = format!("restore a backup; without one: {command}");
             return self.problem("consumer", name, format!("is damaged: {reason}{place}"), Some(command));
         }
-        if let Some(live) = &consumer.live {
-            self.said("consumer", name, &live.advice);
-        } else if let Some(halt) = consumer.standing_halt() {
-            let sentence = format!(
-                "has halted at job {}, {}, and the job is not done: {}",
-                halt.index,
-                halt.at.age(self.now),
-                cut(&halt.error, ERROR)
-            );
-            let skip = format!(", or: skip {} {} --reason TEXT", word(name), halt.index);
-            // Of another cause than the job, the job would only be lost.
-            let skip = if halt.is_of_job { &skip } else { "" };
-            let command = format!("fix the cause and start it again{skip}");
-            self.problem("consumer", name, sentence, Some(command));
-        }
-        if consumer.parked > 0 {
-            let sentence =
-                format!("has {}, which nothing runs before somebody wants it", count(consumer.parked, "parked job"));
-            let command = format!("parked {0}, then: redrive {0} --all, or: discard {0} INDEX", word(name));
-            self.problem("consumer", name, sentence, Some(command));
-        }
+        // What is said of one that is only saved stands below.
+        consumer.all_advice().filter(|advice| advice.reason != "saved").for_each(|advice| {
+            let age = consumer.standing_halt().filter(|_| advice.reason == "halted" && consumer.live.is_none());
+            let age = age.map(|halt| format!("{} ({})", advice.sentence, halt.at.age(self.now)));
+            let advice = Advice { sentence: age.unwrap_or_else(|| advice.sentence.clone()), ..advice.clone() };
+            self.said("consumer", name, &advice);
+        });
         if consumer.live.is_some() {
             return;
         }
@@ -280,29 +268,21 @@ impl Findings<'_> {
 
     fn queue(&mut self, queue: &Queue, name: &str) -> Result<(), Fault> {
         let counts = queue.counts;
-        if counts.dead > 0 {
-            let mut last = None;
-            each_job(self.place, name, State::Dead, None, |job| {
-                last = job.error;
-                false
-            })?;
-            let error = last.map_or_else(String::new, |error| format!("; one of them by: {}", cut(&error, ERROR)));
-            let sentence = format!("has {}, which nothing runs any more{error}", count(counts.dead, "dead job"));
-            let command = format!("jobs {0} --state dead, then: requeue {0} --dead, or: cancel {0} ID", word(name));
-            self.problem("queue", name, sentence, Some(command));
+        for advice in &queue.also {
+            match advice.reason.as_str() {
+                // Each of them has a line of its own.
+                "damaged" => {}
+                "dead" => self.dead(name, advice)?,
+                _ => self.said("queue", name, advice),
+            }
         }
-        if queue.advice.tone.is_some() {
-            self.said("queue", name, &queue.advice);
-        } else if queue.resumes {
-            self.note("queue", name, queue.advice.sentence.clone());
-        } else if queue.paused {
-            self.problem("queue", name, queue.advice.sentence.clone(), Some(format!("resume {}", word(name))));
-        } else if (counts.ready > 0 || queue.advice.reason == "no_worker") && self.holders == Holders::None {
+        let is_due = counts.ready > 0 || queue.advice.reason == "no_worker";
+        if is_due && self.holders == Holders::None && !queue.paused {
             let jobs = if counts.ready > 0 { count(counts.ready, "ready job") } else { "jobs that are due".to_owned() };
             let sentence = format!("has {jobs}, and no process has the store open");
             self.problem("queue", name, sentence, Some("start the application".to_owned()));
-        } else if counts.ready > 0 || counts.running > 0 {
-            self.note("queue", name, queue.advice.sentence.clone());
+        } else {
+            self.said("queue", name, &queue.advice);
         }
         if counts.running > 0 && self.holders == Holders::None {
             let jobs = count(counts.running, "job");
@@ -318,6 +298,19 @@ impl Findings<'_> {
                 self.problem("queue", name, sentence, Some(help));
             }
         }
+        Ok(())
+    }
+
+    /// Notes the dead jobs of a queue, with the error of one of them.
+    fn dead(&mut self, name: &str, advice: &Advice) -> Result<(), Fault> {
+        let mut last = None;
+        each_job(self.place, name, State::Dead, None, |job| {
+            last = job.error;
+            false
+        })?;
+        let error = last.map_or_else(String::new, |error| format!("; one of them by: {}", cut(&error, ERROR)));
+        let sentence = format!("{}{error}", advice.sentence);
+        self.said("queue", name, &Advice { sentence, ..advice.clone() });
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 #[cfg(not(any(feature = "rocksdb", feature = "sqlite")))]
 compile_error!("waterline-cli needs an engine: switch on the feature `sqlite` or the feature `rocksdb`");
 
+mod advice;
 mod args;
 mod changes;
 mod content;

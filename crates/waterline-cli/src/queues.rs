@@ -4,7 +4,7 @@ use crate::args::State;
 use crate::fault::Fault;
 use crate::place::{Place, check_queue, each_job};
 use crate::print::{Cell, Report, record};
-use crate::rows::{Counts, Job, Periodic, Queue, Tone};
+use crate::rows::{Counts, Job, Periodic, Queue};
 use crate::words::{At, count, cut, number};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn row(queue: &Queue) -> Vec<Cell> {
         Cell::bad_number(dead),
         Cell::number(finished),
         Cell::bad_number(damaged),
-        if queue.advice.tone == Some(Tone::Stuck) { sentence.bad() } else { sentence },
+        if queue.needs_you() { sentence.bad() } else { sentence },
     ]
 }
 

@@ -53,6 +53,10 @@ pub(crate) struct Consumer {
     pub(crate) last_halt: Option<Halt>,
     /// The reason why its records cannot be read.
     pub(crate) unreadable: Option<String>,
+    #[serde(flatten)]
+    pub(crate) advice: Advice,
+    /// What is left over: parked jobs.
+    pub(crate) also: Vec<Advice>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(crate) live: Option<Live>,
 }
@@ -96,8 +100,6 @@ pub(crate) struct Live {
     pub(crate) behind_seconds: Option<f64>,
     #[serde(default)]
     pub(crate) seconds_left: Option<f64>,
-    #[serde(flatten)]
-    pub(crate) advice: Advice,
     /// The jobs that are tried again, if this consumer alone was asked for.
     #[serde(default)]
     pub(crate) retrying: Vec<Retry>,
@@ -105,31 +107,26 @@ pub(crate) struct Live {
 
 /// The sentence that says why something does not move, and what helps.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub(crate) struct Advice {
     /// The reason as a word: `caught_up`, `halted`.
     pub(crate) reason: String,
     pub(crate) sentence: String,
-    /// `None`: only the process knows more.
-    #[serde(default)]
-    pub(crate) tone: Option<Tone>,
+    pub(crate) verdict: Verdict,
     /// The help in words; empty if nothing has to be done.
-    #[serde(default)]
     pub(crate) help: String,
     /// The command of this tool that helps.
-    #[serde(default)]
     pub(crate) command: Option<String>,
 }
 
-/// The part of an operator in it.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tone {
-    /// It moves, or there is nothing to do.
-    Good,
-    /// It goes on by itself.
+/// The verdict of the library, as it is written.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    #[default]
+    GoesWell,
     Waits,
-    /// Somebody has to do something.
-    Stuck,
+    NeedsYou,
 }
 
 /// A job of a consumer that is tried again.
@@ -197,11 +194,11 @@ pub(crate) struct Queue {
     pub(crate) counts: Counts,
     pub(crate) oldest_ready: Option<OldestReady>,
     pub(crate) paused: bool,
-    /// True if its pause ends by itself. (A page says so by its tone.)
-    #[serde(skip)]
-    pub(crate) resumes: bool,
     #[serde(flatten)]
     pub(crate) advice: Advice,
+    /// What is left over: dead and damaged jobs, and those without a handler.
+    #[serde(default)]
+    pub(crate) also: Vec<Advice>,
     /// The rates of the last minute, where somebody counts.
     #[serde(default)]
     pub(crate) pushes_per_second: Option<f64>,

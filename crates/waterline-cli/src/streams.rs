@@ -4,7 +4,7 @@ use crate::content::{LOGS, log_record, log_rows};
 use crate::fault::Fault;
 use crate::place::{self, Place};
 use crate::print::{Cell, Report, record};
-use crate::rows::{Consumer, Halt, Live, Move, Parked, Retry, Tone};
+use crate::rows::{Consumer, Halt, Live, Move, Parked, Retry, Verdict};
 use crate::words::{At, count, cut, length, number, rate};
 use serde_json::Value;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) fn show(place: &dyn Place, name: &str) -> Result<Report, Fault> {
     };
     report.record(consumer_record(&consumer));
     if let Some(live) = &consumer.live {
-        live_lines(&mut report, live);
+        live_lines(&mut report, &consumer, live);
     }
     if let Some(reason) = &consumer.unreadable {
         report.line(Cell::from(reason.as_str()).bad());
@@ -77,12 +77,13 @@ pub(crate) fn show(place: &dyn Place, name: &str) -> Result<Report, Fault> {
 }
 
 /// Says what only the process knows.
-fn live_lines(report: &mut Report, live: &Live) {
-    let advice = &live.advice;
-    let sentence = Cell::from(advice.sentence.as_str());
-    report.line(if advice.tone == Some(Tone::Stuck) { sentence.bad() } else { sentence });
-    let help = [&advice.help, advice.command.as_deref().unwrap_or_default()];
-    help.into_iter().filter(|help| !help.is_empty()).for_each(|help| report.line(format!("    {help}")));
+fn live_lines(report: &mut Report, consumer: &Consumer, live: &Live) {
+    for advice in consumer.all_advice() {
+        let sentence = Cell::from(advice.sentence.as_str());
+        report.line(if advice.needs_you() { sentence.bad() } else { sentence });
+        let help = [&advice.help, advice.command.as_deref().unwrap_or_default()];
+        help.into_iter().filter(|help| !help.is_empty()).for_each(|help| report.line(format!("    {help}")));
+    }
     report.pairs(vec![
         ("state", live.state.as_str().into()),
         ("head", index(live.head, "unknown")),
@@ -154,12 +155,12 @@ fn live_row(consumer: &Consumer) -> Vec<Cell> {
     let live = consumer.live.as_ref();
     let state = live.map_or_else(
         || Cell::from("not on the page").faint(),
-        |live| {
-            let sentence = Cell::from(cut(&live.advice.sentence, ERROR));
-            match live.advice.tone {
-                Some(Tone::Good) => sentence.good(),
-                Some(Tone::Stuck) => sentence.bad(),
-                _ => sentence,
+        |_| {
+            let sentence = Cell::from(cut(&consumer.advice.sentence, ERROR));
+            match consumer.advice.verdict {
+                Verdict::GoesWell => sentence.good(),
+                Verdict::NeedsYou => sentence.bad(),
+                Verdict::Waits => sentence,
             }
         },
     );

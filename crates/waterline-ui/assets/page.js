@@ -26,7 +26,7 @@ class Overview {
     const stored = overview.stored || [];
     const isShown = (sort) => !this.sort || this.sort === sort;
     const all = [...(isShown("streams") ? [...streams, ...stored] : []), ...(isShown("queues") ? queues : [])];
-    const [stuck, waits] = ["stuck", "waits"].map((tone) => all.filter((row) => row.advice.tone === tone).length);
+    const [stuck, waits] = ["needs_you", "waits"].map((verdict) => all.filter((row) => row.verdict === verdict).length);
     const others = waits ? `${waits} wait${waits === 1 ? "s" : ""}.` : "";
     const words = `${stuck === 0 ? "Nothing needs you." : `${stuck} of ${all.length} need${stuck === 1 ? "s" : ""} you.`} ${others}`;
     return [

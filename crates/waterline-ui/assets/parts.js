@@ -39,16 +39,24 @@ export function moment(value) {
   return h("time", { datetime: time.toISOString(), title: time.toString() }, text);
 }
 
-const WORDS = { good: "goes well", waits: "waits", stuck: "needs you" };
+const WORDS = { goes_well: "goes well", waits: "waits", needs_you: "needs you" };
+
+/** The class of a verdict: its colour. */
+export const tone = (verdict) => ({ goes_well: "good", needs_you: "stuck" })[verdict] || verdict;
+
+/** Why something does not move, and what is left over. */
+export function advices(row, writes) {
+  return [row.advice, ...row.also].map((one) => advice(one, writes, row.name));
+}
 
 /** The sentence that says why something does not move, and the action beside it. */
-export function advice(advice, writes, name) {
+function advice(advice, writes, name) {
   const action = advice.action;
   let button = null;
   if (action && action.link) button = h("a", { class: "button", href: action.link }, action.label);
   else if (action) button = changer(action.label, action.change, writes);
-  return h("div", { class: `advice ${advice.tone}`, key: `advice ${name}` },
-    h("span", { class: "tone" }, WORDS[advice.tone] || advice.tone),
+  return h("div", { class: `advice ${tone(advice.verdict)}`, key: `advice ${name} ${advice.reason}` },
+    h("span", { class: "tone" }, WORDS[advice.verdict] || advice.verdict),
     h("p", { class: "sentence" }, advice.sentence),
     advice.help ? h("p", { class: "help" }, advice.help) : null,
     button);

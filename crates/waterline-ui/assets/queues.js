@@ -1,7 +1,7 @@
 // The views of queues: their cards, one queue, its jobs, and one job.
 
 import { h, get, link } from "./dom.js";
-import { Plots, advice, askNumber, changer, confirm, figure, make, millis, moment, number, say, seconds, table } from "./parts.js";
+import { Plots, advices, askNumber, changer, confirm, figure, make, millis, moment, number, say, seconds, table } from "./parts.js";
 
 const STATES = ["ready", "running", "scheduled", "waiting", "dead", "finished", "damaged"];
 
@@ -23,7 +23,7 @@ function speeds(queue) {
 export function queueCard(queue, writes) {
   return h("article", { class: "card", key: `queue ${queue.name}`, "aria-label": `Queue ${queue.name}` },
     h("h3", null, h("a", { href: link("queue", { name: queue.name }) }, queue.name), queue.paused ? h("span", { class: "state paused" }, "paused") : null),
-    advice(queue.advice, writes, queue.name),
+    advices(queue, writes),
     counts(queue.name, queue.status),
     speeds(queue));
 }
@@ -65,7 +65,7 @@ export class QueueView {
     const requeue = () => confirm(`Requeue ${number(dead)} dead jobs`, [h("p", null, "Each of them runs again, with its attempts counted anew.")], () => make(change("requeue_dead")));
     return [
       h("h2", { key: "title" }, queue.name, queue.paused ? h("span", { class: "state paused" }, "paused") : null),
-      advice(queue.advice, writes, queue.name),
+      advices(queue, writes),
       h("div", { class: "buttons", key: "buttons", role: "group", "aria-label": "Steer the queue" },
         queue.paused ? changer("Resume", change("resume"), writes) : changer("Pause", change("pause"), writes),
         queue.paused ? null : changer("Pause for an hour", change("pause"), writes, hour),

@@ -1,7 +1,7 @@
 // The views of consumers: their cards, the graph of a pipeline, and one consumer with its window.
 
 import { h, get, link } from "./dom.js";
-import { Plots, advice, askNumber, changer, confirm, figure, make, moment, number, seconds, strip, table } from "./parts.js";
+import { Plots, advices, askNumber, changer, confirm, figure, make, moment, number, seconds, strip, table, tone } from "./parts.js";
 
 function figures(stream) {
   const status = stream.status;
@@ -24,7 +24,7 @@ function figures(stream) {
 export function streamCard(stream, writes) {
   return h("article", { class: "card", key: `stream ${stream.name}`, "aria-label": `Stream ${stream.name}` },
     h("h3", null, h("a", { href: link("stream", { name: stream.name }) }, stream.name), " ", h("span", { class: `state ${stream.status.state}` }, stream.status.state)),
-    advice(stream.advice, writes, stream.name),
+    advices(stream, writes),
     figures(stream));
 }
 
@@ -41,7 +41,7 @@ function savedFigures(consumer) {
 export function savedCard(consumer, writes) {
   return h("article", { class: "card", key: `saved ${consumer.name}`, "aria-label": `Saved stream ${consumer.name}` },
     h("h3", null, h("a", { href: link("stored", { name: consumer.name }) }, consumer.name)),
-    advice(consumer.advice, writes, consumer.name),
+    advices(consumer, writes),
     savedFigures(consumer));
 }
 
@@ -60,7 +60,7 @@ export class StoredView {
     const halt = consumer.last_halt;
     return [
       h("h2", { key: "title" }, consumer.name),
-      advice(consumer.advice, writes, consumer.name),
+      advices(consumer, writes),
       savedFigures(consumer),
       h("section", { key: "parked" }, h("h3", null, "Parked jobs"), jobs.length ? table(`${number(consumer.parked)} jobs failed for good and were passed`, ["index", "attempts", "parked", "error"], jobs) : h("p", null, "No job is parked.")),
       h("section", { key: "history" }, h("h3", null, "History"),
@@ -77,7 +77,7 @@ export function pipeline(pipeline, streams, at) {
     if (!stream) return null;
     const isSlowest = pipeline.slowest === name;
     const before = stream.upstreams.filter((upstream) => upstream !== pipeline.stages[nth - 1]);
-    return h("li", { class: `stage ${stream.advice.tone}${isSlowest ? " slowest" : ""}`, key: name },
+    return h("li", { class: `stage ${tone(stream.verdict)}${isSlowest ? " slowest" : ""}`, key: name },
       h("a", { href: link("stream", { name }) }, name),
       isSlowest ? h("strong", { class: "badge" }, "slowest") : null,
       h("span", null, `${number(stream.jobs_per_second)}/s`),
@@ -134,7 +134,7 @@ export class StreamView {
     const ask = (title, action, now) => () => askNumber(title, title, now, (value) => make(change(action, { value })));
     return [
       h("h2", { key: "title" }, stream.name, " ", h("span", { class: `state ${status.state}` }, status.state)),
-      advice(stream.advice, writes, stream.name),
+      advices(stream, writes),
       h("div", { class: "buttons", key: "buttons", role: "group", "aria-label": "Steer the consumer" },
         isPaused ? changer("Resume", change("resume"), writes) : changer("Pause", change("pause"), writes),
         changer("Look at the source", change("check"), writes),

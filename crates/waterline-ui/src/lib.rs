@@ -38,6 +38,7 @@
 //! | `GET` | parameters | answers |
 //! |---|---|---|
 //! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row of each of `streams`, `pipelines`, `queues`, and of `stored` where [they are shown](Page::stored) |
+//! | `api/health` | | the worst `verdict` of them, and what `needs_you`, with the `sentence` of each: 503 if anything does, otherwise 200. It is for a monitor; a process that needs an operator is not to be killed |
 //! | `api/saved` | | the [`consumers`](waterline::Store::consumers) and the [`logs`](waterline::Store::logs) of the store, those that are not on the page too |
 //! | `api/stream` | `name` | the row, the window as a `strip` with its `running` and its `retries`, and the `last_halt` |
 //! | `api/stored` | `name` | a consumer of [`Page::stored`], its parked `jobs` and its `moves`, 100 of each at most |
@@ -58,9 +59,12 @@
 //! That of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
 //! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute.
 //!
-//! `advice` has the `sentence` that the library says, its `reason` as a word, a `tone` (`good`,
-//! `waits`: it goes on by itself, `stuck`: somebody has to do something), a line of `help`, and the
-//! `action` that helps: a `label`, and a `change` to post or a `link` of the page.
+//! `advice` is that of the library ([`Status::advice`](waterline::Status::advice)): a `sentence`,
+//! its `reason` as a word, a `verdict` (`goes_well`, `waits`: it goes on by itself, `needs_you`: an
+//! operator has to act), and a line of `help`. The page adds the `action` that helps: a `label`,
+//! and a `change` to post or a `link` of the page. A row has the first one as `advice`, what is
+//! left over (parked and dead jobs) as a list in `also`, and the worst verdict of them as
+//! `verdict`.
 //!
 //! A filter by kind or by key reads at most 10,000 rows for a request: `read` says how many it has
 //! read, and `next` where to go on. The letters of the `cells` of a strip are those of

@@ -5,8 +5,8 @@ use crate::shared::Shared;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use waterline::Error;
 use waterline::queue::QueueError;
+use waterline::{Error, Verdict};
 
 mod filter;
 mod jobs;
@@ -79,6 +79,7 @@ impl From<QueueError> for Failure {
 pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) -> Result<Value, Failure> {
     match name {
         "overview" => overview(shared, guard),
+        "health" => health(shared, guard),
         "saved" => streams::saved(shared),
         "stream" => streams::stream(shared, query),
         "stored" => stored::stored(shared, query),
@@ -97,6 +98,7 @@ pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) ->
 /// The views, for a person who looks at the API.
 pub(crate) const VIEWS: &[&str] = &[
     "overview",
+    "health",
     "saved",
     "stream",
     "stored",
@@ -121,6 +123,23 @@ fn overview(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
         "pipelines": streams::pipelines(shared),
         "queues": queues::rows(shared),
     }))
+}
+
+/// The worst verdict of all that the page shows, and what needs an operator.
+fn health(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
+    let overview = overview(shared, guard)?;
+    let rows = ["streams", "stored", "queues"].iter().filter_map(|list| overview[list].as_array()).flatten();
+    let is_one = |advice: &&Value| advice["verdict"] == json!(Verdict::NeedsYou);
+    let (mut verdict, mut needs_you) = (Verdict::GoesWell, Vec::new());
+    for row in rows {
+        let found = [Verdict::Waits, Verdict::NeedsYou].into_iter().find(|known| row["verdict"] == json!(known));
+        verdict = verdict.max(found.unwrap_or_default());
+        let all = std::iter::once(&row["advice"]).chain(row["also"].as_array().into_iter().flatten());
+        needs_you.extend(all.filter(is_one).map(|advice| {
+            json!({"name": row["name"], "reason": advice["reason"], "sentence": advice["sentence"], "help": advice["help"]})
+        }));
+    }
+    Ok(json!({"verdict": verdict, "needs_you": needs_you}))
 }
 
 /// The plots of a consumer or a queue, over the last minute or hour.

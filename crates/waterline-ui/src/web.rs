@@ -17,6 +17,7 @@ use axum::{Router, extract};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
+use waterline::Verdict;
 
 /// The longest body of a request.
 const LONGEST: usize = 64 * 1024;
@@ -189,8 +190,13 @@ async fn look(
     Path(name): Path<String>,
     extract::Query(query): extract::Query<Query>,
 ) -> Response {
+    let is_health = name == "health";
     let looked = aside(move || view(&site.shared, &site.guard, &name, &query)).await;
     match looked.and_then(|looked| looked) {
+        // The health check says by its status whether an operator has to act.
+        Ok(value) if value["verdict"] == json!(Verdict::NeedsYou) && is_health => {
+            answer(StatusCode::SERVICE_UNAVAILABLE, value)
+        }
         Ok(value) => answer(StatusCode::OK, value),
         Err(failure) => failure.into_response(),
     }

@@ -188,10 +188,13 @@ impl Control for Driver {
         let Core { tenancy, window, .. } = &mut *core;
         tenancy.set_paused(paused, window);
         core.watching.stalls.moved(&now);
-        let watch = !paused && core.stir(now.get());
+        // The observers hear of it also if nothing else is to do.
+        let watch = core.note_steered(&now) || !paused && core.stir(now.get());
         self.settle(core, &now);
         if watch {
             self.spawn_watch();
+        } else {
+            self.stall.notify_all();
         }
     }
 

@@ -131,7 +131,7 @@ impl Core {
     pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
         self.reading.look = None;
         self.reading.seen = true;
-        self.reading.look_error = None;
+        (self.reading.look_error, self.reading.look_fails_since) = (None, None);
         self.window.handle_head(head);
         self.fates.set_gate(gate.open_below(), &mut self.window);
         if self.reading.bounding == Bounding::Looking {
@@ -172,6 +172,8 @@ impl Core {
             Outcome::Failed => !again,
         });
         if !again {
+            let since = self.reading.unread_since.filter(|_| jobs.len() == 0);
+            self.reading.unread_since = unread.as_ref().map(|_| since.unwrap_or_else(|| now.get()));
             self.reading.unread = unread.clone();
         }
         // With gaps, the window hears of each part at once.
@@ -233,7 +235,7 @@ impl Core {
     fn note_unread(&mut self, next: Index, run: Ask, unread: Option<Unread>, now: &Now) {
         match unread {
             None => {}
-            Some(Unread::Missing) => self.fates.failures.is_missing(next),
+            Some(Unread::Missing) => self.fates.failures.is_missing(next, now),
             Some(Unread::Failed(error)) => {
                 self.fates.failures.put_off(next..=run.last, &error, now);
                 self.out.reader = true;
@@ -351,6 +353,7 @@ impl ReadDesk for Driver {
         core.out.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
         core.reading.look = None;
         core.reading.look_error = Some(failure.text);
+        core.reading.look_fails_since.get_or_insert_with(|| now.get());
         if core.reading.bounding == Bounding::Looking {
             core.reading.bounding = Bounding::Wanted;
         }

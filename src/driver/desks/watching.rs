@@ -27,8 +27,8 @@ impl Core {
         (tells, again.map_or(Sleep::End, |again| if tells { Sleep::No } else { Sleep::Until(Some(again)) }))
     }
 
-    /// Notes that a parked job is redriven or discarded, which no look at the source shows. If it
-    /// returns true, the caller has to [start](Driver::spawn_watch) the thread that watches.
+    /// Notes a pause, its end, or a parked job that is redriven or discarded, which no look at the
+    /// source shows. If it returns true, the caller has to [start](Driver::spawn_watch) the thread that watches.
     pub(super) fn note_steered(&mut self, now: &Now) -> bool {
         if !self.out.is_observed() {
             return false;
@@ -40,7 +40,8 @@ impl Core {
     /// Measures if that is due. `again` is the time of the next look for a stall; `None`: the
     /// thread that watches would end. Returns the time of its next step.
     fn measure_if_due(&mut self, again: Option<Instant>, now: &Now) -> Option<Instant> {
-        let moves = moves(&self.window);
+        // For how long a source has failed is in the status, too.
+        let moves = moves(&self.window) || self.reading.look_error.is_some();
         if !self.out.is_observed() || self.window.has_ended() || self.watching.measuring.idle && !moves {
             return again;
         }

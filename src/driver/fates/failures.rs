@@ -38,6 +38,8 @@ pub(crate) struct Failed {
     first: Option<u64>,
     /// The answer of the source when it was asked for the job again.
     pub(crate) unread: Option<Unread>,
+    /// The time since which that is so.
+    pub(crate) unread_since: Option<Instant>,
     /// The number of times in a row that it could not be read again.
     unreadable: u32,
     /// True while its next attempt runs.
@@ -51,7 +53,7 @@ pub(crate) struct Failed {
 impl Failed {
     fn new(attempt: u32, due: Instant, error: String, first: Option<u64>) -> Self {
         let (running, deferred, alone) = (false, false, true);
-        Self { attempt, due, error, first, unread: None, unreadable: 0, running, deferred, alone }
+        Self { attempt, due, error, first, unread: None, unread_since: None, unreadable: 0, running, deferred, alone }
     }
 }
 
@@ -181,13 +183,14 @@ impl Failures {
     /// Notes that this job was read again.
     pub(in crate::driver) fn was_read(&mut self, index: Index) {
         if let Some(failed) = self.jobs.get_mut(&index) {
-            (failed.unread, failed.unreadable) = (None, 0);
+            (failed.unread, failed.unread_since, failed.unreadable) = (None, None, 0);
         }
     }
 
     /// Notes that the source no longer shows this job.
-    pub(in crate::driver) fn is_missing(&mut self, index: Index) {
+    pub(in crate::driver) fn is_missing(&mut self, index: Index, now: &Now) {
         if let Some(failed) = self.jobs.get_mut(&index) {
+            failed.unread_since.get_or_insert_with(|| now.get());
             failed.unread = Some(Unread::Missing);
         }
     }
@@ -203,6 +206,7 @@ impl Failures {
         let (now, chance) = (now.get(), now.chance());
         for index in jobs {
             let Some(failed) = self.jobs.get_mut(&index) else { continue };
+            failed.unread_since.get_or_insert(now);
             failed.unread = Some(Unread::Failed(error.to_owned()));
             failed.unreadable = failed.unreadable.saturating_add(1);
             let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, chance).unwrap_or_default();

@@ -338,6 +338,7 @@ impl RunnerBuilder {
     /// | `waterline_queue_up` | gauge | 1 while the runner runs, 0 once it has ended |
     /// | `waterline_queue_in_flight` | gauge | the jobs that the runner runs |
     /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state` |
+    /// | `waterline_queue_verdict` | gauge | 0 if it goes well, 1 if it waits, 2 if it [needs you](crate::Verdict), by the label `on`: `movement` (why no job starts), `unknown_kinds`, `dead`, `damaged` |
     /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
     /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended` |
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |

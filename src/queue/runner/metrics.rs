@@ -1,11 +1,13 @@
 //! The metrics of a runner, for the recorder of the crate `metrics`.
 
+use crate::base::advice::{Advice, VERDICT, Verdict};
 use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::recorder::{Recorder, as_f64};
 use crate::base::sync::{Condvar, Mutex, wait_until};
 use crate::queue::handle::Queue;
 use crate::queue::runner::outcome::QueueEvent;
+use crate::queue::status::QueueStatus;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::job::Counts;
 use metrics::{Counter, Gauge, Histogram, Unit};
@@ -79,7 +81,11 @@ struct OfQueue {
     in_flight: Gauge,
     oldest: Gauge,
     jobs: [Gauge; STATES.len()],
+    verdicts: [Gauge; ON.len()],
 }
+
+/// What a verdict is on: why no job starts, and the reasons of what is left over.
+const ON: [&str; 4] = ["movement", "unknown_kinds", "dead", "damaged"];
 
 impl OfQueue {
     fn new(queue: &str) -> Self {
@@ -93,6 +99,7 @@ impl OfQueue {
                 "The age of the oldest ready job, or 0 if there is none.",
             ),
             jobs: STATES.map(|state| recorder.with("state", state).gauge(name, Unit::Count, text)),
+            verdicts: ON.map(|on| recorder.with("on", on).gauge("waterline_queue_verdict", Unit::Count, VERDICT)),
         })
     }
 
@@ -101,8 +108,16 @@ impl OfQueue {
             gauge.set(as_f64(number));
         }
         self.in_flight.set(as_f64(in_flight as u64));
+        let status = queue.status();
+        let advice = status.as_ref().map(QueueStatus::advice).unwrap_or_default();
+        for (on, gauge) in ON.iter().zip(&self.verdicts) {
+            let is_it = |reason: &str| if *on == "movement" { !ON.contains(&reason) } else { reason == *on };
+            let fails = *on == "movement" && status.is_err();
+            let verdict = if fails { Verdict::NeedsYou } else { Advice::worst_of(&advice, is_it) };
+            gauge.set(as_f64(verdict as u64));
+        }
         // A store that cannot be read now says nothing of the age.
-        if let Ok(status) = queue.status() {
+        if let Ok(status) = status {
             self.oldest.set(status.oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
         }
     }

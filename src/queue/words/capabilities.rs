@@ -29,10 +29,13 @@ pub struct Capabilities {
     /// Leases and runs are measured by a clock that nobody sets. Without it, they are measured by
     /// the clock of the database server, and one that is set forward ends leases too soon.
     pub steady_clock: bool,
+    /// One process has the queue, and so knows what its runner does. Without it, other processes
+    /// may run its jobs, which [`Queue::activity`] of this one does not count.
+    pub one_process: bool,
 }
 
 impl Capabilities {
     /// Nothing is lacking.
     pub(crate) const ALL: Self =
-        Self { writes_beside: true, keys_take_turns: true, names_limits: true, steady_clock: true };
+        Self { writes_beside: true, keys_take_turns: true, names_limits: true, steady_clock: true, one_process: true };
 }

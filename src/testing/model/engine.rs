@@ -92,7 +92,8 @@ impl QueueEngine for Model {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, steady_clock: true }
+        let (writes_beside, keys_take_turns, names_limits) = (false, false, false);
+        Capabilities { writes_beside, keys_take_turns, names_limits, steady_clock: true, one_process: true }
     }
 
     fn home(&self) -> Home {

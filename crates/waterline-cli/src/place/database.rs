@@ -3,6 +3,7 @@
 use super::handles::{self, Handles};
 use super::tls::{self, Address};
 use super::{Holders, Made, Place, Wanted, redrive_each};
+use crate::advice;
 use crate::args::Change;
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
@@ -66,7 +67,7 @@ impl Database {
 
 impl Place for Database {
     fn consumers(&self) -> Result<Vec<Consumer>, Fault> {
-        read(self.store.consumers()?)
+        advice::saved(self.store.consumers()?)
     }
 
     fn logs(&self) -> Result<Vec<Log>, Fault> {
@@ -90,7 +91,7 @@ impl Place for Database {
     }
 
     fn queue(&self, name: &str) -> Result<rows::Queue, Fault> {
-        handles::row_of_all(self.handle(name)?.look())
+        handles::row(self.handle(name)?.look())
     }
 
     fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault> {

@@ -2,6 +2,7 @@
 
 use super::handles::{self, Handles};
 use super::{Holder, Holders, Made, Place, Wanted, redrive_each};
+use crate::advice;
 use crate::args::Change;
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
@@ -39,7 +40,7 @@ impl Files {
 
 impl Place for Files {
     fn consumers(&self) -> Result<Vec<Consumer>, Fault> {
-        read(self.store.consumers()?)
+        advice::saved(self.store.consumers()?)
     }
 
     fn logs(&self) -> Result<Vec<Log>, Fault> {

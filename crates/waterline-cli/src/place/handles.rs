@@ -1,24 +1,21 @@
 //! Queues that are open in this process: those of a store and those of a database.
 
 use super::{Made, Wanted};
+use crate::advice;
 use crate::args::QueueChange;
 use crate::fault::Fault;
-use crate::rows::{Advice, Jobs, OldestReady, Queue as Row, Tone, Whole, read};
+use crate::rows::{Jobs, OldestReady, Queue as Row, Whole, read};
 use crate::words::{cut, hex};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::Duration;
-use waterline::queue::{JobInfo, NewJob, Queue, QueueByHand, QueueStatus, Waits};
+use waterline::queue::{JobInfo, NewJob, Queue, QueueByHand, Waits};
 
 /// The most of a payload that is shown.
 const PAYLOAD: usize = 64 * 1024;
 
 /// The related jobs that are listed.
 const RELATED: usize = 500;
-
-/// The time after which a job that is due has no worker: they look once a second.
-const UNTAKEN: Duration = Duration::from_secs(60);
 
 /// The queues that are open.
 pub(super) struct Handles<Q>(RefCell<BTreeMap<String, Q>>);
@@ -41,54 +38,19 @@ impl<Q: Clone> Handles<Q> {
     }
 }
 
+/// Returns what the library says of a queue.
 pub(super) fn row(queue: &Queue) -> Result<Row, Fault> {
     let status = queue.status()?;
-    let reason = json!(status)["waits"].as_str().unwrap_or_default().to_owned();
     let oldest = status.oldest_ready.as_ref();
-    Ok(Row {
-        name: status.queue.clone(),
-        counts: read(status.counts)?,
-        oldest_ready: oldest.map(|(id, age)| OldestReady { id: id.clone(), age_ms: age.as_millis() as u64 }),
-        paused: matches!(status.waits, Waits::Paused { .. }),
-        resumes: matches!(status.waits, Waits::Paused { left: Some(_) }),
-        advice: Advice { reason, sentence: sentence(&status), ..Advice::default() },
-        pushes_per_second: None,
-        starts_per_second: None,
-        ends_per_second: None,
-    })
-}
-
-/// The same where the database knows of all workers.
-pub(super) fn row_of_all(queue: &Queue) -> Result<Row, Fault> {
-    let mut row = row(queue)?;
-    let age = Duration::from_millis(row.oldest_ready.as_ref().map_or(0, |oldest| oldest.age_ms));
-    let name = &row.name;
-    let advice = &mut row.advice;
-    match advice.reason.as_str() {
-        "no_worker" if age >= UNTAKEN => {
-            let seconds = age.as_secs();
-            advice.sentence =
-                format!("the queue {name:?} has a job that was due {seconds}s ago, and no worker has any job");
-            (advice.tone, advice.help) = (Some(Tone::Stuck), "start a worker for its kind".to_owned());
-        }
-        "no_worker" => {
-            advice.sentence = format!("the queue {name:?} has jobs that are due, and no worker has any job yet");
-        }
-        "no" => advice.sentence = format!("the queue {name:?} has jobs that run"),
-        _ => {}
-    }
-    Ok(row)
-}
-
-/// Returns the sentence that says why no job starts, as far as this process can know it.
-fn sentence(status: &QueueStatus) -> String {
-    match &status.waits {
-        Waits::NoWorker => {
-            format!("the queue {:?} has jobs that are due; only its process knows if a runner runs", status.queue)
-        }
-        Waits::No => format!("the queue {:?} has jobs that run, and only its process knows more", status.queue),
-        _ => status.sentence(),
-    }
+    let mut row = json!({
+        "name": status.queue,
+        "counts": status.counts,
+        "oldest_ready": oldest.map(|(id, age)| OldestReady { id: id.clone(), age_ms: age.as_millis() as u64 }),
+        "paused": matches!(status.waits, Waits::Paused { .. }),
+    });
+    let (first, others) = advice::split(&status.advice());
+    advice::put(&mut row, first, others, |reason| advice::of_queue(reason, &status.queue));
+    read(row)
 }
 
 pub(super) fn jobs(queue: &Queue, wanted: Wanted<'_>) -> Result<Jobs, Fault> {

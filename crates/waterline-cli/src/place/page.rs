@@ -3,12 +3,12 @@
 use super::handles::is_over;
 use super::http::{Client, Refused};
 use super::{Holders, Made, NotDone, Place, Wanted, redrive_each};
+use crate::advice;
 use crate::args::{Change, QueueChange};
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, read};
-use crate::words::{At, word};
-use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value, json};
+use crate::words::At;
+use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
 /// The rows that are asked for at once: the most that a page gives.
@@ -129,7 +129,8 @@ impl Page {
 impl Place for Page {
     fn consumers(&self) -> Result<Vec<Consumer>, Fault> {
         let (mut overview, mut saved) = (self.overview()?, self.client.get("saved", &[])?);
-        let mut saved: Vec<Consumer> = read(saved["consumers"].take())?;
+        let saved: Vec<Value> = read(saved["consumers"].take())?;
+        let mut saved = saved.into_iter().map(saved_consumer).collect::<Result<Vec<Consumer>, Fault>>()?;
         let Value::Array(rows) = overview["streams"].take() else { return Err(self.odd("overview")) };
         let mut consumers = Vec::new();
         for row in rows {
@@ -226,20 +227,33 @@ impl Place for Page {
     }
 }
 
+/// Returns a consumer of the store of the page, which the page may not show.
+fn saved_consumer(mut row: Value) -> Result<Consumer, Fault> {
+    let name: String = read(&row["name"])?;
+    said(&mut row, |reason| advice::of_stream(reason, &name));
+    read(row)
+}
+
 /// Joins what is saved of a consumer with its row on the page.
 fn consumer(saved: Consumer, mut row: Value) -> Result<Consumer, Fault> {
     let mut live = row["status"].take();
     for field in ["jobs_per_second", "behind_seconds", "seconds_left"] {
         live[field] = row[field].take();
     }
-    add_advice(&mut live, row["advice"].take());
+    let name: String = read(row["name"].take())?;
+    said(&mut row, |reason| advice::of_stream(reason, &name));
+    for field in ["reason", "sentence", "verdict", "help", "command", "also"] {
+        live[field] = row[field].take();
+    }
     let known: Consumer = read(&live)?;
     Ok(Consumer {
-        name: read(row["name"].take())?,
+        name,
         last_processed: known.last_processed,
         next: known.last_processed.map(|last| last.saturating_add(1)).or(saved.next),
         done_ahead: known.done_ahead,
         parked: known.parked,
+        advice: known.advice,
+        also: known.also,
         live: Some(read::<Live>(live)?),
         ..saved
     })
@@ -252,9 +266,15 @@ fn queue(mut row: Value) -> Result<rows::Queue, Fault> {
     row["counts"] = json!(counts);
     row["oldest_ready"] = json!(oldest.0.zip(oldest.1).map(|(id, age_ms)| OldestReady { id, age_ms }));
     row["paused"] = row["paused"].as_bool().unwrap_or_default().into();
-    let advice = row["advice"].take();
-    add_advice(&mut row, advice);
+    let name = row["name"].as_str().unwrap_or_default().to_owned();
+    said(&mut row, |reason| advice::of_queue(reason, &name));
     read(row)
+}
+
+/// Puts the advice of a row of the page into its fields.
+fn said(row: &mut Value, of_reason: impl Fn(&str) -> Option<String>) {
+    let (first, others) = (row["advice"].take(), row["also"].take());
+    advice::put(row, first, others, of_reason);
 }
 
 fn job(mut view: Value) -> Result<Whole, Fault> {
@@ -272,82 +292,4 @@ fn job(mut view: Value) -> Result<Whole, Fault> {
         ["after", "before", "actions", "related_most"].into_iter().for_each(|name| drop(fields.remove(name)));
     }
     Ok(Whole { job: read::<Job>(view)?, payload: text, waits_for, awaited_by })
-}
-
-/// Adds the fields of an advice to a row, with the command of this tool that does the same as the
-/// button of the page.
-fn add_advice(row: &mut Value, mut advice: Value) {
-    let action = advice["action"].take();
-    for field in ["reason", "sentence", "tone", "help"] {
-        row[field] = advice[field].take();
-    }
-    row["command"] = json!(command(&action["change"]).or_else(|| followed(action["link"].as_str()?)));
-}
-
-/// Returns the command that makes this change.
-fn command(change: &Value) -> Option<String> {
-    let text = |field: &str| change[field].as_str().map(word);
-    match (change["action"].as_str()?, text("stream"), text("queue")) {
-        ("resume", Some(name), None) => Some(format!("resume {name} --consumer")),
-        ("resume", None, Some(name)) => Some(format!("resume {name}")),
-        ("check", Some(name), None) => Some(format!("check {name}")),
-        ("skip", Some(name), None) => {
-            let index = text("index").or_else(|| Some(change["index"].as_u64()?.to_string()))?;
-            Some(format!("skip {name} {index} --reason TEXT"))
-        }
-        _ => None,
-    }
-}
-
-/// Returns the command that shows what a link of the page does: `#/jobs?queue=mail&state=dead`.
-fn followed(link: &str) -> Option<String> {
-    let (view, query) = link.strip_prefix("#/")?.split_once('?')?;
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let all: Map<String, Value> = pairs.map(|(name, value)| (name.to_owned(), decoded(value).into())).collect();
-    let text = |name: &str| all.get(name).and_then(Value::as_str).map(word);
-    match view {
-        "stream" => Some(format!("show {}", text("name")?)),
-        "job" => Some(format!("job {} {}", text("queue")?, text("id")?)),
-        "jobs" => {
-            let part = |name: &str| text(name).map(|value| format!(" --{name} {value}")).unwrap_or_default();
-            Some(format!("jobs {}{}{}", text("queue")?, part("state"), part("kind")))
-        }
-        _ => None,
-    }
-}
-
-/// Reads a part of an address.
-fn decoded(text: &str) -> String {
-    percent_decode_str(text).decode_utf8_lossy().into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_button_of_the_page_has_its_command() {
-        for (action, said) in [
-            (json!({"change": {"action": "resume", "stream": "a b"}}), Some("resume 'a b' --consumer")),
-            (json!({"change": {"action": "resume", "queue": "mail"}}), Some("resume mail")),
-            (json!({"change": {"action": "check", "stream": "blocks"}}), Some("check blocks")),
-            (json!({"change": {"action": "skip", "stream": "b", "index": 7}}), Some("skip b 7 --reason TEXT")),
-            (
-                json!({"change": {"action": "skip", "stream": "b", "index": "9007199254740993"}}),
-                Some("skip b 9007199254740993 --reason TEXT"),
-            ),
-            (json!({"link": "#/stream?name=fetch%20%26%20parse"}), Some("show 'fetch & parse'")),
-            (json!({"link": "#/job?queue=mail&id=%7E7%C3%A4"}), Some("job mail '~7ä'")),
-            (json!({"link": "#/jobs?queue=mail&state=ready&key=a"}), Some("jobs mail --state ready")),
-            (json!({"link": "#/jobs?queue=mail&state=dead&kind=k%25"}), Some("jobs mail --state dead --kind k%")),
-            (json!({"link": "https://elsewhere.example/"}), None),
-            (json!({"change": {"action": "explode", "stream": "b"}}), None),
-            (json!(null), None),
-        ] {
-            let mut row = json!({});
-            add_advice(&mut row, json!({"action": action}));
-            assert_eq!(row["command"].as_str(), said, "{action}");
-        }
-        assert_eq!([decoded("%"), decoded("%zz%4"), decoded("%+1")], ["%", "%zz%4", "%+1"]);
-    }
 }

@@ -2,8 +2,8 @@
 
 use super::history::Histories;
 use super::{Seen, Top};
-use crate::rows::{Advice, Consumer, Queue, Tone};
-use crate::words::{count, length, number, plain, rate};
+use crate::rows::{Advice, Consumer, Queue, Verdict};
+use crate::words::{length, number, plain, rate};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use std::time::Duration;
@@ -124,18 +124,14 @@ pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, V
 
 /// Says how many need somebody.
 fn summary(seen: &Seen) -> (String, Look) {
-    let stuck = seen.consumers.iter().filter(|consumer| is_stuck(&of_stream(consumer))).count()
-        + seen.queues.iter().filter(|queue| is_stuck(&of_queue(queue.as_ref()))).count();
+    let stuck = seen.consumers.iter().filter(|consumer| consumer.needs_you()).count()
+        + seen.queues.iter().filter(|queue| queue.as_ref().map_or(true, Queue::needs_you)).count();
     match (stuck, seen.consumers.len() + seen.queues.len()) {
         (_, 0) => ("There is no consumer and no queue.".to_owned(), Look::Plain),
         (0, _) => ("Nothing needs you.".to_owned(), Look::Good),
         (1, all) => (format!("1 of {all} needs you."), Look::Bad),
         (stuck, all) => (format!("{stuck} of {all} need you."), Look::Bad),
     }
-}
-
-fn is_stuck(said: &[(String, Look)]) -> bool {
-    said.iter().any(|(_, look)| *look == Look::Bad)
 }
 
 fn streams(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
@@ -182,35 +178,25 @@ fn lag_in_log(seen: &Seen, consumer: &Consumer) -> Option<u64> {
     Some(log_head(seen, consumer)?.saturating_add(1).saturating_sub(consumer.next?))
 }
 
-/// Returns what is said of a consumer: why it does not move, and what helps.
+/// Returns what is said of a consumer: why it does not move, what is left over, and what helps.
 fn of_stream(consumer: &Consumer) -> Vec<(String, Look)> {
-    let mut said = Vec::new();
-    if let Some(reason) = &consumer.unreadable {
-        said.push((format!("it is damaged: {reason}"), Look::Bad));
-    } else if let Some(live) = &consumer.live {
-        said.extend(of_advice(&live.advice));
-    } else if let Some(halt) = consumer.standing_halt() {
-        said.push((format!("it halted at job {}: {}", halt.index, halt.error), Look::Bad));
-    } else {
-        let text = match consumer.life_open {
-            Some(true) => "its life is open: only its process knows what it waits for",
-            Some(false) => "it has ended",
-            None => "only its process knows if it runs",
-        };
-        said.push((text.to_owned(), Look::Faint));
-    }
-    if consumer.parked > 0 {
-        let jobs = count(consumer.parked, "parked job");
-        said.push((format!("{jobs}: nothing runs them before somebody redrives them"), Look::Bad));
-    }
-    said
+    // Of one that is only saved, the life says it in fewer words.
+    let is_plain = |advice: &&Advice| advice.reason != "saved";
+    let saved = match consumer.life_open {
+        _ if consumer.advice.reason != "saved" => None,
+        Some(true) => Some("its life is open: only its process knows what it waits for"),
+        Some(false) => Some("it has ended"),
+        None => Some("only its process knows if it runs"),
+    };
+    let said = consumer.all_advice().filter(is_plain).flat_map(of_advice);
+    saved.map(|saved| (saved.to_owned(), Look::Faint)).into_iter().chain(said).collect()
 }
 
 fn of_advice(advice: &Advice) -> impl Iterator<Item = (String, Look)> {
-    let look = match advice.tone {
-        Some(Tone::Good) => Look::Good,
-        Some(Tone::Stuck) => Look::Bad,
-        _ => Look::Plain,
+    let look = match advice.verdict {
+        Verdict::GoesWell => Look::Good,
+        Verdict::NeedsYou => Look::Bad,
+        Verdict::Waits => Look::Plain,
     };
     let help = [Some(advice.help.clone()), advice.command.clone()].into_iter().flatten();
     let help = help.filter(|help| !help.is_empty()).map(|help| (format!("  {help}"), Look::Faint));
@@ -249,20 +235,10 @@ fn queues(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
 
 /// Returns what is said of a queue.
 fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
-    let queue = match queue {
-        Ok(queue) => queue,
-        Err((_, error)) => return vec![(error.clone(), Look::Bad)],
-    };
-    let mut said: Vec<_> = of_advice(&queue.advice).collect();
-    if queue.advice.tone.is_none() && queue.paused && !queue.resumes {
-        said[0].1 = Look::Bad;
+    match queue {
+        Ok(queue) => queue.all_advice().flat_map(of_advice).collect(),
+        Err((_, error)) => vec![(error.clone(), Look::Bad)],
     }
-    for (many, what) in [(queue.counts.dead, "dead job"), (queue.counts.damaged, "damaged job")] {
-        if many > 0 {
-            said.push((format!("{}: nothing runs them any more", count(many, what)), Look::Bad));
-        }
-    }
-    said
 }
 
 #[cfg(test)]

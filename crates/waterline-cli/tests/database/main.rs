@@ -101,7 +101,7 @@ fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
     let doctor = world.at.call("doctor --json");
     assert_eq!((doctor.code, doctor.error.as_str()), (1, ""));
     let found: Vec<_> = json(&doctor.out).iter().map(|found| found["sentence"].as_str().unwrap().to_owned()).collect();
-    for part in ["has 2 parked jobs", "has halted at job 5", "has 1 dead job", "has jobs that run"] {
+    for part in ["has 2 parked jobs", "the consumer halted at 5", "has 1 dead job"] {
         assert!(found.iter().any(|sentence| sentence.contains(part)), "{part}: {found:#?}");
     }
     assert_eq!(rows(&mut client), before);
@@ -113,8 +113,18 @@ fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
     client.batch_execute(late).unwrap();
     let doctor = world.at.call("doctor").out;
     let found =
-        doctor.contains("a job that was due 600s ago, and no worker has any job\n    start a worker for its kind");
+        doctor.contains("a job that was due 600s ago, and no worker has any job\n    Start a worker for its kind.");
     assert!(found, "{doctor}");
+    // Each problem of the doctor is what the tables say that it needs somebody, and no other one.
+    let needs_you = |table: &str| {
+        let records = world.at.records(table);
+        let is_one = |record: &Value| {
+            let also = record["also"].as_array().unwrap().iter().chain([record]);
+            also.filter(|advice| advice["verdict"] == "needs_you").count()
+        };
+        records.iter().map(is_one).sum::<usize>()
+    };
+    assert_eq!(needs_you("list") + needs_you("queues"), doctor.matches("problem: ").count(), "{doctor}");
 }
 
 #[test]

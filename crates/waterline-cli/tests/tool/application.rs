@@ -211,7 +211,7 @@ fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send +
         let handles = [consumer.handle(), halted];
         let page = handles.iter().fold(waterline_ui::Page::new(&store), |page, handle| page.watch(handle.clone()));
         let page = page.queue(&mail).title("the shop").allow_writes(true).token(TOKEN);
-        tell(&page.serve("127.0.0.1:0")?, &handles)?;
+        tell(&page.serve("127.0.0.1:0")?, &handles, &[mail])?;
         return Ok(());
     }
     println!("{READY}");
@@ -221,17 +221,22 @@ fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send +
 }
 
 /// Says where the page is, and answers each line with the statuses.
-pub(crate) fn tell(served: &Served, handles: &[Handle]) -> std::io::Result<()> {
+pub(crate) fn tell(served: &Served, handles: &[Handle], queues: &[Queue]) -> std::io::Result<()> {
     println!("{SERVED}{}", served.addr());
     for line in std::io::stdin().lines() {
         line?;
         let say = |handle: &Handle| {
             let status = handle.status();
-            let upstream = status.ended_upstream.as_ref().map(|of| format!(" (its upstream {of:?} has ended)"));
-            let sentence = format!("{}{}", status.blocked, upstream.unwrap_or_default());
-            json!({ "word": json!(status)["blocked"], "sentence": sentence })
+            let sentence = &status.advice()[0].sentence;
+            json!({ "word": json!(status)["blocked"], "sentence": sentence, "verdict": status.verdict() })
         };
-        println!("{}", handles.iter().map(say).collect::<Value>());
+        let of_queue = |queue: &Queue| {
+            let status = queue.status().map_err(std::io::Error::other)?;
+            let sentence = &status.advice()[0].sentence;
+            Ok(json!({ "word": json!(status)["waits"], "sentence": sentence, "verdict": status.verdict() }))
+        };
+        let queues = queues.iter().map(of_queue).collect::<std::io::Result<Value>>()?;
+        println!("{}", json!({ "streams": handles.iter().map(say).collect::<Value>(), "queues": queues }));
     }
     Ok(())
 }

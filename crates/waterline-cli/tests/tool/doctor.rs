@@ -41,7 +41,7 @@ fn a_sound_store_has_no_problem() {
 fn a_consumer_that_halted_at_its_first_job_is_named_though_it_has_no_watermark() {
     let left = Application::failed();
     let doctor = call(&left.store(), "doctor --json");
-    are(&found(&doctor.out, "problem"), &["consumer assets: has halted at job 0"]);
+    are(&found(&doctor.out, "problem"), &["consumer assets: the consumer halted at 0"]);
     let show = text(&left.store(), "show assets");
     assert!(show.contains("nothing is saved") && show.contains("the first asset is missing"), "{show}");
 }
@@ -57,7 +57,7 @@ fn each_thing_that_cannot_move_is_named_with_the_command_that_helps() {
         &found(&doctor.out, "problem"),
         &[
             "consumer blocks: has 2 parked jobs",
-            "consumer prices: has halted at job 5",
+            "consumer prices: the consumer halted at 5",
             "consumer prices: has 1 parked job",
             "queue mail: has 1 dead job, which nothing runs any more; one of them by: no such customer",
             "queue mail: the queue \"mail\" is paused until somebody resumes it",
@@ -135,7 +135,7 @@ fn a_halt_of_another_cause_than_its_job_is_not_to_be_skipped_and_jobs_that_are_d
     drop((queue, store));
     let doctor = call(directory.path(), "doctor --json");
     let problems = found(&doctor.out, "problem");
-    are(&problems, &["consumer blocks: has halted at job 3", "queue later: has "]);
+    are(&problems, &["consumer blocks: the consumer halted at 3", "queue later: has "]);
     // The queue may have noted that the job is due before it was closed.
     let due = ["queue later: has jobs that are due, and no process", "queue later: has 1 ready job, and no process"];
     assert!(due.iter().any(|due| problems[1].starts_with(due)), "{problems:?}");

@@ -137,7 +137,7 @@ fn a_damaged_record_of_a_parked_job_leaves_the_place_in_the_stream_and_is_discar
         "; its next job would be 10",
         "    restore a backup; without one: discard blocks 3, which gives that job up",
         // It goes on.
-        "the consumer \"prices\" has halted",
+        "the consumer \"prices\": the consumer halted at 5",
         "the queue \"mail\" has 1 dead job",
     ] {
         assert!(doctor.out.contains(part), "{part}: {}", doctor.out);
@@ -167,7 +167,7 @@ fn the_doctor_goes_on_behind_a_list_and_a_table_that_cannot_be_read() {
         "problem: the list \"of tables\" cannot be looked at: ",
         "is in no table",
         "    restore a backup",
-        "the consumer \"prices\" has halted",
+        "the consumer \"prices\": the consumer halted at 5",
         // Those behind it.
         "has 1 item that the consumer of the same name",
         "the queue \"mail\" has 1 dead job",

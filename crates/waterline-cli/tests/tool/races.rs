@@ -78,9 +78,9 @@ fn a_redrive_of_all_counts_what_was_done_passes_what_is_not_parked_and_says_what
 
 /// Returns what a page says that has one queue.
 fn with_queue() -> Value {
-    let advice = json!({ "reason": "no", "tone": "good", "sentence": "runs", "help": "" });
+    let advice = json!({ "reason": "no", "verdict": "goes_well", "sentence": "runs", "help": "" });
     let status = json!({ "counts": { "ready": 1 }, "oldest_ready": null, "oldest_ready_for": null });
-    json!({ "streams": [], "queues": [{ "name": "q", "status": status, "advice": advice }] })
+    json!({ "streams": [], "queues": [{ "name": "q", "status": status, "advice": advice, "also": [] }] })
 }
 
 #[test]

@@ -65,10 +65,11 @@ fn the_page_shows_what_a_store_has_saved_with_the_sentence_that_it_proves_and_ch
     let (stored, queues) = (&overview["stored"], &overview["queues"]);
     let prices = of(stored, "prices");
     assert_eq!((&prices["last_processed"], &prices["parked"]), (&json!(4), &json!(1)));
-    assert_eq!((&prices["advice"]["reason"], &prices["advice"]["tone"]), (&json!("halted"), &json!("stuck")));
+    assert_eq!((&prices["advice"]["reason"], &prices["verdict"]), (&json!("halted"), &json!("needs_you")));
     assert!(prices["advice"]["sentence"].as_str().unwrap().starts_with("the consumer halted at 5: job 5 failed"));
-    assert_eq!(of(stored, "blocks")["advice"]["reason"], "parked");
-    assert_eq!(of(stored, "words")["advice"]["tone"], "waits");
+    let blocks = of(stored, "blocks");
+    assert_eq!((&blocks["advice"]["reason"], &blocks["also"][0]["reason"]), (&json!("saved"), &json!("parked")));
+    assert_eq!((&blocks["verdict"], &of(stored, "words")["verdict"]), (&json!("needs_you"), &json!("waits")));
     let mail = of(queues, "mail");
     assert_eq!((&mail["status"]["counts"]["dead"], &mail["status"]["counts"]["ready"]), (&json!(1), &json!(1)));
     assert!(mail["advice"]["sentence"].as_str().unwrap().contains("only its process knows"), "{mail}");
@@ -117,7 +118,7 @@ fn a_queue_that_cannot_be_opened_says_so_on_the_page_and_hides_nothing_else() {
     let served = Served::start(&left.store());
     let overview = served.view("overview");
     let mail = of(&overview["queues"], "mail");
-    assert_eq!((&mail["advice"]["reason"], &mail["advice"]["tone"]), (&json!("store_fails"), &json!("stuck")));
+    assert_eq!((&mail["advice"]["reason"], &mail["verdict"]), (&json!("store_fails"), &json!("needs_you")));
     assert!(mail["advice"]["sentence"].as_str().unwrap().starts_with("the queue \"mail\" cannot be read: "), "{mail}");
     assert_eq!(of(&overview["stored"], "words")["last_processed"], 3);
     let doctor = At::url(&format!("http://{}", served.address)).call("doctor");

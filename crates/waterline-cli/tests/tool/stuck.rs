@@ -3,10 +3,14 @@
 use crate::application::{Application, tell};
 use crate::program::{At, json as records};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
+use waterline::queue::{Accept, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
 use waterline::testing::{FaultyProgress, FaultyStore};
-use waterline::{BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, Store};
+use waterline::{
+    BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Retry, Store,
+};
 use waterline_ui::Page;
 
 /// The words of the reasons that somebody has to know of. Nobody has to know that a consumer has
@@ -58,7 +62,8 @@ fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
     let found = records(&doctor.out);
     let text = at.call("doctor").out;
     let mut told = Vec::new();
-    for (before, after) in before.as_array().unwrap().iter().zip(after.as_array().unwrap()) {
+    let streams = |statuses: &Value| statuses["streams"].as_array().unwrap().clone();
+    for (before, after) in streams(&before).iter().zip(&streams(&after)) {
         let sentences = [before, after].map(|status| timeless(status["sentence"].as_str().unwrap()));
         let word = before["word"].as_str().unwrap();
         let is_it = |record: &&Value| {
@@ -82,22 +87,114 @@ fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
     // Nothing is kept of a progress without a name.
     let unnamed = at.call_with("show", &["unnamed consumer"]);
     assert!(unnamed.code == 0 && unnamed.out.contains("parked         no job"), "{unnamed:?}");
-    // A thing that goes on by itself is no problem, and a pause does not.
-    let level = |name: &str| {
-        let of = |record: &&Value| record["name"] == name && record["type"] != "queue";
-        found.iter().find(of).unwrap_or_else(|| panic!("{name}: {}", doctor.out))["type"].clone()
-    };
-    for (name, wanted) in [
-        ("retrying", "note"),
-        ("running", "note"),
-        ("halted", "problem"),
-        ("paused", "problem"),
-        ("missing", "problem"),
-    ] {
-        assert_eq!(level(name), wanted, "{name}");
-    }
     for help in ["resume paused --consumer", "check missing", "skip halted 1 --reason TEXT", "show running"] {
         assert!(text.contains(help), "{help}: {text}");
+    }
+}
+
+/// The verdict on each reason to stand still, and on two consumers that do not. (A source that fails
+/// needs an operator after a minute. `parks` has caught up, and has a parked job.)
+const OF_STREAMS: [(&str, &str); 20] = [
+    ("ahead_of_source", "needs_you"),
+    ("alone", "waits"),
+    ("caught_up", "goes_well"),
+    ("deferred", "waits"),
+    ("halted", "needs_you"),
+    ("held", "needs_you"),
+    ("in_use", "waits"),
+    ("leaving", "needs_you"),
+    ("looking", "waits"),
+    ("missing", "waits"),
+    ("no", "goes_well"),
+    ("overdue", "needs_you"),
+    ("paused", "needs_you"),
+    ("progress", "needs_you"),
+    ("retrying", "waits"),
+    ("running", "waits"),
+    ("source", "waits"),
+    ("source_waits", "waits"),
+    ("threads", "needs_you"),
+    ("upstream", "waits"),
+];
+
+/// The name, the reason and the verdict of each queue.
+const OF_QUEUES: [(&str, &str, &str); 11] = [
+    ("busy", "busy", "waits"),
+    ("gate", "gate", "waits"),
+    ("has dead", "nothing_ready", "needs_you"),
+    ("has unknown", "nothing_ready", "needs_you"),
+    ("limited", "limited", "waits"),
+    ("no worker", "no_worker", "needs_you"),
+    ("nothing", "nothing_ready", "goes_well"),
+    ("paused", "paused", "needs_you"),
+    ("paused for an hour", "paused", "waits"),
+    ("runs", "no", "goes_well"),
+    ("scheduled", "nothing_ready", "goes_well"),
+];
+
+/// Asks the page for a view, with the token.
+fn ask(url: &str, path: &str) -> (u16, Value) {
+    let addr = url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(addr).unwrap();
+    let token = crate::program::TOKEN;
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
+}
+
+#[test]
+fn the_page_the_health_check_the_doctor_and_the_tables_have_the_verdict_of_the_status() {
+    let (mut application, mut page) = Application::serving("stuck");
+    let at = At::url(&page.url);
+    let statuses = application.statuses(&mut page);
+    let (_, overview) = ask(&page.url, "/api/overview");
+    let (health, sick) = ask(&page.url, "/api/health");
+    let doctor = records(&at.call("doctor --json").out);
+    let (mut streams, mut queues, mut needs_you) = (Vec::new(), Vec::new(), Vec::new());
+    for (list, subject, table) in [("streams", "consumer", "list"), ("queues", "queue", "queues")] {
+        let listed = at.records(table);
+        for (status, row) in statuses[list].as_array().unwrap().iter().zip(overview[list].as_array().unwrap()) {
+            let (name, verdict) = (row["name"].as_str().unwrap(), status["verdict"].as_str().unwrap());
+            assert_eq!(row["verdict"], verdict, "the page, {name}");
+            let of_it = |record: &&Value| record["name"] == name && record["subject"] == subject;
+            let levels: Vec<_> = doctor.iter().filter(of_it).map(|record| record["type"].as_str().unwrap()).collect();
+            assert_eq!(levels.contains(&"problem"), verdict == "needs_you", "the doctor, {name}: {levels:?}");
+            assert_eq!(levels.is_empty(), verdict == "goes_well", "the doctor, {name}: {levels:?}");
+            let told = listed.iter().find(|record| record["name"] == name && record["type"] == subject).unwrap();
+            let also = told["also"].as_array().unwrap();
+            let of_all = std::iter::once(told).chain(also).any(|advice| advice["verdict"] == "needs_you");
+            assert_eq!(of_all, verdict == "needs_you", "the table, {told}");
+            if verdict == "needs_you" {
+                needs_you.push(name.to_owned());
+            }
+            let word = status["word"].as_str().unwrap().to_owned();
+            match list {
+                "streams" if name != "parks" => streams.push((word, verdict.to_owned())),
+                "streams" => assert_eq!((word.as_str(), verdict), ("caught_up", "needs_you")),
+                _ => queues.push((name.to_owned(), word, verdict.to_owned())),
+            }
+        }
+    }
+    streams.sort();
+    streams.dedup();
+    queues.sort();
+    assert_eq!(streams.iter().map(|(word, verdict)| (word.as_str(), verdict.as_str())).collect::<Vec<_>>(), OF_STREAMS);
+    let queues: Vec<_> = queues.iter().map(|(name, word, verdict)| (&name[..], &word[..], &verdict[..])).collect();
+    assert_eq!(queues, OF_QUEUES);
+    // The health check names each of them, and no other one.
+    let mut named: Vec<_> =
+        sick["needs_you"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    named.dedup();
+    assert_eq!((health, &sick["verdict"]), (503, &json!("needs_you")));
+    assert_eq!(named, needs_you);
+    #[cfg(all(unix, feature = "top"))]
+    {
+        let all = overview["streams"].as_array().unwrap().len() + overview["queues"].as_array().unwrap().len();
+        crate::top::says_at(&page.url, &format!("{} of {all} need you.", needs_you.len()));
     }
 }
 
@@ -182,9 +279,54 @@ pub(crate) fn run() -> Result<(), BoxError> {
         }
         std::thread::yield_now();
     }
+    let queues = of_queues(&store)?;
     let page = handles.iter().fold(Page::new(&store), |page, handle| page.watch(handle.clone()));
-    tell(&page.token(crate::program::TOKEN).serve("127.0.0.1:0")?, &handles)?;
+    let page = queues.iter().fold(page, Page::queue);
+    tell(&page.token(crate::program::TOKEN).serve("127.0.0.1:0")?, &handles, &queues)?;
     Ok(())
+}
+
+/// Returns queues, each of which stands still for a reason, as long as the process lives.
+fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
+    let options = || QueueOptions::default().lease(NEVER).limit(Limit::kind("one").at_once(1));
+    let open = |name: &str| Queue::open(store, name, options());
+    let queues = OF_QUEUES.map(|(name, ..)| open(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let of = |name: &str| queues.iter().find(|queue| queue.name() == name).expect("it is open");
+    let push = |name: &str, kind: &str| of(name).push(NewJob::new(kind, &())?).map(drop);
+    for (name, ..) in OF_QUEUES.iter().filter(|(_, reason, _)| !["nothing_ready", "limited"].contains(reason)) {
+        push(name, "k")?;
+    }
+    of("paused").pause(None)?;
+    of("paused for an hour").pause(Some(Duration::from_secs(3_600)))?;
+    of("scheduled").push(NewJob::new("k", &())?.delay(NEVER))?;
+    push("has dead", "k")?;
+    of("has dead").accept(Accept::new())?.ok_or("it is ready")?.bury("no such customer")?;
+    for name in ["limited", "runs"] {
+        (0..2).try_for_each(|_| push(name, "one"))?;
+        // It runs as long as the process does.
+        std::mem::forget(of(name).accept(Accept::new())?);
+    }
+    // The limit holds the second one once somebody asks for it.
+    assert!(of("limited").accept(Accept::new())?.is_none());
+    push("has unknown", "unknown")?;
+    for name in ["busy", "gate", "has unknown"] {
+        let is_open = name != "gate";
+        let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));
+        // It runs as long as the process does, too.
+        std::mem::forget(runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() }).start()?);
+    }
+    push("busy", "k")?;
+    let begun = Instant::now();
+    let is_so = |(name, reason, verdict): &(&str, &str, &str)| {
+        of(name).status().is_ok_and(|status| (json!(status)["waits"] == *reason) && json!(status.verdict()) == *verdict)
+    };
+    while let Some((name, ..)) = OF_QUEUES.iter().find(|wanted| !is_so(wanted)) {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err(format!("it is in another state: {:?}", of(name).status()?).into());
+        }
+        std::thread::yield_now();
+    }
+    Ok(queues)
 }
 
 fn of_jobs(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
@@ -196,6 +338,7 @@ fn of_jobs(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
     let defers = |job: Job<u64>| if job.index == 1 { Err(Failure::defer(NEVER).into()) } else { Ok(()) };
     stuck.push(("deferred", of("deferred").start(defers)?));
     stuck.push(("halted", of("halted").start(fails)?));
+    stuck.push(("caught_up", of("parks").on_exhausted(OnExhausted::Park { budget: 9 }).start(fails)?));
     let busy = |job: Job<u64>, done: Done| {
         done.complete();
         if job.index == 1 {

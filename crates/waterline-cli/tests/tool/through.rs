@@ -19,7 +19,7 @@ const LOOKS: [(&str, &[&str]); 12] = [
     ("jobs mail --state scheduled --kind digest", &["bob  digest  scheduled"]),
     ("job mail ann", &["kind      welcome", "meta by: \"the shop\"", "\"ann\""]),
     ("schedules mail", &["PERIODIC  SCHEDULE", "daily", "in 23h"]),
-    ("show blocks --json", &["\"tone\":\"good\"", "\"state\":\"running\""]),
+    ("show blocks --json", &["\"verdict\":\"goes_well\"", "\"state\":\"running\""]),
 ];
 
 #[test]
@@ -58,7 +58,7 @@ fn records_through_a_page_have_the_fields_of_those_of_the_files() {
                 // A list through a page has no payloads, and only the process knows the rest.
                 let is_left_out = line == "jobs mail" && ["payload", "data", "meta", "root"].contains(&field.as_str());
                 let of_process =
-                    ["reason", "sentence", "tone", "help", "command", "schedule", "next_tick", "oldest_ready"];
+                    ["reason", "sentence", "verdict", "help", "command", "schedule", "next_tick", "oldest_ready"];
                 if !is_left_out && !of_process.contains(&field.as_str()) && !field.ends_with("_per_second") {
                     assert_eq!(&same[field], value, "{line}: {field} of {record}");
                 }

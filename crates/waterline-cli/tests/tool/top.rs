@@ -179,7 +179,7 @@ fn ctrl_c_and_a_signal_end_the_screen_and_give_the_terminal_back() {
 fn a_terminal_that_wants_no_colour_gets_none() {
     let left = Application::halted();
     let mut terminal = Terminal::start(&left.store(), 40, 120, &[("NO_COLOR", "1")]);
-    terminal.until("the halt", |terminal| terminal.text().contains("it halted at job 5"));
+    terminal.until("the halt", |terminal| terminal.text().contains("the consumer halted at 5"));
     assert!(!has_colour(&terminal.said), "{:?}", terminal.said);
     terminal.press("q");
     terminal.ends_well();
@@ -213,6 +213,15 @@ fn a_store_that_is_away_for_a_while_is_said_and_shown_again_when_it_is_back() {
     assert!(terminal.text().contains("words"), "what was seen last is still there");
     std::fs::rename(&aside, &store).unwrap();
     terminal.until("the store", |terminal| !terminal.text().contains("has failed"));
+    terminal.press("q");
+    terminal.ends_well();
+}
+
+/// Sees that the screen of a page says this.
+#[track_caller]
+pub(crate) fn says_at(url: &str, words: &str) {
+    let mut terminal = Terminal::at(["--url", url], 40, 140, &[("WATERLINE_TOKEN", crate::program::TOKEN)]);
+    terminal.until(words, |terminal| terminal.text().contains(words));
     terminal.press("q");
     terminal.ends_well();
 }

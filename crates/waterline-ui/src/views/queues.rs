@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use waterline::Verdict;
 use waterline::queue::{Counts, LimitUse, QueueError, QueueStatus, RunTimes, Waits};
 
 pub(super) fn named(shared: &Shared, query: &Query) -> Result<Arc<QueueRow>, Failure> {
@@ -50,8 +51,9 @@ fn fails(view: &mut Value, name: &str, counts: Counts, why: &str) {
     let sentence = unreadable(name, why);
     view["status"] = json!({"counts": counts, "waits": "store_fails", "text": sentence});
     let help = "Make room on the disk, or repair the database.";
-    view["advice"] =
-        json!({"reason": "store_fails", "tone": "stuck", "sentence": sentence, "help": help, "action": null});
+    (view["verdict"], view["also"]) = (json!(Verdict::NeedsYou), json!([]));
+    let (reason, action) = ("store_fails", Value::Null);
+    view["advice"] = json!({"reason": reason, "verdict": Verdict::NeedsYou, "sentence": sentence, "help": help, "action": action});
 }
 
 /// Returns what the list shows of one. A queue whose store fails has that as its sentence.
@@ -71,8 +73,7 @@ fn row_with(shared: &Shared, row: &QueueRow, status: Result<QueueStatus, QueueEr
             if let Waits::Paused { left } = status.waits {
                 view["pause_left"] = json!(left.map(long));
             }
-            let advice = advice::of_queue(&row.name, &status, |id| shared.home_of(row, id));
-            view["advice"] = json!(if shared.is_stored { advice.of_another_process(&status) } else { advice });
+            advice::of_queue(&mut view, &row.name, &status, |id| shared.home_of(row, id));
         }
         Err(error) => fails(&mut view, &row.name, row.queue.counts(), &error.report()),
     }

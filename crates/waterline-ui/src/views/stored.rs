@@ -1,7 +1,7 @@
 //! The consumers of a store as they are saved, for a page that runs none of them.
 
 use super::{Failure, Query, wanted};
-use crate::advice::{Advice, Tone};
+use crate::advice;
 use crate::shared::Shared;
 use serde_json::{Value, json};
 use waterline::ConsumerInfo;
@@ -34,32 +34,8 @@ fn row(consumer: &ConsumerInfo) -> Value {
         "moved_at": consumer.moved_at.map(crate::shared::millis),
         "life_open": consumer.life_open,
     });
-    row["advice"] = json!(advice(consumer));
+    advice::of_saved(&mut row, consumer);
     row
-}
-
-/// Returns what the records prove, and no more.
-fn advice(consumer: &ConsumerInfo) -> Advice {
-    // A halt is over once a later life has done its job.
-    let halt = consumer.last_halt.as_ref().filter(|halt| consumer.next.is_none_or(|next| next <= halt.index));
-    let (reason, tone, sentence, help) = if let Some(reason) = &consumer.unreadable {
-        let sentence = format!("the progress cannot be read: {reason}");
-        ("damaged", Tone::Stuck, sentence, "Restore a backup, or remove the progress.")
-    } else if let Some(halt) = halt {
-        let sentence = format!("the consumer halted at {}: {}", halt.index, halt.error);
-        ("halted", Tone::Stuck, sentence, "Remove the cause and start the consumer again.")
-    } else if consumer.parked > 0 {
-        let sentence = format!("{} jobs are parked, which nothing runs before somebody redrives them", consumer.parked);
-        ("parked", Tone::Stuck, sentence, "Remove the cause, then redrive them, or discard them.")
-    } else {
-        let sentence = match consumer.life_open {
-            Some(false) => "the last life of the consumer has ended",
-            _ => "only its process knows what the consumer waits for",
-        };
-        let help = "This page reads what is saved. The page that the program serves knows more.";
-        ("saved", Tone::Waits, sentence.to_owned(), help)
-    };
-    Advice { reason: json!(reason), tone, sentence, help: help.to_owned(), action: None }
 }
 
 /// One consumer: its row, its parked jobs, and its moves, the newest first.

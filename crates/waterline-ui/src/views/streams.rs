@@ -4,7 +4,7 @@ use super::{Failure, Query, limit, number, wanted};
 use crate::advice;
 use crate::shared::{Shared, Stream};
 use serde_json::{Value, json};
-use waterline::{Blocked, LastHalt, State, Status};
+use waterline::{Blocked, ConsumerInfo, LastHalt, State, Status};
 
 /// The cells of a strip. A screen has room for no more.
 const CELLS: usize = 1_000;
@@ -31,10 +31,9 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
     // The lowest of them holds the gate.
     let holds =
         before.iter().filter_map(|name| shared.stream(name)).min_by_key(|other| other.handle.last_processed_index());
-    let advice = advice::of_stream(&stream.name, status, holds.map(|other| other.name.as_str()));
     let samples = stream.samples.lock();
     let behind = samples.behind();
-    json!({
+    let mut row = json!({
         "name": stream.name,
         "progress": stream.handle.name(),
         "pipeline": stream.pipeline,
@@ -44,8 +43,9 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
         "behind_seconds": behind.map(|behind| behind.0),
         "behind_at_least": behind.is_some_and(|behind| behind.1),
         "seconds_left": samples.left(),
-        "advice": advice,
-    })
+    });
+    advice::of_stream(&mut row, &stream.name, status, holds.map(|other| other.name.as_str()));
+    row
 }
 
 /// Returns the pipelines with their stages, and the slowest stage of each.
@@ -78,7 +78,13 @@ pub(super) fn stream(shared: &Shared, query: &Query) -> Result<Value, Failure> {
 
 /// All consumers and logs of the store as they are saved, those that are not on the page too.
 pub(super) fn saved(shared: &Shared) -> Result<Value, Failure> {
-    Ok(json!({"consumers": shared.store.consumers()?, "logs": shared.store.logs()?}))
+    let consumer = |consumer: &ConsumerInfo| {
+        let mut row = json!(consumer);
+        advice::of_saved(&mut row, consumer);
+        row
+    };
+    let consumers: Value = shared.store.consumers()?.iter().map(consumer).collect();
+    Ok(json!({"consumers": consumers, "logs": shared.store.logs()?}))
 }
 
 /// A store that cannot be read now says nothing of the halt, and the sentence says the rest.

@@ -12,8 +12,8 @@ fn enter(browser: &Browser, served: &Served) {
     browser.open(&format!("http://{}/", served.addr()));
     browser.type_into("#token", TOKEN);
     browser.press("\u{e007}");
-    // The queue that is paused does.
-    browser.until_said("needs you.");
+    // The stream with parked jobs and the queue with dead ones do.
+    browser.until_said("2 of 6 need you.");
 }
 
 #[test]

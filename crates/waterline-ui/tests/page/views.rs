@@ -36,7 +36,7 @@ fn the_overview_says_of_each_in_the_words_of_its_status_why_it_stands_and_which_
     assert_eq!(behind["advice"]["action"], json!({"label": "Look at blocks", "link": "#/stream?name=blocks"}));
     let mail = &overview["queues"][0];
     assert_eq!(mail["advice"]["sentence"], world.mails.status().unwrap().sentence());
-    assert_eq!((&mail["advice"]["reason"], &mail["advice"]["tone"]), (&json!("no_worker"), &json!("stuck")));
+    assert_eq!((&mail["advice"]["reason"], &mail["verdict"]), (&json!("no_worker"), &json!("needs_you")));
     world.blocks.handle().pause();
     world.mails.pause(None).unwrap();
     let overview = view(&served, "/api/overview");
@@ -45,6 +45,36 @@ fn the_overview_says_of_each_in_the_words_of_its_status_why_it_stands_and_which_
     assert_eq!(overview["streams"][0]["advice"]["sentence"], world.blocks.handle().status().blocked.to_string());
     let resume = json!({"label": "Resume", "change": {"action": "resume", "queue": "mail"}});
     assert_eq!((&overview["queues"][0]["advice"]["action"], &overview["queues"][0]["paused"]), (&resume, &json!(true)));
+}
+
+#[test]
+fn the_health_check_names_what_needs_an_operator_and_fails_as_long_as_anything_does() {
+    let world = World::new();
+    let served = served(&world);
+    let health = || look(&served, "/api/health");
+    let names = |answer: &Value| {
+        let all = answer["needs_you"].as_array().unwrap().iter();
+        all.map(|one| (one["name"].clone(), one["reason"].clone())).collect::<Vec<_>>()
+    };
+    let sick = health();
+    assert_eq!((sick.status, &sick.json()["verdict"]), (503, &json!("needs_you")));
+    let wanted = [(json!("blocks"), json!("parked")), (json!("mail"), json!("no_worker"))];
+    assert_eq!(names(&sick.json()), wanted, "a job that is tried again is none");
+    let overview = view(&served, "/api/overview");
+    let blocks = &overview["streams"][0];
+    assert_eq!((&blocks["verdict"], &blocks["also"][0]["reason"]), (&json!("needs_you"), &json!("parked")));
+    assert_eq!(blocks["also"][0]["action"]["link"], json!("#/stream?name=blocks"));
+    // One of which all goes well.
+    let store = Store::in_memory();
+    let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
+    let served = Page::new(&store).queue(&queue).serve("127.0.0.1:0").unwrap();
+    let health = || look(&served, "/api/health");
+    assert_eq!((health().status, health().json()), (200, json!({"verdict": "goes_well", "needs_you": []})));
+    queue.push(NewJob::new("welcome", &()).unwrap().id("a")).unwrap();
+    queue.accept(Accept::new()).unwrap().unwrap().bury("no such customer").unwrap();
+    assert_eq!((health().status, names(&health().json())), (503, vec![(json!("mail"), json!("dead"))]));
+    let overview = view(&served, "/api/overview");
+    assert_eq!(overview["queues"][0]["also"][0]["sentence"], json!("1 dead job, which nothing runs any more"));
 }
 
 #[test]
@@ -188,7 +218,7 @@ fn a_closed_gate_and_the_oldest_job_that_waits_are_there() {
     let served = Page::new(&store).queue(&queue).runner(&runner.handle()).serve("127.0.0.1:0").unwrap();
     until(|| view(&served, "/api/queue?name=mail")["gate"]["name"] == "disk");
     let row = view(&served, "/api/queue?name=mail");
-    assert_eq!((&row["advice"]["reason"], &row["advice"]["tone"]), (&json!("gate"), &json!("waits")));
+    assert_eq!((&row["advice"]["reason"], &row["verdict"]), (&json!("gate"), &json!("waits")));
     assert_eq!((&row["status"]["oldest_ready"], &row["can_resize"]), (&json!("first"), &json!(true)));
     assert!(row["status"]["oldest_ready_for"].is_u64() && row["gate"]["closed_for"].is_u64(), "{row}");
 }

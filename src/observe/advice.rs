@@ -1,0 +1,199 @@
+//! What an operator has to do at each status of a consumer.
+
+use crate::base::advice::{Advice, Verdict};
+use crate::observe::status::{Blocked, State, Status};
+use std::time::Duration;
+
+/// The time for which a source may fail before that needs an operator. A restart of a node, or of
+/// a network, takes less.
+const SOURCE_PATIENCE: Duration = Duration::from_secs(60);
+
+impl Status {
+    /// Returns the verdict on the consumer: the worst of [`advice`](Self::advice).
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Verdict};
+    ///
+    /// let jobs: MemoryJobs<u64> = MemoryJobs::new();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|_| Ok(()))?;
+    /// consumer.handle().pause();
+    /// assert_eq!(consumer.handle().status().verdict(), Verdict::NeedsYou);
+    /// # consumer.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        Advice::worst(&self.advice())
+    }
+
+    /// Returns what is to be said of the consumer: first why its watermark does not move, with what
+    /// helps, then what is left over (its parked jobs). The page `operating` has a row for each
+    /// reason.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Verdict};
+    ///
+    /// let jobs: MemoryJobs<u64> = MemoryJobs::new();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).start(|_| Ok(()))?;
+    /// consumer.handle().pause();
+    /// let advice = &consumer.handle().status().advice()[0];
+    /// assert_eq!((advice.reason, advice.verdict), ("paused", Verdict::NeedsYou));
+    /// assert_eq!(advice.sentence, "the consumer is paused; resume it to go on");
+    /// # consumer.stop()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn advice(&self) -> Vec<Advice> {
+        [Some(self.movement()), Advice::parked(self.parked)].into_iter().flatten().collect()
+    }
+
+    fn movement(&self) -> Advice {
+        let (mut verdict, mut help) = of_blocked(&self.blocked);
+        let mut sentence = self.blocked.to_string();
+        if let Some(time) = self.source_fails_for {
+            if time < SOURCE_PATIENCE {
+                verdict = Verdict::Waits;
+            } else {
+                let lag = self.head.map_or_else(|| "unknown".to_owned(), |_| self.lag().to_string());
+                sentence.push_str(&format!(" (for {time:.0?}; lag {lag})"));
+            }
+        }
+        if let Some(upstream) = &self.ended_upstream {
+            (verdict, help) = (Verdict::NeedsYou, "Start the stage before it again: it has ended.");
+            sentence.push_str(&format!(" (its upstream {upstream:?} has ended)"));
+        }
+        if self.state == State::Finished && self.blocked == Blocked::No {
+            sentence = "the consumer has ended".to_owned();
+            if self.lag() > 0 {
+                let ended = "It has ended before the head. Nothing runs before the program starts it again.";
+                (verdict, help) = (Verdict::Waits, ended);
+            }
+        }
+        Advice { reason: self.blocked.word(), verdict, sentence, help }
+    }
+}
+
+/// The table of the reasons: who acts, and what helps. The page `operating` has the same rows.
+fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
+    match blocked {
+        Blocked::No | Blocked::CaughtUp => (Verdict::GoesWell, ""),
+        Blocked::Running { .. } => {
+            (Verdict::Waits, "The watermark moves when it ends. If it never does, find out what it waits for.")
+        }
+        Blocked::Overdue { .. } => {
+            (Verdict::NeedsYou, "Only its own code can end it. If it hangs for good, start the program again.")
+        }
+        Blocked::Retrying { .. } => {
+            (Verdict::Waits, "It is tried again by itself. Remove the cause that the error names.")
+        }
+        Blocked::Deferred { .. } => (Verdict::Waits, "It is tried again by itself."),
+        Blocked::Alone { .. } => (Verdict::Waits, "It goes on by itself, with one job at a time for now."),
+        Blocked::Threads { .. } => (Verdict::NeedsYou, "See what the threads do, with a debugger or a profiler."),
+        Blocked::Looking { .. } => (Verdict::Waits, "It goes on as soon as the source answers."),
+        // In the first minute it waits: see `movement`.
+        Blocked::Missing { .. } | Blocked::Source { .. } => {
+            (Verdict::NeedsYou, "The source is asked again by itself, or now.")
+        }
+        Blocked::SourceWaits { .. } => (Verdict::Waits, "The source is asked again by itself, or now."),
+        Blocked::Progress { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
+        Blocked::AheadOfSource { .. } => (Verdict::NeedsYou, "Nothing runs before the source is the one that it was."),
+        Blocked::Upstream { .. } => (Verdict::Waits, "See what the stage before it waits for."),
+        Blocked::InUse { .. } => (Verdict::Waits, "It is the standby. It takes over by itself."),
+        Blocked::Paused => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
+        Blocked::Held { .. } => (Verdict::NeedsYou, "The progress decides when it goes on."),
+        Blocked::Leaving { .. } => (Verdict::NeedsYou, "If it hangs for good, start the program again."),
+        // Of another cause than the job, to skip it would only lose it.
+        Blocked::Halted { .. } if !blocked.is_halt_of_job() => {
+            (Verdict::NeedsYou, "Remove the cause and start the consumer again.")
+        }
+        Blocked::Halted { .. } => (
+            Verdict::NeedsYou,
+            "Remove the cause and start the consumer again. Or skip the job once the program has let go of the consumer.",
+        ),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::observe::status::tests::status;
+    use Verdict::{GoesWell, NeedsYou, Waits};
+
+    /// Each reason, with its verdict. A source that fails has done so for a minute.
+    pub(in crate::observe) fn reasons() -> Vec<(Blocked, Verdict)> {
+        let (index, attempt, elapsed, timeout) = (7, 2, Duration::from_secs(3), Duration::from_secs(1));
+        let (error, why) = ("no".to_owned(), "a vote".to_owned());
+        let retry_in = elapsed;
+        vec![
+            (Blocked::No, GoesWell),
+            (Blocked::CaughtUp, GoesWell),
+            (Blocked::Running { index, attempt, elapsed }, Waits),
+            (Blocked::Overdue { index, attempt, elapsed, timeout }, NeedsYou),
+            (Blocked::Retrying { index, attempt, retry_in, error: error.clone() }, Waits),
+            (Blocked::Deferred { index, retry_in, error: error.clone() }, Waits),
+            (Blocked::Alone { index }, Waits),
+            (Blocked::Threads { busy: 2, elapsed }, NeedsYou),
+            (Blocked::Missing { index }, NeedsYou),
+            (Blocked::Looking { elapsed }, Waits),
+            (Blocked::Source { index, error: error.clone() }, NeedsYou),
+            (Blocked::SourceWaits { index, why: why.clone() }, Waits),
+            (Blocked::Progress { error: error.clone() }, NeedsYou),
+            (Blocked::AheadOfSource { last_processed: 9, head: Some(3) }, NeedsYou),
+            (Blocked::Upstream { index }, Waits),
+            (Blocked::InUse { holder: "b".to_owned(), expires_in: None }, Waits),
+            (Blocked::Paused, NeedsYou),
+            (Blocked::Held { why }, NeedsYou),
+            (Blocked::Leaving { elapsed }, NeedsYou),
+            (Blocked::Halted { index, error: "job 7 failed in attempt 2: no".to_owned() }, NeedsYou),
+            (Blocked::Halted { index, error }, NeedsYou),
+        ]
+    }
+
+    /// Returns a status with this reason, in which the source, if it fails, has failed for so long.
+    pub(in crate::observe) fn waiting(blocked: Blocked, time: Duration) -> Status {
+        let is_source = matches!(blocked, Blocked::Source { .. } | Blocked::Missing { .. });
+        Status { source_fails_for: is_source.then_some(time), ..status(Some(100), Some(41), blocked) }
+    }
+
+    #[test]
+    fn each_reason_has_its_verdict_and_what_needs_an_operator_says_what_helps() {
+        for (blocked, verdict) in reasons() {
+            let status = waiting(blocked.clone(), SOURCE_PATIENCE);
+            let advice = &status.advice()[0];
+            assert_eq!((advice.verdict, status.verdict()), (verdict, verdict), "{blocked}");
+            assert_eq!(advice.help.is_empty(), verdict == GoesWell, "{blocked}");
+            assert!(advice.sentence.starts_with(&blocked.to_string()), "{}", advice.sentence);
+            // However well it goes, parked jobs need an operator.
+            let parked = Status { parked: 3, ..status };
+            assert_eq!((parked.verdict(), parked.advice()[0].verdict), (NeedsYou, verdict), "{blocked}");
+            assert_eq!(parked.advice()[1].sentence, "3 parked jobs, which nothing runs before a redrive");
+        }
+    }
+
+    #[test]
+    fn a_source_that_fails_waits_for_a_minute_and_needs_an_operator_then_with_the_lag() {
+        let moment = SOURCE_PATIENCE - Duration::from_millis(1);
+        for blocked in [Blocked::Missing { index: 42 }, Blocked::Source { index: 42, error: "no route".to_owned() }] {
+            let young = waiting(blocked.clone(), moment);
+            assert_eq!((young.verdict(), young.advice()[0].sentence.clone()), (Waits, blocked.to_string()));
+            let old = waiting(blocked.clone(), Duration::from_secs(75));
+            assert_eq!(old.verdict(), NeedsYou);
+            assert_eq!(old.advice()[0].sentence, format!("{blocked} (for 75s; lag 59)"));
+            let unseen = Status { head: None, ..old };
+            assert!(unseen.advice()[0].sentence.ends_with("(for 75s; lag unknown)"));
+        }
+    }
+
+    #[test]
+    fn an_upstream_that_has_ended_and_an_end_before_the_head_have_their_own_advice() {
+        let held = waiting(Blocked::Upstream { index: 42 }, Duration::ZERO);
+        let held = Status { ended_upstream: Some("fetch".to_owned()), ..held };
+        let advice = &held.advice()[0];
+        assert!(advice.sentence.ends_with(" (its upstream \"fetch\" has ended)"), "{}", advice.sentence);
+        assert_eq!((advice.verdict, advice.help), (NeedsYou, "Start the stage before it again: it has ended."));
+        let ended = Status { state: State::Finished, ..waiting(Blocked::No, Duration::ZERO) };
+        assert_eq!((ended.verdict(), &ended.advice()[0].sentence[..]), (Waits, "the consumer has ended"));
+        let done = Status { unprocessed: 101, ..ended };
+        assert_eq!(done.verdict(), GoesWell);
+    }
+}

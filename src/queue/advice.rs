@@ -1,0 +1,177 @@
+//! What an operator has to do at each status of a queue.
+
+use crate::base::advice::{Advice, Verdict};
+use crate::queue::status::{QueueStatus, Vantage, Waits};
+use std::time::Duration;
+
+/// The time after which a job that is due has no worker, where many processes share the queue:
+/// workers look once a second.
+const UNTAKEN: Duration = Duration::from_secs(60);
+
+impl QueueStatus {
+    /// Returns the verdict on the queue: the worst of [`advice`](Self::advice).
+    ///
+    /// ```
+    /// use waterline::{Store, Verdict};
+    /// use waterline::queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// assert_eq!(queue.status()?.verdict(), Verdict::GoesWell);
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// assert_eq!(queue.status()?.verdict(), Verdict::NeedsYou, "nobody runs its jobs");
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        Advice::worst(&self.advice())
+    }
+
+    /// Returns what is to be said of the queue: first why no job starts, with what helps, then what
+    /// is left over: jobs of kinds without a handler, dead ones and damaged ones. The page
+    /// `operating` has a row for each reason.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// let advice = &queue.status()?.advice()[0];
+    /// assert_eq!((advice.reason, advice.help), ("no_worker", "Start a runner in the program."));
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn advice(&self) -> Vec<Advice> {
+        let (verdict, help) = self.of_waits();
+        let sentence = self.why();
+        let first = Advice { reason: self.waits.word(), verdict, sentence, help };
+        let dead = "Remove the cause that their errors name, then requeue them, or remove them.";
+        let damaged = "Look at the disk, and remove them.";
+        let others = [
+            self.unknown(),
+            Advice::left_over("dead", self.counts.dead, "any more", dead),
+            Advice::left_over("damaged", self.counts.damaged, "any more", damaged),
+        ];
+        [first].into_iter().chain(others.into_iter().flatten()).collect()
+    }
+
+    /// The runner remembers kinds after their jobs have gone.
+    fn unknown(&self) -> Option<Advice> {
+        let counts = &self.counts;
+        let may_be_there = counts.dead + counts.scheduled + counts.ready > 0;
+        let sentence = self.of_unknown_kinds().filter(|_| may_be_there)?;
+        let help = "Add a handler for them to the program, or cancel them.";
+        Some(Advice { reason: "unknown_kinds", verdict: Verdict::NeedsYou, sentence, help })
+    }
+
+    /// The table of the reasons: who acts, and what helps. The page `operating` has the same rows.
+    fn of_waits(&self) -> (Verdict, &'static str) {
+        match &self.waits {
+            Waits::No if self.vantage == Vantage::Beside => {
+                (Verdict::Waits, "If its process has died, start it again.")
+            }
+            Waits::No | Waits::NothingReady { .. } => (Verdict::GoesWell, ""),
+            Waits::Paused { left: None } => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
+            Waits::Paused { left: Some(_) } => (Verdict::Waits, "It goes on by itself when the pause is over."),
+            Waits::Gate { .. } => (Verdict::Waits, "It goes on by itself when the program opens the gate."),
+            Waits::Limited { .. } => (Verdict::Waits, "It goes on by itself. If it is too slow, raise the limit."),
+            Waits::Busy { .. } => (Verdict::Waits, "It goes on as jobs end."),
+            Waits::Alone { .. } => (Verdict::Waits, "It goes on by itself when that job has ended."),
+            Waits::NoWorker => match self.vantage {
+                Vantage::Whole => (Verdict::NeedsYou, "Start a runner in the program."),
+                Vantage::Shared if self.due_for() >= UNTAKEN => (Verdict::NeedsYou, "Start a worker for its kind."),
+                Vantage::Shared => (Verdict::Waits, "If no worker takes them, start one."),
+                Vantage::Beside => (Verdict::Waits, "If no runner runs, start one."),
+            },
+            Waits::StoreFails { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
+        }
+    }
+
+    /// Returns the time for which the oldest ready job has been due.
+    pub(super) fn due_for(&self) -> Duration {
+        self.oldest_ready.as_ref().map_or(Duration::ZERO, |(_, age)| *age)
+    }
+
+    /// Returns the sentence for a process that cannot know all that its runners do, if the whole
+    /// one would be none that it knows.
+    pub(super) fn from_elsewhere(&self) -> Option<String> {
+        Some(match (&self.waits, self.vantage) {
+            (_, Vantage::Whole) => return None,
+            (Waits::No, Vantage::Beside) => "has jobs that run, and only its process knows more".to_owned(),
+            (Waits::No, Vantage::Shared) => "has jobs that run".to_owned(),
+            (Waits::NoWorker, Vantage::Beside) => {
+                "has jobs that are due; only its process knows if a runner runs".to_owned()
+            }
+            (Waits::NoWorker, Vantage::Shared) if self.due_for() >= UNTAKEN => {
+                format!("has a job that was due {}s ago, and no worker has any job", self.due_for().as_secs())
+            }
+            (Waits::NoWorker, Vantage::Shared) => "has jobs that are due, and no worker has any job yet".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::status::tests::status;
+    use crate::queue::words::job::Counts;
+    use crate::queue::words::limit::LimitOf;
+
+    /// Each reason, from each place.
+    #[test]
+    fn each_reason_has_its_verdict_and_says_who_acts() {
+        use Vantage::{Beside, Shared, Whole};
+        use Verdict::{GoesWell, NeedsYou, Waits as Wait};
+        let (since, second) = (Duration::from_secs(3), Duration::from_secs(1));
+        let limited = Waits::Limited { limit: LimitOf::Queue, held: 1, left: None };
+        let busy = Waits::Busy { slots: 1, since, oldest: "a".to_owned() };
+        let alone = Waits::Alone { runs: true, since, oldest: "a".to_owned() };
+        let fails = Waits::StoreFails { error: "no".to_owned(), since };
+        for (waits, of_each) in [
+            (Waits::No, [GoesWell, Wait, GoesWell]),
+            (Waits::NothingReady { due_in: None }, [GoesWell; 3]),
+            (Waits::Paused { left: None }, [NeedsYou; 3]),
+            (Waits::Paused { left: Some(second) }, [Wait; 3]),
+            (Waits::Gate { name: "disk".to_owned(), since }, [Wait; 3]),
+            (limited, [Wait; 3]),
+            (busy, [Wait; 3]),
+            (alone, [Wait; 3]),
+            (Waits::NoWorker, [NeedsYou, Wait, Wait]),
+            (fails, [NeedsYou; 3]),
+        ] {
+            for (vantage, verdict) in [Whole, Beside, Shared].into_iter().zip(of_each) {
+                let status = QueueStatus { vantage, ..status(waits.clone()) };
+                let advice = &status.advice()[0];
+                assert_eq!((advice.verdict, status.verdict()), (verdict, verdict), "{waits:?} {vantage:?}");
+                assert_eq!(advice.help.is_empty(), verdict == GoesWell, "{waits:?} {vantage:?}");
+                assert_eq!(advice.sentence, status.sentence());
+            }
+        }
+        let old = Some(("a".to_owned(), UNTAKEN));
+        let untaken = QueueStatus { vantage: Shared, oldest_ready: old, ..status(Waits::NoWorker) };
+        assert_eq!(untaken.verdict(), NeedsYou);
+        assert!(untaken.sentence().ends_with("has a job that was due 60s ago, and no worker has any job"));
+    }
+
+    #[test]
+    fn what_is_left_over_needs_an_operator_though_the_queue_runs() {
+        let running = status(Waits::No);
+        let of = |counts: Counts, kinds: &[&str]| {
+            let unknown_kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+            let advice = QueueStatus { counts, unknown_kinds, ..running.clone() }.advice();
+            let others: Vec<_> = advice[1..].iter().map(|other| (other.reason, other.sentence.clone())).collect();
+            assert!(others.is_empty() || Advice::worst(&advice) == Verdict::NeedsYou);
+            others
+        };
+        assert_eq!(of(Counts::default(), &[]), []);
+        assert_eq!(of(Counts::default(), &["mial"]), [], "its jobs have gone");
+        let dead = "11 dead jobs, which nothing runs any more".to_owned();
+        assert_eq!(of(Counts { dead: 11, ..Counts::default() }, &[]), [("dead", dead)]);
+        let damaged = "1 damaged job, which nothing runs any more".to_owned();
+        assert_eq!(of(Counts { damaged: 1, ..Counts::default() }, &[]), [("damaged", damaged)]);
+        let unknown =
+            "jobs of the kind \"mial\" were pushed, for which its runner has no handler: add one, or correct the kind";
+        assert_eq!(of(Counts { ready: 1, ..Counts::default() }, &["mial"]), [("unknown_kinds", unknown.to_owned())]);
+    }
+}
