@@ -39,6 +39,13 @@ pub enum ConfigError {
         /// The reason, and what to write instead.
         why: String,
     },
+    /// A text with the character NUL (U+0000), which PostgreSQL keeps in no text: an id, a kind or a
+    /// key of a job, or the name of something.
+    #[error("{subject} has the character NUL (U+0000), which no text of PostgreSQL has: leave it out")]
+    Nul {
+        /// The text, as the beginning of a sentence.
+        subject: String,
+    },
     /// Metadata of a job, or a note of a kind of jobs, that is too large.
     #[error("the metadata, or the note, would have {bytes} bytes: use at most 65,536, and keep more in a table")]
     MetaSize {

@@ -151,6 +151,22 @@ pub enum Steer {
     RemovePeriodic(String),
 }
 
+impl Steer {
+    /// Says what it does, behind "could not".
+    pub fn doing(&self) -> &'static str {
+        match self {
+            Self::Remove(_) => "remove a job",
+            Self::Requeue(_) => "requeue a job",
+            Self::RunNow(_) => "run a job now",
+            Self::Purge(_) => "purge a queue",
+            Self::RequeueDead => "requeue dead jobs",
+            Self::Pause(0) => "resume a queue",
+            Self::Pause(_) => "pause a queue",
+            Self::RemovePeriodic(_) => "remove a periodic job",
+        }
+    }
+}
+
 /// The part of a queue's state that is in memory: no look at it costs a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {

@@ -50,6 +50,18 @@ fn a_lease_that_is_over_says_so_although_the_disk_fails() {
     faulty.heal();
 }
 
+#[test]
+fn a_change_of_a_queue_that_fails_names_what_it_was() {
+    let faulty = FaultyStore::new().unwrap();
+    let bench = Bench::on(faulty.store(), &Clock::manual(noon()), QueueOptions::default());
+    bench.queue.pause(None).unwrap();
+    faulty.fail(..);
+    let says = |answer: Result<(), QueueError>| answer.unwrap_err().report();
+    let (resumed, paused) = (says(bench.queue.resume()), says(bench.queue.pause(None)));
+    assert!(resumed.contains("resume a queue") && paused.contains("pause a queue"), "{resumed}; {paused}");
+    faulty.heal();
+}
+
 // Bad input.
 
 #[test]

@@ -60,8 +60,12 @@ pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigErr
     })
 }
 
-/// Refuses a part of a job that is empty or too long. The subject begins the sentence.
+/// Refuses a part of a job that is empty or too long, or that only some databases could keep: a
+/// queue may move from one to another. The subject begins the sentence.
 pub(crate) fn check_part(what: &'static str, subject: &str, text: &str) -> Result<(), ConfigError> {
+    if text.contains('\0') {
+        return Err(ConfigError::Nul { subject: subject.trim_end_matches(',').to_owned() });
+    }
     check_length(what, text, MAX_NAME, |length| format!("{subject} has {length} bytes: use 1 to {MAX_NAME}"))
 }
 

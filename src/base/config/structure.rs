@@ -45,6 +45,7 @@ impl fmt::Debug for ConfigError {
                 JobIdReserved { id },
                 FingerprintField { field },
                 Fraction { value },
+                Nul { subject },
                 MetaSize { bytes },
                 JsonDepth {},
                 RunAt {},

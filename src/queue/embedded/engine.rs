@@ -262,17 +262,17 @@ impl QueueEngine for Embedded {
     }
 
     fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError> {
+        let doing = steer.doing();
         match steer {
-            Steer::Remove(id) => self.call(queue, "remove a job", move |step| step.remove(&id).map(|()| 1)),
-            Steer::Requeue(id) => self.call(queue, "requeue a job", move |step| step.requeue(&id).map(u64::from)),
-            Steer::RunNow(id) => self.call(queue, "run a job now", move |step| step.run_now(&id).map(u64::from)),
-            Steer::Purge(state) => self.in_chunks(queue, state, |ids| {
-                self.call(queue, "purge a queue", move |step| step.remove_waiting(state, &ids))
-            }),
-            Steer::RequeueDead => self.in_chunks(queue, JobState::Dead, |ids| {
-                self.call(queue, "requeue dead jobs", move |step| step.requeue_all(&ids))
-            }),
-            Steer::Pause(until) => self.call(queue, "pause a queue", move |step| {
+            Steer::Remove(id) => self.call(queue, doing, move |step| step.remove(&id).map(|()| 1)),
+            Steer::Requeue(id) => self.call(queue, doing, move |step| step.requeue(&id).map(u64::from)),
+            Steer::RunNow(id) => self.call(queue, doing, move |step| step.run_now(&id).map(u64::from)),
+            Steer::Purge(state) => self
+                .in_chunks(queue, state, |ids| self.call(queue, doing, move |step| step.remove_waiting(state, &ids))),
+            Steer::RequeueDead => {
+                self.in_chunks(queue, JobState::Dead, |ids| self.call(queue, doing, move |step| step.requeue_all(&ids)))
+            }
+            Steer::Pause(until) => self.call(queue, doing, move |step| {
                 step.pause(until);
                 Ok(1)
             }),

@@ -130,7 +130,8 @@ macro_rules! __each_queue_case {
                 additions_to_a_note_side_by_side_lose_nothing,
                 each_call_shows_its_progress_at_once_to_readers_and_subscribers,
                 a_job_that_begins_anew_has_shown_nothing,
-                progress_that_is_none_is_refused_and_a_lost_job_shows_nothing;
+                progress_that_is_none_is_refused_and_a_lost_job_shows_nothing,
+                a_nul_in_a_name_is_refused_and_one_in_a_text_of_a_worker_fails_no_job;
             pages:
                 pages_show_each_job_that_stays_once_while_others_come_and_go,
                 a_cursor_holds_when_its_job_has_left_the_state_and_is_refused_for_another_one;

@@ -282,3 +282,32 @@ pub(super) fn progress_that_is_none_is_refused_and_a_lost_job_shows_nothing(on: 
     assert!(matches!(other.progress(0.5, ""), Err(QueueError::Halt { .. })));
     assert_eq!(shown(&bench.queue, "a"), None);
 }
+
+/// PostgreSQL keeps no text with it. So no queue takes a name that could not move there.
+pub(super) fn a_nul_in_a_name_is_refused_and_one_in_a_text_of_a_worker_fails_no_job(on: &Benches<'_>) {
+    let bench = on.bench_with(options());
+    let odd = "a\0b";
+    let refused = |tried: Result<(), QueueError>, subject: &str| match tried {
+        Err(QueueError::Config(error @ ConfigError::Nul { .. })) => {
+            assert!(error.to_string().starts_with(subject), "{error}");
+        }
+        other => panic!("{subject}: {other:?}"),
+    };
+    let push = |job: NewJob| bench.queue.push(job).map(drop);
+    refused(push(job(odd)), "the id of a job has");
+    refused(NewJob::new(odd, &1).and_then(push), "the kind of a job has");
+    refused(push(job("a").key(odd)), "the key of a job's limits has");
+    refused(job("a").meta(odd, &1).and_then(push), "a key of metadata, or of a note has");
+    bench.push(job("a"));
+    refused(bench.queue.set_meta("a", odd, Some(1.into())), "a key of metadata, or of a note has");
+    let mut lease = bench.claim();
+    lease.progress(0.5, odd).unwrap();
+    let note = shown(&bench.queue, "a").unwrap().1;
+    assert!([odd, "a\u{fffd}b"].contains(&note.as_str()), "{note:?}");
+    // A value is JSON, which has an escape for it.
+    lease.set_meta("n", Some(odd.into())).unwrap();
+    assert_eq!(bench.meta("a"), json!({ "n": odd }));
+    lease.retry(odd).unwrap();
+    let error = bench.queue.get("a").unwrap().unwrap().error.unwrap();
+    assert!([odd, "a\u{fffd}b"].contains(&error.as_str()), "{error:?}");
+}

@@ -212,7 +212,9 @@ impl QueueEngine for Queues {
 
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<JobRow>, QueueError> {
         let queue = self.of(job.queue);
-        let progress = waterline::engine::progress(fraction, note, queue.server_time())?;
+        // No text of PostgreSQL has a NUL. That of a worker's error is shown in the same way.
+        let note = note.replace('\0', "\u{fffd}");
+        let progress = waterline::engine::progress(fraction, &note, queue.server_time())?;
         if !self.holds(job) {
             return Err(halt_error(queue.name().to_owned(), job.id.clone()));
         }
@@ -245,7 +247,7 @@ impl QueueEngine for Queues {
     }
 
     fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError> {
-        let queue = self.of(queue);
+        let (queue, doing) = (self.of(queue), steer.doing());
         let (what, id, time): (_, Option<String>, Option<i64>) = match steer {
             Steer::Remove(id) => ("remove", Some(id), None),
             Steer::Requeue(id) => ("requeue", Some(id), None),
@@ -261,7 +263,7 @@ impl QueueEngine for Queues {
             [(&queue.name(), Type::TEXT), (&what, Type::TEXT), (&id, Type::TEXT), (&time, Type::INT8)];
         let mut count = 0;
         loop {
-            let answers = self.answers(&queue, "steer a queue", "steer", &values)?;
+            let answers = self.answers(&queue, doing, "steer", &values)?;
             let told = happened(&answers);
             self.note_lost(&queue, &told);
             self.tell(&queue, told);

@@ -20,6 +20,8 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
         "WQ005" => QueueError::Full { queue, max_waiting: id.parse().unwrap_or(0) },
         "WQ006" => waterline::engine::already_runs_error(queue, id),
         "WQ007" => waterline::engine::halt_error(queue, id),
+        // A character that no text of the server has. The same call fails always.
+        "22021" | "22P05" => ConfigError::Nul { subject: format!("a text of the call to {doing}") }.into(),
         "WQ008" => ConfigError::MetaSize { bytes: id.parse().unwrap_or(0) }.into(),
         _ => other(doing, error),
     }
