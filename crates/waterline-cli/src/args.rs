@@ -21,7 +21,7 @@ pub(crate) struct CommandLine {
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// The address of a database in PostgreSQL: postgres://user@host/database?sslmode=require.
-    /// PGPASSWORD has its password.
+    /// PGPASSWORD has its password, or a passfile: ~/.pgpass, or the file that PGPASSFILE names.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) postgres: Option<String>,
     /// The schema of the tables in PostgreSQL.

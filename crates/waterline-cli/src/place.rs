@@ -18,6 +18,8 @@ mod handles;
 mod http;
 mod page;
 #[cfg(feature = "postgres")]
+mod passfile;
+#[cfg(feature = "postgres")]
 mod tls;
 
 /// The jobs of a queue that are wanted: a page of them.

@@ -1,85 +1,202 @@
-//! The connections of a page that is served by itself. They are few, and none stays that says
+//! The connections of a page that is served by itself. They are few, and none stays that asks for
 //! nothing: each takes a file descriptor of the program, whose stores need some, too.
+//!
+//! A connection carries one request. Until that is whole it may have to go for a newer one, so
+//! those who open sockets and say nothing, or little, keep nobody out.
 
+use crate::web::{LONGEST, refuse_long};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::serve::Listener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// The most connections at once. A browser has up to six.
 pub(crate) const MOST: usize = 256;
+
+/// The most connections of one address at once that have sent no whole request. (Behind a proxy all
+/// have one address, and a proxy sends a request when it is whole.)
+pub(crate) const UNASKED: usize = 16;
+
+/// The time that a request has for its headers, and then for its body.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The time after which a connection is closed on which nothing goes either way. Views that are
 /// followed say something each 15 s.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Accepts a connection when there is a place for it.
-pub(crate) struct Few {
-    listener: TcpListener,
-    places: Arc<Semaphore>,
+/// The shortest time between two lines of the log.
+const PACE: Duration = Duration::from_secs(60);
+
+/// Serves these routes, as long as it is polled.
+pub(crate) async fn serve(mut listener: TcpListener, router: Router) {
+    let few = Arc::new(Few::default());
+    loop {
+        let (stream, addr) = Listener::accept(&mut listener).await;
+        let place = few.enter(addr.ip(), Instant::now());
+        tokio::spawn(place.hold(stream, router.clone()));
+        // It is read before the next ones come, which it may have to go for.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Few(Mutex<All>);
+
+#[derive(Default)]
+struct All {
+    next: u64,
+    /// By their age: the oldest one first.
+    open: BTreeMap<u64, Open>,
+    /// The connections that went for newer ones since the last line of the log.
+    closed: u64,
+    told: Option<Instant>,
+}
+
+struct Open {
+    from: IpAddr,
+    has_asked: bool,
+    gone: Arc<Notify>,
+}
+
+impl All {
+    /// Returns the connection that goes for a new one of this address.
+    fn victim(&self, from: IpAddr) -> Option<u64> {
+        let mut unasked = self.open.iter().filter(|(_, open)| !open.has_asked);
+        let of_it = || self.open.iter().filter(|(_, open)| !open.has_asked && open.from == from);
+        if of_it().count() >= UNASKED {
+            return of_it().next().map(|(number, _)| *number);
+        }
+        let is_full = self.open.len() >= MOST;
+        let oldest = unasked.next().or_else(|| self.open.iter().next());
+        oldest.filter(|_| is_full).map(|(number, _)| *number)
+    }
+
+    /// Takes out the connection that goes for a new one, if one has to. Returns the number of those
+    /// that went since the last line of the log, if there is to be one.
+    fn make_room(&mut self, from: IpAddr, now: Instant) -> Option<u64> {
+        let victim = self.victim(from).and_then(|number| self.open.remove(&number))?;
+        victim.gone.notify_one();
+        self.closed += 1;
+        if self.told.is_some_and(|told| now.saturating_duration_since(told) < PACE) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.closed))
+    }
 }
 
 impl Few {
-    pub(crate) fn new(listener: TcpListener) -> Self {
-        Self { listener, places: Arc::new(Semaphore::new(MOST)) }
+    /// Gives a new connection its place. The oldest one may go for it.
+    fn enter(self: &Arc<Self>, from: IpAddr, now: Instant) -> Place {
+        let from = from.to_canonical();
+        let gone = Arc::new(Notify::new());
+        let mut all = self.0.lock();
+        let closed = all.make_room(from, now);
+        let number = all.next;
+        all.next += 1;
+        all.open.insert(number, Open { from, has_asked: false, gone: gone.clone() });
+        drop(all);
+        if let Some(closed) = closed {
+            tracing::warn!(target: "waterline", %from, closed, "the page has closed connections without a whole request, since newer ones came: one address may have 16 of them, and all together have 256 places");
+        }
+        Place { few: self.clone(), number, gone }
     }
 }
 
-impl Listener for Few {
-    type Io = Held;
-    type Addr = SocketAddr;
+/// The place of a connection.
+struct Place {
+    few: Arc<Few>,
+    number: u64,
+    gone: Arc<Notify>,
+}
 
-    async fn accept(&mut self) -> (Held, SocketAddr) {
-        // (Nobody closes the semaphore.)
-        let place = self.places.clone().acquire_owned().await.ok();
-        let (stream, addr) = Listener::accept(&mut self.listener).await;
-        (Held { stream, _place: place, silent: Box::pin(sleep(SILENCE)) }, addr)
+impl Place {
+    /// Answers the one request of a connection, unless a newer one takes its place.
+    async fn hold(self, stream: TcpStream, router: Router) {
+        let answer = service_fn(|request| self.answer(request, router.clone()));
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+        let connection = builder.serve_connection(TokioIo::new(Heard::new(stream)), answer);
+        tokio::select! {
+            // Who has asked is gone, or has sent something that is no request.
+            _ended = connection => {}
+            () = self.gone.notified() => {}
+        }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    async fn answer(&self, request: Request<Incoming>, router: Router) -> Result<Response, Infallible> {
+        let (parts, body) = request.into_parts();
+        // A body that trickles belongs to no whole request.
+        let Ok(body) = timeout(PATIENCE, to_bytes(Body::new(body), LONGEST)).await else {
+            return Ok(StatusCode::REQUEST_TIMEOUT.into_response());
+        };
+        let Ok(body) = body else { return Ok(refuse_long()) };
+        if let Some(open) = self.few.0.lock().open.get_mut(&self.number) {
+            open.has_asked = true;
+        }
+        TowerToHyperService::new(router).call(Request::from_parts(parts, Body::from(body))).await
     }
 }
 
-/// A connection with its place.
-pub(crate) struct Held {
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.few.0.lock().open.remove(&self.number);
+    }
+}
+
+/// A connection that ends when nothing goes either way for long.
+struct Heard {
     stream: TcpStream,
-    _place: Option<OwnedSemaphorePermit>,
     silent: Pin<Box<Sleep>>,
 }
 
-impl Held {
-    fn heard(&mut self) {
-        self.silent.as_mut().reset(Instant::now() + SILENCE);
+impl Heard {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, silent: Box::pin(sleep(SILENCE)) }
     }
-}
 
-impl AsyncRead for Held {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if read.is_ready() {
-            self.heard();
-            return read;
+    /// Notes that something went, or ends a silence that has lasted for too long.
+    fn heard<R>(&mut self, went: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+        if went.is_ready() {
+            self.silent.as_mut().reset(Instant::now() + SILENCE);
+            return went;
         }
         self.silent.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncRead for Heard {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.heard(read, cx)
+    }
+}
+
+impl AsyncWrite for Heard {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        if written.is_ready() {
-            self.heard();
-        }
-        written
+        self.heard(written, cx)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -92,25 +209,4 @@ impl AsyncWrite for Held {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::Page;
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpStream;
-    use std::time::Duration;
-    use waterline::Store;
-
-    #[test]
-    fn a_connection_waits_for_its_place_while_others_have_them_all() {
-        let served = Page::new(&Store::in_memory()).serve("127.0.0.1:0").unwrap();
-        let silent: Vec<_> = (0..super::MOST).map(|_| TcpStream::connect(served.addr()).unwrap()).collect();
-        let mut one = TcpStream::connect(served.addr()).unwrap();
-        write!(one, "GET /api/overview HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.addr()).unwrap();
-        one.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        assert!(one.read(&mut [0; 1]).is_err(), "there is no place");
-        drop(silent);
-        one.set_read_timeout(None).unwrap();
-        let mut answer = String::new();
-        one.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    }
-}
+mod tests;

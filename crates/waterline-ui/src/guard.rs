@@ -248,7 +248,8 @@ impl Guard {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// Returns the token that a program has sent.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = text(headers, header::AUTHORIZATION.as_str())?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }

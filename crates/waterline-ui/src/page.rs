@@ -185,6 +185,9 @@ impl Page {
     /// `app.nest("/admin/waterline", page.router())`. An `app` with a state takes it by
     /// `nest_service`.
     ///
+    /// A mounted page with neither a token nor a login before it takes changes from whoever reaches
+    /// it. It cannot see a login, so a line of the log says so at the start of one without a token.
+    ///
     /// It takes changes only from its own pages: see the [module](crate) for what it checks. A
     /// thread takes a sample of each name once a second, for as long as the routes live.
     ///
@@ -196,8 +199,9 @@ impl Page {
         if let Some(Err(error)) = self.token.as_ref().map(Token::check) {
             panic!("{error}");
         }
-        if self.writes && self.token.is_none() && matches!(self.origin, Ok(None)) {
-            tracing::warn!(target: "waterline", "a mounted page takes changes under any Host: set Page::origin, or ignore this if a login stands before it");
+        if self.writes && self.token.is_none() {
+            let any_host = matches!(self.origin, Ok(None));
+            tracing::warn!(target: "waterline", any_host, "a mounted page takes changes from whoever reaches it, since it has no token: put a login before it, or set Page::token; with any_host also under a name that somebody else points here: set Page::origin");
         }
         crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
     }
@@ -237,5 +241,25 @@ impl Page {
 impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Page").field("title", &self.title).field("writes", &self.writes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lines::lines_of;
+
+    #[test]
+    fn a_mounted_page_that_takes_changes_without_a_token_says_so_when_it_begins() {
+        let page = || Page::new(&Store::in_memory());
+        let says = |page: Page| lines_of(|| drop(page.router()));
+        let open = says(page().allow_writes(true));
+        assert!(open.len() == 1 && open[0].contains("takes changes from whoever reaches it"), "{open:?}");
+        assert!(open[0].contains("any_host=true"), "{open:?}");
+        let named = says(page().allow_writes(true).origin("https://ops.example.org"));
+        assert!(named.len() == 1 && named[0].contains("any_host=false"), "{named:?}");
+        for quiet in [page(), page().allow_writes(true).token("0123456789abcdef")] {
+            assert_eq!(says(quiet), [""; 0]);
+        }
     }
 }

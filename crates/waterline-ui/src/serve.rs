@@ -1,6 +1,5 @@
 //! A page that is served by itself.
 
-use crate::few::Few;
 use crate::guard::{Guard, NotAnOrigin};
 use crate::shared::Shared;
 use std::fmt;
@@ -76,9 +75,10 @@ impl Served {
             let ended = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 tokio::select! {
-                    ended = axum::serve(Few::new(listener), router) => ended,
-                    _ = stopped => Ok(()),
+                    () = crate::few::serve(listener, router) => {}
+                    _ = stopped => {}
                 }
+                Ok::<_, io::Error>(())
             });
             // Requests that wait for a store end by themselves.
             runtime.shutdown_background();

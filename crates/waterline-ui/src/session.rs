@@ -13,6 +13,12 @@ const SHORTEST: usize = 16;
 /// The sessions that are kept. The oldest one goes when there are more.
 const SESSIONS: usize = 64;
 
+/// The number of wrong tokens a minute from which on each one is answered late.
+const MANY: usize = 20;
+
+/// The time by which the answer to a wrong token is late then.
+const LATE: Duration = Duration::from_secs(1);
+
 /// The time for which a session lasts, whatever is done in it: a working day.
 pub(crate) const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
 
@@ -90,9 +96,67 @@ impl Sessions {
     }
 }
 
+/// The wrong tokens of the last minute, the oldest first: as many of them as make the next ones
+/// wait.
+#[derive(Default)]
+pub(crate) struct Wrong(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    times: VecDeque<Instant>,
+    /// The time of the last line of the log.
+    told: Option<Instant>,
+}
+
+impl Wrong {
+    /// Notes a wrong token. From some of them a minute on, the answer to each is late.
+    pub(crate) async fn noted(&self) {
+        if self.note(Instant::now()) {
+            tokio::time::sleep(LATE).await;
+        }
+    }
+
+    /// Notes a wrong token at this time. Returns true if its answer is to be late.
+    fn note(&self, now: Instant) -> bool {
+        let minute = Duration::from_secs(60);
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < minute;
+        let mut noted = self.0.lock();
+        noted.times.retain(is_recent);
+        if noted.times.len() == MANY {
+            noted.times.pop_front();
+        }
+        noted.times.push_back(now);
+        let is_late = noted.times.len() == MANY;
+        let tells = is_late && !noted.told.as_ref().is_some_and(is_recent);
+        if tells {
+            noted.told = Some(now);
+        }
+        drop(noted);
+        if tells {
+            tracing::warn!(target: "waterline", wrong = MANY, "somebody tries tokens of the page: each wrong one is answered a second later for now");
+        }
+        is_late
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn from_the_twentieth_wrong_token_of_a_minute_on_each_answer_is_late() {
+        let (wrong, now) = (Wrong::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        let late = |seconds: u32| wrong.note(now + second * seconds);
+        let mut first = Vec::new();
+        let told = crate::lines::lines_of(|| first.extend((0..25).map(late)));
+        assert!(told.len() == 1 && told[0].contains("somebody tries tokens"), "{told:?}");
+        assert_eq!(first.iter().position(|late| *late), Some(MANY - 1));
+        assert!(first[MANY - 1..].iter().all(|late| *late));
+        // The first one is a minute ago.
+        assert_eq!([late(60), late(60), late(61)], [true, true, true]);
+        assert!(!late(300), "a minute without any");
+    }
 
     #[test]
     fn a_token_is_equal_to_itself_alone_and_is_never_shown() {

@@ -2,7 +2,7 @@
 
 use crate::page::Watched;
 use crate::samples::{OfQueue, OfStream, Samples};
-use crate::session::Sessions;
+use crate::session::{Sessions, Wrong};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -59,6 +59,7 @@ pub(crate) struct Shared {
     groups: Vec<Group>,
     runners: Vec<RunnerHandle>,
     pub(crate) sessions: Sessions,
+    pub(crate) wrong: Wrong,
     /// The thread of the samples ends when this is dropped.
     _sampler: Sender<()>,
 }
@@ -91,6 +92,7 @@ impl Shared {
             groups: Vec::new(),
             runners: Vec::new(),
             sessions,
+            wrong: Wrong::default(),
             _sampler: sampler,
         };
         parts.iter().for_each(|part| shared.add(part));

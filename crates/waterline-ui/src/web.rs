@@ -20,7 +20,7 @@ use std::time::Instant;
 use waterline::Verdict;
 
 /// The longest body of a request.
-const LONGEST: usize = 64 * 1024;
+pub(crate) const LONGEST: usize = 64 * 1024;
 
 /// The largest integer that a browser does not round.
 const EXACT: u64 = (1 << 53) - 1;
@@ -67,6 +67,9 @@ async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Re
         let token = site.guard.check_token(headers, &site.shared.sessions);
         if is_open { Ok(()) } else { token }
     });
+    if checked == Err(Refusal::Token) && crate::guard::bearer(headers).is_some() {
+        site.shared.wrong.noted().await;
+    }
     let mut response = match checked {
         Ok(()) => next.run(request).await,
         // A person gets a form, and a program the reason.
@@ -96,6 +99,11 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
+
+/// Refuses a request whose body is too long.
+pub(crate) fn refuse_long() -> Response {
+    answer(StatusCode::PAYLOAD_TOO_LARGE, json!({"error": "the page takes no change of more than 64 KiB"}))
+}
 
 pub(crate) fn refuse(refusal: Refusal) -> Response {
     answer(refusal.status(), json!({"error": refusal.text()}))
@@ -243,6 +251,7 @@ async fn log_in(State(site): State<Site>, original: OriginalUri, headers: Header
     let given = token_in(&body);
     let is_right = site.guard.token().zip(given).is_some_and(|(token, given)| token.is(given.trim()));
     if !is_right {
+        site.shared.wrong.noted().await;
         let mut again = place(&site.guard, "/login", Some(&original));
         again.slash = original.query() == Some("slash");
         return html(StatusCode::UNAUTHORIZED, assets::login(&again, true));

@@ -1,6 +1,7 @@
 //! Streams and queues in PostgreSQL. The grants of the role decide what the tool may do.
 
 use super::handles::{self, Handles};
+use super::passfile;
 use super::tls::{self, Address};
 use super::{Holders, Made, Place, Wanted, redrive_each};
 use crate::advice;
@@ -31,9 +32,7 @@ impl Database {
         // The error may repeat the text, which may have a password.
         let address = Address::of(url)?;
         let mut config: Config = address.rest.parse().map_err(|_| Fault::new(NO_URL))?;
-        if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
-            config.password(password);
-        }
+        passfile::complete(&mut config, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
         if config.get_application_name().is_none() {
             config.application_name("waterline-cli");
         }

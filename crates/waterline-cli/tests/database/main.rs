@@ -232,8 +232,17 @@ fn a_database_that_is_none_of_ours_is_one_line_and_nothing_is_made() {
     }
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('waterline', 'other')";
     assert_eq!(empty.client().query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
+    // One that could be reached is refused as well, and says which way a password goes.
+    let known = url(&empty, "postgres:s3cret");
+    At::postgres(&known).refused("list", 1, &["the URL has a password", "PGPASSWORD", "passfile"]);
     let gone = format!("postgres://ann:s3cret@127.0.0.1:{}/gone", Server::shared().port());
-    for url in [gone.as_str(), "postgres://ann:s3cret@127.0.0.1:1/x", "postgres://ann:s3cret@h:port/x", "s3cret"] {
+    for url in [
+        known.as_str(),
+        gone.as_str(),
+        "postgres://ann:s3cret@127.0.0.1:1/x",
+        "postgres://ann:s3cret@h:port/x",
+        "s3cret",
+    ] {
         let answer = At::postgres(url).call("list");
         assert_eq!((answer.code, answer.error.lines().count()), (1, 1), "{answer:?}");
         assert!(!answer.error.contains("s3cret"), "{answer:?}");

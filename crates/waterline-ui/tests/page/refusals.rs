@@ -193,3 +193,30 @@ fn a_page_shows_each_name_once_and_samples_end_with_it() {
     drop(another);
     until(|| threads() <= before);
 }
+
+/// The pause is that of tokio, so this takes real time.
+#[test]
+fn from_the_twentieth_wrong_token_on_each_is_answered_a_second_later_and_the_right_one_at_once() {
+    let world = World::new();
+    let served = world.writable();
+    let ask = |token: &str| {
+        let begun = std::time::Instant::now();
+        let answer = send(served.addr(), "GET", "/api/overview", &[("authorization", &format!("Bearer {token}"))], "");
+        (answer.status, begun.elapsed().as_secs())
+    };
+    for _ in 0..19 {
+        assert_eq!(ask("a token that is wrong").0, 401);
+    }
+    for _ in 0..2 {
+        let (status, seconds) = ask("a token that is wrong");
+        assert!(status == 401 && seconds >= 1, "{status} after {seconds} s");
+    }
+    let own = format!("http://{}", served.addr());
+    let begun = std::time::Instant::now();
+    let headers = [("origin", own.as_str()), ("content-type", "application/x-www-form-urlencoded")];
+    assert_eq!(send(served.addr(), "POST", "/login", &headers, "token=wrong").status, 401);
+    assert!(begun.elapsed().as_secs() >= 1, "the form, too");
+    assert_eq!(ask(TOKEN).0, 200);
+    // One who sends none is told at once that one is needed.
+    assert_eq!(look(&served, "/api/overview").status, 401);
+}
