@@ -239,11 +239,12 @@ pub fn next_tick(schedule: &Schedule, last: u64) -> Option<u64> {
 pub fn periodic_info(
     name: String,
     schedule: Option<String>,
-    last_tick: SystemTime,
+    last_tick: u64,
     next_tick: Option<SystemTime>,
     last_run: Option<JobId>,
     skipped: u64,
 ) -> PeriodicInfo {
+    let last_tick = PeriodicInfo::ticked(last_tick, last_run.as_deref().unwrap_or_default(), skipped);
     PeriodicInfo { name, schedule, last_tick, next_tick, last_run, skipped, damaged: None }
 }
 

@@ -3,11 +3,11 @@
 #[cfg(doc)]
 use crate::ConfigError;
 use crate::base::sync::Arc;
+use crate::base::time::rfc3339;
 use crate::queue::engine::Steer;
 use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::PeriodicInfo;
-use crate::queue::words::job::time;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::schedule::{CatchUp, Overlap, Schedule};
@@ -71,7 +71,7 @@ impl PeriodicBuilder {
         queue.shared.note_kind(&kind, || true);
         // Threads may have read the clock in another order than they came to the queue.
         if last > queue.moment().wall.saturating_add(1_000) {
-            let (queue, last) = (queue.name(), format!("{:?}", time(last)));
+            let (queue, last) = (queue.name(), rfc3339(last));
             tracing::warn!(target: "waterline", queue, periodic = name, last, "the last tick of a periodic job is in the future, so the clock was set back: there is no tick until then, unless you remove it and register it again");
         }
         Ok(())

@@ -92,7 +92,7 @@ fields!(Page, of: jobs = of.jobs, next = of.next,);
 fields!(PeriodicInfo, of:
     name = of.name,
     schedule = of.schedule,
-    last_tick = at(of.last_tick),
+    last_tick = of.last_tick.map(at),
     next_tick = of.next_tick.map(at),
     last_run = of.last_run,
     skipped = of.skipped,

@@ -352,3 +352,23 @@ fn limits_and_jobs_that_cannot_be_are_refused() {
     first.finish(None).unwrap();
     assert_eq!(queue.accept(Accept::new()).unwrap().unwrap().id(), "b");
 }
+
+#[test]
+fn the_limit_of_each_key_is_listed_with_its_numbers_though_no_job_has_a_key() {
+    let rate = Rate::new(5, SECOND).burst(9);
+    on_store(&[Limit::each_key().at_once(2).rate(rate), Limit::queue().at_once(4)], |bench| {
+        let of = |name: &LimitOf| bench.queue.limits().unwrap().into_iter().find(|limit| limit.limit == *name);
+        let names = || bench.queue.limits().unwrap().into_iter().map(|limit| limit.limit).collect::<Vec<_>>();
+        assert_eq!(names(), [LimitOf::Queue, LimitOf::EachKey]);
+        let each = of(&LimitOf::EachKey).unwrap();
+        assert_eq!((each.at_once, each.rate, each.burst), (Some(2), Some((5, SECOND)), Some(9)));
+        bench.queue.push(keyed("a", "ann")).unwrap();
+        let lease = bench.accept();
+        assert_eq!(names(), [LimitOf::Queue, LimitOf::EachKey, LimitOf::Key("ann".to_owned())]);
+        let counts = |of: LimitOf| {
+            bench.queue.limits().unwrap().into_iter().find(|limit| limit.limit == of).map(|limit| limit.running)
+        };
+        assert_eq!((counts(LimitOf::EachKey), counts(LimitOf::Key("ann".to_owned()))), (Some(0), Some(1)));
+        drop(lease);
+    });
+}

@@ -306,6 +306,8 @@ fn a_subscriber_may_push_into_the_same_store() {
     let skips = lines("told");
     assert_eq!(skips[0]["id"], run.id(), "the line names the run that has not ended: {skips:?}");
     assert_eq!((skips.len(), skips[0]["periodic"].as_str(), into.counts().ready), (1, "tick", 1));
+    // A time is written as RFC 3339 does, and not as the struct of this language.
+    assert_eq!(skips[0]["tick"], "1970-01-01T00:01:01.000Z");
     // A stream pushes without a call of the queue.
     queue.push(job("dead")).unwrap();
     accept(&queue).bury("never").unwrap();

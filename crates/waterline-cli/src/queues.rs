@@ -168,7 +168,7 @@ fn periodic_row(periodic: &Periodic, now: At) -> Vec<Cell> {
     vec![
         periodic.name.as_str().into(),
         text(periodic.schedule.as_deref()),
-        if periodic.damaged.is_some() { "-".into() } else { periodic.last_tick.moment(now).into() },
+        text(periodic.last_tick.filter(|_| periodic.damaged.is_none()).map(|at| at.moment(now)).as_deref()),
         text(periodic.next_tick.map(|at| at.age(now)).as_deref()),
         text(periodic.last_run.as_deref()),
         Cell::number(periodic.skipped),

@@ -289,7 +289,8 @@ pub(crate) struct Periodic {
     pub(crate) name: String,
     /// Only its process knows it.
     pub(crate) schedule: Option<String>,
-    pub(crate) last_tick: At,
+    /// `None` before the first one.
+    pub(crate) last_tick: Option<At>,
     pub(crate) next_tick: Option<At>,
     pub(crate) last_run: Option<String>,
     pub(crate) skipped: u64,

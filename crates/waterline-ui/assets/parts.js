@@ -227,6 +227,12 @@ export class Plots {
     element.plot = new window.uPlot(options, data, element);
   }
 
+  /** What this process does not know has no plot. */
+  isKnown(name) {
+    const values = this.data && this.data[name];
+    return !values || values.length < 3 || values.some((value) => value !== null);
+  }
+
   /** The plots with the buttons for their span. */
   view() {
     const choose = (span) => () => {
@@ -241,7 +247,7 @@ export class Plots {
     };
     return h("section", { class: "plots", key: "plots", "aria-label": "Plots" },
       h("div", { class: "buttons" }, button("minute", "Last minute"), button("hour", "Last hour")),
-      h("div", { class: "grid" }, this.lines.map((line) => h("figure", { key: line.name }, h("figcaption", null, line.title), h("div", { class: "plot", role: "img", "aria-label": line.title, ready: ready(line.name) })))));
+      h("div", { class: "grid" }, this.lines.filter((line) => this.isKnown(line.name)).map((line) => h("figure", { key: line.name }, h("figcaption", null, line.title), h("div", { class: "plot", role: "img", "aria-label": line.title, ready: ready(line.name) })))));
   }
 }
 

@@ -12,10 +12,12 @@ function counts(name, status) {
 
 function speeds(queue) {
   const oldest = queue.status.oldest_ready_for;
+  const whose = queue.of_this_process ? " (this process)" : "";
+  const rate = (name, value) => (value === null ? null : figure(`${name}${whose}`, number(value), `over the last minute${queue.of_this_process ? ", of this process alone" : ""}`));
   return h("dl", { class: "figures" },
-    figure("pushes a second", number(queue.pushes_per_second), "over the last minute"),
-    figure("starts a second", number(queue.starts_per_second), "over the last minute"),
-    figure("ends a second", number(queue.ends_per_second), "over the last minute"),
+    rate("pushes a second", queue.pushes_per_second),
+    rate("starts a second", queue.starts_per_second),
+    rate("ends a second", queue.ends_per_second),
     figure("oldest ready", oldest === null || oldest === undefined ? "–" : h("a", { href: link("job", { queue: queue.name, id: queue.status.oldest_ready }) }, seconds(oldest / 1000)), "the age of the ready job that has waited longest"));
 }
 
@@ -91,10 +93,11 @@ export class QueueView {
   }
 
   limits(queue) {
-    if (!queue.limits.length) return h("section", { key: "limits" }, h("h3", null, "Limits"), h("p", null, "It has no limit of its own."));
+    if (!queue.limits.length) return h("section", { key: "limits" }, h("h3", null, "Limits"), h("p", null, "It has no limit."));
     const rate = (limit) => (limit.rate ? `${number(limit.rate.count)} in ${seconds(limit.rate.per_ms / 1000)}` : "–");
-    const full = (limit) => (limit.at_once ? [h("meter", { min: 0, max: limit.at_once, value: limit.running }), ` ${number(limit.running)} of ${number(limit.at_once)}`] : number(limit.running));
-    const rows = queue.limits.map((limit) => h("tr", { key: limit.limit }, h("td", null, limit.limit), h("td", null, full(limit)), h("td", null, rate(limit)), h("td", null, limit.tokens === null ? "–" : `${number(Math.floor(limit.tokens))} of ${number(limit.burst)}`), h("td", null, number(limit.held))));
+    const each = (limit) => limit.limit === "each key";
+    const full = (limit) => (each(limit) ? `up to ${limit.at_once === null ? "any number" : number(limit.at_once)} of each` : limit.at_once ? [h("meter", { min: 0, max: limit.at_once, value: limit.running }), ` ${number(limit.running)} of ${number(limit.at_once)}`] : number(limit.running));
+    const rows = queue.limits.map((limit) => h("tr", { key: limit.limit }, h("td", null, limit.limit), h("td", null, full(limit)), h("td", null, rate(limit)), h("td", null, limit.tokens === null ? "–" : `${number(Math.floor(limit.tokens))} of ${number(limit.burst)}`), h("td", null, each(limit) ? "–" : number(limit.held))));
     return h("section", { key: "limits" }, h("h3", null, "Limits"), table("Limits and how full they are", ["limit of", "running", "rate", "tokens", "held"], rows));
   }
 

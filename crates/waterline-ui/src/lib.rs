@@ -63,7 +63,9 @@
 //! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
 //! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`.
 //! That of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
-//! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute.
+//! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute, and
+//! `null` where this process knows none. `of_this_process` says that others may have the queue, too,
+//! which they do not count.
 //!
 //! `advice` is that of the library ([`Status::advice`](waterline::Status::advice)): a `sentence`,
 //! its `reason` as a word, a `verdict` (`goes_well`, `waits`: it goes on by itself, `needs_you`: an

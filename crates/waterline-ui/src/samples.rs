@@ -46,9 +46,9 @@ pub(crate) struct OfQueue {
     pub(crate) at: u64,
     pub(crate) waiting: u64,
     pub(crate) running: u64,
-    /// The pushes, starts and ends since the queue was opened. `None` if its database does not
-    /// count them.
-    pub(crate) traffic: Option<[u64; 3]>,
+    /// The pushes, starts and ends since the queue was opened; `None` for those of which this
+    /// process knows nothing.
+    pub(crate) traffic: [Option<u64>; 3],
 }
 
 impl Sample for OfStream {
@@ -188,13 +188,13 @@ fn left(from: &OfStream, to: &OfStream) -> Option<f64> {
 impl Samples<OfQueue> {
     /// Returns the pushes, starts and ends a second, over the last minute.
     pub(crate) fn rates(&self) -> [Option<f64>; 3] {
-        [0, 1, 2].map(|nth| self.rate(|sample| sample.traffic.map(|traffic| traffic[nth])))
+        [0, 1, 2].map(|nth| self.rate(|sample| sample.traffic[nth]))
     }
 
     /// Returns the plots of the last so many seconds.
     pub(crate) fn plots(&self, seconds: u64) -> Value {
         let points = self.points(seconds);
-        let speed = |nth: usize| speeds(&points, |point| point.traffic.map(|traffic| traffic[nth]));
+        let speed = |nth: usize| speeds(&points, |point| point.traffic[nth]);
         json!({
             "time": times(&points),
             "waiting": points.iter().map(|point| point.waiting).collect::<Vec<_>>(),
@@ -264,7 +264,7 @@ mod tests {
     fn a_queue_has_its_three_speeds_or_none_if_nobody_counts() {
         let mut samples = Samples::default();
         for second in 0..10 {
-            let traffic = Some([second * 3, second * 2, second]);
+            let traffic = [second * 3, second * 2, second].map(Some);
             samples.add(OfQueue { at: second * 1_000, waiting: second, running: 1, traffic });
         }
         assert_eq!(samples.rates(), [Some(3.0), Some(2.0), Some(1.0)]);

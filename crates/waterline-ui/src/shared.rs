@@ -190,7 +190,8 @@ impl Shared {
         for row in self.queues() {
             let counts = row.queue.counts();
             let waiting = counts.ready + counts.scheduled + counts.waiting;
-            row.samples.lock().add(OfQueue { at, waiting, running: counts.running, traffic: row.traffic() });
+            let traffic = row.traffic(self.store.is_read_only());
+            row.samples.lock().add(OfQueue { at, waiting, running: counts.running, traffic });
         }
     }
 
@@ -240,8 +241,17 @@ impl Shared {
 }
 
 impl QueueRow {
-    fn traffic(&self) -> Option<[u64; 3]> {
+    /// True if other processes may have the queue, too: then the traffic is that of this one.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.queue.capabilities().one_process
+    }
+
+    /// Returns the pushes, starts and ends. A process without the runner of a queue knows nothing of
+    /// the jobs that start and end elsewhere.
+    fn traffic(&self, is_beside: bool) -> [Option<u64>; 3] {
         let activity = self.queue.activity();
-        Some([activity.pushed?, activity.started?, activity.ended?])
+        let runs_elsewhere = is_beside || self.is_shared() && activity.slots.is_none() && activity.started == Some(0);
+        let of_runner = |count: Option<u64>| count.filter(|_| !runs_elsewhere);
+        [activity.pushed.filter(|_| !is_beside), of_runner(activity.started), of_runner(activity.ended)]
     }
 }

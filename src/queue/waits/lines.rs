@@ -4,7 +4,6 @@ use crate::base::guard::guarded;
 use crate::base::sync::Mutex;
 use crate::base::time;
 use crate::queue::words::ended::AttemptEnd;
-use crate::queue::words::job;
 use crate::queue::words::limit::of_name;
 use crate::queue::words::related::Skipped;
 use crate::queue::words::told::{About, Damaged, Line, Passed};
@@ -112,7 +111,7 @@ impl Line {
                 tracing::error!(target: "waterline", queue, periodic = name, error, "a tick of a periodic job makes no job, since its push is refused: register it with settings that a push takes, or remove it");
             }
             Self::Passed { name, tick, why, run } => {
-                let (tick, id) = (format!("{:?}", job::time(*tick)), run.as_deref());
+                let (tick, id) = (time::rfc3339(*tick), run.as_deref());
                 match why {
                     Passed::Skipped => {
                         tracing::info!(target: "waterline", queue, periodic = name, tick, id, "a tick of a periodic job makes no job, since the last run has not ended");

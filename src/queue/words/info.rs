@@ -122,12 +122,13 @@ impl JobInfo {
 pub struct PeriodicInfo {
     /// Its name.
     pub name: String,
-    /// Its schedule as text; `None`: this process has not registered it.
+    /// Its schedule as text; `None`: this process has not registered it, and its store does not keep
+    /// it. A database that many processes share does.
     pub schedule: Option<String>,
-    /// The time of its last tick. Before the first one it is the time of the registration.
-    pub last_tick: SystemTime,
-    /// The time of its next tick, which may be due; `None`: it has none, or this process has not
-    /// registered it.
+    /// The time of its last tick; `None` before the first one.
+    pub last_tick: Option<SystemTime>,
+    /// The time of its next tick, which may be due; `None`: it has none, or the schedule is not
+    /// known here.
     pub next_tick: Option<SystemTime>,
     /// The id of the last job that a tick made. Its row may have gone.
     pub last_run: Option<JobId>,
@@ -137,6 +138,14 @@ pub struct PeriodicInfo {
     /// The reason why its record cannot be read. Then the values of the record are empty, and there
     /// is no tick until somebody removes the name and registers it again.
     pub damaged: Option<String>,
+}
+
+impl PeriodicInfo {
+    /// Returns the time of the last tick, if there was one: its registration is noted in its place,
+    /// and has neither made a job nor passed one.
+    pub(crate) fn ticked(last: u64, run: &str, skipped: u64) -> Option<SystemTime> {
+        (!run.is_empty() || skipped > 0).then(|| time(last))
+    }
 }
 
 impl JobInfo {

@@ -193,10 +193,14 @@ pub(crate) fn check(limits: &[Limit]) -> Result<(), ConfigError> {
 /// The name of the record of the queue's own limit.
 pub(crate) const QUEUE: &str = "q";
 
+/// The name of the limit of each key, which has no record: each of its keys has one.
+const EACH_KEY: &str = "e";
+
 /// Returns the name of a limit's record, by which it is stored.
 pub(crate) fn name_of(of: &LimitOf) -> String {
     match of {
-        LimitOf::Queue | LimitOf::EachKey => QUEUE.to_owned(),
+        LimitOf::Queue => QUEUE.to_owned(),
+        LimitOf::EachKey => EACH_KEY.to_owned(),
         LimitOf::Kind(kind) => format!("t{kind}"),
         LimitOf::Key(key) => format!("k{key}"),
     }
@@ -205,6 +209,7 @@ pub(crate) fn name_of(of: &LimitOf) -> String {
 /// Returns the limit of a record with this name.
 pub(crate) fn of_name(name: &str) -> LimitOf {
     match name.split_at_checked(1) {
+        _ if name == EACH_KEY => LimitOf::EachKey,
         Some(("t", kind)) => LimitOf::Kind(kind.to_owned()),
         Some(("k", key)) => LimitOf::Key(key.to_owned()),
         _ => LimitOf::Queue,
@@ -264,6 +269,11 @@ impl LimitSet {
             None if name.starts_with('k') => self.each_key.unwrap_or_default(),
             None => Bounds::default(),
         }
+    }
+
+    /// Returns the numbers of the limit of each key, if that is set.
+    pub(crate) fn each_key(&self) -> Option<Bounds> {
+        self.each_key
     }
 
     /// Returns the names of the limits of kinds and of single keys that are set.

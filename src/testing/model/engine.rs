@@ -425,7 +425,7 @@ impl QueueEngine for Model {
             PeriodicInfo {
                 name: name.clone(),
                 schedule: schedule.map(Schedule::to_string),
-                last_tick: time(last.tick),
+                last_tick: PeriodicInfo::ticked(last.tick, &last.run, last.skipped),
                 next_tick: schedule.and_then(|schedule| schedule.next(last.tick)).map(time),
                 last_run: Some(last.run.clone()).filter(|run| !run.is_empty()),
                 skipped: last.skipped,

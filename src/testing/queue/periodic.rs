@@ -63,7 +63,7 @@ pub(super) fn the_first_tick_is_at_once_and_each_further_one_an_interval_later(o
         assert_eq!(run(&bench).len(), 1);
     }
     let info = periodic(&bench);
-    assert_eq!((minutes(info.last_tick), info.next_tick.map(minutes)), (180, Some(240)));
+    assert_eq!((info.last_tick.map(minutes), info.next_tick.map(minutes)), (Some(180), Some(240)));
     assert_eq!((info.name.as_str(), info.schedule.as_deref()), ("digest", Some("every 3600s")));
 }
 
@@ -71,7 +71,7 @@ pub(super) fn a_start_at_the_next_tick_is_not_put_off_by_restarts(on: &Benches<'
     let mut bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start_at_next().start().unwrap();
     let info = periodic(&bench);
-    assert_eq!((info.last_run, info.last_tick, info.next_tick), (None, noon(), Some(noon() + HOUR)));
+    assert_eq!((info.last_run, info.last_tick, info.next_tick), (None, None, Some(noon() + HOUR)));
     for _ in 0..2 {
         bench = bench.restart_after(25 * MINUTE);
         digest(&bench, Every::hours(1)).start_at_next().start().unwrap();
@@ -122,7 +122,10 @@ pub(super) fn q20_a_tick_that_meets_an_unfinished_run_makes_no_job_and_is_counte
     bench.clock.advance(HOUR);
     assert!(bench.accept().is_none());
     let info = periodic(&bench);
-    assert_eq!((info.skipped, minutes(info.last_tick), info.last_run.as_deref()), (3, 180, Some(first.as_str())));
+    assert_eq!(
+        (info.skipped, info.last_tick.map(minutes), info.last_run.as_deref()),
+        (3, Some(180), Some(first.as_str()))
+    );
     // A tick that comes with the end of the wait finds the run unfinished still.
     bench.clock.advance(HOUR);
     assert_eq!(run(&bench), [0]);
@@ -335,7 +338,10 @@ pub(super) fn a_name_that_the_program_no_longer_registers_makes_no_job_and_is_li
     let bench = bench.restart_after(2 * HOUR);
     assert_eq!(run(&bench), NOTHING);
     let info = periodic(&bench);
-    assert_eq!((info.schedule, info.next_tick, info.last_tick), (None, None, noon()));
+    // A database that processes share keeps what the last one has said of it.
+    let known =
+        if bench.can().one_process { (None, None) } else { (Some("every 3600s".to_owned()), Some(noon() + HOUR)) };
+    assert_eq!(((info.schedule, info.next_tick), info.last_tick), (known, Some(noon())));
     assert!(bench.queue.remove_periodic("digest").unwrap());
     assert_eq!(bench.queue.periodics().unwrap(), []);
 }

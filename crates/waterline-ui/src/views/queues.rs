@@ -53,7 +53,8 @@ fn fails(view: &mut Value, name: &str, counts: Counts, why: &str) {
     let help = "Make room on the disk, or repair the database.";
     (view["verdict"], view["also"]) = (json!(Verdict::NeedsYou), json!([]));
     let (reason, action) = ("store_fails", Value::Null);
-    view["advice"] = json!({"reason": reason, "verdict": Verdict::NeedsYou, "sentence": sentence, "help": help, "action": action});
+    view["advice"] =
+        json!({"reason": reason, "verdict": Verdict::NeedsYou, "sentence": sentence, "help": help, "action": action});
 }
 
 /// Returns what the list shows of one. A queue whose store fails has that as its sentence.
@@ -65,6 +66,7 @@ fn row_with(shared: &Shared, row: &QueueRow, status: Result<QueueStatus, QueueEr
         "pushes_per_second": rates[0],
         "starts_per_second": rates[1],
         "ends_per_second": rates[2],
+        "of_this_process": row.is_shared(),
     });
     match status {
         Ok(status) => {

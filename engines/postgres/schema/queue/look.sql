@@ -255,13 +255,13 @@ BEGIN
             (SELECT j.key, 1 FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL ORDER BY j.key LIMIT 1)
             UNION ALL SELECT (SELECT j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key > r.key
                 ORDER BY j.key LIMIT 1), r.nth + 1 FROM r WHERE r.key IS NOT NULL AND r.nth < c_most),
-        n AS (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name <> 'e' AND l.name NOT LIKE 'k%'
+        n AS (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name NOT LIKE 'k%'
             UNION (SELECT l.name FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 'k%' ORDER BY l.name LIMIT c_most)
             UNION SELECT h.name FROM h WHERE h.name IS NOT NULL
             UNION SELECT 'k' || r.key FROM r WHERE r.key IS NOT NULL)
         SELECT n.name, b.at_once::bigint, b.rate_count::bigint, least(b.rate_per, 9223372036854775807)::bigint,
-            b.rate_burst::bigint, taken_of(v_queue.id, n.name),
-            CASE WHEN b.rate_count IS NOT NULL
+            b.rate_burst::bigint, CASE WHEN n.name = 'e' THEN 0 ELSE taken_of(v_queue.id, n.name) END,
+            CASE WHEN b.rate_count IS NOT NULL AND n.name <> 'e'
                 THEN (SELECT (x.level / x.unit)::float8 FROM bucket_of(bounds_of(v_queue.id, n.name), n.name, v_now) x) END,
             (SELECT count(*) FROM (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = n.name
                 LIMIT (SELECT greatest(c_held / count(*), 100) FROM n)) c)

@@ -137,7 +137,7 @@ impl Queues {
             Ok(periodic_info(
                 name,
                 schedule.or(stored.filter(|_| by_server.is_some())),
-                time(last),
+                last,
                 next.map(time),
                 row.try_get(2)?,
                 unsigned(Some(skipped)),

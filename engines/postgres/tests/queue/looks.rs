@@ -282,7 +282,7 @@ fn the_limits_and_the_work_of_a_queue_are_those_of_the_same_queue_in_a_store() {
     let of = |limit: &LimitUse| (limit.at_once, limit.running, limit.held);
     assert_eq!(
         there.0.iter().map(of).collect::<Vec<_>>(),
-        [(Some(9), 4, 0), (Some(1), 1, 2), (Some(1), 1, 2), (Some(2), 2, 3)]
+        [(Some(9), 4, 0), (Some(1), 0, 0), (Some(1), 1, 2), (Some(1), 1, 2), (Some(2), 2, 3)]
     );
     assert_eq!(there.1, [Some(12), Some(5), Some(1)], "a twin is no push");
     let unlimited = bench().store.queue("q", QueueOptions::default()).unwrap();

@@ -58,7 +58,7 @@ impl Look<'_> {
             infos.push(PeriodicInfo {
                 name: name.to_owned(),
                 schedule: schedule.map(Schedule::to_string),
-                last_tick: time(tick),
+                last_tick: PeriodicInfo::ticked(tick, &run, skipped),
                 next_tick: schedule.filter(|_| damaged.is_none()).and_then(|schedule| schedule.next(tick)).map(time),
                 last_run: Some(run).filter(|run| !run.is_empty()),
                 skipped,

@@ -7,7 +7,7 @@ use crate::queue::embedded::keys::{name_of_limit, split_waiting};
 use crate::queue::embedded::look::Look;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobId;
-use crate::queue::words::limit::{QUEUE, of_name};
+use crate::queue::words::limit::{LimitOf, QUEUE, of_name};
 use crate::queue::words::used::{LimitUse, Related};
 use std::collections::BTreeSet;
 
@@ -25,7 +25,20 @@ impl Look<'_> {
         }
         names.remove(QUEUE);
         let has_own = self.queue.limits.queue != Default::default();
-        has_own.then_some(QUEUE.to_owned()).into_iter().chain(names).map(|name| self.limit_used(&name)).collect()
+        let own = has_own.then(|| self.limit_used(QUEUE)).into_iter();
+        let each_key = self.queue.limits.each_key().map(|bounds| {
+            let rate = bounds.rate;
+            Ok(LimitUse {
+                limit: LimitOf::EachKey,
+                at_once: bounds.at_once,
+                running: 0,
+                rate: rate.map(|rate| (rate.count, rate.per)),
+                burst: rate.map(|rate| rate.burst),
+                tokens: None,
+                held: 0,
+            })
+        });
+        own.chain(each_key).chain(names.iter().map(|name| self.limit_used(name))).collect()
     }
 
     fn limit_used(&self, name: &str) -> Result<LimitUse, QueueError> {
