@@ -39,8 +39,7 @@ pub enum ConfigError {
         /// The reason, and what to write instead.
         why: String,
     },
-    /// A text with the character NUL (U+0000), which PostgreSQL keeps in no text: an id, a kind or a
-    /// key of a job, or the name of something.
+    /// An id, a kind, a key or a name with the character NUL, which PostgreSQL keeps in no text.
     #[error("{subject} has the character NUL (U+0000), which no text of PostgreSQL has: leave it out")]
     Nul {
         /// The text, as the beginning of a sentence.
@@ -73,8 +72,7 @@ pub enum ConfigError {
         /// The jobs that they are for.
         limit: String,
     },
-    /// A type of jobs ([`TypedJob`](crate::queue::TypedJob)) that returns a job or a limit which is
-    /// not that of its kind.
+    /// A type of jobs ([`TypedJob`](crate::queue::TypedJob)) that returns what is not of its kind.
     #[error("the type of the kind {kind:?} returns {returned}: return the one that it was given, with more settings")]
     KindForeign {
         /// The kind.
@@ -109,8 +107,7 @@ pub enum ConfigError {
         /// The id.
         id: String,
     },
-    /// A cursor that is none of this list of jobs: it was changed, or comes from another state or
-    /// queue.
+    /// A cursor that is none of this list of jobs: it was changed, or is that of another list.
     #[error(
         "the cursor is none of the list of {state} jobs of the queue {queue:?}: use `next` of the page before, or begin without one"
     )]
@@ -120,8 +117,7 @@ pub enum ConfigError {
         /// The state of the jobs that were asked for.
         state: String,
     },
-    /// A time after the year 9999: that of a run, a root, an expiry, a window of a unique job or a
-    /// pause.
+    /// A time of a job, or the end of a pause, that is after the year 9999.
     #[error("the time of the job, or of the pause, is after the year 9999: use an earlier or a shorter one")]
     RunAt,
     /// A periodic job of this name that is registered with another schedule, job or setting.
@@ -133,8 +129,7 @@ pub enum ConfigError {
         /// The name of the periodic job.
         name: String,
     },
-    /// A periodic job whose job has an id, a time of its own, or jobs that it waits for. Each tick
-    /// makes a new job for its time.
+    /// A periodic job whose job has an id, a time of its own, or jobs that it waits for.
     #[error(
         "the job of the periodic job {name:?} has an id, a delay or a time of its own, or waits for other jobs: leave them \
          out, since each tick makes a new job at its time"
@@ -263,8 +258,7 @@ pub enum ConfigError {
         /// The value that was set.
         value: f64,
     },
-    /// `max_effects(0)`, with which no job could change anything, or more than 1 GiB, which is too
-    /// much for one write.
+    /// `max_effects` of 0, with which no job could change anything, or of more than 1 GiB.
     #[error("max_effects is {bytes} bytes: use 1 to {} (1 GiB)", MAX_EFFECTS)]
     MaxEffects {
         /// The value that was set.
@@ -405,8 +399,7 @@ pub enum ConfigError {
         /// The name of the upstream's progress, or "unnamed".
         upstream: String,
     },
-    /// An upstream that has ended below the first job of the gated consumer, which could never
-    /// start.
+    /// An upstream that has ended below the first job of the gated consumer.
     #[error(
         "{consumer:?} begins with job {next}, but its upstream {upstream:?} has ended with {}: start the upstream again, and \
          gate {consumer:?} by the new one",

@@ -116,8 +116,32 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::observe::status::tests::status;
+    use crate::base::index::Index;
     use Verdict::{GoesWell, NeedsYou, Waits};
+
+    /// Returns the status of a consumer that runs.
+    pub(in crate::observe) fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
+        Status {
+            state: State::Running,
+            head,
+            last_processed,
+            next: 46,
+            processing: 4,
+            done_ahead: 2,
+            unsaved: 2,
+            blocked,
+            source_fails_for: None,
+            ended_upstream: None,
+            done: 44,
+            failed: 0,
+            retries: 0,
+            saves: 9,
+            absent: 0,
+            parked: 0,
+            oldest: None,
+            unprocessed: last_processed.map_or(40, |last| last + 1),
+        }
+    }
 
     /// Each reason, with its verdict. A source that fails has done so for a minute.
     pub(in crate::observe) fn reasons() -> Vec<(Blocked, Verdict)> {

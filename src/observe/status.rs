@@ -444,31 +444,9 @@ fn none_has(threads: usize) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    pub(in crate::observe) fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
-        Status {
-            state: State::Running,
-            head,
-            last_processed,
-            next: 46,
-            processing: 4,
-            done_ahead: 2,
-            unsaved: 2,
-            blocked,
-            source_fails_for: None,
-            ended_upstream: None,
-            done: 44,
-            failed: 0,
-            retries: 0,
-            saves: 9,
-            absent: 0,
-            parked: 0,
-            oldest: None,
-            unprocessed: last_processed.map_or(40, |last| last + 1),
-        }
-    }
+    use crate::observe::advice::tests::status;
 
     #[test]
     fn a_status_is_one_line_with_the_position_and_the_reason_to_wait() {

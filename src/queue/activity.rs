@@ -62,9 +62,9 @@ impl Queue {
 
     /// Returns the limits of the queue and how full they are: those that its options name, and of
     /// single keys up to 64 that have jobs. That of [each key](crate::queue::LimitOf::EachKey) has
-    /// its numbers alone: what runs and is held counts for the key. It reads a record of each. In a database that many
-    /// processes share, up to 64 keys that the options name are in it, too, and about 10,000 jobs
-    /// that limits hold are counted.
+    /// its numbers alone: what runs and is held counts for the key. It reads a record of each. In a
+    /// database that many processes share, up to 64 keys that the options name are in it, too, and
+    /// about 10,000 jobs that limits hold are counted.
     ///
     /// ```
     /// use waterline::Store;

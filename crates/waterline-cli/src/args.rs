@@ -14,7 +14,8 @@ use waterline::queue::JobState;
 #[derive(Debug, Parser)]
 #[command(name = "waterline", version, disable_help_subcommand = true)]
 pub(crate) struct CommandLine {
-    /// The directory of a store, which is read beside its application.
+    /// The directory of a store, or the SQLite file of yours that it is in. It is read beside its
+    /// application.
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
     /// The address of the page that the application serves. WATERLINE_TOKEN has its token.

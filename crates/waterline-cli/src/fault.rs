@@ -17,13 +17,16 @@ pub(crate) struct Fault {
     is_denied: bool,
     /// True if a job that was to be redriven or discarded is not parked.
     pub(crate) is_not_parked: bool,
+    /// True if another process has the store open.
+    pub(crate) is_locked: bool,
     /// True if it says that there is no such name.
     is_unknown: bool,
 }
 
 impl Fault {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), is_damage: false, is_denied: false, is_not_parked: false, is_unknown: false }
+        let text = text.into();
+        Self { text, is_damage: false, is_denied: false, is_not_parked: false, is_locked: false, is_unknown: false }
     }
 
     /// True if the role in a database lacks the right to it.
@@ -96,6 +99,7 @@ impl From<Error> for Fault {
         Self {
             is_damage: matches!(error, Error::Corrupt { .. }),
             is_not_parked: matches!(error, Error::NotParked { .. }),
+            is_locked: matches!(error, Error::Locked { .. }),
             ..Self::new(text)
         }
     }

@@ -1,9 +1,6 @@
 //! The tool for the terminal. It looks at the store of an application from beside, and changes it
 //! while no application has it open.
 
-#[cfg(not(any(feature = "rocksdb", feature = "sqlite")))]
-compile_error!("waterline-cli needs an engine: switch on the feature `sqlite` or the feature `rocksdb`");
-
 mod advice;
 mod args;
 mod changes;

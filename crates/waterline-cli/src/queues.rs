@@ -156,7 +156,8 @@ pub(crate) fn schedules(place: &dyn Place, name: &str) -> Result<Report, Fault> 
     }
     let rows = periodics.iter().map(|periodic| periodic_row(periodic, now)).collect();
     report.table(&["PERIODIC", "SCHEDULE", "LAST TICK", "NEXT TICK", "LAST RUN", "SKIPPED", "DAMAGE"], rows);
-    if !place.has_processes() {
+    // A database keeps them, and so does a page.
+    if place.store().is_some() {
         report.line(Cell::from("Only its process knows the schedule and the next tick of each.").faint());
     }
     periodics.iter().for_each(|periodic| report.record(record("periodic", periodic, [("queue", name.into())])));

@@ -15,7 +15,7 @@ const TOKEN: &str = "WATERLINE_TOKEN";
 
 /// Serves the page for as long as the process lives.
 pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
-    let store = Store::options().read_only().open(path).map_err(Fault::from)?;
+    let store = crate::place::files::open(Store::options().read_only(), path)?;
     let mut page = Page::new(&store).stored().title(path.display().to_string());
     match env::var(TOKEN) {
         Ok(token) => page = page.token(token),

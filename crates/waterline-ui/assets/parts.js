@@ -251,10 +251,13 @@ export class Plots {
   }
 }
 
-/** A table with a head, that scrolls by itself on a narrow screen. */
+/** A table with a head, that scrolls by itself. On a narrow screen each row is a card, whose cells
+ *  have the names of their columns. (The roles stay then, too.) */
 export function table(caption, heads, rows) {
-  return h("div", { class: "table", role: "region", "aria-label": caption, tabindex: 0 }, h("table", null,
+  const cell = (cell, at) => ({ ...cell, props: { role: "cell", "data-label": heads[at] || null, ...cell.props } });
+  const row = (row) => ({ ...row, props: { role: "row", ...row.props }, children: row.children.map(cell) });
+  return h("div", { class: "table", role: "region", "aria-label": caption, tabindex: 0 }, h("table", { role: "table" },
     h("caption", null, caption),
-    h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", null, rows)));
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((head) => h("th", { scope: "col", role: "columnheader" }, head)))),
+    h("tbody", { role: "rowgroup" }, rows.map(row))));
 }

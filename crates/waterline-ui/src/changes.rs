@@ -107,7 +107,7 @@ impl Change {
                 let index = self.index()?;
                 match handle.redrive(index) {
                     // The next life runs it.
-                    Err(Error::Stopped) => shared.store.redrive(progress()?, index)?,
+                    Err(Error::Stopped) => shared.store()?.redrive(progress()?, index)?,
                     redriven => redriven?,
                 }
                 return said(format!("job {index} runs once more"));
@@ -118,21 +118,21 @@ impl Change {
             }
             "discard" => {
                 let index = self.index()?;
-                shared.store.discard(progress()?, index)?;
+                shared.store()?.discard(progress()?, index)?;
                 return said(format!("job {index} is given up"));
             }
             "skip" => {
                 let index = self.index()?;
-                shared.store.progress(progress()?).skip(index, self.reason.as_deref().unwrap_or_default())?;
+                shared.store()?.progress(progress()?).skip(index, self.reason.as_deref().unwrap_or_default())?;
                 return said(format!("job {index} is skipped: start the consumer again"));
             }
             "seek" => {
                 let next = self.index()?;
-                shared.store.progress(progress()?).seek(next, self.reason.as_deref().unwrap_or_default())?;
+                shared.store()?.progress(progress()?).seek(next, self.reason.as_deref().unwrap_or_default())?;
                 return said(format!("the next job is {next}: start the consumer again"));
             }
             "remove" => {
-                shared.store.progress(progress()?).remove()?;
+                shared.store()?.progress(progress()?).remove()?;
                 return said("the progress is removed: the consumer begins anew when it is started again".to_owned());
             }
             "set_max_processing" => {

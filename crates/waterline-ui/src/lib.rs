@@ -28,9 +28,9 @@
 //!
 //! A page that is served by itself has 256 connections at most, each for one request, which has 10
 //! seconds for its headers and 10 for its body. One address has at most 16 that have sent no whole
-//! request: for a new one the oldest of them goes, and a line of the log says so. With 2,000 sockets
-//! that send a byte now and then, a look is answered within milliseconds. From 20 wrong tokens a
-//! minute on, each wrong one is answered a second later.
+//! request: for a new one the oldest of them goes, and a line of the log says so. With 2,000
+//! sockets that send a byte now and then, a look is answered within milliseconds. From 20 wrong
+//! tokens a minute on, each wrong one is answered a second later.
 //!
 //! [`Page::serve`] has no TLS. An address that other machines reach belongs behind something that
 //! encrypts.
@@ -64,8 +64,8 @@
 //! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`.
 //! That of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
 //! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute, and
-//! `null` where this process knows none. `of_this_process` says that others may have the queue, too,
-//! which they do not count.
+//! `null` where this process knows none. `of_this_process` says that others may have the queue,
+//! too, which they do not count.
 //!
 //! `advice` is that of the library ([`Status::advice`](waterline::Status::advice)): a `sentence`,
 //! its `reason` as a word, a `verdict` (`goes_well`, `waits`: it goes on by itself, `needs_you`: an
@@ -109,10 +109,10 @@ mod assets;
 mod changes;
 mod few;
 mod guard;
-mod live;
-mod page;
 #[cfg(test)]
 mod lines;
+mod live;
+mod page;
 mod samples;
 mod serve;
 mod session;

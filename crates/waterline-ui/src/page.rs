@@ -40,7 +40,8 @@ use waterline::{Handle, PipelineHandle, Store};
 #[must_use = "a page shows nothing before it is mounted or served"]
 pub struct Page {
     parts: Vec<Part>,
-    store: Store,
+    /// The store of the parked jobs and of the history; `None`: there is none of them to be shown.
+    store: Option<Store>,
     title: String,
     is_stored: bool,
     writes: bool,
@@ -50,7 +51,7 @@ pub struct Page {
     shared: Arc<OnceLock<Arc<Shared>>>,
 }
 
-/// A thing that a page [watches](Page::watch): a consumer, or the stages of a pipeline.
+/// A thing that a page [watches](Page::watch).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Watched {
@@ -58,6 +59,22 @@ pub enum Watched {
     Consumer(Handle),
     /// The stages of a pipeline.
     Pipeline(PipelineHandle),
+    /// A queue.
+    Queue(Queue),
+    /// All queues of a group.
+    Group(Group),
+}
+
+impl From<&Queue> for Watched {
+    fn from(queue: &Queue) -> Self {
+        Self::Queue(queue.clone())
+    }
+}
+
+impl From<&Group> for Watched {
+    fn from(group: &Group) -> Self {
+        Self::Group(group.clone())
+    }
 }
 
 impl From<Handle> for Watched {
@@ -77,9 +94,33 @@ impl Page {
     /// consumer of the page keeps its progress in this store: its parked jobs are looked up here
     /// by its name. A consumer of another store needs a page of its own.
     pub fn new(store: &Store) -> Self {
+        Self::on(Some(store.clone()))
+    }
+
+    /// Makes a page of these queues and consumers, without a store: for those whose state is in a
+    /// database that many processes share. It shows no parked jobs and no history, which are in
+    /// the store of a consumer.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Queue, QueueOptions};
+    /// use waterline_ui::Page;
+    ///
+    /// # let store = Store::in_memory();
+    /// // Mostly a queue of `waterline-postgres`: store.queue("mail", QueueOptions::default())?
+    /// let mails = Queue::open(&store, "mail", QueueOptions::default())?;
+    /// let served = Page::of([&mails]).title("mails").serve("127.0.0.1:0")?;
+    /// # drop(served);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of<W: Into<Watched>>(watched: impl IntoIterator<Item = W>) -> Self {
+        watched.into_iter().fold(Self::on(None), Self::watch)
+    }
+
+    fn on(store: Option<Store>) -> Self {
         Self {
             parts: Vec::new(),
-            store: store.clone(),
+            store,
             title: "waterline".to_owned(),
             is_stored: false,
             writes: false,
@@ -97,12 +138,12 @@ impl Page {
 
     /// Shows a queue.
     pub fn queue(self, queue: &Queue) -> Self {
-        self.with(Part::Queue(queue.clone()))
+        self.watch(queue)
     }
 
     /// Shows all queues of a group.
     pub fn group(self, group: &Group) -> Self {
-        self.with(Part::Group(group.clone()))
+        self.watch(group)
     }
 
     /// Shows the consumers of the store that nobody [watches](Self::watch), too, as they are saved:
@@ -144,6 +185,9 @@ impl Page {
     /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token). Without
     /// one it stays read-only, and says so.
     ///
+    /// A mounted page with neither a token nor a login before it takes changes from whoever reaches
+    /// it. It cannot see a login, so a line of the log says so at the start of one without a token.
+    ///
     /// A mounted page believes the `Host` that it is given. So set [`origin`](Self::origin),
     /// unless a login by cookie or header stands before it: otherwise a name of somebody else's
     /// that points at your server (*DNS rebinding*) may change things.
@@ -177,16 +221,13 @@ impl Page {
     }
 
     fn shared(&self) -> Arc<Shared> {
-        self.shared.get_or_init(|| Shared::start(&self.store, &self.parts, &self.title, self.is_stored)).clone()
+        self.shared.get_or_init(|| Shared::start(self.store.as_ref(), &self.parts, &self.title, self.is_stored)).clone()
     }
 
     /// Returns the page as routes for your own server. Mount them under any path, also under the
     /// root, behind your own login:
     /// `app.nest("/admin/waterline", page.router())`. An `app` with a state takes it by
     /// `nest_service`.
-    ///
-    /// A mounted page with neither a token nor a login before it takes changes from whoever reaches
-    /// it. It cannot see a login, so a line of the log says so at the start of one without a token.
     ///
     /// It takes changes only from its own pages: see the [module](crate) for what it checks. A
     /// thread takes a sample of each name once a second, for as long as the routes live.

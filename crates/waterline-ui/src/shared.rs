@@ -3,13 +3,14 @@
 use crate::page::Watched;
 use crate::samples::{OfQueue, OfStream, Samples};
 use crate::session::{Sessions, Wrong};
+use crate::views::Failure;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use waterline::queue::{Group, JobState, Queue, QueueError, QueueOptions, QueueStatus, RunTimes, RunnerHandle};
-use waterline::{Handle, PipelineHandle, Status, Store};
+use waterline::{ConsumerInfo, Handle, PipelineHandle, Status, Store};
 
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
@@ -18,8 +19,6 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) enum Part {
     Watched(Watched),
-    Queue(Queue),
-    Group(Group),
     Runner(RunnerHandle),
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct QueueRow {
 
 /// The state of a page that its requests share.
 pub(crate) struct Shared {
-    pub(crate) store: Store,
+    store: Option<Store>,
     pub(crate) title: String,
     /// True if it shows what is saved, also of consumers that other programs run.
     pub(crate) is_stored: bool,
@@ -77,12 +76,23 @@ fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
 }
 
 impl Shared {
+    /// Returns the store of the parked jobs and of the history.
+    pub(crate) fn store(&self) -> Result<&Store, Failure> {
+        let none = "this page was made without a store (Page::of), so it has no parked jobs and no history: Page::new takes one";
+        self.store.as_ref().ok_or_else(|| Failure::not_found(none))
+    }
+
+    /// Returns the consumers of the store, if there is one.
+    pub(crate) fn saved(&self) -> Result<Vec<ConsumerInfo>, waterline::Error> {
+        self.store.as_ref().map_or_else(|| Ok(Vec::new()), Store::consumers)
+    }
+
     /// Collects the parts, and starts to take samples.
-    pub(crate) fn start(store: &Store, parts: &[Part], title: &str, is_stored: bool) -> Arc<Self> {
+    pub(crate) fn start(store: Option<&Store>, parts: &[Part], title: &str, is_stored: bool) -> Arc<Self> {
         let (sampler, end) = channel();
         let (title, sessions) = (title.to_owned(), Sessions::default());
         let mut shared = Self {
-            store: store.clone(),
+            store: store.cloned(),
             title,
             is_stored,
             streams: Vec::new(),
@@ -123,8 +133,8 @@ impl Shared {
                 }
                 self.pipelines.push(pipeline.clone());
             }
-            Part::Queue(queue) => self.add_queue(queue, None),
-            Part::Group(group) => {
+            Part::Watched(Watched::Queue(queue)) => self.add_queue(queue, None),
+            Part::Watched(Watched::Group(group)) => {
                 let place = self.groups.len();
                 self.groups.push(group.clone());
                 group.queues().iter().for_each(|queue| self.add_queue(queue, Some(place)));
@@ -152,16 +162,17 @@ impl Shared {
 
     /// Looks at what other processes have written, and finds the queues that they have made.
     fn look_anew(&self) -> Result<(), QueueError> {
-        self.store.refresh()?;
+        let Some(store) = &self.store else { return Ok(()) };
+        store.refresh()?;
         // Where it is written, a queue is opened with the options that its program has for it.
-        if !self.store.is_read_only() {
+        if !store.is_read_only() {
             return Ok(());
         }
         let known = self.queues();
         let mut unopened = BTreeMap::new();
-        for name in Queue::names(&self.store)? {
+        for name in Queue::names(store)? {
             if known.iter().all(|row| row.queue.name() != name) {
-                match Queue::open(&self.store, &name, QueueOptions::default()) {
+                match Queue::open(store, &name, QueueOptions::default()) {
                     Ok(queue) => self.add_queue(&queue, None),
                     Err(error) => drop(unopened.insert(name, error.report())),
                 }
@@ -190,7 +201,7 @@ impl Shared {
         for row in self.queues() {
             let counts = row.queue.counts();
             let waiting = counts.ready + counts.scheduled + counts.waiting;
-            let traffic = row.traffic(self.store.is_read_only());
+            let traffic = row.traffic(self.store.as_ref().is_some_and(Store::is_read_only));
             row.samples.lock().add(OfQueue { at, waiting, running: counts.running, traffic });
         }
     }
@@ -246,8 +257,8 @@ impl QueueRow {
         !self.queue.capabilities().one_process
     }
 
-    /// Returns the pushes, starts and ends. A process without the runner of a queue knows nothing of
-    /// the jobs that start and end elsewhere.
+    /// Returns the pushes, starts and ends. A process without the runner of a queue knows nothing
+    /// of the jobs that start and end elsewhere.
     fn traffic(&self, is_beside: bool) -> [Option<u64>; 3] {
         let activity = self.queue.activity();
         let runs_elsewhere = is_beside || self.is_shared() && activity.slots.is_none() && activity.started == Some(0);

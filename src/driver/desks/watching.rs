@@ -28,7 +28,8 @@ impl Core {
     }
 
     /// Notes a pause, its end, or a parked job that is redriven or discarded, which no look at the
-    /// source shows. If it returns true, the caller has to [start](Driver::spawn_watch) the thread that watches.
+    /// source shows. If it returns true, the caller has to [start](Driver::spawn_watch) the thread
+    /// that watches.
     pub(super) fn note_steered(&mut self, now: &Now) -> bool {
         if !self.out.is_observed() {
             return false;

@@ -122,8 +122,8 @@ impl JobInfo {
 pub struct PeriodicInfo {
     /// Its name.
     pub name: String,
-    /// Its schedule as text; `None`: this process has not registered it, and its store does not keep
-    /// it. A database that many processes share does.
+    /// Its schedule as text; `None`: this process has not registered it, and its store does not
+    /// keep it. A database that many processes share does.
     pub schedule: Option<String>,
     /// The time of its last tick; `None` before the first one.
     pub last_tick: Option<SystemTime>,

@@ -10,9 +10,10 @@ use crate::words::{At, plain};
 use std::fs;
 use std::path::{Path, PathBuf};
 use waterline::queue::{Queue, QueueOptions};
-use waterline::{Error, Store};
+use waterline::{Error, Store, StoreOptions};
 
-/// The files whose locks say who has a store open: that of SQLite, and that of RocksDB.
+/// The files of a directory whose locks say who has its store open: that of SQLite, and that of
+/// RocksDB.
 const LOCKS: [&str; 2] = ["waterline.sqlite-lock", "LOCK"];
 
 /// The number of lists of locks that are read before it is said that nobody has a store open.
@@ -28,7 +29,7 @@ pub(crate) struct Files {
 impl Files {
     /// Opens the store to look at it. Nothing is written, and nothing is made.
     pub(crate) fn look(path: &Path) -> Result<Self, Fault> {
-        let store = Store::options().read_only().open(path)?;
+        let store = open(Store::options().read_only(), path)?;
         Ok(Self { path: path.to_owned(), store, handles: Handles::default() })
     }
 
@@ -128,6 +129,35 @@ impl Place for Files {
     }
 }
 
+/// Opens the store in a directory, or in a file of the user's.
+pub(crate) fn open(options: StoreOptions, path: &Path) -> Result<Store, Fault> {
+    #[cfg(feature = "sqlite")]
+    if path.is_file() {
+        return options.attach_sqlite(path).map_err(|error| match error {
+            Error::NotFound { .. } => {
+                let path = path.display();
+                Fault::new(format!("the file {path} has no tables of waterline, and is left as it is: check the path"))
+            }
+            other => other.into(),
+        });
+    }
+    open_directory(options, path)
+}
+
+#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
+fn open_directory(options: StoreOptions, path: &Path) -> Result<Store, Fault> {
+    Ok(options.open(path)?)
+}
+
+/// A program for pages or databases alone needs no engine.
+#[cfg(not(any(feature = "rocksdb", feature = "sqlite")))]
+fn open_directory(_options: StoreOptions, path: &Path) -> Result<Store, Fault> {
+    let path = path.display();
+    Err(Fault::new(format!(
+        "this program was built without stores, as that at {path}: build it with the feature `sqlite`"
+    )))
+}
+
 /// Opens a store to change it, while nobody else has it open. Nothing is made, unless a new name
 /// is wanted. (The store is there: the plan has looked at it.)
 fn open_to_change(path: &Path, makes_names: bool) -> Result<Store, Fault> {
@@ -146,10 +176,8 @@ fn open_to_change(path: &Path, makes_names: bool) -> Result<Store, Fault> {
     if matches!(holders(path), Holders::One(_)) {
         return Err(in_use(path));
     }
-    Store::options().create(makes_names).open(path).map_err(|error| match error {
-        Error::Locked { path } => in_use(&path),
-        other => other.into(),
-    })
+    let opened = open(Store::options().create(makes_names), path);
+    opened.map_err(|fault| if fault.is_locked { in_use(path) } else { fault })
 }
 
 /// Returns those who have a store open, as the system tells.
@@ -164,9 +192,19 @@ fn holders(path: &Path) -> Holders {
     Holders::None
 }
 
+/// Returns the files whose locks say who has a store open.
+fn locks_of(path: &Path) -> Vec<PathBuf> {
+    if !path.is_file() {
+        return LOCKS.map(|name| path.join(name)).to_vec();
+    }
+    let mut lock = path.as_os_str().to_owned();
+    lock.push("-lock");
+    vec![lock.into()]
+}
+
 /// Finds the process that has a store open in a list of locks.
 fn holder(path: &Path, locks: &str) -> Option<Holder> {
-    for file in LOCKS.map(|name| path.join(name)) {
+    for file in locks_of(path) {
         let Some(lock) = identity(&file) else { continue };
         let held = locks.lines().filter_map(|line| holder_of(line, lock.1));
         if let Some(process) = held.filter(|process| has_open(*process, lock)).min() {

@@ -12,7 +12,7 @@ use program::{At, json};
 use serde_json::{Value, json};
 use server::{Database, Server};
 use std::time::Duration;
-use waterline::queue::{Accept, Limit, NewJob, QueueOptions};
+use waterline::queue::{Accept, Every, Limit, NewJob, QueueOptions};
 use waterline::{Consumer, Error, MemoryJobs, OnExhausted};
 use waterline_postgres::{PgOptions, PgStore};
 
@@ -247,4 +247,19 @@ fn a_database_that_is_none_of_ours_is_one_line_and_nothing_is_made() {
         assert_eq!((answer.code, answer.error.lines().count()), (1, 1), "{answer:?}");
         assert!(!answer.error.contains("s3cret"), "{answer:?}");
     }
+}
+
+#[test]
+fn the_schedules_of_a_database_have_their_text_and_their_next_tick() {
+    let world = World::new();
+    let mail =
+        world.store.queue("mail", QueueOptions::default().max_waiting(4).limit(Limit::kind("welcome").at_once(7)));
+    let mail = mail.unwrap();
+    mail.periodic("digest", Every::hours(1), NewJob::new("digest", &()).unwrap()).start_at_next().start().unwrap();
+    let schedules = world.at.text("schedules mail");
+    assert!(schedules.contains("digest    every 3600s  -") && schedules.contains("in 59m"), "{schedules}");
+    assert!(!schedules.contains("Only its process knows"), "{schedules}");
+    let record = &world.at.records("schedules mail")[0];
+    assert_eq!((&record["schedule"], &record["last_tick"]), (&json!("every 3600s"), &Value::Null));
+    assert!(record["next_tick"].is_u64(), "{record}");
 }

@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 
 mod application;
+mod attached;
 mod changes;
 mod doctor;
 mod faults;

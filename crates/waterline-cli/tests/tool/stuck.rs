@@ -92,8 +92,8 @@ fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
     }
 }
 
-/// The verdict on each reason to stand still, and on two consumers that do not. (A source that fails
-/// needs an operator after a minute. `parks` has caught up, and has a parked job.)
+/// The verdict on each reason to stand still, and on two consumers that do not. (A source that
+/// fails needs an operator after a minute. `parks` has caught up, and has a parked job.)
 const OF_STREAMS: [(&str, &str); 20] = [
     ("ahead_of_source", "needs_you"),
     ("alone", "waits"),

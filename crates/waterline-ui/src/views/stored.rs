@@ -12,7 +12,7 @@ const SHOWN: usize = 100;
 /// Returns the consumers that the store has and that are not watched.
 fn consumers(shared: &Shared) -> Result<Vec<ConsumerInfo>, Failure> {
     let is_watched = |name: &str| shared.streams.iter().any(|stream| stream.handle.name().as_deref() == Some(name));
-    let all = shared.store.consumers()?;
+    let all = shared.saved()?;
     Ok(all.into_iter().filter(|consumer| !is_watched(&consumer.name)).collect())
 }
 
@@ -47,7 +47,7 @@ pub(super) fn stored(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let mut view = row(&consumer);
     view["last_halt"] = json!(consumer.last_halt);
     if consumer.unreadable.is_none() {
-        let (parked, moves) = (shared.store.parked(name)?, shared.store.progress(name).history()?);
+        let (parked, moves) = (shared.store()?.parked(name)?, shared.store()?.progress(name).history()?);
         view["jobs"] = json!(parked.iter().take(SHOWN).collect::<Vec<_>>());
         view["moves"] = json!(moves.iter().rev().take(SHOWN).collect::<Vec<_>>());
     }

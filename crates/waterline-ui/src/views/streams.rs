@@ -83,14 +83,15 @@ pub(super) fn saved(shared: &Shared) -> Result<Value, Failure> {
         advice::of_saved(&mut row, consumer);
         row
     };
-    let consumers: Value = shared.store.consumers()?.iter().map(consumer).collect();
-    Ok(json!({"consumers": consumers, "logs": shared.store.logs()?}))
+    let consumers: Value = shared.saved()?.iter().map(consumer).collect();
+    let logs = shared.store().map_or_else(|_| Ok(Vec::new()), |store| store.logs())?;
+    Ok(json!({"consumers": consumers, "logs": logs}))
 }
 
 /// A store that cannot be read now says nothing of the halt, and the sentence says the rest.
 fn last_halt(shared: &Shared, stream: &Stream) -> Option<LastHalt> {
     let name = stream.handle.name()?;
-    let consumers = shared.store.consumers().ok()?;
+    let consumers = shared.saved().ok()?;
     consumers.into_iter().find(|consumer| consumer.name == name)?.last_halt
 }
 
@@ -105,14 +106,14 @@ fn progress(shared: &Shared, query: &Query) -> Result<String, Failure> {
         Err(unknown) => unknown,
     };
     let name = query.get("stream");
-    let mut saved = shared.store.consumers()?.into_iter().map(|consumer| consumer.name);
+    let mut saved = shared.saved()?.into_iter().map(|consumer| consumer.name);
     saved.find(|saved| Some(saved) == name).ok_or(unknown)
 }
 
 /// A page of parked jobs, from an index on.
 pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let (limit, from) = (limit(query)?, number(query, "from", 0_u64)?);
-    let all = shared.store.parked(progress(shared, query)?)?;
+    let all = shared.store()?.parked(progress(shared, query)?)?;
     let count = all.len();
     let mut rest = all.into_iter().skip_while(|job| job.index < from);
     let jobs: Vec<_> = rest.by_ref().take(limit).collect();
@@ -122,7 +123,7 @@ pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
 /// The moves that somebody made on purpose, the newest first.
 pub(super) fn history(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let (limit, skip) = (limit(query)?, number(query, "skip", 0_usize)?);
-    let all = shared.store.progress(progress(shared, query)?).history()?;
+    let all = shared.store()?.progress(progress(shared, query)?).history()?;
     let count = all.len();
     let moves: Vec<_> = all.iter().rev().skip(skip).take(limit).collect();
     let next = Some(skip + moves.len()).filter(|next| *next < count);

@@ -1,7 +1,7 @@
 //! The page for those who have a narrow screen, no mouse, or a screen reader.
 
 use crate::driver::Browser;
-use crate::world::World;
+use crate::world::{TOKEN, World};
 use serde_json::{Value, json};
 use waterline::queue::NewJob;
 use waterline::{Consumer, MemoryJobs, OnExhausted, Store};
@@ -85,6 +85,145 @@ fn a_person_with_a_keyboard_alone_gets_everywhere_and_keeps_the_focus_while_the_
     browser.until("document.querySelector('.plot')?.getAttribute('aria-label')?.includes('over the last minute')");
     browser.click("button", "Last hour");
     browser.until("document.querySelector('.plot').getAttribute('aria-label').includes('over the last hour')");
+}
+
+#[test]
+fn on_a_narrow_screen_each_job_is_a_card_with_the_names_of_its_cells() {
+    let world = World::new();
+    let served = world.page().serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.resize(390, 844);
+    browser.open(&format!("http://{}/#/jobs?queue=mail&state=dead", served.addr()));
+    browser.until_said("dead/0");
+    let cards = browser.run(
+        "return [...document.querySelectorAll('tbody tr')].map((row) => {
+            const cells = [...row.children].filter((cell) => cell.checkVisibility());
+            const tops = new Set(cells.map((cell) => Math.round(cell.getBoundingClientRect().top)));
+            const box = row.getBoundingClientRect();
+            return { cells: cells.length, lines: tops.size, right: Math.ceil(box.right), display: getComputedStyle(row).display,
+                labels: cells.map((cell) => getComputedStyle(cell, '::before').content).join(' ') };
+        })",
+    );
+    let cards = cards.as_array().unwrap();
+    assert_eq!(cards.len(), 6);
+    for card in cards {
+        assert!(card["display"] == "block" && card["right"].as_u64() <= Some(390), "{card}");
+        assert!(card["cells"].as_u64() >= Some(6) && card["cells"] == card["lines"], "each cell has a line: {card}");
+        let labels = card["labels"].as_str().unwrap();
+        assert!(
+            ["id", "kind", "since", "error"].iter().all(|label| labels.contains(&format!("\"{label}\""))),
+            "{card}"
+        );
+    }
+    let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    assert_eq!(wide, json!(0), "nothing is to be scrolled to the side");
+    // On a wide one it is a table as ever.
+    browser.resize(1_280, 900);
+    assert_eq!(browser.run("return getComputedStyle(document.querySelector('tbody tr')).display"), json!("table-row"));
+}
+
+/// Returns the roles and the names that a screen reader gets, without what it passes by.
+fn tree(browser: &Browser) -> Vec<(String, String)> {
+    let all = browser.devtools("Accessibility.getFullAXTree", &json!({}));
+    let nodes = all["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] != true);
+    let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
+    nodes.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+}
+
+/// Sees that a screen reader gets these.
+#[track_caller]
+fn says(tree: &[(String, String)], wanted: &[(&str, &str)]) {
+    for (role, name) in wanted {
+        let is_it = |node: &&(String, String)| node.0 == *role && node.1.starts_with(name);
+        assert!(tree.iter().any(|node| is_it(&node)), "there is no {role} {name:?}: {tree:#?}");
+    }
+}
+
+#[test]
+fn a_screen_reader_gets_a_role_and_a_name_for_all_that_is_there() {
+    let world = World::new();
+    let served = world.page().serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/#/stream?name=blocks", served.addr()));
+    browser.until_said("2 jobs failed for good");
+    for width in [1_280, 390] {
+        browser.resize(width, 900);
+        let tree = tree(&browser);
+        says(
+            &tree,
+            &[
+                ("banner", ""),
+                ("navigation", "Views"),
+                ("main", ""),
+                ("heading", "blocks"),
+                ("heading", "Parked jobs"),
+                ("group", "Steer the consumer"),
+                ("button", "Pause"),
+                ("link", "Look at these jobs"),
+                ("image", "The window, from 77"),
+                ("table", "2 jobs failed for good"),
+                ("columnheader", "error"),
+                ("cell", ""),
+                ("StaticText", "40"),
+                ("status", ""),
+            ],
+        );
+        let roles = ["button", "link", "image", "table", "heading", "dialog", "textbox", "combobox"];
+        let nameless: Vec<_> = tree.iter().filter(|(role, name)| roles.contains(&&**role) && name.is_empty()).collect();
+        assert!(nameless.is_empty(), "at {width}: {nameless:?}");
+    }
+    assert_eq!(browser.complaints(), [] as [String; 0]);
+}
+
+#[test]
+fn a_dialog_is_opened_left_and_sent_by_keys_and_named_for_a_screen_reader() {
+    let world = World::new();
+    let served = world.page().allow_writes(true).token(TOKEN).serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/#/stream?name=blocks", served.addr()));
+    browser.type_into("#token", &format!("{TOKEN}\u{e007}"));
+    // The form leads to the overview.
+    browser.until_said("need you.");
+    browser.run("location.hash = '#/stream?name=blocks'");
+    browser.until_said("At once: 4");
+    let focus = || browser.run("return document.activeElement.innerText || document.activeElement.tagName");
+    let mut seen = Vec::new();
+    while focus() != json!("At once: 4") {
+        browser.press("\u{e004}");
+        seen.push(focus());
+        assert!(seen.len() < 40, "{seen:?}");
+    }
+    let (tab, enter, escape) = ("\u{e004}", "\u{e007}", "\u{e00c}");
+    browser.press(enter);
+    browser.until("document.querySelector('dialog').open");
+    assert_eq!(focus(), json!("INPUT"), "the field has the focus");
+    says(&tree(&browser), &[("dialog", "Jobs at once"), ("spinbutton", "Jobs at once"), ("button", "Leave it")]);
+    // What is behind it is out of reach.
+    for _ in 0..6 {
+        browser.press(tab);
+        let inside =
+            "return document.activeElement === document.body || Boolean(document.activeElement.closest('dialog'))";
+        assert_eq!(browser.run(inside), json!(true), "{}", focus());
+    }
+    browser.press(escape);
+    browser.until("!document.querySelector('dialog').open");
+    assert_eq!(focus(), json!("At once: 4"), "the focus is where it was");
+    assert_eq!(world.blocks.handle().strip(1).max_processing, 4);
+    browser.press(enter);
+    browser.until("document.querySelector('dialog').open");
+    browser.press(&format!("\u{e017}\u{e003}7{enter}"));
+    browser.until_said("At once: 7");
+    assert_eq!(world.blocks.handle().strip(1).max_processing, 7);
+    // One that loses something.
+    browser.until_said("2 jobs failed for good");
+    browser.run("[...document.querySelectorAll('button')].find((button) => button.innerText === 'Discard').focus()");
+    browser.press(enter);
+    browser.until("document.querySelector('dialog').open");
+    says(&tree(&browser), &[("dialog", "Discard"), ("button", "Discard"), ("button", "Leave it")]);
+    browser.press(&format!("{tab}{enter}"));
+    browser.until("!document.querySelector('dialog').open");
+    assert_eq!(world.blocks.handle().status().parked, 2, "it was left");
+    assert_eq!(browser.complaints(), [] as [String; 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io::BufRead;
 use std::time::{Duration, Instant};
 use waterline::queue::{Accept, Group, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
 use waterline::{Consumer, MemoryJobs, Retry, Store};
-use waterline_ui::{Page, Served};
+use waterline_ui::{Page, Served, Watched};
 
 fn served(world: &World) -> Served {
     world.page().serve("127.0.0.1:0").unwrap()
@@ -265,4 +265,19 @@ fn the_queues_of_a_group_share_the_slots_of_its_runner_and_say_so() {
     assert_eq!(view(&served, "/api/queue?name=thumbs")["advice"]["reason"], json!("busy"));
     drop(end);
     runner.stop().unwrap();
+}
+
+#[test]
+fn a_page_without_a_store_says_that_it_has_no_parked_jobs() {
+    let world = World::new();
+    let shown: [Watched; 2] = [world.blocks.handle().into(), (&world.mails).into()];
+    let served = Page::of(shown).serve("127.0.0.1:0").unwrap();
+    let overview = view(&served, "/api/overview");
+    assert_eq!((&overview["streams"][0]["name"], &overview["queues"][0]["name"]), (&json!("blocks"), &json!("mail")));
+    assert_eq!(view(&served, "/api/saved"), json!({"consumers": [], "logs": []}));
+    for path in ["/api/parked?stream=blocks", "/api/history?stream=blocks"] {
+        let answer = look(&served, path);
+        assert!(answer.status == 404 && answer.body.contains("Page::new"), "{answer:?}");
+    }
+    assert_eq!(view(&served, "/api/stream?name=blocks")["last_halt"], Value::Null);
 }

@@ -307,7 +307,7 @@ $$ SELECT n.place, n.value, n.until FROM note n WHERE n.queue = (queue_of(p_queu
 
 CREATE FUNCTION periodics_of(p_queue text)
 RETURNS TABLE (name text, last bigint, run text, skipped bigint, schedule text, next bigint) LANGUAGE sql AS
-$$ SELECT p.name, p.last, p.run, p.skipped, p.schedule, p.last + p.every FROM periodic p
+$$ SELECT p.name, p.last, p.run, p.skipped, p.schedule, coalesce(p.last + p.every, p.next) FROM periodic p
     WHERE p.queue = (queue_of(p_queue)).id ORDER BY p.name $$;
 
 CREATE FUNCTION averages_of(p_queue text) RETURNS TABLE (kind text, count bigint, mean bigint, last bigint) LANGUAGE sql AS

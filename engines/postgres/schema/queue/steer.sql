@@ -338,16 +338,17 @@ BEGIN
 END $$;
 
 -- Registers a schedule. A new one has its first tick at once, unless `p_at_next`. With `p_every` this server
--- makes its jobs. Without it, `tick_once` does for the programs that have registered it.
+-- makes its jobs. Without it, `tick_once` does for the programs that have registered it, which say what the
+-- next tick is.
 CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_every bigint, p_kind text, p_payload text,
-    p_settings text DEFAULT NULL, p_at_next boolean DEFAULT false) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+    p_settings text DEFAULT NULL, p_at_next boolean DEFAULT false, p_next bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
 BEGIN
     -- A job that no push takes would hold up each tick.
     PERFORM check_settings(coalesce(nullif(p_settings::jsonb, 'null'), '{}'));
     IF p_every IS NOT NULL THEN PERFORM check_job(p_kind, p_payload); END IF;
     INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;
-    UPDATE periodic SET schedule = p_schedule, every = bounded(p_every), kind = p_kind, payload = p_payload, settings = p_settings::jsonb
+    UPDATE periodic SET schedule = p_schedule, next = p_next, every = bounded(p_every), kind = p_kind, payload = p_payload, settings = p_settings::jsonb
     WHERE queue = v_queue.id AND name = p_name;
     IF v_row.name IS NOT NULL AND NOT p_at_next THEN
         SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,
@@ -367,7 +368,7 @@ END $$;
 -- `p_overlaps` is false, they are skipped. `ticked` has the last tick that there is then, and as its
 -- outcome made, skipped or other.
 CREATE FUNCTION tick_once(p_queue text, p_name text, p_last bigint, p_new bigint, p_ticks bigint[], p_overlaps boolean,
-    p_kind text, p_payload text, p_settings text) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+    p_kind text, p_payload text, p_settings text, p_next bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record; v_tick bigint; v_outcome text := 'made';
 BEGIN
     SELECT * INTO v_row FROM periodic WHERE queue = v_queue.id AND name = p_name FOR UPDATE;
@@ -387,7 +388,7 @@ BEGIN
             IF cardinality(p_ticks) > 0 THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
         END IF;
         v_row.last := p_new;
-        UPDATE periodic SET last = p_new, run = v_row.run, skipped = skipped + (v_outcome = 'skipped')::int
+        UPDATE periodic SET last = p_new, next = p_next, run = v_row.run, skipped = skipped + (v_outcome = 'skipped')::int
         WHERE queue = v_queue.id AND name = p_name;
     END IF;
     RETURN QUERY SELECT 'ticked', v_row.last, v_row.run, v_outcome, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,

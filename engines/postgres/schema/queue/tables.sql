@@ -271,6 +271,8 @@ CREATE TABLE periodic (
     run text,
     skipped bigint NOT NULL DEFAULT 0,
     schedule text,
+    -- The next tick of a schedule without `every`, as the program has computed it that made the last one.
+    next bigint,
     every bigint CHECK (every > 0),
     kind text,
     payload text,

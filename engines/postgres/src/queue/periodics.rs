@@ -1,7 +1,7 @@
 //! The schedules that this process has registered: it computes their ticks, and the database
 //! decides which process makes each.
 
-use super::answers::{happened, signed, time, unsigned};
+use super::answers::{Answer, happened, signed, time, unsigned};
 use super::opened::Opened;
 use super::settings::of_job;
 use super::{Queues, looks};
@@ -40,7 +40,8 @@ impl Queues {
         }
         let push = prepare(periodic.job.clone(), 0, || 0)?;
         let (schedule, settings) = (periodic.schedule.to_string(), of_job(&push));
-        let values: [Value<'_>; 8] = [
+        let next = next_tick(&periodic.schedule, queue.server_time()).map(signed);
+        let values: [Value<'_>; 9] = [
             (&queue.name(), Type::TEXT),
             (&periodic.name, Type::TEXT),
             (&schedule, Type::TEXT),
@@ -49,11 +50,16 @@ impl Queues {
             (&text(&push), Type::TEXT),
             (&settings, Type::TEXT),
             (&periodic.at_next, Type::BOOL),
+            (&next, Type::INT8),
         ];
         let answers = self.answers(queue, "register a schedule", "register_periodic", &values)?;
         let last = answers.iter().find(|answer| answer.what == "periodic").map_or(0, |answer| unsigned(answer.number));
-        queue.periodics.lock().push(Registered { periodic, last });
         self.tell(queue, happened(&answers));
+        if next_tick(&periodic.schedule, last).map(signed) != next {
+            // An earlier life has ticked, and an interval is counted from there.
+            self.tick_once(queue, &periodic, (last, last), &[])?;
+        }
+        queue.periodics.lock().push(Registered { periodic, last });
         self.tick_all(queue)?;
         Ok(queue.of_server(last))
     }
@@ -79,20 +85,7 @@ impl Queues {
             if due.last == last {
                 return Ok(());
             }
-            let push = prepare(periodic.job.clone(), 0, || 0)?;
-            let (ticks, settings): (Vec<_>, _) = (due.run.iter().map(|tick| signed(*tick)).collect(), of_job(&push));
-            let values: [Value<'_>; 9] = [
-                (&queue.name(), Type::TEXT),
-                (&periodic.name, Type::TEXT),
-                (&signed(last), Type::INT8),
-                (&signed(due.last), Type::INT8),
-                (&ticks, Type::INT8_ARRAY),
-                (&(periodic.overlap == Overlap::Allow), Type::BOOL),
-                (&push.row.kind, Type::TEXT),
-                (&text(&push), Type::TEXT),
-                (&settings, Type::TEXT),
-            ];
-            let answers = self.answers(queue, MAKE, "tick_once", &values)?;
+            let answers = self.tick_once(queue, periodic, (last, due.last), &due.run)?;
             let mut told = happened(&answers);
             let ticked = answers.iter().find(|answer| answer.what == "ticked");
             let (now, outcome) =
@@ -121,6 +114,33 @@ impl Queues {
         }
     }
 
+    /// Makes the jobs of these ticks, if the last tick of the schedule is still `last`. From then on
+    /// it is `new`.
+    fn tick_once(
+        &self,
+        queue: &Opened,
+        periodic: &Periodic,
+        (last, new): (u64, u64),
+        run: &[u64],
+    ) -> Result<Vec<Answer>, QueueError> {
+        let push = prepare(periodic.job.clone(), 0, || 0)?;
+        let (ticks, settings): (Vec<_>, _) = (run.iter().map(|tick| signed(*tick)).collect(), of_job(&push));
+        let next = next_tick(&periodic.schedule, new).map(signed);
+        let values: [Value<'_>; 10] = [
+            (&queue.name(), Type::TEXT),
+            (&periodic.name, Type::TEXT),
+            (&signed(last), Type::INT8),
+            (&signed(new), Type::INT8),
+            (&ticks, Type::INT8_ARRAY),
+            (&(periodic.overlap == Overlap::Allow), Type::BOOL),
+            (&push.row.kind, Type::TEXT),
+            (&text(&push), Type::TEXT),
+            (&settings, Type::TEXT),
+            (&next, Type::INT8),
+        ];
+        self.answers(queue, MAKE, "tick_once", &values)
+    }
+
     pub(super) fn list_periodics(&self, queue: &Opened) -> Result<Vec<PeriodicInfo>, QueueError> {
         let rows = self.rows(queue, "list schedules", "periodics_of", &[(&queue.name(), Type::TEXT)])?;
         let own = queue.periodics.lock();
@@ -128,20 +148,13 @@ impl Queues {
             let (name, last): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
             let last = unsigned(Some(last));
             let registered = own.iter().find(|one| one.periodic.name == name);
-            let by_server: Option<i64> = row.try_get(5)?;
+            let stored: Option<i64> = row.try_get(5)?;
             let next = registered
-                .map_or(by_server.map(|next| unsigned(Some(next))), |one| next_tick(&one.periodic.schedule, last));
+                .map_or(stored.map(|next| unsigned(Some(next))), |one| next_tick(&one.periodic.schedule, last));
             let schedule = registered.map(|one| one.periodic.schedule.to_string());
             let stored: Option<String> = row.try_get(4)?;
             let skipped: i64 = row.try_get(3)?;
-            Ok(periodic_info(
-                name,
-                schedule.or(stored.filter(|_| by_server.is_some())),
-                last,
-                next.map(time),
-                row.try_get(2)?,
-                unsigned(Some(skipped)),
-            ))
+            Ok(periodic_info(name, schedule.or(stored), last, next.map(time), row.try_get(2)?, unsigned(Some(skipped))))
         };
         let all: Result<Vec<_>, postgres::Error> = rows.iter().map(info).collect();
         all.map_err(|error| looks::misread(queue, error))

@@ -6,9 +6,10 @@ use crossbeam_channel::{bounded, unbounded};
 use postgres::{Client, NoTls};
 use std::time::{Duration, SystemTime};
 use waterline::queue::{
-    Accept, JobState, Limit, LimitUse, NewJob, OnDead, Outcome, Queue, QueueChange, QueueOptions, Rate, Related, Runner,
+    Accept, Every, JobState, Limit, LimitOf, LimitUse, NewJob, OnDead, Outcome, PeriodicInfo, Queue, QueueChange,
+    QueueError, QueueOptions, Rate, Related, Runner,
 };
-use waterline::{Clock, Store};
+use waterline::{Clock, ConfigError, Store};
 use waterline_postgres::{PgOptions, PgStore};
 
 /// More jobs than a look may read.
@@ -284,6 +285,7 @@ fn the_limits_and_the_work_of_a_queue_are_those_of_the_same_queue_in_a_store() {
         there.0.iter().map(of).collect::<Vec<_>>(),
         [(Some(9), 4, 0), (Some(1), 0, 0), (Some(1), 1, 2), (Some(1), 1, 2), (Some(2), 2, 3)]
     );
+    assert_eq!(there.0[1].limit, LimitOf::EachKey);
     assert_eq!(there.1, [Some(12), Some(5), Some(1)], "a twin is no push");
     let unlimited = bench().store.queue("q", QueueOptions::default()).unwrap();
     assert_eq!((unlimited.limits().unwrap(), unlimited.activity().pushed), (vec![], Some(0)));
@@ -343,4 +345,55 @@ fn the_jobs_before_and_behind_a_job_are_those_of_the_same_queue_in_a_store() {
     let there = waiting(&bench().store.queue("q", options()).unwrap());
     assert_eq!(there, here);
     assert_eq!((&*there[2].waits_for, &*there[2].awaited_by), (&["a", "b"].map(String::from)[..], &["d".into()][..]));
+}
+
+#[test]
+fn a_name_with_a_nul_is_refused_for_good_and_not_to_be_tried_again() {
+    let queue = bench().store.queue("q", QueueOptions::default()).unwrap();
+    let odd = "a\0b";
+    for (call, answer) in [
+        ("get", queue.get(odd).map(drop)),
+        ("requeue", queue.requeue(odd).map(drop)),
+        ("remove", queue.remove(odd)),
+        ("remove_periodic", queue.remove_periodic(odd).map(drop)),
+        ("push", queue.push(NewJob::new("k", &1).unwrap().after([odd])).map(drop)),
+    ] {
+        assert!(matches!(answer, Err(QueueError::Config(ConfigError::Nul { .. }))), "{call}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_change_that_fails_names_what_it_was() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    client.batch_execute("ALTER FUNCTION waterline.steer RENAME TO away").unwrap();
+    let says = |answer: Result<(), QueueError>| answer.unwrap_err().report();
+    assert!(says(queue.resume()).contains("resume a queue"), "{}", says(queue.resume()));
+    assert!(says(queue.pause(None)).contains("pause a queue"), "{}", says(queue.pause(None)));
+    let removed = says(queue.remove_periodic("p").map(drop));
+    assert!(removed.contains("remove a periodic job"), "{removed}");
+}
+
+#[test]
+fn a_schedule_that_another_process_has_registered_shows_its_text_and_its_next_tick() {
+    let bench = bench();
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+    let options = QueueOptions::default().clock(clock.clone());
+    let queue = bench.store.queue("q", options).unwrap();
+    let hourly = || Every::hours(1).anchor(SystemTime::UNIX_EPOCH);
+    queue.periodic("report", hourly(), NewJob::new("k", &1).unwrap()).start_at_next().start().unwrap();
+    queue.periodic("sweep", Every::hours(1), NewJob::new("k", &1).unwrap()).start().unwrap();
+    // One that has no options, and has registered nothing.
+    let beside = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
+    let by_hand = beside.queue_by_hand("q").unwrap();
+    let [report, sweep] = &by_hand.look().periodics().unwrap()[..] else { panic!("there are two") };
+    let own = queue.periodics().unwrap();
+    let of = |info: &PeriodicInfo| (info.schedule.clone(), info.last_tick.is_some());
+    assert_eq!([of(report), of(sweep)], [of(&own[0]), of(&own[1])]);
+    assert_eq!((report.last_tick, sweep.last_tick.is_some()), (None, true), "it has never ticked");
+    let hour =
+        |time: Option<SystemTime>| time.unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() % 3_600;
+    assert_eq!(hour(report.next_tick), 0, "{report:?}");
+    assert_eq!(sweep.next_tick, sweep.last_tick.map(|last| last + Duration::from_secs(3_600)));
 }
