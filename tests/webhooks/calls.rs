@@ -86,6 +86,9 @@ async fn dead_letters_are_listed_in_pages_and_redriven_alone_or_all_together() {
     let mut dead = client.dead(&service.url, 1).await;
     dead.sort();
     assert_eq!(dead, [gone.as_str(), hurt.as_str()]);
+    // They need an operator, and the process is of use.
+    let statuses = (client.get(at("/health")).await.0, client.get(at("/ready")).await.0);
+    assert_eq!(statuses, (StatusCode::SERVICE_UNAVAILABLE, StatusCode::OK));
 
     assert_eq!(client.post(at(&format!("/dead/{gone}/redrive"))).await.0, StatusCode::NO_CONTENT);
     assert_eq!(client.ended(&service.url, &gone).await["state"], json!("dead"), "it was refused again");
@@ -146,7 +149,8 @@ async fn an_operator_sees_the_state_the_metrics_and_the_health() {
     receiver.until_accepted(1).await;
     let (status, state) = client.get(at("/status")).await;
     assert_eq!((status, &state["queue"], &state["counts"]["running"]), (StatusCode::OK, &json!("webhooks"), &json!(1)));
-    assert_eq!(client.get(at("/health")).await, (StatusCode::OK, json!("well\n")));
+    assert_eq!(client.get(at("/ready")).await, (StatusCode::OK, json!("ready\n")));
+    assert_eq!(client.get(at("/health")).await, (StatusCode::OK, json!("goes well\n")));
     receiver.release();
     // The gauges are set once a second.
     let finished = "waterline_queue_jobs{queue=\"webhooks\",state=\"finished\"} 1";

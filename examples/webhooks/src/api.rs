@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;
+use waterline::Verdict;
 use waterline::queue::{JobInfo, JobState, Page, Pushed, Queue, QueueError, QueueStatus, Waits};
 
 /// The longest time that a client may wait for the end of an event.
@@ -38,6 +39,7 @@ pub fn routes(app: App) -> Router {
         .route("/status", get(status))
         .route("/metrics", get(|State(app): State<App>| async move { app.metrics.render() }))
         .route("/health", get(health))
+        .route("/ready", get(ready))
         .with_state(app)
 }
 
@@ -161,14 +163,24 @@ async fn status(State(app): State<App>) -> Result<Json<QueueStatus>, Refused> {
     Ok(Json(app.queue.run_async(Queue::status).await?))
 }
 
+/// Says if an operator has to act: a monitor asks. It has the verdict of the page and of the tool.
+/// A dead event needs one, and takes no process away.
+async fn health(State(app): State<App>) -> Result<String, Refused> {
+    let status = app.queue.run_async(Queue::status).await?;
+    match status.verdict() {
+        Verdict::NeedsYou => Err(Refused(StatusCode::SERVICE_UNAVAILABLE, status.to_string())),
+        verdict => Ok(format!("{verdict}\n")),
+    }
+}
+
 /// Says if this process is of use: a load balancer asks.
-async fn health(State(app): State<App>) -> Result<&'static str, Refused> {
+async fn ready(State(app): State<App>) -> Result<&'static str, Refused> {
     if *app.stopping.borrow() {
         return Err(stops());
     }
     let status = app.queue.run_async(Queue::status).await?;
     match status.waits {
         Waits::StoreFails { .. } | Waits::NoWorker => Err(Refused(StatusCode::SERVICE_UNAVAILABLE, status.to_string())),
-        _ => Ok("well\n"),
+        _ => Ok("ready\n"),
     }
 }
