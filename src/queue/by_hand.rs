@@ -109,7 +109,7 @@ impl QueueByHand {
         self.0.remove(id)
     }
 
-    /// Makes a dead job ready again. Returns false if the job is not dead.
+    /// Makes a dead job ready again, as [`Queue::requeue`] does. Returns false if it is not dead.
     ///
     /// # Errors
     /// Those of [`Queue::requeue`].
@@ -117,7 +117,7 @@ impl QueueByHand {
         self.0.requeue(id)
     }
 
-    /// Makes all dead jobs ready again, and returns their number.
+    /// Requeues all dead jobs, as [`Queue::requeue_dead`] does, and returns their number.
     ///
     /// # Errors
     /// Those of [`Queue::requeue_dead`].

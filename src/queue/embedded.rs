@@ -1,5 +1,6 @@
 //! The queue in the embedded store.
 
+mod chunks;
 pub(crate) mod codec;
 pub(crate) mod ctx;
 pub(crate) mod engine;

@@ -237,6 +237,13 @@ impl Queue {
     /// Makes a dead job ready again, with no failures and no crashes, and with its payload and
     /// data. Returns false if the job is not dead.
     ///
+    /// A job that died while it waited for others ([`NewJob::after`]), mostly with one of them,
+    /// waits for those of them that live now: that have not ended, or run again. One that has
+    /// finished, is dead or gone is over. So requeue the one that it died with first, or use
+    /// [`requeue_all`](Self::requeue_all) or [`requeue_dead`](Self::requeue_dead). It does not wait
+    /// for a job that waits for it by now, also through others, nor for one that waits if too many
+    /// (10,000) wait for itself to be sure.
+    ///
     /// ```
     /// use waterline::Store;
     /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};

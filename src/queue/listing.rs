@@ -5,13 +5,13 @@ use crate::base::error::Error;
 use crate::queue::embedded::state::loading;
 use crate::queue::engine::Steer;
 use crate::queue::handle::Queue;
+use crate::queue::rules::causes::CausesFirst;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::JobInfo;
-#[cfg(doc)]
-use crate::queue::words::job::JobId;
-use crate::queue::words::job::{Counts, JobState};
+use crate::queue::words::job::{Counts, JobId, JobState};
 use crate::queue::words::page::{Page, Place};
 use crate::store::Store;
+use std::collections::HashSet;
 
 impl Queue {
     /// Lists the names of all queues in a store, in their order. A read-only store has the list of
@@ -158,10 +158,25 @@ impl Queue {
         Ok(count)
     }
 
-    /// Makes all dead jobs ready again, as [`requeue`](Self::requeue) does, and returns their
-    /// number. It takes several writes, so a crash may leave the rest dead. A job that died with
-    /// one that it waited for does not wait for it again: requeue it by itself when that one has
-    /// ended.
+    /// Requeues all dead jobs, as [`requeue`](Self::requeue) does, and returns their number. Those
+    /// that others waited for come first, so jobs that died together run in their order again. It
+    /// takes several writes, so a crash may leave the rest dead; the next call goes on.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "import", QueueOptions::default())?;
+    /// queue.push(NewJob::new("load", "orders.csv")?.id("load"))?;
+    /// queue.push(NewJob::new("count", "orders")?.id("count").after(["load"]))?;
+    /// queue.accept(Accept::new())?.expect("the load is ready").bury("no such file")?;
+    /// assert_eq!(queue.state("count")?, Some(JobState::Dead));
+    ///
+    /// assert_eq!(queue.requeue_dead()?, 2);
+    /// assert_eq!(queue.state("load")?, Some(JobState::Ready));
+    /// assert_eq!(queue.state("count")?, Some(JobState::Waiting), "until the load has finished");
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -169,5 +184,30 @@ impl Queue {
     pub fn requeue_dead(&self) -> Result<u64, QueueError> {
         self.catch_up();
         self.engine.steer(self.number, Steer::RequeueDead)
+    }
+
+    /// Requeues those of these jobs that are dead, as [`requeue`](Self::requeue) does, and returns
+    /// their number. Those that others of them waited for come first. Each is a write.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get). The jobs before are requeued then.
+    pub fn requeue_all(&self, ids: impl IntoIterator<Item = impl Into<JobId>>) -> Result<u64, QueueError> {
+        let ids: Vec<JobId> = ids.into_iter().map(Into::into).collect();
+        let wanted: HashSet<JobId> = ids.iter().cloned().collect();
+        let (mut order, mut count) = (CausesFirst::new(ids), 0);
+        let waited_for = |id: &str| -> Result<_, QueueError> {
+            if !wanted.contains(id) {
+                return Ok(None);
+            }
+            Ok(Some(self.engine.related(self.number, id, usize::MAX)?.waits_for))
+        };
+        while let Some(id) = order.next(waited_for)? {
+            match self.requeue(id) {
+                Ok(done) => count += u64::from(done),
+                Err(QueueError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
     }
 }

@@ -2,6 +2,7 @@
 //! database can share them.
 
 pub(crate) mod bucket;
+pub(crate) mod causes;
 pub(crate) mod due;
 pub(crate) mod ends;
 pub(crate) mod fair;

@@ -23,6 +23,7 @@ mod meta;
 mod pages;
 mod parity;
 mod periodic;
+mod requeue;
 mod roots;
 mod runner;
 mod runner_drains;

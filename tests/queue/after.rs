@@ -160,17 +160,57 @@ fn ten_thousand_jobs_that_wait_for_one_become_ready_some_at_a_time_also_after_a_
 #[test]
 fn a_chain_of_ten_thousand_jobs_dies_some_at_a_time() {
     on_store(|bench| {
-        let link = |n: usize| if n == 0 { job("0") } else { job(&n.to_string()).after([(n - 1).to_string()]) };
-        bench.queue.push_all((0..10_000).map(link)).unwrap();
-        bench.bury("0");
+        bench.queue.push_all(chain(10_000)).unwrap();
+        bench.bury("09999");
         assert_eq!(bench.queue.counts().dead, 65);
         assert!(bench.queue.accept(Accept::new()).unwrap().is_none());
         assert_eq!((bench.queue.counts().dead, bench.queue.counts().waiting), (10_000, 0));
-        assert!(bench.info("9999").error.unwrap().contains("\"9998\""));
-        // Requeued, each of them is ready at once.
+        assert!(bench.info("00000").error.unwrap().contains("\"00001\""));
+        // Requeued, they run one after the other.
         assert_eq!(bench.queue.requeue_dead().unwrap(), 10_000);
-        assert_eq!(bench.queue.counts().ready, 10_000);
+        assert_eq!((bench.queue.counts().ready, bench.queue.counts().waiting), (1, 9_999));
+        (9_900..10_000).rev().for_each(|n| bench.finish(&link(n)));
+        assert_eq!((bench.queue.counts().ready, bench.queue.counts().waiting), (1, 9_899));
     });
+}
+
+fn link(n: usize) -> String {
+    format!("{n:05}")
+}
+
+/// A chain that begins with the last id, so that its jobs are listed the wrong way round once they
+/// are dead.
+fn chain(links: usize) -> impl Iterator<Item = NewJob> {
+    let job = |n: usize| NewJob::new("k", &link(n)).unwrap().id(link(n));
+    (0..links).rev().map(move |n| if n + 1 < links { job(n).after([link(n + 1)]) } else { job(n) })
+}
+
+#[test]
+fn a_requeue_of_a_long_chain_that_is_cut_short_leaves_nobody_ready_before_its_time() {
+    let clock = Clock::manual(noon());
+    let options = options().clock(clock);
+    let disk = FaultyStore::new().unwrap();
+    let queue = Queue::open(&disk.store(), "q", options.clone()).unwrap();
+    queue.push_all(chain(1_500)).unwrap();
+    queue.accept(Accept::new()).unwrap().unwrap().bury("no way").unwrap();
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    assert_eq!(queue.counts().dead, 1_500);
+    // The second write fails, and then the process dies.
+    disk.fail(1..2);
+    queue.requeue_dead().unwrap_err();
+    let now = queue.counts();
+    assert!((1..=1_000).contains(&(now.ready + now.waiting)), "so many in one write: {now:?}");
+    drop(queue);
+    let disk = disk.after_crash().unwrap();
+    let queue = Queue::open(&disk.store(), "q", options).unwrap();
+    assert_eq!((queue.counts(), queue.counts().ready), (now, 1));
+    assert_eq!(queue.requeue_dead().unwrap(), now.dead);
+    assert_eq!((queue.counts().ready, queue.counts().waiting), (1, 1_499));
+    for n in (0..1_500).rev() {
+        let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+        assert_eq!(lease.id(), link(n));
+        lease.finish(None).unwrap();
+    }
 }
 
 #[test]

@@ -85,6 +85,8 @@ pub struct Job {
     pub more: More,
     /// Waiting: the jobs whose ends it waits for.
     pub after: BTreeSet<String>,
+    /// Dead: those that it still waited for then.
+    pub waited_for: BTreeSet<String>,
     pub on_dead: OnDead,
 }
 
@@ -168,6 +170,9 @@ impl Model {
         if job.state != JobState::Waiting {
             job.after.clear();
         }
+        if job.state != JobState::Dead {
+            job.waited_for.clear();
+        }
         if let Some(expires) = job.more.expires.filter(|_| waits(job.state)) {
             self.compared.expiring.insert((expires, id.to_owned()));
         }
@@ -216,6 +221,7 @@ impl Model {
         self.register(id, &new, wall);
         self.enter(id, new, wall);
         if let Some(of) = after.died {
+            self.jobs.get_mut(id).into_iter().for_each(|job| job.after.clone_from(&after.all));
             self.die_after(id, &of, wall);
         }
         if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }
@@ -451,7 +457,8 @@ impl Model {
 
     /// Ends a job that is not to run any more.
     pub fn die(&mut self, id: &str, error: String, wall: u64) {
-        let job = Job { state: JobState::Dead, error, ..self.jobs[id].clone() };
+        let waited_for = self.jobs[id].after.clone();
+        let job = Job { state: JobState::Dead, error, waited_for, ..self.jobs[id].clone() };
         self.keep(id, job, Kept::For(DEAD_FOR), wall);
     }
 
@@ -460,17 +467,30 @@ impl Model {
         if job.state != JobState::Dead {
             return false;
         }
-        let mut ready = Job { state: JobState::Ready, failures: 0, crashes: 0, due: 0, kept_until: None, ..job };
-        ready.more.expires = None;
-        self.begin_anew(&mut ready);
-        self.register_again(id, &ready, wall);
-        self.enter(id, ready, wall);
+        let after = self.waits_again(id, &job);
+        let state = if after.is_empty() { JobState::Ready } else { JobState::Waiting };
+        let mut anew = Job { state, after, failures: 0, crashes: 0, due: 0, kept_until: None, ..job };
+        anew.more.expires = None;
+        self.begin_anew(&mut anew);
+        self.register_again(id, &anew, wall);
+        self.enter(id, anew, wall);
         true
     }
 
     pub fn requeue_dead(&mut self, wall: u64) -> u64 {
-        let dead = self.list(JobState::Dead);
-        dead.iter().map(|id| u64::from(self.requeue(id, wall))).sum()
+        let mut seen = BTreeSet::new();
+        self.list(JobState::Dead).iter().map(|id| self.requeue_from(id, &mut seen, wall)).sum()
+    }
+
+    /// Requeues a dead job behind the dead ones that it waited for.
+    fn requeue_from(&mut self, id: &str, seen: &mut BTreeSet<String>, wall: u64) -> u64 {
+        let dead = self.jobs.get(id).filter(|job| job.state == JobState::Dead);
+        let Some(waited_for) = dead.map(|job| job.waited_for.clone()) else { return 0 };
+        if !seen.insert(id.to_owned()) {
+            return 0;
+        }
+        let before: u64 = waited_for.iter().map(|other| self.requeue_from(other, seen, wall)).sum();
+        before + u64::from(self.requeue(id, wall))
     }
 
     pub fn purge(&mut self, wall: u64, writes: &mut Writes) -> u64 {

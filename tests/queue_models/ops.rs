@@ -351,6 +351,7 @@ impl Spec {
             deadline: 0,
             more,
             after: BTreeSet::new(),
+            waited_for: BTreeSet::new(),
             on_dead,
         };
         (new, Push { id: own_id.unwrap_or_default(), job, clash, after })

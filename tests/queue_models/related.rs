@@ -27,6 +27,8 @@ pub enum Refusal {
 pub struct Waits {
     pub on: BTreeSet<String>,
     pub died: Option<String>,
+    /// Those of the push that have not ended, and those that have died.
+    pub all: BTreeSet<String>,
 }
 
 impl Waits {
@@ -46,7 +48,7 @@ impl Model {
     pub fn waits(&self, id: &str, push: &Push) -> Result<Waits, Refusal> {
         let old = self.jobs.get(id).filter(|old| old.state == JobState::Waiting && push.after.is_empty());
         if let Some(old) = old {
-            return Ok(Waits { on: old.after.clone(), died: None });
+            return Ok(Waits { on: old.after.clone(), ..Waits::default() });
         }
         let mut waits = Waits::default();
         for other in &push.after {
@@ -57,7 +59,10 @@ impl Model {
                 (None, _) if self.related.gone.contains(other) => {}
                 (None, _) => return Err(Refusal::NotFound(other.clone())),
                 (Some(JobState::Finished), _) | (Some(JobState::Dead), OnDead::Run) => {}
-                (Some(JobState::Dead), OnDead::Die) => waits.died = waits.died.or_else(|| Some(other.clone())),
+                (Some(JobState::Dead), OnDead::Die) => {
+                    waits.all.insert(other.clone());
+                    waits.died = waits.died.or_else(|| Some(other.clone()));
+                }
                 (Some(_), _) => drop(waits.on.insert(other.clone())),
             }
         }
@@ -65,9 +70,15 @@ impl Model {
             return Err(Refusal::Cycle);
         }
         if waits.died.is_some() {
-            waits.on.clear();
+            waits.all.append(&mut waits.on);
         }
         Ok(waits)
+    }
+
+    /// Returns what a dead job waits for when it is requeued.
+    pub fn waits_again(&self, id: &str, job: &Job) -> BTreeSet<String> {
+        let lives = |other: &str| self.jobs.get(other).is_some_and(|job| !job.state.is_ended());
+        job.waited_for.iter().filter(|other| lives(other) && !self.reaches(other, id)).cloned().collect()
     }
 
     /// True if the job waits for the other one, maybe through more of them.

@@ -230,6 +230,9 @@ pub(crate) enum Change {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum QueueChange {
     /// Make a dead job of a queue ready again
+    ///
+    /// A job that died while it waited for others waits again for those of them that live. With
+    /// --dead those that others waited for come first, so jobs that died together run in their order.
     Requeue {
         /// The name of the queue.
         queue: String,

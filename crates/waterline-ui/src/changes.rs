@@ -157,7 +157,7 @@ impl Change {
             }
             "requeue_dead" => {
                 let count = queue.requeue_dead()?;
-                Ok(json!({ "said": format!("{count} dead jobs are ready again"), "requeued": count }))
+                Ok(json!({ "said": format!("{count} dead jobs are requeued"), "requeued": count }))
             }
             "requeue" | "cancel" | "remove" | "run_now" => {
                 let id = self.id()?;
@@ -215,6 +215,13 @@ impl Change {
             return said(format!("no job is {}", done(action)));
         }
         let found = filter.find(queue, None, count)?;
+        if action == "requeue" {
+            // Those that others waited for come first.
+            let all = found.jobs.len() as u64;
+            let changed = queue.requeue_all(found.jobs.into_iter().map(|job| job.id))?;
+            let rest = if changed < all { "; others are not: they are not dead by now" } else { "" };
+            return said(format!("{changed} jobs are {}{rest}", done(action)));
+        }
         let (mut changed, mut failed) = (0, None);
         for job in found.jobs {
             match one(queue, action, &job.id) {
@@ -234,7 +241,7 @@ fn said(text: String) -> Result<Value, Failure> {
 
 fn done(action: &str) -> &'static str {
     match action {
-        "requeue" => "ready again",
+        "requeue" => "requeued",
         "run_now" => "due now",
         _ => "removed",
     }

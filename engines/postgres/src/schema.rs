@@ -43,6 +43,7 @@ pub(crate) const ALL: &str = concat!(
     include_str!("../schema/queue/limited.sql"),
     include_str!("../schema/queue/tick.sql"),
     include_str!("../schema/queue/turn.sql"),
+    include_str!("../schema/queue/requeue.sql"),
     include_str!("../schema/queue/steer.sql"),
     include_str!("../schema/queue/look.sql"),
     include_str!("../schema/queue/work.sql"),

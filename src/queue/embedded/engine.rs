@@ -39,9 +39,6 @@ use std::time::{Duration, Instant};
 /// whose time to be kept is over.
 pub(super) const SOME: usize = 8;
 
-/// The jobs that are steered in one write.
-const CHUNK: usize = 1000;
-
 /// The queues of a store.
 pub(crate) struct Embedded {
     pub(super) store: Store,
@@ -101,32 +98,6 @@ impl Embedded {
         F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
     {
         call(&self.store, &self.state(queue), doing, run)
-    }
-
-    /// Changes all jobs of a state that are there now, however many come meanwhile.
-    fn in_chunks(
-        &self,
-        queue: QueueNo,
-        state: JobState,
-        mut change: impl FnMut(Vec<JobId>) -> Result<u64, QueueError>,
-    ) -> Result<u64, QueueError> {
-        let mut left = self.counts(queue).of_state(state);
-        let mut count = 0;
-        while left > 0 {
-            let mut ids = Vec::new();
-            self.read(queue, |look| {
-                look.each(state, None, |id, _| {
-                    ids.push(id.to_owned());
-                    Ok(ids.len() < CHUNK)
-                })
-            })?;
-            if ids.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(ids.len() as u64);
-            count += change(ids)?;
-        }
-        Ok(count)
     }
 
     fn remove_periodic(&self, queue: QueueNo, name: String) -> Result<u64, QueueError> {
@@ -267,11 +238,8 @@ impl QueueEngine for Embedded {
             Steer::Remove(id) => self.call(queue, doing, move |step| step.remove(&id).map(|()| 1)),
             Steer::Requeue(id) => self.call(queue, doing, move |step| step.requeue(&id).map(u64::from)),
             Steer::RunNow(id) => self.call(queue, doing, move |step| step.run_now(&id).map(u64::from)),
-            Steer::Purge(state) => self
-                .in_chunks(queue, state, |ids| self.call(queue, doing, move |step| step.remove_waiting(state, &ids))),
-            Steer::RequeueDead => {
-                self.in_chunks(queue, JobState::Dead, |ids| self.call(queue, doing, move |step| step.requeue_all(&ids)))
-            }
+            Steer::Purge(state) => self.purge(queue, state),
+            Steer::RequeueDead => self.requeue_dead(queue),
             Steer::Pause(until) => self.call(queue, doing, move |step| {
                 step.pause(until);
                 Ok(1)

@@ -38,6 +38,7 @@ mod mending;
 mod notes;
 mod pushing;
 mod recount;
+mod requeue;
 mod ticking;
 mod time;
 mod waiting;
@@ -185,10 +186,7 @@ impl Step<'_, '_> {
             JobState::Ready if row.extras().held.is_some() => self.unhold(row)?,
             // Its entry is stale from now on.
             JobState::Ready => {}
-            JobState::Waiting => {
-                self.remove_entry(List::Waiting, row.place, id)?;
-                self.wait_no_more(id, row.extras().after)?;
-            }
+            JobState::Waiting => self.remove_entry(List::Waiting, row.place, id)?,
             JobState::Running => {
                 // A damaged record of a limit is made anew from the table of running jobs.
                 self.release_limits(row)?;
@@ -201,6 +199,7 @@ impl Step<'_, '_> {
             // No row says so.
             JobState::Damaged => return Ok(()),
         }
+        self.wait_no_more(id, row.extras().after)?;
         let count = &mut self.head().counts[row.state.number()];
         *count = count.saturating_sub(1);
         Ok(())
@@ -223,7 +222,8 @@ impl Step<'_, '_> {
     /// Puts a job into the place of its state, and writes its row.
     fn enter(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         row.since = self.at.wall;
-        if let Some(extras) = row.extras.as_mut().filter(|_| row.state != JobState::Waiting) {
+        let keeps_waits = matches!(row.state, JobState::Waiting | JobState::Dead);
+        if let Some(extras) = row.extras.as_mut().filter(|_| !keeps_waits) {
             extras.after = 0;
         }
         row.clear_state();
@@ -382,38 +382,6 @@ impl Step<'_, '_> {
             }
         }
         Ok(count)
-    }
-
-    /// Makes these dead jobs ready, and returns their number. One that is gone by now, or no longer
-    /// dead, is no error.
-    pub(crate) fn requeue_all(&mut self, ids: &[JobId]) -> Result<u64, BoxError> {
-        let mut count = 0;
-        for id in ids {
-            if self.row_in(JobState::Dead, id)?.is_some() {
-                count += u64::from(self.requeue(id)?);
-            }
-        }
-        Ok(count)
-    }
-
-    /// Makes a dead job ready, as if it were pushed anew. Returns false if it is not dead.
-    pub(crate) fn requeue(&mut self, id: &str) -> Result<bool, BoxError> {
-        let row = self.row(id)?.ok_or_else(|| self.queue.not_found(id))?;
-        if row.state != JobState::Dead {
-            return Ok(false);
-        }
-        self.leave(id, &row)?;
-        let mut row = Row { state: JobState::Ready, failures: 0, crashes: 0, due: 0, ..row };
-        self.begin_anew(&mut row);
-        if let Some(extras) = &mut row.extras {
-            // Somebody wants it to run, however late it is.
-            extras.expires = None;
-        }
-        self.clear_progress(id, &mut row)?;
-        self.register_again(id, &row)?;
-        self.enter(id, &mut row)?;
-        self.tell(id, Some(JobState::Ready), None);
-        Ok(true)
     }
 }
 

@@ -92,7 +92,7 @@ impl JobInfo {
             skipped: row.extras().skipped,
             root: row.extras().root.clone(),
             expires_at: row.extras().expires.map(time),
-            waits_for: row.extras().after,
+            waits_for: if row.state == JobState::Waiting { row.extras().after } else { 0 },
             key: row.extras().key.clone(),
             cost: row.extras().cost,
             held_by: row.extras().held.as_deref().map(of_name),

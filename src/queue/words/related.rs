@@ -58,7 +58,9 @@ impl Root {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDead {
-    /// The job is dead too, and its error names the other one. The default.
+    /// The job is dead too, and its error names the other one. The default. If it is requeued
+    /// ([`Queue::requeue`](crate::queue::Queue::requeue)), it waits for the other one again, if
+    /// that lives by then.
     #[default]
     Die,
     /// A job that died has ended like one that finished: the job runs.

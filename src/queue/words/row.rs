@@ -123,7 +123,7 @@ pub struct Extras {
     pub cost: u32,
     /// The limit that holds it. Its place is then one in the log of that limit.
     pub held: Option<String>,
-    /// The number of jobs whose ends it still waits for.
+    /// The number of jobs whose ends it still waits for, or did when it died.
     pub after: u32,
     pub on_dead: OnDead,
     /// The number of the list of jobs that wait for its end.

@@ -29,7 +29,8 @@ pub struct LimitUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Related {
-    /// The jobs whose ends it waits for.
+    /// The jobs whose ends it waits for. For a dead job, those that it still waited for when it
+    /// died: it waits for them again if it is requeued and they live.
     pub waits_for: Vec<JobId>,
     /// The jobs that wait for its end.
     pub awaited_by: Vec<JobId>,

@@ -1,13 +1,16 @@
 //! Ends of attempts, and of jobs that never run.
 
 use crate::base::clock::Moment;
+use crate::queue::rules::causes::CausesFirst;
 use crate::queue::rules::ends::{self, End, Next, Past, Run};
+use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, JobState, Retention};
 use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{Happened, Line};
 use crate::queue::words::unique::Until;
-use crate::testing::model::jobs::{Answer, DAY, Jobs, Mark};
+use crate::testing::model::jobs::{Answer, DAY, Job, Jobs, Mark};
+use std::collections::BTreeSet;
 
 impl Jobs {
     pub(super) fn end(
@@ -115,9 +118,6 @@ impl Jobs {
         let (state, copy) = (row.state, row.clone());
         let job = self.all.get_mut(id)?;
         job.row = row;
-        if state.is_ended() {
-            job.after.clear();
-        }
         self.enter(id, at);
         self.tell(id, data);
         if state.is_ended() {
@@ -137,7 +137,9 @@ impl Jobs {
         if row.state != JobState::Dead {
             return Ok(false);
         }
-        (row.state, row.failures, row.crashes, row.due) = (JobState::Ready, 0, 0, 0);
+        let after = self.waits_again(id);
+        let state = if after.is_empty() { JobState::Ready } else { JobState::Waiting };
+        (row.state, row.failures, row.crashes, row.due) = (state, 0, 0, 0);
         self.begin_anew(&mut row);
         if let Some(extras) = &mut row.extras {
             extras.expires = None;
@@ -149,12 +151,36 @@ impl Jobs {
             self.marks.insert(('u', fingerprint.text()), Mark { number: 0, until: 0, id: id.to_owned() });
         }
         let job = self.job_mut(id)?;
-        job.row = row;
+        (job.row, job.after) = (row, after);
         if job.progress.take().is_some() {
             self.told.push(Happened::Anew { id: id.to_owned() });
         }
         self.enter(id, at);
         self.tell(id, None);
         Ok(true)
+    }
+
+    /// Returns those of the jobs for which a dead one waited that live, and do not wait for it.
+    fn waits_again(&self, id: &str) -> BTreeSet<JobId> {
+        let lives = |other: &str| self.all.get(other).is_some_and(|job| !job.row.state.is_ended());
+        let others = self.all.get(id).map(|job| &job.after).into_iter().flatten();
+        others.filter(|other| lives(other) && !self.waits_for(other, id)).cloned().collect()
+    }
+
+    pub(super) fn requeue_dead(&mut self, at: &Moment) -> Answer<u64> {
+        // In the order of their list, but for those that others waited for, which come first.
+        let is_dead = |job: &Job| job.row.state == JobState::Dead;
+        let mut ids = self.ids(is_dead);
+        ids.sort_by_key(|id| self.all[id].row.place);
+        let count = ids.len() as u64;
+        let mut order = CausesFirst::new(ids);
+        let next = |order: &mut CausesFirst, jobs: &Self| {
+            let dead = |id: &str| jobs.all.get(id).filter(|job| is_dead(job));
+            order.next(|id| Ok::<_, QueueError>(dead(id).map(|job| job.after.iter().cloned().collect())))
+        };
+        while let Some(id) = next(&mut order, self)? {
+            self.requeue(&id, at)?;
+        }
+        Ok(count)
     }
 }

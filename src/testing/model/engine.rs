@@ -24,6 +24,7 @@ use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
 use crate::queue::words::schedule::Schedule;
+use crate::queue::words::used::Related;
 use crate::testing::model::jobs::{Job, Jobs, Tick};
 use crate::testing::model::{Kept, Model};
 use std::any::Any;
@@ -243,13 +244,7 @@ impl QueueEngine for Model {
                 ids.iter().try_for_each(|id| jobs.remove(id, true, at))?;
                 Ok(ids.len() as u64)
             }
-            Steer::RequeueDead => {
-                // In the order of their list.
-                let mut ids = jobs.ids(|job| job.row.state == JobState::Dead);
-                ids.sort_by_key(|id| jobs.all[id].row.place);
-                ids.iter().try_for_each(|id| jobs.requeue(id, at).map(drop))?;
-                Ok(ids.len() as u64)
-            }
+            Steer::RequeueDead => jobs.requeue_dead(at),
             Steer::Pause(until) => {
                 jobs.pause(until);
                 Ok(1)
@@ -341,6 +336,15 @@ impl QueueEngine for Model {
 
     fn counts(&self, queue: QueueNo) -> Counts {
         self.look(queue, |jobs, _| jobs.counts())
+    }
+
+    fn related(&self, queue: QueueNo, id: &str, most: usize) -> Result<Related, QueueError> {
+        Ok(self.look(queue, |jobs, _| {
+            let waits_for = jobs.all.get(id).map(|job| &job.after).into_iter().flatten();
+            let awaited_by = jobs.in_state(JobState::Waiting).filter(|(_, job)| job.after.contains(id));
+            let (waits_for, awaited_by) = (waits_for.take(most), awaited_by.map(|(id, _)| id).take(most));
+            Related { waits_for: waits_for.cloned().collect(), awaited_by: awaited_by.cloned().collect() }
+        }))
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {

@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub(super) data: Option<Vec<u8>>,
     pub(super) meta: Meta,
     pub(super) progress: Option<JobProgress>,
-    /// The jobs that it waits for.
+    /// The jobs that it waits for, or did when it died.
     pub(super) after: BTreeSet<JobId>,
     /// The time of its claim, and the end of its lease.
     pub(super) lease: Option<(Instant, Option<Instant>)>,
@@ -180,6 +180,9 @@ impl Jobs {
             }
             JobState::Waiting => job.row.place = at.wall,
             _ => {}
+        }
+        if !matches!(job.row.state, JobState::Waiting | JobState::Dead) {
+            job.after.clear();
         }
         let after = job.after.len() as u32;
         if after != job.row.extras().after {

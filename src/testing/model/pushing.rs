@@ -11,7 +11,7 @@ use crate::queue::words::unique::Clash;
 use crate::testing::model::jobs::{Answer, Job, Jobs};
 use std::collections::BTreeSet;
 
-/// The jobs that a push is to wait for, and one that is dead, so that it dies too.
+/// The jobs that a push is to wait for, and one of them that is dead, so that it dies too.
 type Waits = (BTreeSet<JobId>, Option<JobId>);
 
 impl Jobs {
@@ -80,7 +80,8 @@ impl Jobs {
     /// Puts a job into the place of a new one, or of an old one of its id.
     pub(super) fn place(&mut self, id: &str, push: &Push, (waits, died): Waits, is_moved: bool, at: &Moment) {
         let mut row = push.row.clone();
-        row.state = if waits.is_empty() { ends::waiting(row.due, at.wall) } else { JobState::Waiting };
+        row.state =
+            if waits.is_empty() || died.is_some() { ends::waiting(row.due, at.wall) } else { JobState::Waiting };
         if let Some(old) = self.all.get(id).map(|job| job.row.clone()) {
             self.release_ended(id, &old, true);
             self.is_next_alone &= !old.extras().is_suspect || !old.state.waits();
@@ -100,7 +101,8 @@ impl Jobs {
         self.begin_anew(&mut row);
         let meta = serde_json::from_slice(&push.meta).unwrap_or_default();
         let (payload, lease) = (push.payload.clone(), None);
-        let job = Job { row, payload, data: None, meta, progress: None, after: waits, lease };
+        let after = if died.is_none() { waits.clone() } else { BTreeSet::new() };
+        let job = Job { row, payload, data: None, meta, progress: None, after, lease };
         self.all.insert(id.to_owned(), job);
         self.gone.remove(id);
         self.enter(id, at);
@@ -108,6 +110,7 @@ impl Jobs {
         self.tell(id, Some(None));
         if let Some(of) = died {
             let error = format!("the job {of:?} is dead, and this one was to run after it");
+            self.all.get_mut(id).into_iter().for_each(|job| job.after = waits.clone());
             self.end_unrun(id, Err(error), at);
         }
     }
@@ -168,28 +171,34 @@ impl Jobs {
             let effect = push.row.extras().on_dead.effect(job.row.state == JobState::Dead);
             match effect {
                 Effect::Counts if job.row.state.is_ended() => {}
-                Effect::Dies if job.row.state.is_ended() => died = died.or_else(|| Some(other.clone())),
+                Effect::Dies if job.row.state.is_ended() => {
+                    on.insert(other.clone());
+                    died = died.or_else(|| Some(other.clone()));
+                }
                 _ => drop(on.insert(other.clone())),
             }
         }
-        for through in &on {
-            let (mut search, mut seen) = (vec![through], BTreeSet::new());
-            while let Some(next) = search.pop() {
-                let after = self.all.get(next).map(|job| &job.after);
-                for other in after.into_iter().flatten() {
-                    if other == id {
-                        return Err(cycle(through));
-                    }
-                    if seen.insert(other) {
-                        search.push(other);
-                    }
+        match on.iter().find(|through| self.waits_for(through, id)) {
+            Some(through) => Err(cycle(through)),
+            None => Ok((on, died)),
+        }
+    }
+
+    /// True if a job waits for another one, also through others.
+    pub(super) fn waits_for(&self, id: &str, of: &str) -> bool {
+        let (mut search, mut seen) = (vec![id], BTreeSet::new());
+        while let Some(next) = search.pop() {
+            let job = self.all.get(next).filter(|job| job.row.state == JobState::Waiting);
+            for other in job.iter().flat_map(|job| &job.after) {
+                if other == of {
+                    return true;
+                }
+                if seen.insert(other) {
+                    search.push(other);
                 }
             }
         }
-        if died.is_some() {
-            on.clear();
-        }
-        Ok((on, died))
+        false
     }
 
     /// Tells the end of a job to those who wait for it. A job that dies with it tells its own end

@@ -174,6 +174,15 @@ macro_rules! __each_queue_case {
                 a_schedule_may_change_with_a_restart_and_goes_on_from_the_last_tick,
                 a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts,
                 a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered;
+            requeue:
+                jobs_that_died_together_run_one_after_the_other_when_all_are_requeued,
+                a_job_that_is_requeued_waits_for_those_that_live_then,
+                a_requeued_job_waits_for_each_one_that_it_still_waited_for_when_it_died,
+                a_job_that_expired_while_it_waited_waits_again_when_it_is_requeued,
+                a_dead_job_forgets_whom_it_waited_for_when_it_lives_again,
+                a_requeued_job_does_not_wait_for_one_that_waits_for_it,
+                a_job_that_waited_for_many_is_requeued_and_waits_for_the_rest,
+                some_dead_jobs_are_requeued_in_the_order_of_their_waits_and_the_others_stay;
             roots:
                 m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run,
                 a_leaf_and_a_root_that_is_not_pushed_register_nothing,

@@ -145,7 +145,7 @@ fn a_queue_is_steered_through_a_page_with_its_own_options() {
     change(at, "requeue mail carl", "requeue the dead job \"carl\" of the queue \"mail\" (no such customer)");
     assert_eq!(job("carl")["state"], "ready");
     let all = change(at, "requeue mail --dead", "requeue 0 dead jobs");
-    assert_eq!(all["said"], "0 dead jobs are ready again");
+    assert_eq!(all["said"], "0 dead jobs are requeued");
     change(at, "run-now mail bob", "make the scheduled job \"bob\"");
     assert_eq!(job("bob")["state"], "ready");
     change(at, "cancel mail ann", "remove the ready job \"ann\"");

@@ -95,12 +95,12 @@ fn a_person_finds_jobs_and_changes_those_that_a_filter_shows() {
     browser.click("main//a", "dead/0");
     browser.until("document.querySelector('pre.error')");
     browser.click("button", "Requeue");
-    browser.until_said("is ready again");
+    browser.until_said("is requeued");
     browser.run("history.back()");
     browser.until_said("Jobs that are dead");
     browser.click("button", "Requeue all of these");
     browser.click("dialog//button", "Requeue 5 jobs");
-    browser.until_said("5 jobs are ready again");
+    browser.until_said("5 jobs are requeued");
     assert_eq!(world.mails.counts().dead, 0);
     // The runner of the other queue.
     browser.run("location.hash = '#/queue?name=thumbnails'");

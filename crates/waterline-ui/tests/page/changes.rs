@@ -138,9 +138,9 @@ fn all_jobs_that_a_filter_shows_are_changed_and_no_more_than_a_person_has_seen()
     for _ in 0..3 {
         world.mails.accept(Accept::new()).unwrap().unwrap().bury("poison").unwrap();
     }
-    assert_eq!(all("requeue_all", "dead", 2, None), "2 jobs are ready again");
+    assert_eq!(all("requeue_all", "dead", 2, None), "2 jobs are requeued");
     assert_eq!(all("remove_all", "dead", 9, None), "1 jobs are removed");
-    assert_eq!(make(&served, &json!({"action": "requeue_dead", "queue": "mail"})), "0 dead jobs are ready again");
+    assert_eq!(make(&served, &json!({"action": "requeue_dead", "queue": "mail"})), "0 dead jobs are requeued");
 }
 
 #[test]

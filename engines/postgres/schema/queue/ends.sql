@@ -54,7 +54,15 @@ DECLARE
     v_id text := id_of(p_job.name, p_job.number);
     v_told answer[] := ARRAY[told(v_id, CASE WHEN p_died THEN 'dead' ELSE 'finished' END, p_job.data,
         CASE WHEN p_died THEN p_job.error END)];
+    v_waited_for text[];
 BEGIN
+    IF p_died AND p_job.state = 'waiting' THEN
+        SELECT array_agg(w.id ORDER BY w.id COLLATE "C") INTO v_waited_for FROM (
+            SELECT id_of(n.name, x.awaited) AS id FROM edge x, LATERAL (
+                SELECT j.name FROM job j WHERE j.number = x.awaited
+                UNION ALL SELECT e.name FROM ended e WHERE e.number = x.awaited LIMIT 1) n
+            WHERE x.job = p_job.number) w;
+    END IF;
     DELETE FROM job WHERE number = p_job.number;
     DELETE FROM edge WHERE job = p_job.number;
     PERFORM ring_edges(p_queue.id, p_job.number, p_died);
@@ -71,7 +79,7 @@ BEGIN
     p_job.silent := false;
     p_job.stopping := false;
     p_job.suspect := false;
-    INSERT INTO ended SELECT p_died, kept_until(v_time, p_now), p_skipped, p_job.*;
+    INSERT INTO ended SELECT p_died, kept_until(v_time, p_now), p_skipped, v_waited_for, p_job.*;
     RETURN v_told;
 END $$;
 

@@ -269,12 +269,13 @@ BEGIN
         ORDER BY n.name <> 'q', n.name COLLATE "C";
 END $$;
 
--- The jobs whose ends a job waits for, and those that wait for its end: so many of each.
+-- The jobs whose ends a job waits for, or waited for when it died, and those that wait for its end: so many of each.
 CREATE FUNCTION related_to(p_queue text, p_id text, p_most bigint, OUT waits_for text[], OUT awaited_by text[]) LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (queue_of(p_queue)).id; v_number bigint := coalesce(number_of(v_queue, p_id), ended_of(v_queue, p_id));
 BEGIN
     waits_for := ARRAY(SELECT coalesce(id_of(j.name, j.number), id_of_gone(e.awaited))
-        FROM edge e LEFT JOIN job j ON j.number = e.awaited WHERE e.job = v_number ORDER BY e.awaited LIMIT p_most);
+        FROM edge e LEFT JOIN job j ON j.number = e.awaited WHERE e.job = v_number ORDER BY e.awaited LIMIT p_most)
+        || ARRAY(SELECT w FROM ended e, unnest(e.waited_for) w WHERE e.number = v_number LIMIT p_most);
     awaited_by := ARRAY(SELECT id_of(j.name, j.number)
         FROM edge e JOIN job j ON j.number = e.job WHERE e.awaited = v_number ORDER BY e.job LIMIT p_most);
 END $$;

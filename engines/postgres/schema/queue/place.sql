@@ -48,8 +48,8 @@ BEGIN
     END IF;
     IF p_job.pending > 0 THEN
         INSERT INTO edge SELECT n, p_job.number FROM unnest(p_awaited) n;
-        -- One of them may end, or have ended, without sight of this transaction.
-        INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n;
+        -- One of them may end, or have ended, without sight of this transaction. One that dies now waits no more.
+        INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n WHERE p_died IS NULL;
     END IF;
     IF p_died IS NOT NULL THEN
         told := told || told(v_id, 'ready') || end_unrun(p_queue, p_job, died_with(p_died), NULL, p_now);

@@ -23,8 +23,8 @@ BEGIN
     RETURN EXISTS (SELECT FROM gone WHERE queue = p_queue AND name = p_id AND until >= p_now);
 END $$;
 
--- Finds the jobs that a push waits for: those that have not ended, and one that has died, if the job
--- dies with it. `p_own` is the number of the job itself, if it is there.
+-- Finds the jobs that a push waits for: those that have not ended, and those that have died, if the job
+-- waits for such ones, or dies with one (`died`). `p_own` is the number of the job itself, if it is there.
 CREATE FUNCTION awaited_of(p_queue queue, p_id text, p_own bigint, p_after text[], p_on_dead text, p_now bigint,
     OUT awaited bigint[], OUT died text) LANGUAGE plpgsql AS $$
 DECLARE v_other text; v_number bigint; v_died boolean;
@@ -56,6 +56,7 @@ BEGIN
             END IF;
             IF v_died AND p_on_dead = 'die' THEN
                 died := coalesce(died, v_other);
+                awaited := awaited || v_number;
                 CONTINUE;
             END IF;
         END IF;
@@ -68,7 +69,6 @@ BEGIN
         END IF;
         awaited := awaited || v_number;
     END LOOP;
-    IF died IS NOT NULL THEN awaited := '{}'; END IF;
     SELECT coalesce(array_agg(DISTINCT n ORDER BY n), '{}') INTO awaited FROM unnest(awaited) n;
 END $$;
 

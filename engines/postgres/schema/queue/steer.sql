@@ -189,40 +189,6 @@ BEGIN
     told := ARRAY[told(id_of(v_name, p_number), NULL)];
 END $$;
 
--- Makes a dead job ready, with no failures and no crashes.
-CREATE FUNCTION requeue_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
-DECLARE v_ended ended; v_job job; v_id text;
-BEGIN
-    told := '{}';
-    DELETE FROM ended WHERE number = p_number AND died RETURNING * INTO v_ended;
-    done := FOUND;
-    IF NOT done THEN RETURN; END IF;
-    v_id := id_of(v_ended.name, p_number);
-    v_job := jsonb_populate_record(NULL::job, to_jsonb(v_ended) - 'payload' - 'data' - 'meta' || jsonb_build_object('state', 'ready',
-        'at', p_now, 'place', nextval('place'), 'failures', 0, 'crashes', 0, 'due', 0, 'since', p_now, 'expires', NULL,
-        'token', NULL, 'fraction', NULL, 'note', NULL, 'noted', NULL, 'resubmit', NULL));
-    -- Text beside jsonb, which refuses some of what JSON allows.
-    v_job.payload := v_ended.payload;
-    v_job.data := v_ended.data;
-    v_job.meta := v_ended.meta;
-    IF v_job.skips_from IS NOT NULL THEN v_job.skips_from := v_job.place; END IF;
-    -- It is unique again, unless it has a twin by now.
-    IF EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.uniq = v_job.uniq)
-        OR EXISTS (SELECT FROM mark m WHERE m.queue = p_queue.id AND m.fingerprint = v_job.uniq AND m.until > p_now) THEN
-        v_job.uniq := NULL;
-    END IF;
-    IF v_ended.noted IS NOT NULL THEN told := told || told(v_id, NULL, p_outcome => 'anew'); END IF;
-    INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        -- A twin was committed just now.
-        v_job.uniq := NULL;
-        INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN RAISE 'waterline: the job "%" changes too fast', v_id USING ERRCODE = '40001'; END IF;
-    END IF;
-    told := told || told(v_id, 'ready');
-    PERFORM ring(p_queue.id, p_queue.bell);
-END $$;
-
 -- Makes a scheduled job due now. All else of it stays.
 CREATE FUNCTION run_now_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_id text;
@@ -277,12 +243,9 @@ BEGIN
             v_count := v_count + 1;
         END LOOP;
     WHEN 'requeue_dead' THEN
-        FOR v_number IN SELECT number FROM ended WHERE queue = v_queue.id AND died ORDER BY gone_at, number
-            LIMIT 1024 FOR UPDATE SKIP LOCKED
-        LOOP
-            RETURN QUERY SELECT t.* FROM requeue_one(v_queue, v_number, v_now) r, unnest(r.told) t;
-            v_count := v_count + 1;
-        END LOOP;
+        SELECT * INTO v_one FROM requeue_some(v_queue, v_now);
+        v_count := v_one.requeued;
+        RETURN QUERY SELECT * FROM unnest(v_one.told);
     WHEN 'pause' THEN
         UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + bounded(p_for) END
         WHERE id = v_queue.id RETURNING paused_until INTO v_number;

@@ -186,6 +186,8 @@ CREATE TABLE ended (
     gone_at bigint,
     -- The reason why it was not run: executed, superseded.
     skipped text,
+    -- It died, and still waited for the jobs of these ids, in their order: it waits for them if it is requeued.
+    waited_for text[],
     -- The last ones, so that a later version adds columns at the end of both.
     LIKE job INCLUDING DEFAULTS,
     PRIMARY KEY (number)

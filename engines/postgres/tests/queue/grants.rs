@@ -170,6 +170,7 @@ fn the_page_for_other_languages_has_each_call_with_its_arguments() {
         include_str!("../../schema/queue/checks.sql"),
         include_str!("../../schema/queue/ends.sql"),
         include_str!("../../schema/queue/push.sql"),
+        include_str!("../../schema/queue/requeue.sql"),
         include_str!("../../schema/queue/steer.sql"),
         include_str!("../../schema/queue/tables.sql"),
     )

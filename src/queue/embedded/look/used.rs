@@ -6,7 +6,7 @@ use crate::queue::embedded::codec::limit::Record;
 use crate::queue::embedded::keys::{name_of_limit, split_waiting};
 use crate::queue::embedded::look::Look;
 use crate::queue::words::error::QueueError;
-use crate::queue::words::job::JobId;
+use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::{LimitOf, QUEUE, of_name};
 use crate::queue::words::used::{LimitUse, Related};
 use std::collections::BTreeSet;
@@ -66,7 +66,8 @@ impl Look<'_> {
         })
     }
 
-    /// Returns the jobs that this one waits for, and those that wait for it.
+    /// Returns the jobs that this one waits for, or waited for when it died, and those that wait
+    /// for it.
     pub(crate) fn related(&self, id: &str, most: usize) -> Result<Related, QueueError> {
         let mut related = Related::default();
         let Some(row) = self.row(id)? else { return Ok(related) };
@@ -82,8 +83,9 @@ impl Look<'_> {
                     break;
                 }
                 let Some(waiter) = split_waiting(&key) else { continue };
-                // An entry without this record is stale.
-                if self.bytes(&keys.awaits(waiter, list))?.is_some() {
+                // An entry without this record is stale, and so is that of a job that has died.
+                let is_stale = self.bytes(&keys.awaits(waiter, list))?.is_none();
+                if !is_stale && self.row(waiter)?.is_some_and(|row| row.state == JobState::Waiting) {
                     related.awaited_by.push(JobId::from(waiter));
                 }
             }

@@ -150,9 +150,18 @@ impl Step<'_, '_> {
         Ok(Some(row.state))
     }
 
-    /// Ends a job that waits and is not to run: it is dead, or it finished without a run.
+    /// Ends a job that waits and is not to run: it is dead, or it finished without a run. One that
+    /// dies before all that it waits for have ended keeps their ids, for the day when somebody
+    /// requeues it.
     pub(super) fn end_unrun(&mut self, id: &str, mut row: Row, end: Unrun) -> Result<(), BoxError> {
         let options = &self.queue.options;
+        let after = row.extras().after;
+        if row.state == JobState::Waiting {
+            self.leave_lists(id, after)?;
+        }
+        if after > 0 {
+            row.extras_mut().after = 0;
+        }
         self.leave(id, &row)?;
         let retention = match end {
             Unrun::Skipped(reason) => {
@@ -171,6 +180,11 @@ impl Step<'_, '_> {
         row.place = kept.unwrap_or(0);
         self.tell_row(id, &row, None);
         self.settle(id, &mut row, false)?;
+        if kept.is_none() || row.state != JobState::Dead {
+            self.wait_no_more(id, after)?;
+        } else if after > 0 {
+            row.extras_mut().after = after;
+        }
         if kept.is_none() {
             self.end_waits(id, &mut row, false)?;
             return Ok(self.erase(id, &row)?);

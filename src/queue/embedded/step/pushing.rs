@@ -137,6 +137,7 @@ impl Step<'_, '_> {
             None => self.tail.tell_new(id, state),
         }
         if let Some(of) = &waits.died {
+            self.keep_waits(id, &mut row, &waits.kept)?;
             self.end_unrun(id, row, Unrun::of_death(of))?;
         }
         Ok(pushed(id, if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }))

@@ -5,6 +5,9 @@
 //! so a job that is pushed anew under the same id begins a new one. A waiting job has a record for
 //! each list that it is in, and its row has their number. An entry of a list without this record
 //! is stale, and counts for nothing.
+//!
+//! A job that dies while it waits keeps these records, and is in no list any more: the ids in them
+//! are those that it waits for when it is requeued.
 
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
@@ -14,14 +17,14 @@ use crate::queue::embedded::step::ending::Unrun;
 use crate::queue::embedded::step::{AT_ONCE, Ending, Step};
 use crate::queue::rules::ends;
 use crate::queue::rules::pushing::Push;
-use crate::queue::words::error::QueueError;
+use crate::queue::words::error::{QueueError, is_damage};
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::related::{Effect, OnDead};
 use crate::queue::words::row::Row;
 use std::collections::HashSet;
 
 /// The most jobs that the search for a cycle sees. It holds up all writes of the store.
-const SEARCH: usize = 10_000;
+pub(super) const SEARCH: usize = 10_000;
 
 /// The jobs that a job is to wait for.
 #[derive(Debug, Default)]
@@ -30,6 +33,8 @@ pub(super) struct Waits {
     pub(super) on: Vec<(JobId, Option<u64>)>,
     /// One that is dead, so that this job dies too.
     pub(super) died: Option<JobId>,
+    /// All of them, if this job dies: it keeps them.
+    pub(super) kept: Vec<JobId>,
 }
 
 impl Waits {
@@ -40,7 +45,7 @@ impl Waits {
 }
 
 /// Returns the number of the list for jobs with this setting.
-fn list_in(row: &Row, on_dead: OnDead) -> Option<u64> {
+pub(super) fn list_in(row: &Row, on_dead: OnDead) -> Option<u64> {
     if on_dead == OnDead::Hold { row.extras().held_up } else { row.extras().awaited }
 }
 
@@ -51,7 +56,7 @@ impl Step<'_, '_> {
     /// now. It goes on to wait for the same jobs if the push names none.
     pub(super) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<Waits, BoxError> {
         if push.after.is_empty() && old.is_some_and(|old| old.state == JobState::Waiting) {
-            return Ok(Waits { on: self.waits_of(id)?, died: None });
+            return Ok(Waits { on: self.waits_of(id)?, ..Waits::default() });
         }
         let on_dead = push.row.extras().on_dead;
         // Nobody waits for a job that was never there, so it closes no cycle.
@@ -75,7 +80,10 @@ impl Step<'_, '_> {
             let effect = row.state.is_ended().then(|| on_dead.effect(row.state == JobState::Dead));
             match effect {
                 Some(Effect::Counts) => {}
-                Some(Effect::Dies) => waits.died = waits.died.or_else(|| Some(other.clone())),
+                Some(Effect::Dies) => {
+                    waits.kept.push(other.clone());
+                    waits.died = waits.died.or_else(|| Some(other.clone()));
+                }
                 Some(Effect::Waits) | None => {
                     if is_awaited && row.state == JobState::Waiting {
                         search.push(other.clone());
@@ -86,13 +94,14 @@ impl Step<'_, '_> {
         }
         self.refuse_cycle(id, search)?;
         if waits.died.is_some() {
-            waits.on.clear();
+            waits.kept.extend(waits.on.drain(..).map(|(other, _)| other));
+            waits.kept.sort_unstable();
         }
         Ok(waits)
     }
 
-    /// Returns the jobs that a job waits for.
-    fn waits_of(&mut self, id: &str) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
+    /// Returns the jobs that a job waits for, or that it waited for when it died.
+    pub(super) fn waits_of(&mut self, id: &str) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
         let mut on = Vec::new();
         for pair in self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(Some(id))) {
             let (key, other) = pair?;
@@ -107,6 +116,9 @@ impl Step<'_, '_> {
         let mut seen: HashSet<JobId> = others.iter().cloned().collect();
         let mut search: Vec<(JobId, JobId)> = others.into_iter().map(|other| (other.clone(), other)).collect();
         while let Some((at, through)) = search.pop() {
+            if !self.is_waiting(&at)? {
+                continue;
+            }
             for pair in self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(Some(&at))) {
                 let (_, next) = pair?;
                 let next = String::from_utf8_lossy(&next).into_owned();
@@ -129,6 +141,15 @@ impl Step<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// True if a job waits for others. A dead one may have kept the jobs that it waited for.
+    fn is_waiting(&mut self, id: &str) -> Result<bool, BoxError> {
+        match self.row(id) {
+            // What its row has said, nobody knows; its records say that it waits.
+            Err(error) if is_damage(&error) => Ok(true),
+            row => Ok(row?.is_some_and(|row| row.state == JobState::Waiting)),
+        }
     }
 
     /// True if a push names no jobs, or those that the job waits for already.
@@ -195,7 +216,34 @@ impl Step<'_, '_> {
         list
     }
 
-    /// Takes a job out of all lists that it is in: so many.
+    /// Takes a job that dies out of the lists that it is in: so many. Its own records stay. If they
+    /// are many, its entries in the lists are stale from now on, and go with the lists.
+    pub(super) fn leave_lists(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
+        if count as usize > AT_ONCE {
+            return Ok(());
+        }
+        let own = self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(Some(id)));
+        let own = own.map(|pair| pair.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
+        for (_, list) in own.iter().filter_map(|key| split_awaits(key)) {
+            self.delete(self.rows(), &self.queue.keys.waiting(list, id))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the ids of jobs for which a job would wait that dies at its push.
+    pub(super) fn keep_waits(&mut self, id: &str, row: &mut Row, others: &[JobId]) -> Result<(), StoreError> {
+        for other in others {
+            // No list has this number.
+            let next = &mut self.head().next_token;
+            let number = *next;
+            *next += 1;
+            self.put(self.rows(), &self.queue.keys.awaits(id, number), other.as_bytes())?;
+        }
+        row.extras_mut().after = others.len() as u32;
+        Ok(())
+    }
+
+    /// Removes the records of the lists that a job is in, or was in when it died: so many.
     pub(super) fn wait_no_more(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
         let keys = self.queue.keys;
         let all = keys.all_awaits(Some(id));
@@ -308,12 +356,13 @@ impl Step<'_, '_> {
         if self.batch.get(&queue.rows, &awaits)?.is_none() {
             return Ok(());
         }
-        self.delete(self.rows(), &awaits)?;
         let row = self.row_in(JobState::Waiting, id)?;
+        // One that is dead by now keeps its records.
         let Some(mut row) = row.filter(|row| row.state == JobState::Waiting) else { return Ok(()) };
         if row.extras().on_dead.effect(*died) == Effect::Dies {
             return self.end_unrun(id, row, Unrun::of_death(of));
         }
+        self.delete(self.rows(), &awaits)?;
         let after = &mut row.extras_mut().after;
         *after = after.saturating_sub(1);
         if *after > 0 {
