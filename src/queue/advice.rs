@@ -27,8 +27,8 @@ impl QueueStatus {
     }
 
     /// Returns what is to be said of the queue: first why no job starts, with what helps, then what
-    /// is left over: jobs of kinds without a handler, dead ones and damaged ones. The page
-    /// `operating` has a row for each reason.
+    /// is left over: jobs of kinds without a handler, slots of jobs that were removed, dead jobs
+    /// and damaged ones. The page `operating` has a row for each reason.
     ///
     /// ```
     /// use waterline::Store;
@@ -49,6 +49,7 @@ impl QueueStatus {
         let damaged = "Look at the disk, and remove them.";
         let others = [
             self.unknown(),
+            self.of_stuck(),
             Advice::left_over("dead", self.counts.dead, "any more", dead),
             Advice::left_over("damaged", self.counts.damaged, "any more", damaged),
         ];
@@ -62,6 +63,12 @@ impl QueueStatus {
         let sentence = self.of_unknown_kinds().filter(|_| may_be_there)?;
         let help = "Add a handler for them to the program, or cancel them.";
         Some(Advice { reason: "unknown_kinds", verdict: Verdict::NeedsYou, sentence, help })
+    }
+
+    fn of_stuck(&self) -> Option<Advice> {
+        let sentence = self.stuck.as_ref()?.to_string();
+        let help = "Let the handlers return when is_stopping is true, or start the program again.";
+        Some(Advice { reason: "stuck", verdict: Verdict::NeedsYou, sentence, help })
     }
 
     /// The table of the reasons: who acts, and what helps. The page `operating` has the same rows.
@@ -114,6 +121,7 @@ impl QueueStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::status::StuckSlots;
     use crate::queue::status::tests::status;
     use crate::queue::words::job::Counts;
     use crate::queue::words::limit::LimitOf;
@@ -173,5 +181,9 @@ mod tests {
         let unknown =
             "jobs of the kind \"mial\" were pushed, for which its runner has no handler: add one, or correct the kind";
         assert_eq!(of(Counts { ready: 1, ..Counts::default() }, &["mial"]), [("unknown_kinds", unknown.to_owned())]);
+        let stuck = Some(StuckSlots { slots: 2, first: "h0".to_owned(), since: Duration::from_secs(40) });
+        let advice = QueueStatus { stuck, ..running }.advice();
+        let sentence = "2 slots have jobs that were removed or taken back and do not end, \"h0\" for 40.0s";
+        assert_eq!((advice[1].reason, advice[1].verdict, &*advice[1].sentence), ("stuck", Verdict::NeedsYou, sentence));
     }
 }

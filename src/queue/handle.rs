@@ -227,6 +227,15 @@ impl Queue {
     /// ([`JobState::Damaged`]) can be removed too: all jobs are then counted anew, which takes a
     /// while if they are many.
     ///
+    /// A runner of this process hears of it at once, and one of another process with the next
+    /// renewal of its leases, each third of [`QueueOptions::lease`]. It drops the future of the job
+    /// at its next await point, or ends the deferred job, and the slot is free. A thread cannot be
+    /// ended: its handler sees that it is to stop ([`Running::is_stopping`]), and its slot is taken
+    /// until it returns ([`QueueStatus::stuck`]). The same happens to a job whose lease is lost.
+    ///
+    /// [`Running::is_stopping`]: crate::queue::Running::is_stopping
+    /// [`QueueStatus::stuck`]: crate::queue::QueueStatus::stuck
+    ///
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
     #[doc(alias = "cancel")]

@@ -143,8 +143,9 @@ impl Queue {
     }
 
     /// Removes all jobs that wait or run when they are reached, and returns their number. Finished
-    /// and dead jobs stay, and those that cannot be read. A worker that has one of them learns it
-    /// from its next call. The jobs are removed in several writes, so a crash may leave the rest.
+    /// and dead jobs stay, and those that cannot be read. A worker that has one of them learns of
+    /// it as [`remove`](Self::remove) says. The jobs are removed in several writes, so a crash may
+    /// leave the rest.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).

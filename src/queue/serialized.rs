@@ -4,7 +4,7 @@
 
 use crate::base::serialized::{at, fields, long, object};
 use crate::queue::group::status::GroupStatus;
-use crate::queue::status::{QueueStatus, Waits};
+use crate::queue::status::{QueueStatus, StuckSlots, Waits};
 use crate::queue::subscription::Seen;
 use crate::queue::waits::watchers::QueueChange;
 use crate::queue::words::ended::AttemptEnd;
@@ -108,8 +108,11 @@ fields!(QueueStatus, of:
     oldest_ready_for = of.oldest_ready.as_ref().map(|(_, age)| long(*age)),
     waits = of.waits.word(),
     unknown_kinds = of.unknown_kinds,
+    stuck = of.stuck,
     text = of.to_string(),
 );
+
+fields!(StuckSlots, of: slots = of.slots, first = of.first, first_for = long(of.since),);
 
 fields!(GroupStatus, of: queues = of.queues, text = of.to_string(),);
 

@@ -2,6 +2,7 @@
 
 use crate::queue::engine::Survey;
 use crate::queue::handle::Queue;
+use crate::queue::waits::losses::Stuck;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId};
 use crate::queue::words::limit::LimitOf;
@@ -27,6 +28,9 @@ pub struct QueueStatus {
     /// read. A kind stays here when its jobs are gone, and if its push was refused later, as by a
     /// full queue. Jobs that were pushed in an earlier life are seen when the runner takes them.
     pub unknown_kinds: Vec<String>,
+    /// The slots of the runner in this process that jobs hold which are no longer its own. `None`
+    /// if there are none, as without a runner.
+    pub stuck: Option<StuckSlots>,
     /// The place from which the queue was seen.
     pub(super) vantage: Vantage,
 }
@@ -40,6 +44,33 @@ pub(super) enum Vantage {
     Beside,
     /// Any number of processes have it. The database knows which jobs run.
     Shared,
+}
+
+/// Slots that stay taken although their jobs were removed, or taken back, while they ran.
+///
+/// A future is dropped at its next await point, and a deferred job ends at once, so such a slot
+/// soon is free. A thread cannot be ended: its handler sees that it is to stop
+/// ([`Running::is_stopping`](super::Running::is_stopping)), and holds the slot until it returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StuckSlots {
+    /// The number of slots.
+    pub slots: usize,
+    /// The id of the job that was removed, or taken back, first.
+    pub first: JobId,
+    /// The time since then.
+    pub since: Duration,
+}
+
+impl fmt::Display for StuckSlots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slots, first, since } = self;
+        let (have, jobs, end) = match slots {
+            1 => ("slot has", "a job that was", "does"),
+            _ => ("slots have", "jobs that were", "do"),
+        };
+        write!(f, "{slots} {have} {jobs} removed or taken back and {end} not end, {first:?} for {since:.1?}")
+    }
 }
 
 /// The reason why no job of a queue starts right now.
@@ -166,7 +197,8 @@ impl QueueStatus {
         Sentence(self).to_string()
     }
 
-    /// Returns the sentence without that of [`unknown_kinds`](Self::unknown_kinds).
+    /// Returns the sentence without those of [`unknown_kinds`](Self::unknown_kinds) and of
+    /// [`stuck`](Self::stuck).
     pub(super) fn why(&self) -> String {
         Why(self).to_string()
     }
@@ -182,7 +214,10 @@ impl QueueStatus {
 
     fn write_sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_why(f)?;
-        self.of_unknown_kinds().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))
+        self.of_unknown_kinds().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))?;
+        self.stuck.as_ref().map_or(Ok(()), |stuck| {
+            write!(f, "; {stuck}: let the handler return when is_stopping is true, or restart the process")
+        })
     }
 
     fn write_why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,11 +243,12 @@ impl QueueStatus {
                     None => f.write_str("until a job ends")?,
                 }
             }
-            Waits::Busy { slots, since, oldest } => write!(
-                f,
-                "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}: raise max_processing, or find \
-                 out why that job takes so long"
-            )?,
+            Waits::Busy { slots, since, oldest } => {
+                write!(f, "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}")?;
+                if self.stuck.is_none() {
+                    f.write_str(": raise max_processing, or find out why that job takes so long")?;
+                }
+            }
             Waits::Alone { runs: true, oldest, since } => write!(
                 f,
                 "has run the job {oldest:?} alone for {since:.1?}, since its process died more than once while it ran"
@@ -258,6 +294,10 @@ impl Queue {
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
         let since = |since: Instant| at.now.saturating_duration_since(since);
         let Survey { counts, due, oldest_running, .. } = &survey;
+        let stuck = self.shared.losses.stuck();
+        let busy = survey.running + stuck.as_ref().map_or(0, |stuck| stuck.count);
+        // A job that is lost runs on, though the store says nothing of it.
+        let oldest_busy = oldest_running.iter().chain(stuck.as_ref().map(|stuck| &stuck.oldest)).min();
         let waits = if let Some((error, begun)) = &trouble.failing {
             Waits::StoreFails { error: error.clone(), since: since(*begun) }
         } else if let Some(until) = survey.paused_until {
@@ -273,8 +313,8 @@ impl Queue {
         } else if let Some((limit, held, until)) = survey.held.as_ref().filter(|_| survey.only_held) {
             Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) }
         } else {
-            match (self.shared.slots(), oldest_running) {
-                (Some(slots), Some((begun, oldest))) if survey.running >= slots => {
+            match (self.shared.slots(), oldest_busy) {
+                (Some(slots), Some((begun, oldest))) if busy >= slots => {
                     Waits::Busy { slots, since: since(*begun), oldest: oldest.clone() }
                 }
                 (None, _) if !self.shared.is_awaited() && survey.running == 0 => Waits::NoWorker,
@@ -289,7 +329,11 @@ impl Queue {
             (true, Err(_)) => Vantage::Beside,
             (true, Ok(())) => Vantage::Whole,
         };
-        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds, vantage })
+        let stuck = stuck.map(|Stuck { count, first: (lost, first), .. }| {
+            let since = since(lost);
+            StuckSlots { slots: count, first, since }
+        });
+        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds, stuck, vantage })
     }
 }
 
@@ -300,6 +344,6 @@ pub(super) mod tests {
     /// Returns the status of a queue without a job.
     pub(in crate::queue) fn status(waits: Waits) -> QueueStatus {
         let (queue, counts, vantage) = ("mail".to_owned(), Counts::default(), Vantage::Whole);
-        QueueStatus { queue, counts, oldest_ready: None, waits, unknown_kinds: Vec::new(), vantage }
+        QueueStatus { queue, counts, oldest_ready: None, waits, unknown_kinds: Vec::new(), stuck: None, vantage }
     }
 }

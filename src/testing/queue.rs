@@ -31,6 +31,7 @@ mod runner_ends;
 #[cfg(feature = "tokio")]
 mod runner_futures;
 mod runner_gates;
+mod runner_losses;
 mod runner_slots;
 mod sorts;
 mod states;

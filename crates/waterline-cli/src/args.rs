@@ -232,7 +232,7 @@ pub(crate) enum QueueChange {
     /// Make a dead job of a queue ready again
     ///
     /// A job that died while it waited for others waits again for those of them that live. With
-    /// --dead those that others waited for come first, so jobs that died together run in their order.
+    /// --dead those that others waited for come first: jobs that died together run in their order.
     Requeue {
         /// The name of the queue.
         queue: String,
@@ -246,6 +246,10 @@ pub(crate) enum QueueChange {
         how: Yes,
     },
     /// Remove a job of a queue, in any state
+    ///
+    /// The future of a job that runs is dropped at its next await point: at once through the page of
+    /// its process, else with the next renewal of its lease. A function sees that it is to stop, and
+    /// holds its slot until it returns.
     Cancel {
         /// The name of the queue.
         queue: String,

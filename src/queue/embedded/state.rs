@@ -278,7 +278,11 @@ impl Live {
                     self.deadlines.extend(silence.map(|deadline| (deadline, *token)));
                 }
             }
-            Happened::Seen { .. } | Happened::Line(_) | Happened::Anew { .. } | Happened::Paused { .. } => {}
+            Happened::Seen { .. }
+            | Happened::Lost { .. }
+            | Happened::Line(_)
+            | Happened::Anew { .. }
+            | Happened::Paused { .. } => {}
         }
     }
 }

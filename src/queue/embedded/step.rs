@@ -363,6 +363,9 @@ impl Step<'_, '_> {
     /// Removes a job, since somebody wants that, or because its time to be kept is over.
     fn remove_row(&mut self, id: &str, mut row: Row, is_wanted: bool) -> Result<(), BoxError> {
         self.leave(id, &row)?;
+        if row.state == JobState::Running {
+            self.tail.tell(Happened::Lost { token: row.place });
+        }
         self.settle(id, &mut row, is_wanted)?;
         // Those who waited for it to come back to life wait no more.
         self.end_waits(id, &mut row, false)?;

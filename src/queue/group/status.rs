@@ -70,6 +70,10 @@ impl Group {
             let (count, first) = queue.engine.running(queue.number);
             running += count;
             oldest = oldest.into_iter().chain(first).min();
+            if let Some(stuck) = queue.shared.losses.stuck() {
+                running += stuck.count;
+                oldest = oldest.into_iter().chain([stuck.oldest]).min();
+            }
         }
         let (slots, (since, oldest)) = (slots.filter(|slots| *slots <= running)?, oldest?);
         let since: Duration = now.saturating_duration_since(since);

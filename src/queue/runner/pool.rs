@@ -3,11 +3,10 @@
 
 use crate::base::clock::{Moment, Waits};
 use crate::base::error::Error;
-use crate::base::index::BoxError;
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, wait_until};
 use crate::crew::{Crew, Host, Own, Roster};
 use crate::queue::handle::Queue;
-use crate::queue::runner::attempt::{Attempt, Desk, Report};
+use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::drain::{DrainLimits, Reached, Summary};
 use crate::queue::runner::gates::Gates;
 use crate::queue::runner::handler::{Handler, is_direct};
@@ -17,6 +16,7 @@ use crate::queue::runner::pool::tray::{Pace, Tray};
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::runner::source::Source;
 use crate::queue::runner::timeouts::{Timeouts, Times};
+use crate::queue::waits::losses::Runs;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use std::any::Any;
@@ -25,6 +25,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 mod attempting;
+mod cutting;
 mod gating;
 mod line;
 mod resizing;
@@ -99,6 +100,8 @@ struct State {
     abandoned: bool,
     over: bool,
     claims: u64,
+    /// Jobs that were lost and may not have begun yet. Once so many jobs have begun, they have.
+    lost_early: Vec<(FlightId, u64)>,
     /// The ends of the jobs of each queue.
     tallies: Vec<Tally>,
     reached: Option<Reached>,
@@ -117,6 +120,8 @@ struct Flight {
     ended: bool,
     /// True once it is noted that the runner stops.
     is_noted: bool,
+    /// The time at which its job was removed, or taken back.
+    lost: Option<Instant>,
     /// Ends its task.
     #[cfg(feature = "tokio")]
     task: Option<tokio::task::AbortHandle>,
@@ -213,6 +218,8 @@ impl Pool {
             let mut handlers = pool.settings.handlers.values();
             state.spare = usize::from(handlers.any(|handler| !is_direct(Some(handler))));
         }
+        let runs: Weak<dyn Runs> = Arc::downgrade(&(pool.clone() as Arc<dyn Runs>));
+        pool.source().tell_losses_to(&runs);
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
         #[cfg(feature = "metrics")]
         let started = started.and_then(|()| pool.spawn_gauges());
@@ -345,34 +352,6 @@ impl Pool {
             self.settings.gauges.iter().for_each(|gauges| gauges.close());
         }
         state.over
-    }
-
-    // The ends of attempts that other threads report.
-
-    /// Ends an attempt whose time is over: see
-    /// [`RunnerBuilder::attempt_timeout`](super::RunnerBuilder::attempt_timeout).
-    pub(super) fn overdue(self: &Arc<Self>, flight: FlightId, after: Duration) {
-        let Some(job) = self.state.lock().flights.get(&flight).map(|flight| flight.job.clone()) else { return };
-        job.ask_to_end();
-        if is_direct(self.settings.handlers.get(job.kind())) {
-            return;
-        }
-        // The flight is gone as soon as the report is written, and its task with it.
-        #[cfg(feature = "tokio")]
-        let task = {
-            let mut state = self.state.lock();
-            let Some(flight) = state.flights.get_mut(&flight).filter(|flight| !flight.ended) else { return };
-            flight.ended = true;
-            flight.task.take()
-        };
-        #[cfg(not(feature = "tokio"))]
-        if !self.claim_end(flight) {
-            return;
-        }
-        let error: BoxError = format!("the attempt took longer than {after:?}").into();
-        self.hand_in(Report::of(&Attempt::new(self.clone(), job), Err(error)));
-        #[cfg(feature = "tokio")]
-        task.iter().for_each(tokio::task::AbortHandle::abort);
     }
 
     pub(super) fn summary(&self) -> Summary {

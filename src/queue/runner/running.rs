@@ -111,9 +111,10 @@ impl Running {
         self.job().row.place
     }
 
-    /// True if the job is asked to come to its end: the runner stops, or the time of the attempt is
-    /// over. The handler then returns an error. While the runner stops that attempt does not count,
-    /// and the job is ready for the next life.
+    /// True if the job is asked to come to its end: the runner stops, the time of the attempt is
+    /// over, or the job was removed or taken back. The handler then returns an error. While the
+    /// runner stops that attempt does not count, and the job is ready for the next life. The answer
+    /// of one whose job is lost counts for nothing ([`check`](Self::check) tells it apart).
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.load(Ordering::Relaxed) || self.0.overdue.load(Ordering::Relaxed)

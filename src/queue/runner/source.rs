@@ -8,8 +8,10 @@ use crate::queue::handle::Queue;
 use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::running::Running;
 use crate::queue::waits::bell::Takes;
+use crate::queue::waits::losses::Runs;
 use crate::queue::words::error::QueueError;
 use std::any::Any;
+use std::sync::Weak;
 use std::time::Instant;
 
 /// The queues whose jobs a runner runs. They have one clock.
@@ -80,6 +82,11 @@ impl Source {
     pub(super) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String> + Clone, unknown: Unknown) {
         let snooze = if let Unknown::Snooze(time) = unknown { Some(time) } else { None };
         self.0.queues().for_each(|queue| queue.shared.note_handlers(kinds.clone(), snooze));
+    }
+
+    /// Makes the queues tell this runner of the jobs that it loses.
+    pub(super) fn tell_losses_to(&self, runner: &Weak<dyn Runs>) {
+        self.0.queues().for_each(|queue| queue.shared.losses.begin(queue.number, runner.clone()));
     }
 
     pub(super) fn set_slots(&self, slots: usize) {

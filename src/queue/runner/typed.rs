@@ -100,6 +100,11 @@ impl RunnerBuilder {
 
     /// Runs jobs of this type as futures, as [`on_async`](Self::on_async) does.
     ///
+    /// The future of a job that is removed, or whose lease is lost, is dropped at its next await
+    /// point, and its slot is free: at once if this process removes it, else with the next renewal
+    /// of leases ([`Queue::remove`](crate::queue::Queue::remove)). So a piece of work that must not
+    /// be cut short has no await point in it.
+    ///
     /// ```
     /// # use waterline::{Store, queue::{DrainLimits, Outcome, Queue, QueueOptions, Runner, TypedJob}};
     /// # #[derive(serde::Serialize, serde::Deserialize)]

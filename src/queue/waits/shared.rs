@@ -11,6 +11,7 @@ use crate::queue::waits::bell::Bell;
 use crate::queue::waits::kept::Kept;
 use crate::queue::waits::kinds::Kinds;
 use crate::queue::waits::lines::{self, Lines};
+use crate::queue::waits::losses::Losses;
 use crate::queue::waits::subscribers::Subscribers;
 #[cfg(feature = "engine")]
 use crate::queue::waits::subscribers::{Read, Watched};
@@ -43,6 +44,7 @@ pub struct Shared {
     pub(crate) averages: Averages,
     pub(crate) kinds: Kinds,
     lines: Lines,
+    pub(crate) losses: Losses,
     /// The tasks that are to be woken once no lock is held.
     called: Mutex<Called>,
     /// The tasks that wait.
@@ -83,6 +85,7 @@ pub(crate) struct RunnerName(Arc<Shared>);
 impl Drop for RunnerName {
     fn drop(&mut self) {
         self.0.kinds.end();
+        self.0.losses.end();
         self.0.slots.store(0, Ordering::Release);
         self.0.note_gate(None);
     }
@@ -126,6 +129,7 @@ impl Shared {
             averages: Averages::new(durations),
             kinds: Kinds::default(),
             lines: Lines::default(),
+            losses: Losses::default(),
             called: Mutex::default(),
             #[cfg(feature = "tokio")]
             kept: Arc::default(),
@@ -145,11 +149,18 @@ impl Shared {
     // The engine.
 
     /// Tells those who wait what a write has brought, so many changes without saying which. The
-    /// lines of the log and the tasks wait until somebody [settles](Self::settle).
+    /// lines of the log, the tasks and the runner wait until somebody [settles](Self::settle).
     pub fn told(&self, mut told: Vec<Happened>, untold: u64) {
-        let is_line = |happened: &mut Happened| matches!(happened, Happened::Line(_));
-        let lines: Vec<_> = told.extract_if(.., is_line).filter_map(Happened::line).collect();
+        let (mut lines, mut lost) = (Vec::new(), Vec::new());
+        let is_for_later = |happened: &mut Happened| matches!(happened, Happened::Line(_) | Happened::Lost { .. });
+        for happened in told.extract_if(.., is_for_later) {
+            match happened {
+                Happened::Lost { token } => lost.push(token),
+                happened => lines.extend(happened.line()),
+            }
+        }
         self.lines.add(lines);
+        self.losses.add(lost);
         self.call(|called| {
             self.subscribers.tell(told, called);
             self.subscribers.watchers.miss(untold, called);
@@ -231,15 +242,16 @@ impl Shared {
         }
     }
 
-    /// True if tasks wait until somebody [settles](Self::settle).
+    /// True if tasks, or the runner, wait until somebody [settles](Self::settle).
     pub(crate) fn has_called(&self) -> bool {
-        !self.called.lock().is_empty()
+        !self.called.lock().is_empty() || self.losses.are_any()
     }
 
-    /// Writes the lines of the log that wait, and wakes the tasks that were called. The caller
-    /// holds no lock.
+    /// Writes the lines of the log that wait, tells the runner of the jobs that it has lost, and
+    /// wakes the tasks that were called. The caller holds no lock.
     pub fn settle(&self) {
         self.lines.write(&self.name);
+        self.losses.tell();
         let called = std::mem::take(&mut *self.called.lock());
         called.wake();
     }

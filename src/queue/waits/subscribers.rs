@@ -114,6 +114,7 @@ impl Subscribers {
                 Happened::Claimed { .. }
                 | Happened::Kept { .. }
                 | Happened::Released { .. }
+                | Happened::Lost { .. }
                 | Happened::Line(_)
                 | Happened::Paused { .. } => {
                     continue;

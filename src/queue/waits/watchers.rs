@@ -153,6 +153,7 @@ impl QueueChange {
             Happened::Claimed { .. }
             | Happened::Kept { .. }
             | Happened::Released { .. }
+            | Happened::Lost { .. }
             | Happened::Line(_)
             | Happened::Anew { .. } => None,
         }

@@ -18,6 +18,8 @@ pub enum Happened {
     Kept { id: JobId, token: u64 },
     /// This lease is over.
     Released { token: u64 },
+    /// Somebody else than its worker has ended this lease.
+    Lost { token: u64 },
     /// The log is to have this line.
     Line(Line),
     /// A job that had shown progress begins anew, so that is gone.

@@ -199,6 +199,9 @@ impl Jobs {
     pub(super) fn remove(&mut self, id: &str, is_wanted: bool, at: &Moment) -> Answer<()> {
         let Some(job) = self.all.remove(id) else { return Err(self.not_found(id)) };
         self.is_next_alone &= !job.row.extras().is_suspect || !job.row.state.waits();
+        if job.row.state == JobState::Running {
+            self.told.push(Happened::Lost { token: job.row.place });
+        }
         self.forget(id, &job, is_wanted, at);
         self.tell(id, Some(None));
         Ok(())

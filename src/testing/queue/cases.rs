@@ -241,6 +241,9 @@ macro_rules! __each_queue_case {
                 q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why,
                 q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs,
                 q31_all_gates_must_be_open_and_one_that_panics_is_closed;
+            runner_losses:
+                a_function_whose_job_is_removed_is_to_stop_and_the_status_says_that_it_holds_a_slot,
+                a_deferred_job_that_is_removed_frees_its_slot_and_its_late_report_changes_nothing;
             states:
                 c01_to_c05_a_push_on_each_state_does_as_the_table_says,
                 c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says,
@@ -292,6 +295,7 @@ macro_rules! __with_cases_of_futures {
                 a_handler_that_makes_its_future_is_within_the_runtime,
                 a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt,
                 a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed,
+                a_future_whose_job_is_removed_is_dropped_and_the_next_job_has_its_slot,
                 stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone,
                 stop_within_a_future_waits_for_nothing,
                 jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too,

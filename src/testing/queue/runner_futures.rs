@@ -152,6 +152,53 @@ pub(super) fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed
     runner.stop().unwrap();
 }
 
+pub(super) fn a_future_whose_job_is_removed_is_dropped_and_the_next_job_has_its_slot(on: &Benches<'_>) {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    let bench = on.bench();
+    let queue = bench.queue.clone();
+    let ((begun, begins), (dropped, is_dropped), (ended, ends)) = (unbounded(), unbounded(), unbounded());
+    let own = queue.clone();
+    let runner = Runner::builder(&queue)
+        .on_async("k", move |job, ()| {
+            let (told, begun, own) = (Told(dropped.clone()), begun.clone(), own.clone());
+            async move {
+                begun.send(job.clone()).unwrap();
+                if job.id() == "own" {
+                    own.remove("own")?;
+                }
+                std::future::pending::<()>().await;
+                drop(told);
+                Ok(Outcome::Done)
+            }
+        })
+        .teardown(move |job, end| ended.send((job.id().to_owned(), end.clone())).unwrap())
+        .max_processing(2)
+        .start()
+        .unwrap();
+    queue.push_all(["a", "b", "c", "d"].map(job)).unwrap();
+    let first = [(); 2].map(|()| begins.recv_timeout(LONG).unwrap());
+    assert!(first.iter().all(|job| !job.is_stopping()));
+    queue.remove("a").unwrap();
+    is_dropped.recv_timeout(LONG).unwrap();
+    assert_eq!(ends.recv_timeout(LONG).unwrap(), ("a".to_owned(), AttemptEnd::Lost));
+    let third = begins.recv_timeout(LONG).unwrap();
+    assert_eq!((third.id(), third.is_stopping()), ("c", false));
+    assert!(first.iter().all(|job| job.is_stopping() == (job.id() == "a")));
+    assert_eq!(queue.purge().unwrap(), 3);
+    (0..2).for_each(|_| is_dropped.recv_timeout(LONG).unwrap());
+    // One that removes itself is dropped at its next await point, too.
+    queue.push_all(["own", "last"].map(job)).unwrap();
+    is_dropped.recv_timeout(LONG).unwrap();
+    until(&queue, "last", JobState::Running);
+    eventually("no slot to be held", || queue.status().unwrap().stuck.is_none());
+    queue.remove("last").unwrap();
+    is_dropped.recv_timeout(LONG).unwrap();
+    runner.stop().unwrap();
+    let ended: Vec<_> = ends.try_iter().collect();
+    assert!(ended.len() == 4 && ended.iter().all(|(_, end)| *end == AttemptEnd::Lost), "{ended:?}");
+}
+
 pub(super) fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();

@@ -263,10 +263,12 @@ impl QueueEngine for Queues {
             [(&queue.name(), Type::TEXT), (&what, Type::TEXT), (&id, Type::TEXT), (&time, Type::INT8)];
         let mut count = 0;
         loop {
+            let called = Instant::now();
             let answers = self.answers(&queue, doing, "steer", &values)?;
             let told = happened(&answers);
-            self.note_lost(&queue, &told);
+            let lost = self.note_lost(&queue, told.iter(), called);
             self.tell(&queue, told);
+            lost.tell();
             let steered = answers.iter().find(|answer| answer.what == "steered");
             let steered = steered.map_or(0, |answer| unsigned(answer.number));
             count += steered;
@@ -351,7 +353,7 @@ impl QueueEngine for Queues {
         match renewed.map(|rows| rows.first().is_some_and(|row| !row.get::<_, Vec<i64>>(0).is_empty())) {
             Ok(true) => true,
             Ok(false) => {
-                self.leases.mark_lost(job);
+                self.leases.mark_lost(job).tell();
                 false
             }
             // It holds as long as it did.

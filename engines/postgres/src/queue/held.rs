@@ -10,7 +10,7 @@ use postgres::types::Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Claimed, Held, QueueNo, options_of};
+use waterline::engine::{Claimed, Happened, Held, QueueNo, options_of};
 
 /// The leases of this process.
 #[derive(Default)]
@@ -31,6 +31,8 @@ struct Lease {
     number: i64,
     queue: Weak<Opened>,
     id: String,
+    /// The time at which this process knew of its claim.
+    since: Instant,
     /// The end of it, by this process's clock; `None`: it is renewed by itself, and a test has set
     /// the clock.
     until: Option<Instant>,
@@ -44,9 +46,31 @@ struct Lease {
 /// A lease with its queue and its token.
 type Own = ((QueueNo, u64), Lease);
 
+/// Leases that were just found lost, which their workers are to hear of.
+#[derive(Default)]
+#[must_use = "a worker that hears nothing runs on"]
+pub(super) struct Lost(Vec<(Arc<Opened>, u64)>);
+
+impl Lost {
+    /// Tells the workers. The caller holds no lock.
+    pub(super) fn tell(self) {
+        for (queue, token) in self.0 {
+            queue.shared.told(vec![Happened::Lost { token }], 0);
+            queue.shared.settle();
+        }
+    }
+
+    /// Notes that a lease is lost, if that is new.
+    fn note(&mut self, token: u64, lease: &mut Lease) {
+        if !std::mem::replace(&mut lease.is_lost, true) {
+            self.0.extend(lease.queue.upgrade().map(|queue| (queue, token)));
+        }
+    }
+}
+
 impl Leases {
     /// Takes jobs that were just claimed, with their numbers.
-    pub(super) fn add(&self, queue: &Arc<Opened>, claimed: &[(i64, Claimed)], asked: Instant) {
+    pub(super) fn add(&self, queue: &Arc<Opened>, claimed: &[(i64, Claimed)], asked: Instant) -> Lost {
         let options = &queue.shared.options;
         let until =
             if options_of(options).manual.is_some() { None } else { asked.checked_add(options_of(options).lease) };
@@ -54,6 +78,7 @@ impl Leases {
             number,
             queue: Arc::downgrade(queue),
             id: id.to_owned(),
+            since: Instant::now(),
             until,
             by_silence: false,
             is_lost: false,
@@ -63,12 +88,16 @@ impl Leases {
         let numbers: HashSet<_> = claimed.iter().map(|(number, _)| *number).collect();
         let mut state = self.state.lock();
         // Earlier runs of the jobs in this process are over, though their numbers are renewed.
-        let earlier =
-            |((of, _), lease): &(&(QueueNo, u64), &mut Lease)| *of == queue.number && numbers.contains(&lease.number);
-        state.held.iter_mut().filter(earlier).for_each(|(_, lease)| lease.is_lost = true);
+        let mut lost = Lost::default();
+        for ((of, token), lease) in &mut state.held {
+            if *of == queue.number && numbers.contains(&lease.number) {
+                lost.note(*token, lease);
+            }
+        }
         for (number, claimed) in claimed {
             state.held.insert((queue.number, claimed.row.place), lease(*number, &claimed.id));
         }
+        lost
     }
 
     pub(super) fn remove(&self, job: &Held) {
@@ -95,12 +124,16 @@ impl Leases {
         lease.is_some_and(|lease| !lease.is_lost && lease.until.is_none_or(|until| until > now))
     }
 
-    /// Notes that somebody else has taken these jobs away.
-    pub(super) fn lose(&self, queue: QueueNo, ids: &[String]) {
-        let mut state = self.state.lock();
-        for ((of, _), lease) in &mut state.held {
-            lease.is_lost |= *of == queue && ids.contains(&lease.id);
+    /// Notes that a call of this time has taken these jobs away. One that was claimed since is not
+    /// among them, or the next renewal says so.
+    pub(super) fn lose(&self, queue: QueueNo, ids: &HashSet<&str>, called: Instant) -> Lost {
+        let (mut lost, mut state) = (Lost::default(), self.state.lock());
+        for ((of, token), lease) in &mut state.held {
+            if *of == queue && lease.since <= called && ids.contains(&*lease.id) {
+                lost.note(*token, lease);
+            }
         }
+        lost
     }
 
     /// Notes that a lease is renewed for so long. Returns false if it is over.
@@ -127,10 +160,12 @@ impl Leases {
         self.state.lock().held.get(&(job.queue, job.token)).is_some_and(|lease| lease.is_doubted)
     }
 
-    pub(super) fn mark_lost(&self, job: &Held) {
+    pub(super) fn mark_lost(&self, job: &Held) -> Lost {
+        let mut lost = Lost::default();
         if let Some(lease) = self.state.lock().held.get_mut(&(job.queue, job.token)) {
-            lease.is_lost = true;
+            lost.note(job.token, lease);
         }
+        lost
     }
 
     /// Starts the thread if there is something to renew.
@@ -174,19 +209,23 @@ impl Leases {
         Some((shortest.unwrap_or(FORGET) / 3, own))
     }
 
-    fn note_renewed(&self, asked: Instant, sent: &[Own], renewed: &[i64]) {
-        let mut state = self.state.lock();
+    fn note_renewed(&self, asked: Instant, sent: &[Own], renewed: &[i64]) -> Lost {
+        let renewed: HashSet<_> = renewed.iter().collect();
+        let (mut lost, mut state) = (Lost::default(), self.state.lock());
         for (key, lease) in sent {
             let Some(held) = state.held.get_mut(key) else { continue };
             if !renewed.contains(&lease.number) {
                 // One whose end had no answer may have ended by it.
-                held.is_lost |= !held.is_doubted;
+                if !held.is_doubted {
+                    lost.note(key.1, held);
+                }
             } else if let Some(queue) = lease.queue.upgrade()
                 && !held.by_silence
             {
                 held.until = asked.checked_add(options_of(&queue.shared.options).lease);
             }
         }
+        lost
     }
 }
 
@@ -207,7 +246,7 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
                 Ok(client.query_typed(sql, &values)?)
             });
             match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
-                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, &own, &renewed),
+                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, &own, &renewed).tell(),
                 Ok(other) => {
                     let (queue, jobs) = (name_of(&own), own.len());
                     tracing::warn!(target: "waterline", queue, jobs, ?other, "the server answered a renewal of leases with something else; others take these jobs once their leases are over: see if the functions of its schema are those of this version");

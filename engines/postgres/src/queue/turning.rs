@@ -2,6 +2,7 @@
 
 use super::Queues;
 use super::answers::{self, Answer, happened, signed, state_of, unsigned};
+use super::held::Lost;
 use super::opened::Opened;
 use super::settings::whole;
 use crate::sql::Value;
@@ -22,6 +23,8 @@ type Settled = Option<Option<JobState>>;
 #[derive(Clone, Copy)]
 struct Asked {
     at: Instant,
+    /// The same by the clock of the machine, which no test sets.
+    called: Instant,
     /// It does all that time has brought.
     is_tidy: bool,
     /// The changes that this process knew of.
@@ -54,16 +57,19 @@ impl Queues {
         queue.wake_all();
     }
 
-    /// Notes jobs that others have now, or that are gone.
-    pub(super) fn note_lost(&self, queue: &Opened, told: &[Happened]) {
-        let lost = told.iter().filter_map(|happened| match happened {
-            Happened::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(id.clone()),
+    /// Notes jobs that others have now, or that are gone, by the answers to a call of this time.
+    pub(super) fn note_lost<'t>(
+        &self,
+        queue: &Opened,
+        told: impl Iterator<Item = &'t Happened>,
+        called: Instant,
+    ) -> Lost {
+        let lost = told.filter_map(|happened| match happened {
+            Happened::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),
             _ => None,
         });
-        let lost: Vec<_> = lost.collect();
-        if !lost.is_empty() {
-            self.leases.lose(queue.number, &lost);
-        }
+        let lost: HashSet<_> = lost.collect();
+        if lost.is_empty() { Lost::default() } else { self.leases.lose(queue.number, &lost, called) }
     }
 
     fn turned(
@@ -81,8 +87,7 @@ impl Queues {
             Happened::Seen { id, .. } => !own.contains(id),
             _ => true,
         };
-        let foreign: Vec<_> = told.iter().filter(|happened| is_foreign(happened)).cloned().collect();
-        self.note_lost(queue, &foreign);
+        let lost = self.note_lost(queue, told.iter().filter(|happened| is_foreign(happened)), asked.called);
         let ended = answers::ended(&answers);
         let state = |end: &&Ending| {
             ended.get(&self.leases.key(&end.job)).filter(|answer| answer.is_counted()).map(|answer| answer.state())
@@ -116,7 +121,7 @@ impl Queues {
             }
         }
         if !claimed.is_empty() {
-            self.leases.add(queue, &claimed, asked.at);
+            self.leases.add(queue, &claimed, asked.at).tell();
             turned.claimed = claimed.into_iter().map(|(_, claimed)| claimed).collect();
         }
         if !is_shown && is_short != Some(true) && claim.is_some_and(|claim| turned.claimed.len() == claim.most) {
@@ -130,6 +135,7 @@ impl Queues {
             queue.shared.told(told, 0);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }
+        lost.tell();
         queue.shared.settle();
         turned
     }
@@ -171,7 +177,12 @@ impl Queues {
         let is_asked = is_tidy || claim.is_some();
         // The server does what time has brought once a second by itself. A test does not wait.
         let seen = queue.glance().map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
-        let asked = Asked { at: queue.moment().now, is_tidy: is_tidy && seen, changes: queue.changes() };
+        let asked = Asked {
+            at: queue.moment().now,
+            called: Instant::now(),
+            is_tidy: is_tidy && seen,
+            changes: queue.changes(),
+        };
         let is_subscribed = queue.shared.is_watched();
         let due_since = is_subscribed.then(|| signed(queue.seen.lock().told_until));
         let kinds = claim.and_then(|claim| claim.wanted.kinds.as_ref().map(|kinds| kinds.to_vec()));

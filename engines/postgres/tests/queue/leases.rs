@@ -4,7 +4,7 @@ use crate::bench::bench;
 use crossbeam_channel::{bounded, unbounded};
 use postgres::NoTls;
 use std::time::Duration;
-use waterline::queue::{NewJob, Outcome, QueueOptions, Runner};
+use waterline::queue::{AttemptEnd, NewJob, Outcome, QueueOptions, Runner};
 
 const SLOTS: usize = 8;
 const LEASE: Duration = Duration::from_millis(900);
@@ -58,4 +58,52 @@ fn the_leases_of_all_slots_are_renewed_in_one_call_each_third_of_the_lease() {
     runner.stop().unwrap();
     let ended: bool = client.query_one("SELECT count(*) = 0 FROM waterline.job", &[]).unwrap().get(0);
     assert!(ended, "each of them has ended");
+}
+
+/// Another program removes jobs by a call of its own, of which this process hears nothing.
+#[test]
+fn a_job_that_another_process_removes_is_lost_with_the_next_renewal() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default().lease(LEASE)).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    // For the server, no lease ends while this process stands still.
+    client.batch_execute("UPDATE waterline.queue SET lease = 3600000").unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _context = runtime.enter();
+    let ((begins, begun), (ends, ended)) = (unbounded(), unbounded());
+    let (release, is_released) = bounded::<()>(0);
+    let futures = begins.clone();
+    let runner = Runner::builder(&queue)
+        .max_processing(2)
+        .on_async("future", move |job, ()| {
+            futures.send(job).unwrap();
+            std::future::pending()
+        })
+        .on("thread", move |job, ()| {
+            begins.send(job.clone()).unwrap();
+            _ = is_released.recv();
+            Ok(Outcome::Done)
+        })
+        .teardown(move |job, end| ends.send((job.id().to_owned(), end.clone())).unwrap())
+        .start()
+        .unwrap();
+    let release = release;
+    let job = |kind: &str, id: &str| NewJob::new(kind, &()).unwrap().id(id);
+    queue.push_all([job("future", "f"), job("thread", "t"), job("thread", "next")]).unwrap();
+    let running = [(); 2].map(|()| begun.recv_timeout(common::LONG).unwrap());
+    assert!(running.iter().all(|job| !job.is_stopping() && job.check().is_ok()));
+    client.batch_execute("SELECT waterline.steer('q', 'remove', 'f'), waterline.steer('q', 'remove', 't')").unwrap();
+    // The future is dropped, so the next job has its slot. The thread is asked to end.
+    assert_eq!(ended.recv_timeout(common::LONG).unwrap(), ("f".to_owned(), AttemptEnd::Lost));
+    assert_eq!(begun.recv_timeout(common::LONG).unwrap().id(), "next");
+    common::eventually("both to be asked to end", || {
+        running.iter().all(|job| job.is_stopping() && job.check().is_err())
+    });
+    let status = queue.status().unwrap();
+    assert_eq!(status.stuck.map(|stuck| (stuck.slots, stuck.first)), Some((1, "t".to_owned())));
+    drop(release);
+    let mut ended = [(); 2].map(|()| ended.recv_timeout(common::LONG).unwrap());
+    ended.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(ended, [("next".to_owned(), AttemptEnd::Finished), ("t".to_owned(), AttemptEnd::Lost)]);
+    runner.stop().unwrap();
 }

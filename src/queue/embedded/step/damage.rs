@@ -121,6 +121,7 @@ impl Step<'_, '_> {
         for token in leases {
             self.delete(queue.rows.id, &keys.running(token))?;
             self.tail.tell(Happened::Released { token });
+            self.tail.tell(Happened::Lost { token });
             self.tail.gate.end();
         }
         // Nor does its row say which limits it runs under.

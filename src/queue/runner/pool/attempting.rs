@@ -9,6 +9,8 @@ use crate::effects::Effects;
 use crate::queue::runner::attempt::{Attempt, Desk, Report};
 use crate::queue::runner::handler::{Finisher, Handler, is_direct};
 use crate::queue::runner::outcome::{Outcome, QueueEvent, Unknown};
+#[cfg(feature = "tokio")]
+use crate::queue::runner::pool::Flight;
 use crate::queue::runner::pool::Pool;
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::words::job::time;
@@ -86,12 +88,14 @@ impl Pool {
         self.state.lock().flights.get(&flight).is_none_or(|flight| flight.ended)
     }
 
-    /// Keeps the task of a job, to drop it when its time is over. That may be now.
+    /// Keeps the task of a job, to drop it when its time is over or the job is lost. That may be
+    /// now.
     #[cfg(feature = "tokio")]
     fn keep_task(&self, flight: FlightId, task: tokio::task::AbortHandle) {
         let mut state = self.state.lock();
         let is_abandoned = state.abandoned;
-        match state.flights.get_mut(&flight).filter(|flight| !flight.ended && !is_abandoned) {
+        let keeps = |flight: &&mut Flight| !flight.ended && flight.lost.is_none() && !is_abandoned;
+        match state.flights.get_mut(&flight).filter(keeps) {
             Some(flight) => flight.task = Some(task),
             None => {
                 drop(state);

@@ -133,17 +133,19 @@ impl Pool {
         let mut jobs = Vec::new();
         #[cfg(feature = "tokio")]
         let mut tasks = Vec::new();
-        {
+        let in_tray = {
             let mut state = self.state.lock();
             state.abandoned = true;
-            self.clear_tray_if_abandoned(&mut state);
+            let in_tray = self.clear_tray_if_abandoned(&mut state);
             state.flights.retain(|_, flight| {
                 jobs.push(flight.job.clone());
                 #[cfg(feature = "tokio")]
                 tasks.extend(flight.task.take());
                 stays && !flight.ended && self.is_future(&flight.job)
             });
-        }
+            in_tray
+        };
+        self.give_up_claimed(in_tray);
         jobs.sort_by_key(Running::flight);
         jobs.iter().for_each(|job| self.give_up(job));
         #[cfg(feature = "tokio")]
@@ -185,23 +187,30 @@ impl Pool {
         if let Err(error) = self.source().first().engine.turn(&ends, None, Beside::Nothing) {
             let (queue, error) = (self.source().name(), error.report());
             tracing::warn!(target: "waterline", queue, error, "a runner that stops cannot put back the jobs that have not begun; they are ready again once their lease is over");
-            jobs.iter().for_each(|claimed| self.give_up(&self.claimed(claimed.clone()).0));
+            self.give_up_claimed(jobs.iter().cloned());
         }
         let mut state = self.state.lock();
         state.reserved = state.reserved.saturating_sub(jobs.len());
         self.end_if_over(&mut state);
     }
 
-    /// Gives up the jobs in the tray, if nobody is to begin a job any more.
-    pub(super) fn clear_tray_if_abandoned(&self, state: &mut State) {
-        if state.abandoned {
-            let jobs = state.tray.take_jobs();
-            state.reserved = state.reserved.saturating_sub(jobs.len());
-            jobs.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
+    /// Takes the jobs out of the tray, if nobody is to begin a job any more. The caller gives them
+    /// up, once it holds no lock.
+    pub(super) fn clear_tray_if_abandoned(&self, state: &mut State) -> VecDeque<Claimed> {
+        if !state.abandoned {
+            return VecDeque::new();
         }
+        let jobs = state.tray.take_jobs();
+        state.reserved = state.reserved.saturating_sub(jobs.len());
+        jobs
     }
 
-    /// Lets the lease of a job end by silence.
+    /// Lets the leases of jobs that were claimed, and never begin, end by silence.
+    pub(super) fn give_up_claimed(&self, jobs: impl IntoIterator<Item = Claimed>) {
+        jobs.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
+    }
+
+    /// Lets the lease of a job end by silence. The caller holds no lock.
     pub(super) fn give_up(&self, job: &Running) {
         let queue = job.queue();
         queue.engine.renew(&job.held(), Some(queue.shared.options.lease));

@@ -25,7 +25,7 @@ use std::time::SystemTime;
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// A runner that has no threads. Each test makes their steps.
-fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
+pub(super) fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
     pool_with(queue, max_processing, None, Hooks::default())
 }
 
@@ -64,7 +64,7 @@ fn pool_of(members: Arc<Members>, max_processing: usize, limits: Option<DrainLim
     })
 }
 
-fn queue(jobs: u32) -> Queue {
+pub(super) fn queue(jobs: u32) -> Queue {
     let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
     queue.push_all((0..jobs).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
     queue
@@ -78,7 +78,7 @@ fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
 
 /// The end of a job.
 fn done(pool: &Arc<Pool>, job: Running) -> Vec<Report> {
-    vec![Report::of(&Attempt::new(pool.clone(), job), Ok(Outcome::Done))]
+    vec![Report::of(&crate::queue::runner::attempt::Attempt::new(pool.clone(), job), Ok(Outcome::Done))]
 }
 
 /// The writes of a job: a row in the table "rows".
@@ -109,7 +109,7 @@ fn a_slot_that_gets_free_while_a_thread_falls_asleep_for_want_of_one_is_not_over
 }
 
 /// Claims three jobs in one write, for a pool that has three slots.
-fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
+pub(super) fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
     let (now, hour) = (Instant::now(), Duration::from_secs(3600));
     // Writes take an hour, so it may claim many.
     for _ in 0..2 {

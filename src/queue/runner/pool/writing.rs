@@ -9,6 +9,7 @@ use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::runner::pool::{Flight, Pool};
 use crate::queue::runner::running::{Next, Running};
+use crate::queue::waits::losses::Runs;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
@@ -102,9 +103,12 @@ impl Pool {
         let others: Vec<_> = claimed.collect();
         let is_shared = !others.is_empty();
         if is_shared {
-            let mut state = self.state.lock();
-            state.tray.put(others);
-            self.clear_tray_if_abandoned(&mut state);
+            let abandoned = {
+                let mut state = self.state.lock();
+                state.tray.put(others);
+                self.clear_tray_if_abandoned(&mut state)
+            };
+            self.give_up_claimed(abandoned);
         }
         self.source().slot_is_free();
         self.source().pass_on();
@@ -119,6 +123,7 @@ impl Pool {
     /// sees when it is asked to end.
     pub(super) fn begin(&self, claimed: Claimed) -> Next {
         let (job, payload) = self.claimed(claimed);
+        let (mut is_lost, mut is_abandoned) = (false, false);
         let is_stopping = {
             let mut state = self.state.lock();
             state.reserved = state.reserved.saturating_sub(1);
@@ -126,19 +131,31 @@ impl Pool {
             let is_stopping = self.is_stopping();
             state.noting += usize::from(is_stopping);
             if state.abandoned {
-                self.give_up(&job);
+                is_abandoned = true;
             } else {
                 let flight = Flight {
                     job: job.clone(),
                     ended: false,
                     is_noted: is_stopping,
+                    lost: None,
                     #[cfg(feature = "tokio")]
                     task: None,
                 };
                 state.flights.insert(job.flight(), flight);
             }
+            if !state.lost_early.is_empty() {
+                let (flight, begun) = (job.flight(), state.claims);
+                is_lost = state.lost_early.iter().any(|(lost, _)| *lost == flight);
+                state.lost_early.retain(|(_, until)| *until > begun);
+            }
             is_stopping
         };
+        if is_abandoned {
+            self.give_up(&job);
+        }
+        if let Some(me) = self.crew.host().upgrade().filter(|_| is_lost) {
+            me.lost(job.flight().0, &[job.token()]);
+        }
         if is_stopping {
             self.note_stop(std::slice::from_ref(&job));
         }
@@ -211,7 +228,7 @@ impl Pool {
         let told = catch_unwind(AssertUnwindSafe(|| ended.into_iter().for_each(|ended| self.tell(ended))));
         if let Err(panic) = told {
             if let Ok(Answer::Jobs(claimed)) = answer {
-                claimed.iter().for_each(|claimed| self.give_up(&self.claimed(claimed.clone()).0));
+                self.give_up_claimed(claimed.iter().cloned());
             }
             resume_unwind(panic);
         }
