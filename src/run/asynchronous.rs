@@ -147,7 +147,7 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
     fn poll(&mut self, context: &mut Context<'_>, overdue: bool) -> Poll<()> {
         let Some(future) = &mut self.future else { return Poll::Ready(()) };
         let outcome = if self.tasks.are_abandoned() {
-            Err("it still ran when the time to stop was over".into())
+            Err("it was dropped before it was done".into())
         } else if overdue {
             Err(self.desk.timed_out(self.token, self.index).into())
         } else {
@@ -190,7 +190,8 @@ impl<Fut> Drop for Running<Fut> {
 /// The tasks that run, so that they can be dropped before they are done.
 #[derive(Default)]
 struct Tasks {
-    /// True once the tasks are to be dropped. A task looks here after it got on the list.
+    /// True once the tasks are to be dropped: the time to stop is over, or the consumer has lost
+    /// its name. A task looks here after it got on the list.
     abandoned: AtomicBool,
     /// By token.
     wakers: Mutex<Vec<Option<Waker>>>,

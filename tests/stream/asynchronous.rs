@@ -1095,3 +1095,25 @@ mod sources {
         assert_eq!(handle.last_processed_index(), Some(20));
     }
 }
+
+/// Without that, it would wait for ever for futures that another consumer runs anew.
+#[test]
+fn a_consumer_that_has_lost_its_name_drops_its_futures_and_halts() {
+    for by_save in [true, false] {
+        let (runtime, held, progress) = (threads(), Held::new(), FaultyProgress::in_memory());
+        let inner = held.clone();
+        let builder = Consumer::builder(numbers(9), progress.clone()).max_processing(2);
+        let consumer = builder.start_async(runtime.handle(), move |_| inner.job()).unwrap();
+        held.begun(2);
+        if by_save {
+            progress.faults().lose(..);
+            held.go.add_permits(1);
+        } else {
+            progress.faults().tenure().unwrap().lost("node b has it".into());
+        }
+        let error = consumer.join().unwrap_err();
+        assert!(matches!(error, Error::Fenced { .. }), "{error:?}");
+        let counts = [&held.begun, &held.dropped].map(|count| count.load(Ordering::SeqCst));
+        assert!(counts[0] == counts[1] && counts[0] >= 2, "begun and dropped: {counts:?}");
+    }
+}

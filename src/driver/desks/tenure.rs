@@ -61,6 +61,14 @@ impl Driver {
         let error = fenced(self.watermark.name(), error);
         let text = error.to_string();
         self.forsake(error, text, "");
+        self.drop_futures();
+    }
+
+    /// Drops the futures that run, at their next await points: the other consumer runs those jobs,
+    /// and this one would wait for their ends.
+    fn drop_futures(&self) {
+        let pool = self.core.lock().running.pool.clone();
+        self.end_jobs(pool);
     }
 
     /// Halts the consumer after a save that was the last one.
@@ -78,6 +86,7 @@ impl Tenant for Driver {
         let Some(tenure) = self.core.lock().tenancy.tenure.clone() else { return };
         // Its text is made by the user's code, so before the lock is taken.
         let lost = tenure.take_lost().map(|error| fenced(self.watermark.name(), error));
+        let is_lost = lost.is_some();
         let mut core = self.core.lock();
         if tenure.take_try()
             && let Some(awaited) = &mut core.tenancy.awaited
@@ -98,6 +107,9 @@ impl Tenant for Driver {
             self.spawn_watch();
         }
         drop_guarded(surplus);
+        if is_lost {
+            self.drop_futures();
+        }
         for wish in tenure.take_wishes() {
             // One that has no effect any more is no error: the operator may have been late.
             _ = match wish {
