@@ -51,7 +51,7 @@ pub(super) fn recover<P: Progress>(
         }
         kept.push(job);
     }
-    let careful = careful_until(&before, window.lowest_undone());
+    let (careful, died) = (careful_until(&before, window.lowest_undone()), before.open);
     let life = Life { open: true, opened: going.wall, ended: 0, width, careful, halted: before.halted };
     let suspects = kept.iter().filter(|job| job.suspect).collect();
     let saved = acquired.opening.get_or_insert_with(|| Saved::new(None, window.lowest_undone(), Vec::new()));
@@ -62,7 +62,7 @@ pub(super) fn recover<P: Progress>(
     let waiting = window.restore_waiting(failed);
     let careful = careful.map(|last| (last, before.width == u64::MAX));
     let recovered =
-        Recovered { waiting, careful, in_order: going.in_order, ..Recovered::new(place, kept, going.budget) };
+        Recovered { waiting, careful, died, in_order: going.in_order, ..Recovered::new(place, kept, going.budget) };
     Ok(Some(Recovered { life: Some(life), max_crashes: Some(max_crashes), ..recovered }))
 }
 

@@ -420,9 +420,9 @@ fn is_without_runtime(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(Error::Runtime))
 }
 
-/// Says that the life before died, if it did.
+/// Says that the life before died, if it did. The care may outlast lives that ended well.
 fn tell_of_death(recovered: &Recovered, at: &mut Scene<'_>) {
-    let Some((last, _)) = recovered.careful else { return };
+    let Some((last, _)) = recovered.careful.filter(|_| recovered.died) else { return };
     let suspects = recovered.jobs.iter().filter(|job| job.suspect).count();
     let text = match suspects {
         0 => format!("jobs up to {last} may have been in flight"),

@@ -541,6 +541,31 @@ fn a_listener_may_write_to_the_store_whose_save_it_hears_of() {
 }
 
 #[test]
+fn a_death_is_told_of_after_a_life_that_died_and_not_after_one_that_ended_well() {
+    everything();
+    let told = || lines_of("mortal").iter().filter(|line| line.message().contains("died in the life before")).count();
+    let disk = FaultyStore::new().unwrap();
+    let start = |disk: &FaultyStore, last| {
+        Consumer::builder(numbers(100), disk.store().progress("mortal")).max_crashes(3).stop_at(last)
+    };
+    let (worker, stage) = manual_worker();
+    let consumer = start(&disk, 99).start_worker(worker).unwrap();
+    let running = stage.next();
+    // The process dies here.
+    let next = disk.after_crash().unwrap();
+    consumer.handle().request_stop();
+    running.succeed();
+    consumer.stop().unwrap();
+    assert_eq!(told(), 0);
+    for (last, lines) in [(5, 1), (9, 1), (9, 1), (20, 1)] {
+        // The care goes on in each of these lives: the watermark is below the last job that may
+        // have been in flight.
+        start(&next, last).start(|_| Ok(())).unwrap().join().unwrap();
+        assert_eq!(told(), lines, "up to {last}: {:#?}", lines_of("mortal"));
+    }
+}
+
+#[test]
 fn a_listener_may_write_to_the_store_whose_log_could_not_be_trimmed() {
     everything();
     let faulty = FaultyStore::new().unwrap();

@@ -27,13 +27,25 @@ pub(crate) struct Recovered {
     pub(crate) waiting: Vec<Index>,
     /// The last job that is recorded before it starts, and true if the head is the last one.
     pub(crate) careful: Option<(Index, bool)>,
+    /// True if the life before was open: it died. The care may be for one before that.
+    pub(crate) died: bool,
     /// True if a sink takes the results in order.
     pub(crate) in_order: bool,
 }
 
 impl Recovered {
     pub(crate) fn new(place: ParkedRecords, jobs: Vec<ParkedRecord>, budget: Option<u64>) -> Self {
-        Self { place, jobs, life: None, budget, max_crashes: None, waiting: Vec::new(), careful: None, in_order: false }
+        Self {
+            place,
+            jobs,
+            life: None,
+            budget,
+            max_crashes: None,
+            waiting: Vec::new(),
+            careful: None,
+            died: false,
+            in_order: false,
+        }
     }
 }
 
