@@ -38,6 +38,7 @@ const CROWD: usize = 1024;
 pub(crate) enum Kind {
     AttemptFailed,
     Deferred,
+    PutBack,
     BatchFailed,
     Exhausted,
     Parked,
@@ -66,9 +67,13 @@ const KINDS: usize = Kind::Ended as usize + 1;
 impl Kind {
     fn level(self) -> Level {
         match self {
-            Self::AttemptFailed | Self::Deferred | Self::BatchFailed | Self::Retried | Self::Missing | Self::Ended => {
-                Level::DEBUG
-            }
+            Self::AttemptFailed
+            | Self::Deferred
+            | Self::PutBack
+            | Self::BatchFailed
+            | Self::Retried
+            | Self::Missing
+            | Self::Ended => Level::DEBUG,
             Self::Waits | Self::TookOver => Level::INFO,
             Self::Exhausted
             | Self::Parked
@@ -91,6 +96,9 @@ impl Kind {
         match self {
             Self::AttemptFailed => "an attempt failed, and the job has attempts left",
             Self::Deferred => "a job is not ready; it is tried again, and the attempt does not count",
+            Self::PutBack => {
+                "an attempt ended with an error while the consumer stops; the job is put back, and the attempt does not count"
+            }
             Self::BatchFailed => "a batch of jobs failed; each of them runs alone, and the attempt does not count",
             Self::Exhausted => "an attempt failed, and the job has no attempt left",
             Self::Parked => "an attempt failed, the job has no attempt left, and it is parked: see `Store::parked`",

@@ -159,6 +159,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Sets how often and how soon a failed job is tried again. Default: [`Retry::none`].
+    ///
+    /// An attempt that ends with an error while the consumer stops does not count, whatever this
+    /// is: the job is put back, and the next life runs it. It neither halts the consumer nor parks
+    /// the job, unless the failure is [permanent](crate::Failure::permanent).
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
@@ -288,11 +292,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Makes the consumer end by itself once everything up to and including this index is
-    /// processed. If the index is above the head, the consumer waits for it. If it is below the
-    /// watermark, the consumer ends at once. If `stop_at` is called several times, the lowest index
-    /// holds. The [`stop_at`](crate::PipelineBuilder::stop_at) of a pipeline counts as a call for
-    /// its first stage. If an upstream has ended below the index, [`Consumer::join`] returns an
-    /// error.
+    /// processed. Where indices begin is up to the source: those of a [`JobLog`](crate::JobLog)
+    /// begin with 1, and those of a [`MemoryJobs`](crate::MemoryJobs) with 0. If the index is above
+    /// the head, the consumer waits for it. If it is below the watermark, the consumer ends at
+    /// once. If `stop_at` is called several times, the lowest index holds. The
+    /// [`stop_at`](crate::PipelineBuilder::stop_at) of a pipeline counts as a call for its first
+    /// stage. If an upstream has ended below the index, [`Consumer::join`] returns an error.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
         self

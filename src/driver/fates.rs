@@ -8,6 +8,7 @@
 mod care;
 mod failures;
 mod life;
+mod put_back;
 mod records;
 mod seldom;
 mod turns;
@@ -127,7 +128,11 @@ impl Fates {
         let is_redriven = at.window.is_redriven(index);
         at.window.handle_failed(index);
         if is_redriven {
-            self.redrive_failed(index, attempt, &failure.text, at);
+            if Self::is_put_back(&failure, at.window) {
+                self.redrive_put_back(index, attempt, &failure.text, at);
+            } else {
+                self.redrive_failed(index, attempt, &failure.text, at);
+            }
             return Some(failure.error);
         }
         self.job_failed(index, attempt, failure, at)
@@ -149,6 +154,10 @@ impl Fates {
             return Some(failure.error);
         }
         self.failed += 1;
+        if Self::is_put_back(&failure, at.window) {
+            self.put_back(index, attempt, failure.text, at);
+            return Some(failure.error);
+        }
         let is_last = failure.verdict == Verdict::Permanent || is_without_runtime(&failure);
         let again = if is_last { None } else { self.failures.delay(attempt, at.now) };
         let Some(pause) = again else {

@@ -38,8 +38,10 @@ impl<T> Job<T> {
     /// True once the consumer is stopping: after [`Consumer::stop`](crate::Consumer::stop),
     /// [`Handle::request_stop`](crate::Handle::request_stop), a failure that halts it, or its drop.
     /// A stop waits for the jobs in flight, so a long job can ask, and return an error to end
-    /// early. That attempt has failed, and the job runs again in the next life. If it was the last
-    /// attempt, the error halts the consumer, as any error does.
+    /// early. While the consumer stops, an attempt that ends with an error does not count: the job
+    /// is put back, and runs again in the next life, whatever [`Retry`](crate::Retry) says. (A
+    /// [permanent](crate::Failure::permanent) failure halts the consumer, or parks the job, as
+    /// ever.)
     ///
     /// It is true as well once this attempt has run for longer than
     /// [`attempt_timeout`](crate::Builder::attempt_timeout). The attempt then counts by its result:
@@ -49,13 +51,11 @@ impl<T> Job<T> {
     /// thread, and for a job that you [made](Self::new) in a test, it returns false.
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
     ///
     /// let jobs: MemoryJobs<u64> = (0..1).collect();
     /// let (begin, begun) = crossbeam_channel::bounded(1);
     /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
-    ///     .retry(Retry::fixed(Duration::from_secs(1)))
     ///     .start(move |job| {
     ///         begin.send(())?;
     ///         while !job.is_stopping() {
@@ -64,7 +64,7 @@ impl<T> Job<T> {
     ///         Err("cut short, since the consumer stops".into())
     ///     })?;
     /// assert!(begun.recv().is_ok());
-    /// consumer.stop()?;                           // no error, since the job has attempts left
+    /// consumer.stop()?;                           // no error: the job is put back
     /// # Ok::<(), waterline::Error>(())
     /// ```
     #[must_use]

@@ -476,24 +476,64 @@ fn a_stop_awaits_a_redriven_job_that_runs() {
 }
 
 #[test]
-fn a_job_that_exhausts_its_attempts_while_stopping_is_parked() {
+fn a_job_that_fails_while_stopping_is_put_back_unless_it_fails_for_good() {
+    for (for_good, parked, processed) in [(false, vec![], None), (true, vec![0], Some(0))] {
+        let store = Store::in_memory();
+        let (begun, has_begun) = crossbeam_channel::bounded(1);
+        let (go, may_go) = crossbeam_channel::bounded::<()>(1);
+        let consumer = Consumer::builder(numbers(4), store.progress("p"))
+            .max_processing(1)
+            .on_exhausted(PARK)
+            .start(move |job| {
+                assert_eq!(job.attempt, 1);
+                begun.send(())?;
+                may_go.recv()?;
+                if for_good { Err(Failure::permanent("refused").into()) } else { Err("refused".into()) }
+            })
+            .unwrap();
+        has_begun.recv_timeout(LONG).unwrap();
+        consumer.handle().request_stop();
+        go.send(()).unwrap();
+        consumer.stop().unwrap();
+        assert_eq!((indices(&store), store.progress("p").last_processed().unwrap()), (parked, processed));
+        // The attempt did not count.
+        let next = Consumer::builder(numbers(4), store.progress("p")).on_exhausted(PARK).stop_at(3);
+        next.start(|job| Ok(assert_eq!(job.attempt, 1))).unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn a_redriven_job_that_fails_while_stopping_runs_once_more_in_the_next_life() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);
     let (go, may_go) = crossbeam_channel::bounded::<()>(1);
     let consumer = Consumer::builder(numbers(4), store.progress("p"))
-        .max_processing(1)
         .on_exhausted(PARK)
-        .start(move |_| {
-            begun.send(())?;
-            may_go.recv()?;
-            Err("refused".into())
+        .start(move |job| {
+            if job.index != 1 {
+                return Ok(());
+            }
+            if job.attempt > 1 {
+                begun.send(())?;
+                may_go.recv()?;
+            }
+            Err(format!("attempt {}", job.attempt).into())
         })
         .unwrap();
+    let handle = consumer.handle();
+    assert!(handle.wait_for(3, LONG));
+    handle.redrive(1).unwrap();
     has_begun.recv_timeout(LONG).unwrap();
-    consumer.handle().request_stop();
+    handle.request_stop();
     go.send(()).unwrap();
     consumer.stop().unwrap();
-    assert_eq!((indices(&store), store.progress("p").last_processed().unwrap()), (vec![0], Some(0)));
+    let parked = &store.parked("p").unwrap()[0];
+    assert_eq!((parked.index, parked.attempts, parked.redrive_wanted), (1, 1, true));
+    assert_eq!(parked.error, "attempt 1");
+    let consumer = Consumer::builder(numbers(4), store.progress("p")).on_exhausted(PARK);
+    let consumer = consumer.start(|job| Ok(assert_eq!((job.index, job.attempt), (1, 2)))).unwrap();
+    eventually("it is done", || indices(&store).is_empty());
+    consumer.stop().unwrap();
 }
 
 #[test]

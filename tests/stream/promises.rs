@@ -94,7 +94,7 @@ fn promise_02_never_more_in_flight_than_allowed_and_none_above_the_window() {
     let next = stage.take(3);
     assert_eq!(next.keys().copied().collect::<Vec<_>>(), [5, 6, 7]);
     drop(next);
-    assert!(matches!(consumer.stop(), Err(Error::Job { .. })));
+    assert!(matches!(consumer.join(), Err(Error::Job { .. })));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{
-    Blocked, BoxError, Consumer, Error, Handle, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, State, Wakeup,
-    Worker,
+    Blocked, BoxError, Consumer, Error, Failure, Handle, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, State,
+    Wakeup, Worker,
 };
 
 type Plain = waterline::Builder<Script, MemoryProgress>;
@@ -289,13 +289,21 @@ fn stopping_awaits_no_retry_and_saves_while_it_waits() {
 }
 
 #[test]
-fn a_job_that_is_exhausted_while_stopping_halts() {
-    let (worker, stage) = manual_worker();
-    let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
-    let job = stage.next();
-    consumer.handle().request_stop();
-    job.fail("the last straw");
-    assert!(matches!(consumer.stop(), Err(Error::Job { index: 0, .. })));
+fn a_job_that_fails_for_good_while_stopping_halts_and_any_other_one_is_put_back() {
+    for for_good in [true, false] {
+        let (worker, stage) = manual_worker();
+        let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
+        let job = stage.next();
+        consumer.handle().request_stop();
+        if for_good {
+            job.fail(Failure::permanent("the last straw"))
+        } else {
+            job.fail("cut short")
+        }
+        let ended = consumer.stop();
+        assert_eq!(matches!(ended, Err(Error::Job { index: 0, .. })), for_good, "{ended:?}");
+        assert_eq!(ended.is_ok(), !for_good);
+    }
 }
 
 #[test]

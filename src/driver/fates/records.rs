@@ -290,6 +290,14 @@ impl Records {
         self.write(index, &error, change, at);
     }
 
+    /// Writes with the next save that a parked job is to run once more in the next life, since this
+    /// one stops. Its attempts so far stay as they were.
+    pub(super) fn note_put_back(&mut self, index: Index, at: &mut Scene<'_>) {
+        if let Some(error) = self.jobs.get(&index).map(|job| job.error.to_string()) {
+            self.write(index, &error, |record| record.wanted = true, at);
+        }
+    }
+
     /// Forgets the attempts of a job that halts its consumer. Its crashes stay.
     pub(super) fn forget_attempts(&mut self, index: Index, suspect: bool, at: &mut Scene<'_>) {
         let has_record = self.jobs.contains_key(&index);
