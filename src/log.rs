@@ -20,9 +20,11 @@ use std::ops::{Range, RangeInclusive, RangeToInclusive};
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 
+pub(crate) mod bounds;
 pub(crate) mod codec;
 pub(crate) mod commit;
 mod held;
+mod kept;
 mod looking;
 mod push;
 mod reading;
@@ -37,7 +39,7 @@ pub use looking::LogInfo;
 use self::codec::check_stored;
 use self::push::{PushIntent, Values};
 use self::reading::{Place, ReadAhead};
-use self::state::{Bounds, LogState, bounds_key};
+use self::state::LogState;
 use self::trim::{TrimIntent, Trimmer, Wanted};
 
 /// A durable first-in first-out log of jobs in a [`Store`]: what one stage of a pipeline hands to
@@ -223,6 +225,13 @@ impl<T, C> JobLog<T, C> {
     /// Removes all items up to and including this index; beyond the head, all there are. The log
     /// goes on counting.
     ///
+    /// The items of [parked](crate::OnExhausted::Park) jobs stay, each one by itself, as long as a
+    /// consumer that is running on this log, or one that it [retains](Self::retain) items for, has
+    /// them parked: until the job is redriven with success, or discarded. So the budget of these
+    /// consumers bounds what stays, and [`LogInfo::parked`] counts it. A consumer that is not there
+    /// at the trim keeps nothing. (If such a job was discarded while no consumer had its name, its
+    /// item goes with the first trim behind the next start.)
+    ///
     /// Disk space is given back in pieces of several thousand items or a hundred megabytes, by a
     /// thread of its own: no caller waits for it. A store that is closed gives back first what it
     /// owes.
@@ -235,7 +244,7 @@ impl<T, C> JobLog<T, C> {
         self.store.writable()?;
         let first = to.end.saturating_add(1).min(self.state.end());
         self.check_needed(first)?;
-        if first <= self.state.first() {
+        if first <= self.state.first() && !self.state.has_items_to_free() {
             return Ok(());
         }
         let told = Ticket::new();
@@ -245,10 +254,14 @@ impl<T, C> JobLog<T, C> {
     }
 
     /// Makes the log trim itself up to the lowest watermark of these consumers, named by their
-    /// [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that watermark either. A
-    /// consumer that ended counts with its last watermark. Call this again in each life. The last
-    /// call holds; with no consumer in it the log no longer trims itself. On a
+    /// [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that watermark either. Items
+    /// of their parked jobs stay below it, each one by itself. A consumer that ended counts with
+    /// its last watermark and its last parked jobs. Call this again in each life. The last call
+    /// holds; with no consumer in it the log no longer trims itself. On a
     /// [read-only](crate::StoreOptions::read_only) store it does nothing.
+    ///
+    /// That lowest watermark is what [`backlog`](Self::backlog) and
+    /// [`hold_back`](Self::hold_back) go by, too.
     pub fn retain<W: AsRef<Watermark>>(&self, consumers: impl IntoIterator<Item = W>) {
         if self.store.writable().is_err() {
             return;
@@ -283,22 +296,6 @@ impl<T, C> JobLog<T, C> {
             }
             None => Ok(()),
         }
-    }
-
-    /// Returns an error if the item at this index was trimmed.
-    fn check_first(&self, index: Index) -> Result<(), Error> {
-        let first = self.state.first();
-        if index < first { Err(Error::Truncated { next: index, first }) } else { Ok(()) }
-    }
-
-    /// Returns an error if the item at this index was trimmed just now. The database knows of a
-    /// trim before the log does: it has the trim and the new bounds from one write.
-    fn check_stored_first(&self, index: Index) -> Result<(), Error> {
-        let name = &self.state.name;
-        let stored = self.store.kv().get(self.store.system(), &bounds_key(name))?;
-        let first = stored.and_then(|bytes| Some(Bounds::decode(name, &bytes).ok()?.first));
-        let trimmed = first.filter(|first| index < *first);
-        trimmed.map_or(Ok(()), |first| Err(Error::Truncated { next: index, first }))
     }
 
     fn corrupt(&self, index: Index, reason: impl fmt::Display) -> Error {
@@ -351,8 +348,9 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
     }
 
     /// # Errors
-    /// [`Error::Truncated`] below [`first`](Self::first), [`Error::Corrupt`] for an item that
-    /// cannot be read, [`Error::Store`] when the database fails.
+    /// [`Error::Truncated`] below [`first`](Self::first), except for an item that a parked job
+    /// keeps; [`Error::Corrupt`] for an item that cannot be read, [`Error::Store`] when the
+    /// database fails.
     fn at_index(&self, index: Index) -> Result<Option<T>, BoxError> {
         let mut items = Vec::new();
         self.read(index..=index, &mut items)?;
@@ -361,7 +359,10 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<T>) -> Result<(), BoxError> {
         let (start, end) = (*run.start(), run.end().saturating_add(1).min(self.state.end()));
-        self.check_first(start)?;
+        let first = self.state.first();
+        if start < first {
+            return self.read_kept(start..end.min(first), first, into);
+        }
         if start >= end {
             return Ok(());
         }
@@ -400,8 +401,12 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
             None if next < end => {
                 // Unless it was trimmed just now, here or by the application.
                 self.store.refresh_log(&self.state)?;
-                self.check_stored_first(next)?;
-                Err(self.corrupt(next, "it is not there").into())
+                match self.trimmed_to(next)? {
+                    // It is asked for again.
+                    Some(_) if next > start => Ok(()),
+                    Some(first) => self.read_kept(next..next + 1, first, into),
+                    None => Err(self.corrupt(next, "it is not there").into()),
+                }
             }
             None => Ok(()),
         }
@@ -414,6 +419,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
+        wakeup.reads(self.state.clone(), self.store.home().address);
         self.state.subscribe(wakeup);
         true
     }

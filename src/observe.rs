@@ -16,6 +16,7 @@ mod halts;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod observers;
+mod sentences;
 mod serialized;
 pub(crate) mod spans;
 pub(crate) mod status;

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+pub(crate) mod bound;
 mod confirmed;
 mod forward;
 mod gated;

@@ -9,7 +9,8 @@ use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::progress::Tenure;
 use crate::source::Jobs;
-use crate::source::wakeup::{Bell, Wakeup};
+use crate::source::bound::MetLog;
+use crate::source::wakeup::{Bell, Met, Wakeup};
 use crate::source::watermark::Watermark;
 
 /// The place in the stream where a consumer begins and ends, as its user wants it.
@@ -24,7 +25,10 @@ pub(super) struct Inspected {
     /// The watermark to publish into, which is reserved for this consumer.
     pub(super) watermark: Watermark,
     /// The watermarks that the source's gate follows.
-    pub(super) upstreams: Vec<Watermark>,
+    /// The gates and the bounds of the source.
+    pub(super) met: Met,
+    /// The log that the source is, by its own indices.
+    pub(super) log: Option<MetLog>,
     /// True if the source rings when it has more.
     pub(super) subscribed: bool,
     /// The lowest index that is not done.
@@ -98,9 +102,14 @@ pub(super) fn inspect(
     let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
     let wakeup = Wakeup::new(unstarted.bell.clone(), watermark.clone());
     let subscribed = guarded(|| Ok(jobs.subscribe(wakeup.clone()))).map_err(failed)?;
-    let upstreams = wakeup.take_upstreams();
-    unstarted.reserve(&watermark, acquired.name.clone(), upstreams.clone())?;
+    let met = wakeup.take_met();
+    unstarted.reserve(&watermark, acquired.name.clone(), met.upstreams.clone())?;
     let first = guarded(|| jobs.first()).map_err(failed)?;
+    // A source around a log may have other indices than the log, and a source may be several.
+    let log = match &met.logs[..] {
+        [log] if (log.first..=log.log.first()).contains(&first) => Some(log.clone()),
+        _ => None,
+    };
     let next = begun.unwrap_or(first);
     // A consumer that has reached its end needs nothing from the source any more.
     if stop_at.is_none_or(|last| last >= next) {
@@ -109,10 +118,10 @@ pub(super) fn inspect(
         }
         // An upstream that ended while the consumer waited for its name is no mistake of the start.
         if !unstarted.has_waited() {
-            check_upstreams(&watermark, &upstreams, next)?;
+            check_upstreams(&watermark, &met.upstreams, next)?;
         }
     }
-    Ok(Inspected { watermark, upstreams, subscribed, next })
+    Ok(Inspected { watermark, met, log, subscribed, next })
 }
 
 /// Refuses a gate that can never let the first job through.

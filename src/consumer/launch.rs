@@ -195,16 +195,16 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         unstarted: &mut Unstarted,
     ) -> Assembled<P> {
         let Opened { acquired, inspected, window, recovered } = opened;
-        let Inspected { watermark, upstreams, subscribed, next } = inspected;
+        let Inspected { watermark, met, subscribed, next, .. } = inspected;
         let mut core = self.equip(window, checked, watermark.name());
         let Self { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = self;
-        core.gates.upstreams = upstreams;
+        core.gates.meet(met);
         core.tenancy.fence = acquired.fence;
         let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
         let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         core.roster.keep_name(name);
         // No follower looks at this watermark yet.
-        watermark.hold(core.lowest_parked());
+        watermark.note_parked(core.take_parked_news().parked);
         acquired.last_processed().into_iter().for_each(|last| watermark.publish(last));
         watermark.begin(next);
         let meet = keeps_parked.then(|| saves.clone());

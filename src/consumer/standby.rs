@@ -222,7 +222,7 @@ where
         let takeover = Takeover {
             window,
             last_processed: acquired.last_processed(),
-            upstreams: inspected.upstreams,
+            met: inspected.met,
             fence: acquired.fence,
             recovered,
             pool,

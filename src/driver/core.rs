@@ -6,7 +6,7 @@
 //! the driver carries out once the lock is free again.
 
 use super::explain::View;
-use super::fates::{Fates, Recovered};
+use super::fates::{Fates, ParkedNews, Recovered};
 use super::flights::Flight;
 use super::out::{Ending, Out, Scene, Wakes};
 use super::reach::{Gates, kept_below};
@@ -101,9 +101,9 @@ impl Core {
         fates.go_on(recovered, &mut at)
     }
 
-    /// Returns the lowest parked job, whose item a log keeps.
-    pub(crate) fn lowest_parked(&self) -> Option<Index> {
-        self.fates.records.lowest_parked()
+    /// Takes the changes among the parked jobs, whose items a log keeps.
+    pub(crate) fn take_parked_news(&mut self) -> ParkedNews {
+        self.fates.take_parked_news()
     }
 
     /// Polls the window until it wants nothing more.
@@ -390,7 +390,7 @@ impl Core {
             ending: &self.ending,
             fates: &self.fates,
             reading: &self.reading,
-            upstreams: &self.gates.upstreams,
+            gates: &self.gates,
             running: &self.running,
             saving: &self.saving,
             tenancy: &self.tenancy,

@@ -3,6 +3,7 @@
 use super::fates::{Failed, Fates, Unread};
 use super::flights::{Flight, Timer};
 use super::out::Ending;
+use super::reach::Gates;
 use super::reading::Reading;
 use super::running::Running;
 use super::saving::Saving;
@@ -12,6 +13,7 @@ use crate::base::index::Index;
 use crate::base::time::Now;
 use crate::crew::workers::Workers;
 use crate::observe::status::{Attempt, Blocked, State, Status};
+use crate::source::bound::Full;
 use crate::source::watermark::Watermark;
 use crate::window::Window;
 use std::time::{Duration, Instant};
@@ -40,7 +42,7 @@ pub(super) struct View<'a> {
     pub(super) ending: &'a Ending,
     pub(super) fates: &'a Fates,
     pub(super) reading: &'a Reading,
-    pub(super) upstreams: &'a [Watermark],
+    pub(super) gates: &'a Gates,
     pub(super) running: &'a Running,
     pub(super) saving: &'a Saving,
     pub(super) tenancy: &'a Tenancy,
@@ -70,7 +72,7 @@ impl View<'_> {
     fn status_with(&self, blocked: Blocked, now: &Now) -> Status {
         let window = self.window;
         let ended = match &blocked {
-            Blocked::Upstream { index } => self.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
+            Blocked::Upstream { index } => self.gates.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
             _ => None,
         };
         Status {
@@ -269,7 +271,7 @@ impl View<'_> {
         let gated = || {
             window
                 .is_gated(index)
-                .then(|| if self.fates.care.is_gated(index) { Blocked::Upstream { index } } else { recorded() })
+                .then(|| if self.fates.care.is_gated(index) { self.blocked_by_gate(index) } else { recorded() })
         };
         self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
@@ -280,6 +282,19 @@ impl View<'_> {
                 running.unwrap_or_else(|| self.blocked_by_save(at))
             }
         })
+    }
+
+    /// Returns the answer while the gate of the source holds this index back.
+    fn blocked_by_gate(&self, index: Index) -> Blocked {
+        let is_behind = |upstream: &Watermark| upstream.last_processed().is_none_or(|last| last < index);
+        let full = || self.gates.bounds.iter().find_map(|bound| bound.full(index));
+        match if self.gates.upstreams.iter().any(is_behind) { None } else { full() } {
+            Some(Full { log, items, most, behind }) => {
+                let (behind, ended) = behind.map_or((None, false), |behind| (Some(behind.name), behind.ended));
+                Blocked::LogFull { index, log, items, most, behind, ended }
+            }
+            None => Blocked::Upstream { index },
+        }
     }
 
     /// Returns the time that the look has taken, if the look is all that this job waits for.

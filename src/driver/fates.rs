@@ -18,7 +18,7 @@ pub(super) use self::failures::{Failed, Failures, Unread};
 use self::life::KeptLife;
 pub(super) use self::records::Brief;
 use self::records::Records;
-pub(crate) use self::records::Recovered;
+pub(crate) use self::records::{ParkedNews, Recovered};
 use self::seldom::Seldom;
 use super::out::{Out, Scene};
 use crate::base::caught::Failure;
@@ -404,6 +404,11 @@ impl Fates {
             self.records.leave(true);
             at.out.reader |= self.care.saved(at.window);
         }
+    }
+
+    /// Takes the changes among the parked jobs.
+    pub(super) fn take_parked_news(&mut self) -> ParkedNews {
+        if self.has_records { self.records.take_news() } else { ParkedNews::default() }
     }
 
     /// Closes the record of the life, with the last save.

@@ -3,6 +3,9 @@
 
 use crate::base::error::Error;
 use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::source::bound::Bound;
+use crate::source::wakeup::Met;
 use crate::source::watermark::Watermark;
 use crate::window::Window;
 
@@ -24,7 +27,16 @@ pub(crate) enum OutOfReach {
 pub(crate) struct Gates {
     /// The watermarks that the source's gate depends on.
     pub(crate) upstreams: Vec<Watermark>,
+    /// The bounds that hold the source back.
+    pub(super) bounds: Vec<Arc<dyn Bound>>,
     pub(super) reach: Reach,
+}
+
+impl Gates {
+    /// Takes what the wake-up has met on its way to the source.
+    pub(crate) fn meet(&mut self, met: Met) {
+        (self.upstreams, self.bounds) = (met.upstreams, met.bounds);
+    }
 }
 
 /// The end that a consumer has to reach, if it can.

@@ -1,6 +1,7 @@
 //! A log's part in each batch: items get their indices here, and what was trimmed is deleted.
 
-use super::state::{Bounds, Deleted, LogState};
+use super::bounds::Bounds;
+use super::state::{Deleted, LogState};
 use crate::base::error::StoreError;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
@@ -38,7 +39,7 @@ pub(crate) struct LogTail {
     end: Index,
     /// The bytes of the items that the batch pushes.
     pushed: u64,
-    /// The bounds to be written, if the batch trims the log.
+    /// The bounds to be written, if the batch trims the log or frees items of it.
     trimmed: Option<Bounds>,
     /// True if the database is to give back the disk space of what is deleted.
     reclaims: bool,
@@ -72,14 +73,35 @@ impl LogTail {
         deleted: Deleted,
         batch: &mut Overlay<'_>,
     ) -> Result<(), BoxError> {
-        let tail = (self.end, self.pushed, self.trimmed);
+        let first = first.min(self.end);
+        let mut before = self.bounds(log);
+        before.kept += log.keep_parked(self.first..first, batch)?;
         let costs = batch.deletion();
-        let (records, bounds) = log.trim(first.min(self.end), tail, deleted, costs)?;
+        let (records, bounds) = log.trim(first, (self.pushed, before), deleted, costs)?;
         batch.append(&records);
         self.first = bounds.first;
         self.trimmed = Some(bounds);
         self.reclaims = costs.reclaims;
         Ok(())
+    }
+
+    /// Frees the items of jobs that no consumer has parked any more. Returns true if there are
+    /// some.
+    pub(super) fn free(&mut self, log: &LogState, jobs: &[Index], batch: &mut Overlay<'_>) -> Result<bool, BoxError> {
+        let before = self.bounds(log);
+        let freed = if before.kept > 0 { log.free(jobs, batch)? } else { 0 };
+        if freed > 0 {
+            // (The count is that of the rows, which were written with it.)
+            let bounds = Bounds { kept: before.kept.saturating_sub(freed), ..before };
+            log.put_bounds(bounds, batch)?;
+            self.trimmed = Some(bounds);
+        }
+        Ok(freed > 0)
+    }
+
+    /// The bounds after the batch so far.
+    fn bounds(&self, log: &LogState) -> Bounds {
+        Bounds { first: self.first, end: self.end, ..self.trimmed.unwrap_or_else(|| log.bounds()) }
     }
 
     /// Removes all items, with those that the batch has pushed so far. A consumer may have begun to

@@ -2,13 +2,15 @@
 
 use super::JobLog;
 use super::state::LogState;
+use crate::base::index::Index;
 use crate::base::sync::Arc;
+use crate::source::bound::{Behind, Bound, Full};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Listener;
 use crate::source::{Gate, Gated, Jobs, Keeper, Rings};
 
 /// Keeps the gate of jobs of which none starts while a log is full.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Held {
     log: Arc<LogState>,
     most: u64,
@@ -17,19 +19,24 @@ struct Held {
 }
 
 impl<T, C> JobLog<T, C> {
-    /// Returns the number of items that were pushed and not yet trimmed.
+    /// Returns the number of items that are still to be processed: those above the lowest watermark
+    /// of the consumers that the log [retains](Self::retain) items for. If none is named, these are
+    /// all items that are not trimmed.
     #[must_use]
     pub fn backlog(&self) -> u64 {
-        self.state.backlog()
+        self.state.undone().0
     }
 
-    /// Returns the same jobs with backpressure: none starts while this log has `most` items (at
-    /// least 1) or more. Use it for the stage that fills the log, so that it does not run away from
-    /// the stage that empties it. The log has to be trimmed, best by [`retain`](Self::retain), or
-    /// the jobs are held back for ever.
+    /// Returns the same jobs with backpressure: none starts while the [backlog](Self::backlog) of
+    /// this log is `most` items (at least 1) or more. Use it for the stage that fills the log, so
+    /// that it does not run away from the stage that empties it. Name that stage with
+    /// [`retain`](Self::retain): each move of its watermark makes room, and a job that it parks
+    /// takes none. If no consumer is named, the log has to be [trimmed](Self::trim), or the jobs
+    /// are held back for ever.
     ///
     /// Jobs that push one item each never fill it beyond `most`; jobs that push `n` items each may
-    /// fill it `n` times as far.
+    /// fill it `n` times as far. While it is full, the status says so, and names the stage behind:
+    /// [`Blocked::LogFull`](crate::Blocked::LogFull).
     ///
     /// ```
     /// use waterline::{Gate, Jobs, MemoryJobs, Store};
@@ -56,17 +63,27 @@ impl Keeper for Held {
         let listener: Arc<dyn Listener> = self.rings.clone();
         wakeup.watermark().listen(Arc::downgrade(&listener));
         self.rings.add(wakeup.clone());
+        wakeup.bounded_by(Arc::new(self.clone()));
     }
 
     fn gate(&self) -> Gate {
         let next = self.rings.lowest_next();
         // Measured after the watermark, so it counts at least the items that the jobs up to there
         // have pushed.
-        let room = self.most.saturating_sub(self.log.backlog());
+        let room = self.most.saturating_sub(self.log.undone().0);
         match next {
             _ if room == 0 => Gate::Closed,
             Some(next) => Gate::UpTo(next.saturating_add(room - 1)),
             None => Gate::Open,
         }
+    }
+}
+
+impl Bound for Held {
+    fn full(&self, index: Index) -> Option<Full> {
+        let is_held = index >= self.gate().open_below();
+        let (items, last) = self.log.undone();
+        let behind = last.map(|watermark| Behind { name: watermark.name(), ended: watermark.has_ended() });
+        is_held.then(|| Full { log: self.log.name.clone(), items, most: self.most, behind })
     }
 }

@@ -1,14 +1,17 @@
 //! Logs as they are stored: loaded, listed, and followed beside an application that writes them.
 
 use super::OpenLogs;
+use super::bounds::{Bounds, bounds_key};
 use super::codec::{Bytes, CODEC, Codec, CodecName, check_stored};
-use super::state::{Bounds, LogState, bounds_key, index_of, item_key};
+use super::state::{Families, LogState, index_of, item_key};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::serialized::fields;
 use crate::base::sync::Arc;
+use crate::kv::PARKED;
 use crate::kv::batch::Batch;
 use crate::store::{Store, keys};
+use std::fmt;
 use std::sync::Weak;
 
 /// A log of a [`Store`], as [`Store::logs`] lists it.
@@ -23,6 +26,10 @@ pub struct LogInfo {
     pub first: Index,
     /// The highest index that was ever pushed; `None` if nothing was.
     pub head: Option<Index>,
+    /// The number of items below [`first`](Self::first) that are there for parked jobs alone: a
+    /// trim goes past them, and each stays until its job is
+    /// [redriven](crate::Handle::redrive) with success or [discarded](Store::discard).
+    pub parked: u64,
     /// The name of the codec of its items: `json` for a log of [`Store::log`].
     pub codec: String,
     /// The reason why the record of the log cannot be read. Then the values above are empty, but
@@ -34,9 +41,29 @@ fields!(LogInfo, of:
     name = of.name,
     first = of.first,
     head = of.head,
+    parked = of.parked,
     codec = of.codec,
     unreadable = of.unreadable,
 );
+
+/// One sentence for people, with the items that are there.
+impl fmt::Display for LogInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, first, parked, .. } = self;
+        if let Some(reason) = &self.unreadable {
+            return write!(f, "the log {name:?} is damaged: {reason}");
+        }
+        match self.head.filter(|head| head >= first) {
+            Some(head) => write!(f, "the log {name:?} has the items {first} to {head}")?,
+            None => write!(f, "the log {name:?} has no item from {first} on")?,
+        }
+        match parked {
+            0 => Ok(()),
+            1 => write!(f, ", and 1 below that a parked job keeps; redrive or discard it"),
+            _ => write!(f, ", and {parked} below that parked jobs keep; redrive or discard them"),
+        }
+    }
+}
 
 impl Store {
     /// Lists the logs, in the order of their names. No log has to be open, and no item is read: it
@@ -60,11 +87,11 @@ impl Store {
         for pair in self.kv().scan(self.system(), keys::LOG) {
             let (key, _) = pair?;
             let name = String::from_utf8_lossy(&key[keys::LOG.len()..]).into_owned();
-            let none = LogInfo { name, first: 0, head: None, codec: String::new(), unreadable: None };
+            let none = LogInfo { name, first: 0, head: None, parked: 0, codec: String::new(), unreadable: None };
             match self.stored_log(&none.name) {
                 Ok(Some((bounds, end))) => {
                     let (head, codec) = (Some(end - 1).filter(|head| *head > 0), bounds.codec.as_str().to_owned());
-                    logs.push(LogInfo { first: bounds.first, head, codec, ..none });
+                    logs.push(LogInfo { first: bounds.first, head, parked: bounds.kept, codec, ..none });
                 }
                 Ok(None) => {}
                 Err(error @ Error::Corrupt { .. }) => {
@@ -145,7 +172,8 @@ impl Store {
 
     /// Loads a log, which is made if there is none.
     pub(super) fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
-        let families = (self.log_items(), self.system().id);
+        let families =
+            Families { items: self.log_items().clone(), parked: self.family(PARKED)?, system: self.system().id };
         if let Some((bounds, end)) = self.stored_log(name)? {
             if !self.reads_bytes(codec) {
                 check_stored(name, bounds.codec.as_str(), codec)?;

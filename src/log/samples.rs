@@ -1,14 +1,16 @@
 //! Records of logs, as they lie on disks.
 
+use super::bounds::{Bounds, SEAL};
 use super::codec::CodecName;
-use super::state::{Bounds, SEAL};
 use crate::commit::sealed::table::{Sample, samples as of};
 
 pub(crate) fn samples() -> Vec<Sample> {
-    let bounds = |codec| Bounds { id: 7, first: 5, end: 900, deleted: 3, codec: CodecName::new(codec).unwrap() };
+    let bounds =
+        |codec| Bounds { id: 7, first: 5, end: 900, deleted: 3, kept: 0, codec: CodecName::new(codec).unwrap() };
     let records = [
         (bounds("json"), "01 4:7 8:5 8:900 8:3 9b235e14"),
         (bounds("bytes"), "02 4:7 8:5 8:900 8:3 'bytes' ca13522f"),
+        (Bounds { kept: 3, ..bounds("json") }, "03 4:7 8:5 8:900 8:3 8:3 'json' b4142574"),
         (
             bounds("12345678901234567890123456789012"),
             "02 4:7 8:5 8:900 8:3 '12345678901234567890123456789012' 4ff6bd59",

@@ -1,32 +1,21 @@
 //! The state that all handles of one log share: its bounds, the consumers that wait for its items,
 //! and those that still need them.
 
+use super::bounds::{Bounds, bounds_key};
 use super::codec::CodecName;
-use crate::base::error::Error;
+use super::kept::Kept;
+use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::commit::sealed::Kind;
+use crate::commit::overlay::Overlay;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Deletion, Family};
+use crate::source::bound::Numbered;
 use crate::source::wakeup::Wakeup;
-use crate::source::watermark::{Listener, Watermark};
-use crate::store::keys;
+use crate::source::watermark::{Listener, Released, Watermark};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Weak;
-
-/// The first index.
-const FIRST: Index = 1;
-
-/// The stored bounds: the version, the log's number, the three indices, in version 2 the name of
-/// the codec, and the checksum.
-pub(super) const SEAL: Kind = Kind { label: "log", versions: &[1, 2] };
-
-/// The short form, for a log whose items are JSON.
-const OF_JSON: Kind = Kind { versions: &[1], ..SEAL };
-
-/// The length of the fields that both versions have.
-const FIELDS: usize = 4 + 8 + 8 + 8;
 
 /// From so many items on they are deleted as a range. Fewer are left until there are more: a range
 /// that is deleted is looked at by every read until RocksDB has compacted it away.
@@ -55,6 +44,8 @@ pub(crate) struct LogState {
     reclaimed: AtomicU64,
     /// The bytes that were pushed and read since items were last deleted.
     bytes: AtomicU64,
+    /// The items that only parked jobs keep.
+    pub(super) kept: Kept,
     wakeups: Mutex<Vec<Wakeup>>,
     /// Those who are told that there is more, or less.
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
@@ -69,7 +60,7 @@ pub(crate) struct LogState {
 struct Retained {
     watermarks: Vec<Watermark>,
     /// The watermarks do not keep it.
-    _trimmer: Option<Arc<dyn Listener>>,
+    trimmer: Option<Arc<dyn Listener>>,
 }
 
 /// The time at which the items that a trim removes are deleted.
@@ -81,57 +72,11 @@ pub(super) enum Deleted {
     Now,
 }
 
-/// The record of a log beside its items, in the family of progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) id: u32,
-    pub(crate) first: Index,
-    /// One past the head, at the time when it was written; there may be items from there on.
-    pub(crate) end: Index,
-    pub(crate) deleted: Index,
-    /// The name of the codec of its items.
-    pub(crate) codec: CodecName,
-}
-
-impl Bounds {
-    /// Returns the bounds of a log without items, which are JSON.
-    pub(crate) fn of_a_new_log(id: u32) -> Self {
-        Self { id, first: FIRST, end: FIRST, deleted: FIRST, codec: CodecName::json() }
-    }
-
-    pub(crate) fn encode(self, name: &str) -> Vec<u8> {
-        let (kind, codec) = if self.codec.is_json() { (OF_JSON, "") } else { (SEAL, self.codec.as_str()) };
-        let record = kind.begin(FIELDS + codec.len()).count(self.id).numbers([self.first, self.end, self.deleted]);
-        record.bytes(codec.as_bytes()).seal(name, "")
-    }
-
-    /// Returns the bounds that are stored, or the reason why they cannot be read.
-    pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
-        let mut fields = SEAL.open(name, "", bytes)?;
-        let mut fixed = || Some((fields.count()?, fields.number()?, fields.number()?, fields.number()?));
-        let Some((id, first, end, deleted)) = fixed() else {
-            return Err(format!("it is only {} bytes long", bytes.len()));
-        };
-        let codec = fields.rest;
-        let codec = match fields.version {
-            1 if codec.is_empty() => CodecName::json(),
-            1 => return Err(format!("it is {} bytes too long", codec.len())),
-            _ => std::str::from_utf8(codec)
-                .ok()
-                .and_then(CodecName::new)
-                .ok_or_else(|| format!("{:?} is no name of a codec", codec.escape_ascii().to_string()))?,
-        };
-        let bounds = Self { id, first, end, deleted, codec };
-        if FIRST <= bounds.deleted && bounds.deleted <= bounds.first && bounds.first <= bounds.end {
-            Ok(bounds)
-        } else {
-            Err(format!("it ends before it begins: {bounds:?}"))
-        }
-    }
-}
-
-pub(crate) fn bounds_key(name: &str) -> Vec<u8> {
-    keys::key(keys::LOG, name.as_bytes())
+/// The families of a log: of its items, of those that only parked jobs keep, and of its bounds.
+pub(super) struct Families {
+    pub(super) items: Family,
+    pub(super) parked: Family,
+    pub(super) system: FamilyId,
 }
 
 pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
@@ -147,20 +92,20 @@ pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
 }
 
 impl LogState {
-    /// Makes the state of a log with these bounds, and with this head as it was found. The families
-    /// are those of its items and of its bounds.
-    pub(super) fn new(name: &str, (family, system): (&Family, FamilyId), bounds: Bounds, end: Index) -> Self {
+    /// Makes the state of a log with these bounds, and with this head as it was found.
+    pub(super) fn new(name: &str, families: Families, bounds: Bounds, end: Index) -> Self {
         Self {
             name: name.to_owned(),
             id: bounds.id,
-            family: family.clone(),
-            system,
+            family: families.items,
+            system: families.system,
             codec: bounds.codec,
             first: AtomicU64::new(bounds.first),
             end: AtomicU64::new(end.max(bounds.end)),
             deleted: AtomicU64::new(bounds.deleted),
             reclaimed: AtomicU64::new(bounds.deleted),
             bytes: AtomicU64::new(0),
+            kept: Kept::new(families.parked, bounds),
             wakeups: Mutex::default(),
             listeners: Mutex::default(),
             retained: Mutex::default(),
@@ -177,10 +122,43 @@ impl LogState {
         self.end.load(Ordering::Acquire)
     }
 
-    pub(super) fn backlog(&self) -> u64 {
-        // It never ends before it begins, but both may move meanwhile.
-        let first = self.first();
-        self.end().saturating_sub(first)
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Returns the bounds as they are known now.
+    pub(super) fn bounds(&self) -> Bounds {
+        let (first, deleted) = (self.first(), self.deleted.load(Ordering::Acquire));
+        Bounds { id: self.id, first, end: self.end(), deleted, kept: self.kept.count(), codec: self.codec }
+    }
+
+    /// Returns the number of items that the consumers behind have still to process, and the
+    /// watermark of the one that is last. Without a consumer that items are kept for, these are all
+    /// that are not trimmed.
+    pub(super) fn undone(&self) -> (u64, Option<Watermark>) {
+        let last = self.with_retained(|retained| {
+            let next = |watermark: &Watermark| watermark.next().unwrap_or(0);
+            retained
+                .iter()
+                .map(|watermark| (next(watermark), watermark))
+                .min_by_key(|(next, _)| *next)
+                .map(|(next, watermark)| (next, watermark.clone()))
+        });
+        let from = last.as_ref().map_or(0, |(next, _)| *next).max(self.first());
+        // It never ends before it begins, but both may move meanwhile: so the items are too many
+        // rather than too few.
+        (self.end().saturating_sub(from), last.map(|(_, watermark)| watermark))
+    }
+
+    /// Calls this with the watermarks of the consumers that items are kept for.
+    pub(super) fn with_retained<R>(&self, look: impl FnOnce(&[Watermark]) -> R) -> R {
+        look(&self.retained.lock().watermarks)
+    }
+
+    /// True if this is so of a consumer that is running on the log.
+    pub(super) fn any_live(&self, wanted: impl FnMut(&Watermark) -> bool) -> bool {
+        let wakeups = self.wakeups.lock();
+        wakeups.iter().filter(|wakeup| !wakeup.is_stale()).map(Wakeup::watermark).any(wanted)
     }
 
     pub(crate) fn key(&self, index: Index) -> [u8; 12] {
@@ -215,6 +193,7 @@ impl LogState {
         let grew = self.end.fetch_max(end, Ordering::AcqRel) < end;
         self.deleted.fetch_max(bounds.deleted, Ordering::AcqRel);
         let shrank = self.first.fetch_max(bounds.first, Ordering::AcqRel) < bounds.first;
+        self.kept.set_count(bounds.kept);
         if grew {
             self.wakeups.lock().retain(Wakeup::ring);
         }
@@ -230,31 +209,42 @@ impl LogState {
         listeners.push(listener);
     }
 
-    fn tell_listeners(&self) {
+    /// Tells those who are held back by the log that it has more to do, or less.
+    pub(super) fn tell_listeners(&self) {
         let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.changed());
     }
 
-    pub(super) fn subscribe(&self, wakeup: Wakeup) {
+    pub(super) fn subscribe(self: &Arc<Self>, wakeup: Wakeup) {
+        wakeup.watermark().tell_released(self.keeper());
+        self.kept.check_all();
         let mut wakeups = self.wakeups.lock();
         wakeups.retain(|wakeup| !wakeup.is_stale());
         wakeups.push(wakeup);
     }
 
-    /// Returns the lowest index that somebody still needs; `None`: nobody needs any. A consumer
-    /// that has processed nothing needs all.
+    fn keeper(self: &Arc<Self>) -> Weak<dyn Released> {
+        let keeper: Weak<Self> = Arc::downgrade(self);
+        keeper
+    }
+
+    /// Returns the lowest index that a consumer has still to process; `None`: none has any. A
+    /// consumer that has processed nothing needs all. (Items of parked jobs are kept one by one.)
     pub(super) fn needed_from(&self) -> Option<Index> {
-        let retained = self.retained.lock();
-        let wakeups = self.wakeups.lock();
-        let live = wakeups.iter().filter(|wakeup| !wakeup.is_stale()).map(|wakeup| wakeup.watermark().needed_from());
-        retained.watermarks.iter().map(Watermark::needed_from).chain(live).min()
+        let mut lowest = self.with_retained(|retained| retained.iter().map(Watermark::needed_from).min());
+        self.any_live(|watermark| {
+            let needed = watermark.needed_from();
+            lowest = Some(lowest.map_or(needed, |lowest| lowest.min(needed)));
+            false
+        });
+        lowest
     }
 
     /// Returns the index below which the log trims itself by now. Only consumers count that were
     /// named to [`retain`](super::JobLog::retain): others may need more, but nobody waits for them,
     /// and they are told so when they read.
     pub(super) fn trims_to(&self) -> Index {
-        let needed = self.retained.lock().watermarks.iter().map(Watermark::needed_from).min();
+        let needed = self.with_retained(|retained| retained.iter().map(Watermark::needed_from).min());
         needed.map_or(0, |first| first.min(self.end()))
     }
 
@@ -279,23 +269,31 @@ impl LogState {
         run()
     }
 
-    pub(super) fn retain(&self, watermarks: Vec<Watermark>, trimmer: Arc<dyn Listener>) {
-        *self.retained.lock() = Retained { watermarks, _trimmer: Some(trimmer) };
+    pub(super) fn retain(self: &Arc<Self>, watermarks: Vec<Watermark>, trimmer: Arc<dyn Listener>) {
+        watermarks.iter().for_each(|watermark| watermark.tell_released(self.keeper()));
+        *self.retained.lock() = Retained { watermarks, trimmer: Some(trimmer) };
+        self.kept.check_all();
+    }
+
+    /// Lets the log trim itself, if it does, since rows may go.
+    pub(super) fn trim_again(&self) {
+        let trimmer = self.retained.lock().trimmer.clone();
+        trimmer.into_iter().for_each(|trimmer| trimmer.changed());
     }
 
     /// Returns the records that remove all items below this index, and the bounds then. The tail is
-    /// the end of the log, which is not below that index, the bytes that the batch has pushed, and
-    /// the bounds after the trims of the batch so far. Where it takes time to delete many items, a
-    /// piece of them goes in each batch, unless all of them must go now.
+    /// the bytes that the batch has pushed, and the bounds after the batch so far, which do not end
+    /// below that index. Where it takes time to delete many items, a piece of them goes in each
+    /// batch, unless all of them must go now.
     pub(super) fn trim(
         &self,
         first: Index,
-        (end, pushed, before): (Index, u64, Option<Bounds>),
+        (pushed, before): (u64, Bounds),
         deletion: Deleted,
         costs: Deletion,
     ) -> Result<(Records, Bounds), Error> {
         let mut records = Records::default();
-        let mut deleted = before.map_or_else(|| self.deleted.load(Ordering::Acquire), |bounds| bounds.deleted);
+        let Bounds { end, mut deleted, .. } = before;
         let bytes = self.bytes.load(Ordering::Relaxed) + pushed;
         let many = first - deleted >= RANGE.min(costs.rows) || deletion == Deleted::Now;
         if first > deleted && (many || bytes >= BYTES.min(costs.bytes)) {
@@ -312,15 +310,31 @@ impl LogState {
             records.delete_range(self.family.id, &self.key(deleted), &self.key(to))?;
             deleted = to;
         }
-        let bounds = Bounds { id: self.id, first, end, deleted, codec: self.codec };
-        records.put(self.system, &[&bounds_key(&self.name)], &[&bounds.encode(&self.name)])?;
+        let bounds = Bounds { first, deleted, ..before };
+        let (key, value) = self.entry(bounds);
+        records.put(self.system, &[&key], &[&value])?;
         Ok((records, bounds))
+    }
+
+    /// Returns the record of these bounds, with its key.
+    fn entry(&self, bounds: Bounds) -> (Vec<u8>, Vec<u8>) {
+        (bounds_key(&self.name), bounds.encode(&self.name))
+    }
+
+    /// Writes these bounds with the batch.
+    pub(super) fn put_bounds(&self, bounds: Bounds, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+        let (key, value) = self.entry(bounds);
+        batch.put(self.system, &[&key], &[&value])
     }
 
     /// Notes that the log is trimmed. Returns the items that were deleted by it.
     pub(super) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
         self.first.store(bounds.first, Ordering::Release);
-        self.tell_listeners();
+        self.kept.set_count(bounds.kept);
+        // Those who are held back go by the watermarks of the consumers behind, if there are any.
+        if self.with_retained(<[Watermark]>::is_empty) {
+            self.tell_listeners();
+        }
         let deleted = self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted;
         if !deleted.is_empty() {
             // Those that are left have their part of the bytes.
@@ -343,6 +357,16 @@ impl LogState {
     }
 }
 
+impl Numbered for LogState {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn first(&self) -> Index {
+        self.first()
+    }
+}
+
 impl fmt::Debug for LogState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bounds = (self.first(), self.end());
@@ -357,10 +381,9 @@ mod tests {
     #[test]
     fn trimmed_items_are_deleted_once_they_are_many_items_or_many_bytes() {
         let bounds = Bounds::of_a_new_log(7);
-        let family = Family::new("f", FamilyId(1));
-        let log = LogState::new("l", (&family, FamilyId(2)), bounds, 100_000);
+        let log = LogState::new("l", families(), bounds, 100_000);
         let trim = |first| {
-            let (_, bounds) = log.trim(first, (100_000, 0, None), Deleted::Later, Deletion::default()).unwrap();
+            let (_, bounds) = log.trim(first, (0, log.bounds()), Deleted::Later, Deletion::default()).unwrap();
             log.trimmed(bounds)
         };
         assert!(trim(2).is_empty());
@@ -373,44 +396,21 @@ mod tests {
         assert!(trim(RANGE + 5).is_empty());
     }
 
-    /// The bounds of a log with this codec.
-    fn bounds(codec: &str) -> Bounds {
-        Bounds { id: 7, first: 5, end: 900, deleted: 3, codec: CodecName::new(codec).unwrap() }
+    fn families() -> Families {
+        let family = Family::new("f", FamilyId(1));
+        Families { items: family.clone(), parked: family, system: FamilyId(2) }
     }
 
-    #[test]
-    fn promise_08_a_whole_record_that_no_version_writes_is_refused() {
-        let fields = &bounds("json").encode("blocks")[1..=FIELDS];
-        let decoded = |version: u8, body: &[&[u8]]| {
-            let mut record = [&[version], &body.concat()[..]].concat();
-            SEAL.close("blocks", &[], &mut record);
-            Bounds::decode("blocks", &record)
-        };
-        assert_eq!(decoded(1, &[fields]), Ok(bounds("json")));
-        assert_eq!(decoded(2, &[fields, b"bytes"]), Ok(bounds("bytes")));
-        let bad: [(u8, &[&[u8]], &str); 7] = [
-            (1, &[fields, b"json"], "4 bytes too long"),
-            (1, &[&fields[1..]], "only 32 bytes long"),
-            (2, &[&fields[1..]], "only 32 bytes long"),
-            (2, &[fields], "\"\" is no name of a codec"),
-            (2, &[fields, &[b'x'; 33]], "is no name of a codec"),
-            (2, &[fields, b"\xff"], "is no name of a codec"),
-            (3, &[fields, b"bytes"], "this program knows 1 and 2"),
-        ];
-        for (version, body, reason) in bad {
-            let error = decoded(version, body).unwrap_err();
-            assert!(error.contains(reason), "{error}");
-        }
-        let backwards = Bounds { first: 901, ..bounds("json") };
-        assert!(Bounds::decode("blocks", &backwards.encode("blocks")).is_err());
+    /// The bounds of a log with this codec.
+    fn bounds(codec: &str) -> Bounds {
+        Bounds { id: 7, first: 5, end: 900, deleted: 3, kept: 0, codec: CodecName::new(codec).unwrap() }
     }
 
     #[test]
     fn a_trim_keeps_the_codec_in_the_record() {
-        let family = Family::new("f", FamilyId(1));
         for codec in ["json", "bytes"] {
-            let log = LogState::new("l", (&family, FamilyId(2)), bounds(codec), 900);
-            let (_, trimmed) = log.trim(8, (900, 0, None), Deleted::Later, Deletion::default()).unwrap();
+            let log = LogState::new("l", families(), bounds(codec), 900);
+            let (_, trimmed) = log.trim(8, (0, log.bounds()), Deleted::Later, Deletion::default()).unwrap();
             assert_eq!(trimmed, Bounds { first: 8, ..bounds(codec) });
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct TrimIntent {
     state: Arc<LogState>,
     synced: bool,
     wanted: Wanted,
+    /// The jobs that are no longer parked, until their items are freed.
+    released: Mutex<Vec<Index>>,
 }
 
 /// The extent of a trim.
@@ -38,7 +40,7 @@ pub(super) enum Wanted {
 
 impl TrimIntent {
     pub(super) fn new(state: &Arc<LogState>, synced: bool, wanted: Wanted) -> Self {
-        Self { state: state.clone(), synced, wanted }
+        Self { state: state.clone(), synced, wanted, released: Mutex::default() }
     }
 
     fn done(&self) {
@@ -54,7 +56,9 @@ impl Intent for TrimIntent {
             Wanted::Asked { first, .. } => first,
             Wanted::Retained { .. } => self.state.begin_trim(),
         };
-        if first <= self.state.first() {
+        let mut released = self.released.lock();
+        let trims = first > self.state.first();
+        if !trims && released.is_empty() && !self.state.has_items_to_free() {
             self.done();
             return Ok(false);
         }
@@ -63,7 +67,14 @@ impl Intent for TrimIntent {
         if first > tail.first() {
             tail.trim(&self.state, first, Deleted::Later, batch)?;
         }
-        Ok(true)
+        // This may be another try, of a batch that was taken back.
+        released.extend(self.state.kept.take_released());
+        released.extend(self.state.check(batch)?);
+        let frees = tail.free(&self.state, &released, batch)?;
+        if !trims && !frees {
+            self.done();
+        }
+        Ok(trims || frees)
     }
 
     fn synced(&self) -> bool {
@@ -75,6 +86,8 @@ impl Intent for TrimIntent {
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
+        self.state.kept.put_back(std::mem::take(&mut *self.released.lock()));
+        self.state.kept.check_all();
         let error: Error = failed("trim a log", error).into();
         match &self.wanted {
             Wanted::Asked { told, .. } => {
@@ -117,10 +130,11 @@ impl Trimmer {
 impl Listener for Trimmer {
     fn changed(&self) {
         let Some(state) = self.state.upgrade() else { return };
-        if state.trims_to() > state.first() && state.plan_trim() {
+        state.tell_listeners();
+        if (state.trims_to() > state.first() || state.has_items_to_free()) && state.plan_trim() {
             let wanted =
                 Wanted::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0), unsaid: Mutex::default() };
-            self.writer.submit(Box::new(TrimIntent { state, synced: self.synced, wanted }), false);
+            self.writer.submit(Box::new(TrimIntent::new(&state, self.synced, wanted)), false);
         }
     }
 }

@@ -98,6 +98,13 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
         Blocked::Progress { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
         Blocked::AheadOfSource { .. } => (Verdict::NeedsYou, "Nothing runs before the source is the one that it was."),
         Blocked::Upstream { .. } => (Verdict::Waits, "See what the stage before it waits for."),
+        Blocked::LogFull { ended: true, .. } => {
+            (Verdict::NeedsYou, "Start the stage behind the log again: it has ended.")
+        }
+        Blocked::LogFull { behind: None, .. } => {
+            (Verdict::Waits, "Name the consumers behind the log in the program, or let it trim the log.")
+        }
+        Blocked::LogFull { .. } => (Verdict::Waits, "See what the stage behind the log waits for."),
         Blocked::InUse { .. } => (Verdict::Waits, "It is the standby. It takes over by itself."),
         Blocked::Paused => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
         Blocked::Held { .. } => (Verdict::NeedsYou, "The progress decides when it goes on."),
@@ -143,6 +150,12 @@ pub(super) mod tests {
         }
     }
 
+    /// A log that is full, before this consumer.
+    fn full(behind: Option<&str>, ended: bool) -> Blocked {
+        let (log, behind) = ("lines".to_owned(), behind.map(str::to_owned));
+        Blocked::LogFull { index: 7, log, items: 10, most: 10, behind, ended }
+    }
+
     /// Each reason, with its verdict. A source that fails has done so for a minute.
     pub(in crate::observe) fn reasons() -> Vec<(Blocked, Verdict)> {
         let (index, attempt, elapsed, timeout) = (7, 2, Duration::from_secs(3), Duration::from_secs(1));
@@ -164,6 +177,9 @@ pub(super) mod tests {
             (Blocked::Progress { error: error.clone() }, NeedsYou),
             (Blocked::AheadOfSource { last_processed: 9, head: Some(3) }, NeedsYou),
             (Blocked::Upstream { index }, Waits),
+            (full(Some("words"), false), Waits),
+            (full(Some("words"), true), NeedsYou),
+            (full(None, false), Waits),
             (Blocked::InUse { holder: "b".to_owned(), expires_in: None }, Waits),
             (Blocked::Paused, NeedsYou),
             (Blocked::Held { why }, NeedsYou),

@@ -61,6 +61,7 @@ impl Blocked {
             Self::Progress { .. } => "progress",
             Self::AheadOfSource { .. } => "ahead_of_source",
             Self::Upstream { .. } => "upstream",
+            Self::LogFull { .. } => "log_full",
             Self::Alone { .. } => "alone",
             Self::InUse { .. } => "in_use",
             Self::Paused => "paused",

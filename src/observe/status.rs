@@ -307,6 +307,25 @@ pub enum Blocked {
         /// The index of the job.
         index: Index,
     },
+    /// The source has this job, but the log that the jobs fill is full: see
+    /// [`JobLog::hold_back`](crate::JobLog::hold_back). It starts as soon as the consumers behind
+    /// the log have processed some of its items.
+    LogFull {
+        /// The index of the job.
+        index: Index,
+        /// The name of the log.
+        log: String,
+        /// The [items](crate::JobLog::backlog) that are still to be processed.
+        items: u64,
+        /// The number of items from which on the log is full.
+        most: u64,
+        /// The consumer behind the log whose watermark is the lowest: the name of its progress, or
+        /// "unnamed". `None` if the log [retains](crate::JobLog::retain) items for no consumer, so
+        /// that only a trim makes room.
+        behind: Option<String>,
+        /// True if that consumer has ended, so that its watermark never moves again.
+        ended: bool,
+    },
     /// The process died while this job may have run, so it runs alone: see
     /// [`Builder::max_crashes`](crate::Builder::max_crashes). It waits until no other job is in
     /// flight and its crash is counted, or the other jobs wait until it has ended.
@@ -345,102 +364,6 @@ pub enum Blocked {
         /// The failure.
         error: String,
     },
-}
-
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::No => write!(f, "nothing is in the way"),
-            Self::CaughtUp => write!(f, "every job that the source has is processed; the next one is not there yet"),
-            Self::Running { index, attempt, elapsed } => {
-                write!(f, "job {index} has been running for {elapsed:.1?} (attempt {attempt})")
-            }
-            Self::Overdue { index, attempt, elapsed, timeout } => write!(
-                f,
-                "job {index} has been running for {elapsed:.1?} (attempt {attempt}), longer than its timeout of {timeout:.1?}, and \
-                 cannot be ended from outside: let it return once `is_stopping` is true, and limit the calls in it that wait"
-            ),
-            Self::Retrying { index, attempt, retry_in, error } => {
-                write!(f, "job {index} failed in attempt {attempt} and is tried again {}: {error}", soon(*retry_in))
-            }
-            Self::Deferred { index, retry_in, error } => {
-                write!(f, "job {index} was not ready and is tried again {}: {error}", soon(*retry_in))
-            }
-            Self::Alone { index } => write!(
-                f,
-                "the process died while job {index} may have run, so this job runs alone: it starts when no other job is in flight, \
-                 and the others go on after it"
-            ),
-            Self::Threads { busy, elapsed } => write!(
-                f,
-                "no job can start: {} returned from a job, a closure, a callback or a destructor for {elapsed:.1?}; end what \
-                 blocks them there, or allow more threads",
-                none_has(*busy)
-            ),
-            Self::Missing { index } => write!(
-                f,
-                "the source reports a head at or above {index} but returned no job at {index}; retrying; bring the job back, or \
-                 stop the consumer and skip it (StoreProgress::skip)"
-            ),
-            Self::Looking { elapsed } => {
-                write!(f, "the source was asked for its head {elapsed:.1?} ago; no job is read before it answers")
-            }
-            Self::Source { index, error } => {
-                write!(f, "the source cannot be read at {index}; the consumer goes on as soon as it can be: {error}")
-            }
-            Self::SourceWaits { index, why } => {
-                write!(f, "the source shows no job from {index} on, since it waits: {why}")
-            }
-            Self::Progress { error } => {
-                write!(f, "the storage of the progress fails; the consumer goes on as soon as it works: {error}")
-            }
-            Self::AheadOfSource { last_processed, head } => write_ahead(f, *last_processed, *head),
-            Self::Upstream { index } => write!(
-                f,
-                "job {index} is held back by the gate of its source: the stage before it has not processed it, or the log that it fills \
-                 is full; see what the other stage waits for, and start that stage again if it has ended"
-            ),
-            Self::InUse { holder, expires_in } => write_in_use(f, holder, *expires_in),
-            Self::Paused => write!(f, "the consumer is paused; resume it to go on"),
-            Self::Held { why } => {
-                write!(f, "no job starts before the progress lets the consumer go on, which holds it back: {why}")
-            }
-            Self::Leaving { elapsed } => write!(
-                f,
-                "the consumer ended {elapsed:.1?} ago, but a job, a call into the source, a callback or a destructor has not returned; \
-                 end what blocks it there"
-            ),
-            Self::Halted { index, error } => write!(f, "the consumer halted at {index}: {error}"),
-        }
-    }
-}
-
-fn write_ahead(f: &mut fmt::Formatter<'_>, last_processed: Index, head: Option<Index>) -> fmt::Result {
-    match head {
-        Some(head) => write!(f, "the source ends at {head}, below the last processed index {last_processed}")?,
-        None => write!(f, "the source is empty, but jobs up to {last_processed} were processed")?,
-    }
-    write!(
-        f,
-        ": it lost jobs, or the progress is of another stream; restore the jobs, or use a progress of its own for this stream"
-    )
-}
-
-fn write_in_use(f: &mut fmt::Formatter<'_>, holder: &str, expires_in: Option<Duration>) -> fmt::Result {
-    write!(f, "the name is in use by {holder}; this consumer waits, and takes over once it is free")?;
-    expires_in.map_or(Ok(()), |expires_in| write!(f, ", in {expires_in:.1?} unless it is renewed"))
-}
-
-/// Says when a job that waits is tried again.
-fn soon(retry_in: Duration) -> String {
-    if retry_in.is_zero() { "as soon as a slot is free".to_owned() } else { format!("in {retry_in:.1?}") }
-}
-
-fn none_has(threads: usize) -> String {
-    match threads {
-        1 => "the one thread of the consumer has not".to_owned(),
-        _ => format!("none of the consumer's {threads} threads has"),
-    }
 }
 
 #[cfg(test)]

@@ -212,9 +212,10 @@ impl RunningStage {
         let estimate = past.map(|past| past.estimate(todo, self.weight.as_ref())).unwrap_or_default();
         StageStatus {
             name: self.name.clone(),
-            status,
             jobs_per_second: estimate.jobs_per_second,
-            time_left: estimate.time_left,
+            // What it did in the last minute says nothing about when somebody comes.
+            time_left: estimate.time_left.filter(|_| !status.blocked.needs_help()),
+            status,
         }
     }
 }

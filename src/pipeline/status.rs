@@ -18,7 +18,8 @@ pub struct StageStatus {
     /// from the start of the pipeline or from the first call of its status, if that was later.
     pub jobs_per_second: f64,
     /// The time that the stage needs to its head at that throughput, by the weights of the jobs if
-    /// they [have any](crate::Stage::weight). `None` if it cannot be known.
+    /// they [have any](crate::Stage::weight). `None` if it cannot be known, for example while the
+    /// stage goes on only once somebody has done something.
     pub time_left: Option<Duration>,
 }
 

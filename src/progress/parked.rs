@@ -11,6 +11,7 @@ use crate::kv::batch::FamilyId;
 use crate::kv::{Family, PARKED};
 use crate::store::{Store, keys};
 use std::collections::HashMap;
+use std::ops::RangeBounds;
 use std::sync::Weak;
 use std::time::SystemTime;
 
@@ -322,7 +323,9 @@ impl Store {
     /// have the name. If it is running the job once more at this moment, that attempt goes on, and
     /// its failure is not kept.
     ///
-    /// A record that cannot be read is removed too, so that a consumer starts again.
+    /// A record that cannot be read is removed too, so that a consumer starts again. The item that
+    /// a [log](crate::JobLog::trim) keeps for the job goes with it, or at the next start of its
+    /// consumer. [`discard_all`](Self::discard_all) gives up many jobs.
     ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while a consumer that parks
@@ -355,10 +358,63 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Gives up all parked jobs in this range of indices, in one write, and returns how many there
+    /// were. A consumer may have the name, as with [`discard`](Self::discard).
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, OnExhausted, Store};
+    ///
+    /// let (store, jobs) = (Store::in_memory(), (0..6).collect::<MemoryJobs<u64>>());
+    /// let consumer = Consumer::builder(jobs, store.progress("p")).stop_at(5);
+    /// consumer.on_exhausted(OnExhausted::Park { budget: 100 }).start(|_| Err("no".into()))?.join()?;
+    /// assert_eq!(store.discard_all("p", 2..=3)?, 2);
+    /// assert_eq!(store.discard_all("p", ..)?, 4);
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a consumer that parks nothing has the name, [`Error::ReadOnly`] if
+    /// the store is read-only, [`Error::Corrupt`] for a record that cannot be read (discard that
+    /// one alone), [`Error::Config`] and [`Error::Store`] as those of [`parked`](Self::parked).
+    pub fn discard_all(&self, name: impl AsRef<str>, range: impl RangeBounds<Index>) -> Result<u64, Error> {
+        let name = name.as_ref();
+        self.writable()?;
+        let records = ParkedRecords::of(self, name)?;
+        let (_name, jobs) = match (self.reserve(name), self.kept::<LiveNames>().get(name)) {
+            (Err(_in_use), Some(consumer)) => (None, consumer.discard_within(&range)),
+            (reserved, _) => {
+                let reserved = reserved?;
+                let parked = records.load(self)?.into_iter().filter(|job| !job.pending).map(|job| job.index);
+                (Some(reserved), parked.filter(|index| range.contains(index)).collect())
+            }
+        };
+        let mut changes = Changes::default();
+        jobs.iter().try_for_each(|index| records.remove(*index, &mut changes))?;
+        if !jobs.is_empty() {
+            self.write_records(changes.records())?;
+        }
+        Ok(jobs.len() as u64)
+    }
+}
+
 /// The consumer that has a name, for calls about its parked jobs.
 pub(crate) trait LiveParking: Send + Sync {
+    /// Gives up all parked jobs in this range, and returns them.
+    fn discard_within(&self, range: &dyn Within) -> Vec<Index>;
     /// Gives a parked job up. Returns false if it is not parked.
     fn discard(&self, index: Index) -> bool;
+}
+
+/// A range of indices.
+pub(crate) trait Within {
+    fn has(&self, index: Index) -> bool;
+}
+
+impl<R: RangeBounds<Index>> Within for R {
+    fn has(&self, index: Index) -> bool {
+        self.contains(&index)
+    }
 }
 
 /// The consumers of a store that may have parked jobs, by name.

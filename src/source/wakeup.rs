@@ -8,6 +8,7 @@
 use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, spin_until, wait_until};
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
+use crate::source::bound::{Bound, MetLog, Numbered};
 use crate::source::watermark::Watermark;
 use std::time::Instant;
 
@@ -135,37 +136,54 @@ impl Bell {
 pub struct Wakeup {
     bell: Arc<Bell>,
     watermark: Watermark,
-    upstreams: Arc<Mutex<Upstreams>>,
+    /// `None` once the consumer knows all that the wake-up has met: a wake-up that a source still
+    /// keeps has none of it.
+    met: Arc<Mutex<Option<Met>>>,
 }
 
-/// The watermarks that the gates of a source follow. Each gate adds its own when the wake-up comes
-/// by, so whatever stands between the gate and the consumer has nothing to do but to hand it on.
-#[derive(Debug)]
-enum Upstreams {
-    Added(Vec<Watermark>),
-    /// The consumer knows them. A wake-up that somebody still keeps has none of them.
-    Taken,
+/// What a wake-up meets on its way to a source. Each gate adds itself when the wake-up comes by, so
+/// whatever stands between the gate and the consumer has nothing to do but to hand it on.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    /// The watermarks that the gates of the source follow, each of them once.
+    pub(crate) upstreams: Vec<Watermark>,
+    /// The bounds that hold the source back.
+    pub(crate) bounds: Vec<Arc<dyn Bound>>,
+    /// The logs that it has come to.
+    pub(crate) logs: Vec<MetLog>,
 }
 
 impl Wakeup {
     pub(crate) fn new(bell: Arc<Bell>, watermark: Watermark) -> Self {
-        Self { bell, watermark, upstreams: Arc::new(Mutex::new(Upstreams::Added(Vec::new()))) }
+        Self { bell, watermark, met: Arc::new(Mutex::new(Some(Met::default()))) }
     }
 
     /// Says that a gate of the source follows this one.
     pub(crate) fn follow(&self, upstream: &Watermark) {
-        if let Upstreams::Added(all) = &mut *self.upstreams.lock() {
-            all.push(upstream.clone());
+        self.meet(|met| met.upstreams.push(upstream.clone()));
+    }
+
+    /// Says that this holds the source back.
+    pub(crate) fn bounded_by(&self, bound: Arc<dyn Bound>) {
+        self.meet(|met| met.bounds.push(bound));
+    }
+
+    /// Says that this log of the store with this address is read.
+    pub(crate) fn reads(&self, log: Arc<dyn Numbered>, store: usize) {
+        let first = log.first();
+        self.meet(|met| met.logs.push(MetLog { log, first, store }));
+    }
+
+    fn meet(&self, add: impl FnOnce(&mut Met)) {
+        if let Some(met) = &mut *self.met.lock() {
+            add(met);
         }
     }
 
-    /// Takes all that the gates of the source follow, each of them once.
-    pub(crate) fn take_upstreams(&self) -> Vec<Watermark> {
-        let upstreams = std::mem::replace(&mut *self.upstreams.lock(), Upstreams::Taken);
-        match upstreams {
-            Upstreams::Added(all) => Watermark::distinct(all),
-            Upstreams::Taken => Vec::new(),
-        }
+    /// Takes all that it has met.
+    pub(crate) fn take_met(&self) -> Met {
+        let met = self.met.lock().take().unwrap_or_default();
+        Met { upstreams: Watermark::distinct(met.upstreams), ..met }
     }
 
     /// The watermark of the consumer.

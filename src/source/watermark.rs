@@ -2,7 +2,9 @@
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Weak;
 
 mod followers;
@@ -38,12 +40,19 @@ struct Marked {
     /// The index at which its consumer began, plus 1; 0 while that is not known.
     begun: AtomicU64,
     ended: AtomicBool,
-    /// The lowest parked job of its consumer, plus 1; 0 while there is none.
-    held: AtomicU64,
+    /// `None` while no job is parked and no log is read: an idle consumer is to be small.
+    parking: Mutex<Option<Box<Parking>>>,
     listeners: Mutex<Weaks<dyn Listener>>,
     publisher: Mutex<Option<Publisher>>,
     /// The watermarks of the consumers that are gated by this one.
     followers: Mutex<Weaks<Marked>>,
+}
+
+/// The parked jobs of a consumer, which may run once more, and those who keep their items.
+#[derive(Default)]
+struct Parking {
+    jobs: BTreeSet<Index>,
+    keepers: Weaks<dyn Released>,
 }
 
 /// The consumer that moves a watermark.
@@ -60,6 +69,12 @@ pub(crate) trait Listener: Send + Sync {
     fn ended(&self) {
         self.changed();
     }
+}
+
+/// Hears which parked jobs of a consumer are done or given up, so that nothing runs them once more.
+/// Called with no lock held; must not block.
+pub(crate) trait Released: Send + Sync {
+    fn released(&self, jobs: &[Index]);
 }
 
 /// Weak references to values that others keep.
@@ -141,18 +156,49 @@ impl Watermark {
         self.shared.end.store(last_processed + 1, Ordering::Release);
     }
 
-    /// Notes the lowest parked job of its consumer, which may run once more. Publish the watermark
-    /// that passes it afterwards.
-    pub(crate) fn hold(&self, lowest_parked: Option<Index>) {
-        self.shared.held.store(lowest_parked.map_or(0, |index| index + 1), Ordering::Release);
+    /// Notes parked jobs of its consumer, which may run once more. Publish the watermark that
+    /// passes them afterwards: whoever sees that a job is passed then sees that it is parked.
+    pub(crate) fn note_parked(&self, parked: Vec<Index>) {
+        if parked.is_empty() {
+            return;
+        }
+        self.shared.parking.lock().get_or_insert_default().jobs.extend(parked);
     }
 
-    /// Returns the lowest index that its consumer still needs of a log: the lowest one that is
-    /// parked, or not processed. A consumer that has processed nothing needs all.
+    /// Notes that these jobs are no longer parked, and tells those who keep their items.
+    pub(crate) fn note_unparked(&self, jobs: &[Index]) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut parking = self.shared.parking.lock();
+        let Some(parked) = parking.as_deref_mut() else { return };
+        jobs.iter().for_each(|index| _ = parked.jobs.remove(index));
+        let keepers: Vec<_> = parked.keepers.living().collect();
+        drop(parking);
+        keepers.iter().for_each(|keeper| keeper.released(jobs));
+    }
+
+    /// Returns the parked jobs in this range, ascending.
+    pub(crate) fn parked_within(&self, range: Range<Index>) -> Vec<Index> {
+        let parking = self.shared.parking.lock();
+        parking.iter().flat_map(|parking| parking.jobs.range(range.clone())).copied().collect()
+    }
+
+    /// True if this job is parked.
+    pub(crate) fn has_parked(&self, index: Index) -> bool {
+        self.shared.parking.lock().as_ref().is_some_and(|parking| parking.jobs.contains(&index))
+    }
+
+    /// Tells this keeper from now on which jobs are no longer parked, for as long as somebody keeps
+    /// it.
+    pub(crate) fn tell_released(&self, keeper: Weak<dyn Released>) {
+        self.shared.parking.lock().get_or_insert_default().keepers.add(keeper);
+    }
+
+    /// Returns the lowest index that its consumer still needs of a log beside its parked jobs: the
+    /// lowest one that is not processed. A consumer that has processed nothing needs all.
     pub(crate) fn needed_from(&self) -> Index {
-        let next = self.last_processed().map_or(0, |last| last + 1);
-        // Read behind the watermark: a job that is passed was held before.
-        self.shared.held.load(Ordering::Acquire).checked_sub(1).map_or(next, |held| held.min(next))
+        self.last_processed().map_or(0, |last| last + 1)
     }
 
     /// Tells the listeners that the watermark moved.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    AttemptOutcome, Blocked, BoxError, Consumer, Error, Event, Failure, Index, Jobs, OnExhausted, Parked, Retry, State,
-    Store,
+    AttemptOutcome, Blocked, BoxError, Consumer, Error, Event, Failure, Index, JobLog, Jobs, OnExhausted, Parked,
+    Retry, State, Store,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -205,6 +205,29 @@ fn a_parked_job_is_given_up_while_its_consumer_runs() {
 }
 
 #[test]
+fn all_parked_jobs_and_those_in_a_range_are_given_up_at_once() {
+    for runs in [false, true] {
+        let store = Store::in_memory();
+        let consumer = Consumer::builder(numbers(9), store.progress("p")).on_exhausted(PARK);
+        let consumer = consumer.start(|job| if job.index < 8 { Err("refused".into()) } else { Ok(()) }).unwrap();
+        let handle = consumer.handle();
+        assert!(handle.wait_for(8, LONG));
+        let consumer = if runs { Some(consumer) } else { consumer.stop().map(|()| None).unwrap() };
+        assert_eq!(store.discard_all("p", 2..=3).unwrap(), 2);
+        assert_eq!(store.discard_all("p", 20..).unwrap(), 0);
+        assert_eq!(indices(&store), [0, 1, 4, 5, 6, 7]);
+        assert_eq!(store.discard_all("p", ..5).unwrap(), 3);
+        assert_eq!(store.discard_all("p", ..).unwrap(), 3);
+        assert_eq!((indices(&store), store.discard_all("p", ..).unwrap()), (vec![], 0));
+        if let Some(consumer) = consumer {
+            assert_eq!(handle.status().parked, 0);
+            assert_eq!(handle.redrive_all().unwrap(), 0);
+            consumer.stop().unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_parked_job_that_the_source_no_longer_has_keeps_its_record_which_says_so() {
     for pruned in [false, true] {
         let (store, script) = (Store::in_memory(), Script::up_to(9));
@@ -353,8 +376,26 @@ fn promise_02_a_record_counts_within_the_budget_until_it_is_off_the_disk() {
     assert!(indices(&store).len() <= 1);
 }
 
+/// The items below the first one that a log has.
+fn kept(log: &JobLog<u64>) -> Vec<Index> {
+    let is_there = |index: &Index| match log.at_index(*index) {
+        Ok(item) => item.map(|item| assert_eq!(item, *index)).is_some(),
+        Err(error) => {
+            let error = error.downcast::<Error>().unwrap();
+            assert!(matches!(*error, Error::Truncated { next, .. } if next == *index), "{error:?}");
+            false
+        }
+    };
+    (1..log.first().unwrap()).filter(is_there).collect()
+}
+
+/// What the list of the logs says of those items.
+fn counted(store: &Store) -> u64 {
+    store.logs().unwrap()[0].parked
+}
+
 #[test]
-fn a_log_keeps_the_item_of_a_parked_job_until_it_is_done_or_given_up() {
+fn a_trim_goes_past_parked_jobs_whose_items_alone_stay_until_they_are_done_or_given_up() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
@@ -366,22 +407,131 @@ fn a_log_keeps_the_item_of_a_parked_job_until_it_is_done_or_given_up() {
     let consumer = start();
     let handle = consumer.handle();
     assert!(handle.wait_for(10, LONG));
-    let error = log.trim(..=10).unwrap_err();
-    assert!(matches!(error, Error::Needed { last_processed: Some(2), .. }), "{error:?}");
+    // One by hand, and the others by itself.
+    log.trim(..=4).unwrap();
+    assert_eq!((log.first().unwrap(), kept(&log)), (5, vec![3]));
     log.retain([&handle]);
-    eventually("it is trimmed to the parked item", || log.first().unwrap() == 3);
+    eventually("the trim", || log.first().unwrap() == 11);
+    let is_kept = |indices: &[Index]| kept(&log) == indices && counted(&store) == indices.len() as u64;
+    assert!(is_kept(&[3, 6]) && log.backlog() == 0);
+    let sentence = store.logs().unwrap()[0].to_string();
+    assert_eq!(
+        sentence,
+        "the log \"l\" has no item from 11 on, and 2 below that parked jobs keep; redrive or discard them"
+    );
+    let mut read = Vec::new();
+    log.read(6..=9, &mut read).unwrap();
+    assert_eq!(read, [6], "it stops at the first one that is not there");
     consumer.stop().unwrap();
     // In the next life too.
     let consumer = start();
     let handle = consumer.handle();
     log.retain([&handle]);
-    assert!(matches!(log.trim(..=10), Err(Error::Needed { last_processed: Some(2), .. })));
+    log.push(&11).unwrap();
+    eventually("the trim", || log.first().unwrap() == 12);
+    assert!(is_kept(&[3, 6]));
     store.discard("p", 3).unwrap();
-    eventually("it is trimmed to the next parked item", || log.first().unwrap() == 6);
+    eventually("the item of the job that is given up goes", || is_kept(&[6]));
     mended.mend();
     handle.redrive(6).unwrap();
-    eventually("nothing is kept", || log.first().unwrap() == 11);
+    eventually("nothing is kept", || is_kept(&[]));
+    until(&handle, "the job is done", |status| status.parked == 0);
     consumer.stop().unwrap();
+    assert_eq!(indices(&store), [0; 0]);
+}
+
+#[test]
+fn an_item_whose_job_was_given_up_while_nothing_ran_goes_with_the_next_life() {
+    let disk = FaultyStore::new().unwrap();
+    let (store, log) = (disk.store(), disk.store().log::<u64>("l").unwrap());
+    log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
+    let start = |log: &JobLog<u64>| {
+        let builder = Consumer::builder(log.clone(), store.progress("p")).on_exhausted(PARK);
+        builder.start(|job| if job.index % 2 == 1 { Err("refused".into()) } else { Ok(()) }).unwrap()
+    };
+    let life = |log: &JobLog<u64>| {
+        let consumer = start(log);
+        assert!(consumer.handle().wait_for(10, LONG));
+        log.retain([consumer.handle()]);
+        consumer
+    };
+    life(&log).stop().unwrap();
+    eventually("the trim", || log.first().unwrap() == 11);
+    assert_eq!(store.discard_all("p", 3..=7).unwrap(), 3);
+    // Nobody who could have them parked is there, so nothing goes.
+    log.trim(..=10).unwrap();
+    drop(log);
+    let log = store.log::<u64>("l").unwrap();
+    assert_eq!((kept(&log), counted(&store)), (vec![1, 3, 5, 7, 9], 5));
+    let consumer = life(&log);
+    eventually("the items go", || counted(&store) == 2);
+    assert_eq!(kept(&log), [1, 9]);
+    // While writes fail nothing goes, and it is tried again.
+    assert_eq!(store.discard_all("p", ..=1).unwrap(), 1);
+    eventually("the item goes", || counted(&store) == 1);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn an_item_whose_write_fails_goes_once_the_store_of_the_log_works_again() {
+    let (store, disk) = (Store::in_memory(), FaultyStore::new().unwrap());
+    let log = disk.store().log::<u64>("l").unwrap();
+    log.push_all(&[1, 2, 3]).unwrap();
+    // The progress is elsewhere, so only writes of the log fail.
+    let builder = Consumer::builder(log.clone(), store.progress("p")).on_exhausted(PARK);
+    let consumer = builder.start(|job| if job.index < 3 { Err("refused".into()) } else { Ok(()) }).unwrap();
+    log.retain([consumer.handle()]);
+    eventually("the trim", || log.first().unwrap() == 4);
+    let before = disk.writes();
+    disk.fail(..3);
+    store.discard("p", 1).unwrap();
+    eventually("the writes that fail", || disk.writes() >= before + 3);
+    eventually("the item goes", || kept(&log) == [2]);
+    consumer.stop().unwrap();
+}
+
+#[test]
+fn promise_01_wherever_the_disk_stops_a_parked_job_has_its_item() {
+    const ITEMS: Index = 8;
+    let start = |store: &Store, log: &JobLog<u64>, mended: &Mended| {
+        let mended = mended.clone();
+        let builder = Consumer::builder(log.clone(), store.progress("p")).on_exhausted(PARK).max_processing(1);
+        builder.start(move |job| mended.run(job.payload, |item| item % 2 == 1)).unwrap()
+    };
+    let live = |trial: &Trial| {
+        let (store, mended) = (trial.store(), Mended::default());
+        let log = store.log::<u64>("l").unwrap();
+        log.push_all(&(1..=ITEMS).collect::<Vec<_>>()).unwrap();
+        let consumer = start(&store, &log, &mended);
+        let handle = consumer.handle();
+        log.retain([&handle]);
+        assert!(handle.wait_for(ITEMS, LONG));
+        eventually("the trim", || log.first().unwrap() == ITEMS + 1);
+        store.discard("p", 3).unwrap();
+        mended.mend();
+        handle.redrive(5).unwrap();
+        until(&handle, "the end of the redrive", |status| status.parked == 2);
+        eventually("the items go", || counted(&store) == 2);
+        consumer.stop().unwrap();
+    };
+    every_write(&DEATHS, live, |next, ()| {
+        let store = next.store();
+        let log = store.log::<u64>("l").unwrap();
+        let (first, parked) = (log.first().unwrap(), indices(&store));
+        let there = kept(&log);
+        assert_eq!(there.len() as u64, store.logs().unwrap().first().map_or(0, |log| log.parked));
+        for index in parked.iter().filter(|index| **index < first) {
+            assert!(there.contains(index), "the item of the parked job {index} is lost: {there:?}");
+        }
+        // The next life frees what a death has left behind.
+        let consumer = start(&store, &log, &Mended::default());
+        log.retain([consumer.handle()]);
+        if let Some(head) = log.head().unwrap() {
+            assert!(consumer.handle().wait_for(head, LONG));
+            eventually("the trim", || log.first().unwrap() == head + 1 && kept(&log) == indices(&store));
+        }
+        consumer.stop().unwrap();
+    });
 }
 
 #[test]

@@ -671,11 +671,11 @@ mod sources {
         let log = stuck.store.log::<u64>("out").unwrap();
         let jobs = log.hold_back(numbers(3), 1);
         let consumer = stuck.builder(jobs).start(move |job| Ok(log.push(&job.index).map(drop)?)).unwrap();
-        let wanted = |blocked: &Blocked| *blocked == Blocked::Upstream { index: 1 };
+        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::LogFull { index: 1, .. });
         stuck.stalls(
             &consumer.handle(),
             wanted,
-            "or the log that it fills is full; see what the other stage waits for",
+            "job 1 is held back: the log \"out\" is full, with 1 of 1 items not trimmed; name the consumers behind it",
         );
         consumer.stop().unwrap();
     }

@@ -8,6 +8,7 @@ mod codec;
 #[cfg(feature = "disk")]
 mod cut;
 mod formats;
+mod kept;
 mod log;
 #[cfg(feature = "disk")]
 mod look;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Effects, Error, Index, Job, JobLog, Jobs, MemoryJobs, MemoryProgress,
-    Pipeline, Retry, State, Store, Watermark,
+    Blocked, BoxError, ConfigError, Consumer, Effects, Error, Failure, Index, Job, JobLog, Jobs, MemoryJobs,
+    MemoryProgress, OnExhausted, Pipeline, Retry, State, Store, Watermark,
 };
 
 const FAN_OUT: u64 = 10;
@@ -524,7 +524,15 @@ fn a_stage_is_held_back_from_its_first_job_on() {
             .start_transactional(pushing(&log))
             .unwrap();
         let handle = consumer.handle();
-        until(&handle, "the log", |status| status.blocked == Blocked::Upstream { index: begin + 5 });
+        let full = Blocked::LogFull {
+            index: begin + 5,
+            log: "middle".to_owned(),
+            items: 5,
+            most: 5,
+            behind: None,
+            ended: false,
+        };
+        until(&handle, "the log", |status| status.blocked == full);
         assert_eq!((log.backlog(), handle.size()), (5, 0));
         consumer.stop().unwrap();
     }
@@ -548,7 +556,15 @@ fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
     let handle = pipeline.handle();
     log.retain([handle.stage("second").unwrap()]);
     let first = handle.stage("first").unwrap();
-    until(&first, "the log", |status| status.blocked == Blocked::Upstream { index: 30 });
+    let full = Blocked::LogFull {
+        index: 30,
+        log: "middle".to_owned(),
+        items: 30,
+        most: 30,
+        behind: Some("second".to_owned()),
+        ended: false,
+    };
+    until(&first, "the log", |status| status.blocked == full);
     assert_eq!(log.backlog(), 30);
     let emptied = std::thread::spawn({
         let log = log.clone();
@@ -561,7 +577,58 @@ fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
     });
     pipeline.run_to_head().unwrap();
     emptied.join().unwrap();
-    eventually("the trim", || log.backlog() == 0);
+    assert_eq!(log.backlog(), 0);
+    eventually("the trim", || log.first().unwrap() == 1_001);
+}
+
+#[test]
+fn promise_04_a_parked_job_holds_back_no_stage_before_it() {
+    let (store, blocks) = (Store::in_memory(), numbers(100));
+    let log = store.log::<u64>("middle").unwrap();
+    let pipeline = Pipeline::builder()
+        .stage("first", |stage| {
+            stage
+                .consumer(log.hold_back(blocks.clone(), 10), store.progress("first"))
+                .start_transactional(pushing(&log))
+        })
+        .stage("second", |stage| {
+            let park = OnExhausted::Park { budget: 100 };
+            let consumer = stage
+                .consumer(log.clone(), store.progress("second"))
+                .on_exhausted(park)
+                .start(|job| if job.index % 7 == 5 { Err(Failure::permanent("poison").into()) } else { Ok(()) })?;
+            log.retain([consumer.handle()]);
+            Ok(consumer)
+        })
+        .start()
+        .unwrap();
+    let handle = pipeline.handle();
+    assert!(handle.stage("second").unwrap().wait_for(100, LONG), "{}", handle.status());
+    assert_eq!((handle.stage("second").unwrap().status().parked, log.backlog()), (14, 0));
+    let info = || store.logs().unwrap().remove(0);
+    eventually("the trim", || (info().first, info().parked) == (101, 14));
+    pipeline.stop().unwrap();
+}
+
+#[test]
+fn a_stage_behind_a_full_log_that_has_ended_is_named() {
+    let (store, blocks) = (Store::in_memory(), numbers(100));
+    let log = store.log::<u64>("middle").unwrap();
+    let start = || Consumer::builder(log.clone(), store.progress("second")).start(|_| Ok(())).unwrap();
+    let second = start();
+    log.retain([second.handle()]);
+    second.stop().unwrap();
+    let first = Consumer::builder(log.hold_back(blocks, 10), store.progress("first"));
+    let first = first.start_transactional(pushing(&log)).unwrap();
+    let says = "job 10 is held back: the log \"middle\" is full, with 10 of 10 items not processed by \"second\", which has \
+                ended; start it again";
+    until(&first.handle(), "the end", |status| status.blocked.to_string() == says);
+    // Those that are named next make room.
+    let second = start();
+    log.retain([second.handle()]);
+    assert!(first.handle().wait_for(99, LONG), "{}", first.handle().status());
+    first.stop().unwrap();
+    second.stop().unwrap();
 }
 
 #[cfg(feature = "tokio")]

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use waterline::queue::JobState;
 
@@ -178,12 +179,12 @@ pub(crate) enum Change {
         #[command(flatten)]
         how: Note,
     },
-    /// Give a parked job up: its record is removed, and nothing runs it any more
+    /// Give parked jobs up: their records are removed, and nothing runs them any more
     Discard {
-        /// The name of its progress.
+        /// The name of their progress.
         name: String,
-        /// The index of the job.
-        index: u64,
+        #[command(flatten)]
+        which: Parked,
         #[command(flatten)]
         how: Note,
     },
@@ -339,6 +340,33 @@ impl Change {
                 | QueueChange::Resume { how, .. }
                 | QueueChange::Push { how, .. },
             ) => (how.yes, None),
+        }
+    }
+}
+
+/// The parked jobs that are meant: one, all, or those in a range.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Parked {
+    /// The index of the job.
+    #[arg(required_unless_present_any = ["all", "from", "to"])]
+    pub(crate) index: Option<u64>,
+    /// All parked jobs.
+    #[arg(long, conflicts_with_all = ["index", "from", "to"])]
+    pub(crate) all: bool,
+    /// The parked jobs from this index on.
+    #[arg(long, conflicts_with = "index")]
+    pub(crate) from: Option<u64>,
+    /// The parked jobs up to this index, with it.
+    #[arg(long, conflicts_with = "index")]
+    pub(crate) to: Option<u64>,
+}
+
+impl Parked {
+    /// Returns the indices in which the jobs are.
+    pub(crate) fn range(self) -> RangeInclusive<u64> {
+        match self.index {
+            Some(index) => index..=index,
+            None => self.from.unwrap_or(0)..=self.to.unwrap_or(u64::MAX),
         }
     }
 }

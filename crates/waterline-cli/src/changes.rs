@@ -74,6 +74,9 @@ fn done(change: &Change, made: &Map<String, Value>) -> Option<String> {
         Change::Redrive { name, index: None, .. } => {
             Some(streams::redrives(name, made.get("indices")?.as_array()?.len() as u64))
         }
+        Change::Discard { name, which, .. } if which.index.is_none() => {
+            Some(streams::discards(name, made.get("discarded")?.as_u64()?))
+        }
         Change::OfQueue(change) => queues::done(change, made),
         _ => None,
     }

@@ -14,7 +14,7 @@ const VALUE: usize = 100;
 /// The items that are read at once.
 const CHUNK: u64 = 1_000;
 
-pub(crate) const LOGS: &[&str] = &["LOG", "FIRST", "HEAD", "ITEMS", "CODEC"];
+pub(crate) const LOGS: &[&str] = &["LOG", "FIRST", "HEAD", "ITEMS", "PARKED", "CODEC"];
 
 pub(crate) fn log_rows(logs: &[Log]) -> Vec<Vec<Cell>> {
     let row = |log: &Log| {
@@ -23,7 +23,7 @@ pub(crate) fn log_rows(logs: &[Log]) -> Vec<Vec<Cell>> {
             None => log.codec.as_str().into(),
         };
         let (first, head) = (Cell::number(log.first), Cell::maybe(log.head));
-        vec![log.name.as_str().into(), first, head, Cell::number(log.items()), codec]
+        vec![log.name.as_str().into(), first, head, Cell::number(log.items()), Cell::number(log.parked), codec]
     };
     logs.iter().map(row).collect()
 }
@@ -99,15 +99,10 @@ pub(crate) fn peek(place: &dyn Place, name: &str, from: Option<u64>, most: usize
     if let Err((index, reason)) = ended {
         return Err(Fault::new(format!("the item {index} of the log {name:?} cannot be read: {reason}")));
     }
-    let (first, head) = (items.info.first, items.info.head);
-    let whole = match head.filter(|head| *head >= first) {
-        Some(head) => format!("The log has the items {first} to {head}."),
-        None => "The log has no item.".to_owned(),
-    };
     if !rows.is_empty() {
         report.table(&["INDEX", "BYTES", "ITEM"], rows);
     }
-    report.line(Cell::from(whole).faint());
+    report.line(Cell::from(items.info.to_string()).faint());
     Ok(report)
 }
 

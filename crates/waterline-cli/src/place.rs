@@ -8,6 +8,7 @@ use crate::words::count;
 use clap::error::ErrorKind;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use waterline::Store;
 
@@ -141,10 +142,43 @@ impl From<Fault> for NotDone {
 }
 
 /// Redrives these parked jobs one by one, and counts those that are not.
-fn redrive_each(name: &str, jobs: &[u64], mut redrive: impl FnMut(u64) -> Result<(), NotDone>) -> Made {
+fn redrive_each(name: &str, jobs: &[u64], redrive: impl FnMut(u64) -> Result<(), NotDone>) -> Made {
+    let (done, gone, failed, why) = each_parked(jobs, redrive);
+    let failed_of = |why: Fault| {
+        let (all, done) = (count(jobs.len() as u64, "parked job"), done.len());
+        Fault::new(format!("{done} of {all} of {name:?} will run once more, and {failed} will not: {why}"))
+    };
+    let failure = why.map(failed_of);
+    let made = Made::of([("indices", done.into()), ("not_parked", gone.into()), ("failed", failed.into())]);
+    Made { failed: failure, ..made }
+}
+
+/// Discards those of these parked jobs that are in the range, one by one.
+fn discard_each(
+    name: &str,
+    parked: &[u64],
+    range: &RangeInclusive<u64>,
+    discard: impl FnMut(u64) -> Result<(), NotDone>,
+) -> Made {
+    let jobs: Vec<_> = parked.iter().copied().filter(|index| range.contains(index)).collect();
+    let (done, _gone, failed, why) = each_parked(&jobs, discard);
+    let failed_of = |why: Fault| {
+        let all = count(jobs.len() as u64, "parked job");
+        Fault::new(format!("{} of {all} of {name:?} are given up, and {failed} are not: {why}", done.len()))
+    };
+    let failure = why.map(failed_of);
+    Made { failed: failure, ..Made::of([("discarded", done.len().into())]) }
+}
+
+/// Makes a change of each of these jobs. Returns those of which it was made, the number of those
+/// that were not parked any more, of those that are left, and why.
+fn each_parked(
+    jobs: &[u64],
+    mut change: impl FnMut(u64) -> Result<(), NotDone>,
+) -> (Vec<u64>, usize, usize, Option<Fault>) {
     let (mut done, mut gone, mut failed, mut why) = (Vec::new(), 0, 0, None);
     for (at, index) in jobs.iter().enumerate() {
-        match redrive(*index) {
+        match change(*index) {
             Ok(()) => done.push(*index),
             Err(NotDone::Gone) => gone += 1,
             Err(NotDone::This(fault)) => {
@@ -158,13 +192,7 @@ fn redrive_each(name: &str, jobs: &[u64], mut redrive: impl FnMut(u64) -> Result
             }
         }
     }
-    let failed_of = |why: Fault| {
-        let (all, done) = (count(jobs.len() as u64, "parked job"), done.len());
-        Fault::new(format!("{done} of {all} of {name:?} will run once more, and {failed} will not: {why}"))
-    };
-    let failure = why.map(failed_of);
-    let made = Made::of([("indices", done.into()), ("not_parked", gone.into()), ("failed", failed.into())]);
-    Made { failed: failure, ..made }
+    (done, gone, failed, why)
 }
 
 /// A process that has a store open.

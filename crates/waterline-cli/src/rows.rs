@@ -148,6 +148,9 @@ pub(crate) struct Log {
     pub(crate) first: u64,
     #[serde(deserialize_with = "maybe_exact")]
     pub(crate) head: Option<u64>,
+    /// The items below the first one that only parked jobs keep.
+    #[serde(default)]
+    pub(crate) parked: u64,
     pub(crate) codec: String,
     pub(crate) unreadable: Option<String>,
 }

@@ -45,6 +45,12 @@ pub(crate) fn show(place: &dyn Place, name: &str) -> Result<Report, Fault> {
             return Err(Fault::unknown("consumer or log", name, &known));
         };
         report.table(LOGS, log_rows(std::slice::from_ref(log)));
+        if log.parked > 0 {
+            report.line(format!(
+                "Parked jobs alone keep {} below the first one: redrive or discard them.",
+                count(log.parked, "item")
+            ));
+        }
         report.record(log_record(log));
         return Ok(report);
     };

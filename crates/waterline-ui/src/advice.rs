@@ -45,12 +45,12 @@ fn put(row: &mut Value, verdict: Verdict, all: Vec<Advice>, action: impl Fn(&Adv
     row["also"] = shown.collect();
 }
 
-/// Puts the advice for a consumer into its row. `upstream` is the name on the page of the one that
-/// it waits for, if that is there.
-pub(crate) fn of_stream(row: &mut Value, name: &str, status: &Status, upstream: Option<&str>) {
+/// Puts the advice for a consumer into its row. `other` is the name on the page of the one that it
+/// waits for, if that is there: of the stage before it, or of the one behind a log that is full.
+pub(crate) fn of_stream(row: &mut Value, name: &str, status: &Status, other: Option<&str>) {
     put(row, status.verdict(), status.advice(), |advice| match advice.reason {
         "parked" => link("Look at these jobs", format!("#/stream?name={}", encoded(name))),
-        _ => of_blocked(name, &status.blocked, upstream),
+        _ => of_blocked(name, &status.blocked, other),
     });
 }
 
@@ -59,13 +59,13 @@ pub(crate) fn of_saved(row: &mut Value, consumer: &ConsumerInfo) {
     put(row, consumer.verdict(), consumer.advice(), |_| None);
 }
 
-fn of_blocked(name: &str, blocked: &Blocked, upstream: Option<&str>) -> Option<Action> {
+fn of_blocked(name: &str, blocked: &Blocked, other: Option<&str>) -> Option<Action> {
     match blocked {
         Blocked::Missing { .. } | Blocked::Source { .. } | Blocked::SourceWaits { .. } => {
             change("Look at the source now", json!({"action": "check", "stream": name}))
         }
-        Blocked::Upstream { .. } => {
-            upstream.and_then(|name| link(format!("Look at {name}"), format!("#/stream?name={}", encoded(name))))
+        Blocked::Upstream { .. } | Blocked::LogFull { .. } => {
+            other.and_then(|name| link(format!("Look at {name}"), format!("#/stream?name={}", encoded(name))))
         }
         Blocked::Paused => change("Resume", json!({"action": "resume", "stream": name})),
         Blocked::Halted { index, .. } if blocked.is_halt_of_job() => {
@@ -116,6 +116,7 @@ mod tests {
     #[test]
     fn a_reason_that_a_change_or_a_look_helps_has_its_button() {
         let (index, error, why) = (7, "no".to_owned(), "a vote".to_owned());
+        let (log, behind) = ("lines".to_owned(), Some("words".to_owned()));
         let does = |blocked: &Blocked| {
             let made = of_blocked("blocks", blocked, Some("fetch & parse"));
             made.map(|made| made.change.map_or_else(|| json!(made.link), |change| change["action"].clone()))
@@ -127,6 +128,10 @@ mod tests {
             (Blocked::SourceWaits { index, why }, Some("check")),
             (Blocked::Progress { error: error.clone() }, None),
             (Blocked::Upstream { index }, Some("#/stream?name=fetch%20%26%20parse")),
+            (
+                Blocked::LogFull { index, log, items: 9, most: 9, behind, ended: false },
+                Some("#/stream?name=fetch%20%26%20parse"),
+            ),
             (Blocked::Paused, Some("resume")),
             (Blocked::Halted { index, error: "job 7 failed in attempt 2: no".to_owned() }, Some("skip")),
             (Blocked::Halted { index, error: "the process died twice".to_owned() }, Some("skip")),

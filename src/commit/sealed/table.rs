@@ -13,7 +13,7 @@ const KINDS: [(&str, &[u8]); 19] = [
     ("", &[1]), // the page of a progress
     ("format", &[1]),
     ("life", &[1]),
-    ("log", &[1, 2]),
+    ("log", &[1, 2, 3]),
     ("move", &[1]),
     ("moved", &[1]),
     ("parked", &[1]),

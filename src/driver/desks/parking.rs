@@ -6,7 +6,7 @@ use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
 use crate::driver::desks::whole::CoreGuard;
-use crate::progress::LiveParking;
+use crate::progress::{LiveParking, Within};
 use std::sync::Weak;
 
 impl Driver {
@@ -68,5 +68,15 @@ impl LiveParking for Driver {
         let was_parked = fates.discard(index, &mut at);
         self.settle_parked(core, &now);
         was_parked
+    }
+
+    fn discard_within(&self, range: &dyn Within) -> Vec<Index> {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let (fates, mut at) = core.fates(&now);
+        let parked: Vec<_> = fates.records.parked_jobs().filter(|index| range.has(*index)).collect();
+        let given_up = parked.into_iter().filter(|index| fates.discard(*index, &mut at)).collect();
+        self.settle_parked(core, &now);
+        given_up
     }
 }

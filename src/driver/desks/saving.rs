@@ -260,10 +260,12 @@ impl SaveDesk for Driver {
         core.saved(&now);
         // It is published within the lock, so every caller that hears of the save sees it.
         // Whoever sees that a parked job is passed sees that it is still needed.
-        self.watermark.hold(core.lowest_parked());
+        let news = core.take_parked_news();
+        self.watermark.note_parked(news.parked);
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
         self.settle_saving(core, &now);
         self.watermark.announce();
+        self.watermark.note_unparked(&news.released);
     }
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {

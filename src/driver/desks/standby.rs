@@ -19,7 +19,7 @@ use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
-use crate::source::wakeup::Bell;
+use crate::source::wakeup::{Bell, Met};
 use crate::source::watermark::Watermark;
 use crate::window::{Limits, Window};
 use std::any::Any;
@@ -34,7 +34,7 @@ pub(crate) struct Takeover {
     pub(crate) window: Window,
     /// The watermark that earlier lives have saved.
     pub(crate) last_processed: Option<Index>,
-    pub(crate) upstreams: Vec<Watermark>,
+    pub(crate) met: Met,
     pub(crate) fence: u64,
     pub(crate) recovered: Option<Recovered>,
     pub(crate) pool: Arc<dyn Pool>,
@@ -147,17 +147,18 @@ impl Driver {
         if core.window.is_stopping() || core.window.has_ended() {
             return Err(Box::new(takeover));
         }
-        let Takeover { window, last_processed, upstreams, fence, recovered, pool, source, saves, name } = takeover;
+        let Takeover { window, last_processed, met, fence, recovered, pool, source, saves, name } = takeover;
         let now = self.clock.when_asked();
         let next = window.lowest_undone();
-        (core.gates.upstreams, core.tenancy.fence) = (upstreams, fence);
+        core.gates.meet(met);
+        core.tenancy.fence = fence;
         (core.running.pool, core.reading.runs) = (Some(pool), Some(source));
         core.saving.patience = Patience::new(saves.takes_help());
         *self.saves.lock() = Some(saves);
         core.roster.keep_name(name);
         core.out.observers.iter().for_each(|observers| observers.rename(self.watermark.name()));
         let keeps_parked = core.begin_life(window, recovered, &now);
-        self.watermark.hold(core.lowest_parked());
+        self.watermark.note_parked(core.take_parked_news().parked);
         self.watermark.begin(next);
         if let Some(last) = last_processed {
             self.watermark.publish(last);
@@ -288,7 +289,7 @@ mod tests {
         Takeover {
             window: Window::resume(last_processed, LIMITS),
             last_processed: Some(last_processed),
-            upstreams: Vec::new(),
+            met: Met::default(),
             fence: 7,
             recovered: None,
             pool: driver.pool(Arc::new(kept())),

@@ -61,13 +61,24 @@ pub(crate) struct Records {
     parked: u64,
     /// The parked jobs whose record goes with the next save, and with the save under way. A save
     /// may be refused the effects of such a job, and then its record stays.
-    leaving: (u64, u64),
+    leaving: (BTreeSet<Index>, BTreeSet<Index>),
+    /// The changes among the parked jobs that the watermark was not told of.
+    untold: ParkedNews,
     /// The jobs of the window whose success was taken back, and with it perhaps the removal of a
     /// record. (A seek back puts jobs with a record into the window.)
     taken_back: BTreeSet<Index>,
     /// The redriven jobs that have succeeded: those of the next save, and of the save under way.
     /// The window has passed them long since.
     redone: (BTreeSet<Index>, BTreeSet<Index>),
+}
+
+/// The changes among the parked jobs since they were last asked for.
+#[derive(Default)]
+pub(crate) struct ParkedNews {
+    /// The jobs that are parked now, or that the save under way parks.
+    pub(crate) parked: Vec<Index>,
+    /// The jobs of which no record is on the disk any more.
+    pub(crate) released: Vec<Index>,
 }
 
 /// The part of a record that is needed in memory.
@@ -104,7 +115,8 @@ impl Empty for Records {
         budget: None,
         jobs: BTreeMap::new(),
         parked: 0,
-        leaving: (0, 0),
+        leaving: (BTreeSet::new(), BTreeSet::new()),
+        untold: ParkedNews { parked: Vec::new(), released: Vec::new() },
         taken_back: BTreeSet::new(),
         redone: (BTreeSet::new(), BTreeSet::new()),
     };
@@ -114,8 +126,9 @@ impl Records {
     /// Goes on with these records.
     pub(super) fn new(recovered: &Recovered) -> Self {
         let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
-        let parked = jobs.values().filter(|job| job.parked.is_some()).count() as u64;
-        Self { place: Some(recovered.place.clone()), budget: recovered.budget, jobs, parked, ..Self::NEW }
+        let all: Vec<_> = jobs.iter().filter(|(_, job)| job.parked.is_some()).map(|(index, _)| *index).collect();
+        let (place, budget, parked) = (Some(recovered.place.clone()), recovered.budget, all.len() as u64);
+        Self { place, budget, jobs, parked, untold: ParkedNews { parked: all, released: Vec::new() }, ..Self::NEW }
     }
 
     /// Returns the number of parked jobs.
@@ -123,9 +136,10 @@ impl Records {
         self.parked
     }
 
-    /// Returns the lowest parked job.
-    pub(in crate::driver) fn lowest_parked(&self) -> Option<Index> {
-        if self.parked > 0 { self.parked_jobs().next() } else { None }
+    /// Takes the changes among the parked jobs. A job is released only when the disk has no record
+    /// of it: until then another life would run it once more.
+    pub(in crate::driver) fn take_news(&mut self) -> ParkedNews {
+        std::mem::take(&mut self.untold)
     }
 
     pub(in crate::driver) fn parked_jobs(&self) -> impl Iterator<Item = Index> {
@@ -152,7 +166,7 @@ impl Records {
 
     /// True if this job may be parked: a job that is parked needs no other place.
     pub(in crate::driver) fn has_room(&self, index: Index) -> bool {
-        let records = self.parked + self.leaving.0 + self.leaving.1;
+        let records = self.parked + (self.leaving.0.len() + self.leaving.1.len()) as u64;
         self.budget.is_some_and(|budget| records < budget || self.is_parked(index))
     }
 
@@ -174,8 +188,12 @@ impl Records {
 
     /// A save takes everything that has changed, or it is on the disk.
     pub(super) fn leave(&mut self, saved: bool) {
-        let (waiting, under_way) = self.leaving;
-        self.leaving = if saved { (waiting, 0) } else { (0, waiting + under_way) };
+        let (waiting, under_way) = &mut self.leaving;
+        if saved {
+            self.untold.released.extend(std::mem::take(under_way));
+        } else {
+            under_way.append(waiting);
+        }
         let (waiting, under_way) = &mut self.redone;
         if saved { under_way.clear() } else { under_way.append(waiting) }
     }
@@ -193,23 +211,23 @@ impl Records {
     /// The record of this job goes with the save that begins, if the job has one.
     pub(in crate::driver) fn leave_with_batch(&mut self, index: Index) -> Option<Brief> {
         let brief = self.jobs.remove(&index)?;
-        let was_parked = u64::from(brief.parked.is_some());
-        (self.parked, self.leaving.0) = (self.parked - was_parked, self.leaving.0 + was_parked);
+        if brief.parked.is_some() {
+            self.parked -= 1;
+            self.leaving.0.insert(index);
+        }
         Some(brief)
     }
 
     /// The record of this job stays, since that save was not written.
     pub(in crate::driver) fn stay_after_all(&mut self, index: Index, brief: Brief) {
-        let was_parked = u64::from(brief.parked.is_some());
-        (self.parked, self.leaving.1) = (self.parked + was_parked, self.leaving.1.saturating_sub(was_parked));
+        self.parked += u64::from(brief.parked.is_some());
+        self.leaving.1.remove(&index);
         self.jobs.insert(index, brief);
     }
 
     /// The record of this redriven job stays, since the save was refused the effects of the job.
     pub(super) fn stay(&mut self, index: Index) {
-        if !self.is_parked(index) {
-            self.leaving.1 = self.leaving.1.saturating_sub(1);
-        }
+        self.leaving.1.remove(&index);
     }
 
     pub(super) fn take_back_crash(&mut self, index: Index) {
@@ -237,7 +255,10 @@ impl Records {
     ) {
         let wall = at.now.wall();
         let job = self.jobs.entry(index).or_default();
-        self.parked += u64::from(job.parked.is_none());
+        if job.parked.is_none() {
+            self.parked += 1;
+            self.untold.parked.push(index);
+        }
         let before = if job.first_failed > 0 { job.first_failed } else { wall };
         *job = Brief {
             attempts: attempts.max(job.attempts),

@@ -8,7 +8,10 @@ use crate::commit::statements::Manner;
 use crate::kv::batch::Record;
 use crate::kv::double::Double;
 use crate::kv::memory::MemoryKv;
-use crate::kv::{Deletion, Family};
+use crate::kv::{Deletion, Family, PARKED};
+use crate::log::state::Families;
+use crate::source::Rings;
+use crate::source::watermark::Watermark;
 use crate::{Consumer, JobLog, Jobs, Store};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use std::ops::Range;
@@ -152,9 +155,7 @@ fn disk_space_that_could_not_be_given_back_is_asked_for_again_with_the_next_piec
 #[test]
 fn two_trims_of_one_batch_delete_each_item_once() {
     let kv = MemoryKv::default();
-    let [system, _, logs] = kv.families();
-    let bounds = Bounds::of_a_new_log(7);
-    let log = Arc::new(LogState::new("l", (&logs, system.id), bounds, 3 * PIECE));
+    let log = a_log(&kv, 3 * PIECE);
     let rows = RwLock::default();
     let mut draft = Draft::new(&kv, &rows, Manner::default());
     for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
@@ -172,6 +173,56 @@ fn two_trims_of_one_batch_delete_each_item_once() {
         .collect();
     let range = |from, to| (log.key(from).to_vec(), log.key(to).to_vec());
     assert_eq!(deleted, [range(1, PIECE + 1), range(PIECE + 1, 2 * PIECE + 1)]);
+}
+
+/// Returns a log that ends there.
+fn a_log(kv: &MemoryKv, end: Index) -> Arc<LogState> {
+    let [system, _, items] = kv.families();
+    let parked = Family::new(PARKED, kv.family(PARKED).unwrap().unwrap());
+    let families = Families { items, parked, system: system.id };
+    Arc::new(LogState::new("l", families, Bounds::of_a_new_log(7), end))
+}
+
+/// Writes what this makes of the tail of a log. Returns the number of records.
+fn written(
+    kv: &MemoryKv,
+    log: &Arc<LogState>,
+    make: impl FnOnce(&mut LogTail, &mut Overlay<'_>) -> Result<(), BoxError>,
+) -> usize {
+    let rows = RwLock::default();
+    let mut draft = Draft::new(kv, &rows, Manner::default());
+    let (tail, batch) = draft.part(log).unwrap();
+    make(tail, batch).unwrap();
+    let tail = *tail;
+    kv.write(draft.batch(), false).unwrap();
+    drop(log.clone().publish(tail));
+    draft.batch().records().count()
+}
+
+#[test]
+fn a_trim_costs_as_much_beside_many_items_of_parked_jobs_as_beside_few() {
+    for parked in [3, 5_000] {
+        let kv = MemoryKv::default();
+        let log = a_log(&kv, 1);
+        let trim = |first| written(&kv, &log, |tail, batch| tail.trim(&log, first, Deleted::Later, batch));
+        let free = |index| written(&kv, &log, |tail, batch| tail.free(&log, &[index], batch).map(drop));
+        let end = parked + 10;
+        written(&kv, &log, |tail, batch| (1..end).try_for_each(|_| tail.push(&log, b"item", batch)));
+        let consumer = Watermark::new();
+        consumer.note_parked((1..=parked).chain([parked + 5]).collect());
+        consumer.publish(end);
+        log.retain(vec![consumer.clone()], Arc::<Rings>::default());
+        // The bounds, and a row for each of them, once.
+        assert_eq!(trim(parked + 1), parked as usize + 1);
+        assert_eq!(log.bounds().kept, parked);
+        assert_eq!(trim(parked + 3), 1, "the bounds");
+        assert_eq!(trim(parked + 7), 2, "the bounds, and one more row");
+        assert_eq!(free(2), 0, "it is parked");
+        consumer.note_unparked(&[2]);
+        assert_eq!(free(2), 2, "the bounds, and its row");
+        assert_eq!(free(2), 0, "it is gone");
+        assert_eq!((log.bounds().kept, log.bounds().first), (parked, parked + 7));
+    }
 }
 
 #[test]
@@ -221,7 +272,7 @@ fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
     // The database has the write, and the log does not know of it yet.
-    let tail = (log.state().end(), 0, None);
+    let tail = (0, log.state().bounds());
     let (records, _) = log.state().trim(3, tail, Deleted::Now, Deletion::default()).unwrap();
     let mut batch = crate::kv::batch::Batch::default();
     batch.append(&records);

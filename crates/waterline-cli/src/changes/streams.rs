@@ -1,10 +1,10 @@
 //! Plans of changes of consumers.
 
 use super::Plan;
-use crate::args::Change;
+use crate::args::{Change, Parked};
 use crate::fault::Fault;
 use crate::place::{Place, consumer};
-use crate::rows::Parked;
+use crate::rows;
 use crate::words::{count, cut};
 use serde_json::json;
 use waterline::Error;
@@ -15,7 +15,8 @@ const ERROR: usize = 80;
 pub(super) fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
     match change {
         Change::Redrive { name, index, .. } => redrive(place, name, *index),
-        Change::Discard { name, index, .. } => discard(place, name, *index),
+        Change::Discard { name, which: Parked { index: Some(index), .. }, .. } => discard(place, name, *index),
+        Change::Discard { name, which, .. } => discard_all(place, name, *which),
         Change::Skip { name, index, .. } => skip(place, name, *index),
         Change::Seek { name, next, new: false, .. } => seek(place, name, *next),
         Change::Seek { name, next, new: true, .. } => seek_new(place, name, *next),
@@ -59,7 +60,20 @@ fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
     Ok(Plan::new("discard", what, json!({ "consumer": name, "index": index })))
 }
 
-fn find<'p>(parked: &'p [Parked], name: &str, index: u64) -> Result<&'p Parked, Fault> {
+fn discard_all(place: &dyn Place, name: &str, which: Parked) -> Result<Plan, Fault> {
+    consumer(place, name)?;
+    let range = which.range();
+    let jobs: Vec<_> = place.parked(name)?.iter().map(|job| job.index).filter(|index| range.contains(index)).collect();
+    let what = discards(name, jobs.len() as u64);
+    Ok(Plan::new("discard", what, json!({ "consumer": name, "indices": jobs })))
+}
+
+/// Says that so many parked jobs are given up.
+pub(super) fn discards(name: &str, many: u64) -> String {
+    format!("discard {} of {name:?}, so that nothing runs them any more", count(many, "parked job"))
+}
+
+fn find<'p>(parked: &'p [rows::Parked], name: &str, index: u64) -> Result<&'p rows::Parked, Fault> {
     let job = parked.iter().find(|job| job.index == index);
     job.ok_or_else(|| Error::NotParked { name: name.to_owned(), index }.into())
 }

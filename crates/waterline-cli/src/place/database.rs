@@ -3,9 +3,9 @@
 use super::handles::{self, Handles};
 use super::passfile;
 use super::tls::{self, Address};
-use super::{Holders, Made, Place, Wanted, redrive_each};
+use super::{Holders, Made, Place, Wanted, discard_each, redrive_each};
 use crate::advice;
-use crate::args::Change;
+use crate::args::{self, Change};
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
 use crate::words::At;
@@ -130,7 +130,14 @@ impl Place for Database {
                 let redrive = |index| Ok(store.redrive(name, index).map_err(Fault::from)?);
                 return Ok(redrive_each(name, &parked, redrive));
             }
-            Change::Discard { name, index, .. } => store.discard(name, *index)?,
+            Change::Discard { name, which: args::Parked { index: Some(index), .. }, .. } => {
+                store.discard(name, *index)?
+            }
+            Change::Discard { name, which, .. } => {
+                let parked: Vec<_> = store.parked(name)?.iter().map(|job| job.index).collect();
+                let discard = |index| Ok(store.discard(name, index).map_err(Fault::from)?);
+                return Ok(discard_each(name, &parked, &which.range(), discard));
+            }
             Change::Skip { name, index, how } => store.skip(name, *index, &how.reason)?,
             Change::Seek { name, next, how, .. } => store.seek(name, *next, &how.reason)?,
             Change::Remove { name, .. } => store.remove(name)?,

@@ -3,7 +3,7 @@
 use super::handles::{self, Handles};
 use super::{Holder, Holders, Made, Place, Wanted, redrive_each};
 use crate::advice;
-use crate::args::Change;
+use crate::args::{self, Change};
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
 use crate::words::{At, plain};
@@ -116,7 +116,12 @@ impl Place for Files {
                 let redrive = |index| Ok(store.redrive(name, index).map_err(Fault::from)?);
                 return Ok(redrive_each(name, &parked, redrive));
             }
-            Change::Discard { name, index, .. } => store.discard(name, *index)?,
+            Change::Discard { name, which: args::Parked { index: Some(index), .. }, .. } => {
+                store.discard(name, *index)?
+            }
+            Change::Discard { name, which, .. } => {
+                return Ok(Made::of([("discarded", store.discard_all(name, which.range())?.into())]));
+            }
             Change::Skip { name, index, how } => progress(name).skip(*index, &how.reason)?,
             Change::Seek { name, next, how, .. } => progress(name).seek(*next, &how.reason)?,
             Change::Remove { name, .. } => progress(name).remove()?,

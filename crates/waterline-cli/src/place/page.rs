@@ -2,9 +2,9 @@
 
 use super::handles::is_over;
 use super::http::{Client, Refused};
-use super::{Holders, Made, NotDone, Place, Wanted, redrive_each};
+use super::{Holders, Made, NotDone, Place, Wanted, discard_each, redrive_each};
 use crate::advice;
-use crate::args::{Change, QueueChange};
+use crate::args::{self, Change, QueueChange};
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, read};
 use crate::words::At;
@@ -73,7 +73,9 @@ impl Page {
     fn request(change: &Change, seen: Option<&str>) -> Value {
         match change {
             Change::Redrive { name, index, .. } => json!({"action": "redrive", "stream": name, "index": index}),
-            Change::Discard { name, index, .. } => json!({"action": "discard", "stream": name, "index": index}),
+            Change::Discard { name, which, .. } => {
+                json!({"action": "discard", "stream": name, "index": which.index})
+            }
             Change::Skip { name, index, how } => {
                 json!({"action": "skip", "stream": name, "index": index, "reason": how.reason})
             }
@@ -111,18 +113,26 @@ impl Page {
     /// One by one: a consumer that has ended redrives none itself.
     fn redrive_all(&self, name: &str) -> Result<Made, Fault> {
         let parked: Vec<_> = self.parked(name)?.iter().map(|job| job.index).collect();
-        Ok(redrive_each(name, &parked, |index| {
-            let refused = match self.client.change(&json!({"action": "redrive", "stream": name, "index": index})) {
-                Ok(_said) => return Ok(()),
-                Err(refused) => refused,
-            };
-            Err(match refused.status {
-                // It may be the consumer that is not there.
-                StatusCode::NOT_FOUND if self.parked(name)?.iter().all(|job| job.index != index) => NotDone::Gone,
-                StatusCode::NOT_FOUND | StatusCode::CONFLICT => NotDone::This(refused.fault),
-                _ => NotDone::All(refused.fault),
-            })
-        }))
+        Ok(redrive_each(name, &parked, |index| self.change_parked("redrive", name, index)))
+    }
+
+    fn discard_all(&self, name: &str, which: args::Parked) -> Result<Made, Fault> {
+        let parked: Vec<_> = self.parked(name)?.iter().map(|job| job.index).collect();
+        Ok(discard_each(name, &parked, &which.range(), |index| self.change_parked("discard", name, index)))
+    }
+
+    /// Makes a change of one parked job of several.
+    fn change_parked(&self, action: &str, name: &str, index: u64) -> Result<(), NotDone> {
+        let refused = match self.client.change(&json!({"action": action, "stream": name, "index": index})) {
+            Ok(_said) => return Ok(()),
+            Err(refused) => refused,
+        };
+        Err(match refused.status {
+            // It may be the consumer that is not there.
+            StatusCode::NOT_FOUND if self.parked(name)?.iter().all(|job| job.index != index) => NotDone::Gone,
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT => NotDone::This(refused.fault),
+            _ => NotDone::All(refused.fault),
+        })
     }
 }
 
@@ -219,6 +229,11 @@ impl Place for Page {
     fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault> {
         if let Change::Redrive { name, index: None, .. } = change {
             return self.redrive_all(name);
+        }
+        if let Change::Discard { name, which, .. } = change
+            && which.index.is_none()
+        {
+            return self.discard_all(name, *which);
         }
         match self.client.change(&Self::request(change, seen))? {
             Value::Object(fields) => Ok(Made { fields, failed: None }),

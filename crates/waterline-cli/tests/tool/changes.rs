@@ -41,6 +41,10 @@ fn a_consumer_is_moved_and_its_parked_jobs_are_redriven_discarded_and_skipped() 
     assert_eq!(wanted(store), [true, true]);
     change(store, "discard blocks 5", "discard job 5 of \"blocks\"");
     assert_eq!(records(store, "parked blocks").len(), 1);
+    assert_eq!(change(store, "discard blocks --from 4 --to 9", "discard 0 parked jobs of \"blocks\"")["discarded"], 0);
+    let made = change(store, "discard blocks --from 2", "discard 1 parked job of \"blocks\"");
+    assert_eq!((&made["indices"], &made["discarded"]), (&json!([3]), &json!(1)));
+    assert_eq!(records(store, "parked blocks").len(), 0);
 
     change(store, "skip prices 5 --reason empty", "skip job 5 of \"prices\"");
     let prices = consumer(store, "prices");

@@ -20,7 +20,7 @@ const LOOKS: [(&str, &[&str]); 15] = [
     ("show words", &["consumer       words", "processed      3"]),
     ("parked blocks", &["INDEX  ATTEMPTS  CRASHES", "    3         1        0", "the block has no header"]),
     ("history blocks", &["Nobody has moved \"blocks\" by hand."]),
-    ("log peek words", &["INDEX  BYTES  ITEM", "    1      4  \"to\"", "The log has the items 1 to 4."]),
+    ("log peek words", &["INDEX  BYTES  ITEM", "    1      4  \"to\"", "the log \"words\" has the items 1 to 4"]),
     ("log peek words --from 3 --limit 1", &["    3      4  \"or\""]),
     ("tables", &["TABLE", "heights"]),
     ("table heights", &["KEY      BYTES  VALUE", "everest      4  8849", "(as a counter: 12)"]),

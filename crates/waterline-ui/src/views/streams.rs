@@ -4,7 +4,7 @@ use super::{Failure, Query, limit, number, wanted};
 use crate::advice;
 use crate::shared::{Shared, Stream};
 use serde_json::{Value, json};
-use waterline::{Blocked, ConsumerInfo, LastHalt, State, Status};
+use waterline::{Blocked, ConsumerInfo, LastHalt, State, Status, Verdict};
 
 /// The cells of a strip. A screen has room for no more.
 const CELLS: usize = 1_000;
@@ -28,9 +28,15 @@ pub(super) fn row(shared: &Shared, stream: &Stream) -> Value {
 
 fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
     let before = upstreams(shared, stream);
-    // The lowest of them holds the gate.
-    let holds =
-        before.iter().filter_map(|name| shared.stream(name)).min_by_key(|other| other.handle.last_processed_index());
+    let holds = match &status.blocked {
+        Blocked::LogFull { behind, .. } => {
+            shared.streams.iter().find(|other| behind.is_some() && other.handle.name() == *behind)
+        }
+        // The lowest of them holds the gate.
+        _ => {
+            before.iter().filter_map(|name| shared.stream(name)).min_by_key(|other| other.handle.last_processed_index())
+        }
+    };
     let samples = stream.samples.lock();
     let behind = samples.behind();
     let mut row = json!({
@@ -42,7 +48,8 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
         "jobs_per_second": samples.rate(|sample| Some(sample.done)),
         "behind_seconds": behind.map(|behind| behind.0),
         "behind_at_least": behind.is_some_and(|behind| behind.1),
-        "seconds_left": samples.left(),
+        // What it did in the last minute says nothing about when an operator comes.
+        "seconds_left": samples.left().filter(|_| status.verdict() != Verdict::NeedsYou),
     });
     advice::of_stream(&mut row, &stream.name, status, holds.map(|other| other.name.as_str()));
     row
@@ -56,7 +63,8 @@ pub(super) fn pipelines(shared: &Shared) -> Vec<Value> {
         // time that they need to their heads.
         let slow = status.stages.iter().filter(|stage| stage.status.lag() > 0);
         let slow = slow.filter(|stage| stage.status.state == State::Running);
-        let slow = slow.filter(|stage| !matches!(stage.status.blocked, Blocked::Upstream { .. }));
+        let waits = |blocked: &Blocked| matches!(blocked, Blocked::Upstream { .. } | Blocked::LogFull { .. });
+        let slow = slow.filter(|stage| !waits(&stage.status.blocked));
         let slowest = slow.max_by_key(|stage| (stage.time_left.is_none(), stage.time_left, stage.status.lag()));
         json!({
             "stages": shared.streams.iter().filter(|stream| stream.pipeline == Some(place)).map(|stream| &stream.name)
