@@ -13,6 +13,7 @@ use crate::store::{Store, Table};
 use std::fmt;
 
 mod execute;
+mod seek;
 mod write;
 
 /// The changes that are made in one atomic write, or not at all. Two kinds of closures get it:

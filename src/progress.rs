@@ -16,6 +16,7 @@ mod listing;
 mod memory;
 mod moves;
 mod parked;
+mod reads;
 mod records;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -37,7 +38,7 @@ pub use records::Record;
 pub(crate) use records::{NewRecords, load as load_records};
 pub use saved::{Checkpoint, SaveError, Saved};
 pub(crate) use saves::{DoneAhead, SaveDesk, Saves, Snapshot, WrittenJobs};
-pub(crate) use shortcuts::{acquire_all, close_unused, load_earlier, open_life, shared_writer};
+pub(crate) use shortcuts::{acquire_all, close_unused, load_earlier, note_log, open_life, shared_writer};
 pub use tenure::Tenure;
 pub(crate) use tenure::{Tenant, Wish};
 pub use transactional::{CommitError, Transactional};

@@ -22,7 +22,7 @@ use crate::notifier::notify;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
-use crate::progress::{Commits, Progress, Saves, shared_writer};
+use crate::progress::{Commits, Progress, Saves, note_log, shared_writer};
 use crate::reader::{Reader, SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
@@ -144,6 +144,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             watermark: self.watermark.take().unwrap_or_default(),
         };
         let inspected = inspect(&self.jobs, wanted, &acquired, unstarted)?;
+        let log = inspected.log.as_ref().map(|log| (log.log.name(), log.store));
+        note_log(&mut self.progress, log)?;
         let mut window = acquired.window(inspected.next, checked.limits);
         if let Some(index) = self.stop_at {
             window.stop_at(index);

@@ -194,6 +194,16 @@ impl Store {
         Ok(LogState::new(name, families, bounds, bounds.end))
     }
 
+    /// Returns an error if a log begins above this index. A log that is not there, or that cannot be
+    /// read, refuses nothing.
+    pub(crate) fn check_beginning(&self, log: &str, next: Index) -> Result<(), Error> {
+        match self.stored_log(log) {
+            Ok(Some((bounds, _))) if next < bounds.first => Err(Error::Truncated { next, first: bounds.first }),
+            Ok(_) | Err(Error::Corrupt { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// True if logs are read with this codec as the bytes that are stored.
     pub(super) fn reads_bytes(&self, codec: &str) -> bool {
         self.writable().is_err() && codec == <Bytes as Codec<Vec<u8>>>::NAME

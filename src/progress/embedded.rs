@@ -5,7 +5,7 @@ use super::ledger::{Entry, Ledger, Loaded};
 use super::life::Life;
 use super::parked::{Earlier, IN_USE, LiveNames, ParkedRecord, ParkedRecords};
 use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
-use super::{format, life};
+use super::{format, life, reads};
 use crate::base::config::check_name;
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -134,6 +134,7 @@ impl StoreProgress {
         }
         changes.delete(family, &[&life::key(&self.name)])?;
         changes.delete(family, &[&life::moved_key(&self.name)])?;
+        changes.delete(family, &[&reads::key(&self.name)])?;
         ParkedRecords::of(&self.store, &self.name)?.remove_all(&mut changes)?;
         History::of(&self.store, &self.name).remove_all(&self.store, &mut changes)?;
         Ok(Removal { changes, _name: name })
@@ -224,6 +225,17 @@ impl StoreProgress {
             place.remove(*index, &mut changes)?;
         }
         Ok(self.store().write_records(changes.records())?)
+    }
+
+    /// Notes which log the consumer reads, with the first save, unless that is noted already: its
+    /// name, and the address of its store.
+    pub(super) fn note_log(&self, log: Option<(&str, usize)>) -> Result<(), Error> {
+        let Some(acquired) = &self.acquired else { return Ok(()) };
+        let log = log.filter(|(_, store)| *store == self.store.home().address).map_or("", |(log, _)| log);
+        if reads::load(&self.store, &self.name)?.as_deref().unwrap_or_default() != log {
+            acquired.ledger.lock().set_reads(log.to_owned());
+        }
+        Ok(())
     }
 
     /// Notes in the store that jobs may be parked from now on.
@@ -361,6 +373,9 @@ impl Intent for CommitIntent {
         let mut entry = enter(&mut ledger, &snapshot, &self.ids)?;
         draft.put(self.system, &entry.put.0, &entry.put.1)?;
         if let Some((key, value)) = ledger.note_move(&mut entry, snapshot.next, self.desk.wall()) {
+            draft.put(self.system, &key, &value)?;
+        }
+        if let Some((key, value)) = ledger.note_reads(&mut entry) {
             draft.put(self.system, &key, &value)?;
         }
         if let Some(life) = &snapshot.life {

@@ -2,7 +2,7 @@
 //! is a delta to the page or a new page.
 
 use super::format::{self, Series};
-use super::{DoneAhead, Snapshot, life};
+use super::{DoneAhead, Snapshot, life, reads};
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::kv::Pair;
@@ -31,6 +31,8 @@ pub(crate) struct Ledger {
     id: Option<u32>,
     /// The time that was written last of a move of the watermark, and the lowest undone index then.
     moved: (u64, Index),
+    /// The log that the consumer reads, until a save has noted it: empty if it reads none.
+    reads: Option<String>,
 }
 
 /// The page, and the size of the deltas that were written after it.
@@ -48,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) put: Pair,
     /// The time of a move of the watermark that is written too, and the lowest undone index then.
     moved: Option<(u64, Index)>,
+    /// True if the log that the consumer reads is written too.
+    reads: bool,
     after: PageOnDisk,
 }
 
@@ -64,7 +68,7 @@ pub(crate) struct Loaded {
 impl Ledger {
     /// Returns the ledger of a progress that has no record yet.
     pub(crate) fn empty(name: &str) -> Self {
-        Self { name: name.into(), page: None, id: None, moved: (0, 0) }
+        Self { name: name.into(), page: None, id: None, moved: (0, 0), reads: None }
     }
 
     /// Reads the page, and all records whose keys begin with the prefix of its deltas.
@@ -100,7 +104,7 @@ impl Ledger {
             last_processed = Some(next - 1);
         }
         Ok(Loaded {
-            ledger: Self { name: name.into(), page: Some(page), id: Some(series.id), moved: (0, 0) },
+            ledger: Self { page: Some(page), id: Some(series.id), ..Self::empty(name) },
             last_processed,
             next,
             done,
@@ -141,7 +145,12 @@ impl Ledger {
         let key = format::delta_key(id, page.slots);
         let value = format::encode_delta(&self.name, page.slots, generation, page.next, snapshot.next, new);
         let deltas = page.deltas + key.len() + value.len();
-        Entry { put: (key, value), moved: None, after: PageOnDisk { slots: page.slots + 1, deltas, ..page } }
+        Entry {
+            put: (key, value),
+            moved: None,
+            reads: false,
+            after: PageOnDisk { slots: page.slots + 1, deltas, ..page },
+        }
     }
 
     fn new_page(&self, before: Option<PageOnDisk>, snapshot: &Snapshot) -> Option<Entry> {
@@ -153,7 +162,7 @@ impl Ledger {
         let (watermark, next) = (snapshot.last_processed.is_some(), snapshot.next);
         let value = format::encode_page(&self.name, series, watermark, next, (*first, words));
         let after = PageOnDisk { series, next, length: value.len(), slots: 0, deltas: 0 };
-        Some(Entry { put: (format::page_key(&self.name), value), moved: None, after })
+        Some(Entry { put: (format::page_key(&self.name), value), moved: None, reads: false, after })
     }
 
     /// Adds the record of the time to a save that moves the watermark, if the last such record is a
@@ -167,8 +176,21 @@ impl Ledger {
         Some(life::moved_entry(&self.name, now))
     }
 
+    /// Notes which log the consumer reads, for the next save: empty if it reads none.
+    pub(super) fn set_reads(&mut self, log: String) {
+        self.reads = Some(log);
+    }
+
+    /// Adds the note of the log that the consumer reads to a save, if it is to be written.
+    pub(super) fn note_reads(&self, entry: &mut Entry) -> Option<Pair> {
+        let log = self.reads.as_ref()?;
+        entry.reads = true;
+        Some(reads::entry(&self.name, log))
+    }
+
     /// Notes that this record is on the disk.
     pub(crate) fn written(&mut self, entry: &Entry) {
+        self.reads.take_if(|_| entry.reads);
         self.page = Some(entry.after);
         self.moved = entry.moved.unwrap_or(self.moved);
     }

@@ -1,7 +1,7 @@
 //! The list of the consumers that have a progress in a store.
 
 use super::life::{self, wall_time};
-use super::{Halt, Life, ParkedRecords, Saved};
+use super::{Halt, Life, ParkedRecords, Saved, reads};
 use crate::base::advice::{Advice, Verdict};
 use crate::base::error::{Error, is_halt_of_job};
 use crate::base::index::Index;
@@ -36,6 +36,9 @@ pub struct ConsumerInfo {
     /// The failure at which a consumer with this name halted last. It stays after a life that ended
     /// well, so look at its time.
     pub last_halt: Option<LastHalt>,
+    /// The log of the same store that the last consumer with this name has read, since its first
+    /// save. `None` if it has read another source, or if that is not known.
+    pub log: Option<String>,
     /// The reason why the records of the progress cannot be read. Then the values above are empty,
     /// but the name.
     pub unreadable: Option<String>,
@@ -216,6 +219,7 @@ impl Store {
         let parked = ParkedRecords::of(self, &name)?.load(self)?;
         info.parked = parked.iter().filter(|job| !job.pending).count() as u64;
         info.moved_at = life::load_moved(self, &name)?.map(wall_time);
+        info.log = reads::load(self, &name)?;
         info.life_open = life.as_ref().filter(|life| life.opened > 0).map(|life| life.open);
         info.last_halt = life.and_then(|life| life.halted).map(LastHalt::from);
         Ok(true)

@@ -4,6 +4,7 @@ use super::format;
 use super::history::{self, Move, MoveKind};
 use super::life::{self, Halt, Life, decode_moved, moved_entry};
 use super::parked::{self, ParkedRecord};
+use super::reads;
 use crate::base::index::Index;
 use crate::commit::sealed::table::{Sample, samples as of};
 use crate::fuzzing::{Kind, Said};
@@ -85,5 +86,8 @@ pub(crate) fn samples() -> Vec<Sample> {
     let moved = [(0x0102_0304, "01 8:16909060 8f0de726")];
     let write = |at: &u64, name: &str, _: &str| moved_entry(name, *at).1;
     let moved = of(life::MOVED, ("p", ""), write, |name, _, bytes| decode_moved(name, bytes), moved);
-    [pages_and_deltas(), lives(), moved, parked_jobs(), moves()].into_iter().flatten().collect()
+    let names = [("blocks".to_owned(), "01 'blocks' 905d2848"), (String::new(), "01 a03b2155")];
+    let write = |log: &String, name: &str, _: &str| reads::entry(name, log).1;
+    let reads = of(reads::SEAL, ("p", ""), write, |name, _, bytes| reads::decode(name, bytes), names);
+    [pages_and_deltas(), lives(), moved, parked_jobs(), moves(), reads].into_iter().flatten().collect()
 }

@@ -15,6 +15,7 @@ fields!(ConsumerInfo, of:
     moved_at = of.moved_at.map(at),
     life_open = of.life_open,
     last_halt = of.last_halt,
+    log = of.log,
     unreadable = of.unreadable,
 );
 
@@ -55,7 +56,7 @@ mod tests {
         info.last_halt = Some(LastHalt { index: 7, error: "no".to_owned(), at: time });
         let halt = json!({"index": 7, "error": "no", "at": 1_500, "is_of_job": false});
         let saved = json!({"name": "blocks", "last_processed": null, "next": null, "done_ahead": 0, "parked": 0,
-            "moved_at": 1_500, "life_open": null, "last_halt": halt, "unreadable": null});
+            "moved_at": 1_500, "life_open": null, "last_halt": halt, "log": null, "unreadable": null});
         assert_eq!(json!(info), saved);
         let made = Move::new(time, MoveKind::Skip, None, 3, "empty");
         assert_eq!(json!(made), json!({"at": 1_500, "kind": "skip", "from": null, "to": 3, "reason": "empty"}));

@@ -31,6 +31,12 @@ pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result
     progress.load_earlier().map(Some)
 }
 
+/// Notes which log the consumer reads, for the first save: its name, and the address of its store.
+/// Any other progress than that of a store notes nothing.
+pub(crate) fn note_log<P: Progress>(progress: &mut P, log: Option<(&str, usize)>) -> Result<(), Error> {
+    inside(progress).map_or(Ok(()), |progress| progress.note_log(log))
+}
+
 /// Writes the records with which a life begins, in one write.
 pub(crate) fn open_life<P: Progress>(
     progress: &mut P,

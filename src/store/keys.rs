@@ -26,6 +26,8 @@ keys! {
     LIFE = b"s";
     /// The prefix of the time at which a progress moved last. The name follows.
     MOVED = b"m";
+    /// The prefix of the name of the log that a consumer reads. The name of its progress follows.
+    READS = b"r";
     /// The prefix of the bounds of a log. The name follows.
     LOG = b"l";
     /// The prefix of the record of a move of a progress. The length of the name (one byte), the
@@ -71,7 +73,7 @@ mod tests {
 
     #[test]
     fn no_prefix_in_the_system_family_begins_with_another() {
-        assert_eq!(ALL.len(), 8);
+        assert_eq!(ALL.len(), 9);
         assert_eq!(overlaps(ALL), []);
         assert_eq!(overlaps(&[("a", b"fo"), ("b", b"x"), ("c", b"format")]), [("a", "c")]);
         assert_eq!(overlaps(&[("a", b"x"), ("b", b"x")]), [("a", "b")]);

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use waterline::fuzzing::Disk;
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, Jobs, Move, MoveKind, OnExhausted, Progress, Saved,
-    Store,
+    Blocked, BoxError, ConfigError, Consumer, Error, Index, Job, JobLog, Jobs, Move, MoveKind, OnExhausted, Progress,
+    Saved, Store, Wakeup,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -156,7 +156,7 @@ fn a_seek_beyond_the_end_of_the_source_shows_at_the_next_start_and_goes_on_from_
 }
 
 #[test]
-fn a_seek_to_an_item_that_a_log_no_longer_has_is_truncated_at_the_next_start() {
+fn a_seek_goes_to_the_first_item_that_a_log_has_and_no_further_back() {
     let place = Place::default();
     let store = place.open();
     let log = store.log::<u64>("l").unwrap();
@@ -169,8 +169,11 @@ fn a_seek_to_an_item_that_a_log_no_longer_has_is_truncated_at_the_next_start() {
     let first = 11;
     eventually("it is trimmed", || log.first().unwrap() == first);
     // The end of the consumer let the log go, and a progress that nobody runs keeps no item.
-    store.progress("p").seek(3, "too far back").unwrap();
-    let error = Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap_err();
+    let error = store.progress("p").seek(3, "too far back").unwrap_err();
+    assert!(matches!(error, Error::Truncated { next: 3, first: at } if at == first), "{error:?}");
+    // Of a name that has read no log nobody knows it, before it starts.
+    store.progress("new").seek(3, "too far back").unwrap();
+    let error = Consumer::builder(log.clone(), store.progress("new")).start(|_| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Truncated { next: 3, first: at } if at == first), "{error:?}");
     store.progress("p").seek(first, "the first item that is left").unwrap();
     log.push(&11).unwrap();
@@ -747,6 +750,72 @@ fn agree(place: &Place, steps: &[Step]) {
         assert!(found.parked.iter().map(|(index, _)| *index).eq(model.parked.iter().copied()), "after {step:?}");
         assert_eq!(found.moves, model.moves, "after {step:?}");
     }
+}
+
+/// A log whose indices begin with 0.
+struct FromZero(JobLog<u64>);
+
+impl Jobs for FromZero {
+    type Job = u64;
+
+    fn first(&self) -> Result<Index, BoxError> {
+        Ok(self.0.first()? - 1)
+    }
+
+    fn head(&self) -> Result<Option<Index>, BoxError> {
+        Ok(self.0.head()?.map(|head| head - 1))
+    }
+
+    fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+        self.0.at_index(index + 1)
+    }
+
+    fn subscribe(&self, wakeup: Wakeup) -> bool {
+        self.0.subscribe(wakeup)
+    }
+}
+
+#[test]
+fn a_seek_below_the_beginning_of_the_log_that_was_read_is_refused() {
+    let (store, _place) = a_store();
+    let log = store.log::<u64>("l").unwrap();
+    log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
+    let read = |last| {
+        let consumer = Consumer::builder(log.clone(), store.progress("p")).stop_at(last);
+        consumer.start(|_| Ok(())).unwrap().join().unwrap();
+    };
+    let noted = || store.consumers().unwrap()[0].log.clone();
+    read(10);
+    assert_eq!(noted().as_deref(), Some("l"));
+    log.trim(..=4).unwrap();
+    for next in [0, 4] {
+        let error = store.progress("p").seek(next, "again").unwrap_err();
+        assert!(matches!(error, Error::Truncated { next: asked, first: 5 } if asked == next), "{error:?}");
+    }
+    assert_eq!(store.progress("p").history().unwrap(), []);
+    store.progress("p").seek(5, "again").unwrap();
+    assert_eq!((store.progress("p").last_processed().unwrap(), noted().as_deref()), (Some(4), Some("l")));
+    read(10);
+    // Of any other source the store knows nothing, and it forgets the log that was read before.
+    let elsewhere = Store::in_memory().log::<u64>("l").unwrap();
+    elsewhere.push_all(&(1..=20).collect::<Vec<_>>()).unwrap();
+    let begins = |name: &str| Consumer::builder(FromZero(log.clone()), store.progress(name)).start(|_| Ok(())).unwrap();
+    let other = begins("other");
+    assert!(other.handle().wait_for(9, LONG));
+    other.stop().unwrap();
+    assert_eq!(noted(), None, "its indices are others");
+    store.progress("other").remove().unwrap();
+    let foreign = Consumer::builder(elsewhere, store.progress("p")).stop_at(20);
+    foreign.start(|_| Ok(())).unwrap().join().unwrap();
+    assert_eq!(noted(), None);
+    store.progress("p").seek(0, "again").unwrap();
+    // The note goes with the progress.
+    store.progress("p").seek(5, "again").unwrap();
+    read(10);
+    assert_eq!(noted().as_deref(), Some("l"));
+    store.progress("p").remove().unwrap();
+    store.progress("p").seek(1, "anew").unwrap();
+    assert_eq!(noted(), None);
 }
 
 proptest! {

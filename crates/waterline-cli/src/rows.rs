@@ -51,6 +51,9 @@ pub(crate) struct Consumer {
     pub(crate) moved_at: Option<At>,
     pub(crate) life_open: Option<bool>,
     pub(crate) last_halt: Option<Halt>,
+    /// The log that it reads, if that is known.
+    #[serde(default)]
+    pub(crate) log: Option<String>,
     /// The reason why its records cannot be read.
     pub(crate) unreadable: Option<String>,
     #[serde(flatten)]

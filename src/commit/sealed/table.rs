@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::fmt::Debug;
 
 /// All kinds: the label, and the versions that are read. A label never gets another meaning.
-const KINDS: [(&str, &[u8]); 19] = [
+const KINDS: [(&str, &[u8]); 20] = [
     ("", &[]),  // the numbers of a store, and the deltas of a progress
     ("", &[1]), // the page of a progress
     ("format", &[1]),
@@ -28,6 +28,7 @@ const KINDS: [(&str, &[u8]); 19] = [
     ("queue.note", &[1]),
     ("queue.periodic", &[1]),
     ("queue.progress", &[1]),
+    ("reads", &[1]),
 ];
 
 /// A record as it lies on disks.

@@ -92,20 +92,53 @@ fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
     if place.consumer(name)?.is_some() {
         return Err(Fault::new(format!("there is a consumer {name:?}: seek it without --new")));
     }
-    let what = format!("make {next} the first job of {name:?}, of which nothing is saved");
+    let what = format!("make {next} the first job of {name:?}, of which nothing is saved ({UNKNOWN})");
     Ok(Plan::new("seek", what, json!({ "consumer": name, "from": null, "to": next })))
 }
 
 fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
-    let from = consumer(place, name).map_err(|fault| fault.or("--new seeks a name of which nothing is saved"))?.next;
+    let consumer = consumer(place, name).map_err(|fault| fault.or("--new seeks a name of which nothing is saved"))?;
+    let from = consumer.next;
     let effect = match from {
-        Some(from) if next < from => format!("jobs {next} to {} run once more", from - 1),
+        Some(from) if next < from => format!("jobs {next} to {} run once more ({TWICE})", from - 1),
         Some(from) if next > from => format!("jobs {from} to {} are passed, those that are not done too", next - 1),
-        _ => "what is done above it runs once more".to_owned(),
+        _ => format!("what is done above it runs once more ({TWICE})"),
     };
     let was = from.map_or_else(|| "unknown".to_owned(), |from| from.to_string());
-    let what = format!("make {next} the next job of {name:?}, where it is {was} now: {effect}");
-    Ok(Plan::new("seek", what, json!({ "consumer": name, "from": from, "to": next })))
+    let source = there(place, consumer.log.as_deref(), next)?;
+    let what = format!("make {next} the next job of {name:?}, where it is {was} now: {effect}; {source}");
+    Ok(Plan::new("seek", what, json!({ "consumer": name, "from": from, "to": next, "log": consumer.log })))
+}
+
+/// What cannot be known of a source.
+const UNKNOWN: &str = "its source is not known here: if it begins above this job, the next start is refused";
+
+/// What becomes of effects.
+const TWICE: &str = "a transactional consumer makes their effects twice; to make them anew, remove them with the \
+                     progress in one write: StoreProgress::remove_with";
+
+/// Says what the source has, if it is a log.
+///
+/// # Errors
+/// The log begins above the job that is to be the next one.
+fn there(place: &dyn Place, log: Option<&str>, next: u64) -> Result<String, Fault> {
+    let Some(log) = log else { return Ok(UNKNOWN.to_owned()) };
+    let logs = place.logs()?;
+    let Some(found) = logs.iter().find(|found| found.name == log && found.unreadable.is_none()) else {
+        return Ok(format!("its log {log:?} cannot be read, so it is not known where that begins"));
+    };
+    let rows::Log { first, head, .. } = *found;
+    let items = match head.filter(|head| *head >= first) {
+        Some(head) => format!("its log {log:?} has the items {first} to {head}"),
+        None => format!("its log {log:?} has no item, and goes on with {first}"),
+    };
+    if next < first {
+        return Err(Fault::new(format!("job {next} is gone: {items}; seek to {first} or above")));
+    }
+    match head.unwrap_or(0) < next {
+        true => Ok(format!("{items}, so it waits for item {next}")),
+        false => Ok(items),
+    }
 }
 
 fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {

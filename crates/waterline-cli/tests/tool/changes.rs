@@ -1,9 +1,10 @@
 //! Changes of a store that nobody has open.
 
 use crate::application::Application;
-use crate::program::{bytes, call, records, text};
+use crate::program::{At, bytes, call, records, text};
 use serde_json::{Value, json};
 use std::path::Path;
+use waterline::{Consumer, Failure, MemoryJobs, OnExhausted, Store};
 
 /// Makes a change: at first a dry run, which changes no byte. Returns its record.
 fn change(store: &Path, line: &str, what: &str) -> Value {
@@ -90,4 +91,44 @@ fn a_queue_is_steered_without_its_options_and_no_crash_is_counted_by_it() {
     // The job that ran when the process ended is left to its application, with its own options.
     let dora = job(store, "dora");
     assert_eq!((&dora["state"], &dora["crashes"]), (&json!("running"), &json!(0)));
+}
+
+#[test]
+fn a_seek_says_what_the_log_has_and_is_refused_below_its_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = &directory.path().join("data");
+    {
+        let store = Store::open(path).unwrap();
+        let log = store.log::<u64>("lines").unwrap();
+        log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
+        let park = OnExhausted::Park { budget: 9 };
+        let consumer = Consumer::builder(log.clone(), store.progress("words")).on_exhausted(park);
+        let consumer = consumer
+            .start(|job| if job.index == 2 { Err(Failure::permanent("no word").into()) } else { Ok(()) })
+            .unwrap();
+        assert!(consumer.handle().wait_for(10, std::time::Duration::from_secs(60)));
+        log.trim(..=4).unwrap();
+        consumer.stop().unwrap();
+        let other = Consumer::builder((0..3).collect::<MemoryJobs<u64>>(), store.progress("other")).stop_at(2);
+        other.start(|_| Ok(())).unwrap().join().unwrap();
+    }
+    let gone = "job 2 is gone: its log \"lines\" has the items 5 to 10; seek to 5 or above";
+    for line in ["seek words 2 --reason again", "seek words 2 --reason again --yes"] {
+        At::store(path).refused(line, 1, &[gone]);
+    }
+    let twice = "jobs 6 to 10 run once more (a transactional consumer makes their effects twice; to make them anew, remove \
+                 them with the progress in one write: StoreProgress::remove_with); its log \"lines\" has the items 5 to 10";
+    let made = change(path, "seek words 6 --reason again", "make 6 the next job of \"words\", where it is 11 now: ");
+    assert!(made["what"].as_str().unwrap().ends_with(twice) && made["log"] == "lines", "{made}");
+    let made = change(path, "seek words 13 --reason ahead", "make 13 the next job of \"words\"");
+    assert!(made["what"].as_str().unwrap().ends_with("has the items 5 to 10, so it waits for item 13"), "{made}");
+    let made = change(path, "seek other 1 --reason again", "make 1 the next job of \"other\"");
+    assert!(made["what"].as_str().unwrap().contains("its source is not known here"), "{made}");
+    // The item of the parked job is below the beginning.
+    assert!(text(path, "show lines").contains("Parked jobs alone keep 1 item below the first one"));
+    let log = records(path, "show lines").remove(0);
+    assert_eq!(
+        (&log["first"], &log["head"], &log["items"], &log["parked"]),
+        (&json!(5), &json!(10), &json!(6), &json!(1))
+    );
 }
