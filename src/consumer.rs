@@ -22,6 +22,7 @@ mod launch;
 mod listeners;
 mod ordered;
 mod recover;
+mod source;
 mod standby;
 mod transactional;
 mod writing;

@@ -20,6 +20,7 @@ use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use std::sync::Weak;
 
+mod calls;
 mod core;
 pub(crate) mod desks;
 mod effects;
@@ -43,6 +44,7 @@ mod waiters;
 mod watching;
 pub(crate) mod writing;
 
+pub(crate) use self::calls::{Calls, SOURCE_RETRY};
 pub(crate) use self::core::Core;
 use self::desks::whole::{CoreGuard, WholeCore};
 pub(crate) use self::fates::Recovered;

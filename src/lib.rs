@@ -129,6 +129,7 @@ pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use kv::statement::{SqlParams, SqlValue};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
+pub use observe::calls::SourceCalls;
 pub use observe::ended::Ended;
 pub use observe::events::{AttemptOutcome, Event, Observer};
 pub use observe::status::{Attempt, Blocked, State, Status};

@@ -10,18 +10,21 @@
 
 mod advice;
 pub(crate) mod behind;
+pub(crate) mod calls;
 pub(crate) mod ended;
 pub(crate) mod events;
 mod halts;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod observers;
+mod reason;
 mod sentences;
 mod serialized;
 pub(crate) mod spans;
 pub(crate) mod status;
 pub(crate) mod strip;
 
+use self::calls::SourceCalls;
 use self::observers::Notice;
 use crate::base::index::Index;
 use std::time::{Duration, Instant};
@@ -141,11 +144,13 @@ pub(crate) struct Event<'a> {
     pub(crate) error: Option<&'a str>,
     /// The time that it has lasted.
     pub(crate) elapsed: Option<Duration>,
+    /// The calls into the source, if one of them failed, and when it is asked again.
+    pub(crate) source: Option<SourceCalls>,
 }
 
 impl<'a> Event<'a> {
     pub(crate) fn new(kind: Kind, index: Index) -> Self {
-        Self { kind, index: Some(index), attempt: None, error: None, elapsed: None }
+        Self { kind, index: Some(index), attempt: None, error: None, elapsed: None, source: None }
     }
 
     pub(crate) fn attempt(self, attempt: u32) -> Self {
@@ -166,19 +171,21 @@ pub(crate) struct Line {
     attempt: Option<u32>,
     error: Option<String>,
     elapsed: Option<Duration>,
+    source: Option<SourceCalls>,
     /// The number of events that the line stands for.
     count: u64,
 }
 
 impl Line {
-    fn of(Event { kind, index, attempt, error, elapsed }: &Event<'_>) -> Self {
-        let (index, attempt, elapsed) = (*index, *attempt, *elapsed);
-        Self { kind: *kind, index, attempt, error: error.map(str::to_owned), elapsed, count: 1 }
+    fn of(Event { kind, index, attempt, error, elapsed, source }: &Event<'_>) -> Self {
+        let (index, attempt, elapsed, source) = (*index, *attempt, *elapsed, *source);
+        Self { kind: *kind, index, attempt, error: error.map(str::to_owned), elapsed, source, count: 1 }
     }
 
     /// Adds this event to the line.
     fn add(&mut self, event: &Event<'_>) {
         (self.index, self.attempt, self.elapsed) = (event.index, event.attempt, event.elapsed);
+        self.source = event.source;
         match (&mut self.error, event.error) {
             // The buffer is used again: so many of these may come that each allocation counts.
             (Some(text), Some(error)) => {
@@ -192,21 +199,25 @@ impl Line {
 
     /// Writes the line to the subscriber, which is the user's code: never call it with a lock held.
     pub(crate) fn write(&self, consumer: &str) {
-        let Self { kind, index, attempt, error, elapsed, count } = self;
+        let Self { kind, index, attempt, error, elapsed, source, count } = self;
         let (text, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
         // Nothing has failed: whoever looks for errors is not to find these.
         let (reason, error) = if matches!(kind, Kind::Waits | Kind::Died) { (text, None) } else { (None, text) };
+        let (calls, failed_calls) = (source.map(|source| source.made), source.map(|source| source.failed));
+        let retry_in = source.and_then(|source| source.retry_in).map(|retry_in| retry_in.as_secs_f64());
         let message = kind.message();
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: "waterline", consumer, index, attempt, error, reason, seconds, retry_in, failed_calls, calls, count,
+                    "{message}"
+                )
+            };
+        }
         match kind.level() {
-            Level::WARN => {
-                tracing::warn!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
-            }
-            Level::INFO => {
-                tracing::info!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
-            }
-            _ => {
-                tracing::debug!(target: "waterline", consumer, index, attempt, error, reason, seconds, count, "{message}");
-            }
+            Level::WARN => line!(warn),
+            Level::INFO => line!(info),
+            _ => line!(debug),
         }
     }
 }

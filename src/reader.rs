@@ -20,8 +20,8 @@ mod looks;
 mod payloads;
 mod weights;
 
+pub(crate) use self::looks::Due;
 use self::looks::Looks;
-pub(crate) use self::looks::{Due, Outcome, SOURCE_BACK_OFF};
 pub(crate) use self::payloads::Payloads;
 pub(crate) use self::weights::Weights;
 
@@ -34,8 +34,8 @@ pub(crate) enum Order {
     Read(Ask),
     /// Ask for the head.
     Look,
-    /// A read did not go well: this is to be noted.
-    Note(Outcome),
+    /// Note that a read did not bring a job which should be there.
+    Note,
     /// Nothing to read; look again at this time at the latest.
     Wait(Option<Instant>),
     End,
@@ -104,6 +104,15 @@ impl Fetched {
     }
 }
 
+/// The outcome of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Good,
+    /// A job that should be there is not.
+    Missing,
+    Failed,
+}
+
 impl From<&Then> for Outcome {
     fn from(then: &Then) -> Self {
         match then {
@@ -128,8 +137,8 @@ pub(crate) trait ReadDesk: Send + Sync + 'static {
     fn asking(&self, now: Instant);
     /// Takes the gate. Says if it lets through more than the source is known to have.
     fn gated(&self, gate: Gate) -> Beyond;
-    /// Hears that the source could not be asked.
-    fn look_failed(&self, failure: Failure);
+    /// Hears that the source could not be asked. Returns the time until which it is left alone.
+    fn look_failed(&self, failure: Failure) -> Option<Instant>;
 }
 
 /// The answer to a gate that moved: does it let through more than the source is known to have?
@@ -320,7 +329,7 @@ impl Reader {
         if rung.closed {
             return Sleep::End;
         }
-        if self.hear(rung, now.get(), now) { Sleep::No } else { self.obey(now) }
+        if self.hear(rung, now.get()) { Sleep::No } else { self.obey(now) }
     }
 
     fn obey(&mut self, now: &Now) -> Sleep {
@@ -335,10 +344,10 @@ impl Reader {
                 if rung.look && read.is_empty() {
                     self.looks.echo(read.ended);
                 }
-                self.hear(Rung { look: rung.look && !read.is_empty(), ..rung }, read.ended, now);
+                self.hear(Rung { look: rung.look && !read.is_empty(), ..rung }, read.ended);
                 self.fetched = Some(read);
             }
-            Order::Note(reply) => self.looks.note(reply, now.get(), now.chance()),
+            Order::Note => self.looks.read_in_vain(),
             Order::Wait(deadline) => {
                 let until = deadline.into_iter().chain(self.looks.next(now.get(), self.poll_every)).min();
                 self.wait = Some(Wait { until, supervises: true });
@@ -351,13 +360,13 @@ impl Reader {
 
     /// Hears what the bell had to say at this time. True if the source was called for that, which
     /// may take long.
-    fn hear(&mut self, rung: Rung, at: Instant, now: &Now) -> bool {
+    fn hear(&mut self, rung: Rung, at: Instant) -> bool {
         if rung.look {
             self.looks.ring();
         }
         // The head may be slow to ask for, and need not have moved.
         if rung.gate {
-            self.ask_gate(at, now);
+            self.ask_gate(at);
         }
         rung.gate
     }
@@ -369,18 +378,17 @@ impl Reader {
         let showed_new = match answer {
             Ok(look) => self.desk.looked(look),
             Err(error) => {
-                self.desk.look_failed(error.into());
-                self.looks.note(Outcome::Failed, ended, now.chance());
+                self.looks.failed(self.desk.look_failed(error.into()));
                 false
             }
         };
         let rung = self.bell.take();
         self.looks.end(ended, took, showed_new, rung.look);
-        self.hear(Rung { look: false, ..rung }, ended, now);
+        self.hear(Rung { look: false, ..rung }, ended);
     }
 
     /// Asks for the gate alone.
-    fn ask_gate(&mut self, at: Instant, now: &Now) {
+    fn ask_gate(&mut self, at: Instant) {
         self.desk.asking(at);
         let Reply { answer, ended, .. } = self.source.gate();
         match answer.map(|gate| self.desk.gated(gate)) {
@@ -389,10 +397,7 @@ impl Reader {
             // The source may have more, and its gate may always be ahead of it. So it is asked for
             // its head at a pace.
             Ok(Beyond::Still) => self.looks.echo(ended),
-            Err(error) => {
-                self.desk.look_failed(error.into());
-                self.looks.note(Outcome::Failed, ended, now.chance());
-            }
+            Err(error) => self.looks.failed(self.desk.look_failed(error.into())),
         }
     }
 }
@@ -427,7 +432,9 @@ mod tests {
         fn gated(&self, _: Gate) -> Beyond {
             Beyond::No
         }
-        fn look_failed(&self, _: Failure) {}
+        fn look_failed(&self, _: Failure) -> Option<Instant> {
+            None
+        }
     }
 
     fn reader(orders: impl IntoIterator<Item = Order>, sights: u32, now: Instant) -> Reader {

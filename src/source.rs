@@ -5,6 +5,7 @@ use crate::base::sync::Arc;
 use crate::base::time::{self, Coarse};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Watermark;
+use core::time::Duration;
 use std::ops::RangeInclusive;
 
 #[cfg(feature = "tokio")]
@@ -82,9 +83,11 @@ const READ_PATIENCE: coarsetime::Duration = coarsetime::Duration::from_millis(10
 /// can still be replaced, the source must show only those that no longer can.
 ///
 /// The consumer calls these methods from one thread at a time and with no lock held. So they may
-/// block, and may call the [`Handle`](crate::Handle). After an error or a panic the consumer waits
-/// for a back-off and calls again; the jobs that were read before run meanwhile. With the feature
-/// `testing`, `waterline::testing::JobsSuite` checks a source of yours.
+/// block, and may call the [`Handle`](crate::Handle). After an error or a panic it calls again: at
+/// once, and after a [back-off](crate::Builder::source_retry) if calls fail in a row. The jobs that
+/// were read before run meanwhile. A call that may hang needs a
+/// [timeout](crate::Builder::source_timeout). With the feature `testing`,
+/// `waterline::testing::JobsSuite` checks a source of yours.
 ///
 /// ```
 /// use waterline::{BoxError, Index, Jobs};
@@ -120,14 +123,14 @@ pub trait Jobs: Send + Sync + 'static {
     /// Returns the highest index that is available (the head), or `None` while there is none.
     ///
     /// # Errors
-    /// The consumer tries again after a back-off, and shows the error in `status().blocked`.
+    /// The consumer tries again, and shows an error that stays in `status().blocked`.
     fn head(&self) -> Result<Option<Index>, BoxError>;
 
     /// Returns the job at this index, or `None` if the source does not have it (yet). The consumer
     /// starts no later index before it.
     ///
     /// # Errors
-    /// The consumer tries again after a back-off, and shows the error in `status().blocked`.
+    /// The consumer tries again, and shows an error that stays in `status().blocked`.
     fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError>;
 
     /// Reads a run of consecutive jobs in one call. Implement it where one read of many jobs is
@@ -313,6 +316,60 @@ pub trait Jobs: Send + Sync + 'static {
         None
     }
 
+    /// Takes the longest time that each call may take, and returns the one that holds from now on.
+    /// Without a time it only returns it. [`Duration::MAX`] is no limit. `None`: nothing can end a
+    /// call of this source from outside, so
+    /// [`Builder::source_timeout`](crate::Builder::source_timeout) is refused. Default: `None`,
+    /// since a call is a function on a thread.
+    ///
+    /// [`AsyncJobs`](crate::AsyncJobs) keep to it. Implement it if the client behind your source
+    /// takes a timeout: a call that was given up returns an error. An adapter around another source
+    /// hands the call on to it.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use std::time::Duration;
+    /// use waterline::{BoxError, Consumer, Index, Jobs, MemoryProgress};
+    ///
+    /// /// A client whose requests take a timeout.
+    /// struct Client(Mutex<Duration>);
+    ///
+    /// impl Client {
+    ///     fn get(&self, _path: &str, _timeout: Duration) -> Result<u64, BoxError> {
+    ///         Ok(0)
+    ///     }
+    /// }
+    ///
+    /// impl Jobs for Client {
+    ///     type Job = u64;
+    ///     fn head(&self) -> Result<Option<Index>, BoxError> {
+    ///         Ok(Some(self.get("/head", *self.0.lock().unwrap())?))
+    ///     }
+    ///     fn at_index(&self, index: Index) -> Result<Option<u64>, BoxError> {
+    ///         Ok(Some(self.get(&format!("/blocks/{index}"), *self.0.lock().unwrap())?))
+    ///     }
+    ///     fn call_timeout(&self, after: Option<Duration>) -> Option<Duration> {
+    ///         let mut timeout = self.0.lock().unwrap();
+    ///         *timeout = after.unwrap_or(*timeout);
+    ///         Some(*timeout)
+    ///     }
+    /// }
+    ///
+    /// let client = Client(Mutex::new(Duration::from_secs(30)));
+    /// let consumer = Consumer::builder(client, MemoryProgress::new())
+    ///     .source_timeout(Duration::from_secs(5))
+    ///     .stop_at(0)
+    ///     .start(|_| Ok(()))?;
+    /// let handle = consumer.handle();
+    /// consumer.join()?;
+    /// assert_eq!(handle.status().source.timeout, Some(Duration::from_secs(5)));
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    fn call_timeout(&self, after: Option<Duration>) -> Option<Duration> {
+        let _ = after;
+        None
+    }
+
     /// Puts these jobs behind an upstream consumer of the same stream (a stage): no job starts
     /// before the upstream has processed its index and saved that. The consumer wakes up as soon as
     /// the upstream's watermark moves. With several gates, no job starts before all upstreams have
@@ -386,7 +443,7 @@ fn read_one_by_one<T>(
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
     type Job = J::Job;
 
-    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate, waits_for);
+    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate, waits_for, call_timeout);
 }
 
 #[cfg(test)]
@@ -422,7 +479,7 @@ mod tests {
             }
             fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
                 // Longer than the time limit and a tick of any clock together.
-                let until = std::time::Instant::now() + std::time::Duration::from_millis(40);
+                let until = std::time::Instant::now() + Duration::from_millis(40);
                 while let Some(left) = until.checked_duration_since(std::time::Instant::now()) {
                     std::thread::park_timeout(left);
                 }

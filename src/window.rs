@@ -43,6 +43,7 @@ mod settings;
 
 use self::ahead::DoneAhead;
 pub use self::ahead::SaveAhead;
+use self::fetching::{Fetch, Hold};
 use self::found::FoundGaps;
 use self::retries::Retries;
 
@@ -138,9 +139,10 @@ pub struct Window {
     held: BTreeSet<Index>,
     /// True if the job that was handed out last was a retry.
     retried: bool,
-    /// True if the source did not have, or did not give, the index `read`. Nothing new is read
-    /// until the next look at the source.
-    new_held: bool,
+    /// The reason why nothing new is read for now.
+    hold: Hold,
+    /// The index that the source did not have when it was asked for it last.
+    missing: Option<Index>,
     fetch: Option<Fetch>,
     /// True if the last fetch was for retries.
     fetched_again: bool,
@@ -177,13 +179,6 @@ enum SaveState {
     Writing(Index),
 }
 
-/// The fetch that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fetch {
-    New,
-    Again,
-}
-
 impl Window {
     /// Creates the window of a stream that begins with the index `first`, of which nothing is
     /// processed.
@@ -206,8 +201,8 @@ impl Window {
             retries: Retries::default(),
             held: BTreeSet::new(),
             retried: false,
-            // The source was not looked at yet, so nothing is known to be readable.
-            new_held: true,
+            hold: Hold::No,
+            missing: None,
             fetch: None,
             fetched_again: false,
             room: u64::MAX,
@@ -236,7 +231,9 @@ impl Window {
     /// Reports a look at the source: its head. Jobs that were missing may be there now.
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
-        self.new_held = false;
+        if self.hold == Hold::Missing {
+            self.hold = Hold::No;
+        }
         self.retries.seek_missing(reach!(self));
     }
 
@@ -266,8 +263,8 @@ impl Window {
 
     /// Reports that the back-off of a failed job is over, or that a job which is
     /// [redriven](Self::handle_redriven) may run. Jobs are read and handed out again in the
-    /// order of these calls. Returns false, and changes nothing, if the job does not wait for a
-    /// back-off.
+    /// order of these calls. A failed job that the source did not have is asked for again, and
+    /// keeps its place. Returns false, and changes nothing, if the job does not wait.
     pub fn handle_due(&mut self, index: Index) -> bool {
         self.retries.due(index, reach!(self))
     }

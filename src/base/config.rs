@@ -304,16 +304,15 @@ pub enum ConfigError {
         /// The value that was set.
         value: f64,
     },
-    /// `OnExhausted::Park` with a progress that keeps no records of parked jobs.
-    #[error(
-        "this progress cannot keep parked jobs: use `Store::progress` or one that keeps records, or `OnExhausted::Halt`"
-    )]
-    ParkUnsupported,
-    /// `max_crashes` with a progress that cannot keep the count.
-    #[error(
-        "this progress cannot count crashes: use `Store::progress` or one that keeps records, or leave max_crashes out"
-    )]
-    MaxCrashesUnsupported,
+    /// A setting that the progress or the source of this consumer cannot keep to.
+    #[error("{why}")]
+    Unsupported {
+        /// The name of the call that sets it: "on_exhausted", "max_crashes", "source_retry" or
+        /// "source_timeout".
+        setting: &'static str,
+        /// The reason, and what to write instead.
+        why: String,
+    },
     /// `threads` without `start_deferred`: the threads follow `max_processing` there, or, with
     /// `start_async`, the number of cores.
     #[error(

@@ -203,6 +203,16 @@ impl Retry {
         retry.validate().is_ok().then_some(retry)
     }
 
+    /// True if no number of attempts is the last.
+    pub(crate) fn is_endless(&self) -> bool {
+        self.max_attempts.is_none()
+    }
+
+    /// True if each pause is none, without its jitter.
+    pub(crate) fn is_without_pause(&self) -> bool {
+        self.first.is_zero() || self.cap.is_zero()
+    }
+
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let why = "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
         check_zero("max_attempts", self.max_attempts == Some(0), why)?;

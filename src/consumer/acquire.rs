@@ -1,6 +1,6 @@
 //! The first phase of a start: the progress gets its [`Tenure`], takes its name, and is loaded.
 
-use crate::base::config::ConfigError;
+use crate::base::config::check_supported;
 use crate::base::error::Error;
 use crate::base::guard::guarded;
 use crate::base::index::Index;
@@ -102,11 +102,11 @@ pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenur
         }
         opening = earlier.as_ref().and(saved.clone());
     }
-    match keeps {
-        Keeps { parked: true, .. } if earlier.is_none() => return Err(ConfigError::ParkUnsupported.into()),
-        Keeps { crashes: true, .. } if earlier.is_none() => return Err(ConfigError::MaxCrashesUnsupported.into()),
-        _ => {}
-    }
+    let why = "this progress cannot keep parked jobs: use `Store::progress` or one that keeps records, or `OnExhausted::Halt`";
+    check_supported("on_exhausted", earlier.is_some() || !keeps.parked, why)?;
+    let why =
+        "this progress cannot count crashes: use `Store::progress` or one that keeps records, or leave max_crashes out";
+    check_supported("max_crashes", earlier.is_some() || !keeps.crashes, why)?;
     match tenure.take_lost() {
         Some(error) => Err(fenced(named(), error)),
         None => Ok(Acquired { name, fence, keeps_all, saved, earlier, opening }),

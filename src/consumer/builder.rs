@@ -10,6 +10,7 @@ use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::retry::Retry;
 use crate::base::sync::Arc;
+use crate::driver::SOURCE_RETRY;
 use crate::observe::events::Observer;
 use crate::observe::observers::OnStall;
 use crate::progress::Progress;
@@ -44,6 +45,8 @@ pub struct Builder<J, P> {
     pub(super) max_crashes: Option<u32>,
     pub(super) clock: Clock,
     pub(super) poll_every: Option<Duration>,
+    pub(super) source_retry: Retry,
+    pub(super) source_timeout: Option<Duration>,
     pub(super) stop_at: Option<Index>,
     pub(super) on_job_done: Option<Arc<OnJobDone>>,
     pub(super) on_processed: Option<OnProcessed>,
@@ -79,6 +82,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             max_crashes: None,
             clock: Clock::default(),
             poll_every: None,
+            source_retry: SOURCE_RETRY,
+            source_timeout: None,
             stop_at: None,
             on_job_done: None,
             on_processed: None,

@@ -17,7 +17,7 @@ use crate::driver::Timeouts;
 use crate::driver::tenure::Refusal;
 use crate::driver::tenure::fenced;
 use crate::driver::writing::Writing;
-use crate::driver::{Core, Driver};
+use crate::driver::{Calls, Core, Driver};
 use crate::notifier::notify;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
@@ -95,6 +95,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
+        self.check_source()?;
         let mut unstarted = Unstarted::new();
         let going = self.going(mode);
         let (parked, crashes) = (going.budget.is_some(), going.max_crashes.is_some());
@@ -175,6 +176,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let Checked { mode, settings, .. } = checked;
         let mut core = Core::new(window, self.retry, self.max_read_ahead, self.clock.now());
         core.clock = self.clock.clone();
+        core.reading.calls = Calls::new(self.source_retry, self.call_timeout().unwrap_or_default());
         core.announcing.wanted = self.on_processed.is_some();
         core.running.on_job_done = self.on_job_done.take();
         core.workers.fixed = settings.threads;

@@ -313,7 +313,8 @@ impl Core {
         self.out.telling.end();
         let error = self.ending.halted.as_deref().map(|(_, text)| text.clone());
         let index = self.window.last_processed();
-        let event = Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None };
+        let event =
+            Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None, source: None };
         self.out.tell(&event, now);
         if self.out.is_observed() {
             self.measure(now);

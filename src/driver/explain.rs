@@ -75,6 +75,7 @@ impl View<'_> {
             Blocked::Upstream { index } => self.gates.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
             _ => None,
         };
+        let again = self.asked_again(&blocked);
         Status {
             state: self.state(),
             head: window.head(),
@@ -93,6 +94,7 @@ impl View<'_> {
             absent: window.absent(),
             parked: self.fates.records.parked(),
             oldest: self.oldest(now),
+            source: self.reading.calls.numbers(again, now),
             unprocessed: window.lowest_unprocessed(),
         }
     }
@@ -182,7 +184,7 @@ impl View<'_> {
         match (&failed.unread, self.source_silence(at), self.blocked_by_threads(at)) {
             (Some(unread), ..) => self.unread(unread, index),
             (None, _, Some(threads)) if self.reading.prefetch.has_again(index) => threads,
-            (None, Some(silence), _) if retry_in.is_zero() => unanswered(index, silence),
+            (None, Some(silence), _) if retry_in.is_zero() => self.unanswered(index, silence),
             _ if failed.deferred => Blocked::Deferred { index, retry_in, error: failed.error.clone() },
             _ => Blocked::Retrying { index, attempt: failed.attempt, retry_in, error: failed.error.clone() },
         }
@@ -234,7 +236,7 @@ impl View<'_> {
             return Blocked::Alone { index };
         }
         match (self.blocked_by_save(at), self.source_silence(at)) {
-            (Blocked::No, Some(silence)) => unanswered(index, silence),
+            (Blocked::No, Some(silence)) => self.unanswered(index, silence),
             (Blocked::No, None) => Blocked::Alone { index },
             (save, _) => save,
         }
@@ -259,7 +261,7 @@ impl View<'_> {
             return self.blocked_by_threads(at).unwrap_or(Blocked::No);
         }
         if let Some(silence) = self.source_silence(at) {
-            return unanswered(index, silence);
+            return self.unanswered(index, silence);
         }
         if let Some(elapsed) = self.look_awaited(index, at.now) {
             return Blocked::Looking { elapsed };
@@ -316,10 +318,28 @@ impl View<'_> {
     /// Returns the time for which the source has failed, if that is the reason.
     fn source_fails_for(&self, blocked: &Blocked, now: &Now) -> Option<Duration> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
-        let Reading { look_fails_since, unread_since, call, look, .. } = *self.reading;
-        let again = self.fates.failures.waiting(*index).and_then(|failed| failed.unread_since);
-        let since = [look_fails_since, unread_since, again, call, look].into_iter().flatten().min();
+        let Reading { looks, news, call, look, .. } = self.reading;
+        let again = self.fates.failures.waiting(*index).and_then(|failed| failed.in_vain.since);
+        let since = [looks.since, news.since, again, *call, *look].into_iter().flatten().min();
         Some(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)))
+    }
+
+    /// Returns the time at which the source is asked again, if the watermark waits for that.
+    fn asked_again(&self, blocked: &Blocked) -> Option<Instant> {
+        let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
+        let unread = self.fates.failures.waiting(*index).filter(|failed| failed.unread.is_some());
+        let looked = || self.reading.look_error.as_ref().and(self.reading.look_again);
+        unread.map(|failed| failed.due).or_else(looked).or(self.reading.read_again)
+    }
+
+    /// Says that a call into the source has not returned, and what helps.
+    fn unanswered(&self, index: Index, silence: Duration) -> Blocked {
+        let help = match self.reading.calls.timeout {
+            None => ", and nothing ends the call from outside: give the client that it waits for a timeout".to_owned(),
+            Some(Duration::MAX) => "; the call is never given up: set a source_timeout".to_owned(),
+            Some(timeout) => format!("; the call is given up after {timeout:.1?}"),
+        };
+        Blocked::Source { index, error: format!("it has not answered for {silence:.1?}{help}") }
     }
 
     /// Returns the reason why a job that should be there could not be read.
@@ -345,10 +365,6 @@ impl View<'_> {
     }
 }
 
-fn unanswered(index: Index, silence: Duration) -> Blocked {
-    Blocked::Source { index, error: format!("it has not answered for {silence:.1?}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,19 +382,38 @@ mod tests {
         core
     }
 
+    fn unanswered(silence: Duration) -> Blocked {
+        let help = "and nothing ends the call from outside: give the client that it waits for a timeout";
+        Blocked::Source { index: 0, error: format!("it has not answered for {silence:.1?}, {help}") }
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_named_with_what_ends_it() {
+        let now = Instant::now();
+        let mut core = reading(now);
+        for (timeout, help) in [
+            (Duration::MAX, "; the call is never given up: set a source_timeout"),
+            (Duration::from_secs(30), "; the call is given up after 30.0s"),
+        ] {
+            core.reading.calls.timeout = Some(timeout);
+            let status = core.status(&Now::at(now + SILENCE));
+            assert!(status.to_string().ends_with(&format!("it has not answered for 1.0s{help}")), "{status}");
+        }
+    }
+
     #[test]
     fn a_call_that_has_not_returned_is_named_after_a_second_and_at_once_in_a_stall() {
         let (now, millis) = (Instant::now(), Duration::from_millis);
         let mut core = reading(now);
         let blocked = |core: &Core, after| core.status(&Now::at(now + after)).blocked;
         assert_eq!(blocked(&core, millis(999)), Blocked::No);
-        assert_eq!(blocked(&core, SILENCE), unanswered(0, SILENCE));
+        assert_eq!(blocked(&core, SILENCE), unanswered(SILENCE));
         let stalled = core.stalled_status(&Now::at(now + millis(3))).blocked;
-        assert_eq!(stalled, unanswered(0, millis(3)), "nothing else is in the way");
+        assert_eq!(stalled, unanswered(millis(3)), "nothing else is in the way");
         // A user for whom twenty milliseconds are a stall need not wait for a second.
         core.watching.stalls.add_alarms([millis(20), Duration::MAX]);
         assert_eq!(blocked(&core, millis(19)), Blocked::No);
-        assert_eq!(blocked(&core, millis(20)), unanswered(0, millis(20)));
+        assert_eq!(blocked(&core, millis(20)), unanswered(millis(20)));
     }
 
     #[test]

@@ -286,10 +286,17 @@ impl Fates {
 
     /// Makes the next job due whose back-off is over by now. Returns false if there is none.
     pub(super) fn expire(&mut self, now: Instant, window: &mut Window) -> bool {
-        let Some(index) = self.failures.take_due(now) else { return false };
-        let due = self.care.make_due(index, window);
+        let Some(due) = self.failures.take_due(now) else { return false };
         // A parked job that was discarded leaves its timer behind.
-        debug_assert!(due || self.has_records, "a timer is set for each failed job, once");
+        if let Some(index) = due {
+            // A missing one was recorded before it was asked for the first time.
+            let is_missing = self.failures.waiting(index).is_some_and(Failed::is_missing);
+            if is_missing && !self.care.is_suspect(index) {
+                window.handle_due(index);
+            } else {
+                self.care.make_due(index, window);
+            }
+        }
         true
     }
 

@@ -1,12 +1,13 @@
 //! The state of the source as far as it is known, and the jobs that were read from it.
 
+use super::calls::{Calls, InVain, SOURCE_RETRY};
 use super::fates::Unread;
 use super::prefetch::Prefetch;
 use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::crew::workers::Workers;
-use crate::reader::{Ask, Outcome, Payloads, ReadRuns};
+use crate::reader::{Ask, Payloads, ReadRuns};
 use crate::window::Window;
 use std::time::Instant;
 
@@ -33,8 +34,16 @@ pub(crate) struct Reading {
     pub(super) fetch: Option<Ask>,
     /// True once the reader or a worker has taken the fetch.
     pub(super) taken: bool,
-    /// The outcome of a read that did not go well, for the reader to note.
-    pub(super) note: Option<Outcome>,
+    /// True if the reader is to note that a job which should be there was not read.
+    pub(super) note: bool,
+    pub(crate) calls: Calls,
+    /// The asks for the head, and the reads of the next new job, that brought nothing.
+    pub(super) looks: InVain,
+    pub(super) news: InVain,
+    /// The time at which the source is asked for its head again, after it could not be.
+    pub(super) look_again: Option<Instant>,
+    /// The time at which the source is asked for new jobs again, after one could not be read.
+    pub(super) read_again: Option<Instant>,
     /// True if the last read took less time than it takes to wake the reader.
     pub(crate) quick: bool,
     /// True if the reader has nothing to read, and only looks at the workers from time to time.
@@ -48,16 +57,12 @@ pub(crate) struct Reading {
     /// True once the head was seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
-    /// The time of the first look that failed since one succeeded.
-    pub(crate) look_fails_since: Option<Instant>,
     /// The reason of the source why it has no job above its head yet.
     pub(crate) waits_for: Option<String>,
     /// The state of an end at the head, which the next look decides.
     pub(crate) bounding: Bounding,
     /// The reason why the first new job could not be read, if the source was asked for it.
     pub(crate) unread: Option<Unread>,
-    /// The time since which it could not.
-    pub(crate) unread_since: Option<Instant>,
     /// The jobs that were read and are not handed out yet.
     pub(crate) prefetch: Prefetch,
     /// The source, for workers that read for themselves.
@@ -69,7 +74,12 @@ impl Reading {
         Self {
             fetch: None,
             taken: false,
-            note: None,
+            note: false,
+            calls: Calls::new(SOURCE_RETRY, None),
+            looks: InVain::default(),
+            news: InVain::default(),
+            look_again: None,
+            read_again: None,
             quick: false,
             supervises: false,
             call: None,
@@ -77,11 +87,9 @@ impl Reading {
             look_waits: false,
             seen: false,
             look_error: None,
-            look_fails_since: None,
             waits_for: None,
             bounding: Bounding::No,
             unread: None,
-            unread_since: None,
             prefetch: Prefetch::new(max_read_ahead),
             runs: None,
         }
@@ -115,6 +123,13 @@ impl Reading {
     #[inline]
     pub(super) fn is_for_workers(&self, workers: &Workers, window: &Window) -> bool {
         self.waits() && self.leaves_to_workers(workers, window) && self.runs.is_some()
+    }
+
+    /// Asks for new jobs again, if the pause for that is over.
+    pub(super) fn end_pause(&mut self, now: Instant, window: &mut Window) {
+        if self.read_again.take_if(|again| *again <= now).is_some() {
+            window.handle_readable();
+        }
     }
 
     /// Tells the window how many jobs fit into the memory that is left.

@@ -49,7 +49,7 @@ impl Status {
 
     fn movement(&self) -> Advice {
         let (mut verdict, mut help) = of_blocked(&self.blocked);
-        let mut sentence = self.blocked.to_string();
+        let mut sentence = self.reason().to_string();
         if let Some(time) = self.source_fails_for {
             if time < SOURCE_PATIENCE {
                 verdict = Verdict::Waits;
@@ -58,9 +58,8 @@ impl Status {
                 sentence.push_str(&format!(" (for {time:.0?}; lag {lag})"));
             }
         }
-        if let Some(upstream) = &self.ended_upstream {
+        if self.ended_upstream.is_some() {
             (verdict, help) = (Verdict::NeedsYou, "Start the stage before it again: it has ended.");
-            sentence.push_str(&format!(" (its upstream {upstream:?} has ended)"));
         }
         if self.state == State::Finished && self.blocked == Blocked::No {
             sentence = "the consumer has ended".to_owned();
@@ -91,9 +90,11 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
         Blocked::Threads { .. } => (Verdict::NeedsYou, "See what the threads do, with a debugger or a profiler."),
         Blocked::Looking { .. } => (Verdict::Waits, "It goes on as soon as the source answers."),
         // In the first minute it waits: see `movement`.
-        Blocked::Missing { .. } | Blocked::Source { .. } => {
-            (Verdict::NeedsYou, "The source is asked again by itself, or now.")
-        }
+        Blocked::Missing { .. } => (Verdict::NeedsYou, "The source is asked again by itself, or now."),
+        Blocked::Source { .. } => (
+            Verdict::NeedsYou,
+            "The source is asked again by itself, or now. If it never answers, give its client a timeout.",
+        ),
         Blocked::SourceWaits { .. } => (Verdict::Waits, "The source is asked again by itself, or now."),
         Blocked::Progress { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
         Blocked::AheadOfSource { .. } => (Verdict::NeedsYou, "Nothing runs before the source is the one that it was."),
@@ -124,6 +125,7 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
 pub(super) mod tests {
     use super::*;
     use crate::base::index::Index;
+    use crate::observe::calls::SourceCalls;
     use Verdict::{GoesWell, NeedsYou, Waits};
 
     /// Returns the status of a consumer that runs.
@@ -138,6 +140,7 @@ pub(super) mod tests {
             unsaved: 2,
             blocked,
             source_fails_for: None,
+            source: SourceCalls::default(),
             ended_upstream: None,
             done: 44,
             failed: 0,

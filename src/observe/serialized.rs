@@ -1,6 +1,7 @@
 //! The status of a consumer as `serde` writes it.
 
 use crate::base::serialized::{long, object};
+use crate::observe::calls::SourceCalls;
 use crate::observe::status::{Attempt, Blocked, State, Status};
 use serde::ser::{Serialize, Serializer};
 
@@ -26,6 +27,7 @@ impl Serialize for Status {
             absent = self.absent,
             parked = self.parked,
             oldest = self.oldest,
+            source = self.source,
             text = self.to_string(),
         )
     }
@@ -34,6 +36,18 @@ impl Serialize for Status {
 impl Serialize for Attempt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         object!(serializer, "Attempt"; index = self.index, attempt = self.attempt, elapsed = long(self.elapsed))
+    }
+}
+
+impl Serialize for SourceCalls {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        object!(serializer, "SourceCalls";
+            made = self.made,
+            failed = self.failed,
+            failed_in_a_row = self.failed_in_a_row,
+            retry_in = self.retry_in.map(long),
+            timeout = self.timeout.map(long),
+        )
     }
 }
 

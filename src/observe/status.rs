@@ -1,6 +1,7 @@
 //! The status that an operator sees: the position of a consumer, and the one thing that its
 //! watermark waits for.
 
+use super::calls::SourceCalls;
 use crate::base::index::Index;
 use std::fmt;
 use std::time::Duration;
@@ -143,6 +144,8 @@ pub struct Status {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub oldest: Option<Attempt>,
+    /// The calls into the source: how many failed, and when it is asked again.
+    pub source: SourceCalls,
     /// The lowest index that is not processed.
     pub(crate) unprocessed: Index,
 }
@@ -173,15 +176,6 @@ impl Status {
     pub fn lag(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.unprocessed))
     }
-
-    /// Writes the upstream that has ended, after the sentence that says what the consumer waits
-    /// for.
-    pub(crate) fn write_ended_upstream(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.ended_upstream {
-            Some(upstream) => write!(f, " (its upstream {upstream:?} has ended)"),
-            None => Ok(()),
-        }
-    }
 }
 
 impl fmt::Display for Status {
@@ -190,8 +184,7 @@ impl fmt::Display for Status {
         let (watermark, head) = (index(self.last_processed), index(self.head));
         let lag = if self.head.is_some() { self.lag().to_string() } else { "unknown".to_owned() };
         write!(f, "{}: watermark {watermark}, head {head}, lag {lag}, ", self.state)?;
-        write!(f, "{} in flight, {} done ahead; {}", self.processing, self.done_ahead, self.blocked)?;
-        self.write_ended_upstream(f)
+        write!(f, "{} in flight, {} done ahead; {}", self.processing, self.done_ahead, self.reason())
     }
 }
 
@@ -388,5 +381,17 @@ mod tests {
         held.ended_upstream = Some("fetch".to_owned());
         assert!(held.to_string().ends_with(" (its upstream \"fetch\" has ended)"), "{held}");
         assert_eq!(held.to_string().lines().count(), 1);
+        let mut down = status(Some(9), Some(3), Blocked::Source { index: 4, error: "refused".to_owned() });
+        down.source = SourceCalls { made: 31, failed: 5, failed_in_a_row: 2, ..SourceCalls::default() };
+        let says = "the source cannot be read at 4; the consumer goes on as soon as it can be: refused";
+        for (millis, end) in [
+            (Some(1_640), " (it is asked again in 1.6s; 5 of 31 calls failed)"),
+            (Some(0), " (it is asked again now; 5 of 31 calls failed)"),
+            (None, ""),
+        ] {
+            down.source.retry_in = millis.map(Duration::from_millis);
+            assert_eq!(down.reason().to_string(), format!("{says}{end}"));
+            assert!(down.to_string().ends_with(&format!("; {says}{end}")), "{down}");
+        }
     }
 }

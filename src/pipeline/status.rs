@@ -71,9 +71,9 @@ impl fmt::Display for StageStatus {
             write!(f, ", {} left", Rough(left))?;
         }
         if status.blocked != Blocked::No {
-            write!(f, "; {}", status.blocked)?;
+            write!(f, "; {}", status.reason())?;
         }
-        status.write_ended_upstream(f)
+        Ok(())
     }
 }
 

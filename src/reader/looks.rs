@@ -1,16 +1,13 @@
 //! The times at which the source is looked at, that is, asked for its head.
 //!
-//! A look is due when somebody rings, when the poll interval is over, and when the back-off of a
-//! failing source is over. While jobs that are known are unread, looks take no more than a tenth of
-//! the time. They do not stop altogether: a head that goes stale for hours would make the lag a
+//! A look is due when somebody rings, when the poll interval is over, and when the pause after a
+//! look that failed is over. While jobs that are known are unread, looks take no more than a tenth
+//! of the time. They do not stop altogether: a head that goes stale for hours would make the lag a
 //! lie.
 
 use crate::base::config::DEFAULT_POLL;
 use crate::base::retry::Retry;
 use std::time::{Duration, Instant};
-
-/// The pauses after which a failing source is asked again.
-pub(crate) const SOURCE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(50), Duration::from_secs(5));
 
 /// After a look, reading goes on for so many times as long as the look took.
 const REST: u32 = 9;
@@ -29,15 +26,6 @@ pub(crate) enum Due {
     Now,
 }
 
-/// The outcome of a call into the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Good,
-    /// A job that should be there is not.
-    Missing,
-    Failed,
-}
-
 /// The times at which the source is looked at.
 pub(super) struct Looks {
     /// Somebody rang, or nothing is known yet.
@@ -50,30 +38,17 @@ pub(super) struct Looks {
     paced: Option<Instant>,
     /// Rings during calls that brought nothing new, since a look last showed anything new.
     echoes: u32,
-    /// Since the last look nothing failed.
-    clean: bool,
-    /// Since the last look a job was missing, which nobody may ever ring for.
-    missing: bool,
-    /// Looks in a row that were followed by a failure.
-    failures: u32,
-    /// Until then a failing source is left alone, however often it rings. That it rang is not
-    /// forgotten.
+    /// Since the last look a job that should be there could not be read, and nobody may ever ring
+    /// for it: the head may have gone back.
+    in_vain: bool,
+    /// Until then a source that cannot be looked at is left alone, however often it rings. That it
+    /// rang is not forgotten.
     until: Option<Instant>,
 }
 
 impl Looks {
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            wanted: true,
-            last: now,
-            rested: now,
-            paced: None,
-            echoes: 0,
-            clean: true,
-            missing: false,
-            failures: 0,
-            until: None,
-        }
+        Self { wanted: true, last: now, rested: now, paced: None, echoes: 0, in_vain: false, until: None }
     }
 
     /// Somebody rang.
@@ -106,13 +81,13 @@ impl Looks {
         self.earliest(poll_every).map(|earliest| if earliest <= now { self.rested } else { earliest })
     }
 
-    /// Returns the time at which a look is due. A source that fails, or misses a job, is looked at
-    /// again in any case.
+    /// Returns the time at which a look is due. A source that could not be looked at, or that did
+    /// not give a job which it should have, is looked at again in any case.
     fn earliest(&self, poll_every: Option<Duration>) -> Option<Instant> {
         // An interval beyond the clock's end is for ever.
         let polled = || poll_every.and_then(|every| self.last.checked_add(every));
-        let missed = || self.missing.then(|| self.last + DEFAULT_POLL);
-        let unrung = || polled().or_else(missed);
+        let in_vain = || self.in_vain.then(|| self.last + DEFAULT_POLL);
+        let unrung = || polled().or_else(in_vain);
         if self.until.is_some() {
             self.until
         } else if self.wanted {
@@ -124,10 +99,7 @@ impl Looks {
     }
 
     pub(super) fn begin(&mut self, now: Instant) {
-        if self.clean {
-            self.failures = 0;
-        }
-        *self = Self { wanted: false, last: now, paced: None, clean: true, missing: false, until: None, ..*self };
+        *self = Self { wanted: false, last: now, paced: None, in_vain: false, until: None, ..*self };
     }
 
     /// A look is over whose call took so long. Somebody may have rung during it.
@@ -142,14 +114,14 @@ impl Looks {
         }
     }
 
-    /// A call into the source is over.
-    pub(super) fn note(&mut self, outcome: Outcome, now: Instant, chance: f64) {
-        self.missing |= outcome == Outcome::Missing;
-        if outcome == Outcome::Failed && std::mem::take(&mut self.clean) {
-            self.failures = self.failures.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(self.failures, chance).unwrap_or_default();
-            self.until = Some(now + pause);
-        }
+    /// A read did not bring a job that should be there.
+    pub(super) fn read_in_vain(&mut self) {
+        self.in_vain = true;
+    }
+
+    /// A look failed, and the next one is to wait until then.
+    pub(super) fn failed(&mut self, until: Option<Instant>) {
+        self.until = until;
     }
 }
 
@@ -212,5 +184,22 @@ mod tests {
         looks.ring();
         looks.echo(now);
         assert_eq!(looks.due(now, None), Due::Now);
+    }
+
+    #[test]
+    fn a_look_that_failed_puts_off_the_next_one_and_a_read_in_vain_does_not() {
+        let now = Instant::now();
+        let mut looks = Looks::new(now);
+        looks.begin(now);
+        looks.failed(Some(now + 50 * MS));
+        looks.end(now, Duration::ZERO, false, true);
+        looks.ring();
+        assert_eq!([now, now + 49 * MS, now + 50 * MS].map(|at| looks.due(at, None)), [Due::No, Due::No, Due::Now]);
+        looks.begin(now + 50 * MS);
+        assert_eq!(looks.next(now + 50 * MS, None), None);
+        looks.read_in_vain();
+        assert_eq!(looks.next(now + 50 * MS, None), Some(now + 50 * MS + DEFAULT_POLL), "nobody may ring for it");
+        looks.ring();
+        assert_eq!(looks.due(now + 50 * MS, None), Due::Now);
     }
 }

@@ -18,7 +18,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// from finding it.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-const TOO_LONG: &str = "the source has not said for 10 s where it begins: if this thread is the one that drives the runtime, start \
+/// The time after which a call is given up, unless the user sets another one.
+const CALL_PATIENCE: Duration = Duration::from_secs(30);
+
+const UNDRIVEN: &str = "the source has not said for 10 s where it begins: if this thread is the one that drives the runtime, start \
                         the consumer within `spawn_blocking`";
 
 /// [`Jobs`] whose calls are futures. [`on`](Self::on) makes a source of them, which calls them on a
@@ -26,8 +29,9 @@ const TOO_LONG: &str = "the source has not said for 10 s where it begins: if thi
 ///
 /// The rules are those of [`Jobs`]. The consumer makes one call at a time, ahead of the jobs that
 /// run (prefetch), from a thread of its own, which waits for the answer. So a slow source holds up
-/// no job that was read. A call that has no answer when the consumer ends is dropped, so a call
-/// that hangs holds up no stop.
+/// no job that was read. A call that has no answer within 30 s is dropped, and counts as one that
+/// failed: [`Builder::source_timeout`](crate::Builder::source_timeout) sets another time. So is one
+/// that has no answer when the consumer ends, so a call that hangs holds up no stop.
 ///
 /// ```
 /// use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress};
@@ -160,7 +164,12 @@ pub trait AsyncJobs: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        OnRuntime { jobs: self, runtime: runtime.clone(), wakeups: Mutex::default() }
+        OnRuntime {
+            jobs: self,
+            runtime: runtime.clone(),
+            wakeups: Mutex::default(),
+            patience: Mutex::new(CALL_PATIENCE),
+        }
     }
 }
 
@@ -174,18 +183,21 @@ pub struct OnRuntime<J> {
     runtime: Handle,
     /// Those of the consumers that read from here. Once all have ended, a call is dropped.
     wakeups: Mutex<Vec<Wakeup>>,
+    /// The time after which a call is given up.
+    patience: Mutex<Duration>,
 }
 
 impl<J: AsyncJobs> OnRuntime<J> {
-    /// Runs a call to its end on this thread, within the context of the runtime.
+    /// Runs a call to its end on this thread, within the context of the runtime. If it takes too
+    /// long, it is dropped.
     fn call<R>(&self, call: impl Future<Output = Result<R, BoxError>>) -> Result<R, BoxError> {
         self.call_within(None, call)
     }
 
-    /// The same with a limit of time.
+    /// The same on a thread that may keep the runtime from going on for so long at most.
     fn call_within<R>(
         &self,
-        limit: Option<Duration>,
+        undriven: Option<Duration>,
         call: impl Future<Output = Result<R, BoxError>>,
     ) -> Result<R, BoxError> {
         let _context = self.runtime.enter();
@@ -195,14 +207,21 @@ impl<J: AsyncJobs> OnRuntime<J> {
         if let Poll::Ready(answer) = call.as_mut().poll(context) {
             return answer;
         }
-        let until = limit.and_then(|limit| time::now().checked_add(limit));
+        let patience = *self.patience.lock();
+        let limit = undriven.map_or(patience, |undriven| undriven.min(patience));
+        // A time beyond the end of the clock is no limit.
+        let until = time::now().checked_add(limit);
         let _ends = Ends::of(self.wakeups.lock().clone(), &waker);
         loop {
             if self.is_over() {
                 return Err("the consumer has ended, so the call was dropped".into());
             }
             match until.map(|until| until.saturating_duration_since(time::now())) {
-                Some(Duration::ZERO) => return Err(TOO_LONG.into()),
+                Some(Duration::ZERO) if limit < patience => return Err(UNDRIVEN.into()),
+                Some(Duration::ZERO) => {
+                    let help = "the call was dropped; if calls may take longer, raise source_timeout";
+                    return Err(format!("it has not answered within {patience:.1?}, so {help}").into());
+                }
                 Some(left) => std::thread::park_timeout(left),
                 None => std::thread::park(),
             }
@@ -278,6 +297,12 @@ impl<J: AsyncJobs> Jobs for OnRuntime<J> {
     }
 
     forward!(self: self.jobs => weight, gate, waits_for);
+
+    fn call_timeout(&self, after: Option<Duration>) -> Option<Duration> {
+        let mut patience = self.patience.lock();
+        *patience = after.unwrap_or(*patience);
+        Some(*patience)
+    }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let mut wakeups = self.wakeups.lock();

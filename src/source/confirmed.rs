@@ -34,7 +34,7 @@ impl<J: Jobs> Confirmed<J> {
 impl<J: Jobs> Jobs for Confirmed<J> {
     type Job = J::Job;
 
-    forward!(self: self.jobs => first, weight, subscribe, gate, waits_for);
+    forward!(self: self.jobs => first, weight, subscribe, gate, waits_for, call_timeout);
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
         let confirmed = self.jobs.head()?.and_then(|head| head.checked_sub(self.behind));

@@ -53,6 +53,11 @@ macro_rules! forward {
             $jobs.gate()
         }
     };
+    (@ call_timeout $this:ident $jobs:expr) => {
+        fn call_timeout(&$this, after: Option<std::time::Duration>) -> Option<std::time::Duration> {
+            $jobs.call_timeout(after)
+        }
+    };
     (@ waits_for $this:ident $jobs:expr) => {
         fn waits_for(&$this) -> Option<String> {
             $jobs.waits_for()

@@ -100,7 +100,7 @@ impl<J: Jobs> Gated<J> {
 impl<J: Jobs> Jobs for Gated<J> {
     type Job = J::Job;
 
-    forward!(self: self.jobs => first, head, at_index, read, read_sparse, weight, waits_for);
+    forward!(self: self.jobs => first, head, at_index, read, read_sparse, weight, waits_for, call_timeout);
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let subscribed = self.jobs.subscribe(wakeup.clone());

@@ -1,8 +1,25 @@
 //! Reading: which jobs to ask the source for next, and what became of them.
 
-use super::{Fetch, Window};
+use super::Window;
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
+
+/// The reason why nothing new is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    No,
+    /// The source did not have the index `read`. A look at the source ends the pause, too.
+    Missing,
+    /// The source failed at the index `read`.
+    Failed,
+}
+
+/// The fetch that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fetch {
+    New,
+    Again,
+}
 
 impl Window {
     /// Sets how many more jobs may be read, by their weight. One job is read even beyond that if no
@@ -11,39 +28,49 @@ impl Window {
         self.room = jobs;
     }
 
-    /// Reports that the fetch under way returned this many jobs, at least one, from its start, or
-    /// that it has ended after its [parts](Self::handle_part). The window asks for the rest again.
+    /// Reports that the fetch under way returned this many jobs from its start, or that it has ended
+    /// after its [parts](Self::handle_part). The window asks for the rest again, at once.
     pub fn handle_fetched(&mut self, count: u64) {
         self.take_in(count);
         self.retries.rest_is_due(reach!(self));
     }
 
     /// Reports that the fetch under way returned this many jobs, and that the source does not have
-    /// the one after them. The window asks for it again after the next
-    /// [`handle_head`](Self::handle_head).
+    /// the one after them. The window asks for it again, alone, after the next
+    /// [`handle_readable`](Self::handle_readable) or [`handle_head`](Self::handle_head). It asks
+    /// for a failed job again after its own [`handle_due`](Self::handle_due), or after the next
+    /// `handle_head`.
     pub fn handle_missing(&mut self, count: u64) {
-        self.hold_new(count);
+        self.hold_new(count, Hold::Missing);
         self.take_in(count);
         self.retries.first_is_missing();
         self.retries.rest_is_due(reach!(self));
     }
 
     /// Reports that the fetch under way returned this many jobs and then failed. The window asks
-    /// for new jobs again after the next [`handle_head`](Self::handle_head). It asks for each
-    /// failed job again after its own [`handle_due`](Self::handle_due), so that one job that cannot
-    /// be read holds up no other.
+    /// for new jobs again after the next [`handle_readable`](Self::handle_readable). It asks for
+    /// each failed job again after its own [`handle_due`](Self::handle_due), so that one job that
+    /// cannot be read holds up no other.
     pub fn handle_unreadable(&mut self, count: u64) {
-        self.hold_new(count);
+        self.hold_new(count, Hold::Failed);
         self.take_in(count);
         self.retries.rest_waits();
     }
 
-    /// Reads nothing new before the next look at the source, since the job after this many cannot
-    /// be read.
-    fn hold_new(&mut self, count: u64) {
+    /// Reports that the pause is over after a source that failed, or that did not have a job, is
+    /// asked for new jobs again.
+    pub fn handle_readable(&mut self) {
+        self.hold = Hold::No;
+    }
+
+    /// Reads nothing new for now, since the job after this many cannot be read.
+    fn hold_new(&mut self, count: u64, hold: Hold) {
         let wanted = self.read.saturating_add(count);
         // A job that an earlier life had done is not needed, so its absence holds nothing up.
-        self.new_held |= self.fetch == Some(Fetch::New) && !self.ahead.contains(wanted);
+        if self.fetch == Some(Fetch::New) && !self.ahead.contains(wanted) {
+            self.hold = hold;
+            self.missing = (hold == Hold::Missing).then_some(wanted);
+        }
     }
 
     fn take_in(&mut self, count: u64) {
@@ -100,6 +127,8 @@ impl Window {
         let room = (share - self.unstarted).min(most.saturating_sub(self.idle())).min(self.room);
         let starved = !self.retries.can_start() && !self.can_start_new();
         let count = room.max(u64::from(starved));
+        // A job that is still missing would spoil a long run, which the source may make at once.
+        let count = if self.missing == Some(self.read) { count.min(1) } else { count };
         let end = self.bound().min(self.read.saturating_add(count)).min(self.held_from(self.read));
         (count > 0).then(|| self.read..=self.ahead.trim(self.read, end) - 1)
     }
@@ -139,6 +168,10 @@ mod tests {
         window.handle_missing(2);
         assert_eq!(window.poll(), Some(Action::Fetch(5..=9)), "jobs 2, 3 and 4 are done and are not read");
         window.handle_missing(1);
-        assert_eq!(window.poll(), None, "job 6 is missing until the next look");
+        assert_eq!(window.poll(), None, "job 6 is missing for now");
+        window.handle_readable();
+        assert_eq!(window.poll(), Some(Action::Fetch(6..=6)), "it is asked for alone");
+        window.handle_fetched(1);
+        assert_eq!(window.poll(), Some(Action::Fetch(7..=9)));
     }
 }

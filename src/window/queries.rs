@@ -1,5 +1,6 @@
 //! Questions to a window, which do not change it.
 
+use super::fetching::Hold;
 use super::{Limits, SaveState, Window};
 use crate::base::index::Index;
 
@@ -76,7 +77,7 @@ impl Window {
     #[inline]
     #[must_use]
     pub fn has_unread(&self) -> bool {
-        !self.new_held && self.read < self.bound()
+        self.hold == Hold::No && self.read < self.bound()
     }
 
     /// Returns the lowest index that was never read.

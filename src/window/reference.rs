@@ -11,7 +11,7 @@ mod model;
 mod passed;
 mod saves;
 
-use self::model::Reference;
+use self::model::{Hold, Reference};
 use super::{Action, Limits, Window};
 use crate::base::index::Index;
 use alloc::collections::BTreeSet;
@@ -51,8 +51,11 @@ pub(crate) enum Choice {
     TakeUp,
     /// A running job fails.
     Fail(u8),
-    /// A back-off is over.
+    /// A back-off is over, or the pause after which a missing job that had failed is asked for
+    /// again.
     Due(u8),
+    /// The pause is over after which the source is asked for new jobs again.
+    Readable,
     /// A failed job that waits for its back-off is parked.
     Park(u8),
     /// A parked job is to run once more.
@@ -168,16 +171,7 @@ impl Trial {
                     }
                 }
             }
-            Choice::Due(pick) => {
-                if let Some(index) = nth(&self.model.waiting, pick) {
-                    assert!(self.window.handle_due(index));
-                    assert!(!self.window.handle_due(index), "a back-off is over once");
-                    self.model.waiting.remove(&index);
-                    self.model.due.insert(index);
-                    self.model.places.insert(index, self.model.next_place);
-                    self.model.next_place += 1;
-                }
-            }
+            Choice::Due(pick) => self.end_pause(pick),
             Choice::Park(pick) => self.park(pick),
             Choice::Redrive(pick) => self.redrive(pick),
             Choice::Withdraw(pick) => self.withdraw(pick),
@@ -193,6 +187,10 @@ impl Trial {
                 let limits = limits(processing, ahead);
                 self.window.set_limits(limits);
                 self.model.limits = limits;
+            }
+            Choice::Readable => {
+                self.window.handle_readable();
+                self.model.hold = None;
             }
             Choice::Pause(paused) => {
                 self.window.set_paused(paused);
@@ -230,6 +228,7 @@ impl Trial {
     fn set_head(&mut self, head: Option<Index>) {
         self.window.handle_head(head);
         self.model.head = head;
+        self.model.hold = self.model.hold.filter(|hold| *hold == Hold::Failed);
         self.model.due.append(&mut self.model.missing);
     }
 
@@ -384,7 +383,7 @@ impl Trial {
         let head = self.model.head;
         for _ in 0..100_000 {
             self.set_head(head);
-            self.drain();
+            self.choose(Choice::Readable);
             while !self.model.waiting.is_empty() {
                 self.choose(Choice::Due(0));
             }

@@ -125,7 +125,7 @@ struct Queues {
     reading: Vec<(Index, Place)>,
     /// Jobs that were read and can be handed out.
     read: Queue,
-    /// Jobs that the source did not have. They are due again after the next look.
+    /// Jobs that the source did not have. They are due again after a pause, or the next look.
     missing: BTreeMap<Index, Place>,
     next_place: Place,
 }
@@ -150,8 +150,13 @@ impl Queues {
             || self.due.above.remove(&index).is_some()
     }
 
-    /// Ends the back-off of a job. Returns false if the job does not wait for one.
+    /// Ends the back-off of a job, or makes one due that is missing. Returns false if the job does
+    /// not wait.
     fn due(&mut self, index: Index, reach: Reach<'_>) -> bool {
+        if let Some(place) = self.missing.remove(&index) {
+            self.due.insert(index, place, reach);
+            return true;
+        }
         if !self.waiting.remove(&index) {
             return false;
         }
@@ -379,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_job_waits_for_its_back_off_and_a_missing_one_for_the_next_look() {
+    fn an_unreadable_job_waits_for_its_back_off_and_a_missing_one_for_a_pause_or_the_next_look() {
         let mut retries = failed(1..=4);
         retries.begin_read(&(1..=4));
         retries.end_read(1, below(100));
@@ -388,6 +393,11 @@ mod tests {
         assert_eq!(retries.next_run(64), Some(3..=4));
         retries.seek_missing(below(100));
         assert_eq!(retries.next_run(64), Some(2..=4), "job 2 kept its place");
+        retries.begin_read(&(2..=4));
+        retries.first_is_missing();
+        retries.rest_is_due(below(100));
+        assert!(retries.due(2, below(100)) && !retries.due(2, below(100)), "its pause is over once");
+        assert_eq!(retries.next_run(64), Some(2..=4), "and it has its place");
         retries.begin_read(&(2..=4));
         retries.rest_waits();
         assert!(!retries.has_due() && retries.due(3, below(100)) && !retries.due(3, below(100)));

@@ -103,6 +103,9 @@ fn a_status_is_json_for_whoever_asks_over_a_network() {
             "done_ahead": 0, "unsaved": 0, "blocked": "running", "source_fails_for": null, "ended_upstream": null, "done": 0, "failed": 0,
             "retries": 0, "saves": 0, "absent": 0, "parked": 0,
             "oldest": { "index": 0, "attempt": 1, "elapsed": 1500 },
+            "source": {
+                "made": status.source.made, "failed": 0, "failed_in_a_row": 0, "retry_in": null, "timeout": null,
+            },
             "text": status.to_string(),
         })
     );

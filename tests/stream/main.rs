@@ -20,5 +20,6 @@ mod read_ahead;
 mod reading;
 mod retries;
 mod semantics;
+mod sources;
 mod stages;
 mod timeout;

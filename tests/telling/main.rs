@@ -353,8 +353,15 @@ fn a_source_that_fails_is_told_of_in_its_head_and_in_its_jobs() {
     script.fail_head(Fault::Error);
     let time = Time::new();
     let consumer = named("source", script, &time).start(|_| Ok(())).unwrap();
-    assert_says(&line("source", Level::WARN, "the source failed"), "0", "", "head fails as scripted");
-    assert_eq!(stall(&time, "source", "0", "head fails as scripted").field("attempt"), "");
+    let failed = line("source", Level::WARN, "the source failed");
+    assert_says(&failed, "0", "", "head fails as scripted");
+    assert_eq!(["retry_in", "failed_calls", "calls"].map(|field| failed.field(field)), ["0.0", "1", "1"]);
+    let stalled = stall(&time, "source", "0", "head fails as scripted");
+    assert_eq!(stalled.field("attempt"), "");
+    assert!(stalled.field("error").contains("(it is asked again "), "{stalled:?}");
+    let waits = |line: &Line| line.message() == failed.message() && !["0.0", ""].contains(&line.field("retry_in"));
+    let again = lines_of("source").into_iter().find(waits).expect("the calls behind the first one waited");
+    assert_eq!(again.field("failed_calls"), again.field("calls"), "none was answered: {again:?}");
     consumer.stop().unwrap();
     let script = Script::up_to(5);
     script.fail_at(3, Fault::Error);

@@ -39,6 +39,11 @@ pub(crate) fn check_zero(setting: &'static str, is_zero: bool, why: &str) -> Res
     if is_zero { Err(ConfigError::Zero { setting, why: why.to_owned() }) } else { Ok(()) }
 }
 
+/// Refuses a setting that a part of this consumer cannot keep to.
+pub(crate) fn check_supported(setting: &'static str, supported: bool, why: &str) -> Result<(), ConfigError> {
+    if supported { Ok(()) } else { Err(ConfigError::Unsupported { setting, why: why.to_owned() }) }
+}
+
 /// Refuses an empty text, and one that is too long.
 pub(crate) fn check_length(
     what: &'static str,

@@ -12,6 +12,7 @@ use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
 use crate::driver::Driver;
+use crate::driver::calls::{InVain, after};
 use crate::driver::core::Core;
 use crate::driver::fates::Unread;
 use crate::driver::prefetch::Sorted;
@@ -21,6 +22,7 @@ use crate::observe::{Event, Kind};
 use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadDesk, ReadRuns, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// The largest number of back-offs that end in one critical section. So it takes a fraction of a
@@ -40,6 +42,7 @@ impl Core {
     /// Returns true if there are more of them.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         self.reading.supervises = false;
+        self.reading.end_pause(now, &mut self.window);
         (0..PIECE).all(|_| self.fates.expire(now, &mut self.window))
     }
 
@@ -48,8 +51,8 @@ impl Core {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
         }
-        if let Some(answer) = self.reading.note.take() {
-            return Order::Note(answer);
+        if std::mem::take(&mut self.reading.note) {
+            return Order::Note;
         }
         // Known work mostly goes before a look, since the source may take long to give its head. A
         // failed job that has to be read again is known work, too.
@@ -63,7 +66,7 @@ impl Core {
         }
         self.reading.supervises = true;
         self.workers.supervised_from(now.of_machine());
-        Order::Wait(self.fates.failures.next_due())
+        Order::Wait(self.fates.failures.next_due().into_iter().chain(self.reading.read_again).min())
     }
 
     /// Looks at the workers for the reader, which supervises them. Returns the time until the next
@@ -90,12 +93,12 @@ impl Core {
         Some((runs, run))
     }
 
-    /// Takes in the run that a worker read for itself. If the read failed, the reader decides when
-    /// to ask again.
+    /// Takes in the run that a worker read for itself. If the read failed, the reader asks again
+    /// after the pause.
     pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         self.workers.reads(false);
         let surplus = self.fetched(fetched, now);
-        self.out.reader |= self.reading.note.is_some();
+        self.out.reader |= self.reading.note;
         surplus
     }
 
@@ -131,7 +134,10 @@ impl Core {
     pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
         self.reading.look = None;
         self.reading.seen = true;
-        (self.reading.look_error, self.reading.look_fails_since) = (None, None);
+        (self.reading.look_error, self.reading.look_again) = (None, None);
+        self.reading.looks = InVain::default();
+        self.reading.calls.returned();
+        self.reading.calls.answered();
         self.window.handle_head(head);
         self.fates.set_gate(gate.open_below(), &mut self.window);
         if self.reading.bounding == Bounding::Looking {
@@ -147,13 +153,19 @@ impl Core {
     /// used up, are given back.
     pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
+        // A failed job was handed out before, so this read is for its retry.
+        let again = self.fates.failures.waiting(asked).is_some();
         let next = fetched.next(asked);
+        let brought = !fetched.is_empty();
         let Fetched { mut jobs, steps, weights, then, quick, .. } = fetched;
         self.reading.quick = quick;
         self.reading.call = None;
         let then = self.without_redriven(then);
         let outcome = Outcome::from(&then);
-        self.tell_unread(next, &then, now);
+        let was_sound = brought || self.reading.calls.is_sound();
+        let unread_again = self.reading.fetch.filter(|run| again && next <= run.last).map(|_| next);
+        let pause = self.count_read(outcome, brought, (again, unread_again), now);
+        self.tell_unread(next, &then, pause, now);
         let (unread, error) = match then {
             Then::Unasked => (None, None),
             Then::Missing => (Some(Unread::Missing), None),
@@ -163,19 +175,6 @@ impl Core {
         let over = self.window.is_stopping() || self.window.has_ended();
         let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
         self.reading.prefetch.learn(jobs.len(), weights.total());
-        // A failed job was handed out before, so this read is for its retry.
-        let again = self.fates.failures.waiting(run.first).is_some();
-        // A failed job that cannot be read again backs off alone: looks and new runs go on.
-        self.reading.note = Some(outcome).filter(|outcome| match outcome {
-            Outcome::Good => false,
-            Outcome::Missing => true,
-            Outcome::Failed => !again,
-        });
-        if !again {
-            let since = self.reading.unread_since.filter(|_| jobs.len() == 0);
-            self.reading.unread_since = unread.as_ref().map(|_| since.unwrap_or_else(|| now.get()));
-            self.reading.unread = unread.clone();
-        }
         // With gaps, the window hears of each part at once.
         let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
         match (again, steps.is_empty()) {
@@ -184,13 +183,17 @@ impl Core {
             (false, true) => self.take_in_new(run.first, &mut *jobs, weights),
             (false, false) => self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, weights, now),
         }
-        if again {
-            self.note_unread(next, run, unread, now);
-        }
         match outcome {
             Outcome::Good => self.window.handle_fetched(count),
             Outcome::Missing => self.window.handle_missing(count),
+            // It is asked for again at once.
+            Outcome::Failed if !again && pause.is_zero() => self.window.handle_fetched(count),
             Outcome::Failed => self.window.handle_unreadable(count),
+        }
+        if again {
+            self.wait_for_again(next..=run.last, unread, pause, was_sound, now);
+        } else {
+            self.wait_for_new(unread, pause, now);
         }
         let (fates, mut at) = self.fates(now);
         if outcome == Outcome::Missing && again {
@@ -204,14 +207,39 @@ impl Core {
         Surplus { jobs, error }
     }
 
+    /// Counts a read. `again`: if it was for failed jobs, and the first of them that it did not
+    /// bring. Returns the pause before the source is asked again for what it did not bring.
+    fn count_read(&mut self, outcome: Outcome, brought: bool, again: (bool, Option<Index>), now: &Now) -> Duration {
+        let Self { reading, fates, .. } = self;
+        let (calls, mut other) = (&mut reading.calls, InVain::default());
+        calls.returned();
+        let kind = match again {
+            (false, _) => &mut reading.news,
+            (true, unread) => unread.and_then(|index| fates.failures.in_vain(index)).unwrap_or(&mut other),
+        };
+        if brought {
+            calls.answered();
+        }
+        // The failed jobs of a run that were read begin anew when they are taken in.
+        if brought && !again.0 {
+            *kind = InVain::default();
+        }
+        match outcome {
+            Outcome::Good => Duration::ZERO,
+            Outcome::Missing => calls.miss(kind, now),
+            Outcome::Failed => calls.fail(kind, now),
+        }
+    }
+
     /// Tells of the job behind those that were read, if it could not be read.
-    fn tell_unread(&mut self, next: Index, then: &Then, now: &Now) {
+    fn tell_unread(&mut self, next: Index, then: &Then, pause: Duration, now: &Now) {
         let kind = match then {
             Then::Unasked | Then::Truncated { .. } => return,
             Then::Missing => Kind::Missing,
             Then::Failed(_) => Kind::SourceFailed,
         };
-        let event = Event::new(kind, next);
+        let calls = self.reading.calls.numbers(Some(after(pause, now.get())), now);
+        let event = Event { source: Some(calls), ..Event::new(kind, next) };
         self.out.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
     }
 
@@ -231,16 +259,40 @@ impl Core {
         }
     }
 
-    /// Notes why the failed jobs from `next` on were not read again.
-    fn note_unread(&mut self, next: Index, run: Ask, unread: Option<Unread>, now: &Now) {
-        match unread {
-            None => {}
-            Some(Unread::Missing) => self.fates.failures.is_missing(next, now),
-            Some(Unread::Failed(error)) => {
-                self.fates.failures.put_off(next..=run.last, &error, now);
-                self.out.reader = true;
+    /// Waits for a pause before the first new job is asked for again that was not read. At once is
+    /// no wait.
+    fn wait_for_new(&mut self, unread: Option<Unread>, pause: Duration, now: &Now) {
+        let waits = unread.is_some() && !pause.is_zero();
+        self.reading.unread = unread.filter(|_| waits);
+        self.reading.read_again = waits.then(|| after(pause, now.get()));
+        self.reading.note |= waits;
+    }
+
+    /// Waits for a pause before the failed job is asked for again at which the source stopped.
+    ///
+    /// If the source was sound before, it is this job alone that waits, and the others of the run
+    /// go before it. If the source has failed before, they wait with it: a source that is down is
+    /// not asked for each of them.
+    fn wait_for_again(
+        &mut self,
+        rest: RangeInclusive<Index>,
+        unread: Option<Unread>,
+        pause: Duration,
+        was_sound: bool,
+        now: &Now,
+    ) {
+        let Some(unread) = unread.filter(|_| !rest.is_empty()) else { return };
+        let (next, failed) = (*rest.start(), matches!(unread, Unread::Failed(_)));
+        for index in rest.skip(1).filter(|_| failed) {
+            if was_sound {
+                self.window.handle_due(index);
+            } else {
+                self.fates.failures.not_read(index, unread.clone(), pause, now.get());
             }
         }
+        self.fates.failures.not_read(next, unread, pause, now.get());
+        self.reading.note |= !failed;
+        self.out.reader = true;
     }
 
     /// Takes in new jobs. It leaves the jobs that an earlier life has done: they were read only
@@ -254,6 +306,25 @@ impl Core {
             sorted.push(!self.window.is_restored(index), weight);
         }
         self.reading.prefetch.add_sorted(jobs, sorted);
+    }
+
+    /// Notes that the source could not be asked. Returns the time at which it is asked again.
+    fn look_failed(&mut self, error: &str, now: &Now) -> Option<Instant> {
+        let reading = &mut self.reading;
+        reading.look = None;
+        reading.calls.returned();
+        let pause = reading.calls.fail(&mut reading.looks, now);
+        let again = after(pause, now.get());
+        // At once is no wait that a status would show.
+        reading.look_error = (!pause.is_zero()).then(|| error.to_owned());
+        reading.look_again = Some(again);
+        if reading.bounding == Bounding::Looking {
+            reading.bounding = Bounding::Wanted;
+        }
+        let source = Some(reading.calls.numbers(Some(again), now));
+        let event = Event { source, ..Event::new(Kind::SourceFailed, self.window.lowest_undone()) };
+        self.out.tell(&event.error(error), now);
+        Some(again)
     }
 
     /// True if the watermark waits for something that a look at the source may bring: a job, or a
@@ -346,19 +417,13 @@ impl ReadDesk for Driver {
         more
     }
 
-    fn look_failed(&self, failure: Failure) {
+    fn look_failed(&self, failure: Failure) -> Option<Instant> {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
-        let index = core.window.lowest_undone();
-        core.out.tell(&Event::new(Kind::SourceFailed, index).error(&failure.text), &now);
-        core.reading.look = None;
-        core.reading.look_error = Some(failure.text);
-        core.reading.look_fails_since.get_or_insert_with(|| now.get());
-        if core.reading.bounding == Bounding::Looking {
-            core.reading.bounding = Bounding::Wanted;
-        }
+        let again = core.look_failed(&failure.text, &now);
         self.settle(core, &now);
         drop_guarded(failure.error);
+        again
     }
 }
 

@@ -133,7 +133,7 @@ impl Core {
             Blocked::Retrying { index, attempt, .. } => {
                 Some((event(*index).attempt(*attempt), status.blocked.to_string()))
             }
-            blocked => Some((event(next), blocked.to_string())),
+            _ => Some((event(next), status.reason().to_string())),
         }
     }
 }

@@ -4,10 +4,9 @@
 use crate::base::index::Index;
 use crate::base::retry::Retry;
 use crate::base::time::Now;
-use crate::reader::SOURCE_BACK_OFF;
+use crate::driver::calls::{InVain, after};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// The reason why a job could not be read.
@@ -38,10 +37,8 @@ pub(crate) struct Failed {
     first: Option<u64>,
     /// The answer of the source when it was asked for the job again.
     pub(crate) unread: Option<Unread>,
-    /// The time since which that is so.
-    pub(crate) unread_since: Option<Instant>,
-    /// The number of times in a row that it could not be read again.
-    unreadable: u32,
+    /// The reads of it that brought nothing, in a row.
+    pub(in crate::driver) in_vain: InVain,
     /// True while its next attempt runs.
     running: bool,
     /// True if it was not ready, and has not failed in its last attempt.
@@ -53,14 +50,13 @@ pub(crate) struct Failed {
 impl Failed {
     fn new(attempt: u32, due: Instant, error: String, first: Option<u64>) -> Self {
         let (running, deferred, alone) = (false, false, true);
-        Self { attempt, due, error, first, unread: None, unread_since: None, unreadable: 0, running, deferred, alone }
+        Self { attempt, due, error, first, unread: None, in_vain: InVain::default(), running, deferred, alone }
     }
-}
 
-/// Returns the end of a pause. A pause beyond the end of the clock never ends, so a very long one
-/// does as well.
-fn after(pause: Duration, now: Instant) -> Instant {
-    now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()))
+    /// True if the source did not show it when it was asked last.
+    pub(in crate::driver) fn is_missing(&self) -> bool {
+        matches!(self.unread, Some(Unread::Missing))
+    }
 }
 
 impl Failures {
@@ -174,45 +170,33 @@ impl Failures {
         self.timers.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Takes the job whose back-off ended first, if it is over by now.
-    pub(in crate::driver) fn take_due(&mut self, now: Instant) -> Option<Index> {
+    /// Takes the timer that ended first, if it has by now. Returns the job that is due then, unless
+    /// it waits for another time: a look at the source may have brought it before its pause was
+    /// over.
+    pub(in crate::driver) fn take_due(&mut self, now: Instant) -> Option<Option<Index>> {
         self.next_due().filter(|due| *due <= now)?;
-        self.timers.pop().map(|Reverse((_, index))| index)
+        let Reverse((due, index)) = self.timers.pop()?;
+        Some(Some(index).filter(|index| self.jobs.get(index).is_some_and(|failed| failed.due == due)))
     }
 
     /// Notes that this job was read again.
     pub(in crate::driver) fn was_read(&mut self, index: Index) {
         if let Some(failed) = self.jobs.get_mut(&index) {
-            (failed.unread, failed.unread_since, failed.unreadable) = (None, None, 0);
+            (failed.unread, failed.in_vain) = (None, InVain::default());
         }
     }
 
-    /// Notes that the source no longer shows this job.
-    pub(in crate::driver) fn is_missing(&mut self, index: Index, now: &Now) {
-        if let Some(failed) = self.jobs.get_mut(&index) {
-            failed.unread_since.get_or_insert_with(|| now.get());
-            failed.unread = Some(Unread::Missing);
-        }
+    /// Returns the reads of this job that brought nothing, if it waits for its next attempt.
+    pub(in crate::driver) fn in_vain(&mut self, index: Index) -> Option<&mut InVain> {
+        self.jobs.get_mut(&index).filter(|failed| !failed.running).map(|failed| &mut failed.in_vain)
     }
 
-    /// True if the source did not show this job when it was asked last.
-    pub(in crate::driver) fn is_missing_now(&self, index: Index) -> bool {
-        self.jobs.get(&index).is_some_and(|failed| matches!(failed.unread, Some(Unread::Missing)))
-    }
-
-    /// Puts off these jobs, which were to be read again: the source failed at the first of them.
-    /// The others wait with it, so a source that is down is not asked for each at once.
-    pub(in crate::driver) fn put_off(&mut self, jobs: RangeInclusive<Index>, error: &str, now: &Now) {
-        let (now, chance) = (now.get(), now.chance());
-        for index in jobs {
-            let Some(failed) = self.jobs.get_mut(&index) else { continue };
-            failed.unread_since.get_or_insert(now);
-            failed.unread = Some(Unread::Failed(error.to_owned()));
-            failed.unreadable = failed.unreadable.saturating_add(1);
-            let pause = SOURCE_BACK_OFF.jitter(0.2).delay(failed.unreadable, chance).unwrap_or_default();
-            failed.due = now + pause;
-            self.timers.push(Reverse((failed.due, index)));
-        }
+    /// Notes why this job could not be read again, and asks for it once more after a pause.
+    pub(in crate::driver) fn not_read(&mut self, index: Index, unread: Unread, pause: Duration, now: Instant) {
+        let Some(failed) = self.jobs.get_mut(&index) else { return };
+        // At once is no wait that a status would show.
+        failed.unread = Some(unread).filter(|_| !pause.is_zero());
+        self.wait_again(index, pause, now);
     }
 
     /// Takes out all of them. There may be very many, so the caller drops them later.
@@ -224,12 +208,6 @@ impl Failures {
     #[cfg(test)]
     pub(in crate::driver) fn dues(&self) -> Vec<Instant> {
         self.timers.iter().map(|Reverse((due, _))| *due).collect()
-    }
-
-    /// Returns the number of jobs that could not be read this many times in a row.
-    #[cfg(test)]
-    pub(in crate::driver) fn count_unreadable(&self, times: u32) -> usize {
-        self.jobs.values().filter(|failed| failed.unreadable == times).count()
     }
 }
 
@@ -244,7 +222,7 @@ mod tests {
         let now = Instant::now();
         failures.note(7, 1, "refused".to_owned(), Duration::from_millis(5), &Now::at(now));
         assert_eq!(failures.take_due(now), None);
-        assert_eq!(failures.take_due(now + Duration::from_millis(5)), Some(7));
+        assert_eq!(failures.take_due(now + Duration::from_millis(5)), Some(Some(7)));
         assert!(
             failures.waiting(7).is_some()
                 && failures.has_waiting_up_to(7, |_| true)

@@ -6,10 +6,6 @@ use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::driver::out::Scene;
 use crate::observe::{Event, Kind};
-use std::time::Duration;
-
-/// The pause after which a suspect that the source does not have is tried again.
-const MISSING: Duration = Duration::from_secs(1);
 
 impl Fates {
     /// Takes the next steps for crashes: records the jobs that are to start, and gives suspects
@@ -68,10 +64,8 @@ impl Fates {
         }
         self.outlived(index, at.window);
         self.note_start(index, 0, at);
-        // A job that the source failed at waits for a back-off already.
-        if at.window.handle_put_back(index) && self.failures.is_missing_now(index) {
-            self.failures.wait_again(index, MISSING, at.now.get());
-        }
+        // It waits for the pause that the read has set.
+        at.window.handle_put_back(index);
     }
 
     /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.

@@ -36,7 +36,7 @@ enum Seen {
 impl<J: Jobs> Jobs for Watched<J> {
     type Job = J::Job;
 
-    forward!(self: self.jobs => first, at_index, read, read_sparse, weight, gate, waits_for);
+    forward!(self: self.jobs => first, at_index, read, read_sparse, weight, gate, waits_for, call_timeout);
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
         let head = self.jobs.head();

@@ -1,6 +1,7 @@
 //! The choices that concern reading: the run to read, and the end of a fetch.
 
-use super::{Choice, Trial};
+use super::model::Hold;
+use super::{Choice, Trial, nth};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
@@ -39,6 +40,11 @@ impl Trial {
         let is_new = self.is_new(*run.start());
         let model = &mut self.model;
         if is_new {
+            match choice {
+                Choice::Missing(_) => model.hold_new(run.start() + count, Hold::Missing),
+                Choice::Unreadable(_) => model.hold_new(run.start() + count, Hold::Failed),
+                _ => {}
+            }
             let read = (*run.start()..*run.start() + count).filter(|i| !model.restored.contains(i));
             return model.read.extend(read);
         }
@@ -53,6 +59,21 @@ impl Trial {
         }
     }
 
+    /// Ends the back-off of a job, or the pause of one that is missing.
+    pub(super) fn end_pause(&mut self, pick: u8) {
+        let waits = self.model.waiting.union(&self.model.missing).copied().collect();
+        let Some(index) = nth(&waits, pick) else { return };
+        assert!(self.window.handle_due(index));
+        assert!(!self.window.handle_due(index), "a back-off is over once");
+        self.model.due.insert(index);
+        // One that is missing has its place.
+        if !self.model.missing.remove(&index) {
+            self.model.waiting.remove(&index);
+            self.model.places.insert(index, self.model.next_place);
+            self.model.next_place += 1;
+        }
+    }
+
     pub(super) fn check_fetch(&mut self, run: RangeInclusive<Index>) {
         let model = &self.model;
         assert!(model.fetch.is_none() && !model.stopping && !run.is_empty());
@@ -61,6 +82,8 @@ impl Trial {
         let count = run.end() - run.start() + 1;
         if self.is_new(*run.start()) {
             assert_eq!(*run.start(), model.unread(), "new jobs are read in order, and done jobs are skipped");
+            assert_eq!(model.hold, None, "the source is left alone");
+            assert!(model.alone != Some(*run.start()) || count == 1, "a missing job is asked for alone");
             assert!(!model.restored.contains(run.end()), "a done job is read");
             assert!(run.clone().all(|i| !model.held.contains(&i)), "a job that had failed is read as a new one");
             assert!(model.may_start(*run.end()), "a job above the window or the gate is read");

@@ -1,6 +1,7 @@
 //! The choice that concerns gaps: a fetch that ends with jobs and gaps.
 
 use super::Trial;
+use super::model::Hold;
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
@@ -58,6 +59,10 @@ impl Trial {
         let fails = last.is_multiple_of(5);
         if fails {
             self.window.handle_unreadable(0);
+            if is_new {
+                let wanted = self.model.unread();
+                self.model.hold_new(wanted, Hold::Failed);
+            }
         } else {
             self.window.handle_fetched(0);
         }

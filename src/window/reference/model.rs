@@ -5,6 +5,13 @@ use crate::window::Limits;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeInclusive;
 
+/// The reason why nothing new is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    Missing,
+    Failed,
+}
+
 /// The true state, in sets.
 #[derive(Debug)]
 pub(super) struct Reference {
@@ -43,8 +50,12 @@ pub(super) struct Reference {
     /// True if the record of a parked job has changed since the last save began.
     pub(super) changed: bool,
     pub(super) due: BTreeSet<Index>,
-    /// The due jobs that are missing until the next look.
+    /// The due jobs that are missing until the next look, or until their pause is over.
     pub(super) missing: BTreeSet<Index>,
+    /// The reason why nothing new is read.
+    pub(super) hold: Option<Hold>,
+    /// The new job that is asked for alone, if it was missing when it was asked for last.
+    pub(super) alone: Option<Index>,
     pub(super) retries_read: BTreeSet<Index>,
     /// The place of each failed job in the order in which they became due.
     pub(super) places: BTreeMap<Index, u64>,
@@ -98,6 +109,8 @@ impl Reference {
             changed: false,
             due: BTreeSet::new(),
             missing: BTreeSet::new(),
+            hold: None,
+            alone: None,
             retries_read: BTreeSet::new(),
             places: BTreeMap::new(),
             next_place: 0,
@@ -145,6 +158,13 @@ impl Reference {
     /// The indices that are done above the lowest undone one.
     pub(super) fn ahead(&self) -> BTreeSet<Index> {
         self.done.range(self.lowest_undone()..).copied().collect()
+    }
+
+    /// Nothing new is read for now, since this job cannot be. One that is done is not needed.
+    pub(super) fn hold_new(&mut self, wanted: Index, hold: Hold) {
+        if !self.done.contains(&wanted) {
+            (self.hold, self.alone) = (Some(hold), (hold == Hold::Missing).then_some(wanted));
+        }
     }
 
     pub(super) fn needs_save(&self) -> bool {

@@ -22,6 +22,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         3 => n().prop_map(Choice::Aside),
         3 => Just(Choice::TakeUp),
         4 => n().prop_map(Choice::Due),
+        4 => Just(Choice::Readable),
         2 => n().prop_map(Choice::Park),
         2 => n().prop_map(Choice::Redrive),
         1 => n().prop_map(Choice::Withdraw),

@@ -1,0 +1,101 @@
+//! Settings for a source that fails, or does not answer.
+
+use super::builder::Builder;
+use crate::base::config::{check_supported, check_zero};
+use crate::base::error::Error;
+use crate::base::guard::guarded;
+use crate::base::retry::Retry;
+use crate::progress::Progress;
+use crate::source::Jobs;
+use std::time::Duration;
+
+impl<J: Jobs, P: Progress> Builder<J, P> {
+    /// Sets the pauses after calls into the source that fail in a row. Default: 50 ms, then twice
+    /// as long each time, up to 5 s, with a [jitter](Retry::jitter) of 0.2.
+    ///
+    /// After the first failure behind an answer there is no pause: the source is asked again at
+    /// once. So one that fails now and then costs a call more for each failure. A read that brings
+    /// a job ends the row. Asks for the head, reads of new jobs, and reads of one failed job each
+    /// have a row of their own, and jobs that were read before run meanwhile.
+    /// [`Status::source`](crate::Status::source) counts the calls that failed, and says when the
+    /// source is asked again.
+    ///
+    /// A source is asked until it answers, so [`Retry::max_attempts`] (and [`Retry::none`]) is
+    /// refused. So is a pause of zero, with which the consumer would ask all the time.
+    ///
+    /// A job that the source should have, and does not (it returns `None` at or below its head), is
+    /// no failure. It is asked for again after 20 ms, then after twice as long each time, up to a
+    /// second, and whenever the source rings.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// Consumer::builder(jobs, MemoryProgress::new())
+    ///     .source_retry(Retry::exponential(Duration::from_millis(200), Duration::from_secs(60)).jitter(0.5))
+    ///     .stop_at(2)
+    ///     .start(|_| Ok(()))?
+    ///     .join()?;
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn source_retry(mut self, retry: Retry) -> Self {
+        self.source_retry = retry;
+        self
+    }
+
+    /// Limits the time of each call into the source. One that takes longer has failed, like any
+    /// call that returns an error. Default: 30 s for [`AsyncJobs`](crate::AsyncJobs), and no limit
+    /// for any other source. [`Duration::MAX`] is no limit; zero is refused.
+    ///
+    /// * **A source of futures** ([`AsyncJobs`](crate::AsyncJobs), also within
+    ///   [`gated_by`](Jobs::gated_by), [`confirmed`](Jobs::confirmed),
+    ///   [`hold_back`](crate::JobLog::hold_back) or an `Arc`): the future is dropped. Jobs that a
+    ///   `read` appended before are valid. A call reads a whole run, so the limit has to be longer
+    ///   than the slowest run. The time is the machine's, whatever [`clock`](Self::clock) is set. A
+    ///   source that several consumers share has one limit: the last that was set.
+    /// * **A source of functions**: nothing can end a function from outside, so the start is
+    ///   refused with a [`ConfigError`](crate::ConfigError). Set the timeout in the client that the
+    ///   source calls, for the connection and for each answer: `timeout` of an HTTP client
+    ///   (`reqwest`, `ureq`), the deadline of a gRPC request, `statement_timeout` and
+    ///   `tcp_user_timeout` of PostgreSQL (`PgJobs` ends its calls within its `ttl`), and
+    ///   `set_read_timeout` of a socket. A source whose client takes a timeout may implement
+    ///   [`Jobs::call_timeout`], and then this call sets it.
+    ///
+    /// [`Status::blocked`](crate::Status::blocked) names a call that has not returned for a second,
+    /// and says when it is given up.
+    pub fn source_timeout(mut self, after: Duration) -> Self {
+        self.source_timeout = Some(after);
+        self
+    }
+
+    /// Refuses settings for a source that cannot have them.
+    pub(super) fn check_source(&self) -> Result<(), Error> {
+        let retry = self.source_retry;
+        retry.validate()?;
+        let why = "source_retry has a limit of attempts, but a source is asked until it answers: leave `max_attempts` out, and \
+                   use `Retry::fixed` or `Retry::exponential` in place of `Retry::none`";
+        check_supported("source_retry", retry.is_endless(), why)?;
+        let why = "source_retry has a pause of zero, so a source that is down would be asked all the time: use some milliseconds \
+                   at least";
+        check_zero("source_retry", retry.is_without_pause(), why)?;
+        let why = "source_timeout is zero, so no call could end in time: leave it out for the default, or use `Duration::MAX` for \
+                   no limit";
+        check_zero("source_timeout", self.source_timeout == Some(Duration::ZERO), why)?;
+        let keeps_to_it = self.call_timeout()?.is_some();
+        let why = "source_timeout cannot end a call of this source, which is a function on a thread: set a timeout in the client \
+                   that it calls, make it `AsyncJobs`, or let it implement `Jobs::call_timeout` (an adapter hands that on)";
+        check_supported(
+            "source_timeout",
+            keeps_to_it || self.source_timeout.is_none_or(|after| after == Duration::MAX),
+            why,
+        )?;
+        Ok(())
+    }
+
+    /// Hands the timeout over to the source, and returns the one that holds.
+    pub(super) fn call_timeout(&self) -> Result<Option<Duration>, Error> {
+        let answer = guarded(|| Ok(self.jobs.call_timeout(self.source_timeout)));
+        answer.map_err(|source| Error::Source { index: self.start_at.flatten().unwrap_or(0), source })
+    }
+}

@@ -1,0 +1,162 @@
+//! The calls into the source: how many failed, and for how long it is left alone then.
+//!
+//! A source that fails now and then is asked again at once, so that it costs a call and no pause.
+//! Calls of one kind that fail in a row wait, each for longer. Each kind counts for itself: asks
+//! for the head, reads of new jobs, and reads of one failed job. So one job that can never be read
+//! is not asked for all the time because others can, and slows down no other.
+
+use crate::base::config::DEFAULT_POLL;
+use crate::base::retry::Retry;
+use crate::base::time::Now;
+use crate::observe::calls::SourceCalls;
+use std::time::{Duration, Instant};
+
+/// The default of the pauses after calls that failed in a row.
+pub(crate) const SOURCE_RETRY: Retry =
+    Retry::exponential(Duration::from_millis(50), Duration::from_secs(5)).jitter(0.2);
+
+/// The pauses after which the source is asked again for a job that it should have. Mostly it is
+/// there a moment later: a node shows its head before the body.
+const MISSING: Retry = Retry::exponential(Duration::from_millis(20), DEFAULT_POLL);
+
+/// The calls into the source, of all kinds.
+pub(crate) struct Calls {
+    retry: Retry,
+    /// The time after which the source gives up a call, if it can.
+    pub(super) timeout: Option<Duration>,
+    made: u64,
+    failed: u64,
+    /// Those that failed since one was answered.
+    in_a_row: u32,
+}
+
+/// Calls of one kind that brought nothing, since one of them did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InVain {
+    failed: u32,
+    missing: u32,
+    /// The time of the first of them.
+    pub(super) since: Option<Instant>,
+}
+
+impl Calls {
+    pub(crate) fn new(retry: Retry, timeout: Option<Duration>) -> Self {
+        Self { retry, timeout, made: 0, failed: 0, in_a_row: 0 }
+    }
+
+    /// A call has returned.
+    pub(super) fn returned(&mut self) {
+        self.made += 1;
+    }
+
+    /// The source has answered.
+    pub(super) fn answered(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// True if the source has answered since a call last failed.
+    pub(super) fn is_sound(&self) -> bool {
+        self.in_a_row == 0
+    }
+
+    /// A call failed. Returns the pause before the next one of its kind: none after the first
+    /// failure behind an answer.
+    pub(super) fn fail(&mut self, kind: &mut InVain, now: &Now) -> Duration {
+        let is_first = self.in_a_row == 0 && kind.failed == 0;
+        self.failed += 1;
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        kind.failed = kind.failed.saturating_add(1);
+        kind.since.get_or_insert_with(|| now.get());
+        if is_first {
+            return Duration::ZERO;
+        }
+        self.retry.delay((kind.failed - 1).max(1), now.chance()).unwrap_or_default()
+    }
+
+    /// The source does not have a job that it should have. Returns the pause before it is asked
+    /// for the job again.
+    pub(super) fn miss(&mut self, kind: &mut InVain, now: &Now) -> Duration {
+        self.answered();
+        kind.missing = kind.missing.saturating_add(1);
+        kind.since.get_or_insert_with(|| now.get());
+        MISSING.delay(kind.missing, 1.0).unwrap_or_default()
+    }
+
+    /// Returns the numbers for a status. `again`: the time at which the source is asked again.
+    pub(super) fn numbers(&self, again: Option<Instant>, now: &Now) -> SourceCalls {
+        let retry_in = again.map(|again| again.saturating_duration_since(now.get()));
+        let Self { timeout, made, failed, in_a_row, .. } = *self;
+        SourceCalls { made, failed, failed_in_a_row: in_a_row, retry_in, timeout }
+    }
+}
+
+/// Returns the end of a pause. A pause beyond the end of the clock never ends, so a very long one
+/// does as well.
+pub(super) fn after(pause: Duration, now: Instant) -> Instant {
+    now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Fails and answers, and returns the pause after each failure.
+    fn pauses(calls: &mut Calls, kind: &mut InVain, outcomes: &str) -> Vec<u128> {
+        let now = Now::at(Instant::now());
+        let outcomes = outcomes.chars().map(|outcome| {
+            calls.returned();
+            match outcome {
+                'x' => Some(calls.fail(kind, &now)),
+                // An answer to a call of another kind.
+                'o' => {
+                    calls.answered();
+                    None
+                }
+                '-' => Some(calls.miss(kind, &now)),
+                _ => {
+                    calls.answered();
+                    *kind = InVain::default();
+                    None
+                }
+            }
+        });
+        outcomes.flatten().map(|pause| pause.as_millis()).collect()
+    }
+
+    #[test]
+    fn the_first_failure_behind_an_answer_waits_for_nothing_and_those_in_a_row_wait_longer_each() {
+        let table: [(&str, &[u128]); 7] = [
+            ("x.x.x.x", &[0, 0, 0, 0]),
+            ("xxxxxxxxxx", &[0, 50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]),
+            ("xxx.xxx", &[0, 50, 100, 0, 50, 100]),
+            ("xoxoxox", &[0, 50, 100, 200]),
+            ("--------", &[20, 40, 80, 160, 320, 640, 1_000, 1_000]),
+            ("--.-", &[20, 40, 20]),
+            ("x-x-x", &[0, 20, 50, 40, 100]),
+        ];
+        for (outcomes, expected) in table {
+            let (mut calls, mut kind) = (Calls::new(SOURCE_RETRY, None), InVain::default());
+            assert_eq!(pauses(&mut calls, &mut kind, outcomes), expected, "{outcomes}");
+        }
+    }
+
+    #[test]
+    fn a_call_of_another_kind_is_not_asked_at_once_while_the_source_is_down() {
+        let (mut calls, mut heads, mut reads) = (Calls::new(SOURCE_RETRY, None), InVain::default(), InVain::default());
+        assert_eq!(pauses(&mut calls, &mut reads, "xxx"), [0, 50, 100]);
+        assert_eq!(pauses(&mut calls, &mut heads, "xxx"), [50, 50, 100]);
+        let now = Now::at(Instant::now());
+        let numbers = calls.numbers(Some(now.get() + MS), &now);
+        assert_eq!((numbers.made, numbers.failed, numbers.failed_in_a_row, numbers.retry_in), (6, 6, 6, Some(MS)));
+        assert_eq!(pauses(&mut calls, &mut heads, ".x"), [0], "its own failures are over");
+        assert_eq!(pauses(&mut calls, &mut reads, "ox"), [200], "and those of the reads are not");
+    }
+
+    #[test]
+    fn the_pauses_are_those_that_the_user_sets() {
+        let mut calls = Calls::new(Retry::fixed(7 * MS), None);
+        assert_eq!(pauses(&mut calls, &mut InVain::default(), "xxxx.xx"), [0, 7, 7, 7, 0, 7]);
+    }
+}
