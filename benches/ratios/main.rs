@@ -15,6 +15,8 @@
 //!   threads, one back, and a set of the jobs that are done.
 //! * **without read**: the same with a source that does not implement `read`, so that it is asked
 //!   for one job after the other. Also beside the same consumer of a source that does.
+//! * **failing source**: sources that fail now and then, beside the same ones that do not. See
+//!   `failing.rs`.
 //! * **gaps**: sources whose indices have gaps, beside one without. See `gaps.rs`.
 //! * **observed**: the no-op with an observer, beside the same without one. An observer costs two
 //!   reads of the clock and two calls for each job; nobody else pays for it.
@@ -66,6 +68,7 @@ mod cost;
 mod counted;
 #[cfg(feature = "rocksdb")]
 mod effects;
+mod failing;
 mod figures;
 mod floors;
 mod gaps;
@@ -281,6 +284,7 @@ fn main() {
     }
     batched::rows(&table);
     gaps::rows(&table);
+    failing::rows(&table);
     sqlite::rows(&table);
     #[cfg(feature = "sqlite")]
     on_sqlite::rows(&table);

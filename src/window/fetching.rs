@@ -28,8 +28,8 @@ impl Window {
         self.room = jobs;
     }
 
-    /// Reports that the fetch under way returned this many jobs from its start, or that it has ended
-    /// after its [parts](Self::handle_part). The window asks for the rest again, at once.
+    /// Reports that the fetch under way returned this many jobs from its start, or that it has
+    /// ended after its [parts](Self::handle_part). The window asks for the rest again, at once.
     pub fn handle_fetched(&mut self, count: u64) {
         self.take_in(count);
         self.retries.rest_is_due(reach!(self));

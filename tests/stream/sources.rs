@@ -193,7 +193,7 @@ fn run(source: &Flaky, jobs: impl Jobs<Job = Index>, time: &Time) -> (Vec<Index>
 
 #[test]
 fn a_call_that_fails_behind_one_that_did_not_is_made_again_at_once() {
-    const JOBS: u64 = 2_000;
+    const JOBS: u64 = 600;
     let some_fail = |call| match call % 7 {
         3 => Answer::Error,
         6 => Answer::Panic,
@@ -206,7 +206,8 @@ fn a_call_that_fails_behind_one_that_did_not_is_made_again_at_once() {
         assert_eq!(ran, all, "{:?}: each once", source.kind);
         let failed = source.failed();
         assert!(failed >= JOBS / 16 / 7 * 2, "{:?}: {failed}", source.kind);
-        assert_eq!((status.source.failed, status.source.failed_in_a_row), (failed, 0), "{:?}", source.kind);
+        // A last look may have failed behind the last job.
+        assert!(status.source.failed == failed && status.source.failed_in_a_row <= 1, "{:?}", status.source);
         assert!(status.source.made > failed && status.source.retry_in.is_none(), "{:?}", status.source);
     };
     for kind in [Call::Head, Call::AtIndex, Call::Read, Call::ReadSparse] {
@@ -224,8 +225,8 @@ fn a_call_that_fails_behind_one_that_did_not_is_made_again_at_once() {
     }
 }
 
-/// A consumer of a source with ten jobs, on a clock of the test. The first calls of this kind, up to
-/// a number, have this answer.
+/// A consumer of a source with ten jobs, on a clock of the test. The first calls of this kind, up
+/// to a number, have this answer.
 fn waiting(kind: Call, answer: Answer, until: u64, retry: Option<Retry>) -> (Arc<Flaky>, Arc<Time>, Consumer) {
     let (source, time) =
         (Flaky::new(10, kind, move |call| if call < until { answer } else { Answer::Good }), Time::new());
