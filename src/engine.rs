@@ -18,9 +18,10 @@ pub use crate::queue::engine::{
     Turned,
 };
 pub use crate::queue::rules::due::{Due, due};
-pub use crate::queue::rules::ends::End;
+pub use crate::queue::rules::ends::{End, When};
 pub use crate::queue::rules::notes::{Change, Noted, counted_in};
 pub use crate::queue::rules::pushing::{Push as JobPush, prepare};
+pub use crate::queue::rules::set_back::{SetBack, last_tick};
 pub use crate::queue::runner::own_end::OwnEnd;
 pub use crate::queue::waits::shared::{OpenQueues, Shared, Wake};
 pub use crate::queue::waits::subscribers::{Read, Watched};

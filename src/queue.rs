@@ -125,15 +125,20 @@
 //!   again as any other job, and holds up the ticks until it ends, and no longer.
 //! * Ticks that were missed while the process was down make one job for all of them
 //!   ([`CatchUp::One`]), or none, or one each.
-//! * Ticks go by the clock on the wall. If it is set back, no tick comes twice: there is none until
-//!   the last one has come again. If it is set forward, the ticks in between were missed.
+//! * Ticks go by the clock on the wall. If it is set forward, the ticks in between were missed. If
+//!   it is set back, so that the last tick is ahead, an interval goes on from now. A `Cron` goes on
+//!   from now, too, if that tick is a day ahead or another one lies between. Else it has been.
 //! * The job of a tick is an ordinary one. `pushed_at` is the time of its tick, in each attempt.
 //!
 //! A queue belongs to one process, as its store does. Its jobs are as durable as the store: with
 //! [`Durability::Buffered`](crate::Durability) the loss of power may take the last moments.
 //!
 //! Times are kept in milliseconds. A job never runs before its time. The clock on the wall decides
-//! when a job is due, and a monotonic one when a lease is over.
+//! when a job is due, and a monotonic one when a lease is over. If the clock on the wall was ahead,
+//! and is set back, what was written meanwhile goes back with it: a delay, a back-off, a pause, the
+//! window of a unique job, and the time for which a row is kept. A minute that was left is left. A
+//! time that you named ([`NewJob::run_at`]) stays. The log and the [status](QueueStatus::set_back)
+//! say so.
 
 mod accept;
 mod activity;
@@ -186,7 +191,7 @@ pub use self::runner::handle::{Runner, RunnerHandle};
 pub use self::runner::handler::Finisher;
 pub use self::runner::outcome::{Outcome, QueueEvent, Unknown};
 pub use self::runner::running::Running;
-pub use self::status::{QueueStatus, StuckSlots, Waits};
+pub use self::status::{QueueStatus, SetBack, StuckSlots, Waits};
 pub use self::subscription::{Seen, Subscription};
 pub use self::waits::watchers::QueueChange;
 pub use self::watch::Watch;

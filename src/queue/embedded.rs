@@ -15,3 +15,4 @@ pub(crate) mod step;
 pub(crate) mod stored;
 pub(crate) mod tail;
 pub(crate) mod turn;
+pub(crate) mod wall;

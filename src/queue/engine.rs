@@ -238,6 +238,9 @@ pub struct Survey {
     pub running: usize,
     /// The job that has run longest, and since when.
     pub oldest_running: Option<(Instant, JobId)>,
+    /// The time by which the clock of the database was set back last, and for how long that is
+    /// known, if the database notes it.
+    pub set_back: Option<(Duration, Duration)>,
 }
 
 /// A queue that an engine has opened.

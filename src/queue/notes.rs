@@ -154,7 +154,7 @@ impl Notes {
         let note = |(of, noted): (String, Result<Noted, String>)| {
             let (noted, damaged) = match noted {
                 Ok(noted) => (noted, None),
-                Err(reason) => (Noted { until: 0, value: Value::Null }, Some(reason)),
+                Err(reason) => (Noted { until: 0, since: 0, value: Value::Null }, Some(reason)),
             };
             let key = of.get(prefix.len()..).unwrap_or_default().to_owned();
             let expires_at = (noted.until > 0).then(|| time(noted.until));

@@ -72,7 +72,7 @@ impl PeriodicBuilder {
         // Threads may have read the clock in another order than they came to the queue.
         if last > queue.moment().wall.saturating_add(1_000) {
             let (queue, last) = (queue.name(), rfc3339(last));
-            tracing::warn!(target: "waterline", queue, periodic = name, last, "the last tick of a periodic job is in the future, so the clock was set back: there is no tick until then, unless you remove it and register it again");
+            tracing::warn!(target: "waterline", queue, periodic = name, last, "the last tick of a periodic job is ahead, so the clock was set back: that one has been, and the next one comes behind it, unless you remove it and register it again");
         }
         Ok(())
     }

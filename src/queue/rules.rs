@@ -11,3 +11,4 @@ pub(crate) mod gate;
 pub(crate) mod lanes;
 pub(crate) mod notes;
 pub(crate) mod pushing;
+pub(crate) mod set_back;

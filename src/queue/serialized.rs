@@ -109,6 +109,8 @@ fields!(QueueStatus, of:
     waits = of.waits.word(),
     unknown_kinds = of.unknown_kinds,
     stuck = of.stuck,
+    set_back_by = of.set_back.map(|set_back| long(set_back.by)),
+    set_back_for = of.set_back.map(|set_back| long(set_back.since)),
     text = of.to_string(),
 );
 

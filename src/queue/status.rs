@@ -31,6 +31,10 @@ pub struct QueueStatus {
     /// The slots of the runner in this process that jobs hold which are no longer its own. `None`
     /// if there are none, as without a runner.
     pub stuck: Option<StuckSlots>,
+    /// The clock on the wall was set back less than an hour ago, as this process has noticed. What
+    /// the queue had written at a time that is ahead since went back with it: a back-off, a pause,
+    /// the window of a unique job, the time for which a row is kept, the last tick of an interval.
+    pub set_back: Option<SetBack>,
     /// The place from which the queue was seen.
     pub(super) vantage: Vantage,
 }
@@ -72,6 +76,19 @@ impl fmt::Display for StuckSlots {
         write!(f, "{slots} {have} {jobs} removed or taken back and {end} not end, {first:?} for {since:.1?}")
     }
 }
+
+/// A clock on the wall that was set back, from [`QueueStatus::set_back`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetBack {
+    /// The time by which it went back.
+    pub by: Duration,
+    /// The time since that was noticed.
+    pub since: Duration,
+}
+
+/// The time for which a status tells of a clock that was set back.
+const TOLD_FOR: Duration = Duration::from_secs(3600);
 
 /// The reason why no job of a queue starts right now.
 #[derive(Clone, Debug, PartialEq)]
@@ -221,6 +238,13 @@ impl QueueStatus {
     }
 
     fn write_why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_waits(f)?;
+        self.set_back.map_or(Ok(()), |SetBack { by, since }| {
+            write!(f, "; its clock was set back by {by:.1?}, {since:.1?} ago, and what was written ahead went back with it")
+        })
+    }
+
+    fn write_waits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the queue {:?} ", self.queue)?;
         if let Some(sentence) = self.from_elsewhere() {
             return f.write_str(&sentence);
@@ -333,7 +357,10 @@ impl Queue {
             let since = since(lost);
             StuckSlots { slots: count, first, since }
         });
-        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds, stuck, vantage })
+        let own = trouble.set_back.map(|(by, noticed)| (by, since(noticed)));
+        let set_back = survey.set_back.or(own).map(|(by, since)| SetBack { by, since });
+        let set_back = set_back.filter(|set_back| set_back.since < TOLD_FOR);
+        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds, stuck, set_back, vantage })
     }
 }
 
@@ -344,6 +371,7 @@ pub(super) mod tests {
     /// Returns the status of a queue without a job.
     pub(in crate::queue) fn status(waits: Waits) -> QueueStatus {
         let (queue, counts, vantage) = ("mail".to_owned(), Counts::default(), Vantage::Whole);
-        QueueStatus { queue, counts, oldest_ready: None, waits, unknown_kinds: Vec::new(), stuck: None, vantage }
+        let (oldest_ready, stuck, set_back) = (None, None, None);
+        QueueStatus { queue, counts, oldest_ready, waits, unknown_kinds: Vec::new(), stuck, set_back, vantage }
     }
 }

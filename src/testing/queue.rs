@@ -14,6 +14,7 @@ mod bounded;
 mod calls;
 mod cases;
 mod claims;
+mod clocks;
 mod group;
 mod group_runner;
 mod kinds;

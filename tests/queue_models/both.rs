@@ -53,6 +53,8 @@ enum Op {
     Periodic(Duration, Overlap, CatchUp, NewJob),
     RemovePeriodic,
     Advance(Duration),
+    /// Sets the clock on the wall: back (true) or forward by this time.
+    Set(Duration, bool),
     Reopen,
     Crash,
 }
@@ -157,6 +159,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (every, overlap, catch_up, bare()).prop_map(|(every, overlap, catch_up, job)| Op::Periodic(every, overlap, catch_up, job)),
         1 => Just(Op::RemovePeriodic),
         8 => time().prop_map(Op::Advance),
+        2 => (time(), any::<bool>()).prop_map(|(time, is_back)| Op::Set(time, is_back)),
         2 => Just(Op::Reopen),
         2 => Just(Op::Crash),
     ]
@@ -167,6 +170,8 @@ struct Side {
     bench: Bench,
     leases: Vec<Lease>,
     wall: SystemTime,
+    /// True once the clock was set back. The first of the ready jobs may then not be the oldest one.
+    is_back: bool,
 }
 
 /// Returns the answer of a call as text.
@@ -220,6 +225,16 @@ impl Side {
             Op::Advance(time) => {
                 self.bench.clock.advance(time);
                 self.wall += time;
+                String::new()
+            }
+            Op::Set(time, is_back) => {
+                // A call notes the time before and after. (A crash may lose what was noted.)
+                let note = || assert!(queue.accept(Accept::new().kinds(["none"])).unwrap().is_none());
+                note();
+                self.wall = if is_back { wall - time } else { wall + time };
+                self.is_back |= is_back;
+                self.bench.clock.set_wall(self.wall);
+                note();
                 String::new()
             }
             Op::Reopen => {
@@ -278,7 +293,7 @@ impl Side {
             assert_eq!(age(&seen), age(&status));
         }
         all.push(format!("{:?}", self.bench.queue.periodics().unwrap()));
-        let age = age(&status);
+        let age = age(&status).filter(|_| !self.is_back);
         let waits = match status.waits {
             // Of two jobs that began together, either is the oldest one.
             Waits::Alone { runs, since, .. } => format!("alone {runs} {since:?}"),
@@ -322,8 +337,12 @@ fn options() -> QueueOptions {
 fn live(ops: &[Op]) {
     let clock = || Clock::manual(noon());
     let store = Bench::on_disk(FaultyStore::new().unwrap(), &clock(), options());
-    let mut both =
-        [store, Bench::on_model(&clock(), options())].map(|bench| Side { bench, leases: Vec::new(), wall: noon() });
+    let mut both = [store, Bench::on_model(&clock(), options())].map(|bench| Side {
+        bench,
+        leases: Vec::new(),
+        wall: noon(),
+        is_back: false,
+    });
     for (n, op) in ops.iter().enumerate() {
         let [store, model] = both.each_mut().map(|side| (side.act(op), side.looks()));
         assert_eq!(store, model, "the store (left) and the model differ after call {n}, {op:?}");

@@ -31,6 +31,8 @@ struct Pair {
     queue: Queue,
     model: Model,
     time: Time,
+    /// The highest time that the clock on the wall has shown.
+    highest: u64,
     leases: Vec<Held>,
     /// The leases of silent workers, who do nothing with them. They keep the queue open.
     silent: Vec<Held>,
@@ -84,6 +86,7 @@ impl Pair {
             queue,
             model: Model::default(),
             time: Time { wall: BEGIN, now: 0 },
+            highest: BEGIN,
             leases: Vec::new(),
             silent: Vec::new(),
             freeze_in: None,
@@ -147,9 +150,12 @@ impl Pair {
             Op::Advance(by) => {
                 self.clock.advance(Duration::from_millis(*by));
                 (self.time.wall, self.time.now) = (self.time.wall + by, self.time.now + by);
+                self.highest = self.highest.max(self.time.wall);
             }
             Op::Jump(by) => {
-                self.time.wall = self.wall(*by);
+                // A clock that goes back by more takes times with it: `both` compares that.
+                self.time.wall = self.wall(*by).max(self.highest - 1_000);
+                self.highest = self.highest.max(self.time.wall);
                 self.clock.set_wall(at(self.time.wall));
             }
             Op::Reopen(_) => return self.reopen(&mut run),

@@ -41,6 +41,7 @@ pub(crate) const ALL: &str = concat!(
     include_str!("../schema/queue/limits.sql"),
     include_str!("../schema/queue/claim.sql"),
     include_str!("../schema/queue/limited.sql"),
+    include_str!("../schema/queue/clock.sql"),
     include_str!("../schema/queue/tick.sql"),
     include_str!("../schema/queue/turn.sql"),
     include_str!("../schema/queue/requeue.sql"),

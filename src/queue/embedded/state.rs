@@ -17,6 +17,7 @@ use crate::queue::embedded::periodics::Periodics;
 use crate::queue::embedded::state::loading::Stored;
 use crate::queue::embedded::step::{AT_ONCE, Room, Step};
 use crate::queue::embedded::tail::Tail;
+use crate::queue::embedded::wall::Wall;
 use crate::queue::engine::Traffic;
 use crate::queue::rules::gate::Gate;
 use crate::queue::rules::lanes::Lane;
@@ -60,6 +61,7 @@ pub(crate) struct Live {
     pub(crate) head: Head,
     pub(crate) from: Fronts,
     pub(crate) gate: Gate,
+    pub(crate) wall: Wall,
     /// The number of jobs that are set aside, since they cannot be read.
     pub(crate) damaged: u64,
     /// The work since it was opened.
@@ -119,6 +121,7 @@ impl QueueState {
     ) -> Self {
         let ctx = Ctx::new(&shared.name, number, families, shared.options.clone(), head.next_id);
         let live = Live {
+            wall: Wall::stored(head.seen),
             head,
             from,
             gate: Gate::new(ctx.limits.queue.at_once),
@@ -132,9 +135,11 @@ impl QueueState {
         Self { ctx, live: Mutex::new(live), shared, periodics, fronts }
     }
 
-    /// Leaves the jobs that ran when their process died as they are, for the next opening.
+    /// Leaves the jobs that ran when their process died as they are, for the next opening, and
+    /// what is ahead since the clock was set back.
     pub(crate) fn keep_running(&self) {
-        self.live.lock().life = 0;
+        let mut live = self.live.lock();
+        (live.life, live.wall) = (0, Wall::default());
     }
 
     pub(crate) fn moment(&self) -> Moment {
@@ -152,7 +157,11 @@ impl QueueState {
 
     /// Begins a step of this queue in a batch, with what it cannot read from there.
     pub(crate) fn step<'s, 'k>(&'s self, tail: &'s mut Tail, batch: &'s mut Overlay<'k>, at: Moment) -> Step<'s, 'k> {
-        let periodics = if tail.from.ticks() <= at.wall { self.periodics.all() } else { Vec::new() };
+        if !self.options.by_hand && !tail.wall.is_behind(&at) {
+            tail.wall.latest.note(at.wall, at.now);
+        }
+        let has_ticks = tail.from.ticks() <= at.wall || tail.wall.is_behind(&at);
+        let periodics = if has_ticks { self.periodics.all() } else { Vec::new() };
         // The times of calls overtake each other, and each moment would then count twice.
         let tokens_at = if self.limits.has_rates { self.moment().wall } else { at.wall };
         Step::new(&self.ctx, tail, batch, at, tokens_at, periodics)
@@ -161,7 +170,7 @@ impl QueueState {
     /// Notes where the lists begin, from a look at what is stored that changed nothing.
     pub(crate) fn learn(&self, tail: &Tail) {
         let mut live = self.live.lock();
-        (live.from, live.gate) = (tail.from, tail.gate);
+        (live.from, live.gate, live.wall) = (tail.from, tail.gate, tail.wall.clone());
     }
 
     // Leases.
@@ -249,6 +258,9 @@ impl Live {
 
     /// Returns the time until time brings something; `None`: it will not.
     pub(crate) fn next_time(&self, at: &Moment) -> Option<Duration> {
+        if self.wall.is_behind(at) {
+            return Some(Duration::ZERO);
+        }
         let listed = self.from.first();
         let paused = if self.head.is_paused(at.wall) { self.head.paused_until } else { u64::MAX };
         let shut = self.gate.shut_until(at.wall).unwrap_or(u64::MAX);
@@ -308,7 +320,8 @@ impl Participant for QueueState {
     fn tail(&self) -> Tail {
         let live = self.live.lock();
         let is_watched = self.shared.subscribers.is_any();
-        Tail::new(live.head.clone(), live.from, live.gate, live.damaged, live.life, is_watched)
+        let Live { head, from, gate, wall, damaged, life, .. } = &*live;
+        Tail::new(head.clone(), *from, *gate, wall.clone(), *damaged, *life, is_watched)
     }
 
     fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
@@ -318,9 +331,7 @@ impl Participant for QueueState {
             return changed.map(drop).map_err(refusal);
         }
         let pushes = decode_pushes(op).ok_or("an operation of a queue is no push")?;
-        let wall = pushes.first().map_or(0, |push| push.row.pushed);
-        let at = Moment { wall, ..self.moment() };
-        let mut step = self.step(tail, batch, at);
+        let mut step = self.step(tail, batch, self.moment());
         step.keep_house(AT_ONCE)?;
         step.room = Room::AtBegin;
         step.push_batch(&pushes).map(drop).map_err(refusal)
@@ -328,6 +339,7 @@ impl Participant for QueueState {
 
     fn close(&self, tail: &mut Tail, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
         if tail.is_changed() {
+            tail.head.seen = tail.wall.seen().unwrap_or(tail.head.seen);
             batch.put(self.rows.id, &[&self.keys.head()], &[&tail.head.encode(&self.name)])?;
         }
         Ok(())
@@ -344,7 +356,7 @@ impl Participant for QueueState {
             told.iter().for_each(|happened| live.happened(happened, now, self.options.lease));
             wake.room = tail.head.waiting() < live.head.waiting();
             (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
-            (live.damaged, live.life) = (tail.damaged, tail.life);
+            (live.wall, live.damaged, live.life) = (tail.wall, tail.damaged, tail.life);
             live.traffic.pushed += tail.placed;
             // Claims of the same batch hide no other job: a thread may have looked before the push.
             // A job that is claimed in the batch that makes it ready is nobody else's.

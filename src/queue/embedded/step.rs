@@ -39,6 +39,7 @@ mod notes;
 mod pushing;
 mod recount;
 mod requeue;
+mod set_back;
 mod ticking;
 mod time;
 mod waiting;
@@ -211,6 +212,8 @@ impl Step<'_, '_> {
 
     fn put_entry(&mut self, list: List, at: u64, id: &str) -> Result<(), StoreError> {
         self.tail.from.note(list, at);
+        // With a time to come, the head notes that of now.
+        self.tail.changed = true;
         self.put(self.entries(), &self.queue.keys.entry(list, at, id), &[])
     }
 
@@ -222,6 +225,16 @@ impl Step<'_, '_> {
     /// Puts a job into the place of its state, and writes its row.
     fn enter(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         row.since = self.at.wall;
+        self.enter_since(id, row)
+    }
+
+    /// Does the same with a job that was given its due time before, if it is not due so far.
+    fn enter_given(&mut self, id: &str, row: &mut Row, given: u64) -> Result<(), StoreError> {
+        row.since = if row.state == JobState::Scheduled { given } else { self.at.wall };
+        self.enter_since(id, row)
+    }
+
+    fn enter_since(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         let keeps_waits = matches!(row.state, JobState::Waiting | JobState::Dead);
         if let Some(extras) = row.extras.as_mut().filter(|_| !keeps_waits) {
             extras.after = 0;
@@ -326,7 +339,7 @@ impl Step<'_, '_> {
             Edit::Data(data) => self.update(id, lease, data),
             Edit::Meta(key, value) => self.set_meta(id, token, key, value.as_ref()),
             Edit::Resubmit(due) => {
-                let row = Row { resubmit: Some(*due), ..self.leased(id, lease)? };
+                let row = Row { resubmit: Some(*due), resubmitted: 0, ..self.leased(id, lease)? };
                 self.write_row(id, &row)?;
                 Ok(row)
             }

@@ -3,6 +3,7 @@
 use crate::base::sync::{Arc, Mutex};
 use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::keys::Fronts;
+use crate::queue::embedded::wall::Wall;
 use crate::queue::rules::gate::Gate;
 use crate::queue::words::job::JobState;
 use crate::queue::words::told::Happened;
@@ -15,6 +16,7 @@ pub(crate) struct Tail {
     pub(crate) changed: bool,
     pub(crate) from: Fronts,
     pub(crate) gate: Gate,
+    pub(crate) wall: Wall,
     /// The number of jobs that are set aside, since they cannot be read.
     pub(crate) damaged: u64,
     /// The events of the batch. Only the first `count` are true: those behind belong to intents
@@ -36,7 +38,15 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub(crate) fn new(head: Head, from: Fronts, gate: Gate, damaged: u64, life: u64, is_watched: bool) -> Self {
+    pub(crate) fn new(
+        head: Head,
+        from: Fronts,
+        gate: Gate,
+        wall: Wall,
+        damaged: u64,
+        life: u64,
+        is_watched: bool,
+    ) -> Self {
         let (waited, told) = (head.waiting(), Arc::default());
         let (changed, nobody_settles) = (false, false);
         let (count, untold, placed) = (0, 0, 0);
@@ -45,6 +55,7 @@ impl Tail {
             changed,
             from,
             gate,
+            wall,
             damaged,
             life,
             told,

@@ -7,7 +7,7 @@ use crate::queue::engine::Edit;
 #[cfg(doc)]
 use crate::queue::lease::Lease;
 use crate::queue::lease::hold::Hold;
-use crate::queue::rules::ends::End;
+use crate::queue::rules::ends::{End, When};
 use crate::queue::words::data::JobData;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobState, millis};
@@ -73,7 +73,7 @@ impl<'a> LeaseWrites<'a> {
     /// # Errors
     /// Those of [`retry_at`](Self::retry_at).
     pub fn snooze(self, until: SystemTime) -> Result<Option<JobState>, QueueError> {
-        let at = millis(until)?;
+        let at = When::At(millis(until)?);
         self.end(End::Snoozed { at })
     }
 

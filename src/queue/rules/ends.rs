@@ -11,18 +11,27 @@ use std::time::Duration;
 /// process then does not take the same neighbours down with it again and again.
 const AFTER_CRASH: Retry = Retry::exponential(Duration::from_secs(1), Duration::from_secs(300)).jitter(1.0);
 
+/// The time at which a job that was not ready runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// A time that the user named, in milliseconds since 1970.
+    At(u64),
+    /// So long after the end of the attempt.
+    After(Duration),
+}
+
 /// The end of an attempt, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Finished,
-    /// It failed. The next attempt comes after the back-off, or at this time.
+    /// It failed. The next attempt comes after the back-off, or at this time, which the user named.
     Failed {
         error: String,
         at: Option<u64>,
     },
     /// It was not ready: it runs again at this time, and the attempt does not count.
     Snoozed {
-        at: u64,
+        at: When,
     },
     /// It failed for good.
     Buried {
@@ -81,9 +90,10 @@ pub(crate) enum Next {
         crashes: u32,
         error: Option<String>,
     },
-    /// It waits until this time; 0: for nothing.
+    /// It waits until this time; 0: for nothing. `named`: the user named it.
     Wait {
         due: u64,
+        named: bool,
         failures: u32,
         crashes: u32,
         error: Option<String>,
@@ -101,8 +111,11 @@ pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     let failures = if past.is_healed { 0 } else { past.failures };
     let next = match end {
         End::Finished => Next::Finish,
-        End::Snoozed { at } => Next::Wait { due: at, failures, crashes, error: None },
-        End::PutBack { .. } => Next::Wait { due: 0, failures, crashes, error: None },
+        End::Snoozed { at: When::At(due) } => Next::Wait { due, named: true, failures, crashes, error: None },
+        End::Snoozed { at: When::After(pause) } => {
+            Next::Wait { due: soon(wall, pause), named: false, failures, crashes, error: None }
+        }
+        End::PutBack { .. } => Next::Wait { due: 0, named: false, failures, crashes, error: None },
         End::Buried { reason } => Next::Die { failures: failures.saturating_add(1), crashes, error: reason },
         End::Failed { error, at } => {
             let failures = failures.saturating_add(1);
@@ -110,7 +123,7 @@ pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
                 None => Next::Die { failures, crashes, error },
                 Some(pause) => {
                     let due = at.unwrap_or_else(|| soon(wall, pause));
-                    Next::Wait { due, failures, crashes, error: Some(error) }
+                    Next::Wait { due, named: at.is_some(), failures, crashes, error: Some(error) }
                 }
             }
         }
@@ -123,7 +136,7 @@ pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
             } else {
                 let pause = if crashes == 1 { None } else { AFTER_CRASH.delay(crashes - 1, chance) };
                 let due = pause.map_or(0, |pause| soon(wall, pause));
-                Next::Wait { due, failures, crashes, error: None }
+                Next::Wait { due, named: false, failures, crashes, error: None }
             }
         }
     };

@@ -13,8 +13,6 @@ pub(crate) struct Gate {
     /// The ends of jobs that have a limit, and the times that scheduled jobs have got. A thread
     /// that takes jobs before they are due looks again.
     pub(crate) released: u64,
-    /// The latest time that the clock on the wall has shown, since it was set back.
-    latest: u64,
 }
 
 /// The job that runs alone, if there is one.
@@ -26,13 +24,10 @@ enum Alone {
     Runs,
 }
 
-/// A clock that goes back by more has been set: times to come are then worked out anew.
-const BACK: u64 = 1000;
-
 impl Gate {
     pub(crate) fn new(most: Option<u32>) -> Self {
         let most = most.map_or(u64::MAX, u64::from);
-        Self { running: 0, most, alone: Alone::No, shut: (0, 0), released: 0, latest: 0 }
+        Self { running: 0, most, alone: Alone::No, shut: (0, 0), released: 0 }
     }
 
     /// Returns the number of jobs that may begin.
@@ -98,13 +93,6 @@ impl Gate {
         let (from, until) = self.shut;
         (from <= wall && wall < until).then_some(until)
     }
-
-    /// Notes the time. True if the clock was set back.
-    pub(crate) fn note_time(&mut self, wall: u64) -> bool {
-        let is_back = wall.saturating_add(BACK) < self.latest;
-        self.latest = if is_back { wall } else { self.latest.max(wall) };
-        is_back
-    }
 }
 
 #[cfg(test)]
@@ -140,13 +128,5 @@ mod tests {
         assert!(gate.is_full(1000) && gate.is_full(1499) && !gate.is_full(1500) && !gate.is_full(999));
         gate.running = 2;
         assert!(gate.is_full(2000));
-    }
-
-    #[test]
-    fn a_clock_that_goes_back_by_more_than_a_second_is_noticed_also_in_small_steps() {
-        let mut gate = Gate::new(None);
-        assert!(!gate.note_time(10_000) && !gate.note_time(9_500) && !gate.note_time(9_000));
-        assert!(gate.note_time(8_999));
-        assert!(!gate.note_time(8_999) && !gate.note_time(20_000) && gate.note_time(18_000));
     }
 }

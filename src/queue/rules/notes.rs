@@ -9,6 +9,8 @@ use serde_json::Value;
 pub struct Noted {
     /// The time at which it goes away, in milliseconds since 1970; 0: it stays.
     pub until: u64,
+    /// The time at which it was given that one; 0: it stays.
+    pub since: u64,
     pub value: Value,
 }
 
@@ -29,21 +31,24 @@ pub enum Change {
     Remove,
 }
 
-/// Returns the note that a change makes of another one. Pure: a note whose time is over is none.
+/// Returns the note that a change makes of another one at this time. Pure: a note whose time is
+/// over is none.
 ///
 /// # Errors
 /// The reason why there is nothing to be counted.
-pub(crate) fn changed(old: Option<&Noted>, change: &Change) -> Result<Option<Noted>, String> {
+pub(crate) fn changed(old: Option<&Noted>, change: &Change, wall: u64) -> Result<Option<Noted>, String> {
+    let until =
+        |until: u64, value: &Value| Noted { until, since: if until > 0 { wall } else { 0 }, value: value.clone() };
     Ok(match (change, old) {
         (Change::Remove, _) | (Change::Keep(_), None) => None,
-        (Change::Set(value, until), _) => Some(Noted { until: *until, value: value.clone() }),
-        (Change::Keep(until), Some(old)) => Some(Noted { until: *until, value: old.value.clone() }),
-        (Change::Add(by), None) => Some(Noted { until: 0, value: (*by).into() }),
+        (Change::Set(value, time), _) => Some(until(*time, value)),
+        (Change::Keep(time), Some(old)) => Some(until(*time, &old.value)),
+        (Change::Add(by), None) => Some(until(0, &(*by).into())),
         (Change::Add(by), Some(old)) => {
             let count = old.value.as_i64().ok_or("the note there is no whole number of 64 bits: set it to one")?;
             let sum = count.checked_add(*by);
             let sum = sum.ok_or_else(|| format!("{count} and {by} are more than 64 bits: set it to another number"))?;
-            Some(Noted { until: old.until, value: sum.into() })
+            Some(Noted { value: sum.into(), ..old.clone() })
         }
     })
 }

@@ -3,12 +3,14 @@
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::base::config::ConfigError;
+use crate::queue::rules::set_back::{Latest, SetBack};
 use crate::queue::words::job::{JobId, JobState, MADE, after};
 use crate::queue::words::meta;
 use crate::queue::words::new_job::{Due, NewJob};
 use crate::queue::words::related::OnDead;
 use crate::queue::words::row::{Extras, NO_EXTRAS, Row};
 use crate::queue::words::unique::{Clash, Fields, Fingerprint};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The treatment of a push whose id is there already.
@@ -62,6 +64,42 @@ pub struct Push {
     pub is_delayed: bool,
 }
 
+impl Push {
+    /// Returns the time from which its due time was reckoned; 0: the user named that.
+    pub(crate) fn reckoned_at(&self, wall: u64) -> u64 {
+        if self.row.named || self.row.due == 0 { 0 } else { wall }
+    }
+
+    /// Returns it as it is for a queue that has this time now. If it was made ready at a later one,
+    /// the clock was set back since.
+    pub(crate) fn of_time(&self, wall: u64) -> Cow<'_, Self> {
+        let Some(set) = Latest::stored(self.row.pushed).set_back_to(wall) else { return Cow::Borrowed(self) };
+        let mut push = self.clone();
+        push.row.go_back(&set);
+        Cow::Owned(push)
+    }
+}
+
+impl Row {
+    /// Moves the times that were written at a time that is ahead since the clock was set back. Those
+    /// that the user named stay. Returns true if one has changed.
+    pub(crate) fn go_back(&mut self, set: &SetBack) -> bool {
+        let has_moved = match self.state {
+            JobState::Finished | JobState::Dead => set.move_both(&mut self.since, &mut self.place),
+            JobState::Running => set.move_one(&mut self.since),
+            // One that was pushed to be due at once is due.
+            _ if self.named || self.due == 0 => set.move_one(&mut self.since),
+            _ => set.move_both(&mut self.since, &mut self.due),
+        };
+        let has_again = match &mut self.resubmit {
+            Some(due) => set.move_both(&mut self.resubmitted, due),
+            None => false,
+        };
+        let expires = self.extras.as_mut().and_then(|extras| extras.expires.as_mut());
+        set.move_both(&mut self.pushed, expires.unwrap_or(&mut 0)) || has_moved || has_again
+    }
+}
+
 /// Checks a job, and gives it an id if it has none.
 ///
 /// # Errors
@@ -85,9 +123,11 @@ pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<
         crashes: 0,
         pushed: wall,
         due,
+        named: matches!(new.due, Due::At(_)),
         since: wall,
         place: 0,
         resubmit: None,
+        resubmitted: 0,
         has_data: false,
         error: String::new(),
         extras,

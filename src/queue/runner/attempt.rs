@@ -8,12 +8,12 @@ use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::crew::Own;
-use crate::queue::rules::ends::End;
+use crate::queue::rules::ends::{End, When};
 use crate::queue::runner::hooks::Hooks;
 use crate::queue::runner::outcome::Outcome;
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::words::ended::AttemptEnd;
-use crate::queue::words::job::{JobState, LATEST, after, millis};
+use crate::queue::words::job::{JobState, LATEST, millis};
 use crate::queue::words::json::to_json;
 use std::time::Duration;
 
@@ -69,11 +69,6 @@ impl Attempt {
     /// The time since the claim.
     pub(super) fn elapsed(&self) -> Duration {
         self.desk.moment().now.saturating_duration_since(self.job.begun())
-    }
-
-    /// The time on the wall, in milliseconds since 1970.
-    pub(super) fn wall(&self) -> u64 {
-        self.desk.moment().wall
     }
 
     /// Hands the end to the threads of the pool, unless its time was over before.
@@ -165,25 +160,25 @@ fn end_of(job: &Running, outcome: Outcome) -> Result<(End, Option<Vec<u8>>), Box
         Outcome::RetryAt(at) => {
             (End::Failed { error: "it asked for another time".to_owned(), at: Some(time(at)) }, None)
         }
-        Outcome::Snooze(at) => (End::Snoozed { at: time(at) }, None),
+        Outcome::Snooze(at) => (End::Snoozed { at: When::At(time(at)) }, None),
         Outcome::Dead(reason) => (End::Buried { reason }, None),
     })
 }
 
 /// Returns the end of an attempt that has failed. While the runner stops, the job is put back.
 fn end_of_failure(attempt: &Attempt, error: &BoxError) -> End {
-    match end_of_error(error, attempt.wall()) {
+    match end_of_error(error) {
         End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
         end => end,
     }
 }
 
 /// Returns what an error makes of its attempt: see [`Failure`](crate::Failure).
-fn end_of_error(error: &BoxError, wall: u64) -> End {
+fn end_of_error(error: &BoxError) -> End {
     let text = describe(&**error);
     match verdict(&**error) {
         Verdict::Retry => End::Failed { error: text, at: None },
         Verdict::Permanent => End::Buried { reason: text },
-        Verdict::Defer(delay) => End::Snoozed { at: after(wall, delay).unwrap_or(LATEST) },
+        Verdict::Defer(delay) => End::Snoozed { at: When::After(delay) },
     }
 }

@@ -106,6 +106,10 @@ impl Line {
             Self::Unhandled { kind, snooze: Some(time) } => {
                 tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so it snoozes each of them for {time:.1?}, again and again: add a handler, or correct the kind");
             }
+            Self::SetBack { by } => {
+                let by = format!("{by:.1?}");
+                tracing::warn!(target: "waterline", queue, by, "the clock on the wall was set back, and what the queue had written at times that are ahead now goes back with it: back-offs, delays, pauses, ticks, and the times until which rows are kept; a minute that was left is left, and a time that you named (`run_at`) stays");
+            }
             #[cfg(feature = "engine")]
             Self::Unmade { name, error } => {
                 tracing::error!(target: "waterline", queue, periodic = name, error, "a tick of a periodic job makes no job, since its push is refused: register it with settings that a push takes, or remove it");

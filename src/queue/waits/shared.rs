@@ -19,7 +19,7 @@ use crate::queue::words::durations::Durations;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::options::QueueOptions;
 use crate::queue::words::progress::JobProgress;
-use crate::queue::words::told::Happened;
+use crate::queue::words::told::{Happened, Line};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Weak;
@@ -62,6 +62,8 @@ pub(crate) struct Trouble {
     pub(crate) failing: Option<(String, Instant)>,
     /// The gate of the runner that is closed, and since when.
     pub(crate) closed: Option<(String, Instant)>,
+    /// The time by which the clock was set back last, and when that was noticed.
+    pub(crate) set_back: Option<(Duration, Instant)>,
 }
 
 /// The reasons to wake threads after a write.
@@ -157,6 +159,11 @@ impl Shared {
             match happened {
                 Happened::Lost { token } => lost.push(token),
                 happened => lines.extend(happened.line()),
+            }
+        }
+        for line in &lines {
+            if let Line::SetBack { by } = line {
+                self.trouble.lock().set_back = Some((*by, self.moment().now));
             }
         }
         self.lines.add(lines);

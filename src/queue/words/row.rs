@@ -20,13 +20,18 @@ pub struct Row {
     pub pushed: u64,
     /// The time from which it may run; 0: from the push on.
     pub due: u64,
-    /// The time at which it came into its state.
+    /// True if the user named that time. Otherwise it was reckoned from the time then.
+    pub named: bool,
+    /// The time at which it came into its state. Of a scheduled job, that of its due time: a job
+    /// that had to wait for others was given it before.
     pub since: u64,
     /// Its place, by its state: the index in the ready log, the token of the lease, or the time at
     /// which the row goes away. A scheduled job is at its `due`.
     pub place: u64,
     /// It is to run again from this time on, when the run that goes on has succeeded.
     pub resubmit: Option<u64>,
+    /// The time at which that was asked for; 0: the user named the other one.
+    pub resubmitted: u64,
     /// True if there is a record of data.
     pub has_data: bool,
     /// The text of the last failure.
@@ -49,9 +54,11 @@ impl Row {
             crashes: 0,
             pushed: 0,
             due: 0,
+            named: false,
             since: 0,
             place,
             resubmit: None,
+            resubmitted: 0,
             has_data: true,
             error: String::new(),
             extras: Some(Box::new(Extras { held, has_meta: true, has_progress: true, ..NO_EXTRAS.clone() })),
@@ -95,6 +102,13 @@ impl Row {
                 self.extras = None;
             }
         }
+    }
+
+    /// Forgets that it is to run again. Returns when that was asked for; 0: never, or the user named
+    /// the time.
+    pub(crate) fn take_resubmit(&mut self) -> u64 {
+        self.resubmit = None;
+        std::mem::take(&mut self.resubmitted)
     }
 
     /// Returns its extras, to be changed.

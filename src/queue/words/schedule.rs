@@ -65,6 +65,15 @@ impl Schedule {
         }
     }
 
+    /// True if it names the times of its ticks, whenever the last one was.
+    pub(crate) fn names_times(&self) -> bool {
+        match &self.0 {
+            Kind::Every(every) => every.is_anchored(),
+            #[cfg(feature = "cron")]
+            Kind::Cron(_) => true,
+        }
+    }
+
     /// Returns the ticks, if the last one was at this time.
     pub(crate) fn ticks(&self, last: u64) -> Ticks<'_> {
         Ticks { schedule: self, last }

@@ -52,6 +52,8 @@ pub enum Line {
     /// The push of a tick of a periodic job was refused.
     #[cfg(feature = "engine")]
     Unmade { name: String, error: String },
+    /// The clock on the wall was set back, and what was written ahead of it went back with it.
+    SetBack { by: Duration },
     /// Jobs of a kind are pushed that the runner has no handler for. It snoozes them for a time, or
     /// buries them.
     Unhandled { kind: String, snooze: Option<Duration> },

@@ -139,6 +139,7 @@ impl Jobs {
             }
             job.row.state = JobState::Running;
             job.row.resubmit = job.row.resubmit.filter(|due| *due > at.wall);
+            job.row.resubmitted = if job.row.resubmit.is_some() { job.row.resubmitted } else { 0 };
         }
         self.claims += 1;
         self.is_next_alone = false;

@@ -34,16 +34,14 @@ impl Jobs {
             && end == End::Finished
         {
             let number = self.mark('e', &fingerprint.text(), at).map_or(0, |old| old.number).max(row.place);
-            let mark = Mark { number, until: at.wall.saturating_add(DAY), id: JobId::new() };
+            let mark = Mark::kept_for(DAY, number, at);
             self.marks.insert(('e', fingerprint.text()), mark);
         }
         let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
         let is_crash = end == End::Crashed;
         let next = ends::next(&past, end, at.wall, at.chance);
         let mut row = row;
-        if !matches!(next, Next::Wait { .. }) {
-            row.resubmit = None;
-        }
+        let again = if matches!(next, Next::Wait { .. }) { 0 } else { row.take_resubmit() };
         let mut is_anew = false;
         let kept = match next {
             Next::Finish => {
@@ -59,13 +57,14 @@ impl Jobs {
             }
             Next::Anew { due, crashes, error } => {
                 (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
+                row.named = again == 0;
                 row.state = ends::waiting(due, at.wall);
                 self.begin_anew(&mut row);
                 is_anew = true;
                 Some(0)
             }
-            Next::Wait { due, failures, crashes, error } => {
-                (row.failures, row.crashes, row.due) = (failures, crashes, due);
+            Next::Wait { due, named, failures, crashes, error } => {
+                (row.failures, row.crashes, row.due, row.named) = (failures, crashes, due, named);
                 row.error = error.unwrap_or(row.error);
                 row.state = ends::waiting(due, at.wall);
                 Some(0)
@@ -82,6 +81,7 @@ impl Jobs {
         if let Some(data) = &data {
             (job.data, row.has_data) = (Some(data.clone()), true);
         }
+        row.since = if again > 0 { again } else { at.wall };
         self.settle(id, row, kept, data.map(Some), at)
     }
 
@@ -115,10 +115,10 @@ impl Jobs {
         at: &Moment,
     ) -> Option<JobState> {
         row.place = kept.unwrap_or(0);
-        let (state, copy) = (row.state, row.clone());
+        let (state, given, copy) = (row.state, row.since, row.clone());
         let job = self.all.get_mut(id)?;
         job.row = row;
-        self.enter(id, at);
+        self.enter_given(id, given, at);
         self.tell(id, data);
         if state.is_ended() {
             self.release_ended(id, &copy, false);
@@ -139,7 +139,7 @@ impl Jobs {
         }
         let after = self.waits_again(id);
         let state = if after.is_empty() { JobState::Ready } else { JobState::Waiting };
-        (row.state, row.failures, row.crashes, row.due) = (state, 0, 0, 0);
+        (row.state, row.failures, row.crashes, row.due, row.named) = (state, 0, 0, 0, false);
         self.begin_anew(&mut row);
         if let Some(extras) = &mut row.extras {
             extras.expires = None;
@@ -148,7 +148,8 @@ impl Jobs {
         if let Some((Until::Claimed | Until::Done, fingerprint)) = fingerprint
             && self.mark('u', &fingerprint.text(), at).is_none()
         {
-            self.marks.insert(('u', fingerprint.text()), Mark { number: 0, until: 0, id: id.to_owned() });
+            self.marks
+                .insert(('u', fingerprint.text()), Mark { number: 0, until: 0, since: at.wall, id: id.to_owned() });
         }
         let job = self.job_mut(id)?;
         (job.row, job.after) = (row, after);

@@ -44,6 +44,7 @@ impl Model {
         let mut queues = self.queues.lock();
         let kept = of(&mut queues, queue);
         let at = kept.jobs.options.clock.moment();
+        kept.jobs.note_time(&at);
         let answer = change(&mut kept.jobs, &at);
         tell(queues, [queue]);
         answer
@@ -118,7 +119,9 @@ impl QueueEngine for Model {
         })?;
         if kept.shared.is_none() {
             kept.jobs.reopen(options);
-            kept.jobs.recover(&options.clock.moment());
+            let at = options.clock.moment();
+            kept.jobs.note_time(&at);
+            kept.jobs.recover(&at);
         }
         (kept.shared, kept.keep) = (Some(shared.clone()), Arc::downgrade(&keep));
         tell(queues, [number]);
@@ -137,6 +140,7 @@ impl QueueEngine for Model {
             let jobs = &mut of(&mut queues, *queue).jobs;
             let at = jobs.options.clock.moment();
             before.entry(*queue).or_insert_with(|| {
+                jobs.note_time(&at);
                 jobs.tidy(&at);
                 jobs.clone()
             });
@@ -187,7 +191,7 @@ impl QueueEngine for Model {
             };
             match edit {
                 Edit::Nothing => {}
-                Edit::Resubmit(due) => job.row.resubmit = Some(due),
+                Edit::Resubmit(due) => (job.row.resubmit, job.row.resubmitted) = (Some(due), 0),
                 Edit::Data(data) => {
                     (job.data, job.row.has_data) = (Some(data.clone()), true);
                     jobs.tell_data(id, data);
@@ -246,7 +250,7 @@ impl QueueEngine for Model {
             }
             Steer::RequeueDead => jobs.requeue_dead(at),
             Steer::Pause(until) => {
-                jobs.pause(until);
+                jobs.pause(until, at);
                 Ok(1)
             }
             Steer::RemovePeriodic(name) => Ok(u64::from(jobs.periodics.remove(&name).is_some())),
@@ -265,7 +269,7 @@ impl QueueEngine for Model {
         self.change(queue, |jobs, at| {
             jobs.tidy(at);
             let old = jobs.notes.get(of).cloned();
-            let new = changed(old.as_ref(), &change).map_err(|reason| {
+            let new = changed(old.as_ref(), &change, at.wall).map_err(|reason| {
                 let (table, key) = counted_in(&jobs.name, of);
                 Error::Counter { table, key, reason }
             })?;

@@ -6,6 +6,7 @@ use crate::queue::engine::Survey;
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::rules::notes::Noted;
 use crate::queue::rules::pushing::Push;
+use crate::queue::rules::set_back::Latest;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId, JobState, MADE, after};
 use crate::queue::words::limit::{LimitSet, QUEUE, of_name};
@@ -44,7 +45,15 @@ pub(super) struct Job {
 pub(super) struct Mark {
     pub(super) number: u64,
     pub(super) until: u64,
+    pub(super) since: u64,
     pub(super) id: JobId,
+}
+
+impl Mark {
+    /// A mark that names no job, and is kept for so many milliseconds.
+    pub(super) fn kept_for(time: u64, number: u64, at: &Moment) -> Self {
+        Self { number, until: at.wall.saturating_add(time), since: at.wall, id: JobId::new() }
+    }
 }
 
 /// The jobs of a queue.
@@ -57,8 +66,11 @@ pub(super) struct Jobs {
     pub(super) notes: BTreeMap<String, Noted>,
     pub(super) periodics: BTreeMap<String, (Tick, Option<Arc<Periodic>>)>,
     pub(super) paused_until: u64,
-    /// The ids that have gone, and the times at which they are forgotten.
-    pub(super) gone: HashMap<JobId, u64>,
+    pub(super) paused_since: u64,
+    /// The latest moment, by which a clock is noticed that was set back.
+    pub(super) latest: Latest,
+    /// The ids that have gone, the times at which they have, and those at which they are forgotten.
+    pub(super) gone: HashMap<JobId, (u64, u64)>,
     pub(super) marks: HashMap<(char, String), Mark>,
     pub(super) buckets: HashMap<String, Bucket>,
     /// The number behind those of the made ids that were pushed.
@@ -97,6 +109,8 @@ impl Jobs {
             notes: BTreeMap::new(),
             periodics: BTreeMap::new(),
             paused_until: 0,
+            paused_since: 0,
+            latest: Latest::default(),
             gone: HashMap::new(),
             marks: HashMap::new(),
             buckets: HashMap::new(),
@@ -164,10 +178,15 @@ impl Jobs {
 
     /// Brings a job into the state that its row has.
     pub(super) fn enter(&mut self, id: &str, at: &Moment) {
+        self.enter_given(id, at.wall, at);
+    }
+
+    /// Does the same with a job that was given its due time before, if it is not due so far.
+    pub(super) fn enter_given(&mut self, id: &str, given: u64, at: &Moment) {
         let Some(job) = self.all.get_mut(id) else { return };
         // A job that was to run alone has left its place.
         self.is_next_alone &= !job.row.extras().is_suspect || job.lease.is_some();
-        job.row.since = at.wall;
+        job.row.since = if job.row.state == JobState::Scheduled { given } else { at.wall };
         job.row.clear_state();
         job.lease = None;
         match job.row.state {
@@ -190,8 +209,8 @@ impl Jobs {
         }
     }
 
-    pub(super) fn pause(&mut self, until: u64) {
-        self.paused_until = until;
+    pub(super) fn pause(&mut self, until: u64, at: &Moment) {
+        (self.paused_until, self.paused_since) = (until, at.wall);
         self.told.push(Happened::Paused { until });
     }
 
@@ -213,7 +232,7 @@ impl Jobs {
             && !self.options.ids_for.is_zero()
             && let Some(until) = after(at.wall, self.options.ids_for)
         {
-            self.gone.insert(id.to_owned(), until);
+            self.gone.insert(id.to_owned(), (at.wall, until));
         }
         self.end_waits(id, false, at);
     }
@@ -241,12 +260,13 @@ impl Jobs {
         let extras = self.all[id].row.extras().clone();
         if let Some((until, fingerprint)) = extras.unique.zip(extras.fingerprint) {
             let until = if until == Until::Time { at.wall.saturating_add(window) } else { 0 };
-            self.marks.insert(('u', fingerprint.text()), Mark { number: 0, until, id: id.to_owned() });
+            let mark = Mark { number: 0, until, since: at.wall, id: id.to_owned() };
+            self.marks.insert(('u', fingerprint.text()), mark);
         }
         if let Some(root) = extras.root.filter(|_| extras.is_root) {
             let number = root.millis();
             if self.mark('r', &root.signature, at).is_none_or(|old| old.number <= number) {
-                let mark = Mark { number, until: at.wall.saturating_add(28 * DAY), id: JobId::new() };
+                let mark = Mark::kept_for(28 * DAY, number, at);
                 self.marks.insert(('r', root.signature), mark);
             }
         }
@@ -294,6 +314,8 @@ impl Jobs {
         (self.options, self.limits) = (options.clone(), LimitSet::new(&options.limits));
         self.next_made = self.next_id;
         self.is_next_alone = false;
+        // The steady clock is one of a process.
+        self.latest = Latest::stored(self.latest.wall());
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -307,6 +329,9 @@ impl Jobs {
 
     /// Returns the time until time brings something; `None`: it will not.
     pub(super) fn next_time(&self, at: &Moment) -> Option<Duration> {
+        if self.latest.set_back(at.wall, at.now).is_some() {
+            return Some(Duration::ZERO);
+        }
         let of_job = |job: &Job| {
             let own = match job.row.state {
                 JobState::Scheduled => job.row.due,
@@ -368,6 +393,7 @@ impl Jobs {
             }),
             running,
             oldest_running,
+            set_back: None,
         }
     }
 

@@ -30,6 +30,7 @@ impl Jobs {
     }
 
     pub(super) fn push(&mut self, push: &Push, is_bounded: bool, at: &Moment) -> Answer<Pushed> {
+        let push = &*push.of_time(at.wall);
         let id = &push.id;
         self.next_id = self.next_id.max(push.made.map_or(0, |made| made + 1));
         let old = self.all.get(id).map(|job| job.row.clone());
@@ -49,7 +50,8 @@ impl Jobs {
         match again {
             Some(Again::Same) => Ok(pushed(id, PushOutcome::Duplicate(id.clone()))),
             Some(Again::Flag) => {
-                self.job_mut(id)?.row.resubmit = Some(push.row.due);
+                let row = &mut self.job_mut(id)?.row;
+                (row.resubmit, row.resubmitted) = (Some(push.row.due), push.reckoned_at(at.wall));
                 Ok(pushed(id, PushOutcome::Resubmit))
             }
             _ => {
@@ -124,16 +126,16 @@ impl Jobs {
                 Ok(pushed(id, PushOutcome::Rescheduled))
             }
             (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && push.row.due < old.due => {
-                self.make_due(id, push.row.due, at)?;
+                self.make_due(id, push.row.due, push.row.named, at)?;
                 Ok(pushed(id, PushOutcome::Rescheduled))
             }
             _ => Ok(pushed(id, PushOutcome::Duplicate(id.to_owned()))),
         }
     }
 
-    fn make_due(&mut self, id: &str, due: u64, at: &Moment) -> Answer<()> {
+    fn make_due(&mut self, id: &str, due: u64, named: bool, at: &Moment) -> Answer<()> {
         let row = &mut self.job_mut(id)?.row;
-        (row.due, row.state) = (due, ends::waiting(due, at.wall));
+        (row.due, row.named, row.state) = (due, named, ends::waiting(due, at.wall));
         self.enter(id, at);
         self.tell(id, None);
         Ok(())
@@ -142,7 +144,7 @@ impl Jobs {
     pub(super) fn run_now(&mut self, id: &str, at: &Moment) -> Answer<bool> {
         let is_scheduled = self.job_mut(id)?.row.state == JobState::Scheduled;
         if is_scheduled {
-            self.make_due(id, 0, at)?;
+            self.make_due(id, 0, false, at)?;
         }
         Ok(is_scheduled)
     }
@@ -230,7 +232,8 @@ impl Jobs {
                 job.row.extras_mut().after = job.after.len() as u32;
                 if job.after.is_empty() {
                     job.row.state = ends::waiting(job.row.due, at.wall);
-                    self.enter(id, at);
+                    let given = job.row.since;
+                    self.enter_given(id, given, at);
                     self.tell(id, None);
                 }
             }

@@ -5,6 +5,7 @@ use crate::base::sync::Arc;
 use crate::queue::rules::due::due;
 use crate::queue::rules::ends::{End, Run};
 use crate::queue::rules::pushing::prepare;
+use crate::queue::rules::set_back::last_tick;
 use crate::queue::words::job::{JobId, JobState, time};
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::schedule::Overlap;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 impl Jobs {
     /// Does what time has brought.
     pub(super) fn tidy(&mut self, at: &Moment) {
+        self.follow_clock(at);
         for name in self.periodics.keys().cloned().collect::<Vec<_>>() {
             self.tick(&name, at);
         }
@@ -39,8 +41,40 @@ impl Jobs {
         for id in self.ids(|job| job.row.state.is_ended() && job.row.place <= at.wall) {
             let _ = self.remove(&id, false, at);
         }
-        self.gone.retain(|_, until| *until >= at.wall);
+        self.gone.retain(|_, (_, until)| *until >= at.wall);
         self.notes.retain(|_, noted| !noted.is_over(at.wall));
+    }
+
+    pub(super) fn note_time(&mut self, at: &Moment) {
+        if self.latest.set_back(at.wall, at.now).is_none() {
+            self.latest.note(at.wall, at.now);
+        }
+    }
+
+    /// If the clock was set back, what was written ahead of it goes back, too.
+    fn follow_clock(&mut self, at: &Moment) {
+        let Some(set) = self.latest.set_back(at.wall, at.now) else { return };
+        self.latest.begin_at(at.wall, at.now);
+        self.told.push(Happened::Line(Line::SetBack { by: Duration::from_millis(set.by) }));
+        if set.move_both(&mut self.paused_since, &mut self.paused_until) {
+            self.told.push(Happened::Paused { until: self.paused_until });
+        }
+        for job in self.all.values_mut() {
+            // A ready job waits for no time, unless it expires.
+            if job.row.state == JobState::Ready && job.row.extras().expires.is_none() {
+                continue;
+            }
+            job.row.go_back(&set);
+            if job.row.state == JobState::Waiting {
+                job.row.place = job.row.since;
+            }
+        }
+        let marks = self.marks.values_mut().map(|mark| (&mut mark.since, &mut mark.until));
+        let notes = self.notes.values_mut().map(|note| (&mut note.since, &mut note.until));
+        let gone = self.gone.values_mut().map(|(since, until)| (since, until));
+        for (since, until) in marks.chain(notes).chain(gone) {
+            set.move_both(since, until);
+        }
     }
 
     pub(super) fn ids(&self, wanted: impl Fn(&Job) -> bool) -> Vec<JobId> {
@@ -76,6 +110,7 @@ impl Jobs {
 
     /// Counts a crash for each job that ran when its process died.
     pub(super) fn recover(&mut self, at: &Moment) -> u64 {
+        self.follow_clock(at);
         let mut count = 0;
         self.periodics.values_mut().for_each(|(_, registered)| *registered = None);
         let mut running: Vec<_> =
@@ -91,8 +126,10 @@ impl Jobs {
     }
 
     pub(super) fn start_periodic(&mut self, periodic: &Arc<Periodic>, at: &Moment) -> u64 {
+        self.follow_clock(at);
         let name = periodic.name.clone();
         let last = self.periodics.get(&name).map(|(last, _)| last.clone());
+        let last = last.map(|last| Tick { tick: last_tick(&periodic.schedule, last.tick, at.wall), ..last });
         let last = last.unwrap_or_else(|| {
             let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, at.wall, at) };
             Tick { tick: at.wall, skipped: 0, run }
@@ -104,7 +141,8 @@ impl Jobs {
     }
 
     pub(super) fn tick(&mut self, name: &str, at: &Moment) {
-        let Some((last, Some(periodic))) = self.periodics.get(name).cloned() else { return };
+        let Some((mut last, Some(periodic))) = self.periodics.get(name).cloned() else { return };
+        last.tick = last_tick(&periodic.schedule, last.tick, at.wall);
         let is_unfinished = self.all.get(&last.run).is_some_and(|job| !job.row.state.is_ended());
         let overlaps = periodic.overlap == Overlap::Skip && is_unfinished;
         let rules = (periodic.overlap, periodic.catch_up);
@@ -130,7 +168,7 @@ impl Jobs {
     pub(super) fn push_tick(&mut self, periodic: &Periodic, tick: u64, at: &Moment) -> JobId {
         let job = periodic.job.clone().run_at(time(tick));
         let Ok(mut push) = prepare(job, at.wall, || self.make_id()) else { return JobId::new() };
-        push.row.pushed = tick;
+        (push.row.pushed, push.row.named) = (tick, false);
         self.push(&push, false, at).map(|pushed| pushed.id).unwrap_or_default()
     }
 }

@@ -51,6 +51,12 @@ macro_rules! __each_queue_case {
                 m09_m10_a_push_of_many_jobs_of_which_one_is_refused_pushes_none_and_registers_no_root,
                 q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still,
                 qr8_a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_pushed_nowhere;
+            clocks:
+                what_was_to_last_a_minute_lasts_a_minute_however_the_clock_is_set,
+                what_was_to_last_a_minute_lasts_a_minute_although_the_clock_was_set_while_the_queue_was_closed,
+                a_time_that_the_user_named_stays_when_the_clock_is_set_back,
+                an_interval_goes_on_within_its_length_after_a_clock_that_was_ahead,
+                a_status_tells_of_a_clock_that_was_set_back_for_an_hour;
             claims:
                 c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_it_out_early,
                 c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_are_handed_out,
@@ -164,7 +170,7 @@ macro_rules! __each_queue_case {
                 q21_a_run_whose_lease_ran_out_or_that_was_removed_holds_up_no_tick,
                 q21_a_run_that_fails_is_tried_again_with_the_time_of_its_tick_and_dies_as_its_retry_says,
                 ticks_that_were_missed_while_the_process_was_down_make_one_job_or_none_or_one_each,
-                a_clock_that_is_set_back_brings_no_tick_twice_and_one_that_is_set_forward_catches_up,
+                a_clock_that_is_set_back_holds_up_no_interval_and_one_that_is_set_forward_catches_up,
                 a_runner_that_sleeps_is_woken_by_a_tick_and_by_the_registration,
                 a_runner_with_all_slots_busy_still_makes_ticks,
                 a_status_says_when_the_next_tick_is_and_a_pause_holds_up_jobs_and_no_tick,

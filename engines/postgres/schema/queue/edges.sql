@@ -69,7 +69,7 @@ BEGIN
                     state = CASE WHEN pending > 1 THEN state ELSE 'ready' END,
                     place = CASE WHEN pending > 1 THEN place ELSE nextval('place') END,
                     at = CASE WHEN pending > 1 THEN at ELSE greatest(due, p_now) END,
-                    since = CASE WHEN pending > 1 THEN since ELSE p_now END
+                    since = CASE WHEN pending > 1 OR due > p_now THEN since ELSE p_now END
                 WHERE number = v_job.number RETURNING * INTO v_job;
                 IF v_job.state = 'ready' THEN
                     told := told || told(id_of(v_job.name, v_job.number), shown(v_job.state, v_job.at, p_now));

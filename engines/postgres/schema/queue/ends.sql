@@ -32,8 +32,8 @@ $$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + least(p_time, 320000000000
 CREATE FUNCTION forget(p_queue queue, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_name IS NOT NULL AND p_queue.ids_for > 0 THEN
-        INSERT INTO gone AS g VALUES (p_queue.id, p_name, p_now + p_queue.ids_for)
-        ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
+        INSERT INTO gone AS g VALUES (p_queue.id, p_name, p_now + p_queue.ids_for, p_now)
+        ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until, since = excluded.since;
     END IF;
 END $$;
 
@@ -97,15 +97,18 @@ BEGIN
         || line('skipped', v_id, p_job.kind, p_job.failures, p_skipped);
 END $$;
 
--- What becomes of a job whose attempt has ended: finish, die or wait (until it is due), with this error and so many
--- failures and crashes.
+-- What becomes of a job whose attempt has ended: finish, die or wait (until it is due; `named`: the user named that
+-- time), with this error and so many failures and crashes.
 CREATE FUNCTION next_of(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_lasted bigint, p_now bigint,
-    OUT next text, OUT due bigint, OUT error text, OUT failures int, OUT crashes int) LANGUAGE plpgsql AS $$
+    OUT next text, OUT due bigint, OUT named boolean, OUT error text, OUT failures int, OUT crashes int) LANGUAGE plpgsql AS $$
 DECLARE
     c_no_reason CONSTANT text := 'no reason was given';
     v_pause bigint;
+    -- A time below 0 is a delay.
+    v_at bigint := CASE WHEN p_at < 0 THEN p_now - p_at ELSE p_at END;
 BEGIN
     next := 'wait';
+    named := coalesce(p_at > 0, false);
     due := 0;
     -- A nullable setting: a comparison with null is not true.
     failures := CASE WHEN coalesce(p_lasted >= p_queue.heal_after, false) THEN 0 ELSE p_job.failures END;
@@ -114,7 +117,7 @@ BEGIN
     WHEN 'finished' THEN
         next := 'finish';
     WHEN 'snoozed' THEN
-        due := p_at;
+        due := v_at;
     WHEN 'put_back' THEN
         NULL;
     WHEN 'buried' THEN
@@ -126,7 +129,7 @@ BEGIN
         error := coalesce(p_error, c_no_reason);
         v_pause := pause_of(coalesce(p_job.retry, p_queue.retry), failures, chance());
         next := CASE WHEN v_pause IS NULL THEN 'die' ELSE 'wait' END;
-        due := coalesce(p_at, p_now + v_pause);
+        due := coalesce(v_at, p_now + v_pause);
     WHEN 'crashed' THEN
         crashes := crashes + 1;
         IF coalesce(crashes >= p_queue.max_crashes, false) THEN
@@ -142,7 +145,8 @@ BEGIN
 END $$;
 
 -- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at
--- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed.
+-- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed. `p_at` is a time that the user
+-- named, or, below 0, so many milliseconds from now.
 CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
     p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -165,6 +169,7 @@ BEGIN
         v_new.next := 'anew';
         v_new.failures := 0;
         v_new.due := p_job.resubmit;
+        v_new.named := p_job.resubmitted IS NULL;
         IF p_job.skips_from IS NOT NULL THEN p_job.skips_from := nextval('place'); END IF;
         IF p_job.noted IS NOT NULL THEN
             told := told || told(v_id, NULL, p_outcome => 'anew');
@@ -189,7 +194,9 @@ BEGIN
     UPDATE job SET state = 'ready', at = greatest(v_new.due, p_now), token = NULL,
         -- Of those that are due at one time, the first is the one that was pushed first.
         place = CASE WHEN v_new.due > p_now THEN number ELSE nextval('place') END, failures = v_new.failures,
-        crashes = v_new.crashes, due = v_new.due, since = p_now, error = coalesce(v_new.error, error),
+        crashes = v_new.crashes, due = v_new.due, named = v_new.named,
+        since = CASE WHEN v_new.next = 'anew' AND v_new.due > p_now THEN coalesce(resubmitted, p_now) ELSE p_now END,
+        error = coalesce(v_new.error, error),
         data = p_job.data, resubmit = CASE WHEN v_new.next = 'wait' THEN resubmit END, skips_from = p_job.skips_from,
         fraction = p_job.fraction, note = p_job.note, noted = p_job.noted,
         counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL

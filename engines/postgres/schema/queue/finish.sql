@@ -80,8 +80,8 @@ DECLARE v_one leaving; v_name text; v_freed text[] := '{}';
 BEGIN
     FOREACH v_one IN ARRAY p_left LOOP
         IF v_one.name IS NOT NULL THEN
-            INSERT INTO gone (queue, name, until) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for)
-            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until;
+            INSERT INTO gone (queue, name, until, since) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for, p_now)
+            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until, since = excluded.since;
         END IF;
         FOREACH v_name IN ARRAY ARRAY['k' || v_one.key, 't' || v_one.kind] LOOP
             IF v_name IS NULL THEN CONTINUE;
@@ -252,7 +252,7 @@ BEGIN
     RETURN counted(p_jobs, p_tokens,
         ARRAY(SELECT CASE WHEN e.bury THEN 'buried' ELSE 'failed' END
             FROM unnest(p_jobs, p_bury) WITH ORDINALITY AS e(job, bury, at) ORDER BY e.at),
-        ARRAY(SELECT clock() + bounded(e.delay) FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
+        ARRAY(SELECT -bounded(e.delay) FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at),
         coalesce(p_errors, '{}'), '{}');
 END $$;
 
@@ -261,6 +261,6 @@ END $$;
 CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     RETURN counted(p_jobs, p_tokens, array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),
-        ARRAY(SELECT clock() + coalesce(bounded(e.delay), 0)
+        ARRAY(SELECT -coalesce(bounded(e.delay), 0)
             FROM unnest(p_jobs, p_delays) WITH ORDINALITY AS e(job, delay, at) ORDER BY e.at), '{}', '{}');
 END $$;

@@ -233,6 +233,7 @@ BEGIN
         'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR v_runs.running < v_all.at_once)
             THEN v_glance.next END,
         'held_by', v_tally.held_by, 'held', v_tally.held, 'held_until', v_token,
+        'set_back_by', v_queue.set_back_by, 'set_back_for', v_now - v_queue.set_back_at,
         'running', v_runs.running, 'oldest_running', v_runs.id, 'oldest_running_ran', v_runs.ran);
 END $$;
 

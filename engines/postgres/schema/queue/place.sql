@@ -65,7 +65,7 @@ BEGIN
     UPDATE job SET state = p_job.state, priority = p_job.priority, at = p_job.at, place = p_job.place,
         token = p_job.token, kind = p_job.kind, payload = p_job.payload, name = p_job.name, key = p_job.key,
         failures = p_job.failures, crashes = p_job.crashes, pushed = p_job.pushed, due = p_job.due,
-        since = p_job.since, resubmit = p_job.resubmit, error = p_job.error, data = p_job.data, meta = p_job.meta,
+        named = p_job.named, since = p_job.since, resubmit = p_job.resubmit, resubmitted = p_job.resubmitted, error = p_job.error, data = p_job.data, meta = p_job.meta,
         fraction = p_job.fraction, note = p_job.note, noted = p_job.noted, retry = p_job.retry,
         retention = p_job.retention, uniq = p_job.uniq, uniq_until = p_job.uniq_until,
         fingerprint = p_job.fingerprint, skips_from = p_job.skips_from, root = p_job.root,
@@ -84,8 +84,9 @@ END $$;
 CREATE FUNCTION take_mark(p_job job, p_within bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF p_within IS NULL THEN RETURN true; END IF;
-    INSERT INTO mark AS m VALUES (p_job.queue, p_job.fingerprint, p_now + p_within, id_of(p_job.name, p_job.number))
-    ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job WHERE m.until <= p_now;
+    INSERT INTO mark AS m VALUES (p_job.queue, p_job.fingerprint, p_now + p_within, id_of(p_job.name, p_job.number), p_now)
+    ON CONFLICT (queue, fingerprint) DO UPDATE SET until = excluded.until, job = excluded.job, since = excluded.since
+        WHERE m.until <= p_now;
     RETURN FOUND;
 END $$;
 

@@ -123,6 +123,8 @@ BEGIN
     v_new.crashes := 0;
     v_new.pushed := coalesce((p_settings->>'pushed')::bigint, p_now);
     v_new.due := coalesce(bounded((p_settings->>'run_at')::bigint), p_now + bounded((p_settings->>'delay_ms')::bigint), 0);
+    -- The time of a tick is none that the user named.
+    v_new.named := p_settings ? 'run_at' AND NOT p_settings ? 'pushed';
     v_new.since := p_now;
     v_new.meta := p_settings->>'meta';
     v_new.retry := nullif(p_settings->'retry', 'null');
@@ -178,6 +180,7 @@ BEGIN
     IF p_settings <> '{}' THEN PERFORM check_settings(p_settings); END IF;
     IF cardinality(p_after) > 0 THEN PERFORM check_isolation('a push of a job that waits for others'); END IF;
     told := '{}';
+    PERFORM note_time(p_queue.seen, p_now);
     v_pushed := new_job(p_queue.id, p_kind, p_payload, p_settings, p_now);
     FOR v_round IN 1 .. 100 LOOP
         v_new := v_pushed;
@@ -223,7 +226,7 @@ BEGIN
                 END IF;
                 v_new.name := v_old.name;
             ELSIF v_clash = 'earliest' AND v_old.state IN ('ready', 'held') AND v_old.at > p_now AND v_new.due < v_old.due THEN
-                UPDATE job j SET due = v_new.due, at = greatest(v_new.due, p_now), since = p_now, place = nextval('place')
+                UPDATE job j SET due = v_new.due, named = v_new.named, at = greatest(v_new.due, p_now), since = p_now, place = nextval('place')
                 WHERE j.number = v_old.number;
                 outcome := 'rescheduled';
                 state := CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END;
@@ -236,7 +239,7 @@ BEGIN
             IF cardinality(v_awaited) > 0 OR v_died IS NOT NULL THEN
                 RAISE 'waterline: the job "%" is running, so it cannot wait for others', id USING ERRCODE = 'WQ006', DETAIL = id;
             END IF;
-            UPDATE job j SET resubmit = v_new.due WHERE j.number = v_old.number;
+            UPDATE job j SET resubmit = v_new.due, resubmitted = CASE WHEN NOT v_new.named THEN p_now END WHERE j.number = v_old.number;
             outcome := 'resubmit';
             RETURN;
         ELSIF v_old.number IS NOT NULL THEN
@@ -269,11 +272,12 @@ CREATE FUNCTION push_plain(p_queue text, p_kinds text[], p_payloads text[]) RETU
 DECLARE
     v_queue int;
     v_bell regclass;
+    v_seen regclass;
     v_most bigint;
     v_now bigint := clock();
     v_numbers bigint[];
 BEGIN
-    SELECT id, bell, max_waiting INTO v_queue, v_bell, v_most FROM queue WHERE name = p_queue;
+    SELECT id, bell, seen, max_waiting INTO v_queue, v_bell, v_seen, v_most FROM queue WHERE name = p_queue;
     IF v_queue IS NULL THEN PERFORM queue_of(p_queue); END IF;
     IF v_most IS NOT NULL THEN RETURN NULL; END IF;
     IF cardinality(p_kinds) = 1 THEN
@@ -296,6 +300,7 @@ BEGIN
         FROM (SELECT unnest(v_numbers) AS number, unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
     END IF;
     IF pg_sequence_last_value(v_bell) <> 0 THEN PERFORM ring(v_queue, v_bell); END IF;
+    IF pg_sequence_last_value(v_seen) < v_now - 1000 THEN PERFORM setval(v_seen, v_now); END IF;
     RETURN v_numbers;
 END $$;
 

@@ -30,7 +30,7 @@ BEGIN
     IF v_ended.waited_for IS NOT NULL THEN v_awaited := living_of(p_queue.id, v_ended.waited_for, p_number); END IF;
     v_job := jsonb_populate_record(NULL::job, to_jsonb(v_ended) - 'payload' - 'data' - 'meta' - 'waited_for' || jsonb_build_object(
         'state', CASE WHEN cardinality(v_awaited) > 0 THEN 'waiting' ELSE 'ready' END, 'pending', cardinality(v_awaited),
-        'at', p_now, 'place', nextval('place'), 'failures', 0, 'crashes', 0, 'due', 0, 'since', p_now, 'expires', NULL,
+        'at', p_now, 'place', nextval('place'), 'failures', 0, 'crashes', 0, 'due', 0, 'named', NULL, 'since', p_now, 'expires', NULL,
         'token', NULL, 'fraction', NULL, 'note', NULL, 'noted', NULL, 'resubmit', NULL));
     -- Text beside jsonb, which refuses some of what JSON allows.
     v_job.payload := v_ended.payload;

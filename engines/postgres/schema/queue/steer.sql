@@ -12,14 +12,14 @@ BEGIN
             SELECT id INTO v_queue FROM queue WHERE name = p_name;
         ELSE
             FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3',
-                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick'] LOOP
+                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'seen'] LOOP
                 v_sequence := format('%I.%I', current_schema(), 'q' || v_queue || '_' || v_register);
                 EXECUTE 'CREATE SEQUENCE ' || v_sequence || ' MINVALUE -9223372036854775807 START 0';
                 PERFORM setval(v_sequence::regclass, 0);
                 v_registers := v_registers || v_sequence::regclass;
             END LOOP;
             UPDATE queue SET bell = v_registers[1], ticked = v_registers[2], turns = v_registers[3],
-                floors = v_registers[4:12] WHERE id = v_queue;
+                floors = v_registers[4:12], seen = v_registers[13] WHERE id = v_queue;
         END IF;
     END IF;
     IF p_options IS NOT NULL THEN PERFORM set_options(p_name, p_options); END IF;
@@ -129,7 +129,7 @@ BEGIN
         ELSE UPDATE job SET meta = v_old WHERE number = v_number;
         END IF;
     WHEN 'resubmit' THEN
-        UPDATE job SET resubmit = p_at WHERE number = v_number RETURNING * INTO v_job;
+        UPDATE job SET resubmit = p_at, resubmitted = NULL WHERE number = v_number RETURNING * INTO v_job;
     WHEN 'progress' THEN
         UPDATE job SET fraction = p_fraction, note = p_value, noted = v_now WHERE number = v_number;
     ELSE PERFORM refuse(format('a job is changed by data, meta, progress, resubmit or nothing, and not %s', p_what));
@@ -154,7 +154,7 @@ $$ WITH free AS (
     SELECT f.number FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
         SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token FOR NO KEY UPDATE SKIP LOCKED) f
     ), renewed AS (
-    UPDATE job j SET at = clock() + coalesce(p_lease, q.lease), silent = coalesce(p_silent, j.silent)
+    UPDATE job j SET at = clock() + coalesce(p_lease, q.lease), renewed = clock(), silent = coalesce(p_silent, j.silent)
     FROM queue q WHERE j.number = ANY (ARRAY(SELECT number FROM free)) AND q.id = j.queue RETURNING j.number)
     SELECT coalesce(array_agg(h.number), '{}') FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
         SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token LIMIT 1) h $$;
@@ -194,7 +194,7 @@ CREATE FUNCTION run_now_one(p_queue queue, p_number bigint, p_now bigint, OUT do
 DECLARE v_id text;
 BEGIN
     told := '{}';
-    UPDATE job SET due = 0, at = p_now, since = p_now, place = nextval('place')
+    UPDATE job SET due = 0, named = NULL, at = p_now, since = p_now, place = nextval('place')
     WHERE number = p_number AND state = 'ready' AND at > p_now RETURNING id_of(name, number) INTO v_id;
     done := FOUND;
     IF NOT done THEN RETURN; END IF;
@@ -247,11 +247,11 @@ BEGIN
         v_count := v_one.requeued;
         RETURN QUERY SELECT * FROM unnest(v_one.told);
     WHEN 'pause' THEN
-        UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + bounded(p_for) END
+        UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + bounded(p_for) END,
+            paused_since = v_now
         WHERE id = v_queue.id RETURNING paused_until INTO v_number;
-        RETURN QUERY SELECT 'paused', v_number, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
-            NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
-        PERFORM ring(v_queue.id, v_queue.bell);
+        RETURN NEXT paused_answer(v_number);
+        PERFORM note_time(v_queue.seen, v_now), ring(v_queue.id, v_queue.bell);
         v_count := 1;
     WHEN 'remove_periodic' THEN
         DELETE FROM periodic WHERE queue = v_queue.id AND name = p_id;
@@ -270,6 +270,7 @@ CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value tex
     OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + bounded(p_for) ELSE 0 END;
 BEGIN
+    PERFORM note_time(v_queue.seen, v_now);
     -- Two additions to a note that is not there yet take one after the other, too.
     LOOP
         INSERT INTO note VALUES (v_queue.id, p_place, '', 1) ON CONFLICT (queue, place) DO NOTHING;
@@ -296,7 +297,8 @@ BEGIN
     ELSE PERFORM refuse(format('a note is set, add, keep or remove, and not %s', p_what));
     END CASE;
     IF value IS NULL THEN DELETE FROM note n WHERE n.queue = v_queue.id AND n.place = p_place;
-    ELSE UPDATE note n SET value = change_note.value, until = change_note.until WHERE n.queue = v_queue.id AND n.place = p_place;
+    ELSE UPDATE note n SET value = change_note.value, until = change_note.until,
+            since = CASE WHEN p_what = 'add' THEN since ELSE v_now END WHERE n.queue = v_queue.id AND n.place = p_place;
     END IF;
 END $$;
 
@@ -307,6 +309,7 @@ CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_
     p_settings text DEFAULT NULL, p_at_next boolean DEFAULT false, p_next bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
 BEGIN
+    PERFORM note_time(v_queue.seen, v_now);
     -- A job that no push takes would hold up each tick.
     PERFORM check_settings(coalesce(nullif(p_settings::jsonb, 'null'), '{}'));
     IF p_every IS NOT NULL THEN PERFORM check_job(p_kind, p_payload); END IF;
@@ -322,7 +325,7 @@ BEGIN
         PERFORM ring(v_queue.id, v_queue.bell);
     END IF;
     RETURN QUERY SELECT 'periodic', p.last, p.name, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
-        NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text
+        NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, v_now, NULL::int, NULL::text
     FROM periodic p WHERE p.queue = v_queue.id AND p.name = p_name;
 END $$;
 

@@ -32,7 +32,7 @@ CREATE TYPE job_state AS ENUM ('ready', 'held', 'waiting', 'running');
 -- One number for each push, claim and return of a job: the order of the queue.
 CREATE SEQUENCE place;
 
--- One row a queue. Only `create_queue`, `set_options` and `pause` write it.
+-- One row a queue. Only `create_queue`, `set_options`, `pause` and a clock that was set back write it.
 CREATE TABLE queue (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text COLLATE "C" NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 255),
@@ -54,6 +54,10 @@ CREATE TABLE queue (
     -- r if one is a rate.
     limit_sorts text NOT NULL DEFAULT '',
     paused_until bigint NOT NULL DEFAULT 0,
+    paused_since bigint NOT NULL DEFAULT 0,
+    -- When the clock was set back last, and by how much.
+    set_back_at bigint,
+    set_back_by bigint,
     -- The last ones that `set_options` was called with.
     options jsonb,
     -- The registers are sequences: the only cells of PostgreSQL that no transaction holds and of
@@ -62,6 +66,8 @@ CREATE TABLE queue (
     bell regclass,
     -- The time of the last tick.
     ticked regclass,
+    -- The latest time that was seen, to within a second. If the clock is behind it, it was set back.
+    seen regclass,
     -- The number of claims, of which each eighth takes the lowest priority.
     turns regclass,
     -- For each priority: no ready job is due before this time. Claims begin to read there, and so
@@ -125,10 +131,16 @@ CREATE TABLE job (
     pushed bigint NOT NULL,
     -- The time for which it was pushed, or tried again; 0: at once.
     due bigint NOT NULL DEFAULT 0,
-    -- The time since which it is in this state.
+    -- True if the user named that time. Else it was reckoned from that of then.
+    named boolean,
+    -- The time since which it is in this state. Until it is due: the time at which it was given that time.
     since bigint NOT NULL,
+    -- The time of the last renewal of its lease, in this run or an earlier one.
+    renewed bigint,
     -- It runs once more after this run has succeeded, from this time on.
     resubmit bigint,
+    -- The time at which that was asked for; null: the user named the other one.
+    resubmitted bigint,
     error text,
     data text,
     meta text,
@@ -231,7 +243,7 @@ CREATE INDEX freed_at ON freed (queue, at, id);
 -- A fingerprint that refuses twins for a time, whatever has become of the job.
 CREATE TABLE mark (
     queue int NOT NULL, fingerprint text NOT NULL, until bigint NOT NULL, job text NOT NULL,
-    PRIMARY KEY (queue, fingerprint)
+    since bigint NOT NULL, PRIMARY KEY (queue, fingerprint)
 );
 -- The last run of a fingerprint that has succeeded.
 CREATE TABLE executed (
@@ -245,12 +257,12 @@ CREATE TABLE root (
 );
 -- Ids that are gone, so that a job which waits for one knows that it was there.
 CREATE TABLE gone (
-    queue int NOT NULL, name text COLLATE "C" NOT NULL, until bigint NOT NULL,
+    queue int NOT NULL, name text COLLATE "C" NOT NULL, until bigint NOT NULL, since bigint NOT NULL,
     PRIMARY KEY (queue, name)
 );
 CREATE TABLE note (
     queue int NOT NULL, place text COLLATE "C" NOT NULL, value text NOT NULL, until bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (queue, place)
+    since bigint NOT NULL DEFAULT 0, PRIMARY KEY (queue, place)
 );
 CREATE INDEX mark_until ON mark (queue, until);
 CREATE INDEX executed_until ON executed (queue, until);

@@ -38,7 +38,13 @@ BEGIN
         PERFORM set_head_back(p_queue.floors, p_now);
         RETURN;
     END IF;
-    IF v_before > p_now THEN PERFORM set_clock_back(p_queue, p_now); END IF;
+    IF was_set_back(p_queue, p_now) THEN
+        told := set_clock_back(p_queue, p_now, pg_sequence_last_value(p_queue.seen) - p_now);
+        -- Jobs may be due before any floor of the wrong time.
+        v_floors := '{0,0,0,0}';
+    ELSE
+        PERFORM setval(p_queue.seen, greatest(p_now, pg_sequence_last_value(p_queue.seen)));
+    END IF;
     -- Leases that are over.
     FOR v_job IN SELECT * FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= v_from
         ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED
@@ -85,24 +91,6 @@ BEGIN
     END LOOP;
     PERFORM set_head_back(p_queue.floors, p_now);
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
-END $$;
-
--- The clock was set back: jobs that were ready stay so, tokens and intervals go on from now. The register of ticks keeps
--- the later time until there is nothing left to do, and so each call ticks: what a rollback has undone, or somebody has
--- locked, is done by the next one.
-CREATE FUNCTION set_clock_back(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state IN ('ready', 'held') AND at > p_now AND due = 0)
-        AND NOT EXISTS (SELECT FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now) THEN
-        PERFORM setval(p_queue.ticked, p_now);
-    END IF;
-    UPDATE job SET at = p_now WHERE number = ANY (ARRAY(SELECT number FROM job WHERE queue = p_queue.id
-        AND state IN ('ready', 'held') AND at > p_now AND due = 0 FOR UPDATE SKIP LOCKED));
-    UPDATE periodic SET last = p_now WHERE queue = p_queue.id AND name = ANY (ARRAY(SELECT name FROM periodic
-        WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now FOR UPDATE SKIP LOCKED));
-    UPDATE bucket SET since = p_now WHERE queue = p_queue.id AND since > p_now;
-    UPDATE freed SET at = p_now WHERE id = ANY (ARRAY(SELECT id FROM freed
-        WHERE queue = p_queue.id AND at > p_now FOR UPDATE SKIP LOCKED));
 END $$;
 
 -- Lets the head begin anew from the floors.

@@ -52,6 +52,7 @@ BEGIN
         CASE WHEN NOT v_ends_dear THEN (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died AND e.gone_at IS NOT NULL) END,
         CASE WHEN v_ends_dear THEN p_now + 1000 ELSE (SELECT min(j.at) FROM job j WHERE j.queue = p_queue.id AND j.state = 'running') END,
         (SELECT min(f.at) FROM freed f WHERE f.queue = p_queue.id AND f.at > p_now),
+        CASE WHEN was_set_back(p_queue, p_now) THEN p_now END,
         (SELECT min(p.last + p.every) FROM periodic p WHERE p.queue = p_queue.id AND p.every IS NOT NULL),
         (SELECT p_now WHERE EXISTS (SELECT FROM edge_bell b WHERE b.queue = p_queue.id)));
     IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;

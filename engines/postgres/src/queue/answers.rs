@@ -3,6 +3,7 @@
 use postgres::Row;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::time::Duration;
 use waterline::engine::{
     About, Claimed, Extras, Happened, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
 };
@@ -97,6 +98,10 @@ impl Answer {
         if outcome == "unmade" {
             return Some(Line::Unmade { name: self.id(), error: self.error.clone().unwrap_or_default() });
         }
+        if outcome == "set_back" {
+            let by = self.error.as_deref().and_then(|by| by.parse().ok()).unwrap_or(0);
+            return Some(Line::SetBack { by: Duration::from_millis(by) });
+        }
         let (id, kind) = (self.id(), self.kind.clone().unwrap_or_default());
         let job = About { id, kind, attempt: count(self.failures).saturating_add(1) };
         let error = self.error.clone().unwrap_or_default();
@@ -133,9 +138,11 @@ impl Answer {
             crashes: count(self.crashes),
             pushed: unsigned(self.pushed),
             due: unsigned(self.due),
+            named: false,
             since: unsigned(self.since),
             place: unsigned(self.token),
             resubmit: number("resubmit"),
+            resubmitted: 0,
             has_data: self.data.is_some(),
             error: self.error.clone().unwrap_or_default(),
             extras: (extras != NO_EXTRAS).then(|| Box::new(extras)),
@@ -207,7 +214,7 @@ pub(super) fn priority_of(number: i32) -> Priority {
 }
 
 pub(super) fn time(millis: u64) -> std::time::SystemTime {
-    std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis)
+    std::time::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 pub(super) fn count(number: Option<i32>) -> u32 {

@@ -71,9 +71,11 @@ impl Shown {
             crashes: count(Some(row.try_get("crashes")?)),
             pushed: unsigned(number("pushed")?),
             due: unsigned(number("due")?),
+            named: false,
             since: unsigned(number("since")?),
             place: unsigned(number("place")?),
             resubmit: number("resubmit")?.map(|time| unsigned(Some(time))),
+            resubmitted: 0,
             has_data: text("data")?.is_some(),
             error: text("error")?.unwrap_or_default(),
             extras: (extras != NO_EXTRAS).then(|| Box::new(extras)),
@@ -188,7 +190,8 @@ impl Queues {
         let number = |name: &str| seen.get(name).and_then(Value::as_u64);
         let text = |name: &str| seen.get(name).and_then(Value::as_str).map(str::to_owned);
         let is = |name: &str| seen.get(name).and_then(Value::as_bool);
-        let ticks = queue.periodics.lock().iter().filter_map(super::periodics::Registered::next).min();
+        let time = queue.server_time();
+        let ticks = queue.periodics.lock().iter().filter_map(|one| one.next(time)).min();
         let until = |time: u64| if time >= i64::MAX as u64 { u64::MAX } else { time };
         let counted =
             |name: &str| seen.get("counts").and_then(|counts| counts.get(name)).and_then(Value::as_u64).unwrap_or(0);
@@ -206,6 +209,9 @@ impl Queues {
             held: text("held_by").map(|name| (limit_of(&name), number("held").unwrap_or(0), number("held_until"))),
             running: number("running").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
             oldest_running: running_since(queue, text("oldest_running"), number("oldest_running_ran")),
+            set_back: number("set_back_by")
+                .zip(number("set_back_for"))
+                .map(|(by, since)| (Duration::from_millis(by), Duration::from_millis(since))),
         })
     }
 
@@ -313,7 +319,7 @@ impl Queues {
 
 pub(super) fn noted_of(value: &str, until: i64) -> Result<Noted, String> {
     let value = serde_json::from_str(value).map_err(|error| format!("it is no JSON: {error}"))?;
-    Ok(Noted { until: unsigned(Some(until)), value })
+    Ok(Noted { until: unsigned(Some(until)), since: 0, value })
 }
 
 /// The job that has run longest, which has run for so many milliseconds by the server's clock.

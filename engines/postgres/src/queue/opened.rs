@@ -65,8 +65,18 @@ pub(super) struct Seen {
     pub(super) told_until: u64,
     /// The server's clock less that of this process, in milliseconds.
     offset: i64,
+    /// The server's clock at this moment.
+    server: Option<(u64, Instant)>,
     /// The time of the last tick that did all there was, by the server's clock.
     ticked: Option<u64>,
+}
+
+impl Seen {
+    /// Notes the time of the server, at this one by the clock of this process.
+    fn note_time(&mut self, at: u64, wall: u64) {
+        self.offset = at as i64 - wall as i64;
+        self.server = Some((at, Instant::now()));
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -97,9 +107,17 @@ impl Opened {
         options_of(&self.shared.options).manual
     }
 
-    /// Returns the time of the server, as far as this process knows it.
+    /// Returns the time of the server, as far as this process knows it. It goes on by the steady
+    /// clock: that of this process may be set.
     pub(super) fn server_time(&self) -> u64 {
-        self.on_server(self.moment().wall)
+        let server = self.seen.lock().server;
+        match server {
+            Some((at, read)) => {
+                let passed = Instant::now().saturating_duration_since(read).as_millis();
+                at.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+            }
+            None => self.moment().wall,
+        }
     }
 
     /// Turns a time by this process's clock into one by the server's.
@@ -122,6 +140,13 @@ impl Opened {
         self.seen.lock().changes
     }
 
+    /// Notes the time of the server.
+    pub(super) fn note_time(&self, at: u64) {
+        if self.test_clock().is_none() {
+            self.seen.lock().note_time(at, self.moment().wall);
+        }
+    }
+
     /// Notes what an answer says of the queue, unless there was a change since the call began: the
     /// answer may not show it. `is_done`: a tick has done what there was.
     pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64) {
@@ -130,7 +155,7 @@ impl Opened {
         let time = |time: Option<i64>| time.map_or(u64::MAX, |time| unsigned(Some(time)));
         let mut seen = self.seen.lock();
         if self.test_clock().is_none() {
-            seen.offset = at as i64 - self.moment().wall as i64;
+            seen.note_time(at, self.moment().wall);
         }
         if is_done {
             seen.ticked = Some(at);
@@ -189,8 +214,8 @@ impl Opened {
 
     /// Returns what was seen, unless it is too old.
     pub(super) fn glance(&self) -> Option<Glance> {
-        let next_tick = self.periodics.lock().iter().filter_map(Registered::next).min();
         let now = self.server_time();
+        let next_tick = self.periodics.lock().iter().filter_map(|one| one.next(now)).min();
         let seen = self.seen.lock();
         let looked = seen.glance.filter(|looked| {
             let is_old = Instant::now().saturating_duration_since(looked.read) >= FRESH;

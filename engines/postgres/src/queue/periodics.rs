@@ -9,7 +9,7 @@ use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
 use waterline::ConfigError;
-use waterline::engine::{Happened, JobPush, Line, Passed, Periodic, due, next_tick, periodic_info, prepare};
+use waterline::engine::{Happened, JobPush, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
 use waterline::queue::{Overlap, PeriodicInfo, QueueError};
 
 /// A schedule that this process has registered, and its last tick as far as it knows.
@@ -19,8 +19,10 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    pub(super) fn next(&self) -> Option<u64> {
-        next_tick(&self.periodic.schedule, self.last)
+    /// Returns its next tick, or this time, if it has to begin anew since the clock was set back.
+    pub(super) fn next(&self, time: u64) -> Option<u64> {
+        let schedule = &self.periodic.schedule;
+        if last_tick(schedule, self.last, time) == self.last { next_tick(schedule, self.last) } else { Some(time) }
     }
 }
 
@@ -53,7 +55,11 @@ impl Queues {
             (&next, Type::INT8),
         ];
         let answers = self.answers(queue, "register a schedule", "register_periodic", &values)?;
-        let last = answers.iter().find(|answer| answer.what == "periodic").map_or(0, |answer| unsigned(answer.number));
+        let registered = answers.iter().find(|answer| answer.what == "periodic");
+        let last = registered.map_or(0, |answer| unsigned(answer.number));
+        // The clock of this process may be wrong, and the ticks below go by the server's.
+        registered.into_iter().for_each(|answer| queue.note_time(unsigned(answer.since)));
+        let name = periodic.name.clone();
         self.tell(queue, happened(&answers));
         if next_tick(&periodic.schedule, last).map(signed) != next {
             // An earlier life has ticked, and an interval is counted from there.
@@ -61,13 +67,15 @@ impl Queues {
         }
         queue.periodics.lock().push(Registered { periodic, last });
         self.tick_all(queue)?;
+        let all = queue.periodics.lock();
+        let last = all.iter().find(|one| one.periodic.name == name).map_or(last, |one| one.last);
         Ok(queue.of_server(last))
     }
 
     /// Makes the ticks that are due.
     pub(super) fn tick_all(&self, queue: &Opened) -> Result<(), QueueError> {
         let wall = queue.server_time();
-        let is_due = |one: &&Registered| one.next().is_some_and(|next| next <= wall);
+        let is_due = |one: &&Registered| one.next(wall).is_some_and(|next| next <= wall);
         let own = queue
             .periodics
             .lock()
@@ -80,8 +88,9 @@ impl Queues {
 
     fn tick_one(&self, queue: &Opened, periodic: &Periodic, mut last: u64, wall: u64) -> Result<(), QueueError> {
         loop {
+            let counts = last_tick(&periodic.schedule, last, wall);
             // The database knows if the run before has ended.
-            let due = due(&periodic.schedule, (periodic.overlap, periodic.catch_up), (last, false), wall, MOST);
+            let due = due(&periodic.schedule, (periodic.overlap, periodic.catch_up), (counts, false), wall, MOST);
             if due.last == last {
                 return Ok(());
             }

@@ -10,7 +10,7 @@ use postgres::types::Type;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::engine::{Beside, Claim, End, Ending, Happened, Turned, Wake};
+use waterline::engine::{Beside, Claim, End, Ending, Happened, Turned, Wake, When};
 use waterline::queue::{JobState, QueueError};
 
 /// The time for which one who waits for a job is notified, unless it asks again.
@@ -161,7 +161,8 @@ impl Queues {
             let (name, at, error) = match end {
                 End::Finished => ("finished", None, None),
                 End::Failed { error, at } => ("failed", *at, Some(error)),
-                End::Snoozed { at } => ("snoozed", Some(*at), None),
+                End::Snoozed { at: When::At(at) } => ("snoozed", Some(*at), None),
+                End::Snoozed { at: When::After(_) } => ("snoozed", None, None),
                 End::Buried { reason } => ("buried", None, Some(reason)),
                 End::PutBack { error } => ("put_back", None, Some(error)),
                 End::Crashed => ("crashed", None, None),
@@ -169,7 +170,9 @@ impl Queues {
             numbers.push(self.leases.number(job).unwrap_or(0));
             tokens.push(signed(job.token));
             how.push(name);
-            ats.push(at.map(|at| signed(queue.on_server(at))));
+            let at = at.map(|at| signed(queue.on_server(at)));
+            // A time below 0 is a delay, by the clock of the server.
+            ats.push(if let End::Snoozed { at: When::After(delay) } = end { Some(-whole(*delay)) } else { at });
             errors.push(error.map(|error| error.replace('\0', "\u{fffd}")));
             datas.push(data.as_deref().map(String::from_utf8_lossy));
         }

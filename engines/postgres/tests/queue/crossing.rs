@@ -101,7 +101,7 @@ fn a_job_that_is_moved_to_a_later_time_while_a_claim_looks_is_neither_held_nor_r
     // has expired.
     client.batch_execute("SELECT setval(ticked, 1000001) FROM waterline.queue").unwrap();
     let [mut user, mut worker] = [(); 2].map(|()| config.connect(NoTls).unwrap());
-    user.batch_execute("BEGIN; INSERT INTO waterline.gone VALUES (1, 'dies', 9000000)").unwrap();
+    user.batch_execute("BEGIN; INSERT INTO waterline.gone VALUES (1, 'dies', 9000000, 1000000)").unwrap();
     worker.batch_execute("SET waterline.now = '1000001'").unwrap();
     std::thread::scope(|scope| {
         let claims = scope.spawn(|| claim(&mut worker, 4).0);

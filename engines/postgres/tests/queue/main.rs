@@ -10,6 +10,7 @@ mod proxy;
 mod bench;
 mod calls;
 mod chaos;
+mod clocks;
 mod complaints;
 mod connections;
 mod crossing;

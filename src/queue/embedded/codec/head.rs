@@ -24,6 +24,10 @@ pub(crate) struct Head {
     pub(crate) claims: u64,
     /// The time until which it is paused, in milliseconds since 1970; 0: it is not.
     pub(crate) paused_until: u64,
+    /// The time of that pause.
+    pub(crate) paused_since: u64,
+    /// The latest time that was seen when it was written. If the clock is behind it, it was set back.
+    pub(crate) seen: u64,
     /// The jobs in each state.
     pub(crate) counts: [u64; JobState::ALL.len()],
     /// The ready logs, the most urgent one first.
@@ -40,7 +44,7 @@ pub(crate) const FREED: usize = 4;
 /// The states that the short form counts.
 const SHORT_STATES: usize = 5;
 
-const NUMBERS: usize = 5 + SHORT_STATES + 4 * 3;
+const NUMBERS: usize = 7 + SHORT_STATES + 4 * 3;
 
 /// The numbers that the long form has beside those: the waiting jobs, the log of freed places, and
 /// the held jobs.
@@ -69,9 +73,10 @@ impl Head {
 
     /// Returns its numbers in the order in which they are stored.
     fn numbers(&mut self) -> impl Iterator<Item = &mut u64> {
-        let Self { next_id, next_token, epoch, claims, paused_until, counts, lanes, freed, held } = self;
+        let Self { next_id, next_token, epoch, claims, paused_until, paused_since, seen, counts, lanes, freed, held } =
+            self;
         let (short, more) = counts.split_at_mut(SHORT_STATES);
-        let first = [next_id, next_token, epoch, claims, paused_until].into_iter().chain(short);
+        let first = [next_id, next_token, epoch, claims, paused_until, paused_since, seen].into_iter().chain(short);
         first.chain(lanes.iter_mut().flat_map(Lane::numbers)).chain(more).chain(freed.numbers()).chain([held])
     }
 

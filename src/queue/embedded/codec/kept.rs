@@ -22,19 +22,23 @@ pub(crate) struct Marked {
     pub(crate) number: u64,
     /// The time at which the mark goes away, in milliseconds since 1970; 0: when its job says so.
     pub(crate) until: u64,
+    /// The time at which it was made.
+    pub(crate) since: u64,
     /// The id of the unique job.
     pub(crate) id: String,
 }
 
 impl Marked {
     pub(crate) fn encode(&self, queue: &str, of: &str) -> Vec<u8> {
-        let mark = MARK.begin(2 * 8 + self.id.len()).numbers([self.number, self.until]);
+        let mark = MARK.begin(3 * 8 + self.id.len()).numbers([self.number, self.until, self.since]);
         mark.bytes(self.id.as_bytes()).seal(queue, of)
     }
 
     pub(crate) fn decode(queue: &str, of: &str, bytes: &[u8]) -> Result<Self, String> {
-        MARK.open(queue, of, bytes)?
-            .all("mark", |rest| Some(Self { number: rest.number()?, until: rest.number()?, id: rest.last_text()? }))
+        MARK.open(queue, of, bytes)?.all("mark", |rest| {
+            let (number, until, since) = (rest.number()?, rest.number()?, rest.number()?);
+            Some(Self { number, until, since, id: rest.last_text()? })
+        })
     }
 }
 
@@ -79,12 +83,14 @@ impl JobProgress {
 impl Noted {
     pub(crate) fn encode(&self, queue: &str, of: &str) -> Vec<u8> {
         let value = self.value.to_string();
-        NOTE.begin(8 + value.len()).number(self.until).bytes(value.as_bytes()).seal(queue, of)
+        NOTE.begin(2 * 8 + value.len()).numbers([self.until, self.since]).bytes(value.as_bytes()).seal(queue, of)
     }
 
     pub(crate) fn decode(queue: &str, of: &str, bytes: &[u8]) -> Result<Self, String> {
-        NOTE.open(queue, of, bytes)?
-            .all("note", |rest| Some(Self { until: rest.number()?, value: from_json(rest.last_bytes()).ok()? }))
+        NOTE.open(queue, of, bytes)?.all("note", |rest| {
+            let (until, since) = (rest.number()?, rest.number()?);
+            Some(Self { until, since, value: from_json(rest.last_bytes()).ok()? })
+        })
     }
 }
 

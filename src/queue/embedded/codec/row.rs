@@ -20,6 +20,12 @@ const RETRY: u8 = 4;
 
 const RETENTION: u8 = 8;
 
+const NAMED: u8 = 16;
+
+const RESUBMITTED: u8 = 32;
+
+const ALL: u8 = 63;
+
 impl Row {
     pub(crate) fn encode(&self, queue: &str, id: &str) -> Vec<u8> {
         let extras = self.extras.as_deref().filter(|extras| **extras != NO_EXTRAS);
@@ -35,12 +41,16 @@ impl Row {
             (self.has_data, DATA),
             (self.retry.is_some(), RETRY),
             (retention.is_some(), RETENTION),
+            (self.named, NAMED),
+            (self.resubmitted > 0, RESUBMITTED),
         ];
         let room = 64 + FIXED + self.kind.len() + self.error.len();
         let row = SEAL.begin_as(version, room).byte(self.state as u8).byte(self.priority as u8).flags(&flags);
         let row = row.count(self.failures).count(self.crashes);
         let row = row.numbers([self.pushed, self.due, self.since, self.place]);
-        let row = row.optional(self.resubmit, Writer::number).optional(retention, Writer::number);
+        let row = row.optional(self.resubmit, Writer::number);
+        let row = row.optional(Some(self.resubmitted).filter(|since| *since > 0), Writer::number);
+        let row = row.optional(retention, Writer::number);
         let row = row.optional(self.retry, |row, retry| row.bytes(&retry.to_bytes()));
         let row = row.optional(extras, |row, extras| extras.write(row));
         row.short_text(&self.kind).bytes(self.error.as_bytes()).seal(queue, id)
@@ -54,12 +64,13 @@ impl Row {
         let (state, priority) = (rest.one_of(&JobState::ALL)?, rest.one_of(&Priority::ALL)?);
         let flags = rest.byte()?;
         let has = |flag: u8| flags & flag != 0;
-        if flags > RESUBMIT + DATA + RETRY + RETENTION {
+        if flags > ALL {
             return None;
         }
         let (failures, crashes) = (rest.count()?, rest.count()?);
         let (pushed, due, since, place) = (rest.number()?, rest.number()?, rest.number()?, rest.number()?);
         let resubmit = rest.optional(has(RESUBMIT), Fields::number)?;
+        let resubmitted = rest.optional(has(RESUBMITTED), |rest| rest.number().filter(|since| *since > 0))?;
         let retention = rest.optional(has(RETENTION), Fields::number)?;
         let retention = retention.map(|millis| match millis {
             0 => Retention::Drop,
@@ -80,9 +91,11 @@ impl Row {
             crashes,
             pushed,
             due,
+            named: has(NAMED),
             since,
             place,
             resubmit,
+            resubmitted: resubmitted.unwrap_or(0),
             has_data,
             error,
             extras,

@@ -49,7 +49,16 @@ fn rows() -> Vec<Sample> {
     let none = Row { has_data: false, extras: None, ..Row::unreadable(Priority::Normal, 7, None) };
     let plain = Row { state: JobState::Ready, kind: "mail".to_owned(), pushed: 258, since: 259, ..none };
     let retry = Retry::exponential(SECOND, 60 * SECOND).factor(3.0).max_attempts(5).jitter(0.5);
-    let failed = Row { failures: 2, crashes: 1, due: 9, resubmit: Some(513), has_data: true, ..plain.clone() };
+    let failed = Row {
+        failures: 2,
+        crashes: 1,
+        due: 9,
+        resubmit: Some(513),
+        resubmitted: 511,
+        named: true,
+        has_data: true,
+        ..plain.clone()
+    };
     let failed = Row { state: JobState::Running, priority: Priority::Low, retry: Some(retry), ..failed };
     let failed = Row { retention: Some(Retention::For(SECOND)), error: "no route".to_owned(), ..failed };
     let all = Row { retention: Some(Retention::Keep), extras: Some(Box::new(all_extras())), ..plain.clone() };
@@ -59,8 +68,8 @@ fn rows() -> Vec<Sample> {
         (plain, "01 01 02 00 4:0 4:0 8:258 8:0 8:259 8:7 04 'mail' d3f28e1b"),
         (
             failed,
-            "01 02 03 0f 4:2 4:1 8:258 8:9 8:259 8:7 8:513 8:1000 02 8:1000000000 8:60000000000 4008000000000000 \
-            4:5 3fe0000000000000 04 'mailno route' 91b0a667",
+            "01 02 03 3f 4:2 4:1 8:258 8:9 8:259 8:7 8:513 8:511 8:1000 02 8:1000000000 8:60000000000 4008000000000000 \
+            4:5 3fe0000000000000 04 'mailno route' a6a874bd",
         ),
         (
             all,
@@ -69,8 +78,8 @@ fn rows() -> Vec<Sample> {
         ),
         (
             one,
-            "02 02 03 0f 4:2 4:1 8:258 8:9 8:259 8:7 8:513 8:0 02 8:1000000000 8:60000000000 4008000000000000 4:5 \
-            3fe0000000000000 00000040 2:3 'ann' 04 'mailno route' 0da0cbb1",
+            "02 02 03 3f 4:2 4:1 8:258 8:9 8:259 8:7 8:513 8:511 8:0 02 8:1000000000 8:60000000000 4008000000000000 4:5 \
+            3fe0000000000000 00000040 2:3 'ann' 04 'mailno route' e43112ef",
         ),
     ];
     of(row::SEAL, ("q", "id"), Row::encode, Row::decode, records)
@@ -79,21 +88,21 @@ fn rows() -> Vec<Sample> {
 fn heads() -> Vec<Sample> {
     let lane = |next| Lane { next, end: next + 2, deleted: next - 1 };
     let lanes = [lane(11), lane(21), lane(31), lane(41)];
-    let (next_id, next_token, epoch, claims, paused_until) = (1, 2, 3, 4, 5);
+    let (next_id, next_token, epoch, claims, paused_until, paused_since, seen) = (1, 2, 3, 4, 5, 52, 53);
     let counts = [6, 7, 8, 9, 10, 0];
     let (freed, held) = (Lane::default(), 0);
-    let old = Head { next_id, next_token, epoch, claims, paused_until, counts, lanes, freed, held };
+    let old = Head { next_id, next_token, epoch, claims, paused_until, paused_since, seen, counts, lanes, freed, held };
     let new = Head { counts: [6, 7, 8, 9, 10, 51], freed: lane(61), held: 71, ..old.clone() };
     let records = [
         (
             old,
-            "01 8:1 8:2 8:3 8:4 8:5 8:6 8:7 8:8 8:9 8:10 8:11 8:13 8:10 8:21 8:23 8:20 8:31 8:33 8:30 8:41 8:43 \
-            8:40 9a25d432",
+            "01 8:1 8:2 8:3 8:4 8:5 8:52 8:53 8:6 8:7 8:8 8:9 8:10 8:11 8:13 8:10 8:21 8:23 8:20 8:31 8:33 8:30 8:41 8:43 \
+            8:40 46af806a",
         ),
         (
             new,
-            "02 8:1 8:2 8:3 8:4 8:5 8:6 8:7 8:8 8:9 8:10 8:11 8:13 8:10 8:21 8:23 8:20 8:31 8:33 8:30 8:41 8:43 \
-            8:40 8:51 8:61 8:63 8:60 8:71 fe67b3c9",
+            "02 8:1 8:2 8:3 8:4 8:5 8:52 8:53 8:6 8:7 8:8 8:9 8:10 8:11 8:13 8:10 8:21 8:23 8:20 8:31 8:33 8:30 8:41 8:43 \
+            8:40 8:51 8:61 8:63 8:60 8:71 20c88b17",
         ),
     ];
     of(
@@ -127,8 +136,8 @@ fn beside() -> Vec<Sample> {
     let meta = of(meta::SEAL, ("q", "id"), |meta, queue, id| meta::encode(queue, id, &text(meta)), meta::decode, meta);
     let shown = [(JobProgress::new(0.5, "row 3", 258).unwrap(), "01 3fe0000000000000 8:258 'row 3' f4cad0d1")];
     let shown = of(kept::PROGRESS, ("q", "id"), JobProgress::encode, JobProgress::decode, shown);
-    let marked = Marked { number: 258, until: 772, id: "id".to_owned() };
-    let marked = [(marked, "01 8:258 8:772 'id' 0058c5d3")];
+    let marked = Marked { number: 258, until: 772, since: 771, id: "id".to_owned() };
+    let marked = [(marked, "01 8:258 8:772 8:771 'id' 51260f2a")];
     let marked = of(kept::MARK, ("q", "uabc"), Marked::encode, Marked::decode, marked);
     let write = |id: &String, queue: &str, key: &str| entry::encode(queue, key.as_bytes(), id);
     let read = |queue: &str, key: &str, bytes: &[u8]| entry::id_in(queue, key.as_bytes(), bytes);
@@ -146,7 +155,7 @@ fn own() -> Vec<Sample> {
     let measured = of(durations::SEAL, ("q", "mail"), Measured::encode, Measured::decode, measured);
     let last = [(Last { tick: 258, skipped: 3, run: "~7".to_owned() }, "01 8:258 8:3 '~7' 52ea8bb0")];
     let last = of(kept::PERIODIC, ("q", "tick"), Last::encode, Last::decode, last);
-    let noted = [(Noted { until: 258, value: json!({"a": 1}) }, "01 8:258 '{\"a\":1}' 6684caf8")];
+    let noted = [(Noted { until: 258, since: 257, value: json!({"a": 1}) }, "01 8:258 8:257 '{\"a\":1}' 3de1fbfb")];
     let noted = of(kept::NOTE, ("q", "04kindkey"), Noted::encode, Noted::decode, noted);
     [number, measured, last, noted].into_iter().flatten().collect()
 }

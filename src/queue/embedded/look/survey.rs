@@ -43,6 +43,7 @@ impl Look<'_> {
                 held: held.most,
                 running: live.running.len(),
                 oldest_running: oldest.map(|holder| (holder.since, holder.id.clone())),
+                set_back: None,
             }
         }))
     }

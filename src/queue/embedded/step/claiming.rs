@@ -144,6 +144,7 @@ impl Step<'_, '_> {
         row.state = JobState::Running;
         // This run does what was asked for up to now.
         row.resubmit = row.resubmit.filter(|due| *due > self.at.wall);
+        row.resubmitted = if row.resubmit.is_some() { row.resubmitted } else { 0 };
         self.head().claims += 1;
         self.enter(&id, &mut row)?;
         self.tell(&id, Some(JobState::Running), None);

@@ -101,9 +101,7 @@ impl Step<'_, '_> {
         let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
         let next = ends::next(&past, end, self.at.wall, chance);
         // An attempt that has failed has not done what was asked for meanwhile.
-        if !matches!(next, Next::Wait { .. }) {
-            row.resubmit = None;
-        }
+        let again = if matches!(next, Next::Wait { .. }) { 0 } else { row.take_resubmit() };
         let kept = match next {
             Next::Finish => {
                 row.state = JobState::Finished;
@@ -119,13 +117,14 @@ impl Step<'_, '_> {
             }
             Next::Anew { due, crashes, error } => {
                 (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
+                row.named = again == 0;
                 row.state = ends::waiting(due, self.at.wall);
                 self.begin_anew(&mut row);
                 self.clear_progress(id, &mut row)?;
                 Some(0)
             }
-            Next::Wait { due, failures, crashes, error } => {
-                (row.failures, row.crashes, row.due) = (failures, crashes, due);
+            Next::Wait { due, named, failures, crashes, error } => {
+                (row.failures, row.crashes, row.due, row.named) = (failures, crashes, due, named);
                 row.error = error.unwrap_or(row.error);
                 row.state = ends::waiting(due, self.at.wall);
                 Some(0)
@@ -146,7 +145,7 @@ impl Step<'_, '_> {
             self.erase(id, &row)?;
             return Ok(None);
         }
-        self.enter(id, &mut row)?;
+        self.enter_given(id, &mut row, if again > 0 { again } else { self.at.wall })?;
         Ok(Some(row.state))
     }
 

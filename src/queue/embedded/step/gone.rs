@@ -8,6 +8,7 @@ use crate::base::index::BoxError;
 use crate::kv::KeyRange;
 use crate::queue::embedded::keys::{List, number_of_entry, split_entry};
 use crate::queue::embedded::step::Step;
+use crate::queue::rules::set_back::SetBack;
 use crate::queue::words::job::{MADE, after, made_number};
 use std::time::Duration;
 
@@ -45,6 +46,19 @@ impl Step<'_, '_> {
         }
     }
 
+    /// Lets an id be forgotten earlier, if it was noted at a time that is ahead since the clock was
+    /// set back.
+    pub(super) fn move_gone(&mut self, at: u64, id: &str, set: &SetBack) -> Result<(), BoxError> {
+        let ids_for = self.queue.options.ids_for;
+        // It went at this time or later.
+        let since = at.saturating_sub(after(0, ids_for).unwrap_or(u64::MAX)).saturating_sub(part_of(ids_for));
+        if let Some((_, until)) = set.moved(since, at) {
+            self.remove_entry(List::Gone, at, id)?;
+            self.put_entry(List::Gone, part_of(ids_for).saturating_mul(until.div_ceil(part_of(ids_for))), id)?;
+        }
+        Ok(())
+    }
+
     /// Forgets the ids whose time is over. Where it takes time to delete many rows, a piece of them
     /// goes now, and the rest is still due.
     pub(super) fn forget_gone(&mut self) -> Result<(), BoxError> {
@@ -78,8 +92,13 @@ impl Step<'_, '_> {
 /// time for which ids are remembered.
 fn forgotten_at(ids_for: Duration, wall: u64) -> Option<u64> {
     let end = if ids_for.is_zero() { None } else { Some(after(wall, ids_for).unwrap_or(u64::MAX - 1)) }?;
-    let part = after(0, ids_for / TIMES).unwrap_or(u64::MAX).max(1);
+    let part = part_of(ids_for);
     Some(end.div_ceil(part).saturating_mul(part))
+}
+
+/// Returns the time between two times at which ids are forgotten.
+fn part_of(ids_for: Duration) -> u64 {
+    after(0, ids_for / TIMES).unwrap_or(u64::MAX).max(1)
 }
 
 #[cfg(test)]

@@ -50,6 +50,12 @@ impl Step<'_, '_> {
         })
     }
 
+    /// Makes a mark that names no job, and is kept for so many milliseconds.
+    fn mark_for(&self, number: u64, time: u64) -> Marked {
+        let since = self.at.wall;
+        Marked { number, until: since.saturating_add(time), since, id: String::new() }
+    }
+
     fn put_mark(&mut self, mark: Mark, of: &str, old: Option<Marked>, new: &Marked) -> Result<(), BoxError> {
         if let Some(old) = old.filter(|old| old.until > 0 && old.until != new.until) {
             self.remove_entry(List::Marks, old.until, &entry_of(mark, of))?;
@@ -112,7 +118,7 @@ impl Step<'_, '_> {
             let number = root.millis();
             let old = self.mark_or_none(id, Mark::Root, &root.signature);
             if old.as_ref().is_none_or(|old| old.number <= number) {
-                let new = Marked { number, until: self.at.wall.saturating_add(ROOT_FOR), id: String::new() };
+                let new = self.mark_for(number, ROOT_FOR);
                 self.put_mark(Mark::Root, &root.signature, old, &new)?;
             }
         }
@@ -122,7 +128,7 @@ impl Step<'_, '_> {
     fn put_unique(&mut self, id: &str, fingerprint: Fingerprint, until: u64) -> Result<(), BoxError> {
         let of = fingerprint.text();
         let old = self.mark_or_none(id, Mark::Unique, &of);
-        let new = Marked { number: 0, until, id: id.to_owned() };
+        let new = Marked { number: 0, until, since: self.at.wall, id: id.to_owned() };
         self.put_mark(Mark::Unique, &of, old, &new)
     }
 
@@ -200,7 +206,7 @@ impl Step<'_, '_> {
         let of = fingerprint.text();
         let old = self.mark_or_none(id, Mark::Executed, &of);
         let number = old.as_ref().map_or(0, |old| old.number).max(row.place);
-        let new = Marked { number, until: self.at.wall.saturating_add(EXECUTED_FOR), id: String::new() };
+        let new = self.mark_for(number, EXECUTED_FOR);
         self.put_mark(Mark::Executed, &of, old, &new)
     }
 }

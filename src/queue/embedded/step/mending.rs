@@ -8,11 +8,22 @@ use crate::queue::embedded::keys::split_held;
 use crate::queue::embedded::step::Step;
 use crate::queue::embedded::step::limits::Book;
 use crate::queue::rules::bucket::Bucket;
+use crate::queue::words::job::JobId;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::Damaged;
 use std::collections::HashMap;
 
 impl Step<'_, '_> {
+    /// Returns the running jobs whose entries can be read.
+    pub(super) fn running_ids(&mut self) -> Result<Vec<JobId>, BoxError> {
+        let (queue, mut running) = (self.queue, Vec::new());
+        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&queue.keys.all_running())) {
+            let (key, entry) = pair?;
+            running.extend(entry::id_in(&queue.name, &key, &entry).ok());
+        }
+        Ok(running)
+    }
+
     /// Returns the record of a limit, from the entries of its log and from the running jobs. It has
     /// no token: too late is better than too often.
     pub(super) fn mend_limit(&mut self, name: &str, reason: &str) -> Result<Record, BoxError> {
@@ -28,12 +39,7 @@ impl Step<'_, '_> {
         record.end = places.last().map_or(0, |place| place + 1);
         // One of them may be damaged, too. A claim that comes to it has all jobs counted anew.
         record.held = places.len() as u64;
-        let mut running = Vec::new();
-        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&queue.keys.all_running())) {
-            let (key, entry) = pair?;
-            running.extend(entry::id_in(&queue.name, &key, &entry).ok());
-        }
-        for id in running {
+        for id in self.running_ids()? {
             let row = self.row(&id).unwrap_or_default();
             record.running += u64::from(row.is_some_and(|row| self.is_under(name, &row)));
         }

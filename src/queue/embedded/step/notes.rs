@@ -31,7 +31,7 @@ impl Step<'_, '_> {
             old => old?,
         };
         let seen = old.clone().filter(|old| !old.is_over(self.at.wall));
-        let new = changed(seen.as_ref(), change).map_err(|reason| {
+        let new = changed(seen.as_ref(), change, self.at.wall).map_err(|reason| {
             let (table, key) = counted_in(&self.queue.name, of);
             Error::Counter { table, key, reason }
         })?;

@@ -30,6 +30,7 @@ impl Step<'_, '_> {
     }
 
     pub(in crate::queue) fn push(&mut self, push: &Push) -> Result<Pushed, BoxError> {
+        let push = &*push.of_time(self.at.wall);
         let Push { id, made, row: new, .. } = push;
         if let Some(number) = made {
             let next = &mut self.head().next_id;
@@ -53,7 +54,10 @@ impl Step<'_, '_> {
         match (old, again) {
             (Some(_), Some(Again::Same)) => Ok(pushed(id, PushOutcome::Duplicate(id.clone()))),
             (Some(old), Some(Again::Flag)) => {
-                self.write_row(id, &Row { resubmit: Some(new.due), ..old })?;
+                self.write_row(
+                    id,
+                    &Row { resubmit: Some(new.due), resubmitted: push.reckoned_at(self.at.wall), ..old },
+                )?;
                 Ok(pushed(id, PushOutcome::Resubmit))
             }
             (old, again) => self.place(id, old.as_ref(), push, waits, again == Some(Again::Move)),
@@ -152,7 +156,7 @@ impl Step<'_, '_> {
                 self.place(&id, Some(&old), push, waits, true)
             }
             (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && due < old.due => {
-                self.make_due(&id, old, due)?;
+                self.make_due(&id, old, due, push.row.named)?;
                 Ok(pushed(&id, PushOutcome::Rescheduled))
             }
             _ => Ok(pushed(&id, PushOutcome::Duplicate(id.clone()))),
@@ -160,9 +164,9 @@ impl Step<'_, '_> {
     }
 
     /// Makes a job due at another time. All else of it stays.
-    fn make_due(&mut self, id: &str, old: Row, due: u64) -> Result<(), BoxError> {
+    fn make_due(&mut self, id: &str, old: Row, due: u64, named: bool) -> Result<(), BoxError> {
         self.leave(id, &old)?;
-        let mut row = Row { state: ends::waiting(due, self.at.wall), due, ..old };
+        let mut row = Row { state: ends::waiting(due, self.at.wall), due, named, ..old };
         self.enter(id, &mut row)?;
         self.tell(id, Some(row.state), None);
         Ok(())
@@ -173,7 +177,7 @@ impl Step<'_, '_> {
         let row = self.row(id)?.ok_or_else(|| self.queue.not_found(id))?;
         let is_scheduled = row.state == JobState::Scheduled;
         if is_scheduled {
-            self.make_due(id, row, 0)?;
+            self.make_due(id, row, 0, false)?;
         }
         Ok(is_scheduled)
     }

@@ -34,7 +34,7 @@ impl Step<'_, '_> {
         let on = self.waits_again(id, &row)?;
         self.leave(id, &row)?;
         let state = if on.is_empty() { JobState::Ready } else { JobState::Waiting };
-        let mut row = Row { state, failures: 0, crashes: 0, due: 0, ..row };
+        let mut row = Row { state, failures: 0, crashes: 0, due: 0, named: false, ..row };
         self.begin_anew(&mut row);
         if let Some(extras) = &mut row.extras {
             // Somebody wants it to run, however late it is.

@@ -6,6 +6,7 @@ use crate::base::index::BoxError;
 use crate::queue::embedded::codec::kept::Last;
 use crate::queue::embedded::step::Step;
 use crate::queue::rules::due::due;
+use crate::queue::rules::set_back::last_tick;
 use crate::queue::words::error::is_damage;
 use crate::queue::words::job::{JobId, time};
 use crate::queue::words::periodic::Periodic;
@@ -37,8 +38,13 @@ impl Step<'_, '_> {
                 None => return Ok(u64::MAX),
             },
         };
+        let before = last.tick;
+        last.tick = last_tick(&periodic.schedule, before, self.at.wall);
         let next = periodic.schedule.next(last.tick).unwrap_or(u64::MAX);
         if next > self.at.wall {
+            if last.tick != before {
+                self.put_last(&periodic.name, &last)?;
+            }
             return Ok(next);
         }
         let has_unfinished = periodic.overlap == Overlap::Skip && self.is_unfinished(&last.run)?;
@@ -74,15 +80,16 @@ impl Step<'_, '_> {
     fn push_tick(&mut self, periodic: &Periodic, tick: u64) -> Result<JobId, BoxError> {
         let job = periodic.job.clone().run_at(time(tick));
         let mut push = self.queue.prepare(job, self.at.wall)?;
-        push.row.pushed = tick;
+        (push.row.pushed, push.row.named) = (tick, false);
         Ok(self.push(&push)?.id)
     }
 
     /// Begins to make the jobs of a periodic job. Returns its last tick.
     pub(in crate::queue) fn start_periodic(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
+        self.follow_clock()?;
         let wall = self.at.wall;
         let tick = match self.last_of(&periodic.name)? {
-            Some(last) => last.tick,
+            Some(last) => last_tick(&periodic.schedule, last.tick, wall),
             None => {
                 let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, wall)? };
                 self.put_last(&periodic.name, &Last { tick: wall, skipped: 0, run })?;
@@ -115,6 +122,7 @@ impl Step<'_, '_> {
     }
 
     fn put_last(&mut self, name: &str, last: &Last) -> Result<(), BoxError> {
+        self.tail.changed = true;
         Ok(self.put(self.rows(), &self.queue.keys.periodic(name), &last.encode(&self.queue.name, name))?)
     }
 }

@@ -18,14 +18,9 @@ impl Step<'_, '_> {
         if self.queue.options.by_hand {
             return Ok(());
         }
+        self.follow_clock()?;
         if self.tail.from.ticks() <= wall {
             self.tick(most)?;
-        }
-        if self.queue.limits.has_rates {
-            let time = self.tokens_at;
-            if self.tail.gate.note_time(time) {
-                self.look_at_limits()?;
-            }
         }
         if self.tail.from.of(List::Refills) <= wall {
             for (at, limit) in self.take_listed(List::Refills, most)? {
@@ -79,7 +74,9 @@ impl Step<'_, '_> {
 
     /// Pauses the queue until this time; 0: not any more.
     pub(in crate::queue) fn pause(&mut self, until: u64) {
-        self.head().paused_until = until;
+        let wall = self.at.wall;
+        let head = self.head();
+        (head.paused_until, head.paused_since) = (until, wall);
         self.tail.tell(Happened::Paused { until });
     }
 
@@ -130,6 +127,7 @@ impl Step<'_, '_> {
     /// Takes over from a process that has died: its running jobs count a crash each, but not those
     /// whose runner was stopping. Returns the number of crashes.
     pub(in crate::queue) fn recover(&mut self, running: &[(u64, Result<JobId, String>)]) -> Result<u64, BoxError> {
+        self.follow_clock()?;
         self.head().epoch += 1;
         self.tail.life = self.tail.head.next_token;
         let (mut count, mut is_lost) = (0, false);

@@ -370,7 +370,8 @@ impl Step<'_, '_> {
         }
         self.leave(id, &row)?;
         row.state = ends::waiting(row.due, self.at.wall);
-        self.enter(id, &mut row)?;
+        let given = row.since;
+        self.enter_given(id, &mut row, given)?;
         self.tell(id, Some(row.state), None);
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::queue::engine::{self, Claim, Claimed, Ending};
-use crate::queue::rules::ends::End;
+use crate::queue::rules::ends::{End, When};
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::runner::pool::{Flight, Pool};
@@ -54,7 +54,7 @@ struct Ended {
 type Written = (Vec<Option<Option<JobState>>>, Answer);
 
 /// The milliseconds for which a job is snoozed that pushes into a queue that is full.
-const FULL: u64 = 1000;
+const FULL: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// Writes the ends of attempts, and claims so many jobs in the same batch, for which slots are
@@ -203,8 +203,8 @@ impl Pool {
                 Err(QueueError::Full { queue: full, .. }) => {
                     // Jobs that run make room, so this one gives its slot to another one.
                     let report = &mut reports[at];
-                    let until = self.source().moment().wall.saturating_add(FULL);
-                    (report.end, report.effects, report.data) = (End::Snoozed { at: until }, Changes::default(), None);
+                    let at = When::After(FULL);
+                    (report.end, report.effects, report.data) = (End::Snoozed { at }, Changes::default(), None);
                     let (queue, id) = (report.job.queue_name(), report.job.id());
                     let (kind, attempt) = (report.job.kind(), report.job.attempt());
                     tracing::warn!(target: "waterline", queue, id, kind, attempt, full, "a job pushes into a queue that is full, and is snoozed for a second");

@@ -67,6 +67,10 @@ impl Every {
         check_zero("every", self.interval.is_zero(), why)
     }
 
+    pub(super) fn is_anchored(&self) -> bool {
+        self.anchor.is_some()
+    }
+
     /// Returns the ticks, if the last one was at this time.
     pub(super) fn ticks(&self, last: u64) -> Grid {
         let interval = self.interval.as_nanos().div_ceil(1_000_000).clamp(1, u128::from(LATEST) + 1) as u64;
