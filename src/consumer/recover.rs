@@ -61,8 +61,9 @@ pub(super) fn recover<P: Progress>(
     failed.retain(|index| window.ends_at().is_none_or(|last| *index <= last));
     let waiting = window.restore_waiting(failed);
     let careful = careful.map(|last| (last, before.width == u64::MAX));
+    let seen = before.opened.max(before.ended);
     let recovered =
-        Recovered { waiting, careful, died, in_order: going.in_order, ..Recovered::new(place, kept, going.budget) };
+        Recovered { waiting, careful, died, in_order: going.in_order, seen, ..Recovered::new(place, kept, going.budget) };
     Ok(Some(Recovered { life: Some(life), max_crashes: Some(max_crashes), ..recovered }))
 }
 

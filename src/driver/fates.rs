@@ -96,7 +96,7 @@ impl Fates {
                 continue;
             }
             let pause = (attempts > 0 && !suspect).then(|| {
-                let passed = Duration::from_millis(now.wall().saturating_sub(record.last_failed));
+                let passed = recovered.passed_since(record.last_failed, now.wall());
                 self.failures.delay(attempts, now).map(|delay| delay.saturating_sub(passed))
             });
             let error = if suspect { SUSPICION.to_owned() } else { record.error.clone() };

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use waterline::testing::FaultyStore;
 use waterline::{
-    Blocked, BoxError, Builder, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs, OnExhausted,
-    Retry, Status, Store, StoreProgress,
+    Blocked, BoxError, Builder, Clock, Consumer, Error, Failure, Gate, Handle, Index, Job, Jobs, MemoryJobs,
+    OnExhausted, Retry, Status, Store, StoreProgress,
 };
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
@@ -264,6 +264,33 @@ fn attempts_and_the_rest_of_a_back_off_outlive_the_process() {
     assert!(ran.into_iter().eq((0..2).flat_map(|index| (2..=4).map(move |attempt| (index, attempt)))));
     let parked = store.parked("p").unwrap();
     assert!(parked.iter().all(|parked| parked.attempts == 4 && parked.crashes == 0), "{parked:?}");
+}
+
+#[test]
+fn a_back_off_of_a_life_whose_clock_was_ahead_lasts_for_what_was_left_of_it() {
+    let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let store = Store::in_memory();
+    let life = || {
+        Consumer::builder(numbers(1), store.progress("p"))
+            .clock(clock.clone())
+            .retry(Retry::fixed(HOUR).max_attempts(4))
+            .on_exhausted(PARK)
+            .start(|_| Err("not yet".into()))
+            .unwrap()
+    };
+    let right = clock.wall_time();
+    clock.set_wall(right + 365 * 24 * HOUR);
+    let consumer = life();
+    until(&consumer.handle(), "it has failed", |status| status.failed == 1 && status.saves > 0);
+    clock.advance(HOUR / 4);
+    consumer.stop().unwrap();
+    clock.set_wall(right + HOUR / 2);
+    let consumer = life();
+    let waits = |status: &Status| matches!(status.blocked, Blocked::Retrying { attempt: 1, .. });
+    let status = until(&consumer.handle(), "a back-off", waits);
+    let Blocked::Retrying { retry_in, .. } = status.blocked else { unreachable!() };
+    assert_eq!(retry_in, HOUR * 3 / 4, "what was left when the life before ended");
+    consumer.stop().unwrap();
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::progress::{Life, ParkedRecord, ParkedRecords};
 use crate::window::Window;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The records that a new life goes on with.
 pub(crate) struct Recovered {
@@ -31,6 +32,8 @@ pub(crate) struct Recovered {
     pub(crate) died: bool,
     /// True if a sink takes the results in order.
     pub(crate) in_order: bool,
+    /// The latest time on the wall that the lives before have noted, in milliseconds since 1970.
+    pub(crate) seen: u64,
 }
 
 impl Recovered {
@@ -45,7 +48,15 @@ impl Recovered {
             careful: None,
             died: false,
             in_order: false,
+            seen: 0,
         }
+    }
+
+    /// Returns the time that has passed since a job failed in a life before, if it is this time now.
+    /// If that is ahead, the clock was set back since, and only the lives before say what passed.
+    pub(super) fn passed_since(&self, failed: u64, wall: u64) -> Duration {
+        let now = if failed > wall { self.seen } else { wall };
+        Duration::from_millis(now.saturating_sub(failed))
     }
 }
 
