@@ -62,8 +62,14 @@ pub(super) fn recover<P: Progress>(
     let waiting = window.restore_waiting(failed);
     let careful = careful.map(|last| (last, before.width == u64::MAX));
     let seen = before.opened.max(before.ended);
-    let recovered =
-        Recovered { waiting, careful, died, in_order: going.in_order, seen, ..Recovered::new(place, kept, going.budget) };
+    let recovered = Recovered {
+        waiting,
+        careful,
+        died,
+        in_order: going.in_order,
+        seen,
+        ..Recovered::new(place, kept, going.budget)
+    };
     Ok(Some(Recovered { life: Some(life), max_crashes: Some(max_crashes), ..recovered }))
 }
 

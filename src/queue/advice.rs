@@ -101,7 +101,7 @@ impl QueueStatus {
 
     /// Returns the sentence for a process that cannot know all that its runners do, if the whole
     /// one would be none that it knows.
-    pub(super) fn from_elsewhere(&self) -> Option<String> {
+    pub(super) fn seen_elsewhere(&self) -> Option<String> {
         Some(match (&self.waits, self.vantage) {
             (_, Vantage::Whole) => return None,
             (Waits::No, Vantage::Beside) => "has jobs that run, and only its process knows more".to_owned(),

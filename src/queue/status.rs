@@ -240,13 +240,16 @@ impl QueueStatus {
     fn write_why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_waits(f)?;
         self.set_back.map_or(Ok(()), |SetBack { by, since }| {
-            write!(f, "; its clock was set back by {by:.1?}, {since:.1?} ago, and what was written ahead went back with it")
+            write!(
+                f,
+                "; its clock was set back by {by:.1?}, {since:.1?} ago, and what was written ahead went back with it"
+            )
         })
     }
 
     fn write_waits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the queue {:?} ", self.queue)?;
-        if let Some(sentence) = self.from_elsewhere() {
+        if let Some(sentence) = self.seen_elsewhere() {
             return f.write_str(&sentence);
         }
         match &self.waits {

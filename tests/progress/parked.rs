@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    AttemptOutcome, Blocked, BoxError, Consumer, Error, Event, Failure, Index, JobLog, Jobs, OnExhausted, Parked,
+    AttemptOutcome, Blocked, BoxError, Consumer, Error, Event, Failure, Index, Job, JobLog, Jobs, OnExhausted, Parked,
     Retry, State, Store,
 };
 
@@ -648,7 +648,11 @@ fn a_job_that_fails_while_stopping_is_put_back_unless_it_fails_for_good() {
         assert_eq!((indices(&store), store.progress("p").last_processed().unwrap()), (parked, processed));
         // The attempt did not count.
         let next = Consumer::builder(numbers(4), store.progress("p")).on_exhausted(PARK).stop_at(3);
-        next.start(|job| Ok(assert_eq!(job.attempt, 1))).unwrap().join().unwrap();
+        let run = |job: Job<u64>| {
+            assert_eq!(job.attempt, 1);
+            Ok(())
+        };
+        next.start(run).unwrap().join().unwrap();
     }
 }
 
@@ -681,7 +685,11 @@ fn a_redriven_job_that_fails_while_stopping_runs_once_more_in_the_next_life() {
     assert_eq!((parked.index, parked.attempts, parked.redrive_wanted), (1, 1, true));
     assert_eq!(parked.error, "attempt 1");
     let consumer = Consumer::builder(numbers(4), store.progress("p")).on_exhausted(PARK);
-    let consumer = consumer.start(|job| Ok(assert_eq!((job.index, job.attempt), (1, 2)))).unwrap();
+    let run = |job: Job<u64>| {
+        assert_eq!((job.index, job.attempt), (1, 2));
+        Ok(())
+    };
+    let consumer = consumer.start(run).unwrap();
     eventually("it is done", || indices(&store).is_empty());
     consumer.stop().unwrap();
 }

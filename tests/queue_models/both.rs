@@ -170,7 +170,7 @@ struct Side {
     bench: Bench,
     leases: Vec<Lease>,
     wall: SystemTime,
-    /// True once the clock was set back. The first of the ready jobs may then not be the oldest one.
+    /// True once the clock was set back. Then the first ready job may not be the oldest one.
     is_back: bool,
 }
 

@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::{Blocked, BoxError, Builder, Consumer, Error, Index, Jobs, MemoryJobs, MemoryProgress, Retry, Status};
+use waterline::{
+    Blocked, BoxError, Builder, Consumer, Error, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, Status,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -301,7 +303,11 @@ fn an_attempt_that_ends_with_an_error_while_the_consumer_stops_is_put_back_in_ea
             assert_eq!(progress.last_processed(), None, "{mode}");
             // The next life runs them all, each in its first attempt.
             let next = builder(numbers(4), &progress).retry(Retry::none()).stop_at(3);
-            next.start(|job| Ok(assert_eq!(job.attempt, 1))).unwrap().join().unwrap();
+            let run = move |job: Job<u64>| {
+                assert_eq!(job.attempt, 1, "{mode}");
+                Ok(())
+            };
+            next.start(run).unwrap().join().unwrap();
         }
     }
 }

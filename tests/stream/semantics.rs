@@ -296,9 +296,9 @@ fn a_job_that_fails_for_good_while_stopping_halts_and_any_other_one_is_put_back(
         let job = stage.next();
         consumer.handle().request_stop();
         if for_good {
-            job.fail(Failure::permanent("the last straw"))
+            job.fail(Failure::permanent("the last straw"));
         } else {
-            job.fail("cut short")
+            job.fail("cut short");
         }
         let ended = consumer.stop();
         assert_eq!(matches!(ended, Err(Error::Job { index: 0, .. })), for_good, "{ended:?}");

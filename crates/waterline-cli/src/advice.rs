@@ -54,7 +54,8 @@ pub(crate) fn put(row: &mut Value, first: Value, others: Value, of_reason: impl 
 /// Returns the command that helps a consumer at this reason, if it has no button.
 pub(crate) fn of_stream(reason: &str, name: &str) -> Option<String> {
     let name = word(name);
-    (reason == "parked").then(|| format!("parked {name}, then: redrive {name} --all, or: discard {name} (INDEX | --all)"))
+    (reason == "parked")
+        .then(|| format!("parked {name}, then: redrive {name} --all, or: discard {name} (INDEX | --all)"))
 }
 
 /// Returns the command that helps a queue at this reason.

@@ -248,9 +248,9 @@ pub(crate) enum QueueChange {
     },
     /// Remove a job of a queue, in any state
     ///
-    /// The future of a job that runs is dropped at its next await point: at once through the page of
-    /// its process, else with the next renewal of its lease. A function sees that it is to stop, and
-    /// holds its slot until it returns.
+    /// The future of a job that runs is dropped at its next await point: at once through the page
+    /// of its process, else with the next renewal of its lease. A function sees that it is to stop,
+    /// and holds its slot until it returns.
     Cancel {
         /// The name of the queue.
         queue: String,

@@ -27,6 +27,8 @@ CREATE TABLE {schema}.progress (
     holder text NOT NULL DEFAULT '',
     -- By this server's clock.
     expires timestamptz NOT NULL DEFAULT '-infinity',
+    -- When that was written. If it is ahead, the clock was set back since.
+    renewed timestamptz NOT NULL DEFAULT '-infinity',
     -- The number of saves. It settles a commit whose answer was lost.
     saves bigint NOT NULL DEFAULT 0,
     -- The highest index of the unbroken run that is done; null while there is none.

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::keeper::{DISCARD, REDRIVE};
 use crate::pieces::changed;
-use crate::progress::{Place, Taken, begin, check_name, load, release, save, take};
+use crate::progress::{Place, Taken, begin, check_name, is_ahead, load, release, save, set_back, take};
 use crate::schema;
 use crate::sql::Value;
 use crate::store::PgStore;
@@ -195,14 +195,18 @@ impl PgStore {
         change: impl FnOnce(&mut Transaction<'_>, Taken) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
         let (sql, options) = (self.sql(), self.options());
-        self.in_transaction(|transaction| {
+        let changed = self.in_transaction(|transaction| {
             let token = fastrand::i64(1..);
             let taken = take(transaction, sql, name, token, &options.holder, options.ttl, loads)?;
             let mine = taken.mine;
             let changed = change(transaction, taken)?;
             release(transaction, sql, name, &mine)?;
             Ok(changed)
-        })
+        });
+        if is_ahead(&changed, options.ttl) {
+            self.in_transaction(|transaction| set_back(transaction, sql, name))?;
+        }
+        changed
     }
 
     /// Makes a change to a parked job, or leaves the wish for it to the consumer that has the name.

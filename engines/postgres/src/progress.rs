@@ -15,7 +15,7 @@ mod commit;
 mod take;
 
 pub(crate) use commit::{Place, save};
-pub(crate) use take::{Taken, begin, check_name, load, release, take};
+pub(crate) use take::{Taken, begin, check_name, is_ahead, load, release, set_back, take};
 
 /// The time from one save to the next. A save is a flush of the server's log.
 const PACE: Duration = Duration::from_millis(20);
@@ -36,8 +36,8 @@ const PACE: Duration = Duration::from_millis(20);
 /// from the end of the TTL on. If it goes on after it was taken over, it writes nothing, and halts
 /// with [`Error::Fenced`](waterline::Error::Fenced). It halts in the same way if the server's
 /// history changes (a standby server was promoted): what it knows may be lost there. The next life
-/// reads what is true. Each time is by the clock of the server. While that is set back, the name of
-/// a process that died stays in use for as much longer.
+/// reads what is true. Each time is by the clock of the server. If that is set back, the name of a
+/// process that died stays in use for its TTL from then on: whoever asks for it next sets it right.
 ///
 /// # A transaction
 ///

@@ -44,6 +44,7 @@ pub(crate) struct Sql {
     pub(crate) take: String,
     pub(crate) look: String,
     pub(crate) renew: String,
+    pub(crate) set_back: String,
     pub(crate) release: String,
     pub(crate) done: String,
     pub(crate) records: String,
@@ -83,10 +84,10 @@ impl Sql {
             began: format!("SELECT {BEGAN}"),
             version: crate::schema::version_sql(&options.schema),
             take: format!(
-                "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires)
-                 VALUES ($1, 1, $2, {TIMELINE}, $3, clock_timestamp() + $4 * interval '1 millisecond')
+                "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires, renewed)
+                 VALUES ($1, 1, $2, {TIMELINE}, $3, clock_timestamp() + $4 * interval '1 millisecond', clock_timestamp())
                  ON CONFLICT (name) DO UPDATE SET epoch = p.epoch + 1, token = $2, timeline = excluded.timeline,
-                     holder = $3, expires = excluded.expires
+                     holder = $3, expires = excluded.expires, renewed = excluded.renewed
                  WHERE p.expires <= clock_timestamp() OR p.token = $2
                  RETURNING epoch, timeline, saves, watermark, next"
             ),
@@ -96,8 +97,14 @@ impl Sql {
                  FROM {s}.progress WHERE name = $1 FOR UPDATE"
             ),
             renew: format!(
-                "UPDATE {s}.progress SET expires = clock_timestamp() + $5 * interval '1 millisecond' WHERE {mine}
-                 RETURNING 1"
+                "UPDATE {s}.progress SET expires = clock_timestamp() + $5 * interval '1 millisecond',
+                     renewed = clock_timestamp() WHERE {mine} RETURNING 1"
+            ),
+            // The last renewal is the last time that was noted. Nobody knows what has passed since.
+            set_back: format!(
+                "UPDATE {s}.progress SET expires = clock_timestamp() + (expires - renewed), renewed = clock_timestamp()
+                 WHERE name = $1 AND renewed > clock_timestamp() + interval '1 second'
+                 RETURNING extract(epoch FROM expires - clock_timestamp())::float8"
             ),
             // A renewal that is on its way finds no row of its life.
             release: format!(
@@ -165,7 +172,8 @@ impl Sql {
         let mut sql = format!(
             "WITH mine AS (UPDATE {s}.progress SET saves = saves + 1, watermark = $7, next = $8,
                  moved = CASE WHEN watermark IS DISTINCT FROM $7 THEN clock_timestamp() ELSE moved END,
-                 expires = greatest(expires, clock_timestamp() + $6 * interval '1 millisecond')
+                 expires = greatest(CASE WHEN renewed <= clock_timestamp() + interval '1 second' THEN expires END,
+                     clock_timestamp() + $6 * interval '1 millisecond'), renewed = clock_timestamp()
              WHERE name = $1 AND epoch = $2 AND token = $3 AND saves = $5 AND timeline = $4 AND timeline = {TIMELINE}
                  AND ($9::bigint IS NULL OR $9 = {BEGAN})
              RETURNING name)"

@@ -52,8 +52,8 @@ impl Recovered {
         }
     }
 
-    /// Returns the time that has passed since a job failed in a life before, if it is this time now.
-    /// If that is ahead, the clock was set back since, and only the lives before say what passed.
+    /// Returns the time that has passed since a job failed in a life before, if this is the time
+    /// now. If the failure is ahead, the clock was set back, and the lives before say what passed.
     pub(super) fn passed_since(&self, failed: u64, wall: u64) -> Duration {
         let now = if failed > wall { self.seen } else { wall };
         Duration::from_millis(now.saturating_sub(failed))

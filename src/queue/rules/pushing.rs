@@ -81,8 +81,8 @@ impl Push {
 }
 
 impl Row {
-    /// Moves the times that were written at a time that is ahead since the clock was set back. Those
-    /// that the user named stay. Returns true if one has changed.
+    /// Moves the times that were written at a time that is ahead, since the clock was set back.
+    /// Those that the user named stay. Returns true if one has changed.
     pub(crate) fn go_back(&mut self, set: &SetBack) -> bool {
         let has_moved = match self.state {
             JobState::Finished | JobState::Dead => set.move_both(&mut self.since, &mut self.place),

@@ -104,8 +104,8 @@ impl Row {
         }
     }
 
-    /// Forgets that it is to run again. Returns when that was asked for; 0: never, or the user named
-    /// the time.
+    /// Forgets that it is to run again. Returns when that was asked for; 0: never, or the user
+    /// named the time.
     pub(crate) fn take_resubmit(&mut self) -> u64 {
         self.resubmit = None;
         std::mem::take(&mut self.resubmitted)

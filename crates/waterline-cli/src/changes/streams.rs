@@ -111,7 +111,7 @@ fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
 }
 
 /// What cannot be known of a source.
-const UNKNOWN: &str = "its source is not known here: if it begins above this job, the next start is refused";
+const UNKNOWN: &str = "its source is not known here: if it begins above this job, the consumer does not start";
 
 /// What becomes of effects.
 const TWICE: &str = "a transactional consumer makes their effects twice; to make them anew, remove them with the \

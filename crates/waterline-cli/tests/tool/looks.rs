@@ -148,6 +148,7 @@ fn a_change_a_move_and_a_job_have_the_fields_that_the_readme_lists() {
     let mut found = BTreeSet::new();
     for line in [
         "discard blocks 3",
+        "discard blocks --to 4 --yes",
         "redrive blocks --all --yes",
         "seek prices 7 --reason no --yes",
         "cancel mail bob",

@@ -26,12 +26,20 @@ impl PgProgress {
         let Self { store, name, token, connection, tenure, .. } = self;
         let (sql, options) = (store.sql(), store.options());
         let asked = Instant::now();
-        let Taken { mine, saves, saved } = connection.call(|client| {
+        let taken = connection.call(|client| {
             let mut transaction = begin(client, sql)?;
             let taken = take(&mut transaction, sql, name, *token, &options.holder, options.ttl, true)?;
             transaction.commit()?;
             Ok(taken)
-        })?;
+        });
+        if is_ahead(&taken, options.ttl) {
+            connection.call(|client| {
+                let mut transaction = begin(client, sql)?;
+                set_back(&mut transaction, sql, name)?;
+                Ok(transaction.commit()?)
+            })?;
+        }
+        let Taken { mine, saves, saved } = taken?;
         let done = saved.as_ref().map(|saved| saved.done.clone()).unwrap_or_default();
         let lease = Lease::new(name, mine, tenure.clone(), LeaseClock::new(asked, options.ttl));
         let kept = store.keeper().keep(lease)?;
@@ -101,6 +109,23 @@ pub(crate) fn take(
         error => error,
     })?;
     Ok(Taken { mine, saves, saved })
+}
+
+/// True if somebody else has the name for longer than a consumer of this TTL would: either its TTL
+/// is longer, or the server's clock was ahead when it was renewed last.
+pub(crate) fn is_ahead<T>(taken: &Result<T, Error>, ttl: Duration) -> bool {
+    matches!(taken, Err(Error::Leased { expires_in, .. }) if *expires_in > ttl)
+}
+
+/// Moves the end of a lease back that was renewed at a time that is ahead since the server's clock
+/// was set back: what it was renewed for is left of it from now on.
+pub(crate) fn set_back(transaction: &mut Transaction<'_>, sql: &Sql, name: &str) -> Result<(), Error> {
+    for row in transaction.query_typed(&sql.set_back, &[(&name, Type::TEXT)])? {
+        let left = format!("{:.1?}", Duration::try_from_secs_f64(row.try_get(0)?).unwrap_or_default());
+        tracing::warn!(target: "waterline", consumer = name, left,
+            "the server's clock was set back, so the name is in use for the time of its lease from now on, and not for as long as the clock was ahead");
+    }
+    Ok(())
 }
 
 /// Loads what is saved under a name whose row has these numbers.

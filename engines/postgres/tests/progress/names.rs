@@ -44,6 +44,51 @@ fn a_second_consumer_is_told_who_has_the_name_and_for_how_long() {
     consumer.stop().unwrap();
 }
 
+/// A process that dies while the clock of the server is a year ahead has the name for its TTL, and
+/// not for a year.
+#[test]
+fn the_name_of_a_process_that_died_while_the_clock_of_the_server_was_ahead_is_free_after_its_ttl() {
+    let ahead = |database: &Database| {
+        let ahead = "UPDATE waterline.progress SET expires = expires + interval '1 year', renewed = renewed + interval '1 year'";
+        assert_eq!(database.client().execute(ahead, &[]).unwrap(), 1);
+    };
+    let database = database();
+    let store = database.store(PgOptions::new().holder("node b").ttl(TTL));
+    // It dies: nobody renews it, and nobody gives it back.
+    let dies = |holder: &str| {
+        let sql = "INSERT INTO waterline.progress (name, epoch, token, holder, expires, renewed) VALUES ('p', 1, 7, $1,
+            clock_timestamp() + interval '1 second', clock_timestamp()) ON CONFLICT (name) DO UPDATE SET token = 7,
+            holder = $1, expires = excluded.expires, renewed = excluded.renewed";
+        database.client().execute(sql, &[&holder]).unwrap();
+        ahead(&database);
+    };
+    dies("node a");
+    let mut refused = Vec::new();
+    eventually("an operator to have the name", || {
+        let moved = store.remove("p");
+        refused.extend(moved.as_ref().err().map(ToString::to_string));
+        moved.is_ok()
+    });
+    assert!(refused[0].contains("node a"), "{refused:?}");
+    dies("node c");
+    let consumer = Consumer::builder(numbers(9), store.progress("p")).standby().start(|_| Ok(())).unwrap();
+    takes_over(&database, "node b");
+    // While it has the name, a renewal and a save set it right.
+    ahead(&database);
+    let left = || -> f64 {
+        let left = "SELECT extract(epoch FROM expires - clock_timestamp())::float8 FROM waterline.progress";
+        database.client().query_one(left, &[]).unwrap().get(0)
+    };
+    eventually("a renewal", || left() <= TTL.as_secs_f64());
+    consumer.stop().unwrap();
+    let mut progress = store.progress("q");
+    progress.acquire_all().unwrap();
+    database.client().execute("DELETE FROM waterline.progress WHERE name = 'p'", &[]).unwrap();
+    ahead(&database);
+    progress.save_all(&waterline::Saved::new(Some(0), 1, Vec::new())).unwrap();
+    assert!(left() <= TTL.as_secs_f64(), "a save");
+}
+
 #[test]
 fn a_standby_in_another_process_takes_over_at_once_when_the_first_one_stops() {
     let (server, database) = (Server::shared(), database());

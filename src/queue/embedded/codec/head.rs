@@ -26,7 +26,7 @@ pub(crate) struct Head {
     pub(crate) paused_until: u64,
     /// The time of that pause.
     pub(crate) paused_since: u64,
-    /// The latest time that was seen when it was written. If the clock is behind it, it was set back.
+    /// The latest time that was seen when it was written. A clock behind it was set back.
     pub(crate) seen: u64,
     /// The jobs in each state.
     pub(crate) counts: [u64; JobState::ALL.len()],
