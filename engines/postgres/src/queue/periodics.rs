@@ -123,8 +123,8 @@ impl Queues {
         }
     }
 
-    /// Makes the jobs of these ticks, if the last tick of the schedule is still `last`. From then on
-    /// it is `new`.
+    /// Makes the jobs of these ticks, if the last tick of the schedule is still `last`. From then
+    /// on it is `new`.
     fn tick_once(
         &self,
         queue: &Opened,
