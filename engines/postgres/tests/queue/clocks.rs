@@ -113,7 +113,7 @@ fn many_jobs_go_back_in_pieces_and_one_that_is_locked_by_a_later_call() {
     let mut open = other.transaction().unwrap();
     open.query_one("SELECT number FROM waterline.job ORDER BY number LIMIT 1 FOR UPDATE", &[]).unwrap();
     set(&mut client, NOW);
-    let mut ahead = |client: &mut Client| {
+    let ahead = |client: &mut Client| {
         claim(client, 0);
         number(client, &format!("SELECT count(*) FROM waterline.job WHERE at > {}", NOW + 60_000))
     };
