@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_told_from_elsewhere_is_not_put_off_by_one_that_is_paced() {
+    fn a_ring_from_elsewhere_is_not_put_off_by_one_that_is_paced() {
         let now = Instant::now();
         let mut looks = Looks::new(now);
         looks.begin(now);

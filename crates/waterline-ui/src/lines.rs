@@ -52,6 +52,5 @@ impl Subscriber for Lines {
 pub(crate) fn lines_of(run: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     with_default(lines.clone(), run);
-    let told = lines.0.lock().clone();
-    told
+    lines.0.lock().clone()
 }

@@ -131,7 +131,7 @@ impl Place for Database {
                 return Ok(redrive_each(name, &parked, redrive));
             }
             Change::Discard { name, which: args::Parked { index: Some(index), .. }, .. } => {
-                store.discard(name, *index)?
+                store.discard(name, *index)?;
             }
             Change::Discard { name, which, .. } => {
                 let parked: Vec<_> = store.parked(name)?.iter().map(|job| job.index).collect();

@@ -117,7 +117,7 @@ impl Place for Files {
                 return Ok(redrive_each(name, &parked, redrive));
             }
             Change::Discard { name, which: args::Parked { index: Some(index), .. }, .. } => {
-                store.discard(name, *index)?
+                store.discard(name, *index)?;
             }
             Change::Discard { name, which, .. } => {
                 return Ok(Made::of([("discarded", store.discard_all(name, which.range())?.into())]));

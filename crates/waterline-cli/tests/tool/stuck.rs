@@ -306,7 +306,7 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     for name in ["limited", "runs"] {
         (0..2).try_for_each(|_| push(name, "one"))?;
         // It runs as long as the process does.
-        std::mem::forget(of(name).accept(Accept::new())?);
+        Box::leak(Box::new(of(name).accept(Accept::new())?));
     }
     // The limit holds the second one once somebody asks for it.
     assert!(of("limited").accept(Accept::new())?.is_none());
@@ -315,7 +315,7 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
         let is_open = name != "gate";
         let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));
         // It runs as long as the process does, too.
-        std::mem::forget(runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() }).start()?);
+        Box::leak(Box::new(runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() }).start()?));
     }
     push("busy", "k")?;
     let begun = Instant::now();
