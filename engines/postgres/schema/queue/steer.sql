@@ -248,7 +248,7 @@ BEGIN
         RETURN QUERY SELECT * FROM unnest(v_one.told);
     WHEN 'pause' THEN
         UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + bounded(p_for) END,
-            paused_since = v_now
+            paused_since = CASE WHEN p_for = 0 THEN 0 ELSE v_now END
         WHERE id = v_queue.id RETURNING paused_until INTO v_number;
         RETURN NEXT paused_answer(v_number);
         PERFORM note_time(v_queue.seen, v_now), ring(v_queue.id, v_queue.bell);
