@@ -104,8 +104,8 @@ CREATE FUNCTION next_of(p_queue queue, p_job job, p_end text, p_at bigint, p_err
 DECLARE
     c_no_reason CONSTANT text := 'no reason was given';
     v_pause bigint;
-    -- A time below 0 is a delay.
-    v_at bigint := CASE WHEN p_at < 0 THEN p_now - p_at ELSE p_at END;
+    -- A time up to 0 is a delay.
+    v_at bigint := CASE WHEN p_at <= 0 THEN p_now - p_at ELSE p_at END;
 BEGIN
     next := 'wait';
     named := coalesce(p_at > 0, false);
@@ -146,7 +146,7 @@ END $$;
 
 -- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at
 -- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed. `p_at` is a time that the user
--- named, or, below 0, so many milliseconds from now.
+-- named, or, up to 0, so many milliseconds from now.
 CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
     p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
