@@ -1,6 +1,5 @@
 //! The fates of jobs whose attempt did not succeed: they are tried again, deferred or parked, or
-//! they halt the consumer. And what outlives the process of that: the records of single jobs, and
-//! the record of the life.
+//! halt the consumer. And their records, with that of the life, which outlive the process.
 //!
 //! A redriven job is a parked one that runs once more, beside the window. Its success removes its
 //! record in one write with its effects, and its failure writes the record anew.
@@ -66,9 +65,8 @@ impl Fates {
         }
     }
 
-    /// Goes on with the records of earlier lives, and runs those parked jobs once more that
-    /// somebody asked for while no consumer had the name. `None` if there are no records of jobs
-    /// and there will be none.
+    /// Goes on with the records of earlier lives, and redrives the parked jobs that were asked for
+    /// while no consumer had the name. `None` if no job has a record, or can get one.
     pub(super) fn go_on(&mut self, mut recovered: Recovered, at: &mut Scene<'_>) -> Option<()> {
         self.life.keep(recovered.life.take().map(Box::new), recovered.max_crashes.is_some());
         if recovered.jobs.is_empty() && recovered.budget.is_none() && recovered.max_crashes.is_none() {
@@ -86,8 +84,7 @@ impl Fates {
         Some(())
     }
 
-    /// Makes the jobs of earlier lives wait: for the rest of their back-off if they failed, and
-    /// else for their turn.
+    /// Makes the jobs of earlier lives wait for the rest of their back-off, or for their turn.
     fn restore_waiting(&mut self, recovered: &Recovered, now: &Now) {
         let mut waiting = recovered.waiting.iter().peekable();
         for record in &recovered.jobs {

@@ -261,7 +261,7 @@ impl QueueEngine for Queues {
         };
         let values: [Value<'_>; 4] =
             [(&queue.name(), Type::TEXT), (&what, Type::TEXT), (&id, Type::TEXT), (&time, Type::INT8)];
-        let mut count = 0;
+        let mut count = 0; // a piece of many in each call
         loop {
             let called = Instant::now();
             let answers = self.answers(&queue, doing, "steer", &values)?;
@@ -269,10 +269,8 @@ impl QueueEngine for Queues {
             let lost = self.note_lost(&queue, told.iter(), called);
             self.tell(&queue, told);
             lost.tell();
-            let steered = answers.iter().find(|answer| answer.what == "steered");
-            let steered = steered.map_or(0, |answer| unsigned(answer.number));
+            let steered: u64 = answers.iter().filter(|of| of.what == "steered").map(|of| unsigned(of.number)).sum();
             count += steered;
-            // A piece of many in each call.
             if steered == 0 || !matches!(what, "purge" | "requeue_dead") {
                 break;
             }
