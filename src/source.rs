@@ -322,7 +322,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// [`Builder::source_timeout`](crate::Builder::source_timeout) is refused. Default: `None`,
     /// since a call is a function on a thread.
     ///
-    /// [`AsyncJobs`](crate::AsyncJobs) keep to it. Implement it if the client behind your source
+    /// `AsyncJobs` keep to it. Implement it if the client behind your source
     /// takes a timeout: a call that was given up returns an error. An adapter around another source
     /// hands the call on to it.
     ///

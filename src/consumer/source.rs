@@ -45,10 +45,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 
     /// Limits the time of each call into the source. One that takes longer has failed, like any
-    /// call that returns an error. Default: 30 s for [`AsyncJobs`](crate::AsyncJobs), and no limit
+    /// call that returns an error. Default: 30 s for `AsyncJobs`, and no limit
     /// for any other source. [`Duration::MAX`] is no limit; zero is refused.
     ///
-    /// * **A source of futures** ([`AsyncJobs`](crate::AsyncJobs), also within
+    /// * **A source of futures** (`AsyncJobs`, also within
     ///   [`gated_by`](Jobs::gated_by), [`confirmed`](Jobs::confirmed),
     ///   [`hold_back`](crate::JobLog::hold_back) or an `Arc`): the future is dropped. Jobs that a
     ///   `read` appended before are valid. A call reads a whole run, so the limit has to be longer
