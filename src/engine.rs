@@ -18,7 +18,7 @@ pub use crate::queue::engine::{
     Turned,
 };
 pub use crate::queue::rules::due::{Due, due};
-pub use crate::queue::rules::ends::{End, When};
+pub use crate::queue::rules::ends::{End, Next, Over, Past, When, end_of_lease, next as next_of};
 pub use crate::queue::rules::notes::{Change, Noted, counted_in};
 pub use crate::queue::rules::pushing::{Push as JobPush, prepare};
 pub use crate::queue::rules::set_back::{SetBack, last_tick};

@@ -80,7 +80,7 @@ impl Embedded {
             let row = Look { kv, queue: look }.row(id);
             let since = row.ok().flatten().map_or(at.wall, |row| row.since);
             let ran = Duration::from_millis(at.wall.saturating_sub(since));
-            running.insert(token, Holder::of_other(id, at.now.checked_sub(ran).unwrap_or(at.now)));
+            running.insert(token, Holder::new(id, at.now.checked_sub(ran).unwrap_or(at.now), None));
         }
         look.change(|live| live.show(stored, running));
         Ok(())

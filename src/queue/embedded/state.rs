@@ -79,6 +79,8 @@ pub(crate) struct Holder {
     pub(crate) id: JobId,
     pub(crate) since: Instant,
     deadline: Option<Instant>,
+    /// True if its runner has given it up while it stops. The note in the store may come later.
+    is_stopping: bool,
     /// The progress that it shows, if any.
     pub(crate) shown: Option<Box<Shown>>,
 }
@@ -93,9 +95,10 @@ pub(crate) struct Shown {
 }
 
 impl Holder {
-    /// The worker of another process, who has a job since this time.
-    pub(crate) fn of_other(id: &str, since: Instant) -> Self {
-        Self { id: id.to_owned(), since, deadline: None, shown: None }
+    /// The holder of a job since this time, whose lease ends then by silence, if ever. It may be
+    /// the worker of another process.
+    pub(crate) fn new(id: &str, since: Instant, deadline: Option<Instant>) -> Self {
+        Self { id: id.to_owned(), since, deadline, is_stopping: false, shown: None }
     }
 
     /// True if the lease holds at this time. It ends at its deadline, and not before.
@@ -196,16 +199,27 @@ impl QueueState {
         true
     }
 
+    /// Notes that the runner of a job stops, and has given it up.
+    pub(crate) fn note_stop(&self, token: u64) {
+        if let Some(holder) = self.live.lock().running.get_mut(&token) {
+            holder.is_stopping = true;
+        }
+    }
+
     /// True if the lease holds at this time.
     pub(crate) fn holds(&self, token: u64, now: Instant) -> bool {
         self.live.lock().running.get(&token).is_some_and(|holder| holder.holds(now))
     }
 
-    /// Returns the leases that are over by now.
-    pub(crate) fn silent(&self, now: Instant) -> Vec<(u64, JobId)> {
+    /// Returns the leases that are over by now. True beside one: its runner has stopped.
+    pub(crate) fn silent(&self, now: Instant) -> Vec<(u64, JobId, bool)> {
         let live = self.live.lock();
         let over = live.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
-        over.filter_map(|(_, token)| Some((*token, live.running.get(token)?.id.clone()))).collect()
+        let silent = |(_, token): &(Instant, u64)| {
+            let holder = live.running.get(token)?;
+            Some((*token, holder.id.clone(), holder.is_stopping))
+        };
+        over.filter_map(silent).collect()
     }
 }
 
@@ -274,7 +288,7 @@ impl Live {
         match happened {
             Happened::Claimed { id, token } => {
                 self.traffic.started += 1;
-                self.running.insert(*token, Holder { id: id.clone(), since: now, deadline: None, shown: None });
+                self.running.insert(*token, Holder::new(id, now, None));
             }
             Happened::Released { token } => {
                 self.traffic.ended += 1;
@@ -284,9 +298,8 @@ impl Live {
             }
             Happened::Kept { id, token } => {
                 let silence = now.checked_add(lease);
-                let holder = || Holder { id: id.clone(), since: now, deadline: silence, shown: None };
                 if !self.running.contains_key(token) {
-                    self.running.insert(*token, holder());
+                    self.running.insert(*token, Holder::new(id, now, silence));
                     self.deadlines.extend(silence.map(|deadline| (deadline, *token)));
                 }
             }

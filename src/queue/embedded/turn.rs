@@ -74,11 +74,10 @@ impl Embedded {
     /// Takes back the jobs whose workers were silent for too long.
     pub(super) fn take_back_silent(&self, state: &Arc<QueueState>) -> Result<(), QueueError> {
         let now = state.moment().now;
-        for (token, id) in state.silent(now) {
-            let end = End::Failed { error: format!("its worker was silent for {:?}", state.options.lease), at: None };
+        for (token, id, is_stopping) in state.silent(now) {
             let run = state.run_of(token, now);
             let taken =
-                call(&self.store, state, "take back a job", move |step| step.take_back(&id, token, end.clone(), &run));
+                call(&self.store, state, "take back a job", move |step| step.take_back(&id, token, is_stopping, &run));
             match taken {
                 // It may be set aside, or its worker has ended it meanwhile.
                 Ok(()) | Err(QueueError::Halt { .. }) => {}

@@ -45,6 +45,25 @@ pub enum End {
     Crashed,
 }
 
+/// The reason why the lease of a running job is over although its worker has ended no attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Its process died.
+    Died,
+    /// Its worker, or who had it after that one, was silent for this time.
+    Silent(Duration),
+}
+
+/// Returns the end of an attempt whose lease is over. A stop wins: it has cut the attempt short, so
+/// neither the silence behind it nor the death of the process says anything of the job.
+pub fn end_of_lease(over: Over, is_stopping: bool) -> End {
+    match over {
+        _ if is_stopping => End::PutBack { error: String::new() },
+        Over::Died => End::Crashed,
+        Over::Silent(time) => End::Failed { error: format!("its worker was silent for {time:?}"), at: None },
+    }
+}
+
 /// A run that has ended, as far as it is known beside its end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
@@ -68,21 +87,21 @@ pub(crate) fn is_suspect(was_suspect: bool, crashes: u32, end: &End) -> bool {
 
 /// The part of a row that decides what comes next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Past {
-    pub(crate) failures: u32,
-    pub(crate) crashes: u32,
-    pub(crate) retry: Retry,
-    pub(crate) max_crashes: Option<u32>,
+pub struct Past {
+    pub failures: u32,
+    pub crashes: u32,
+    pub retry: Retry,
+    pub max_crashes: Option<u32>,
     /// It was pushed once more meanwhile, for this time.
-    pub(crate) resubmit: Option<u64>,
+    pub resubmit: Option<u64>,
     /// True if this run was so long that the failures before it count no more. (After a crash
     /// nobody knows how long it was.)
-    pub(crate) is_healed: bool,
+    pub is_healed: bool,
 }
 
 /// The next state of a job whose attempt has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     Finish,
     /// It was pushed meanwhile: it runs anew at this time.
     Anew {
@@ -106,7 +125,7 @@ pub(crate) enum Next {
 }
 
 /// Decides what becomes of a job whose attempt has ended.
-pub(crate) fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
+pub fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     let crashes = past.crashes;
     let failures = if past.is_healed { 0 } else { past.failures };
     let next = match end {

@@ -61,12 +61,12 @@ impl Runner {
     ///   does not count, and its data and progress stay.
     /// * A function keeps its lease for the time of
     ///   [`QueueOptions::lease`](crate::queue::QueueOptions::lease), and its answer by then counts.
-    ///   After it the job is taken back as failed.
-    /// * A [`Finisher`] changes nothing any more, and its job is taken back after the same time.
+    ///   After it the job is handed back, too, and so is that of a future that blocks its thread.
+    /// * A [`Finisher`] changes nothing any more, and its job is handed back after the same time.
     ///
     /// If the process ends before that, it is no crash of these jobs: each stop notes in the store
-    /// which jobs run. They are ready in the next life, and nothing is counted. Only a death
-    /// without a stop is a crash.
+    /// which jobs run. They are ready in the next life, or, on PostgreSQL, once their leases are
+    /// over, and nothing is counted. Only a death without a stop is a crash.
     ///
     /// It blocks the calling thread: on a runtime of one thread no future ends meanwhile, so call
     /// `stop_within_async` there.

@@ -305,6 +305,15 @@ impl QueueEngine for Model {
         true
     }
 
+    fn give_up(&self, job: &Held, is_stopping: bool) {
+        if is_stopping {
+            // The lease may be over.
+            let _ = self.note_stop(std::slice::from_ref(job));
+        }
+        let lease = of(&mut self.queues.lock(), job.queue).jobs.options.lease;
+        self.renew(job, Some(lease));
+    }
+
     fn holds(&self, job: &Held) -> bool {
         let mut queues = self.queues.lock();
         let jobs = &mut of(&mut queues, job.queue).jobs;

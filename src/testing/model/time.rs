@@ -3,7 +3,7 @@
 use crate::base::clock::Moment;
 use crate::base::sync::Arc;
 use crate::queue::rules::due::due;
-use crate::queue::rules::ends::{End, Run};
+use crate::queue::rules::ends::{End, Over, Run, end_of_lease};
 use crate::queue::rules::pushing::prepare;
 use crate::queue::rules::set_back::last_tick;
 use crate::queue::words::job::{JobId, JobState, time};
@@ -88,9 +88,10 @@ impl Jobs {
         silent.sort_by_key(|id| (self.all[id].lease.map(|(_, deadline)| deadline), self.all[id].row.place));
         for id in silent {
             let Job { row, lease, .. } = self.all[&id].clone();
-            let error = format!("its worker was silent for {:?}", self.options.lease);
             let run = self.run_of(lease, at);
-            let state = self.end(&id, End::Failed { error: error.clone(), at: None }, None, &run, at);
+            let end = end_of_lease(Over::Silent(self.options.lease), row.extras().is_stopping);
+            let state = self.end(&id, end.clone(), None, &run, at);
+            let End::Failed { error, .. } = end else { continue };
             self.line(&id, &row, |job| Line::TakenBack { job, error: error.clone() });
             if state.is_none_or(|state| state == JobState::Dead) {
                 self.line(&id, &row, |job| Line::Died { job, error });
@@ -117,10 +118,9 @@ impl Jobs {
             self.in_state(JobState::Running).map(|(id, job)| (job.row.place, id.clone())).collect();
         running.sort_unstable();
         for (_, id) in running {
-            let is_crash = !self.all[&id].row.extras().is_stopping;
-            let end = if is_crash { End::Crashed } else { End::PutBack { error: String::new() } };
+            let end = end_of_lease(Over::Died, self.all[&id].row.extras().is_stopping);
+            count += u64::from(end == End::Crashed);
             self.end(&id, end, None, &Run::default(), at);
-            count += u64::from(is_crash);
         }
         count
     }

@@ -97,6 +97,11 @@ BEGIN
         || line('skipped', v_id, p_job.kind, p_job.failures, p_skipped);
 END $$;
 
+-- The end of an attempt whose lease is over. A stop wins: it has cut the attempt short, so neither the silence behind it nor
+-- the death of the process says anything of the job. (The rules are those of `rules/ends.rs`, and a test compares the two.)
+CREATE FUNCTION end_of_lease(p_silent boolean, p_stopping boolean) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN p_stopping THEN 'put_back' WHEN p_silent THEN 'failed' ELSE 'crashed' END $$;
+
 -- What becomes of a job whose attempt has ended: finish, die or wait (until it is due; `named`: the user named that
 -- time), with this error and so many failures and crashes.
 CREATE FUNCTION next_of(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_lasted bigint, p_now bigint,

@@ -146,15 +146,17 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
 
 -- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that
 -- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
--- of a worker that was silent, and no crash. It waits for nobody. A job that an open transaction has
--- locked holds, since nobody takes it back before that ends: its lease goes on from the next renewal.
-CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL)
-RETURNS bigint[] LANGUAGE sql AS
+-- of a worker that was silent, and no crash. `p_stops`: the worker stops, and gives them up. It waits for nobody. A job
+-- that an open transaction has locked holds, since nobody takes it back before that ends: its lease goes on from the
+-- next renewal.
+CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL,
+    p_stops boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
 $$ WITH free AS (
     SELECT f.number FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
         SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token FOR NO KEY UPDATE SKIP LOCKED) f
     ), renewed AS (
-    UPDATE job j SET at = clock() + coalesce(p_lease, q.lease), renewed = clock(), silent = coalesce(p_silent, j.silent)
+    UPDATE job j SET at = clock() + coalesce(p_lease, q.lease), renewed = clock(), silent = coalesce(p_silent, j.silent),
+        stopping = coalesce(p_stops, j.stopping)
     FROM queue q WHERE j.number = ANY (ARRAY(SELECT number FROM free)) AND q.id = j.queue RETURNING j.number)
     SELECT coalesce(array_agg(h.number), '{}') FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
         SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token LIMIT 1) h $$;

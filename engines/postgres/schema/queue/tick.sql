@@ -105,15 +105,15 @@ DECLARE
     v_told answer[];
     v_id text := id_of(p_job.name, p_job.number);
     v_error text := 'its worker was silent for ' || shown_time(p_queue.lease);
+    v_end text := end_of_lease(p_job.silent, p_job.stopping);
 BEGIN
     -- Its worker has not ended it.
     p_job.token := NULL;
-    IF NOT p_job.silent THEN
-        RETURN end_one(p_queue, p_job, CASE WHEN p_job.stopping THEN 'put_back' ELSE 'crashed' END, NULL, NULL, NULL, 0, p_now);
-    END IF;
-    -- The silence at the end of a run is no part of it.
-    v_told := end_one(p_queue, p_job, 'failed', NULL, v_error, NULL, p_job.at - p_queue.lease - p_job.since, p_now)
-        || line('taken_back', v_id, p_job.kind, p_job.failures, v_error);
+    -- The silence at the end of a run is no part of it. Of one whose process died nobody knows how long it was.
+    v_told := end_one(p_queue, p_job, v_end, NULL, CASE WHEN v_end = 'failed' THEN v_error END, NULL,
+        CASE WHEN p_job.silent THEN p_job.at - p_queue.lease - p_job.since ELSE 0 END, p_now);
+    IF v_end <> 'failed' THEN RETURN v_told; END IF;
+    v_told := v_told || line('taken_back', v_id, p_job.kind, p_job.failures, v_error);
     IF NOT EXISTS (SELECT FROM job WHERE number = p_job.number) THEN
         v_told := v_told || line('died', v_id, p_job.kind, p_job.failures, v_error);
     END IF;

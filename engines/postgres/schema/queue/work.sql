@@ -5,8 +5,8 @@
 -- ended, and of the others each lease is renewed of which a third is over. Then it is given `jobs` for the rest of its
 -- `p_slots`. `gone` are the tokens of those that it has no longer, by their ends or since they are another's. It calls
 -- again when an attempt has ended, when a bell rings (see `listen`), or after `sleep_ms`: at the latest after `p_poll`,
--- while it has room. `p_stops`: it is given no more, and if it dies from now on, that is no crash. `p_async` is that of
--- `claim`.
+-- while it has room. `p_stops`: it is given no more. What fails from now on was cut short, and if it dies, that is no
+-- crash: in both cases the attempt does not count. `p_async` is that of `claim`.
 CREATE FUNCTION work(p_queue text, p_worker text, p_kinds text[], p_slots int DEFAULT 1, p_lease bigint DEFAULT NULL,
     p_poll bigint DEFAULT 1000, p_jobs json DEFAULT '[]', p_stops boolean DEFAULT false, p_async boolean DEFAULT false,
     OUT jobs json, OUT gone json, OUT sleep_ms int) LANGUAGE plpgsql AS $$
@@ -30,7 +30,8 @@ BEGIN
     p_slots := coalesce(p_slots, 1);
     p_poll := coalesce(p_poll, 1000);
     SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens, array_agg(u.said) AS said,
-        array_agg(CASE u."end" WHEN 'finish' THEN 'finished' WHEN 'fail' THEN 'failed' ELSE u."end" END) AS ends
+        array_agg(CASE u."end" WHEN 'finish' THEN 'finished' WHEN 'fail' THEN CASE WHEN p_stops THEN 'put_back' ELSE 'failed' END
+            ELSE u."end" END) AS ends
     INTO v_has FROM json_to_recordset(p_jobs) u(job bigint, token bigint, "end" text, said text);
     -- What somebody has locked is noted, renewed and ended by a later call: no other job of the caller's waits for that.
     IF p_stops THEN

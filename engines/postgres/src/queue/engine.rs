@@ -3,7 +3,7 @@
 use super::answers::{happened, signed, unsigned};
 use super::faults::{is_no_number, queue_error};
 use super::opened::Opened;
-use super::settings::{of_queue, whole};
+use super::settings::of_queue;
 use super::{Keep, Queues, looks};
 use crate::schema;
 use crate::sql::Value;
@@ -16,7 +16,8 @@ use waterline::ConfigError;
 use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
-    Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, is_by_hand, prepare,
+    Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, is_by_hand, options_of,
+    prepare,
 };
 use waterline::queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related,
@@ -331,32 +332,13 @@ impl QueueEngine for Queues {
         self.turn_of(&queue, &[], None, true).map(drop)
     }
 
+    fn give_up(&self, job: &Held, is_stopping: bool) {
+        let lease = options_of(&self.of(job.queue).shared.options).lease;
+        self.prolong(job, Some(lease), is_stopping);
+    }
+
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {
-        let queue = self.of(job.queue);
-        let now = queue.moment().now;
-        if !self.leases.prolong(job, now, silence) {
-            return false;
-        }
-        let numbers = [self.leases.number(job).unwrap_or(0)];
-        let (numbers, tokens, lease) = (&numbers[..], &[signed(job.token)][..], silence.map(whole));
-        let values: [Value<'_>; 4] = [
-            (&numbers, Type::INT8_ARRAY),
-            (&tokens, Type::INT8_ARRAY),
-            (&lease, Type::INT8),
-            (&silence.is_some(), Type::BOOL),
-        ];
-        let renewed = self.rows(&queue, "renew a lease", "renew", &values);
-        queue.forget_glance();
-        queue.wake_all();
-        match renewed.map(|rows| rows.first().is_some_and(|row| !row.get::<_, Vec<i64>>(0).is_empty())) {
-            Ok(true) => true,
-            Ok(false) => {
-                self.leases.mark_lost(job).tell();
-                false
-            }
-            // It holds as long as it did.
-            Err(_) => true,
-        }
+        self.prolong(job, silence, false)
     }
 
     fn holds(&self, job: &Held) -> bool {

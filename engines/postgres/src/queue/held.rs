@@ -4,6 +4,7 @@
 use super::Queues;
 use super::answers::signed;
 use super::opened::{Opened, Work};
+use super::settings::whole;
 use crate::connection::Connection;
 use parking_lot::{Condvar, Mutex};
 use postgres::types::Type;
@@ -226,6 +227,39 @@ impl Leases {
             }
         }
         lost
+    }
+}
+
+impl Queues {
+    /// Renews a lease, which ends by silence if it says how long that lasts. `is_stopping`: its
+    /// runner has stopped, and gives the job up. Returns false if the lease is over.
+    pub(super) fn prolong(&self, job: &Held, silence: Option<Duration>, is_stopping: bool) -> bool {
+        let queue = self.of(job.queue);
+        let now = queue.moment().now;
+        if !self.leases.prolong(job, now, silence) {
+            return false;
+        }
+        let numbers = [self.leases.number(job).unwrap_or(0)];
+        let (numbers, tokens, lease) = (&numbers[..], &[signed(job.token)][..], silence.map(whole));
+        let values: [crate::sql::Value<'_>; 5] = [
+            (&numbers, Type::INT8_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&lease, Type::INT8),
+            (&silence.is_some(), Type::BOOL),
+            (&is_stopping.then_some(true), Type::BOOL),
+        ];
+        let renewed = self.rows(&queue, "renew a lease", "renew", &values);
+        queue.forget_glance();
+        queue.wake_all();
+        match renewed.map(|rows| rows.first().is_some_and(|row| !row.get::<_, Vec<i64>>(0).is_empty())) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.leases.mark_lost(job).tell();
+                false
+            }
+            // It holds as long as it did.
+            Err(_) => true,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::bench::bench;
 use crossbeam_channel::{bounded, unbounded};
 use postgres::NoTls;
 use std::time::Duration;
-use waterline::queue::{AttemptEnd, NewJob, Outcome, QueueOptions, Runner};
+use waterline::queue::{AttemptEnd, NewJob, Outcome, QueueError, QueueOptions, Runner};
 
 const SLOTS: usize = 8;
 const LEASE: Duration = Duration::from_millis(900);
@@ -13,9 +13,9 @@ const LEASE: Duration = Duration::from_millis(900);
 const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], at timestamptz DEFAULT clock_timestamp());
     ALTER FUNCTION waterline.renew RENAME TO unnoted;
     CREATE FUNCTION waterline.renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL,
-        p_silent boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
+        p_silent boolean DEFAULT NULL, p_stops boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
     $$ INSERT INTO public.calls (jobs) SELECT array_agg(j ORDER BY j) FROM unnest(p_jobs) j;
-        SELECT waterline.unnoted(p_jobs, p_tokens, p_lease, p_silent) $$";
+        SELECT waterline.unnoted(p_jobs, p_tokens, p_lease, p_silent, p_stops) $$";
 
 /// The time between two calls has a least value, and on a loaded machine no largest one. So the
 /// test waits for one that is short enough.
@@ -106,4 +106,45 @@ fn a_job_that_another_process_removes_is_lost_with_the_next_renewal() {
     ended.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(ended, [("next".to_owned(), AttemptEnd::Finished), ("t".to_owned(), AttemptEnd::Lost)]);
     runner.stop().unwrap();
+}
+
+/// The note of the stop fails, or comes when the process has gone.
+#[test]
+fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_the_stop() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    client
+        .batch_execute(
+            "CREATE OR REPLACE FUNCTION waterline.note_stop(p_jobs bigint[], p_tokens bigint[]) RETURNS void
+            LANGUAGE plpgsql AS $$ BEGIN RAISE 'no notes today'; END $$",
+        )
+        .unwrap();
+    let (begins, begun) = unbounded();
+    let (release, is_released) = bounded::<()>(0);
+    let runner = Runner::builder(&queue)
+        .on("k", move |_, ()| {
+            begins.send(()).unwrap();
+            _ = is_released.recv();
+            Ok(Outcome::Done)
+        })
+        .start()
+        .unwrap();
+    let release = release;
+    queue.push(NewJob::new("k", &()).unwrap()).unwrap();
+    begun.recv_timeout(common::LONG).unwrap();
+    assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
+    let job = |client: &mut postgres::Client| {
+        let row = client.query_one("SELECT state::text, failures, crashes, error FROM waterline.job", &[]).unwrap();
+        (row.get::<_, String>(0), row.get::<_, i32>(1), row.get::<_, i32>(2), row.get::<_, Option<String>>(3))
+    };
+    assert_eq!(job(&mut client).0, "running");
+    // The end of the lease, without a wait for it.
+    client.batch_execute("UPDATE waterline.job SET at = 0").unwrap();
+    common::eventually("the end of the lease", || {
+        client.batch_execute("SELECT waterline.claim('q', 0)").unwrap();
+        job(&mut client).0 != "running"
+    });
+    assert_eq!(job(&mut client), ("ready".to_owned(), 0, 0, None));
+    drop(release);
 }

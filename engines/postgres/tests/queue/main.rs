@@ -22,6 +22,7 @@ mod leases;
 mod looks;
 mod own;
 mod prepared;
+mod rules;
 mod shown;
 mod suite;
 mod twins;

@@ -3,7 +3,7 @@
 use crate::base::index::BoxError;
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::step::Step;
-use crate::queue::rules::ends::{self, End, Next, Past, Run};
+use crate::queue::rules::ends::{self, End, Next, Over, Past, Run};
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::is_damage;
 use crate::queue::words::job::{JobState, Retention};
@@ -51,12 +51,21 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Takes back a job whose worker was silent. One that cannot be read is set aside.
-    pub(in crate::queue) fn take_back(&mut self, id: &str, token: u64, end: End, run: &Run) -> Result<(), BoxError> {
+    /// Takes back a job whose worker was silent, or has stopped. One that cannot be read is set
+    /// aside.
+    pub(in crate::queue) fn take_back(
+        &mut self,
+        id: &str,
+        token: u64,
+        is_stopping: bool,
+        run: &Run,
+    ) -> Result<(), BoxError> {
         let Some(row) = self.row_in(JobState::Running, id)?.filter(|row| row.has_lease(token)) else {
             // The lease is over, or its entry was damaged and nobody could tell whose it was.
             return self.release_leases(id, Some(token));
         };
+        let is_stopping = is_stopping || row.extras().is_stopping;
+        let end = ends::end_of_lease(Over::Silent(self.queue.options.lease), is_stopping);
         let state = self.end(id, token, end.clone(), None, run)?;
         if let End::Failed { error, .. } = &end {
             self.log(Level::WARN, id, &row, |job| Line::TakenBack { job, error: error.clone() });

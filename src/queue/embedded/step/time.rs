@@ -6,7 +6,7 @@ use crate::kv::{KeyRange, Pair};
 use crate::queue::embedded::keys::{List, split_entry};
 use crate::queue::embedded::step::Step;
 use crate::queue::embedded::step::claiming::expired;
-use crate::queue::rules::ends::{End, Run};
+use crate::queue::rules::ends::{End, Over, Run, end_of_lease};
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::told::{Damaged, Happened};
 
@@ -145,8 +145,8 @@ impl Step<'_, '_> {
             let row = self.row_in(JobState::Running, id)?;
             match row.filter(|row| row.has_lease(*token)) {
                 Some(row) => {
-                    let is_crash = !row.extras().is_stopping;
-                    let end = if is_crash { End::Crashed } else { End::PutBack { error: String::new() } };
+                    let end = end_of_lease(Over::Died, row.extras().is_stopping);
+                    let is_crash = end == End::Crashed;
                     self.end_row(id, row, end, None, &Run::default())?;
                     count += u64::from(is_crash);
                 }

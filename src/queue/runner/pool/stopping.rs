@@ -210,10 +210,10 @@ impl Pool {
         jobs.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
     }
 
-    /// Lets the lease of a job end by silence. The caller holds no lock.
+    /// Lets the lease of a job end by silence. A stop comes along with it, since its note may be
+    /// late, or never be written. The caller holds no lock.
     pub(super) fn give_up(&self, job: &Running) {
-        let queue = job.queue();
-        queue.engine.renew(&job.held(), Some(queue.shared.options.lease));
+        job.queue().engine.give_up(&job.held(), self.stopping.load(Ordering::Relaxed));
     }
 }
 
@@ -250,5 +250,46 @@ impl Pool {
     /// Waits until everybody is gone.
     pub(in crate::queue::runner) async fn gone(&self) {
         self.crew.awaited().wait(|| self.state.lock().roster.is_gone().then_some(())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{claim_three, pool};
+    use super::*;
+    use crate::queue::Clock;
+    use crate::queue::accept::Accept;
+    use crate::queue::handle::Queue;
+    use crate::queue::words::job::JobState;
+    use crate::queue::words::new_job::NewJob;
+    use crate::queue::words::options::QueueOptions;
+    use crate::store::Store;
+    use crate::testing::QueueModel;
+    use std::time::SystemTime;
+
+    /// The note may be late, or the disk takes it never.
+    #[test]
+    fn a_job_that_is_given_up_before_the_stop_is_noted_is_put_back_and_without_a_stop_it_has_failed() {
+        for (is_stopping, on_model) in [(true, false), (true, true), (false, false), (false, true)] {
+            let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+            let options = QueueOptions::default().clock(clock.clone());
+            let opened = if on_model {
+                QueueModel::new().open("q", options)
+            } else {
+                Queue::open(&Store::in_memory(), "q", options)
+            };
+            let queue = opened.unwrap();
+            queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+            let pool = pool(&queue, 3);
+            let claimed = claim_three(&pool);
+            pool.stopping.store(is_stopping, Ordering::Relaxed);
+            pool.give_up_claimed(claimed);
+            clock.advance(Duration::from_secs(60));
+            let state = if is_stopping { JobState::Ready } else { JobState::Scheduled };
+            let jobs = queue.list(state, None, 9).unwrap();
+            let failures: Vec<_> = jobs.iter().map(|job| job.failures).collect();
+            assert_eq!(failures, [u32::from(!is_stopping); 3], "{is_stopping} {on_model}");
+            assert_eq!(queue.accept(Accept::new()).unwrap().is_some(), is_stopping);
+        }
     }
 }

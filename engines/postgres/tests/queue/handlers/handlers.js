@@ -92,10 +92,17 @@ async function half() {
   return '"\ud800"';
 }
 
+async function cut() {
+  await new Promise((stop) => process.once('SIGTERM', stop));
+  throw new Error('cut short');
+}
+
 // The end of the input is that of the test.
 process.stdin.on('end', () => process.exit(1)).resume();
 const handlers = { plain: work, narrow: work };
-for (const own of [echo, row, refused, slow, odd, wrong, thrown, half]) handlers[`node-${own.name}`] = own;
+for (const own of [echo, row, refused, slow, odd, wrong, thrown, half, cut]) {
+  handlers[`node-${own.name}`] = own;
+}
 run(url, queue, handlers, Number(slots), lease * 1000, poll * 1000).then(
   () => { console.error('stopped'); process.exit(0); },
   (error) => { console.error(error); process.exit(1); },

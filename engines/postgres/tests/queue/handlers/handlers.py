@@ -82,6 +82,11 @@ def half(job):
     return '"\ud800"'
 
 
+def cut(job):
+    worker.stops.wait()
+    raise InterruptedError("cut short")
+
+
 def orphan():
     """The end of the input is that of the test."""
     while os.read(0, 4096):
@@ -91,6 +96,6 @@ def orphan():
 
 threading.Thread(target=orphan, daemon=True).start()
 handlers = {"plain": work, "narrow": work}
-handlers |= {f"python-{own.__name__}": own for own in (echo, row, refused, slow, odd, wrong, thrown, half)}
+handlers |= {f"python-{own.__name__}": own for own in (echo, row, refused, slow, odd, wrong, thrown, half, cut)}
 worker.run(url, queue, handlers, int(slots), int(float(lease) * 1000), int(float(poll) * 1000))
 print("stopped", file=sys.stderr)

@@ -191,6 +191,22 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
 }
 
 #[test]
+fn a_job_that_a_stop_cuts_short_loses_no_attempt() {
+    for language in Language::ALL {
+        let (_bench, mut client, mut worker) = started(language, 30.0, 0.1);
+        let id = push(&mut client, &format!("{}-cut", language.name()), "1");
+        until_state(&mut client, &worker, &id, "running");
+        worker.signal("TERM");
+        assert!(worker.ended().success(), "{}", worker.said());
+        assert!(worker.has_said("cut short"), "{}", worker.said());
+        let left = "SELECT state::text, failures, crashes, error FROM waterline.job WHERE at <= waterline.clock()";
+        let left = client.query_one(left, &[]).unwrap();
+        let left: (String, i32, i32, Option<String>) = (left.get(0), left.get(1), left.get(2), left.get(3));
+        assert_eq!(left, ("ready".to_owned(), 0, 0, None), "{language:?}");
+    }
+}
+
+#[test]
 fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push() {
     for language in Language::ALL {
         let bench = Bench::new("{}");
