@@ -112,7 +112,9 @@ impl Model {
         job.after.remove(of);
         if job.after.is_empty() {
             job.state = waiting(job.due, wall);
-            self.enter(id, job, wall);
+            // Until it is due, the time is that at which it was given its due time.
+            let given = (job.state == JobState::Scheduled).then_some(job.since);
+            self.enter(id, job, given.unwrap_or(wall));
         } else {
             self.jobs.insert(id.to_owned(), job);
         }
