@@ -77,10 +77,12 @@ type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 /// `OVERRIDING SYSTEM VALUE`, a `COPY` that brings ids, `setval` and `RESTART` can give an id
 /// that was a gap to a new row, which no consumer sees. So use them only above all ids. The same
 /// holds for a table with rows that becomes a partition, and for an id that a writer gives when
-/// it inserts into a partition by its name. A life that sees that the ids went back (`TRUNCATE …
-/// RESTART IDENTITY`, too), or are those of another table or of another history of the server,
-/// reads nothing more ([`Error::OtherIds`]): start the consumer again. A progress that is above
-/// the ids then has to be moved with [`seek`](PgStore::seek).
+/// it inserts into a partition by its name. A life that sees that the ids went back or began anew
+/// (`TRUNCATE … RESTART IDENTITY`, however many rows came since), or are those of another table or
+/// of another history of the server, reads nothing more ([`Error::OtherIds`]): start the consumer
+/// again. A progress that is above the ids then has to be moved with [`seek`](PgStore::seek). A
+/// `setval` back and forth between two looks leaves no trace, and neither does a column that is
+/// `BY DEFAULT` for no longer than that.
 ///
 /// A table from which other tables inherit (`INHERITS`) gives them no ids. So it needs
 /// [`trust_writers`](Self::trust_writers), and each child a default that asks its sequence.
@@ -133,14 +135,20 @@ impl<T: Send + 'static> PgJobs<T> {
         self
     }
 
-    /// Checks what the caller has not promised, and returns the last id that is final.
-    fn settled(&self, reading: &mut Reading, looks: bool) -> Result<Option<i64>, Error> {
+    /// Checks what the caller has not promised. A table that is refused is found anew the next time.
+    fn insist(&self, reading: &mut Reading) -> Result<(), Error> {
         let stream = reading.stream()?;
-        if !self.trusts {
-            stream.insist_on_always(&self.table)?;
-        }
+        let insisted = if self.trusts { Ok(()) } else { stream.insist_on_always(&self.table) };
+        insisted.inspect_err(|_| reading.find_anew())
+    }
+
+    /// Checks the same, and returns the last id that is final.
+    fn settled(&self, reading: &mut Reading, looks: bool) -> Result<Option<i64>, Error> {
+        self.insist(reading)?;
         if looks || reading.settled().is_none() {
             reading.look()?;
+            // It may have found another column than before.
+            self.insist(reading)?;
         }
         Ok(reading.settled())
     }
@@ -172,9 +180,7 @@ impl<T: Send + 'static> Jobs for PgJobs<T> {
     type Job = T;
 
     fn first(&self) -> Result<Index, BoxError> {
-        if !self.trusts {
-            self.reading.lock().stream()?.insist_on_always(&self.table)?;
-        }
+        self.insist(&mut self.reading.lock())?;
         Ok(0)
     }
 

@@ -67,7 +67,7 @@ impl Statements {
     }
 
     /// Looks at the table. `None` if another table or sequence has the name now, or if the sequence
-    /// has other options than before: the table has to be found anew.
+    /// or the column is not as it was found: the table has to be found anew.
     pub(crate) fn look(&self, client: &mut Client) -> Result<Option<(Seen, Server)>, Error> {
         // The statements of one message are one transaction, and have one answer.
         let answer = match client.simple_query(&self.look) {
@@ -163,8 +163,8 @@ const PREPARED: char = '*';
 /// such lock of anything else writes nothing: it looks, as we do. The locks are listed once, since
 /// to list them is most of what a look costs.
 fn look(stream: &Stream) -> String {
-    let Stream { origin, database, .. } = stream;
-    let (oid, sequence) = (origin.table, origin.sequence);
+    let Stream { origin, database, identity, .. } = stream;
+    let (oid, sequence, file, column) = (origin.table, origin.sequence, origin.file, origin.column);
     format!(
         "SELECT s.value, h.ids,
              CASE WHEN h.number >= 0 THEN pg_current_wal_insert_lsn() END,
@@ -173,6 +173,8 @@ fn look(stream: &Stream) -> String {
              substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
              CASE WHEN to_regclass($1)::oid = {oid} AND to_regclass($2)::oid = {sequence} THEN (
                  SELECT q.cache_size = 1 AND NOT q.cycle_option AND q.increment > 0
+                     AND pg_relation_filenode({sequence}) = {file} AND EXISTS (SELECT FROM pg_attribute a
+                         WHERE a.attrelid = {oid} AND a.attnum = {column} AND a.attidentity = '{identity}')
                  FROM pg_sequence_parameters({sequence}) q) ELSE false END
          FROM (
              SELECT CASE WHEN to_regclass($2)::oid = {sequence} THEN

@@ -2,7 +2,7 @@
 
 use super::look::{Server, Statements};
 use super::looks::{Looks, Lsn, Seen};
-use super::table::{Origin, Stream, find};
+use super::table::{Origin, Stream, check, find};
 use crate::connection::Connection;
 use crate::error::Error;
 use postgres::Row;
@@ -97,14 +97,24 @@ impl Reading {
         Ok(&found.stream)
     }
 
+    /// Lets the next call find the table anew.
+    pub(crate) fn find_anew(&mut self) {
+        self.found = None;
+    }
+
     fn find(&mut self) -> Result<(), Error> {
         // The holders of locks are not known any more: the server may have died in between.
         self.looks.void();
         let (name, ttl) = (&self.name, self.ttl);
-        let stream = self.connection.call(|client| find(client, &super::look::settings(ttl), name))?;
-        if let Some(what) = self.origin.as_ref().and_then(|origin| origin.differs(&stream.origin)) {
-            return Err(self.are_other(what));
+        let found = self.connection.call(|client| find(client, &super::look::settings(ttl), name))?;
+        if let (Some(shown), Some(now)) = (&self.origin, found.origin()) {
+            if let Some(what) = shown.differs(&now) {
+                return Err(self.are_other(what));
+            }
+            // Other parameters of its sequence are no other ids, also if they are refused for now.
+            self.origin = Some(now);
         }
+        let stream = check(name, &found)?;
         let (opened, statements) = (self.connection.opened(), Statements::new(&stream, ttl));
         self.found = Some(Found { stream, statements, opened, server: None, last: None });
         Ok(())

@@ -16,8 +16,8 @@ pub(crate) struct Stream {
     /// The sequence of the ids, with its schema, and quoted.
     pub(crate) sequence: String,
     pub(crate) origin: Origin,
-    /// True if each row gets its id from the sequence, whatever a writer says.
-    pub(crate) always: bool,
+    /// `a` (always): each row gets its id from the sequence, whatever a writer says.
+    pub(crate) identity: String,
     /// True if other tables inherit from this one.
     pub(crate) has_children: bool,
     /// True if the driver knows the type of each column.
@@ -32,6 +32,10 @@ pub(crate) struct Origin {
     pub(crate) table: u32,
     pub(crate) sequence: u32,
     pub(crate) column: i16,
+    /// The file of the sequence: another one with each `RESTART`, and with each other change of its
+    /// parameters.
+    pub(crate) file: u32,
+    pub(crate) parameters: String,
     /// The history of the server.
     pub(crate) timeline: String,
 }
@@ -44,7 +48,7 @@ const FIND: &str = "
            c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
            ARRAY(SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
            i.attnum, i.attname, i.attidentity, i.sequence_oid, i.sequence, i.increment, i.cache, i.cycle, i.lowest, i.is_unique,
-           i.is_readable
+           i.is_readable, i.file, i.parameters
     FROM pg_class c
     JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN LATERAL (
@@ -52,6 +56,7 @@ const FIND: &str = "
                format('%I.%I', m.nspname, s.relname) AS sequence, q.seqincrement AS increment, q.seqcache AS cache,
                q.seqcycle AS cycle, q.seqmin AS lowest,
                has_sequence_privilege(s.oid, 'SELECT, USAGE') AS is_readable,
+               pg_relation_filenode(s.oid) AS file, q::text AS parameters,
                EXISTS (
                    SELECT FROM pg_index x
                    WHERE x.indrelid = c.oid AND x.indisunique AND x.indisvalid AND x.indpred IS NULL
@@ -69,8 +74,8 @@ const FIND: &str = "
     ) i ON true
     WHERE c.oid = to_regclass($1)";
 
-/// Finds a table, and checks that it can be a stream.
-pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<Stream, Error> {
+/// Finds a table.
+pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<Found, Error> {
     let mut transaction = client.transaction()?;
     transaction.batch_execute(settings)?;
     if transaction.query_typed_one("SELECT pg_is_in_recovery()", &[])?.try_get(0)? {
@@ -87,11 +92,11 @@ pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<S
             "create or restore it, or name it with its schema",
         ));
     };
-    check(table, &Found::try_from(&found)?)
+    Ok(Found::try_from(&found)?)
 }
 
 /// The answer of [`FIND`].
-struct Found {
+pub(crate) struct Found {
     oid: u32,
     table: String,
     channel: String,
@@ -118,6 +123,8 @@ struct Ids {
     lowest: i64,
     is_unique: bool,
     is_readable: bool,
+    file: u32,
+    parameters: String,
 }
 
 impl TryFrom<&Row> for Found {
@@ -138,6 +145,8 @@ impl TryFrom<&Row> for Found {
                 lowest: row.try_get(18)?,
                 is_unique: row.try_get(19)?,
                 is_readable: row.try_get(20)?,
+                file: row.try_get(21)?,
+                parameters: row.try_get(22)?,
             }),
         };
         Ok(Self {
@@ -156,8 +165,17 @@ impl TryFrom<&Row> for Found {
     }
 }
 
+impl Found {
+    /// Returns the parts that must not change; `None` if no column has a sequence of its own.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        let Ids { sequence_oid: sequence, column, file, ref parameters, .. } = *self.ids.as_ref()?;
+        let (parameters, timeline) = (parameters.clone(), self.timeline.clone());
+        Some(Origin { table: self.oid, sequence, column, file, parameters, timeline })
+    }
+}
+
 /// Refuses what is no stream, and says what to do.
-fn check(name: &str, found: &Found) -> Result<Stream, Error> {
+pub(crate) fn check(name: &str, found: &Found) -> Result<Stream, Error> {
     let refused = |what: String, advice: String| Err(Error::config(what, advice));
     let Found { table, .. } = found;
     if !matches!(&*found.kind, "r" | "p") {
@@ -175,7 +193,7 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
             "connect as the owner of the table, or as a user with BYPASSRLS".to_owned(),
         );
     }
-    let Some(ids) = &found.ids else {
+    let (Some(ids), Some(origin)) = (&found.ids, found.origin()) else {
         return refused(
             format!("no column of {name} gets its values from a sequence of its own"),
             format!("ALTER TABLE {table} ADD COLUMN id bigint GENERATED ALWAYS AS IDENTITY UNIQUE"),
@@ -198,13 +216,8 @@ fn check(name: &str, found: &Found) -> Result<Stream, Error> {
         channel: found.channel.clone(),
         id: column.clone(),
         sequence: sequence.clone(),
-        origin: Origin {
-            table: found.oid,
-            sequence: ids.sequence_oid,
-            column: ids.column,
-            timeline: found.timeline.clone(),
-        },
-        always: ids.identity == "a",
+        origin,
+        identity: ids.identity.clone(),
         has_children: found.has_children,
         knows_types: found.types.iter().all(|number| Type::from_oid(*number).is_some()),
         database: found.database,
@@ -252,13 +265,14 @@ impl Stream {
     /// Refuses a column to which writers may give values of their own.
     pub(crate) fn insist_on_always(&self, name: &str) -> Result<(), Error> {
         let Self { table, id, .. } = self;
-        if self.always && self.has_children {
+        let always = self.identity == "a";
+        if always && self.has_children {
             return Err(Error::config(
                 format!("other tables inherit from {name}, and whoever inserts into one of them gives it an id"),
                 "make them partitions, or promise with `PgJobs::trust_writers` that each id is of the sequence",
             ));
         }
-        if self.always {
+        if always {
             return Ok(());
         }
         Err(Error::config(
@@ -285,6 +299,10 @@ impl Origin {
         if (self.column, self.sequence) != (now.column, now.sequence) {
             return Some("the ids are in another column, or have another sequence".to_owned());
         }
+        // A new file with the same parameters: each other change makes one, too, and keeps the value.
+        if self.file != now.file && self.parameters == now.parameters {
+            return Some("their sequence began anew, as with TRUNCATE … RESTART IDENTITY".to_owned());
+        }
         None
     }
 }
@@ -306,6 +324,8 @@ mod tests {
             lowest: 1,
             is_unique: true,
             is_readable: true,
+            file: 7,
+            parameters: "(3,20,1,1,9,1,1,f)".to_owned(),
         };
         Found {
             oid: 2,
@@ -360,7 +380,10 @@ mod tests {
             Origin { table: 9, ..origin.clone() },
             Origin { sequence: 9, ..origin.clone() },
             Origin { column: 9, ..origin.clone() },
+            Origin { file: 9, ..origin.clone() },
         ];
         assert!(others.iter().all(|other| origin.differs(other).is_some()));
+        let altered = Origin { file: 9, parameters: "(3,20,1,2,9,1,1,f)".to_owned(), ..origin.clone() };
+        assert_eq!(origin.differs(&altered), None);
     }
 }
