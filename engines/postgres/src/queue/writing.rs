@@ -11,7 +11,7 @@ use postgres::types::Type;
 use postgres::{Client, IsolationLevel, Transaction};
 use std::time::{Duration, Instant};
 use waterline::BoxError;
-use waterline::engine::{Held, OwnEnd, running_parts, take_end};
+use waterline::engine::{Held, OwnEnd, options_of, running_parts, take_end};
 use waterline::queue::{Finisher, JobState, Outcome, RunnerBuilder, Running};
 
 mod batches;
@@ -23,6 +23,8 @@ const AGAIN: u32 = 5;
 /// The time for which a commit whose answer was lost is looked for, and for which a server that is
 /// not there is waited for. Then nobody knows.
 const OUTAGE: Duration = Duration::from_secs(60);
+/// The longest time that a setting of the server holds.
+const MOST_MILLIS: u128 = i32::MAX as u128;
 
 /// The end of a transaction.
 enum Wrote {
@@ -108,9 +110,14 @@ impl Queues {
     }
 
     fn try_to_write(&self, client: &mut Client, jobs: &[Held], write: &mut Write<'_>) -> Tried {
-        let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false).start();
+        let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start();
         let mut transaction = match begun {
             Ok(transaction) => transaction,
+            Err(error) => return error.into(),
+        };
+        let leases = jobs.iter().map(|job| options_of(&self.of(job.queue).shared.options).lease);
+        let id = match begin(&mut transaction, leases.min().unwrap_or_default()) {
+            Ok(id) => id,
             Err(error) => return error.into(),
         };
         if let Err(error) = write(&mut transaction) {
@@ -146,10 +153,6 @@ impl Queues {
             lost.sort_unstable();
             return Tried::Done(Wrote::Lost(lost));
         }
-        let id = match id_of(&mut transaction) {
-            Ok(id) => id,
-            Err(error) => return error.into(),
-        };
         match transaction.commit() {
             Ok(()) => {
                 told.into_iter().for_each(|(queue, told)| self.tell(&self.of(queue), told));
@@ -165,8 +168,14 @@ impl Queues {
     }
 }
 
-fn id_of(transaction: &mut Transaction<'_>) -> Result<Id, postgres::Error> {
-    let rows = transaction.query_typed(&format!("SELECT pg_current_xact_id()::text, {TIMELINE}"), &[])?;
+/// Returns the id of a transaction, and bounds the time for which it stands still: a process that
+/// is stopped within it holds the user's rows, and once their ends are written the jobs, too.
+fn begin(transaction: &mut Transaction<'_>, lease: Duration) -> Result<Id, postgres::Error> {
+    let most = (lease * 3 / 4).as_millis().clamp(1, MOST_MILLIS);
+    let sql = format!(
+        "SELECT pg_current_xact_id()::text, {TIMELINE}, set_config('idle_in_transaction_session_timeout', '{most}', true)"
+    );
+    let rows = transaction.query_typed(&sql, &[])?;
     let none = Id { number: String::new(), timeline: 0 };
     rows.first().map_or(Ok(none), |row| Ok(Id { number: row.try_get(0)?, timeline: row.try_get(1)? }))
 }

@@ -54,6 +54,10 @@ pub trait RunnerExt: Sized {
     /// * If the answer to a COMMIT is lost, the server is asked what has become of the transaction.
     ///   So an end that counts is not told as lost.
     ///
+    /// * If the process stands still in the transaction, or `write` takes longer than three quarters
+    ///   of the lease between two statements, the server ends it, so its locks are in nobody's way.
+    ///   `write` is called again, as after a loss of the connection.
+    ///
     /// The transaction has the isolation level READ COMMITTED. `write` must not end it. It runs on
     /// one thread of the runner at a time, and jobs that are done meanwhile go together in the next
     /// transaction. Until its end is written a job is one of
