@@ -89,8 +89,9 @@ impl Dial {
     /// Opens a connection for calls that block.
     fn connect(&self) -> Result<(Client, Statements), Error> {
         let (tls, process) = self.tls.for_one();
-        let client = self.config.connect(tls)?;
-        Ok((client, Statements::new(process.load(Ordering::Acquire))))
+        let mut client = self.config.connect(tls)?;
+        let statements = Statements::of(&mut client, process.load(Ordering::Acquire))?;
+        Ok((client, statements))
     }
 
     /// Opens a connection for a thread of our own.
@@ -148,7 +149,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(dial: Dial) -> Self {
-        Self { dial, client: None, statements: Statements::new(0), opened: 0 }
+        Self { dial, client: None, statements: Statements::default(), opened: 0 }
     }
 
     /// Returns the number of times that it was opened.
@@ -210,7 +211,7 @@ impl Connection {
 
     /// Closes the connection, so that the next call opens another one.
     pub(crate) fn close(&mut self) {
-        let (client, statements) = (self.client.take(), std::mem::replace(&mut self.statements, Statements::new(0)));
+        let (client, statements) = (self.client.take(), std::mem::take(&mut self.statements));
         if client.is_some() {
             blocking(|| drop((statements, client)));
         }

@@ -1,5 +1,6 @@
 //! The errors of this crate.
 
+use crate::fault::is_read_only;
 use std::error::Error as StdError;
 use std::time::Duration;
 
@@ -59,6 +60,11 @@ pub enum Error {
     /// The server cannot be reached, or refused a statement. It may work later.
     #[error("the database failed")]
     Database(#[from] postgres::Error),
+    /// The server takes no writes (25006). It is tried again, and works as soon as that has gone.
+    #[error(
+        "the database takes no writes: it is a replica, or `default_transaction_read_only` is on for it or its role, as hosts set it when a disk is full: ask for room, and then for the end of that setting"
+    )]
+    ReadOnly(#[source] postgres::Error),
     /// A value in a table cannot be true.
     #[error("the row of {name:?} cannot be true: {what}")]
     Corrupt {
@@ -104,6 +110,14 @@ impl Error {
         Self::Config { what: what.into(), advice: advice.into() }
     }
 
+    /// The same, where the server takes no writes as the reason that says so.
+    pub(crate) fn or_read_only(self) -> Self {
+        match self {
+            Self::Database(error) if is_read_only(&error) => Self::ReadOnly(error),
+            other => other,
+        }
+    }
+
     /// The text with its causes.
     pub(crate) fn in_full(&self) -> String {
         let mut text = self.to_string();
@@ -123,7 +137,7 @@ impl Error {
 /// Errors of a start, as a consumer knows them.
 impl From<Error> for waterline::Error {
     fn from(error: Error) -> Self {
-        match error {
+        match error.or_read_only() {
             Error::Leased { name, holder, expires_in } => Self::Leased { name, holder, expires_in },
             Error::Fenced { name, holder } => Self::Fenced { name, holder },
             Error::Corrupt { name, what } => Self::Corrupt { name, reason: what },

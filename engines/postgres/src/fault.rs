@@ -44,9 +44,15 @@ pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
     of_answer(answer)
 }
 
-/// Says if no later call on the same connection can succeed: the server said so, or said nothing.
+/// Says if no later call on the same connection can succeed: the server said so, or said nothing. A
+/// session that takes no writes may have begun as one, and stays so when its default has gone.
 pub(crate) fn ends_connection(error: &postgres::Error) -> bool {
-    error.as_db_error().is_none_or(is_fatal)
+    error.as_db_error().is_none_or(is_fatal) || is_read_only(error)
+}
+
+/// True if the server takes no writes.
+pub(crate) fn is_read_only(error: &postgres::Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
 fn is_fatal(error: &DbError) -> bool {

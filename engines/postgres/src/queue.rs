@@ -5,6 +5,7 @@ use crate::connection::Connection;
 use crate::store::PgStore;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use waterline::engine::{Counts, OpenQueues, QueueNo};
@@ -38,6 +39,8 @@ pub(crate) struct Queues {
     store: PgStore,
     open: OpenQueues,
     queues: RwLock<BTreeMap<QueueNo, Arc<Opened>>>,
+    /// A pooler gives the calls sessions of another isolation level than they need.
+    says_level: AtomicBool,
     /// The connections that no call uses now.
     idle: Idle<Connection>,
     leases: Arc<Leases>,
@@ -156,6 +159,7 @@ impl Queues {
             store,
             open,
             queues,
+            says_level: AtomicBool::default(),
             idle,
             leases: Arc::default(),
             counted: Mutex::default(),

@@ -11,22 +11,36 @@ use postgres::{Client, Error, Row, Statement};
 use std::collections::HashMap;
 
 /// The statements of one connection.
+#[derive(Default)]
 pub(crate) struct Statements {
-    /// The process of the server that the connection was told of; 0: none.
-    process: i32,
-    /// True if that process answers. `None`: nobody has asked so far.
-    is_direct: Option<bool>,
+    /// True if it leads to the server itself.
+    is_direct: bool,
     prepared: HashMap<String, Statement>,
 }
 
 impl Statements {
-    pub(crate) fn new(process: i32) -> Self {
-        Self { process, is_direct: None, prepared: HashMap::new() }
+    /// Asks which process answers on a new connection that was told of this one (0: of none). If it
+    /// is the same, the session is this connection's own, and gets the isolation level that the
+    /// functions of the schema need: a database or a role may have another one as its default.
+    pub(crate) fn of(client: &mut Client, told: i32) -> Result<Self, Error> {
+        let asked = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')";
+        let answer = client.query_typed_one(asked, &[])?;
+        let (process, level): (i32, String) = (answer.try_get(0)?, answer.try_get(1)?);
+        let is_direct = process == told;
+        if is_direct && level != "read committed" {
+            client.batch_execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+        }
+        Ok(Self { is_direct, prepared: HashMap::new() })
+    }
+
+    /// True if the connection leads to the server itself, and not to a pooler.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct
     }
 
     /// Runs a statement, outside a transaction.
     pub(crate) fn query(&mut self, client: &mut Client, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, Error> {
-        if !self.is_direct(client)? {
+        if !self.is_direct {
             return client.query_typed(sql, values);
         }
         let statement = match self.prepared.get(sql) {
@@ -47,18 +61,6 @@ impl Statements {
             }
             answer => answer,
         }
-    }
-
-    fn is_direct(&mut self, client: &mut Client) -> Result<bool, Error> {
-        if self.process == 0 {
-            return Ok(false);
-        }
-        if let Some(is_direct) = self.is_direct {
-            return Ok(is_direct);
-        }
-        let answer = client.query_typed("SELECT pg_backend_pid()", &[])?;
-        let process = answer.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?;
-        Ok(*self.is_direct.insert(process == self.process))
     }
 }
 

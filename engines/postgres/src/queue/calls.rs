@@ -10,33 +10,67 @@ use crate::options::quoted;
 use crate::sql::Value;
 use crate::statements::Statements;
 use postgres::{Client, Row};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 use waterline::queue::QueueError;
+
+/// True if the functions need another isolation level.
+pub(super) fn is_of_level(error: &postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "WQ010")
+}
 
 /// The most times that a call is made which met another one in the database.
 const TRIES: u32 = 8;
 
 impl Queues {
-    /// Makes a call with a connection that is nobody else's meanwhile.
+    /// Makes a call with a connection that is nobody else's meanwhile. The call is one transaction.
+    ///
+    /// Behind a pooler the level of a session is not ours to set. If that is another one than the
+    /// functions need, this call and all later ones are made in a transaction that says its level.
     pub(super) fn with<R: Send>(
         &self,
         clock: Option<u64>,
         call: impl Fn(&mut Client, &mut Statements) -> Result<R, Error> + Send + Sync,
     ) -> Result<R, Error> {
+        self.with_level(clock, false, call)
+    }
+
+    /// The same. `is_said`: the call begins a transaction by itself, and says its level.
+    pub(super) fn with_level<R: Send>(
+        &self,
+        clock: Option<u64>,
+        is_said: bool,
+        call: impl Fn(&mut Client, &mut Statements) -> Result<R, Error> + Send + Sync,
+    ) -> Result<R, Error> {
         let mut connection = self.idle.take().unwrap_or_else(|| self.store.connection());
         let mut tries = 0;
         let answer = loop {
+            let says_level = is_said || self.says_level.load(Ordering::Relaxed);
             let answer = connection.ask(|client, statements| {
                 if let Some(wall) = clock {
                     // Only a test moves a clock: its database reads this setting.
                     client.batch_execute(&format!("SELECT set_config('waterline.now', '{wall}', false)"))?;
                 }
-                call(client, statements)
+                if is_said || statements.is_direct() || !says_level {
+                    return call(client, statements);
+                }
+                client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
+                let answer = call(client, statements);
+                if answer.is_ok() {
+                    client.batch_execute("COMMIT")?;
+                } else {
+                    // The error says more than that of a connection which has gone.
+                    _ = client.batch_execute("ROLLBACK");
+                }
+                answer
             });
             tries += 1;
             match &answer {
                 // The whole call is one transaction, which is gone.
                 Err(Error::Database(error)) if of_statement(error) == Fault::Again && tries < TRIES => {}
+                Err(Error::Database(error)) if is_of_level(error) && !says_level => {
+                    self.says_level.store(true, Ordering::Relaxed);
+                }
                 _ => break answer,
             }
         };

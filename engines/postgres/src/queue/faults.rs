@@ -1,6 +1,8 @@
 //! The meaning of an error of the database for a call on a queue.
 
+use super::calls::is_of_level;
 use crate::error::Error;
+use crate::fault::is_read_only;
 use postgres::error::SqlState;
 use waterline::ConfigError;
 use waterline::engine::store_error;
@@ -28,7 +30,7 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
 }
 
 fn other(doing: &str, error: Error) -> QueueError {
-    store_error(doing, look_at(&error), error.into())
+    store_error(doing, look_at(&error), error.or_read_only().into())
 }
 
 /// Says where the user finds the reason.
@@ -39,9 +41,10 @@ fn look_at(error: &Error) -> &'static str {
         Error::Database(failed) if failed.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             "the rights of its user, of which the role `waterline_operate` (named after the schema) has all"
         }
-        Error::Database(failed) if failed.code().is_some_and(|code| code.code() == "WQ010") => {
-            "the isolation level of its transaction, which is to be READ COMMITTED"
+        Error::Database(failed) if is_of_level(failed) => {
+            "the isolation level of its transaction, which is to be READ COMMITTED (`default_transaction_isolation` is that of one which names none)"
         }
+        Error::Database(failed) if is_read_only(failed) => "the reason why its server takes no writes",
         _ => "its server, the connection and what the server answers",
     }
 }

@@ -7,6 +7,7 @@ use super::opened::{Opened, Work};
 use super::settings::whole;
 use crate::connection::Connection;
 use parking_lot::{Condvar, Mutex};
+use postgres::IsolationLevel;
 use postgres::types::Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -275,9 +276,17 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
             let asked = Instant::now();
             let (numbers, tokens): (Vec<_>, Vec<_>) =
                 own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
-            let renewed = connection.call(|client| {
+            let renewed = connection.ask(|client, statements| {
                 let values: [crate::sql::Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
-                Ok(client.query_typed(sql, &values)?)
+                if statements.is_direct() {
+                    return Ok(client.query_typed(sql, &values)?);
+                }
+                // Behind a pooler the session may have a level in which two who renew fail.
+                let level = IsolationLevel::ReadCommitted;
+                let mut transaction = client.build_transaction().isolation_level(level).start()?;
+                let rows = transaction.query_typed(sql, &values)?;
+                transaction.commit()?;
+                Ok(rows)
             });
             match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
                 Ok(Some(Ok(renewed))) => leases.note_renewed(asked, &own, &renewed).tell(),

@@ -2,6 +2,7 @@
 
 use super::Queues;
 use super::answers::{Answer, happened};
+use super::calls::is_of_level;
 use super::faults::queue_error;
 use super::joining::{FEW, Joined, Plain};
 use super::opened::{Opened, Work};
@@ -9,8 +10,8 @@ use super::periodics::text;
 use super::settings::of_job;
 use crate::fault::{Fault, of_statement};
 use crate::sql::Value;
-use postgres::GenericClient;
 use postgres::types::Type;
+use postgres::{GenericClient, IsolationLevel};
 use std::sync::Arc;
 use waterline::engine::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
 use waterline::queue::{JobState, Pushed, QueueError};
@@ -58,7 +59,7 @@ fn push_on(client: &mut impl GenericClient, sql: &str, pushes: &[Pushing]) -> Re
     for pushing in pushes {
         match client.query_typed(sql, &pushing.values()) {
             Ok(rows) => all.push(rows.iter().map(Answer::of).collect::<Result<Vec<_>, _>>()?),
-            Err(error) if of_statement(&error) == Fault::Again => return Err(error.into()),
+            Err(error) if of_statement(&error) == Fault::Again || is_of_level(&error) => return Err(error.into()),
             Err(error) => return Ok(Err((pushing.queue.name().to_owned(), error.into()))),
         }
     }
@@ -90,12 +91,13 @@ impl Queues {
         let pushes: Vec<_> = pushes.iter().map(|(queue, pushes)| Pushing::new(self.of(*queue), pushes)).collect();
         let Some(first) = pushes.first() else { return Ok(Vec::new()) };
         let sql = self.push_sql();
-        let made = self.with(first.queue.test_clock(), |client, _| {
-            if pushes.len() == 1 {
+        let is_said = pushes.len() > 1;
+        let made = self.with_level(first.queue.test_clock(), is_said, |client, _| {
+            if !is_said {
                 // One call is one transaction by itself.
                 return push_on(client, &sql, &pushes);
             }
-            let mut transaction = client.transaction()?;
+            let mut transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start()?;
             let made = push_on(&mut transaction, &sql, &pushes)?;
             if made.is_ok() {
                 transaction.commit()?;

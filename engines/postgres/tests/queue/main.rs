@@ -23,6 +23,7 @@ mod looks;
 mod own;
 mod prepared;
 mod rules;
+mod sessions;
 mod shown;
 mod suite;
 mod twins;
