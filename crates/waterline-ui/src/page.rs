@@ -242,7 +242,7 @@ impl Page {
         }
         if self.writes && self.token.is_none() {
             let any_host = matches!(self.origin, Ok(None));
-            tracing::warn!(target: "waterline", any_host, "a mounted page takes changes from whoever reaches it, since it has no token: put a login before it, or set Page::token; with any_host also under a name that somebody else points here: set Page::origin");
+            tracing::warn!(target: "waterline", any_host, "a mounted page takes changes from any caller that reaches it, since it has no token: put a login before it, or set Page::token; with any_host also under a name that another person points here: set Page::origin");
         }
         crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
     }
@@ -295,7 +295,7 @@ mod tests {
         let page = || Page::new(&Store::in_memory());
         let says = |page: Page| lines_of(|| drop(page.router()));
         let open = says(page().allow_writes(true));
-        assert!(open.len() == 1 && open[0].contains("takes changes from whoever reaches it"), "{open:?}");
+        assert!(open.len() == 1 && open[0].contains("takes changes from any caller that reaches it"), "{open:?}");
         assert!(open[0].contains("any_host=true"), "{open:?}");
         let named = says(page().allow_writes(true).origin("https://ops.example.org"));
         assert!(named.len() == 1 && named[0].contains("any_host=false"), "{named:?}");

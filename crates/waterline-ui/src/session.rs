@@ -133,7 +133,7 @@ impl Wrong {
         }
         drop(noted);
         if tells {
-            tracing::warn!(target: "waterline", wrong = MANY, "somebody tries tokens of the page: each wrong one is answered a second later for now");
+            tracing::warn!(target: "waterline", wrong = MANY, "a caller tries tokens of the page: each wrong one is answered a second later for now");
         }
         is_late
     }
@@ -150,7 +150,7 @@ mod tests {
         let late = |seconds: u32| wrong.note(now + second * seconds);
         let mut first = Vec::new();
         let told = crate::lines::lines_of(|| first.extend((0..25).map(late)));
-        assert!(told.len() == 1 && told[0].contains("somebody tries tokens"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("a caller tries tokens"), "{told:?}");
         assert_eq!(first.iter().position(|late| *late), Some(MANY - 1));
         assert!(first[MANY - 1..].iter().all(|late| *late));
         // The first one is a minute ago.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
-use waterline::queue::{Accept, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
+use waterline::queue::{Accept, JobState, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
 use waterline::testing::{FaultyProgress, FaultyStore};
 use waterline::{
     BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Retry, Store,
@@ -15,7 +15,7 @@ use waterline_ui::Page;
 
 /// The words of the reasons that somebody has to know of. Nobody has to know that a consumer has
 /// caught up (`caught_up`), or has ended (`no`).
-const REASONS: [&str; 18] = [
+const REASONS: [&str; 19] = [
     "ahead_of_source",
     "alone",
     "deferred",
@@ -23,6 +23,7 @@ const REASONS: [&str; 18] = [
     "held",
     "in_use",
     "leaving",
+    "log_full",
     "looking",
     "missing",
     "overdue",
@@ -96,7 +97,7 @@ fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
 
 /// The verdict on each reason to stand still, and on two consumers that do not. (A source that
 /// fails needs an operator after a minute. `parks` has caught up, and has a parked job.)
-const OF_STREAMS: [(&str, &str); 20] = [
+const OF_STREAMS: [(&str, &str); 21] = [
     ("ahead_of_source", "needs_you"),
     ("alone", "waits"),
     ("caught_up", "goes_well"),
@@ -105,6 +106,7 @@ const OF_STREAMS: [(&str, &str); 20] = [
     ("held", "needs_you"),
     ("in_use", "waits"),
     ("leaving", "needs_you"),
+    ("log_full", "waits"),
     ("looking", "waits"),
     ("missing", "waits"),
     ("no", "goes_well"),
@@ -120,7 +122,8 @@ const OF_STREAMS: [(&str, &str); 20] = [
 ];
 
 /// The name, the reason and the verdict of each queue.
-const OF_QUEUES: [(&str, &str, &str); 11] = [
+const OF_QUEUES: [(&str, &str, &str); 14] = [
+    ("alone", "alone", "waits"),
     ("busy", "busy", "waits"),
     ("gate", "gate", "waits"),
     ("has dead", "nothing_ready", "needs_you"),
@@ -132,6 +135,8 @@ const OF_QUEUES: [(&str, &str, &str); 11] = [
     ("paused for an hour", "paused", "waits"),
     ("runs", "no", "goes_well"),
     ("scheduled", "nothing_ready", "goes_well"),
+    ("store fails", "store_fails", "needs_you"),
+    ("stuck slot", "nothing_ready", "needs_you"),
 ];
 
 /// Asks the page for a view, with the token.
@@ -240,8 +245,12 @@ fn numbers(count: u64) -> MemoryJobs<u64> {
     (0..count).collect()
 }
 
-/// Returns a store whose process died, once more, while job 1 of the consumer `alone` ran.
+/// Returns a store whose process died, once more, while job 1 of the consumer `alone` ran, and the
+/// job of the queue `alone`.
 fn died(disk: &FaultyStore) -> Result<FaultyStore, BoxError> {
+    let queue = Queue::open(&disk.store(), "alone", options())?;
+    queue.push(NewJob::new("k", &())?.id("suspect"))?;
+    let runs = queue.accept(Accept::new())?.ok_or("it is ready")?;
     let (say, said) = crossbeam_channel::bounded::<()>(0);
     let builder = Consumer::builder(numbers(2), disk.store().progress("alone")).max_crashes(9).max_search_ahead(1);
     let consumer = builder.stop_at(1).start(move |job| {
@@ -253,9 +262,14 @@ fn died(disk: &FaultyStore) -> Result<FaultyStore, BoxError> {
     })?;
     said.recv()?;
     disk.freeze_at(0);
+    drop(runs);
     said.recv()?;
     consumer.join()?;
     Ok(disk.after_crash()?)
+}
+
+fn options() -> QueueOptions {
+    QueueOptions::default().lease(NEVER).limit(Limit::kind("one").at_once(1))
 }
 
 /// Consumers, and the word of the reason that each stands still for.
@@ -290,12 +304,14 @@ pub(crate) fn run() -> Result<(), BoxError> {
 
 /// Returns queues, each of which stands still for a reason, as long as the process lives.
 fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
-    let options = || QueueOptions::default().lease(NEVER).limit(Limit::kind("one").at_once(1));
-    let open = |name: &str| Queue::open(store, name, options());
+    let fails: &FaultyStore = Box::leak(Box::new(FaultyStore::new()?));
+    let failing = fails.store();
+    let open = |name: &str| Queue::open(if name == "store fails" { &failing } else { store }, name, options());
     let queues = OF_QUEUES.map(|(name, ..)| open(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
     let of = |name: &str| queues.iter().find(|queue| queue.name() == name).expect("it is open");
     let push = |name: &str, kind: &str| of(name).push(NewJob::new(kind, &())?).map(drop);
-    for (name, ..) in OF_QUEUES.iter().filter(|(_, reason, _)| !["nothing_ready", "limited"].contains(reason)) {
+    for (name, ..) in OF_QUEUES.iter().filter(|(_, reason, _)| !["nothing_ready", "limited", "alone"].contains(reason))
+    {
         push(name, "k")?;
     }
     of("paused").pause(None)?;
@@ -303,6 +319,16 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     of("scheduled").push(NewJob::new("k", &())?.delay(NEVER))?;
     push("has dead", "k")?;
     of("has dead").accept(Accept::new())?.ok_or("it is ready")?.bury("no such customer")?;
+    // The second job waits until the first one, which ran at two crashes, has ended.
+    let suspect = loop {
+        // Behind a crash it is due after its back-off.
+        if let Some(suspect) = of("alone").accept(Accept::new())? {
+            break suspect;
+        }
+        std::thread::yield_now();
+    };
+    Box::leak(Box::new(suspect));
+    push("alone", "k")?;
     for name in ["limited", "runs"] {
         (0..2).try_for_each(|_| push(name, "one"))?;
         // It runs as long as the process does.
@@ -311,7 +337,9 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     // The limit holds the second one once somebody asks for it.
     assert!(of("limited").accept(Accept::new())?.is_none());
     push("has unknown", "unknown")?;
-    for name in ["busy", "gate", "has unknown"] {
+    push("stuck slot", "k")?;
+    fails.fail(..);
+    for name in ["busy", "gate", "has unknown", "store fails", "stuck slot"] {
         let is_open = name != "gate";
         let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));
         // It runs as long as the process does, too.
@@ -319,6 +347,16 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     }
     push("busy", "k")?;
     let begun = Instant::now();
+    let slot = of("stuck slot");
+    let runs = || slot.list(JobState::Running, None, 1).map(|jobs| jobs.into_iter().next());
+    let job = loop {
+        match runs()? {
+            Some(job) => break job,
+            None if begun.elapsed() > Duration::from_secs(60) => return Err("its job does not start".into()),
+            None => std::thread::yield_now(),
+        }
+    };
+    slot.remove(job.id)?;
     let is_so = |(name, reason, verdict): &(&str, &str, &str)| {
         of(name).status().is_ok_and(|status| (json!(status)["waits"] == *reason) && json!(status.verdict()) == *verdict)
     };
@@ -372,6 +410,9 @@ fn of_sources(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
 /// The first of the others runs a job that hangs: one waits for it, and one for its name.
 fn of_places(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
     let gated = numbers(3).gated_by(stuck[0].1.handle());
+    let log = store.log::<u64>("full")?;
+    let held_back = Consumer::builder(log.hold_back(numbers(3), 1), store.progress("log_full"));
+    stuck.push(("log_full", held_back.start(move |job| Ok(log.push(&job.index).map(drop)?))?));
     stuck.push(("upstream", Consumer::builder(gated, store.progress("upstream")).start(|_| Ok(()))?));
     let standby = Consumer::builder(numbers(3), store.progress("running")).standby();
     stuck.push(("in_use", standby.start(|_| Ok(()))?));
