@@ -553,7 +553,8 @@ fn a_death_is_told_of_after_a_life_that_died_and_not_after_one_that_ended_well()
     let told = || lines_of("mortal").iter().filter(|line| line.message().contains("died in the life before")).count();
     let disk = FaultyStore::new().unwrap();
     let start = |disk: &FaultyStore, last| {
-        Consumer::builder(numbers(100), disk.store().progress("mortal")).max_crashes(3).stop_at(last)
+        let builder = Consumer::builder(numbers(100), disk.store().progress("mortal"));
+        builder.max_crashes(3).max_processing(1).stop_at(last)
     };
     let (worker, stage) = manual_worker();
     let consumer = start(&disk, 99).start_worker(worker).unwrap();
