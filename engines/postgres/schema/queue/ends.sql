@@ -37,13 +37,48 @@ BEGIN
     END IF;
 END $$;
 
--- Rings at the limits that a running job leaves.
-CREATE FUNCTION leave_limits(p_queue queue, p_job job, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- What a job leaves beside its row: an id to remember, and places in limits. Its key and its kind are there only if a
+-- limit bounds how many of them run at once: nobody waits for the end of another one.
+CREATE TYPE leaving AS (queue int, name text, ids_for bigint, key text, kind text);
+
+-- The places that a job leaves if it runs.
+CREATE FUNCTION left_by(p_queue queue, p_job job) RETURNS leaving LANGUAGE plpgsql AS $$
+DECLARE v_left leaving;
 BEGIN
     IF p_queue.limited AND p_job.state = 'running' THEN
-        INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, 't' || p_job.kind WHERE p_job.counted;
-        INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, 'k' || p_job.key WHERE p_job.key IS NOT NULL;
+        v_left.queue := p_queue.id;
+        IF p_job.key IS NOT NULL AND (p_queue.limit_sorts LIKE '%a%' OR p_queue.limit_sorts LIKE '%k%'
+            AND (bounds_of(p_queue.id, 'k' || p_job.key)).at_once IS NOT NULL) THEN
+            v_left.key := p_job.key;
+        END IF;
+        IF p_job.counted AND (bounds_of(p_queue.id, 't' || p_job.kind)).at_once IS NOT NULL THEN v_left.kind := p_job.kind; END IF;
     END IF;
+    RETURN v_left;
+END $$;
+
+-- Remembers the ids of jobs that are gone, and rings at the limits that they leave, once at each. It returns those of
+-- `p_claims`, at which it does not ring.
+CREATE FUNCTION leave_behind(p_left leaving[], p_claims int, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE v_one leaving; v_name text; v_freed text[] := '{}'; v_rings boolean := false;
+BEGIN
+    FOREACH v_one IN ARRAY p_left LOOP
+        IF v_one.name IS NOT NULL THEN
+            INSERT INTO gone (queue, name, until, since) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for, p_now)
+            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until, since = excluded.since;
+        END IF;
+        FOREACH v_name IN ARRAY ARRAY['k' || v_one.key, 't' || v_one.kind] LOOP
+            IF v_name IS NULL THEN CONTINUE;
+            ELSIF v_one.queue IS DISTINCT FROM p_claims THEN v_rings := true;
+            ELSIF v_name <> ALL (v_freed) THEN v_freed := v_freed || v_name;
+            END IF;
+        END LOOP;
+    END LOOP;
+    IF v_rings THEN
+        INSERT INTO freed (queue, at, name) SELECT DISTINCT l.queue, p_now, n.name
+        FROM unnest(p_left) l, LATERAL (VALUES ('k' || l.key), ('t' || l.kind)) n(name)
+        WHERE n.name IS NOT NULL AND l.queue IS DISTINCT FROM p_claims;
+    END IF;
+    RETURN v_freed;
 END $$;
 
 -- Puts a job, which the caller has locked, among those that have ended.
@@ -151,7 +186,7 @@ END $$;
 
 -- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at
 -- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed. `p_at` is a time that the user
--- named, or, up to 0, so many milliseconds from now.
+-- named, or, up to 0, so many milliseconds from now. The caller rings at the limits that it leaves.
 CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
     p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -161,7 +196,6 @@ DECLARE
 BEGIN
     told := '{}';
     IF p_data IS NOT NULL THEN p_job.data := p_data; END IF;
-    PERFORM leave_limits(p_queue, p_job, p_now);
     IF p_end = 'finished' AND p_job.skips_from IS NOT NULL THEN
         INSERT INTO executed AS e VALUES (p_queue.id, p_job.fingerprint, p_now + 86400000, p_job.place)
         ON CONFLICT (queue, fingerprint)

@@ -1,8 +1,5 @@
 -- The ends that a worker calls: of many attempts at once.
 
--- What a job that ended in the common way leaves beside its row: an id to remember, and places in limits.
-CREATE TYPE leaving AS (queue int, name text, ids_for bigint, key text, kind text);
-
 -- Ends that were written, by their places among those that were asked for, with the names and the queues of
 -- their jobs. Of them, `dropped` are not kept. `freed`: the limits whose places are free now.
 CREATE TYPE ending AS (places bigint[], names text[], queues int[], dropped bigint[], freed text[]);
@@ -54,7 +51,12 @@ BEGIN
             SELECT * FROM unnest(p_numbers, p_tokens, p_ends, p_datas) WITH ORDINALITY u(number, token, end_, data, place)
             WHERE u.end_ = 'finished' ORDER BY u.number) a
         WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL AND q.id = j.queue
-        RETURNING j.*, a.place AS asked, a.data AS new_data, q.limited, q.ids_for, coalesce(j.retention, q.retention) AS time
+        RETURNING j.*, a.place AS asked, a.data AS new_data, q.ids_for, coalesce(j.retention, q.retention) AS time,
+            -- As `left_by` says. (A look with a limit is one for each job, and never a list of all limits.)
+            CASE WHEN j.key IS NOT NULL AND (q.limit_sorts LIKE '%a%' OR q.limit_sorts LIKE '%k%' AND (SELECT true FROM limits l
+                WHERE l.queue = j.queue AND l.name = 'k' || j.key AND l.at_once IS NOT NULL LIMIT 1)) THEN j.key END AS left_key,
+            CASE WHEN j.counted AND q.limit_sorts LIKE '%c%' AND (SELECT true FROM limits l
+                WHERE l.queue = j.queue AND l.name = 't' || j.kind AND l.at_once IS NOT NULL LIMIT 1) THEN j.kind END AS left_kind
     ), kept AS (
         INSERT INTO ended (number, queue, state, priority, at, place, kind, payload, name, key, failures, crashes,
             pushed, due, since, error, data, meta, fraction, note, noted, retry, retention, uniq, uniq_until,
@@ -66,31 +68,11 @@ BEGIN
     )
     SELECT coalesce(array_agg(asked), '{}'), coalesce(array_agg(name), '{}'), coalesce(array_agg(queue), '{}'),
         coalesce(array_agg(asked) FILTER (WHERE time = 0), '{}'),
-        array_agg(ROW(queue, CASE WHEN time = 0 AND ids_for > 0 THEN name END, ids_for, CASE WHEN limited THEN key END,
-            CASE WHEN limited AND counted THEN kind END)::leaving)
-            FILTER (WHERE limited AND (counted OR key IS NOT NULL) OR time = 0 AND ids_for > 0 AND name IS NOT NULL)
+        array_agg(ROW(queue, CASE WHEN time = 0 AND ids_for > 0 THEN name END, ids_for, left_key, left_kind)::leaving)
+            FILTER (WHERE left_key IS NOT NULL OR left_kind IS NOT NULL OR time = 0 AND ids_for > 0 AND name IS NOT NULL)
     INTO v_ended.places, v_ended.names, v_ended.queues, v_ended.dropped, v_left FROM d;
     v_ended.freed := CASE WHEN v_left IS NULL THEN '{}' ELSE leave_behind(v_left, p_claims, p_now) END;
     RETURN v_ended;
-END $$;
-
--- Remembers the ids of jobs that are gone, and rings at the limits that they leave. It returns those of `p_claims`.
-CREATE FUNCTION leave_behind(p_left leaving[], p_claims int, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
-DECLARE v_one leaving; v_name text; v_freed text[] := '{}';
-BEGIN
-    FOREACH v_one IN ARRAY p_left LOOP
-        IF v_one.name IS NOT NULL THEN
-            INSERT INTO gone (queue, name, until, since) VALUES (v_one.queue, v_one.name, p_now + v_one.ids_for, p_now)
-            ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until, since = excluded.since;
-        END IF;
-        FOREACH v_name IN ARRAY ARRAY['k' || v_one.key, 't' || v_one.kind] LOOP
-            IF v_name IS NULL THEN CONTINUE;
-            ELSIF v_one.queue IS DISTINCT FROM p_claims THEN INSERT INTO freed (queue, at, name) VALUES (v_one.queue, p_now, v_name);
-            ELSIF v_name <> ALL (v_freed) THEN v_freed := v_freed || v_name;
-            END IF;
-        END LOOP;
-    END LOOP;
-    RETURN v_freed;
 END $$;
 
 -- The answers to ends, and the limits of the queue `p_claims` whose places are free now. If all have ended well
@@ -166,6 +148,7 @@ DECLARE
     v_told answer[];
     v_one answer;
     v_state text;
+    v_left leaving[] := '{}';
 BEGIN
     answers := '{}';
     queues := '{}';
@@ -179,6 +162,7 @@ BEGIN
         SELECT * INTO v_queue FROM queue WHERE id = v_job.queue;
         v_told := end_one(v_queue, v_job, p_ends[v_at], p_ats[v_at], p_errors[v_at], p_datas[v_at],
             p_now - v_job.since, p_now);
+        v_left := v_left || left_by(v_queue, v_job);
         SELECT shown(state, at, p_now) INTO v_state FROM job WHERE number = v_job.number;
         IF NOT FOUND THEN
             SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
@@ -188,6 +172,7 @@ BEGIN
         answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'counted', v_state);
         queues := queues || v_queue.id;
     END LOOP;
+    PERFORM leave_behind(v_left, NULL, p_now);
 END $$;
 
 CREATE FUNCTION ended_answer(p_number bigint, p_token bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS

@@ -90,13 +90,18 @@ BEGIN
     RETURN p_room;
 END $$;
 
--- Takes the doorbells that have rung by now, and returns their limits and those of the caller.
+-- Takes the doorbells that have rung by now, and returns their limits and those of the caller. Of the first 1,024 it
+-- takes those of 256 limits at most, each with its equals.
 CREATE FUNCTION take_bells(p_queue int, p_freed text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE v_rung text[];
 BEGIN
     WITH rung AS (
-        DELETE FROM freed WHERE id = ANY (ARRAY(SELECT id FROM freed WHERE queue = p_queue AND at <= p_now
-            ORDER BY at, id LIMIT 256 FOR UPDATE SKIP LOCKED))
+        DELETE FROM freed WHERE id = ANY (ARRAY(SELECT x.id FROM (
+            SELECT f.id, dense_rank() OVER (ORDER BY f.first_at, f.first_id) AS nth FROM (
+                SELECT r.id, first_value(r.at) OVER (w) AS first_at, first_value(r.id) OVER (w) AS first_id FROM (
+                    SELECT id, at, name FROM freed WHERE queue = p_queue AND at <= p_now
+                    ORDER BY at, id LIMIT 1024 FOR UPDATE SKIP LOCKED) r
+                WINDOW w AS (PARTITION BY r.name ORDER BY r.at, r.id)) f) x WHERE x.nth <= 256))
         RETURNING name)
     SELECT coalesce(array_agg(DISTINCT n.name), '{}') INTO v_rung
     FROM (SELECT name FROM rung UNION ALL SELECT unnest(p_freed)) n(name);

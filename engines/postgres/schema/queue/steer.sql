@@ -35,6 +35,7 @@ DECLARE
     v_queue queue := queue_of(p_name);
     -- Bells for what is not committed now: the last one is for a transaction that stays open for an hour.
     c_delays CONSTANT int[] := '{1000,60000,600000,3600000}';
+    v_old limits[];
 BEGIN
     IF v_queue.options = p_options THEN RETURN; END IF;
     PERFORM check_options(p_options);
@@ -52,6 +53,7 @@ BEGIN
     IF NOT p_options ? 'limits' THEN RETURN; END IF;
     -- No claim meanwhile: each one goes by the old limits, or by the new ones.
     PERFORM pg_advisory_xact_lock(lock_of('claim', v_queue.id));
+    v_old := ARRAY(SELECT l FROM limits l WHERE l.queue = v_queue.id);
     DELETE FROM limits WHERE queue = v_queue.id;
     INSERT INTO limits (queue, name, at_once, rate_count, rate_per, rate_burst)
     SELECT v_queue.id, CASE l->>'of' WHEN 'queue' THEN 'q' WHEN 'each_key' THEN 'e' WHEN 'kind' THEN 't' || (l->>'name')
@@ -59,6 +61,7 @@ BEGIN
         (l->'rate'->>'per_ns')::numeric, coalesce((l->'rate'->>'burst')::int, (l->'rate'->>'count')::int)
     FROM jsonb_array_elements(p_options->'limits') l;
     UPDATE queue SET limit_sorts = coalesce((SELECT string_agg(DISTINCT left(l.name, 1), '')
+            || CASE WHEN bool_or(l.name = 'e' AND l.at_once IS NOT NULL) THEN 'a' ELSE '' END
             || CASE WHEN bool_or(l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN 'c' ELSE '' END
             || CASE WHEN bool_or(l.rate_count IS NOT NULL) THEN 'r' ELSE '' END
         FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
@@ -79,14 +82,18 @@ BEGIN
         INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'c' FROM unnest(c_delays) d(delay)
         WHERE EXISTS (SELECT FROM job WHERE queue = v_queue.id AND state = 'running' AND NOT counted);
     END IF;
-    IF NOT v_queue.limited AND jsonb_array_length(p_options->'limits') > 0 THEN
-        -- A call that began before this commit ends these jobs by the old options, and rings at no limit. A claim
-        -- that did has jobs that are not counted: the bell `c` is for them.
+    IF jsonb_array_length(p_options->'limits') > 0 THEN
+        -- A call that began before this commit ends these jobs by the old options, and rings at no limit that bounds
+        -- them only now. A claim that did has jobs that are not counted: the bell `c` is for them.
         INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, n.name
         FROM unnest(c_delays) d(delay), (
-            SELECT 't' || j.kind FROM job j WHERE j.queue = v_queue.id AND j.state = 'running'
-            UNION SELECT 'k' || j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL
-            UNION SELECT 'c' WHERE EXISTS (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready')) n(name);
+            SELECT r.name FROM (
+                SELECT 't' || j.kind FROM job j WHERE j.queue = v_queue.id AND j.state = 'running'
+                UNION SELECT 'k' || j.key FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' AND j.key IS NOT NULL) r(name)
+            WHERE (bounds_of(v_queue.id, r.name)).at_once IS NOT NULL AND (SELECT o.at_once FROM unnest(v_old) o
+                WHERE o.name = r.name OR o.name = 'e' AND r.name LIKE 'k%' ORDER BY o.name = 'e' LIMIT 1) IS NULL
+            UNION ALL SELECT 'c' WHERE NOT v_queue.limited
+                AND EXISTS (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready')) n(name);
     END IF;
     PERFORM setval(f, 0) FROM unnest(v_queue.floors) f;
 END $$;
@@ -166,15 +173,16 @@ CREATE FUNCTION note_stop(p_jobs bigint[], p_tokens bigint[]) RETURNS void LANGU
 $$ UPDATE job j SET stopping = true FROM unnest(p_jobs, p_tokens) u(number, token)
     WHERE j.number = u.number AND j.token = u.token $$;
 
--- Removes a job in any state. A worker that has it learns so at its next call.
-CREATE FUNCTION remove_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
+-- Removes a job in any state. A worker that has it learns so at its next call. The caller rings at the limits that it leaves.
+CREATE FUNCTION remove_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[], OUT leaves leaving)
+LANGUAGE plpgsql AS $$
 DECLARE v_job job; v_ended ended; v_name text; v_fingerprint text;
 BEGIN
     told := '{}';
     DELETE FROM job WHERE number = p_number RETURNING * INTO v_job;
     done := FOUND;
     IF done THEN
-        PERFORM leave_limits(p_queue, v_job, p_now);
+        leaves := left_by(p_queue, v_job);
         DELETE FROM edge WHERE job = p_number;
         v_name := v_job.name;
         v_fingerprint := v_job.fingerprint;
@@ -208,7 +216,7 @@ END $$;
 -- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
 -- answers, `steered` has the number of jobs that were changed.
 CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
-DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record; v_left leaving[] := '{}';
 BEGIN
     IF p_id IS NULL AND p_what IN ('remove', 'requeue', 'run_now', 'remove_periodic') THEN
         PERFORM refuse(format('"%s" needs `p_id`: the id of a job, or the name of a schedule', p_what));
@@ -222,7 +230,9 @@ BEGIN
         v_number := coalesce(number_of(v_queue.id, p_id), ended_of(v_queue.id, p_id));
         IF v_number IS NULL THEN RAISE 'waterline: there is no job "%"', p_id USING ERRCODE = 'WQ004', DETAIL = p_id; END IF;
         CASE p_what
-        WHEN 'remove' THEN SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
+        WHEN 'remove' THEN
+            SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
+            v_left := ARRAY[v_one.leaves];
         WHEN 'requeue' THEN SELECT * INTO v_one FROM requeue_one(v_queue, v_number, v_now);
         ELSE SELECT * INTO v_one FROM run_now_one(v_queue, v_number, v_now);
         END CASE;
@@ -241,7 +251,9 @@ BEGIN
                 LIMIT 1024 FOR UPDATE SKIP LOCKED)
             END;
         FOR v_number IN SELECT n FROM unnest(v_numbers) n ORDER BY n LOOP
-            RETURN QUERY SELECT t.* FROM remove_one(v_queue, v_number, v_now) r, unnest(r.told) t;
+            SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
+            v_left := v_left || v_one.leaves;
+            RETURN QUERY SELECT * FROM unnest(v_one.told);
             v_count := v_count + 1;
         END LOOP;
     WHEN 'requeue_dead' THEN
@@ -261,6 +273,7 @@ BEGIN
     ELSE
         RAISE 'waterline: there is no call "%"', p_what USING ERRCODE = 'WQ002';
     END CASE;
+    PERFORM leave_behind(v_left, NULL, v_now);
     RETURN QUERY SELECT * FROM unnest(resolve(v_queue, v_now));
     RETURN QUERY SELECT 'steered', v_count, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
         NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;

@@ -50,8 +50,8 @@ CREATE TABLE queue (
     max_waiting bigint CHECK (max_waiting > 0),
     -- True if it has a row in `limits`: then claims take one after the other.
     limited boolean NOT NULL DEFAULT false,
-    -- The sorts of its limits: q, e, k, t as in their names; c if one of a kind bounds its jobs at once;
-    -- r if one is a rate.
+    -- The sorts of its limits: q, e, k, t as in their names; a if that of each key bounds its jobs at once;
+    -- c if one of a kind does; r if one is a rate.
     limit_sorts text NOT NULL DEFAULT '',
     paused_until bigint NOT NULL DEFAULT 0,
     paused_since bigint NOT NULL DEFAULT 0,
@@ -230,8 +230,9 @@ CREATE TABLE edge_bell (
 );
 CREATE INDEX edge_bell_queue ON edge_bell (queue, id);
 
--- Doorbells of limits: "from this time on there may be a place, or a token". Ends append them, and the
--- next claim takes them.
+-- Doorbells of limits: "from this time on there may be a place, or a token". Ends append one for each limit that they
+-- leave, and the next claim takes all that are equal. No index keeps two equal ones apart: an end in an open
+-- transaction would hold up the others of its key.
 CREATE TABLE freed (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue int NOT NULL,

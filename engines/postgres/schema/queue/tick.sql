@@ -29,6 +29,7 @@ DECLARE
     -- What ended long ago was seen by an earlier tick, but for what is locked, or is more than one takes.
     v_from bigint := CASE WHEN is_dear(p_queue.floors, 8, p_now) THEN p_now - 10000 ELSE 0 END;
     v_passed bigint := passed_ends();
+    v_left leaving[] := '{}';
 BEGIN
     told := '{}';
     v_before := pg_sequence_last_value(p_queue.ticked);
@@ -50,8 +51,10 @@ BEGIN
         ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED
     LOOP
         told := told || take_back(p_queue, v_job, p_now);
+        v_left := v_left || left_by(p_queue, v_job);
         v_passed := v_passed + 1;
     END LOOP;
+    PERFORM leave_behind(v_left, NULL, p_now);
     told := told || expire(p_queue, v_from, p_now);
     IF p_due_since IS NOT NULL THEN
         SELECT told || coalesce(array_agg(told(id_of(name, number), 'ready') ORDER BY at, place), '{}') INTO told FROM job

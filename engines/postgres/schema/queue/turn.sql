@@ -37,8 +37,11 @@ BEGIN
         -- In the order of an index, since the planner would else read the whole table for the first one.
         is_limited := is_full AND ready OR (SELECT true FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
             AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1) IS NOT NULL;
-        ready := ready OR EXISTS (SELECT FROM freed f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
-            AND j.held_by = f.name ORDER BY j.priority LIMIT 1) h WHERE f.queue = p_queue.id AND f.at <= p_now);
+        -- So many as the next claim takes.
+        ready := ready OR EXISTS (SELECT FROM (SELECT DISTINCT f.name FROM (SELECT name FROM freed WHERE queue = p_queue.id AND at <= p_now
+            ORDER BY at, id LIMIT 1024) f) f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
+            AND j.held_by = f.name ORDER BY j.priority LIMIT 1) h)
+            OR EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now OFFSET 1024);
     END IF;
     v_passed := passed_ends();
     IF NOT v_ends_dear THEN
