@@ -162,17 +162,21 @@ BEGIN
     ORDER BY x.at, x.id COLLATE "C" LIMIT 1));
 END $$;
 
--- Ends these attempts, and claims. A claim that looked at many jobs, and found none that may run, looks at the next ones.
+-- Ends these attempts, and claims. A claim that looked at many jobs, and found none that may run, looks at the next ones,
+-- for 50 ms: other claims may wait for it. If there may be more then, it rings.
 CREATE FUNCTION turns(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_errors text[], p_datas text[], p_queue text,
     p_most int, p_worker text, p_kinds text[], p_lease bigint, p_listen bigint) RETURNS answer[] LANGUAGE plpgsql AS $$
-DECLARE v_answers answer[];
+DECLARE v_answers answer[]; v_until timestamptz := clock_timestamp() + interval '50 ms';
 BEGIN
     FOR v_round IN 1 .. 64 LOOP
+        -- The work of time is that of the first round: the later ones may have the lock of claims.
         v_answers := ARRAY(SELECT t FROM turn(p_numbers, p_tokens, p_ends, '{}', p_errors, p_datas, p_queue, p_most, p_kinds,
-            NULL, p_lease, p_worker, false, p_listen, NULL) t);
-        EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
+            NULL, p_lease, p_worker, CASE WHEN v_round = 1 THEN false END, p_listen, NULL) t);
+        IF NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again') THEN RETURN v_answers; END IF;
+        EXIT WHEN clock_timestamp() >= v_until;
         p_numbers := '{}';
     END LOOP;
+    PERFORM ring(q.id, q.bell) FROM queue q WHERE q.name = p_queue;
     RETURN v_answers;
 END $$;
 

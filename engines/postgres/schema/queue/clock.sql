@@ -37,7 +37,7 @@ $$ SELECT e.number FROM ended e WHERE e.queue = p_queue AND e.died = false AND e
 -- left to move, and so each call ticks: what a rollback has undone, what somebody has locked, and what is more than one
 -- call takes, is done by the next one.
 CREATE FUNCTION set_clock_back(p_queue queue, p_now bigint, p_by bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
-DECLARE c_most CONSTANT int := 5000; v_until bigint;
+DECLARE c_most CONSTANT int := 5000; v_until bigint; v_count bigint; v_is_all boolean := true;
 BEGIN
     told := '{}';
     UPDATE job j SET at = CASE WHEN j.state = 'running' THEN j.at - shift_of(greatest(j.since, j.renewed), p_now, p_by)
@@ -53,30 +53,47 @@ BEGIN
         WHERE a.number = ANY (ARRAY(SELECT ahead_ended(p_queue.id, p_now) LIMIT c_most)) FOR UPDATE SKIP LOCKED));
     UPDATE mark SET until = until - shift_of(since, p_now, p_by), since = since - shift_of(since, p_now, p_by)
     WHERE queue = p_queue.id AND fingerprint = ANY (ARRAY(SELECT fingerprint FROM mark
-        WHERE queue = p_queue.id AND until > p_now AND since > p_now FOR UPDATE SKIP LOCKED));
+        WHERE queue = p_queue.id AND until > p_now AND since > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE gone SET until = until - shift_of(since, p_now, p_by), since = since - shift_of(since, p_now, p_by)
     WHERE queue = p_queue.id AND name = ANY (ARRAY(SELECT name FROM gone
-        WHERE queue = p_queue.id AND until > p_now AND since > p_now FOR UPDATE SKIP LOCKED));
+        WHERE queue = p_queue.id AND until > p_now AND since > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE note SET until = until - shift_of(since, p_now, p_by), since = since - shift_of(since, p_now, p_by)
     WHERE queue = p_queue.id AND place = ANY (ARRAY(SELECT place FROM note
-        WHERE queue = p_queue.id AND until > p_now AND since > p_now FOR UPDATE SKIP LOCKED));
+        WHERE queue = p_queue.id AND until > p_now AND since > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     -- These last for a day, and for 28.
     UPDATE executed SET until = until - shift_of(until - 86400000, p_now, p_by) WHERE queue = p_queue.id AND fingerprint = ANY (ARRAY(
-        SELECT fingerprint FROM executed WHERE queue = p_queue.id AND until > p_now + 86400000 FOR UPDATE SKIP LOCKED));
+        SELECT fingerprint FROM executed WHERE queue = p_queue.id AND until > p_now + 86400000 LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE root SET until = until - shift_of(until - 2419200000, p_now, p_by) WHERE queue = p_queue.id AND signature = ANY (ARRAY(
-        SELECT signature FROM root WHERE queue = p_queue.id AND until > p_now + 2419200000 FOR UPDATE SKIP LOCKED));
+        SELECT signature FROM root WHERE queue = p_queue.id AND until > p_now + 2419200000 LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE periodic SET last = last_tick(last, p_now) WHERE queue = p_queue.id AND name = ANY (ARRAY(SELECT name FROM periodic
-        WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now + 1000 FOR UPDATE SKIP LOCKED));
-    UPDATE bucket SET since = p_now WHERE queue = p_queue.id AND since > p_now;
+        WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now + 1000 LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
+    UPDATE bucket SET since = p_now WHERE queue = p_queue.id AND name = ANY (ARRAY(SELECT name FROM bucket
+        WHERE queue = p_queue.id AND since > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE freed SET at = p_now WHERE id = ANY (ARRAY(SELECT id FROM freed
-        WHERE queue = p_queue.id AND at > p_now FOR UPDATE SKIP LOCKED));
+        WHERE queue = p_queue.id AND at > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE queue SET paused_since = paused_since - shift_of(paused_since, p_now, p_by),
         paused_until = CASE WHEN paused_until = 9223372036854775807 THEN paused_until
             ELSE paused_until - shift_of(paused_since, p_now, p_by) END
     WHERE id = (SELECT id FROM queue WHERE id = p_queue.id AND paused_since > p_now FOR UPDATE SKIP LOCKED)
     RETURNING paused_until INTO v_until;
     IF FOUND THEN told := told || paused_answer(v_until); END IF;
-    IF NOT EXISTS (SELECT ahead_jobs(p_queue.id, p_now)) AND NOT EXISTS (SELECT ahead_ended(p_queue.id, p_now))
+    IF v_is_all AND NOT EXISTS (SELECT ahead_jobs(p_queue.id, p_now)) AND NOT EXISTS (SELECT ahead_ended(p_queue.id, p_now))
         AND NOT EXISTS (SELECT FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL AND last > p_now + 1000) THEN
         PERFORM setval(p_queue.ticked, p_now), setval(p_queue.seen, p_now);
         UPDATE queue SET set_back_at = p_now, set_back_by = p_by

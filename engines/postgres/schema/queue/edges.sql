@@ -17,67 +17,117 @@ BEGIN
     RETURN EXISTS (SELECT FROM edge_bell WHERE queue = p_queue);
 END $$;
 
--- Answers the doorbells of jobs that others wait for. It never waits for a lock: what somebody has
--- locked is left for the next call.
-CREATE FUNCTION resolve(p_queue queue, p_now bigint, p_most int DEFAULT 1024, OUT told answer[]) LANGUAGE plpgsql AS $$
+-- Answers the doorbells of jobs that others wait for: those of 1,024 edges at most, and for 20 ms. It never waits for a
+-- lock. Many may wait for one job, so a bell knows how far it is, and goes to the end of the line behind each piece: the
+-- next calls go on, and each bell has its turn.
+CREATE FUNCTION resolve(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
+    c_piece CONSTANT int := 128;
+    v_until timestamptz := clock_timestamp() + interval '20 ms';
+    v_left int := 1024;
+    -- The bells that this call has put at the end of the line.
+    v_seen bigint[] := '{}';
     v_bell edge_bell;
-    v_edge edge;
-    v_job job;
+    v_others record;
     v_died boolean;
-    v_done boolean;
-    v_last bigint := 0;
+    v_jobs bigint[];
+    v_piece record;
+    v_told answer;
 BEGIN
     told := '{}';
     IF NOT has_edge_bells(p_queue.id) THEN RETURN; END IF;
-    FOR v_rounds IN 1 .. p_most LOOP
-        SELECT * INTO v_bell FROM edge_bell WHERE queue = p_queue.id AND id > v_last
-        ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED;
+    WHILE v_left > 0 AND clock_timestamp() < v_until LOOP
+        SELECT * INTO v_bell FROM edge_bell WHERE queue = p_queue.id AND id <> ALL (v_seen) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND;
-        v_last := v_bell.id;
+        v_left := v_left - 1;
+        v_jobs := '{}';
+        -- Its equals ask for the same. One that has begun already begins anew for them.
+        WITH equals AS (DELETE FROM edge_bell WHERE id = ANY (ARRAY(SELECT id FROM edge_bell
+            WHERE awaited = v_bell.awaited AND id <> v_bell.id ORDER BY id LIMIT 1024 FOR UPDATE SKIP LOCKED)) RETURNING died)
+        SELECT bool_or(died) AS died, count(*) > 0 AS found INTO v_others FROM equals;
+        v_bell.died := coalesce(v_bell.died, v_others.died);
+        IF v_others.found AND v_bell.behind > 0 THEN v_bell.anew := 0; END IF;
         -- If it lives and nobody ends it just now, each later end sees the edges that there are.
         PERFORM FROM job WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
         IF FOUND THEN
             DELETE FROM edge_bell WHERE id = v_bell.id;
             CONTINUE;
         END IF;
-        CONTINUE WHEN EXISTS (SELECT FROM job WHERE number = v_bell.awaited);
-        SELECT died INTO v_died FROM ended WHERE number = v_bell.awaited;
-        v_died := coalesce(v_died, v_bell.died, false);
-        v_done := true;
-        FOR v_edge IN SELECT * FROM edge WHERE awaited = v_bell.awaited ORDER BY job LOOP
-            SELECT * INTO v_job FROM job WHERE number = v_edge.job FOR UPDATE SKIP LOCKED;
-            IF NOT FOUND THEN
-                -- It is locked, or it is gone.
-                v_done := v_done AND NOT EXISTS (SELECT FROM job WHERE number = v_edge.job);
-                CONTINUE;
-            END IF;
-            PERFORM FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job FOR UPDATE SKIP LOCKED;
-            IF NOT FOUND THEN
-                -- Another one has answered another bell of this job since the loop began, or a push moves this edge.
-                v_done := v_done AND NOT EXISTS (SELECT FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job);
-            ELSIF v_job.state <> 'waiting' THEN
-                DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
-            ELSIF v_died AND v_job.on_dead = 'die' AND NOT has_free_edges(v_job.number) THEN
-                v_done := false;
-            ELSIF v_died AND v_job.on_dead = 'die' THEN
-                told := told || end_unrun(p_queue, v_job, died_with(id_of_gone(v_bell.awaited)), NULL, p_now);
-            ELSIF NOT (v_died AND v_job.on_dead = 'hold') THEN
-                DELETE FROM edge WHERE awaited = v_edge.awaited AND job = v_edge.job;
-                CONTINUE WHEN NOT FOUND;
-                UPDATE job SET pending = pending - 1,
-                    state = CASE WHEN pending > 1 THEN state ELSE 'ready' END,
-                    place = CASE WHEN pending > 1 THEN place ELSE nextval('place') END,
-                    at = CASE WHEN pending > 1 THEN at ELSE greatest(due, p_now) END,
-                    since = CASE WHEN pending > 1 OR due > p_now THEN since ELSE p_now END
-                WHERE number = v_job.number RETURNING * INTO v_job;
-                IF v_job.state = 'ready' THEN
-                    told := told || told(id_of(v_job.name, v_job.number), shown(v_job.state, v_job.at, p_now));
-                    PERFORM ring(p_queue.id, p_queue.bell) WHERE v_job.at <= p_now;
-                END IF;
-            END IF;
-        END LOOP;
-        DELETE FROM edge_bell WHERE v_done AND id = v_bell.id;
+        IF EXISTS (SELECT FROM job WHERE number = v_bell.awaited) THEN
+            v_bell.anew := least(v_bell.anew, v_bell.behind);
+        ELSE
+            SELECT died INTO v_died FROM ended WHERE number = v_bell.awaited;
+            v_died := coalesce(v_died, v_bell.died, false);
+            LOOP
+                v_jobs := ARRAY(SELECT job FROM edge WHERE awaited = v_bell.awaited AND job > v_bell.behind
+                    ORDER BY job LIMIT least(c_piece, v_left));
+                EXIT WHEN cardinality(v_jobs) = 0;
+                v_piece := answer_edges(p_queue, v_bell.awaited, v_died, v_jobs, v_until, p_now);
+                FOREACH v_told IN ARRAY v_piece.told LOOP told := told || v_told; END LOOP;
+                v_bell.behind := v_piece.upto;
+                -- What somebody has locked is looked at once more, when all others have been.
+                v_bell.anew := least(v_bell.anew, v_piece.missed - 1);
+                v_left := v_left - cardinality(v_jobs);
+                EXIT WHEN v_left <= 0 OR clock_timestamp() >= v_until;
+            END LOOP;
+        END IF;
+        IF cardinality(v_jobs) = 0 AND v_bell.anew IS NULL THEN
+            DELETE FROM edge_bell WHERE id = v_bell.id;
+        ELSE
+            UPDATE edge_bell SET id = nextval('edge_bells'), died = v_bell.died,
+                behind = CASE WHEN cardinality(v_jobs) > 0 THEN v_bell.behind ELSE v_bell.anew END,
+                anew = CASE WHEN cardinality(v_jobs) > 0 THEN v_bell.anew END WHERE id = v_bell.id RETURNING id INTO v_bell.id;
+            v_seen := v_seen || v_bell.id;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Tells these jobs, which are in their order, that one has ended which they wait for: all, or those up to `upto`, if that
+-- time has come. `missed` is the first one that somebody has locked, or one of whose edges somebody has.
+CREATE FUNCTION answer_edges(p_queue queue, p_awaited bigint, p_died boolean, p_jobs bigint[], p_until timestamptz, p_now bigint,
+    OUT upto bigint, OUT missed bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_free bigint[]; v_mine bigint[]; v_die bigint[] := '{}'; v_rings boolean; v_number bigint; v_job job; v_told answer;
+BEGIN
+    told := '{}';
+    -- The state is compared as text, so that no index is read of all jobs that wait.
+    upto := p_jobs[cardinality(p_jobs)];
+    v_free := ARRAY(SELECT j.number FROM job j WHERE j.number = ANY (p_jobs) ORDER BY j.number FOR UPDATE SKIP LOCKED);
+    v_mine := ARRAY(SELECT e.job FROM edge e WHERE e.awaited = p_awaited AND e.job BETWEEN p_jobs[1] AND upto AND e.job = ANY (v_free)
+        ORDER BY e.job FOR UPDATE SKIP LOCKED);
+    IF cardinality(v_mine) < cardinality(p_jobs) THEN
+        -- One that is gone waits no more, and one whose edge is gone was answered, or waits for another one by now.
+        SELECT min(n) INTO missed FROM unnest(p_jobs) n WHERE n <> ALL (v_mine) AND EXISTS (SELECT FROM job j WHERE j.number = n)
+            AND EXISTS (SELECT FROM edge e WHERE e.awaited = p_awaited AND e.job = n);
+    END IF;
+    IF p_died THEN
+        v_die := ARRAY(SELECT j.number FROM job j WHERE j.number = ANY (v_mine) AND j.state::text = 'waiting' AND j.on_dead = 'die' ORDER BY j.number);
+        v_mine := ARRAY(SELECT j.number FROM job j WHERE j.number = ANY (v_mine)
+            AND (j.state::text <> 'waiting' OR j.on_dead NOT IN ('die', 'hold')) ORDER BY j.number);
+    END IF;
+    IF cardinality(v_mine) > 0 THEN
+        DELETE FROM edge e WHERE e.awaited = p_awaited AND e.job BETWEEN p_jobs[1] AND upto AND e.job = ANY (v_mine);
+        WITH ready AS (
+            UPDATE job j SET pending = 0, state = 'ready', place = n.place, at = greatest(j.due, p_now),
+                since = CASE WHEN j.due > p_now THEN j.since ELSE p_now END
+            FROM (SELECT w.number, nextval('place') AS place FROM (SELECT x.number FROM job x
+                WHERE x.number = ANY (v_mine) AND x.state::text = 'waiting' AND x.pending <= 1 ORDER BY x.number) w) n
+            WHERE j.number = n.number RETURNING j.number, j.name, j.state, j.at)
+        SELECT coalesce(array_agg(told(id_of(name, number), shown(state, at, p_now)) ORDER BY number), '{}'), bool_or(at <= p_now)
+        INTO told, v_rings FROM ready;
+        UPDATE job SET pending = pending - 1 WHERE number = ANY (v_mine) AND state::text = 'waiting';
+        IF v_rings THEN PERFORM ring(p_queue.id, p_queue.bell); END IF;
+    END IF;
+    FOREACH v_number IN ARRAY v_die LOOP
+        IF has_free_edges(v_number) THEN
+            SELECT * INTO v_job FROM job WHERE number = v_number;
+            FOREACH v_told IN ARRAY end_unrun(p_queue, v_job, died_with(id_of_gone(p_awaited)), NULL, p_now) LOOP told := told || v_told; END LOOP;
+        ELSE
+            missed := least(missed, v_number);
+        END IF;
+        IF clock_timestamp() >= p_until THEN
+            upto := v_number;
+            EXIT;
+        END IF;
     END LOOP;
 END $$;
 

@@ -28,11 +28,13 @@ END $$;
 CREATE FUNCTION kept_until(p_time bigint, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + least(p_time, 32000000000000000) END $$;
 
--- Remembers an id that goes.
-CREATE FUNCTION forget(p_queue queue, p_name text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Remembers the ids that go; null: a job had none.
+CREATE FUNCTION forget(p_queue queue, p_names text[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_name IS NOT NULL AND p_queue.ids_for > 0 THEN
-        INSERT INTO gone AS g VALUES (p_queue.id, p_name, p_now + p_queue.ids_for, p_now)
+    p_names := array_remove(p_names, NULL);
+    IF cardinality(p_names) > 0 AND p_queue.ids_for > 0 THEN
+        INSERT INTO gone AS g SELECT p_queue.id, n.name, p_now + p_queue.ids_for, p_now
+        FROM (SELECT DISTINCT u.name FROM unnest(p_names) u(name) ORDER BY u.name) n
         ON CONFLICT (queue, name) DO UPDATE SET until = excluded.until, since = excluded.since;
     END IF;
 END $$;
@@ -102,7 +104,7 @@ BEGIN
     DELETE FROM edge WHERE job = p_job.number;
     PERFORM ring_edges(p_queue.id, p_job.number, p_died);
     IF v_time = 0 THEN
-        PERFORM forget(p_queue, p_job.name, p_now);
+        PERFORM forget(p_queue, ARRAY[p_job.name], p_now);
         RETURN v_told;
     END IF;
     p_job.state := NULL;

@@ -258,7 +258,10 @@ BEGIN
             RETURN v_claiming;
         END IF;
         IF v_room.is_rung THEN v_rung := take_bells(p_queue.id, p_freed, p_now); END IF;
-        IF v_claiming.counted AND 'c' = ANY (v_rung) THEN PERFORM count_running(p_queue.id); END IF;
+        IF v_claiming.counted AND 'c' = ANY (v_rung) THEN
+            INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, 'c' WHERE count_running(p_queue.id);
+        END IF;
+        IF EXISTS (SELECT FROM unnest(v_rung) n WHERE n LIKE 'h%') THEN v_rung := ring_held(p_queue.id, v_rung, p_now); END IF;
         v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung);
         v_claiming := v_finds.claiming;
         IF cardinality(v_finds.hold) > 0 THEN
@@ -324,11 +327,31 @@ BEGIN
     END IF;
 END $$;
 
--- Counts the jobs that run and were claimed by a call which knew no limit of a kind.
-CREATE FUNCTION count_running(p_queue int) RETURNS void LANGUAGE plpgsql AS $$
+-- Counts some of the jobs that run and were claimed by a call which knew no limit of a kind. True: there may be more.
+CREATE FUNCTION count_running(p_queue int) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE c_most CONSTANT int := 1024; v_count int;
 BEGIN
     UPDATE job SET counted = true WHERE number = ANY (ARRAY(
-        SELECT number FROM job WHERE queue = p_queue AND state = 'running' AND NOT counted FOR UPDATE SKIP LOCKED));
+        SELECT number FROM job WHERE queue = p_queue AND state = 'running' AND NOT counted LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count = c_most;
+END $$;
+
+-- The bell `h` and a name: held jobs are to be looked at anew, of the limits behind this name. It rings for some of them, and
+-- for the next ones later. It returns the limits of these bells with theirs.
+CREATE FUNCTION ring_held(p_queue int, p_rung text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    c_most CONSTANT int := 64;
+    v_behind text := (SELECT min(substr(n, 2) COLLATE "C") FROM unnest(p_rung) n WHERE n LIKE 'h%');
+    v_names text[];
+BEGIN
+    v_names := ARRAY(WITH RECURSIVE l(name, nth) AS (
+            (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by > v_behind ORDER BY j.held_by LIMIT 1)
+            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by > l.name
+                ORDER BY j.held_by LIMIT 1), nth + 1 FROM l WHERE l.name IS NOT NULL AND nth < c_most)
+        SELECT l.name FROM l WHERE l.name IS NOT NULL ORDER BY l.nth);
+    INSERT INTO freed (queue, at, name) SELECT p_queue, p_now, 'h' || v_names[c_most] WHERE cardinality(v_names) = c_most;
+    RETURN ARRAY(SELECT n FROM unnest(p_rung) n WHERE n NOT LIKE 'h%' UNION SELECT unnest(v_names));
 END $$;
 
 -- Lets limits hold these jobs, but for those that are due later by now.

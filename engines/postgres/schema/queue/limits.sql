@@ -75,3 +75,26 @@ BEGIN
     END IF;
     INSERT INTO freed (queue, at, name) VALUES (p_queue, v_at, p_name);
 END $$;
+
+-- Makes some of the jobs ready that limits hold, whose limits have changed. True: there may be more. Claims have to begin
+-- further back then, since the jobs are in their old places.
+CREATE FUNCTION release_held(p_queue queue) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE c_most CONSTANT int := 1024; v_count int;
+BEGIN
+    UPDATE job SET state = 'ready', held_by = NULL WHERE number = ANY (ARRAY(SELECT number FROM job
+        WHERE queue = p_queue.id AND state = 'held' LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    PERFORM setval(f, 0) FROM unnest(p_queue.floors) f WHERE v_count > 0;
+    RETURN v_count = c_most;
+END $$;
+
+-- Ends the time of limits, piece by piece, in a queue that has none any more. True: there may be more.
+CREATE FUNCTION end_limits(p_queue queue, p_until timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE release_held(p_queue) LOOP
+        IF clock_timestamp() >= p_until THEN RETURN true; END IF;
+    END LOOP;
+    UPDATE queue SET limited = false WHERE id = (SELECT id FROM queue WHERE id = p_queue.id AND limit_sorts = '' FOR UPDATE SKIP LOCKED)
+        AND NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held');
+    RETURN false;
+END $$;

@@ -37,7 +37,14 @@ BEGIN
         -- insert would not see one that ends meanwhile.)
         DELETE FROM gone WHERE queue = p_queue.id AND name = p_job.name;
         FOR v_old IN DELETE FROM ended e WHERE e.queue = p_queue.id AND e.name = p_job.name RETURNING e.number LOOP
-            UPDATE edge SET awaited = p_job.number WHERE awaited = v_old;
+            IF p_old.number IS NULL AND EXISTS (SELECT FROM edge WHERE awaited = v_old) THEN
+                -- It takes the number, since many may wait.
+                UPDATE edge SET awaited = v_old WHERE awaited = p_job.number;
+                UPDATE job SET number = v_old WHERE number = p_job.number;
+                p_job.number := v_old;
+            ELSE
+                UPDATE edge SET awaited = p_job.number WHERE awaited = v_old;
+            END IF;
             told := told || told(v_id, NULL, p_outcome => 'anew');
         END LOOP;
     END IF;

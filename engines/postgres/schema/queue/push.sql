@@ -27,9 +27,21 @@ END $$;
 -- waits for such ones, or dies with one (`died`). `p_own` is the number of the job itself, if it is there.
 CREATE FUNCTION awaited_of(p_queue queue, p_id text, p_own bigint, p_after text[], p_on_dead text, p_now bigint,
     OUT awaited bigint[], OUT died text) LANGUAGE plpgsql AS $$
-DECLARE v_other text; v_number bigint; v_died boolean;
+DECLARE
+    c_most CONSTANT int := 10000;
+    v_other text;
+    v_number bigint;
+    v_died boolean;
+    -- The jobs that the search for a cycle may see.
+    v_left bigint := c_most;
+    v_seen bigint;
+    v_is_own boolean;
 BEGIN
     awaited := '{}';
+    IF cardinality(p_after) > c_most THEN
+        PERFORM refuse(format('a job waits for %s others at most, and not for %s: let it wait for jobs which wait for some of them each',
+            c_most, cardinality(p_after)));
+    END IF;
     IF p_own IS NOT NULL AND cardinality(p_after) > 0 THEN
         -- Two pushes that change edges of old jobs at once could close a cycle that neither sees.
         PERFORM pg_advisory_xact_lock(lock_of('edges', p_queue.id));
@@ -60,12 +72,19 @@ BEGIN
                 CONTINUE;
             END IF;
         END IF;
-        IF p_own IS NOT NULL AND EXISTS (
-            WITH RECURSIVE before(number) AS (
-                SELECT v_number UNION SELECT e.awaited FROM before b JOIN edge e ON e.job = b.number)
-            SELECT FROM before WHERE number = p_own) THEN
-            RAISE 'waterline: the job "%" would wait for itself through "%"', p_id, v_other
-                USING ERRCODE = 'WQ003', DETAIL = v_other, HINT = p_id;
+        IF p_own IS NOT NULL THEN
+            SELECT count(*), coalesce(bool_or(b.number = p_own), false) INTO v_seen, v_is_own FROM (
+                WITH RECURSIVE before(number) AS (
+                    SELECT v_number UNION SELECT e.awaited FROM before b JOIN edge e ON e.job = b.number)
+                SELECT number FROM before LIMIT v_left) b;
+            v_left := v_left - v_seen;
+            IF v_is_own THEN
+                RAISE 'waterline: the job "%" would wait for itself through "%"', p_id, v_other
+                    USING ERRCODE = 'WQ003', DETAIL = v_other, HINT = p_id;
+            ELSIF v_left <= 0 THEN
+                RAISE 'waterline: the job "%" is there already, and so many come before it that nobody can say if it is one of them', p_id
+                    USING ERRCODE = 'WQ003', DETAIL = p_id;
+            END IF;
         END IF;
         awaited := awaited || v_number;
     END LOOP;
@@ -95,11 +114,11 @@ BEGIN
     PERFORM pg_advisory_xact_lock(lock_of('room', p_queue.id));
     v_waiting := waiting_of(p_queue, p_now);
     IF v_waiting >= p_queue.max_waiting THEN
-        told := expire(p_queue, 0, p_now);
-        IF cardinality(told) > 0 THEN
-            told := told || check_room(p_queue, p_now);
-            RETURN;
-        END IF;
+        -- One piece: the ticks end the others. It counts once more, since not all that have expired may end.
+        told := (expire(p_queue, 0, clock_timestamp() + interval '50 ms', p_now)).told;
+        v_waiting := CASE WHEN cardinality(told) > 0 THEN waiting_of(p_queue, p_now) ELSE v_waiting END;
+    END IF;
+    IF v_waiting >= p_queue.max_waiting THEN
         RAISE 'waterline: the queue "%" is full: at most % of its jobs may wait', p_queue.name, p_queue.max_waiting
             USING ERRCODE = 'WQ005', DETAIL = p_queue.max_waiting::text;
     END IF;

@@ -3,13 +3,19 @@
 -- The jobs with these ids that live, and do not wait for this dead one, also through others. Mostly nobody waits for a
 -- dead job, so the search begins at it: the other way round it would pass the whole chain before it.
 CREATE FUNCTION living_of(p_queue int, p_ids text[], p_number bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
-DECLARE v_numbers bigint[] := ARRAY(SELECT n.number FROM (SELECT number_of(p_queue, i) AS number FROM unnest(p_ids) i OFFSET 0) n
-    WHERE n.number IS NOT NULL ORDER BY n.number);
+DECLARE
+    c_most CONSTANT int := 10000;
+    v_numbers bigint[] := ARRAY(SELECT n.number FROM (SELECT number_of(p_queue, i) AS number FROM unnest(p_ids) i OFFSET 0) n
+        WHERE n.number IS NOT NULL ORDER BY n.number);
+    v_behind bigint[];
 BEGIN
     IF cardinality(v_numbers) = 0 OR NOT EXISTS (SELECT FROM edge WHERE awaited = p_number) THEN RETURN v_numbers; END IF;
-    RETURN ARRAY(
+    v_behind := ARRAY(
         WITH RECURSIVE behind(number) AS (SELECT p_number UNION SELECT e.job FROM behind b JOIN edge e ON e.awaited = b.number)
-        SELECT n FROM unnest(v_numbers) n WHERE n NOT IN (SELECT number FROM behind) ORDER BY n);
+        SELECT number FROM behind LIMIT c_most);
+    -- Where nobody can say if two would wait for each other, this one does not wait.
+    IF cardinality(v_behind) = c_most THEN RETURN '{}'; END IF;
+    RETURN ARRAY(SELECT n FROM unnest(v_numbers) n WHERE n NOT IN (SELECT unnest(v_behind)) ORDER BY n);
 END $$;
 
 -- Makes a dead job ready, with no failures and no crashes. If it still waited for others when it died, it waits for
@@ -72,6 +78,7 @@ $$ SELECT coalesce(array_agg(d.number ORDER BY w.place DESC), '{}') FROM ended e
 CREATE FUNCTION requeue_some(p_queue queue, p_now bigint, OUT requeued bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 1024;
+    v_until timestamptz := clock_timestamp() + interval '500 ms';
     v_seed bigint;
     v_job bigint;
     v_other bigint;
@@ -109,7 +116,7 @@ BEGIN
                 requeued := requeued + v_one.done::int;
                 -- One element in a statement of its own is put into the list, which is else copied each time.
                 FOREACH v_told IN ARRAY v_one.told LOOP told := told || v_told; END LOOP;
-                IF requeued >= c_most THEN RETURN; END IF;
+                IF requeued >= c_most OR requeued > 0 AND clock_timestamp() >= v_until THEN RETURN; END IF;
             END IF;
         END LOOP;
     END LOOP;

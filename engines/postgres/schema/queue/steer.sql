@@ -48,7 +48,8 @@ BEGIN
         ids_for = coalesce(bounded((p_options->>'ids_for_ms')::bigint), ids_for),
         heal_after = CASE WHEN p_options ? 'heal_after_ms' THEN (p_options->>'heal_after_ms')::bigint ELSE heal_after END,
         max_waiting = CASE WHEN p_options ? 'max_waiting' THEN (p_options->>'max_waiting')::bigint ELSE max_waiting END,
-        limited = CASE WHEN p_options ? 'limits' THEN jsonb_array_length(p_options->'limits') > 0 ELSE limited END
+        -- Without limits, it stays so until ticks have made all held jobs ready.
+        limited = limited OR coalesce(jsonb_array_length(p_options->'limits') > 0, false)
     WHERE id = v_queue.id;
     IF NOT p_options ? 'limits' THEN RETURN; END IF;
     -- No claim meanwhile: each one goes by the old limits, or by the new ones.
@@ -65,20 +66,18 @@ BEGIN
             || CASE WHEN bool_or(l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN 'c' ELSE '' END
             || CASE WHEN bool_or(l.rate_count IS NOT NULL) THEN 'r' ELSE '' END
         FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
-    -- Held jobs are looked at anew, in their old places: so claims have to begin further back.
-    -- One that somebody has locked is looked at when the bell of its old limit rings. Without limits nobody hears that.
-    IF jsonb_array_length(p_options->'limits') > 0 THEN
-        UPDATE job SET state = 'ready', held_by = NULL WHERE number = ANY (ARRAY(SELECT number FROM job
-            WHERE queue = v_queue.id AND state = 'held' FOR UPDATE SKIP LOCKED));
-        INSERT INTO freed (queue, at, name) SELECT DISTINCT v_queue.id, clock() + d.delay, j.held_by
-        FROM job j, unnest(c_delays) d(delay) WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL;
-    ELSE
-        UPDATE job SET state = 'ready', held_by = NULL WHERE queue = v_queue.id AND state = 'held';
-    END IF;
+    -- Held jobs are looked at anew, in their old places. Those behind the first piece, and those that somebody has locked,
+    -- are when the bell `h` rings, or by ticks, if there are no limits any more.
+    PERFORM release_held(v_queue);
+    INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'h' FROM unnest(0 || c_delays) d(delay)
+    WHERE jsonb_array_length(p_options->'limits') > 0
+        AND (SELECT true FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by IS NOT NULL ORDER BY held_by LIMIT 1);
     -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for the
     -- lock of claims: a job that somebody has locked is counted when the bell `c` rings.
     IF EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN
-        PERFORM count_running(v_queue.id);
+        FOR v_piece IN 1 .. 16 LOOP
+            EXIT WHEN NOT count_running(v_queue.id);
+        END LOOP;
         INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'c' FROM unnest(c_delays) d(delay)
         WHERE EXISTS (SELECT FROM job WHERE queue = v_queue.id AND state = 'running' AND NOT counted);
     END IF;
@@ -95,7 +94,6 @@ BEGIN
             UNION ALL SELECT 'c' WHERE NOT v_queue.limited
                 AND EXISTS (SELECT FROM job j WHERE j.queue = v_queue.id AND j.state = 'ready')) n(name);
     END IF;
-    PERFORM setval(f, 0) FROM unnest(v_queue.floors) f;
 END $$;
 
 -- Changes a job: with a token only if its worker still has it. `p_what` is nothing, data, meta (the key
@@ -194,7 +192,7 @@ BEGIN
         v_fingerprint := v_ended.fingerprint;
     END IF;
     DELETE FROM mark WHERE queue = p_queue.id AND fingerprint = v_fingerprint AND job = id_of(v_name, p_number);
-    PERFORM forget(p_queue, v_name, p_now);
+    PERFORM forget(p_queue, ARRAY[v_name], p_now);
     PERFORM ring_edges(p_queue.id, p_number, false);
     told := ARRAY[told(id_of(v_name, p_number), NULL)];
 END $$;

@@ -226,9 +226,13 @@ CREATE TABLE edge_bell (
     id bigint PRIMARY KEY DEFAULT nextval('edge_bells'),
     queue int NOT NULL,
     awaited bigint NOT NULL,
-    died boolean
+    died boolean,
+    -- The jobs up to this number have been told, and when all have been, those behind that one are told once more.
+    behind bigint NOT NULL DEFAULT 0,
+    anew bigint
 );
 CREATE INDEX edge_bell_queue ON edge_bell (queue, id);
+CREATE INDEX edge_bell_awaited ON edge_bell (awaited, id);
 
 -- Doorbells of limits: "from this time on there may be a place, or a token". Ends append one for each limit that they
 -- leave, and the next claim takes all that are equal. No index keeps two equal ones apart: an end in an open

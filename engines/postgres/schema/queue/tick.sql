@@ -1,42 +1,140 @@
 -- All that time brings. Any number of callers may tick: what another one does is skipped, so nobody
 -- leads, and a queue goes on as long as anybody claims from it.
 
--- Ends jobs that nobody has taken by the time at which they expire, if that lies between these two.
-CREATE FUNCTION expire(p_queue queue, p_from bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
-DECLARE v_number bigint; v_job job;
+-- How much one call does at most stands in the table of docs/operating.md.
+
+-- Ends jobs that nobody has taken by the time at which they expire, if that lies between these two. `more`: there may be others.
+CREATE FUNCTION expire(p_queue queue, p_from bigint, p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    c_most CONSTANT int := 1024;
+    v_numbers bigint[] := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND expires BETWEEN p_from AND p_now
+        ORDER BY expires, place LIMIT c_most FOR UPDATE SKIP LOCKED);
+    v_number bigint;
+    v_job job;
+    v_told answer;
 BEGIN
+    done := 0;
+    more := cardinality(v_numbers) = c_most;
     told := '{}';
-    FOR v_number IN SELECT number FROM job WHERE queue = p_queue.id AND expires BETWEEN p_from AND p_now
-        ORDER BY expires, place LIMIT 1024 LOOP
+    FOREACH v_number IN ARRAY v_numbers LOOP
         -- One of them may have ended this one.
-        SELECT * INTO v_job FROM job WHERE number = v_number AND expires <= p_now AND state <> 'running' FOR UPDATE SKIP LOCKED;
+        SELECT * INTO v_job FROM job WHERE number = v_number AND state <> 'running';
         IF FOUND AND (v_job.state <> 'waiting' OR has_free_edges(v_number)) THEN
-            told := told || end_unrun(p_queue, v_job, (needless(v_job, p_now)).error, NULL, p_now);
+            FOREACH v_told IN ARRAY end_unrun(p_queue, v_job, (needless(v_job, p_now)).error, NULL, p_now) LOOP told := told || v_told; END LOOP;
         END IF;
+        done := done + 1;
+        IF clock_timestamp() >= p_until THEN
+            more := true;
+            EXIT;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Takes back the jobs whose leases are over.
+CREATE FUNCTION end_leases(p_queue queue, p_from bigint, p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
+LANGUAGE plpgsql AS $$
+DECLARE
+    c_most CONSTANT int := 1024;
+    v_numbers bigint[] := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= p_from
+        ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED);
+    v_number bigint;
+    v_job job;
+    v_told answer;
+    v_left leaving[] := '{}';
+BEGIN
+    done := 0;
+    more := cardinality(v_numbers) = c_most;
+    told := '{}';
+    FOREACH v_number IN ARRAY v_numbers LOOP
+        SELECT * INTO v_job FROM job WHERE number = v_number;
+        FOREACH v_told IN ARRAY take_back(p_queue, v_job, p_now) LOOP told := told || v_told; END LOOP;
+        v_left := v_left || left_by(p_queue, v_job);
+        done := done + 1;
+        IF clock_timestamp() >= p_until THEN
+            more := true;
+            EXIT;
+        END IF;
+    END LOOP;
+    PERFORM leave_behind(v_left, NULL, p_now);
+END $$;
+
+-- Deletes jobs whose time to be kept is over, as long as there are more and until then.
+CREATE FUNCTION drop_ended(p_queue queue, p_from bigint, p_now bigint, p_tells boolean, OUT done int, OUT told answer[])
+LANGUAGE plpgsql AS $$
+DECLARE c_most CONSTANT int := 1024; v_until timestamptz := clock_timestamp() + interval '50 ms'; v_spots tid[]; v_numbers bigint[]; v_names text[];
+BEGIN
+    done := 0;
+    told := '{}';
+    LOOP
+        v_spots := ARRAY(SELECT ctid FROM ended WHERE queue = p_queue.id AND died = false AND gone_at <= p_now AND gone_at >= p_from
+                ORDER BY gone_at LIMIT c_most FOR UPDATE SKIP LOCKED)
+            || ARRAY(SELECT ctid FROM ended WHERE queue = p_queue.id AND died AND gone_at <= p_now AND gone_at >= p_from
+                ORDER BY gone_at LIMIT c_most FOR UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(v_spots) = 0;
+        WITH d AS (DELETE FROM ended WHERE ctid = ANY (v_spots) RETURNING number, name)
+        SELECT array_agg(number), array_agg(name) INTO v_numbers, v_names FROM d;
+        PERFORM forget(p_queue, v_names, p_now);
+        IF pg_sequence_last_value('edge_bells') IS NOT NULL THEN
+            PERFORM ring_edges_of(array_fill(p_queue.id, ARRAY[cardinality(v_numbers)]), v_numbers, ARRAY(SELECT generate_series(1, cardinality(v_numbers))));
+        END IF;
+        IF p_tells THEN
+            told := told || ARRAY(SELECT told(id_of(u.name, u.number), NULL) FROM unnest(v_numbers, v_names) u(number, name));
+        END IF;
+        done := done + cardinality(v_spots);
+        EXIT WHEN cardinality(v_spots) < c_most OR clock_timestamp() >= v_until;
+    END LOOP;
+END $$;
+
+-- Deletes what was to be remembered until now.
+CREATE FUNCTION drop_marks(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE c_most CONSTANT int := 2048; v_until timestamptz := clock_timestamp() + interval '50 ms'; v_count int; v_more boolean;
+BEGIN
+    LOOP
+        DELETE FROM mark WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM mark WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_more := v_count = c_most;
+        DELETE FROM executed WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM executed WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_more := v_more OR v_count = c_most;
+        DELETE FROM root WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM root WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_more := v_more OR v_count = c_most;
+        DELETE FROM gone WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM gone WHERE queue = p_queue.id AND until < p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        v_more := v_more OR v_count = c_most;
+        DELETE FROM note WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM note WHERE queue = p_queue.id AND until > 0 AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        EXIT WHEN NOT v_more AND v_count < c_most OR clock_timestamp() >= v_until;
     END LOOP;
 END $$;
 
 -- Ends what time has ended, in pieces. `p_told` asks for the jobs that have become due since then.
 CREATE FUNCTION tick(p_queue queue, p_due_since bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
-    c_most CONSTANT int := 1024;
-    v_job job;
     v_low bigint;
-    v_row record;
+    v_part record;
+    v_more boolean := false;
     v_before bigint;
+    v_until timestamptz := clock_timestamp() + interval '50 ms';
     v_floors bigint[] := looks_from(p_queue.floors, 9, 1::bigint << 52, p_now);
     v_is_dear boolean := is_dear(p_queue.floors, 9, p_now);
     -- What ended long ago was seen by an earlier tick, but for what is locked, or is more than one takes.
     v_from bigint := CASE WHEN is_dear(p_queue.floors, 8, p_now) THEN p_now - 10000 ELSE 0 END;
     v_passed bigint := passed_ends();
-    v_left leaving[] := '{}';
 BEGIN
     told := '{}';
     v_before := pg_sequence_last_value(p_queue.ticked);
     IF v_before <= p_now THEN PERFORM setval(p_queue.ticked, p_now); END IF;
     IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN
         -- Another one ticks, and its transaction may stay open for long. Jobs that claims have passed by do not wait for it.
-        PERFORM set_head_back(p_queue.floors, p_now);
+        PERFORM set_head_back(p_queue.floors, p_now) WHERE v_before <> 0;
+        PERFORM setval(p_queue.ticked, 0) WHERE v_before = 0;
         RETURN;
     END IF;
     IF was_set_back(p_queue, p_now) THEN
@@ -46,44 +144,27 @@ BEGIN
     ELSE
         PERFORM setval(p_queue.seen, greatest(p_now, pg_sequence_last_value(p_queue.seen)));
     END IF;
-    -- Leases that are over.
-    FOR v_job IN SELECT * FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= v_from
-        ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED
-    LOOP
-        told := told || take_back(p_queue, v_job, p_now);
-        v_left := v_left || left_by(p_queue, v_job);
-        v_passed := v_passed + 1;
-    END LOOP;
-    PERFORM leave_behind(v_left, NULL, p_now);
-    told := told || expire(p_queue, v_from, p_now);
+    IF p_queue.limited AND p_queue.limit_sorts = '' THEN
+        v_more := end_limits(p_queue, v_until);
+        v_floors := '{0,0,0,0}';
+    END IF;
+    v_part := end_leases(p_queue, v_from, v_until, p_now);
+    told := told || v_part.told;
+    v_more := v_more OR v_part.more;
+    v_passed := v_passed + v_part.done;
+    v_part := expire(p_queue, v_from, v_until, p_now);
+    told := told || v_part.told;
+    v_more := v_more OR v_part.more;
     IF p_due_since IS NOT NULL THEN
         SELECT told || coalesce(array_agg(told(id_of(name, number), 'ready') ORDER BY at, place), '{}') INTO told FROM job
         WHERE queue = p_queue.id AND state = 'ready' AND at > p_due_since AND at <= p_now AND since < at;
     END IF;
-    -- Jobs whose time to be kept is over.
-    FOR v_row IN DELETE FROM ended WHERE number = ANY (ARRAY(
-            SELECT number FROM ended WHERE queue = p_queue.id AND died = false AND gone_at <= p_now AND gone_at >= v_from
-            ORDER BY gone_at LIMIT 5000 FOR UPDATE SKIP LOCKED)
-            || ARRAY(SELECT number FROM ended WHERE queue = p_queue.id AND died AND gone_at <= p_now AND gone_at >= v_from
-            ORDER BY gone_at LIMIT 5000 FOR UPDATE SKIP LOCKED)) RETURNING number, name
-    LOOP
-        v_passed := v_passed + 1;
-        IF v_row.name IS NOT NULL THEN PERFORM forget(p_queue, v_row.name, p_now); END IF;
-        PERFORM ring_edges(p_queue.id, v_row.number, false);
-        IF p_due_since IS NOT NULL THEN told := told || told(id_of(v_row.name, v_row.number), NULL); END IF;
-    END LOOP;
+    v_part := drop_ended(p_queue, v_from, p_now, p_due_since IS NOT NULL);
+    told := told || v_part.told;
+    v_passed := v_passed + v_part.done;
     IF v_from = 0 THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
-    DELETE FROM mark WHERE (queue, fingerprint) IN (
-        SELECT queue, fingerprint FROM mark WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
-    DELETE FROM executed WHERE (queue, fingerprint) IN (
-        SELECT queue, fingerprint FROM executed WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
-    DELETE FROM root WHERE (queue, signature) IN (
-        SELECT queue, signature FROM root WHERE queue = p_queue.id AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
-    DELETE FROM gone WHERE (queue, name) IN (
-        SELECT queue, name FROM gone WHERE queue = p_queue.id AND until < p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
-    DELETE FROM note WHERE (queue, place) IN (
-        SELECT queue, place FROM note WHERE queue = p_queue.id AND until > 0 AND until <= p_now LIMIT c_most FOR UPDATE SKIP LOCKED);
-    told := told || resolve(p_queue, p_now) || tick_periodic(p_queue, p_now);
+    PERFORM drop_marks(p_queue, p_now);
+    told := told || tick_periodic(p_queue, p_now);
     v_passed := passed_ready();
     -- The floors: the scan that passes the dead entries of the index.
     FOR v_priority IN 0 .. 3 LOOP
@@ -94,6 +175,8 @@ BEGIN
     END LOOP;
     PERFORM set_head_back(p_queue.floors, p_now);
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
+    -- Who waits for the end of a lease, or of a job that has expired, does not wait for another second: the next call ticks.
+    PERFORM setval(p_queue.ticked, 0) WHERE v_more;
 END $$;
 
 -- Lets the head begin anew from the floors.
@@ -127,13 +210,20 @@ END $$;
 CREATE FUNCTION shown_time(p_time bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_time < 1000 THEN p_time || 'ms' ELSE trim_scale(p_time / 1000.0)::text || 's' END $$;
 
--- The jobs of schedules with a fixed interval. Each tick is made once, by whoever has locked its row.
+-- The jobs of schedules with a fixed interval. Each tick is made once, by whoever has locked its row. In any order, so that
+-- those which a push holds up are not always the first ones.
 CREATE FUNCTION tick_periodic(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
-DECLARE v_row periodic; v_passed bigint; v_pushed record; v_runs boolean; v_patience text := current_setting('lock_timeout');
+DECLARE
+    v_row periodic;
+    v_pushed record;
+    v_runs boolean;
+    v_patience text := current_setting('lock_timeout');
+    v_until timestamptz := clock_timestamp() + interval '50 ms';
+    v_told answer;
 BEGIN
     told := '{}';
     FOR v_row IN SELECT * FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL AND last + every <= p_now
-        FOR UPDATE SKIP LOCKED
+        ORDER BY random() LIMIT 256 FOR UPDATE SKIP LOCKED
     LOOP
         -- Those that were missed make one job.
         v_row.last := v_row.last + v_row.every * ((p_now - v_row.last) / v_row.every);
@@ -144,10 +234,11 @@ BEGIN
                 PERFORM set_config('lock_timeout', '50', true);
                 SELECT * INTO v_pushed FROM push_one(p_queue, v_row.kind, v_row.payload,
                     coalesce(v_row.settings, '{}') || jsonb_build_object('pushed', v_row.last), '{}', false, p_now);
-                told := told || told(v_pushed.id, v_pushed.state) || v_pushed.told;
+                FOREACH v_told IN ARRAY told(v_pushed.id, v_pushed.state) || v_pushed.told LOOP told := told || v_told; END LOOP;
                 v_row.run := v_pushed.id;
                 PERFORM ring(p_queue.id, p_queue.bell), set_config('lock_timeout', v_patience, true);
             EXCEPTION WHEN lock_not_available THEN
+                EXIT WHEN clock_timestamp() >= v_until + interval '100 ms';
                 CONTINUE;
             WHEN OTHERS THEN
                 -- Two that are in each other's way, and a server that fails, are no fault of the schedule.
@@ -160,5 +251,6 @@ BEGIN
         END IF;
         UPDATE periodic SET last = v_row.last, run = v_row.run, skipped = skipped + v_runs::int
         WHERE queue = p_queue.id AND name = v_row.name;
+        EXIT WHEN clock_timestamp() >= v_until;
     END LOOP;
 END $$;

@@ -73,7 +73,7 @@ BEGIN
 END $$;
 
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
--- answers. `p_tick`: do all that time has brought, and not only once a second. `p_arm`: if there is no
+-- answers. `p_tick`: do all that time has brought, and not only once a second; null: nothing of it. `p_arm`: if there is no
 -- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
 --
 -- The common way, of jobs that finish and others that begin, has as few statements and calls as there may be: to
@@ -90,14 +90,13 @@ DECLARE
     v_done bigint[];
     v_ends ends;
     v_claiming claiming;
-    v_told answer[];
     v_freed text[] := '{}';
 BEGIN
     IF p_queue IS NOT NULL THEN
         SELECT * INTO v_queue FROM queue WHERE name = p_queue;
         IF NOT FOUND THEN PERFORM queue_of(p_queue); END IF;
         v_claims := p_most > 0 AND v_queue.paused_until <= v_now;
-        IF p_tick OR v_now - coalesce(pg_sequence_last_value(v_queue.ticked), 0) NOT BETWEEN 0 AND 999 THEN
+        IF p_tick IS NOT NULL AND (p_tick OR v_now - coalesce(pg_sequence_last_value(v_queue.ticked), 0) NOT BETWEEN 0 AND 999) THEN
             RETURN QUERY SELECT * FROM unnest(tick(v_queue, p_due_since, v_now));
         END IF;
     END IF;
@@ -107,7 +106,7 @@ BEGIN
         IF cardinality(v_done) = cardinality(p_numbers) AND pg_sequence_last_value('edge_bells') IS NULL THEN
             RETURN NEXT word('finished');
         ELSE
-            v_ends := end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, true,
+            v_ends := end_many(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_queue IS NULL,
                 CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END, v_drops, v_done);
             v_freed := v_ends.freed;
             IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
@@ -123,14 +122,15 @@ BEGIN
         -- its token is void.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
+    IF p_queue IS NOT NULL AND p_tick IS NOT NULL AND pg_sequence_last_value('edge_bells') IS NOT NULL THEN
+        -- Before the claim, which may lock those of others.
+        RETURN QUERY SELECT * FROM unnest(resolve(v_queue, v_now));
+    END IF;
     FOR v_look IN 1 .. CASE WHEN v_claims THEN 3 ELSE 0 END LOOP
         IF v_look = 2 THEN
-            -- Ends by `finish` leave it to the next claim to look at the jobs that waited for them.
-            v_told := resolve(v_queue, v_now);
-            RETURN QUERY SELECT * FROM unnest(v_told);
-            CONTINUE WHEN p_arm IS NULL AND cardinality(v_told) = 0;
+            CONTINUE WHEN p_arm IS NULL;
             -- A push that rang nobody may be there by now, so it looks once more.
-            IF p_arm IS NOT NULL THEN PERFORM arm_bell(v_queue.bell, p_arm); END IF;
+            PERFORM arm_bell(v_queue.bell, p_arm);
         ELSIF v_look = 3 THEN
             -- Nothing is ready: a job that is due later, for one who takes it early.
             EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;

@@ -8,6 +8,7 @@ mod server;
 mod proxy;
 
 mod bench;
+mod bounds;
 mod calls;
 mod chaos;
 mod clocks;

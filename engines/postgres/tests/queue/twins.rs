@@ -117,12 +117,16 @@ fn a_job_that_waits_for_a_dead_one_waits_for_its_next_run_though_both_are_pushed
 fn a_claim_waits_for_no_open_push_of_a_job_that_others_wait_for_or_of_a_twin_of_a_schedule() {
     let (config, mut client) = client("{}");
     let twin = r#"{"unique": {"fingerprint": "f", "until": "done"}}"#;
-    for (on_dead, end) in [("die", "fail($1, $2, p_bury => '{true}')"), ("run", "finish($1, $2)")] {
+    let ends = [("die", "fail($1, $2, p_bury => '{true}')"), ("run", "finish($1, $2)")];
+    for (on_dead, _) in ends {
         let settings = format!(r#"{{"id": "waits {on_dead}", "after": ["{on_dead}"], "on_dead": "{on_dead}"}}"#);
         push(&mut client, &format!(r#"{{"id": "{on_dead}"}}"#));
         push(&mut client, &settings);
-        let (numbers, tokens) = claim(&mut client, 1);
-        client.query_one(&format!("SELECT waterline.{end}"), &[&numbers, &tokens]).unwrap();
+    }
+    let (numbers, tokens) = claim(&mut client, 2);
+    for (at, (_, end)) in ends.into_iter().enumerate() {
+        let (number, token) = (vec![numbers[at]], vec![tokens[at]]);
+        client.query_one(&format!("SELECT waterline.{end}"), &[&number, &token]).unwrap();
     }
     let schedule = "SELECT FROM waterline.register_periodic('q', 'p', NULL, 10, 'k', '1', $1, true)";
     client.query(schedule, &[&twin]).unwrap();

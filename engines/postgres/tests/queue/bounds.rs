@@ -1,0 +1,386 @@
+//! What one call does at most, however much there is: other callers may wait for it.
+
+use crate::calls::{claim, client, push};
+use postgres::{Client, NoTls};
+
+/// All that time has brought.
+const TICK: &str =
+    "SELECT FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 0, NULL, NULL, NULL, '', true, NULL, NULL)";
+
+/// Pushes so many jobs with these settings.
+fn push_many(client: &mut Client, count: i32, settings: &str) {
+    let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1]), \
+        array_fill('1'::text, ARRAY[$1]), array_fill($2::text::jsonb, ARRAY[$1]))";
+    client.query_one(many, &[&count, &settings]).unwrap();
+}
+
+fn finish(client: &mut Client, (jobs, tokens): (Vec<i64>, Vec<i64>)) {
+    client.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+}
+
+/// Ends the attempts for good.
+fn bury(client: &mut Client, (jobs, tokens): (Vec<i64>, Vec<i64>)) {
+    let dead = vec![true; jobs.len()];
+    client.query_one("SELECT waterline.fail($1, $2, p_bury => $3)", &[&jobs, &tokens, &dead]).unwrap();
+}
+
+fn count(client: &mut Client, of: &str) -> i64 {
+    client.query_one(&format!("SELECT count(*) FROM waterline.{of}"), &[]).unwrap().get(0)
+}
+
+fn run(client: &mut Client, sql: &str) {
+    client.batch_execute(sql).unwrap();
+}
+
+/// A call, and what it does a part of.
+struct Bound {
+    what: &'static str,
+    options: &'static str,
+    /// Makes so many things to do.
+    prepare: fn(&mut Client, i32),
+    call: &'static str,
+    /// Counts those that are left.
+    left: &'static str,
+    most: i64,
+}
+
+/// Each row is one of the table of docs/operating.md.
+const BOUNDS: [Bound; 10] = [
+    Bound {
+        what: "jobs that wait for one that has finished",
+        options: r#"{"retention_ms": 0}"#,
+        prepare: |client, many| {
+            push(client, r#"{"id": "first"}"#);
+            push_many(client, many, r#"{"after": ["first"]}"#);
+            let first = claim(client, 1);
+            finish(client, first);
+        },
+        call: TICK,
+        left: "edge",
+        most: 1_024,
+    },
+    Bound {
+        what: "jobs that wait for one that has died, and die with it",
+        options: "{}",
+        prepare: |client, many| {
+            push(client, r#"{"id": "first"}"#);
+            push_many(client, many, r#"{"after": ["first"]}"#);
+            let first = claim(client, 1);
+            bury(client, first);
+        },
+        call: TICK,
+        left: "job",
+        most: 1_024,
+    },
+    Bound {
+        what: "leases that are over",
+        options: "{}",
+        prepare: |client, many| {
+            push_many(client, many, "{}");
+            claim(client, many);
+            run(client, "SET waterline.now = '1060001'");
+        },
+        call: TICK,
+        left: "job WHERE state = 'running'",
+        most: 1_024,
+    },
+    Bound {
+        what: "jobs that have expired",
+        options: "{}",
+        prepare: |client, many| {
+            push_many(client, many, r#"{"expires_ms": 1}"#);
+            run(client, "SET waterline.now = '1000001'");
+        },
+        call: TICK,
+        left: "job",
+        most: 1_024,
+    },
+    Bound {
+        what: "jobs that have expired, in a queue that is full",
+        options: r#"{"max_waiting": 2500}"#,
+        prepare: |client, many| {
+            push_many(client, many, r#"{"expires_ms": 1}"#);
+            run(client, "SET waterline.now = '1000001'; SELECT setval(ticked, 1000001) FROM waterline.queue");
+        },
+        call: "SELECT waterline.push('q', 'k', '1')",
+        left: "job WHERE expires IS NOT NULL",
+        most: 1_024,
+    },
+    Bound {
+        what: "schedules that are due",
+        options: "{}",
+        prepare: |client, many| {
+            let many = format!(
+                "SELECT FROM generate_series(1, {many}) n, waterline.register_periodic('q', 's' || n, 'often', 1000, 'k', '1', NULL, true)"
+            );
+            client.query(&many, &[]).unwrap();
+            run(client, "SET waterline.now = '1001000'");
+        },
+        call: TICK,
+        left: "periodic WHERE last = 1000000",
+        most: 256,
+    },
+    Bound {
+        what: "marks that a clock which was set back has left ahead",
+        options: "{}",
+        prepare: |client, many| {
+            let many = format!(
+                "SELECT waterline.push('q', 'k', '1', '{{}}'); INSERT INTO waterline.mark (queue, fingerprint, until, job, since)
+                 SELECT id, n, 99000000, n, 90000000 FROM waterline.queue, generate_series(1, 4 * {many}) n;
+                 SELECT setval(seen, 90000000) FROM waterline.queue"
+            );
+            run(client, &many);
+        },
+        call: TICK,
+        left: "mark WHERE since > 1000000",
+        most: 5_000,
+    },
+    Bound {
+        what: "jobs that a limit holds which is no longer there",
+        options: r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#,
+        prepare: |client, many| {
+            push_many(client, many, r#"{"key": "a"}"#);
+            // All but one are held.
+            while count(client, "job WHERE state = 'ready'") > 0 {
+                claim(client, 100);
+            }
+            run(client, r#"SELECT waterline.set_options('q', '{"limits": [{"of": "queue", "at_once": 9}]}')"#);
+            assert_eq!(count(client, "job WHERE state = 'ready'"), 1_024, "the first piece");
+        },
+        call: "SELECT waterline.claim('q', 64), setval(ticked, 1000000) FROM waterline.queue;
+            UPDATE waterline.limits SET at_once = at_once + 64",
+        left: "job WHERE state = 'held'",
+        most: 1_024,
+    },
+    Bound {
+        what: "the jobs of a purge",
+        options: "{}",
+        prepare: |client, many| push_many(client, many, "{}"),
+        call: "SELECT waterline.steer('q', 'purge', 'ready')",
+        left: "job",
+        most: 1_024,
+    },
+    Bound {
+        what: "dead jobs that run again",
+        options: "{}",
+        prepare: |client, many| {
+            push_many(client, many, "{}");
+            let all = claim(client, many);
+            bury(client, all);
+        },
+        call: "SELECT waterline.steer('q', 'requeue_dead')",
+        left: "ended",
+        most: 1_024,
+    },
+];
+
+#[test]
+fn each_call_does_a_part_and_the_next_ones_do_the_rest() {
+    for Bound { what, options, prepare, call, left, most } in BOUNDS {
+        let (_, mut client) = client(options);
+        prepare(&mut client, 2_500);
+        let begun = count(&mut client, left);
+        assert!(begun > most, "{what}: {begun}");
+        let mut before = begun;
+        for calls in 1.. {
+            run(&mut client, call);
+            let after = count(&mut client, left);
+            assert!(before - after <= most, "{what}: one call did {}", before - after);
+            if after == 0 {
+                break;
+            }
+            // The time of a call may be over before it has done so many. It always does something.
+            assert!(after < before || what.contains("no longer there") && calls < 200, "{what}: {after} of {begun} are left for ever");
+            before = after;
+        }
+    }
+}
+
+#[test]
+fn a_queue_without_limits_any_more_lets_go_of_its_jobs_and_claims_as_if_it_never_had_some() {
+    let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    push_many(&mut client, 3_000, r#"{"key": "a"}"#);
+    while count(&mut client, "job WHERE state = 'ready'") > 0 {
+        claim(&mut client, 100);
+    }
+    run(&mut client, r#"SELECT waterline.set_options('q', '{"limits": []}')"#);
+    while count(&mut client, "queue WHERE limited") > 0 {
+        run(&mut client, TICK);
+    }
+    assert_eq!((count(&mut client, "job WHERE state = 'ready'"), count(&mut client, "freed")), (2_999, 0));
+    let first: i64 = client.query_one("SELECT min(number) FROM waterline.job WHERE state = 'ready'", &[]).unwrap().get(0);
+    assert_eq!(claim(&mut client, 100).0, (first..first + 100).collect::<Vec<_>>(), "in their old order");
+}
+
+#[test]
+fn jobs_that_stay_waiting_are_passed_by_and_one_that_is_locked_is_told_later() {
+    let (config, mut client) = client("{}");
+    push(&mut client, r#"{"id": "first"}"#);
+    push_many(&mut client, 1_500, r#"{"after": ["first"], "on_dead": "hold"}"#);
+    let last = push(&mut client, r#"{"after": ["first"], "on_dead": "run"}"#);
+    let locked = push(&mut client, r#"{"after": ["first"], "on_dead": "run"}"#);
+    let first = claim(&mut client, 1);
+    let mut other = config.connect(NoTls).unwrap();
+    let mut open = other.transaction().unwrap();
+    open.batch_execute(&format!("SELECT FROM waterline.job WHERE number = {} FOR UPDATE", &locked[1..])).unwrap();
+    bury(&mut client, first);
+    let state = |client: &mut Client, id: &str| -> String {
+        client.query_one("SELECT state FROM waterline.get('q', $1)", &[&id]).unwrap().get(0)
+    };
+    for _ in 0..200 {
+        run(&mut client, TICK);
+        if state(&mut client, &last) == "ready" {
+            break;
+        }
+    }
+    assert_eq!([&last, &locked].map(|id| state(&mut client, id)), ["ready", "waiting"]);
+    open.rollback().unwrap();
+    for _ in 0..200 {
+        run(&mut client, TICK);
+    }
+    assert_eq!(state(&mut client, &locked), "ready");
+    assert_eq!((count(&mut client, "edge"), count(&mut client, "edge_bell")), (1_500, 0), "the others wait for it to live");
+    // It lives again, with all those who wait for it.
+    push(&mut client, r#"{"id": "first", "priority": 0}"#);
+    let first = claim(&mut client, 1);
+    finish(&mut client, first);
+    while count(&mut client, "edge_bell") > 0 {
+        run(&mut client, TICK);
+    }
+    assert_eq!((count(&mut client, "job WHERE state = 'ready'"), count(&mut client, "edge")), (1_502, 0));
+}
+
+#[test]
+fn a_job_that_waits_for_more_than_anybody_can_follow_is_refused() {
+    let (_, mut client) = client("{}");
+    let code = |client: &mut Client, settings: &str| {
+        let error = client.query("SELECT FROM waterline.push('q', 'k', '1', $1::text::jsonb)", &[&settings]).unwrap_err();
+        error.as_db_error().unwrap().code().code().to_owned()
+    };
+    let ids: Vec<_> = (0..10_001).map(|n| format!("\"a{n}\"")).collect();
+    assert_eq!(code(&mut client, &format!(r#"{{"after": [{}]}}"#, ids.join(","))), "WQ002");
+    // A chain, made as pushes make it.
+    push(&mut client, r#"{"id": "last"}"#);
+    run(
+        &mut client,
+        "INSERT INTO waterline.job (number, queue, state, at, place, kind, payload, name, pushed, since, pending)
+         SELECT 100000 + n, q.id, 'waiting', 1000000, 100000 + n, 'k', '1', 'c' || n, 1000000, 1000000, 1
+         FROM waterline.queue q, generate_series(0, 10000) n;
+         INSERT INTO waterline.edge SELECT 100000 + n - 1, 100000 + n FROM generate_series(1, 10000) n",
+    );
+    push(&mut client, r#"{"id": "last", "delay_ms": 1, "after": ["c9000"]}"#);
+    assert_eq!(code(&mut client, r#"{"id": "last", "delay_ms": 2, "after": ["c10000"]}"#), "WQ003");
+    assert_eq!(code(&mut client, r#"{"id": "c1", "delay_ms": 1, "after": ["c100"]}"#), "WQ003");
+}
+
+#[test]
+fn the_ends_of_jobs_ring_once_at_each_limit_that_bounds_them_and_at_no_other() {
+    let limits = r#"{"limits": [{"of": "kind", "name": "k", "at_once": 99}, {"of": "key", "name": "a", "at_once": 50},
+        {"of": "key", "name": "fast", "rate": {"count": 1000, "per_ns": 1}}]}"#;
+    type End = fn(&mut Client, (Vec<i64>, Vec<i64>));
+    let ends: [(&str, End); 5] = [
+        ("they finish", finish),
+        ("they fail", bury),
+        ("they are purged", |client, _| run(client, "SELECT waterline.steer('q', 'purge', 'running')")),
+        ("their leases end", |client, _| {
+            run(client, &format!("SET waterline.now = '1060001'; {TICK}; SET waterline.now = '1000000'"));
+        }),
+        ("one is removed", |client, (jobs, _)| {
+            let remove = "SELECT waterline.steer('q', 'remove', '~' || $1::bigint::text)";
+            jobs.iter().for_each(|job| _ = client.query(remove, &[job]).unwrap());
+        }),
+    ];
+    for (how, end) in ends {
+        for (settings, rings) in [("{}", &["tk"][..]), (r#"{"key": "b"}"#, &["tk"]), (r#"{"key": "a"}"#, &["ka", "tk"]), (r#"{"key": "fast"}"#, &["tk"])] {
+            let (_, mut client) = client(limits);
+            let many = if how == "one is removed" { 1 } else { 40 };
+            push_many(&mut client, many, settings);
+            let claimed = claim(&mut client, many);
+            assert_eq!(claimed.0.len(), usize::try_from(many).unwrap());
+            run(&mut client, "DELETE FROM waterline.freed");
+            end(&mut client, claimed);
+            let rung = client.query("SELECT name FROM waterline.freed ORDER BY name", &[]).unwrap();
+            let rung: Vec<String> = rung.iter().map(|row| row.get(0)).collect();
+            assert_eq!(rung, rings, "{how}: {settings}");
+        }
+    }
+    // Where that of each key bounds nothing at once, no key rings.
+    let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "rate": {"count": 1000, "per_ns": 1}}]}"#);
+    push_many(&mut client, 9, r#"{"key": "a"}"#);
+    let claimed = claim(&mut client, 9);
+    run(&mut client, "DELETE FROM waterline.freed");
+    finish(&mut client, claimed);
+    assert_eq!(count(&mut client, "freed"), 0);
+}
+
+#[test]
+fn a_limit_has_its_turn_beside_a_flood_of_keys_that_no_limit_is_of_and_equal_bells_are_taken_together() {
+    let (_, mut client) = client(r#"{"retention_ms": 0, "limits": [{"of": "kind", "name": "rare", "at_once": 1}]}"#);
+    let mut made = 0;
+    let mut flood = |client: &mut Client, many: i32| {
+        made += many;
+        let push = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1]), array_fill('1'::text, ARRAY[$1]),
+            ARRAY(SELECT jsonb_build_object('key', 'u' || $2::int + n) FROM generate_series(1, $1) n))";
+        client.query_one(push, &[&many, &made]).unwrap();
+    };
+    let rare = "SELECT count(*) FROM waterline.push_many('q', array_fill('rare'::text, ARRAY[50]), array_fill('1'::text, ARRAY[50]))";
+    client.query_one(rare, &[]).unwrap();
+    flood(&mut client, 300);
+    let mut ran = 0;
+    for _ in 0..20 {
+        let rows = client.query("SELECT job, token, kind FROM waterline.claim('q', 64)", &[]).unwrap();
+        ran += rows.iter().filter(|row| row.get::<_, &str>(2) == "rare").count();
+        finish(&mut client, rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip());
+        flood(&mut client, 63);
+    }
+    assert_eq!((ran, count(&mut client, "freed")), (20, 1), "one in each claim");
+    // Of many equal bells, one claim takes all, and hears what stands behind them.
+    run(
+        &mut client,
+        "INSERT INTO waterline.freed (queue, at, name) SELECT id, 1, 'ku' || n % 3 FROM waterline.queue, generate_series(1, 900) n",
+    );
+    claim(&mut client, 1);
+    assert_eq!(count(&mut client, "freed WHERE at = 1"), 0);
+}
+
+#[test]
+fn a_limit_that_is_added_to_others_hears_the_end_of_a_job_that_was_written_by_the_old_ones() {
+    let (config, mut client) = client(r#"{"limits": [{"of": "kind", "name": "other", "at_once": 1}]}"#);
+    push_many(&mut client, 2, r#"{"key": "a"}"#);
+    let first = claim(&mut client, 1);
+    let mut other = config.connect(NoTls).unwrap();
+    let mut open = other.transaction().unwrap();
+    open.query("SELECT waterline.finish($1, $2)", &[&first.0, &first.1]).unwrap();
+    let limits = r#"{"limits": [{"of": "kind", "name": "other", "at_once": 1}, {"of": "key", "name": "a", "at_once": 1}]}"#;
+    run(&mut client, &format!("SELECT waterline.set_options('q', '{limits}')"));
+    assert_eq!(claim(&mut client, 1).0.len(), 0, "the first one runs, as far as anybody sees");
+    open.commit().unwrap();
+    run(&mut client, "SET waterline.now = '1001000'");
+    assert_eq!(claim(&mut client, 1).0.len(), 1);
+}
+
+#[test]
+fn a_tick_goes_on_to_forget_what_was_to_be_remembered_until_then() {
+    let (_, mut client) = client("{}");
+    let many = "generate_series(1, 5000) n, waterline.queue q";
+    run(
+        &mut client,
+        &format!(
+            "INSERT INTO waterline.mark (queue, fingerprint, until, job, since) SELECT q.id, n, 1, n, 0 FROM {many};
+             INSERT INTO waterline.executed (queue, fingerprint, until, place) SELECT q.id, n, 1, 0 FROM {many};
+             INSERT INTO waterline.root (queue, signature, until, at) SELECT q.id, n, 1, 0 FROM {many};
+             INSERT INTO waterline.gone (queue, name, until, since) SELECT q.id, n, 1, 0 FROM {many};
+             INSERT INTO waterline.note (queue, place, value, until) SELECT q.id, n, '1', 1 FROM {many};
+             INSERT INTO waterline.ended (died, gone_at, number, queue, place, kind, payload, name, pushed, since)
+             SELECT false, 1, n, q.id, n, 'k', '1', 'e' || n, 0, 0 FROM {many}"
+        ),
+    );
+    let tables = ["mark", "executed", "root", "gone WHERE until = 1", "note", "ended"];
+    run(&mut client, TICK);
+    let left = tables.map(|table| count(&mut client, table));
+    assert!(left.iter().all(|left| *left <= 5_000 - 1_024), "{left:?}: a piece is more than 1,024 of each");
+    for second in 1_001..1_010 {
+        run(&mut client, &format!("SET waterline.now = '{second}000'; {TICK}"));
+    }
+    assert_eq!((tables.map(|table| count(&mut client, table)), count(&mut client, "gone")), ([0; 6], 5_000));
+}
