@@ -3,6 +3,9 @@
 -- A number of 64 bits without a sign (an index, a token) is stored with its bits as a bigint: below
 -- 2^63 it is the same number.
 
+-- Two that run this at once take one after the other. (The key is "waterln" in bytes: that of `migrate`.)
+SELECT pg_advisory_xact_lock(x'77617465726c6e'::bigint);
+
 CREATE SCHEMA IF NOT EXISTS {schema};
 
 -- One row a version that these tables have had.

@@ -123,7 +123,7 @@ DECLARE v_place bigint := pg_sequence_last_value(p_registers[6]);
 BEGIN
     IF (v_place & 4095) <> (p_read & 4095) THEN RETURN v_place; END IF;
     PERFORM setval(p_registers[5], (j.at << 2) + j.priority), setval(p_registers[6], (j.place << 12) + (v_place & 4095))
-    FROM job j WHERE j.ctid = p_spot AND j.place > v_place >> 12;
+    FROM job j WHERE j.ctid = p_spot AND j.place > v_place >> 12 AND j.place < 1::bigint << 50;
     RETURN v_place;
 END $$;
 
@@ -162,22 +162,39 @@ BEGIN
     ORDER BY x.at, x.id COLLATE "C" LIMIT 1));
 END $$;
 
--- Ends these attempts, and claims. A claim that looked at many jobs, and found none that may run, looks at the next ones,
--- for 50 ms: other claims may wait for it. If there may be more then, it rings.
+-- The place of a claimed job, behind so many of earlier looks. Other answers stay.
+CREATE FUNCTION moved_behind(p_answer answer, p_places int) RETURNS answer LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_answer.what = 'claimed' THEN p_answer.outcome := p_answer.outcome::int + p_places; END IF;
+    RETURN p_answer;
+END $$;
+
+-- Ends these attempts, and claims. A claim that looked at many jobs, and found too few that may run, looks at the next ones,
+-- four times or for 50 ms: other claims may wait for it. If there may be more, it rings.
 CREATE FUNCTION turns(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_errors text[], p_datas text[], p_queue text,
     p_most int, p_worker text, p_kinds text[], p_lease bigint, p_listen bigint) RETURNS answer[] LANGUAGE plpgsql AS $$
-DECLARE v_answers answer[]; v_until timestamptz := clock_timestamp() + interval '50 ms';
+DECLARE
+    v_most int := p_most;
+    v_until timestamptz := clock_timestamp() + interval '50 ms';
+    v_answers answer[];
+    v_claimed answer[] := '{}';
+    v_rings boolean := false;
 BEGIN
     FOR v_round IN 1 .. 64 LOOP
         -- The work of time is that of the first round: the later ones may have the lock of claims.
         v_answers := ARRAY(SELECT t FROM turn(p_numbers, p_tokens, p_ends, '{}', p_errors, p_datas, p_queue, p_most, p_kinds,
             NULL, p_lease, p_worker, CASE WHEN v_round = 1 THEN false END, p_listen, NULL) t);
-        IF NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again') THEN RETURN v_answers; END IF;
-        EXIT WHEN clock_timestamp() >= v_until;
+        EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
+        v_rings := true;
+        EXIT WHEN v_round >= 4 AND clock_timestamp() >= v_until;
         p_numbers := '{}';
+        v_claimed := v_claimed || ARRAY(SELECT moved_behind(a, cardinality(v_claimed)) FROM unnest(v_answers) a WHERE a.what = 'claimed');
+        p_most := v_most - cardinality(v_claimed);
     END LOOP;
-    PERFORM ring(q.id, q.bell) FROM queue q WHERE q.name = p_queue;
-    RETURN v_answers;
+    -- Who listens, as the caller may, makes the next call.
+    PERFORM ring(q.id, q.bell) FROM queue q WHERE v_rings AND q.name = p_queue;
+    IF cardinality(v_claimed) = 0 THEN RETURN v_answers; END IF;
+    RETURN v_claimed || ARRAY(SELECT moved_behind(a, cardinality(v_claimed)) FROM unnest(v_answers) a);
 END $$;
 
 -- For every language: claims up to `p_most` jobs for `p_lease` milliseconds (null: as the queue says),

@@ -267,10 +267,13 @@ BEGIN
         IF cardinality(v_finds.hold) > 0 THEN
             v_claiming.told := v_claiming.told || hold_jobs(v_finds.hold, v_finds.hold_names, p_now);
         END IF;
+        -- Free slots wait for no end of a job while more are to be held: those are in no later look. (Others may be locked by
+        -- somebody for long.)
+        IF cardinality(v_finds.hold) > 0 AND v_finds.looked >= v_looks AND cardinality(v_claiming.numbers) < v_room.most THEN
+            PERFORM hold_behind(p_queue.id, v_floors, v_finds.room, p_now);
+            v_claiming.again := true;
+        END IF;
         PERFORM ring_room(p_queue.id, v_finds.rung, v_finds.room, v_claiming.numbers, p_now);
-        -- Those that are held now are in no later look. (Others may be locked by somebody for long.)
-        v_claiming.again := v_claiming.again
-            OR (cardinality(v_claiming.numbers) = 0 AND cardinality(v_finds.hold) > 0 AND v_finds.looked >= v_looks);
     END IF;
     v_passed := passed_ready() - v_passed;
     IF NOT v_is_dear AND is_much(v_passed) THEN PERFORM note_look(p_queue.floors, 7, v_passed, p_now); END IF;
@@ -352,6 +355,29 @@ BEGIN
         SELECT l.name FROM l WHERE l.name IS NOT NULL ORDER BY l.nth);
     INSERT INTO freed (queue, at, name) SELECT p_queue, p_now, 'h' || v_names[c_most] WHERE cardinality(v_names) = c_most;
     RETURN ARRAY(SELECT n FROM unnest(p_rung) n WHERE n NOT LIKE 'h%' UNION SELECT unnest(v_names));
+END $$;
+
+-- Holds jobs behind those that a claim has looked at, if the limits of their keys are full: in one statement for many, for
+-- 20 ms. (With rates, a job that is held keeps others from its tokens, so they are looked at one by one.)
+CREATE FUNCTION hold_behind(p_queue int, p_floors bigint[], p_room room, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    c_most CONSTANT int := 1024;
+    v_until timestamptz := clock_timestamp() + interval '20 ms';
+    v_keys text[] := ARRAY(SELECT substr(u.name, 2) FROM unnest(p_room.names, p_room.places) u(name, places)
+        WHERE u.places <= 0 AND u.name LIKE 'k%');
+    v_held int;
+BEGIN
+    IF cardinality(v_keys) = 0 OR p_room.sorts LIKE '%r%' THEN RETURN; END IF;
+    LOOP
+        UPDATE job SET state = 'held', held_by = 'k' || key WHERE number = ANY (ARRAY(
+            SELECT h.number FROM job h WHERE h.number = ANY (ARRAY(
+                SELECT r.number FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (SELECT j.number, j.key FROM job j
+                    WHERE j.queue = p_queue AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1]
+                    ORDER BY j.at, j.place LIMIT c_most) r WHERE r.key = ANY (v_keys)))
+            AND h.state::text = 'ready' AND h.at <= p_now FOR UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS v_held = ROW_COUNT;
+        EXIT WHEN v_held < c_most / 2 OR clock_timestamp() >= v_until;
+    END LOOP;
 END $$;
 
 -- Lets limits hold these jobs, but for those that are due later by now.

@@ -9,8 +9,8 @@ const TICK: &str =
 
 /// Pushes so many jobs with these settings.
 fn push_many(client: &mut Client, count: i32, settings: &str) {
-    let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1]), \
-        array_fill('1'::text, ARRAY[$1]), array_fill($2::text::jsonb, ARRAY[$1]))";
+    let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), \
+        array_fill('1'::text, ARRAY[$1::int]), array_fill($2::text::jsonb, ARRAY[$1::int]))";
     client.query_one(many, &[&count, &settings]).unwrap();
 }
 
@@ -45,7 +45,7 @@ struct Bound {
 }
 
 /// Each row is one of the table of docs/operating.md.
-const BOUNDS: [Bound; 10] = [
+const BOUNDS: [Bound; 9] = [
     Bound {
         what: "jobs that wait for one that has finished",
         options: r#"{"retention_ms": 0}"#,
@@ -93,17 +93,6 @@ const BOUNDS: [Bound; 10] = [
         },
         call: TICK,
         left: "job",
-        most: 1_024,
-    },
-    Bound {
-        what: "jobs that have expired, in a queue that is full",
-        options: r#"{"max_waiting": 2500}"#,
-        prepare: |client, many| {
-            push_many(client, many, r#"{"expires_ms": 1}"#);
-            run(client, "SET waterline.now = '1000001'; SELECT setval(ticked, 1000001) FROM waterline.queue");
-        },
-        call: "SELECT waterline.push('q', 'k', '1')",
-        left: "job WHERE expires IS NOT NULL",
         most: 1_024,
     },
     Bound {
@@ -190,10 +179,31 @@ fn each_call_does_a_part_and_the_next_ones_do_the_rest() {
                 break;
             }
             // The time of a call may be over before it has done so many. It always does something.
-            assert!(after < before || what.contains("no longer there") && calls < 200, "{what}: {after} of {begun} are left for ever");
+            assert!(
+                after < before || what.contains("no longer there") && calls < 200,
+                "{what}: {after} of {begun} are left for ever"
+            );
             before = after;
         }
     }
+}
+
+#[test]
+fn a_push_into_a_full_queue_ends_some_of_the_jobs_that_have_expired_and_ticks_the_others() {
+    let (_, mut client) = client(r#"{"max_waiting": 2500}"#);
+    push_many(&mut client, 2_500, r#"{"expires_ms": 1}"#);
+    run(&mut client, "SET waterline.now = '1000001'; SELECT setval(ticked, 1000001) FROM waterline.queue");
+    push(&mut client, "{}");
+    let left = count(&mut client, "job WHERE expires IS NOT NULL");
+    assert!((1_476..2_500).contains(&left), "{left} are left");
+    // More than one call ends: it is refused, until ticks have made room.
+    run(&mut client, r#"SELECT waterline.set_options('q', '{"max_waiting": 2}')"#);
+    let error = client.query("SELECT FROM waterline.push('q', 'k', '1')", &[]).unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "WQ005");
+    while count(&mut client, "job") > 1 {
+        run(&mut client, TICK);
+    }
+    push(&mut client, "{}");
 }
 
 #[test]
@@ -208,7 +218,8 @@ fn a_queue_without_limits_any_more_lets_go_of_its_jobs_and_claims_as_if_it_never
         run(&mut client, TICK);
     }
     assert_eq!((count(&mut client, "job WHERE state = 'ready'"), count(&mut client, "freed")), (2_999, 0));
-    let first: i64 = client.query_one("SELECT min(number) FROM waterline.job WHERE state = 'ready'", &[]).unwrap().get(0);
+    let first: i64 =
+        client.query_one("SELECT min(number) FROM waterline.job WHERE state = 'ready'", &[]).unwrap().get(0);
     assert_eq!(claim(&mut client, 100).0, (first..first + 100).collect::<Vec<_>>(), "in their old order");
 }
 
@@ -239,7 +250,11 @@ fn jobs_that_stay_waiting_are_passed_by_and_one_that_is_locked_is_told_later() {
         run(&mut client, TICK);
     }
     assert_eq!(state(&mut client, &locked), "ready");
-    assert_eq!((count(&mut client, "edge"), count(&mut client, "edge_bell")), (1_500, 0), "the others wait for it to live");
+    assert_eq!(
+        (count(&mut client, "edge"), count(&mut client, "edge_bell")),
+        (1_500, 0),
+        "the others wait for it to live"
+    );
     // It lives again, with all those who wait for it.
     push(&mut client, r#"{"id": "first", "priority": 0}"#);
     let first = claim(&mut client, 1);
@@ -254,7 +269,8 @@ fn jobs_that_stay_waiting_are_passed_by_and_one_that_is_locked_is_told_later() {
 fn a_job_that_waits_for_more_than_anybody_can_follow_is_refused() {
     let (_, mut client) = client("{}");
     let code = |client: &mut Client, settings: &str| {
-        let error = client.query("SELECT FROM waterline.push('q', 'k', '1', $1::text::jsonb)", &[&settings]).unwrap_err();
+        let error =
+            client.query("SELECT FROM waterline.push('q', 'k', '1', $1::text::jsonb)", &[&settings]).unwrap_err();
         error.as_db_error().unwrap().code().code().to_owned()
     };
     let ids: Vec<_> = (0..10_001).map(|n| format!("\"a{n}\"")).collect();
@@ -291,7 +307,12 @@ fn the_ends_of_jobs_ring_once_at_each_limit_that_bounds_them_and_at_no_other() {
         }),
     ];
     for (how, end) in ends {
-        for (settings, rings) in [("{}", &["tk"][..]), (r#"{"key": "b"}"#, &["tk"]), (r#"{"key": "a"}"#, &["ka", "tk"]), (r#"{"key": "fast"}"#, &["tk"])] {
+        for (settings, rings) in [
+            ("{}", &["tk"][..]),
+            (r#"{"key": "b"}"#, &["tk"]),
+            (r#"{"key": "a"}"#, &["ka", "tk"]),
+            (r#"{"key": "fast"}"#, &["tk"]),
+        ] {
             let (_, mut client) = client(limits);
             let many = if how == "one is removed" { 1 } else { 40 };
             push_many(&mut client, many, settings);
@@ -319,8 +340,8 @@ fn a_limit_has_its_turn_beside_a_flood_of_keys_that_no_limit_is_of_and_equal_bel
     let mut made = 0;
     let mut flood = |client: &mut Client, many: i32| {
         made += many;
-        let push = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1]), array_fill('1'::text, ARRAY[$1]),
-            ARRAY(SELECT jsonb_build_object('key', 'u' || $2::int + n) FROM generate_series(1, $1) n))";
+        let push = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), array_fill('1'::text, ARRAY[$1::int]),
+            ARRAY(SELECT jsonb_build_object('key', 'u' || $2::int + n) FROM generate_series(1, $1::int) n))";
         client.query_one(push, &[&many, &made]).unwrap();
     };
     let rare = "SELECT count(*) FROM waterline.push_many('q', array_fill('rare'::text, ARRAY[50]), array_fill('1'::text, ARRAY[50]))";
@@ -351,7 +372,8 @@ fn a_limit_that_is_added_to_others_hears_the_end_of_a_job_that_was_written_by_th
     let mut other = config.connect(NoTls).unwrap();
     let mut open = other.transaction().unwrap();
     open.query("SELECT waterline.finish($1, $2)", &[&first.0, &first.1]).unwrap();
-    let limits = r#"{"limits": [{"of": "kind", "name": "other", "at_once": 1}, {"of": "key", "name": "a", "at_once": 1}]}"#;
+    let limits =
+        r#"{"limits": [{"of": "kind", "name": "other", "at_once": 1}, {"of": "key", "name": "a", "at_once": 1}]}"#;
     run(&mut client, &format!("SELECT waterline.set_options('q', '{limits}')"));
     assert_eq!(claim(&mut client, 1).0.len(), 0, "the first one runs, as far as anybody sees");
     open.commit().unwrap();
@@ -383,4 +405,37 @@ fn a_tick_goes_on_to_forget_what_was_to_be_remembered_until_then() {
         run(&mut client, &format!("SET waterline.now = '{second}000'; {TICK}"));
     }
     assert_eq!((tables.map(|table| count(&mut client, table)), count(&mut client, "gone")), ([0; 6], 5_000));
+}
+
+#[test]
+fn a_turn_with_free_slots_goes_on_behind_the_jobs_that_limits_hold() {
+    let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    push_many(&mut client, 3_000, r#"{"key": "a"}"#);
+    let free = push(&mut client, r#"{"key": "b"}"#);
+    let turn = "SELECT what, id FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', $1, NULL, NULL, NULL, 'w', false, NULL, NULL)";
+    let mut got = Vec::new();
+    for calls in 1.. {
+        let slots = 8 - i32::try_from(got.len()).unwrap();
+        let rows = client.query(turn, &[&slots]).unwrap();
+        got.extend(rows.iter().filter(|row| row.get::<_, &str>(0) == "claimed").map(|row| row.get::<_, String>(1)));
+        if got.contains(&free) {
+            break;
+        }
+        assert!(rows.iter().any(|row| row.get::<_, &str>(0) == "again"), "nobody looks further: {got:?}");
+        assert!(calls < 3_000 / 100, "each call is to pass many by: {calls}");
+    }
+    assert_eq!(got.len(), 2);
+    // Those of a call in SQL come in their order, however many looks it takes.
+    let (_, mut client) = client_of_one_key();
+    let claimed = claim(&mut client, 8).0;
+    assert!(claimed.is_sorted() && !claimed.is_empty(), "{claimed:?}");
+}
+
+fn client_of_one_key() -> (postgres::Config, Client) {
+    let (config, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    push_many(&mut client, 300, r#"{"key": "a"}"#);
+    for key in ["b", "c", "d"] {
+        push(&mut client, &format!(r#"{{"key": "{key}"}}"#));
+    }
+    (config, client)
 }

@@ -219,7 +219,12 @@ fn numbers_that_are_as_large_as_can_be_stop_no_queue_and_limits_of_nothing_are_r
         client.query_one(&format!("SELECT waterline.{end}"), &[&jobs, &tokens]).unwrap();
     }
     client.query("SELECT FROM waterline.survey('q')", &[]).unwrap();
-    for limit in [r#""at_once": 0"#, r#""rate": {"count": -1, "per_ns": 9}"#, r#""rate": {"count": 1, "per_ns": 0}"#] {
+    for limit in [
+        r#""at_once": 0"#,
+        r#""rate": {"count": -1, "per_ns": 9}"#,
+        r#""rate": {"count": 1, "per_ns": 0}"#,
+        r#""rate": {"count": 1, "per_ns": "NaN"}"#,
+    ] {
         let set = format!(r#"SELECT waterline.set_options('q', '{{"limits": [{{"of": "queue", {limit}}}]}}')"#);
         let error = client.batch_execute(&set).unwrap_err();
         assert_eq!(error.code().map(|code| code.code()), Some("23514"), "{limit}: {error:?}");

@@ -45,10 +45,15 @@ impl Worker {
             "SELECT what, number, token FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL,
             'w', false, NULL, NULL) WHERE what IN ('claimed', 'again') ORDER BY priority, outcome::int";
         let rows = self.0.query(turn, &[&jobs, &tokens, &vec!["finished"; jobs.len()], &most]).unwrap();
-        if rows.iter().any(|row| row.get::<_, &str>(0) == "again") {
-            return self.turn((vec![], vec![]), most);
+        let (claimed, again): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, &str>(0) == "claimed");
+        let mut claimed: (Vec<i64>, Vec<i64>) =
+            claimed.iter().map(|row| (row.get::<_, i64>(1), row.get::<_, i64>(2))).unzip();
+        if !again.is_empty() {
+            let more = self.turn((vec![], vec![]), most - i32::try_from(claimed.0.len()).unwrap());
+            claimed.0.extend(more.0);
+            claimed.1.extend(more.1);
         }
-        rows.iter().map(|row| (row.get::<_, i64>(1), row.get::<_, i64>(2))).unzip()
+        claimed
     }
 
     fn set_clock(&mut self, now: i64) {
