@@ -39,7 +39,7 @@ pub use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 pub use crate::queue::words::row::{Extras, NO_EXTRAS, Row as JobRow};
 use crate::queue::words::schedule::Schedule;
-pub use crate::queue::words::told::{About, Happened, Line, Passed};
+pub use crate::queue::words::told::{About, Damaged, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
 use crate::queue::words::used::{LimitUse, Related};
 pub use crate::queue::words::wanted::Wanted;
@@ -171,8 +171,8 @@ pub fn running_row(token: u64) -> JobRow {
     }
 }
 
-pub fn counts_of(counts: [u64; STATES.len()], age: Duration) -> Counts {
-    Counts { age, ..Counts::of(counts, 0) }
+pub fn counts_of(counts: [u64; STATES.len()], damaged: u64, age: Duration) -> Counts {
+    Counts { age, ..Counts::of(counts, damaged) }
 }
 
 pub fn job_info(
@@ -244,9 +244,10 @@ pub fn periodic_info(
     next_tick: Option<SystemTime>,
     last_run: Option<JobId>,
     skipped: u64,
+    damaged: Option<String>,
 ) -> PeriodicInfo {
     let last_tick = PeriodicInfo::ticked(last_tick, last_run.as_deref().unwrap_or_default(), skipped);
-    PeriodicInfo { name, schedule, last_tick, next_tick, last_run, skipped, damaged: None }
+    PeriodicInfo { name, schedule, last_tick, next_tick, last_run, skipped, damaged }
 }
 
 // Errors.
@@ -273,8 +274,8 @@ pub fn not_found_error(queue: String, id: JobId) -> QueueError {
     QueueError::NotFound { queue, id }
 }
 
-pub fn cycle_error(queue: String, id: JobId, through: JobId) -> QueueError {
-    QueueError::Cycle { queue, id, through: Some(through) }
+pub fn cycle_error(queue: String, id: JobId, through: Option<JobId>) -> QueueError {
+    QueueError::Cycle { queue, id, through }
 }
 
 pub fn already_runs_error(queue: String, id: JobId) -> QueueError {

@@ -42,7 +42,7 @@ BEGIN
     told := '{}';
     UPDATE job j SET at = CASE WHEN j.state = 'running' THEN j.at - shift_of(greatest(j.since, j.renewed), p_now, p_by)
             WHEN j.named THEN greatest(j.due, j.since - shift_of(j.since, p_now, p_by)) ELSE j.at - shift_of(j.since, p_now, p_by) END,
-        due = CASE WHEN j.state = 'running' OR j.named OR j.due = 0 THEN j.due ELSE j.due - shift_of(j.since, p_now, p_by) END,
+        due = CASE WHEN j.state = 'running' OR j.named OR j.due <= 0 THEN j.due ELSE j.due - shift_of(j.since, p_now, p_by) END,
         since = j.since - shift_of(j.since, p_now, p_by), renewed = j.renewed - shift_of(j.renewed, p_now, p_by),
         resubmit = j.resubmit - shift_of(j.resubmitted, p_now, p_by), resubmitted = j.resubmitted - shift_of(j.resubmitted, p_now, p_by),
         expires = j.expires - shift_of(j.pushed, p_now, p_by), pushed = j.pushed - shift_of(j.pushed, p_now, p_by)

@@ -17,12 +17,14 @@ BEGIN
     RETURN EXISTS (SELECT FROM edge_bell WHERE queue = p_queue);
 END $$;
 
--- Answers the doorbells of jobs that others wait for: those of 1,024 edges at most, and for 20 ms. It never waits for a
--- lock. Many may wait for one job, so a bell knows how far it is, and goes to the end of the line behind each piece: the
+-- Answers the doorbells of jobs that others wait for: those of 1,024 edges at most, and for 20 ms. `more`: another call at
+-- once would do more. It never waits for a lock. Many may wait for one job, so a bell knows how far it is, and goes to the end of the line behind each piece: the
 -- next calls go on, and each bell has its turn.
-CREATE FUNCTION resolve(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION resolve(p_queue queue, p_now bigint, OUT told answer[], OUT more boolean) LANGUAGE plpgsql AS $$
 DECLARE
-    c_piece CONSTANT int := 128;
+    c_piece CONSTANT int := 64;
+    -- However long it takes, it does so many.
+    c_least CONSTANT int := 64;
     v_until timestamptz := clock_timestamp() + interval '20 ms';
     v_left int := 1024;
     -- The bells that this call has put at the end of the line.
@@ -35,8 +37,11 @@ DECLARE
     v_told answer;
 BEGIN
     told := '{}';
+    more := false;
     IF NOT has_edge_bells(p_queue.id) THEN RETURN; END IF;
-    WHILE v_left > 0 AND clock_timestamp() < v_until LOOP
+    LOOP
+        more := v_left <= 0 OR v_left <= 1024 - c_least AND clock_timestamp() >= v_until;
+        EXIT WHEN more;
         SELECT * INTO v_bell FROM edge_bell WHERE queue = p_queue.id AND id <> ALL (v_seen) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED;
         EXIT WHEN NOT FOUND;
         v_left := v_left - 1;
@@ -47,28 +52,32 @@ BEGIN
         SELECT bool_or(died) AS died, count(*) > 0 AS found INTO v_others FROM equals;
         v_bell.died := coalesce(v_bell.died, v_others.died);
         IF v_others.found AND v_bell.behind > 0 THEN v_bell.anew := 0; END IF;
-        -- If it lives and nobody ends it just now, each later end sees the edges that there are.
+        -- If it lives and nobody ends it just now, each later end sees the edges that there are. One that is set aside rings
+        -- when it is removed.
         PERFORM FROM job WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
-        IF FOUND THEN
+        IF FOUND OR EXISTS (SELECT FROM damaged WHERE number = v_bell.awaited) THEN
             DELETE FROM edge_bell WHERE id = v_bell.id;
             CONTINUE;
         END IF;
-        IF EXISTS (SELECT FROM job WHERE number = v_bell.awaited) THEN
+        -- A push that is not committed may let it live again.
+        SELECT died INTO v_died FROM ended WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
+        IF EXISTS (SELECT FROM job WHERE number = v_bell.awaited)
+            OR NOT FOUND AND EXISTS (SELECT FROM ended WHERE number = v_bell.awaited) THEN
             v_bell.anew := least(v_bell.anew, v_bell.behind);
         ELSE
-            SELECT died INTO v_died FROM ended WHERE number = v_bell.awaited;
             v_died := coalesce(v_died, v_bell.died, false);
             LOOP
                 v_jobs := ARRAY(SELECT job FROM edge WHERE awaited = v_bell.awaited AND job > v_bell.behind
                     ORDER BY job LIMIT least(c_piece, v_left));
                 EXIT WHEN cardinality(v_jobs) = 0;
-                v_piece := answer_edges(p_queue, v_bell.awaited, v_died, v_jobs, v_until, p_now);
+                v_piece := answer_well(p_queue, v_bell.awaited, v_died, v_jobs,
+                    CASE WHEN v_left > 1024 - c_least THEN 'infinity' ELSE v_until END, p_now);
                 FOREACH v_told IN ARRAY v_piece.told LOOP told := told || v_told; END LOOP;
                 v_bell.behind := v_piece.upto;
                 -- What somebody has locked is looked at once more, when all others have been.
                 v_bell.anew := least(v_bell.anew, v_piece.missed - 1);
                 v_left := v_left - cardinality(v_jobs);
-                EXIT WHEN v_left <= 0 OR clock_timestamp() >= v_until;
+                EXIT WHEN v_left <= 0 OR v_left <= 1024 - c_least AND clock_timestamp() >= v_until;
             END LOOP;
         END IF;
         IF cardinality(v_jobs) = 0 AND v_bell.anew IS NULL THEN
@@ -79,6 +88,27 @@ BEGIN
                 anew = CASE WHEN cardinality(v_jobs) > 0 THEN v_bell.anew END WHERE id = v_bell.id RETURNING id INTO v_bell.id;
             v_seen := v_seen || v_bell.id;
         END IF;
+    END LOOP;
+END $$;
+
+-- The same as `answer_edges`. If that fails, it tells each job by itself, and sets those aside whose rows are damaged.
+CREATE FUNCTION answer_well(p_queue queue, p_awaited bigint, p_died boolean, p_jobs bigint[], p_until timestamptz, p_now bigint,
+    OUT upto bigint, OUT missed bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_number bigint; v_one record;
+BEGIN
+    SELECT a.upto, a.missed, a.told INTO upto, missed, told FROM answer_edges(p_queue, p_awaited, p_died, p_jobs, p_until, p_now) a;
+EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+    told := '{}';
+    FOREACH v_number IN ARRAY p_jobs LOOP
+        BEGIN
+            v_one := answer_edges(p_queue, p_awaited, p_died, ARRAY[v_number], p_until, p_now);
+            missed := least(missed, v_one.missed);
+            told := told || v_one.told;
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            told := told || set_aside(p_queue, v_number, SQLERRM, p_now);
+        END;
+        upto := v_number;
+        EXIT WHEN clock_timestamp() >= p_until;
     END LOOP;
 END $$;
 

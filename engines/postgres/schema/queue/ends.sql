@@ -244,3 +244,21 @@ BEGIN
     WHERE number = p_job.number;
     told := told || told(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;
+
+-- Sets a job aside whose row makes calls fail. Those who wait for it go on to wait.
+CREATE FUNCTION set_aside(p_queue queue, p_number bigint, p_reason text, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_job job; v_id text;
+BEGIN
+    told := '{}';
+    DELETE FROM job WHERE number = p_number RETURNING * INTO v_job;
+    IF NOT FOUND THEN RETURN; END IF;
+    DELETE FROM edge WHERE job = p_number;
+    PERFORM leave_behind(ARRAY[left_by(p_queue, v_job)], NULL, p_now);
+    v_id := id_of(v_job.name, p_number);
+    INSERT INTO damaged AS d VALUES (p_number, v_job.queue, 'job', v_id, v_job.kind, v_job.payload, p_now, p_reason, row_to_json(v_job)::text)
+    ON CONFLICT (number) DO UPDATE SET queue = excluded.queue, was = excluded.was, id = excluded.id, kind = excluded.kind,
+        payload = excluded.payload, at = excluded.at, reason = excluded.reason, row = excluded.row;
+    RAISE WARNING 'waterline: the job "%" of the queue "%" is damaged, and is set aside: %', v_id, p_queue.name, p_reason
+        USING HINT = 'Look at its row in the table "damaged". Then remove it, and push it again if it is still wanted.';
+    told := told || told(v_id, 'damaged') || line('damaged', v_id, v_job.kind, v_job.failures, p_reason);
+END $$;

@@ -92,8 +92,14 @@ DECLARE
     v_others record;
     v_told answer[];
 BEGIN
-    v_ended := CASE WHEN cardinality(p_done) < v_asked THEN finish_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now)
-        ELSE ROW('{}'::bigint[], '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::text[])::ending END;
+    v_ended := ROW('{}'::bigint[], '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::text[])::ending;
+    IF cardinality(p_done) < v_asked THEN
+        BEGIN
+            v_ended := finish_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now);
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            -- One of them is damaged, so each one ends by itself.
+        END;
+    END IF;
     v_ends.freed := v_ended.freed;
     v_ends.answers := '{}';
     v_ends.is_all := v_asked IN (cardinality(p_done) + cardinality(v_ended.dropped),
@@ -119,7 +125,7 @@ BEGIN
         v_queues := v_queues || v_others.queues;
     END IF;
     IF p_resolve AND cardinality(v_queues) > 0 THEN
-        FOR v_told IN SELECT resolve(q, v_now) FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id LOOP
+        FOR v_told IN SELECT (resolve(q, v_now)).told FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id LOOP
             v_ends.answers := v_ends.answers || v_told;
         END LOOP;
     END IF;
@@ -139,8 +145,36 @@ BEGIN
     RETURN v_rung;
 END $$;
 
--- Ends attempts one by one, but for those at the places `p_done`.
+-- Ends attempts, but for those at the places `p_done`. If that fails, it ends each one by itself, so that one whose row is
+-- damaged is in nobody's way.
 CREATE FUNCTION end_others(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
+    p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
+DECLARE v_at bigint; v_one record; v_told answer; v_reason text;
+BEGIN
+    SELECT e.answers, e.queues INTO answers, queues
+    FROM end_each(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_done, p_now) e;
+EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+    answers := '{}';
+    queues := '{}';
+    FOR v_at IN SELECT a FROM generate_series(1, cardinality(p_numbers)) a WHERE a <> ALL (p_done) ORDER BY a LOOP
+        BEGIN
+            v_one := end_each(ARRAY[p_numbers[v_at]], ARRAY[p_tokens[v_at]], ARRAY[p_ends[v_at]], ARRAY[p_ats[v_at]],
+                ARRAY[p_errors[v_at]], ARRAY[p_datas[v_at]], '{}', p_now);
+            FOREACH v_told IN ARRAY v_one.answers LOOP answers := answers || v_told; END LOOP;
+            queues := queues || v_one.queues;
+        EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+            v_reason := SQLERRM;
+            FOR v_told IN SELECT t.* FROM job j JOIN queue q ON q.id = j.queue, set_aside(q, j.number, v_reason, p_now) s, unnest(s) t
+                WHERE j.number = p_numbers[v_at] LOOP
+                answers := answers || v_told;
+            END LOOP;
+            answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'halt', NULL);
+        END;
+    END LOOP;
+END $$;
+
+-- Ends attempts one by one, but for those at the places `p_done`.
+CREATE FUNCTION end_each(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
     p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
 DECLARE
     v_job job;

@@ -17,13 +17,17 @@ SELECT e.queue, e.number, e.name, id_of(e.name, e.number), CASE WHEN e.died THEN
     e.kind, e.payload, e.data, e.meta, e.key, e.failures, e.crashes, e.pushed, e.due, e.since,
     e.resubmit, e.error, e.fraction, e.note, e.noted, e.root, e.root_at, e.is_root, e.expires, e.cost, NULL, 0,
     false, e.skipped, e.gone_at, NULL, NULL
-FROM ended e;
+FROM ended e
+UNION ALL
+SELECT d.queue, d.number, NULL, d.id, 'damaged', 2, d.number, 0, coalesce(d.kind, ''), coalesce(d.payload, 'null'), NULL, NULL, NULL, 0, 0, d.at, 0, d.at,
+    NULL, d.reason, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, NULL, 0, false, NULL, NULL, NULL, NULL
+FROM damaged d WHERE d.was = 'job';
 
 -- A job with all that belongs to it.
 CREATE FUNCTION get(p_queue text, p_id text) RETURNS SETOF jobs LANGUAGE plpgsql AS $$
-DECLARE v_queue int := (queue_of(p_queue)).id; v_number bigint := number_of(v_queue, p_id);
+DECLARE v_number bigint := any_of((queue_of(p_queue)).id, p_id);
 BEGIN
-    RETURN QUERY SELECT * FROM jobs WHERE number = coalesce(v_number, ended_of(v_queue, p_id)) LIMIT 1;
+    RETURN QUERY SELECT * FROM jobs WHERE number = v_number LIMIT 1;
 END $$;
 
 -- The numbers of jobs of a state in their order, behind this place. Each list is read from an index, from
@@ -80,7 +84,8 @@ BEGIN
         RETURN QUERY SELECT e.number FROM ended e WHERE e.queue = p_queue AND e.died = (p_state = 'dead')
             AND e.gone_at IS NULL AND e.number > p_tie ORDER BY e.gone_at, e.number LIMIT p_most - v_got;
     WHEN 'damaged' THEN
-        -- There are none.
+        RETURN QUERY SELECT d.number FROM damaged d WHERE d.queue = p_queue AND d.was = 'job' AND d.number > coalesce(p_place, -1)
+            ORDER BY d.number LIMIT p_most;
     ELSE
         RAISE 'waterline: there is no state "%"', p_state USING ERRCODE = 'WQ002';
     END CASE;
@@ -111,7 +116,8 @@ DECLARE
     v_writes boolean;
 BEGIN
     SELECT * INTO v_old FROM tally WHERE queue = p_queue;
-    v_left := v_old.at + greatest(1000, 50 * v_old.took) - p_now;
+    IF v_old.at < 0 OR v_old.took NOT BETWEEN 0 AND 3600000 THEN v_old.at := 0; v_old.took := 0; END IF;
+    v_left := least(v_old.at, p_now + 1) + greatest(1000, 50 * v_old.took) - p_now;
     IF v_old.at <= p_now AND v_left > 0 THEN RETURN v_old; END IF;
     -- A transaction that is a reader, or that sees an old state of the queue, leaves nothing.
     v_writes := current_setting('transaction_read_only') = 'off' AND current_setting('transaction_isolation') = 'read committed'
@@ -150,6 +156,8 @@ BEGIN
     RETURN QUERY SELECT c.state, c.count, v_now - v_tally.at FROM (VALUES ('scheduled', v_tally.scheduled), ('ready', v_tally.ready),
         ('running', v_tally.running), ('finished', v_tally.finished), ('dead', v_tally.dead), ('waiting', v_tally.waiting)) c(state, count)
         WHERE c.count > 0;
+    RETURN QUERY SELECT 'damaged', d.count, 0::bigint FROM (SELECT count(*) FROM damaged
+        WHERE queue = v_tally.queue AND was = 'job') d WHERE d.count > 0;
 END $$;
 
 -- The first ready job of each priority, and of each limit that holds some: up to 64 of them.
@@ -188,7 +196,7 @@ CREATE FUNCTION who_runs(p_queue text, OUT running bigint, OUT id text, OUT ran 
 DECLARE v_queue int := (queue_of(p_queue)).id;
 BEGIN
     running := taken_of(v_queue, 'q');
-    SELECT id_of(j.name, j.number), clock() - j.since INTO id, ran FROM job j WHERE j.queue = v_queue AND j.state = 'running'
+    SELECT id_of(j.name, j.number), clock() - greatest(j.since, 0) INTO id, ran FROM job j WHERE j.queue = v_queue AND j.state = 'running'
     ORDER BY j.since, j.place LIMIT 1;
 END $$;
 
@@ -224,7 +232,8 @@ BEGIN
     -- Those that can be known as they are now, however old the numbers are.
     v_tally.running := v_runs.running;
     v_tally.ready := CASE WHEN v_ready.id IS NULL THEN 0 ELSE greatest(v_tally.ready, 1) END;
-    RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
+    RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'damaged', (SELECT count(*) FROM damaged WHERE queue = v_queue.id AND was = 'job'),
+        'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
         'only_held', NOT v_glance.ready,
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
         'alone', CASE WHEN EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state::text = 'running') THEN true
@@ -287,7 +296,7 @@ RETURNS TABLE (id text, state text, data text, error text, fraction float8, note
 DECLARE v_queue int := (queue_of(p_queue)).id;
 BEGIN
     RETURN QUERY SELECT n.id, j.state, j.data, j.error, j.fraction, j.note, j.noted
-        FROM (SELECT i AS id, coalesce(number_of(v_queue, i), ended_of(v_queue, i)) AS number FROM unnest(p_ids) i OFFSET 0) n,
+        FROM (SELECT i AS id, any_of(v_queue, i) AS number FROM unnest(p_ids) i OFFSET 0) n,
         LATERAL (SELECT * FROM jobs s WHERE s.number = n.number LIMIT 1) j;
 END $$;
 
@@ -308,9 +317,11 @@ $$ SELECT n.place, n.value, n.until FROM note n WHERE n.queue = (queue_of(p_queu
     ORDER BY n.place LIMIT p_most $$;
 
 CREATE FUNCTION periodics_of(p_queue text)
-RETURNS TABLE (name text, last bigint, run text, skipped bigint, schedule text, next bigint) LANGUAGE sql AS
-$$ SELECT p.name, p.last, p.run, p.skipped, p.schedule, coalesce(p.last + p.every, p.next) FROM periodic p
-    WHERE p.queue = (queue_of(p_queue)).id ORDER BY p.name $$;
+RETURNS TABLE (name text, last bigint, run text, skipped bigint, schedule text, next bigint, damaged text) LANGUAGE sql AS
+$$ SELECT p.name, p.last, p.run, p.skipped, p.schedule, coalesce(bounded(p.last) + bounded(p.every), p.next), NULL FROM periodic p
+    WHERE p.queue = (queue_of(p_queue)).id
+    UNION ALL SELECT d.id, 0, NULL, 0, NULL, NULL, d.reason FROM damaged d WHERE d.queue = (queue_of(p_queue)).id AND d.was = 'periodic'
+    ORDER BY name $$;
 
 CREATE FUNCTION averages_of(p_queue text) RETURNS TABLE (kind text, count bigint, mean bigint, last bigint) LANGUAGE sql AS
 $$ SELECT a.kind, a.count, a.mean, a.last FROM average a WHERE a.queue = (queue_of(p_queue)).id $$;

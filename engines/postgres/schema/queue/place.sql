@@ -33,10 +33,13 @@ BEGIN
     END IF;
     IF NOT placed THEN RETURN; END IF;
     IF p_job.name IS NOT NULL THEN
-        -- It takes the place of one that has ended, also for those who wait for that. (A look before the
+        -- It takes the place of one that has ended or was set aside, also for those who wait for that. (A look before the
         -- insert would not see one that ends meanwhile.)
         DELETE FROM gone WHERE queue = p_queue.id AND name = p_job.name;
-        FOR v_old IN DELETE FROM ended e WHERE e.queue = p_queue.id AND e.name = p_job.name RETURNING e.number LOOP
+        FOR v_old IN WITH e AS (DELETE FROM ended e WHERE e.queue = p_queue.id AND e.name = p_job.name RETURNING e.number),
+                d AS (DELETE FROM damaged d WHERE d.queue = p_queue.id AND d.was = 'job' AND d.id = p_job.name RETURNING d.number)
+            SELECT number FROM e UNION ALL SELECT number FROM d
+        LOOP
             IF p_old.number IS NULL AND EXISTS (SELECT FROM edge WHERE awaited = v_old) THEN
                 -- It takes the number, since many may wait.
                 UPDATE edge SET awaited = v_old WHERE awaited = p_job.number;

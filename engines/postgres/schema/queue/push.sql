@@ -115,7 +115,7 @@ BEGIN
     v_waiting := waiting_of(p_queue, p_now);
     IF v_waiting >= p_queue.max_waiting THEN
         -- One piece: the ticks end the others. It counts once more, since not all that have expired may end.
-        told := (expire(p_queue, 0, clock_timestamp() + interval '50 ms', p_now)).told;
+        told := (end_due(p_queue, false, 0, clock_timestamp() + interval '50 ms', p_now)).told;
         v_waiting := CASE WHEN cardinality(told) > 0 THEN waiting_of(p_queue, p_now) ELSE v_waiting END;
     END IF;
     IF v_waiting >= p_queue.max_waiting THEN

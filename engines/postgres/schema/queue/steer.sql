@@ -68,7 +68,9 @@ BEGIN
         FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
     -- Held jobs are looked at anew, in their old places. Those behind the first piece, and those that somebody has locked,
     -- are when the bell `h` rings, or by ticks, if there are no limits any more.
-    PERFORM release_held(v_queue);
+    IF jsonb_array_length(p_options->'limits') > 0 THEN PERFORM release_held(v_queue);
+    ELSE PERFORM end_limits(v_queue, clock_timestamp());
+    END IF;
     INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'h' FROM unnest(0 || c_delays) d(delay)
     WHERE jsonb_array_length(p_options->'limits') > 0
         AND (SELECT true FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by IS NOT NULL ORDER BY held_by LIMIT 1);
@@ -187,9 +189,14 @@ BEGIN
     ELSE
         DELETE FROM ended WHERE number = p_number RETURNING * INTO v_ended;
         done := FOUND;
-        IF NOT done THEN RETURN; END IF;
         v_name := v_ended.name;
         v_fingerprint := v_ended.fingerprint;
+        IF NOT done THEN
+            DELETE FROM damaged WHERE number = p_number RETURNING id INTO v_name;
+            done := FOUND;
+            IF NOT done THEN RETURN; END IF;
+            v_name := nullif(v_name, '~' || p_number);
+        END IF;
     END IF;
     DELETE FROM mark WHERE queue = p_queue.id AND fingerprint = v_fingerprint AND job = id_of(v_name, p_number);
     PERFORM forget(p_queue, ARRAY[v_name], p_now);
@@ -225,7 +232,7 @@ BEGIN
     END IF;
     CASE p_what
     WHEN 'remove', 'requeue', 'run_now' THEN
-        v_number := coalesce(number_of(v_queue.id, p_id), ended_of(v_queue.id, p_id));
+        v_number := any_of(v_queue.id, p_id);
         IF v_number IS NULL THEN RAISE 'waterline: there is no job "%"', p_id USING ERRCODE = 'WQ004', DETAIL = p_id; END IF;
         CASE p_what
         WHEN 'remove' THEN
@@ -266,13 +273,14 @@ BEGIN
         PERFORM note_time(v_queue.seen, v_now), ring(v_queue.id, v_queue.bell);
         v_count := 1;
     WHEN 'remove_periodic' THEN
-        DELETE FROM periodic WHERE queue = v_queue.id AND name = p_id;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
+        WITH gone AS (DELETE FROM periodic WHERE queue = v_queue.id AND name = p_id RETURNING name),
+            damaged AS (DELETE FROM damaged WHERE queue = v_queue.id AND was = 'periodic' AND id = p_id RETURNING id)
+        SELECT count(*) INTO v_count FROM (SELECT name FROM gone UNION SELECT id FROM damaged) n;
     ELSE
         RAISE 'waterline: there is no call "%"', p_what USING ERRCODE = 'WQ002';
     END CASE;
     PERFORM leave_behind(v_left, NULL, v_now);
-    RETURN QUERY SELECT * FROM unnest(resolve(v_queue, v_now));
+    RETURN QUERY SELECT * FROM unnest((resolve(v_queue, v_now)).told);
     RETURN QUERY SELECT 'steered', v_count, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
         NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
 END $$;
@@ -326,6 +334,7 @@ BEGIN
     -- A job that no push takes would hold up each tick.
     PERFORM check_settings(coalesce(nullif(p_settings::jsonb, 'null'), '{}'));
     IF p_every IS NOT NULL THEN PERFORM check_job(p_kind, p_payload); END IF;
+    DELETE FROM damaged WHERE queue = v_queue.id AND was = 'periodic' AND id = p_name;
     INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;
     UPDATE periodic SET schedule = p_schedule, next = p_next, every = bounded(p_every), kind = p_kind, payload = p_payload, settings = p_settings::jsonb
     WHERE queue = v_queue.id AND name = p_name;

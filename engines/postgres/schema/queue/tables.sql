@@ -88,10 +88,11 @@ CREATE TABLE limits (
     queue int NOT NULL,
     name text COLLATE "C" NOT NULL,
     at_once int CHECK (at_once > 0),
-    -- So many in so many nanoseconds, and so many at one moment.
+    -- So many in so many nanoseconds, and so many at one moment. (NaN is above all numbers.)
     rate_count int CHECK (rate_count > 0),
-    rate_per numeric CHECK (rate_per > 0),
+    rate_per numeric CHECK (rate_per > 0 AND rate_per < 1e30),
     rate_burst int CHECK (rate_burst > 0),
+    CHECK (num_nulls(rate_count, rate_per, rate_burst) IN (0, 3)),
     PRIMARY KEY (queue, name)
 );
 
@@ -99,9 +100,9 @@ CREATE TABLE limits (
 CREATE TABLE bucket (
     queue int NOT NULL,
     name text COLLATE "C" NOT NULL,
-    level numeric NOT NULL,
-    unit numeric NOT NULL,
-    since bigint NOT NULL,
+    level numeric NOT NULL CHECK (level > -1e60 AND level < 1e60),
+    unit numeric NOT NULL CHECK (unit > 0 AND unit < 1e30),
+    since bigint NOT NULL CHECK (since >= 0),
     PRIMARY KEY (queue, name)
 ) WITH (fillfactor = 50);
 
@@ -299,6 +300,25 @@ CREATE TABLE periodic (
     PRIMARY KEY (queue, name)
 );
 
+-- Rows with values that no function writes: somebody has changed them by hand, or the disk has. Where one makes a call
+-- fail, it is put here, so that it is in nobody's way.
+CREATE TABLE damaged (
+    -- That of the job; of a schedule, one of its own.
+    number bigint PRIMARY KEY,
+    queue int NOT NULL,
+    -- The table that it was in: job or periodic.
+    was text NOT NULL,
+    -- The id of the job, or the name of the schedule.
+    id text COLLATE "C" NOT NULL,
+    kind text COLLATE "C",
+    payload text,
+    at bigint NOT NULL,
+    reason text NOT NULL,
+    -- The row as it was: JSON as text.
+    row text NOT NULL
+);
+CREATE INDEX damaged_id ON damaged (queue, was, id);
+
 -- The jobs of a large queue, as they were counted last.
 CREATE TABLE tally (
     queue int PRIMARY KEY,
@@ -415,7 +435,7 @@ $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(
 --   too, and stands for a row `told` beside it: the job has finished, with these data.
 -- * claimed: the caller has this job now; `more` has what few jobs have.
 -- * told: a job is in this state; null: it is gone.
--- * line: something for the log; `outcome` is died, taken_back, held, skipped or unmade.
+-- * line: something for the log; `outcome` is died, taken_back, held, skipped, unmade, damaged or damaged_schedule.
 -- * glance: what a worker may look for.
 -- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.
 -- * short: there were fewer jobs than the caller wanted, and it is told no glance.
@@ -468,6 +488,16 @@ BEGIN
     ELSE
         SELECT number INTO v_number FROM ended
         WHERE queue = p_queue AND name = p_id ORDER BY number DESC LIMIT 1;
+    END IF;
+    RETURN v_number;
+END $$;
+
+-- The same, or of one that was set aside, unless there is another one.
+CREATE FUNCTION any_of(p_queue int, p_id text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_number bigint := coalesce(number_of(p_queue, p_id), ended_of(p_queue, p_id));
+BEGIN
+    IF v_number IS NULL THEN
+        SELECT d.number INTO v_number FROM damaged d WHERE d.queue = p_queue AND d.was = 'job' AND d.id = p_id ORDER BY d.number DESC LIMIT 1;
     END IF;
     RETURN v_number;
 END $$;

@@ -3,60 +3,81 @@
 
 -- How much one call does at most stands in the table of docs/operating.md.
 
--- Ends jobs that nobody has taken by the time at which they expire, if that lies between these two. `more`: there may be others.
-CREATE FUNCTION expire(p_queue queue, p_from bigint, p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
+-- Ends these jobs, which nobody has taken by the time at which they expire. `more`: it has not done all.
+CREATE FUNCTION expire_these(p_queue queue, p_numbers bigint[], p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
 LANGUAGE plpgsql AS $$
-DECLARE
-    c_most CONSTANT int := 1024;
-    v_numbers bigint[] := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND expires BETWEEN p_from AND p_now
-        ORDER BY expires, place LIMIT c_most FOR UPDATE SKIP LOCKED);
-    v_number bigint;
-    v_job job;
-    v_told answer;
+DECLARE v_number bigint; v_job job; v_told answer;
 BEGIN
     done := 0;
-    more := cardinality(v_numbers) = c_most;
+    more := false;
     told := '{}';
-    FOREACH v_number IN ARRAY v_numbers LOOP
+    FOREACH v_number IN ARRAY p_numbers LOOP
         -- One of them may have ended this one.
-        SELECT * INTO v_job FROM job WHERE number = v_number AND state <> 'running';
+        SELECT * INTO v_job FROM job WHERE number = v_number AND state <> 'running' FOR UPDATE SKIP LOCKED;
         IF FOUND AND (v_job.state <> 'waiting' OR has_free_edges(v_number)) THEN
             FOREACH v_told IN ARRAY end_unrun(p_queue, v_job, (needless(v_job, p_now)).error, NULL, p_now) LOOP told := told || v_told; END LOOP;
         END IF;
         done := done + 1;
-        IF clock_timestamp() >= p_until THEN
-            more := true;
-            EXIT;
-        END IF;
+        more := clock_timestamp() >= p_until AND done < cardinality(p_numbers);
+        EXIT WHEN more;
     END LOOP;
 END $$;
 
--- Takes back the jobs whose leases are over.
-CREATE FUNCTION end_leases(p_queue queue, p_from bigint, p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
+-- Takes back these jobs, whose leases are over.
+CREATE FUNCTION end_leases(p_queue queue, p_numbers bigint[], p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
 LANGUAGE plpgsql AS $$
-DECLARE
-    c_most CONSTANT int := 1024;
-    v_numbers bigint[] := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= p_from
-        ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED);
-    v_number bigint;
-    v_job job;
-    v_told answer;
-    v_left leaving[] := '{}';
+DECLARE v_number bigint; v_job job; v_told answer; v_left leaving[] := '{}';
 BEGIN
     done := 0;
-    more := cardinality(v_numbers) = c_most;
+    more := false;
     told := '{}';
-    FOREACH v_number IN ARRAY v_numbers LOOP
-        SELECT * INTO v_job FROM job WHERE number = v_number;
+    FOREACH v_number IN ARRAY p_numbers LOOP
+        SELECT * INTO v_job FROM job WHERE number = v_number FOR UPDATE;
         FOREACH v_told IN ARRAY take_back(p_queue, v_job, p_now) LOOP told := told || v_told; END LOOP;
         v_left := v_left || left_by(p_queue, v_job);
         done := done + 1;
-        IF clock_timestamp() >= p_until THEN
-            more := true;
-            EXIT;
-        END IF;
+        more := clock_timestamp() >= p_until AND done < cardinality(p_numbers);
+        EXIT WHEN more;
     END LOOP;
     PERFORM leave_behind(v_left, NULL, p_now);
+END $$;
+
+-- Ends jobs whose time is over: those that have expired, or whose lease has ended. If that fails, it ends each one by itself,
+-- and sets those aside whose rows are damaged. `more`: there may be others.
+CREATE FUNCTION end_due(p_queue queue, p_leases boolean, p_from bigint, p_until timestamptz, p_now bigint,
+    OUT done int, OUT more boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE c_most CONSTANT int := 1024; v_numbers bigint[]; v_number bigint; v_one record;
+BEGIN
+    IF p_leases THEN
+        v_numbers := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND state = 'running' AND at <= p_now AND at >= p_from
+            ORDER BY at, place LIMIT c_most FOR UPDATE SKIP LOCKED);
+    ELSE
+        v_numbers := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND expires BETWEEN p_from AND p_now
+            ORDER BY expires, place LIMIT c_most FOR UPDATE SKIP LOCKED);
+    END IF;
+    BEGIN
+        v_one := CASE WHEN p_leases THEN end_leases(p_queue, v_numbers, p_until, p_now) ELSE expire_these(p_queue, v_numbers, p_until, p_now) END;
+        done := v_one.done;
+        more := v_one.more;
+        told := v_one.told;
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+        done := 0;
+        more := false;
+        told := '{}';
+        FOREACH v_number IN ARRAY v_numbers LOOP
+            BEGIN
+                v_one := CASE WHEN p_leases THEN end_leases(p_queue, ARRAY[v_number], p_until, p_now)
+                    ELSE expire_these(p_queue, ARRAY[v_number], p_until, p_now) END;
+                told := told || v_one.told;
+            EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+                told := told || set_aside(p_queue, v_number, SQLERRM, p_now);
+            END;
+            done := done + 1;
+            more := clock_timestamp() >= p_until AND done < cardinality(v_numbers);
+            EXIT WHEN more;
+        END LOOP;
+    END;
+    more := more OR cardinality(v_numbers) = c_most;
 END $$;
 
 -- Deletes jobs whose time to be kept is over, as long as there are more and until then.
@@ -125,7 +146,7 @@ DECLARE
     v_floors bigint[] := looks_from(p_queue.floors, 9, 1::bigint << 52, p_now);
     v_is_dear boolean := is_dear(p_queue.floors, 9, p_now);
     -- What ended long ago was seen by an earlier tick, but for what is locked, or is more than one takes.
-    v_from bigint := CASE WHEN is_dear(p_queue.floors, 8, p_now) THEN p_now - 10000 ELSE 0 END;
+    v_from bigint := CASE WHEN is_dear(p_queue.floors, 8, p_now) THEN p_now - 10000 ELSE -9223372036854775808 END;
     v_passed bigint := passed_ends();
 BEGIN
     told := '{}';
@@ -148,11 +169,11 @@ BEGIN
         v_more := end_limits(p_queue, v_until);
         v_floors := '{0,0,0,0}';
     END IF;
-    v_part := end_leases(p_queue, v_from, v_until, p_now);
+    v_part := end_due(p_queue, true, v_from, v_until, p_now);
     told := told || v_part.told;
     v_more := v_more OR v_part.more;
     v_passed := v_passed + v_part.done;
-    v_part := expire(p_queue, v_from, v_until, p_now);
+    v_part := end_due(p_queue, false, v_from, v_until, p_now);
     told := told || v_part.told;
     v_more := v_more OR v_part.more;
     IF p_due_since IS NOT NULL THEN
@@ -162,7 +183,7 @@ BEGIN
     v_part := drop_ended(p_queue, v_from, p_now, p_due_since IS NOT NULL);
     told := told || v_part.told;
     v_passed := v_passed + v_part.done;
-    IF v_from = 0 THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
+    IF v_from < 0 THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
     PERFORM drop_marks(p_queue, p_now);
     told := told || tick_periodic(p_queue, p_now);
     v_passed := passed_ready();
@@ -211,20 +232,47 @@ CREATE FUNCTION shown_time(p_time bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_time < 1000 THEN p_time || 'ms' ELSE trim_scale(p_time / 1000.0)::text || 's' END $$;
 
 -- The jobs of schedules with a fixed interval. Each tick is made once, by whoever has locked its row. In any order, so that
--- those which a push holds up are not always the first ones.
+-- those which a push holds up are not always the first ones. If that fails, it makes those of each schedule by itself, and
+-- sets those aside whose rows are damaged.
 CREATE FUNCTION tick_periodic(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
-    v_row periodic;
-    v_pushed record;
-    v_runs boolean;
-    v_patience text := current_setting('lock_timeout');
     v_until timestamptz := clock_timestamp() + interval '50 ms';
-    v_told answer;
+    v_names text[] := ARRAY(SELECT name FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL
+        AND (bounded(last) + bounded(every) <= p_now OR last NOT BETWEEN 0 AND 1::bigint << 55)
+        ORDER BY random() LIMIT 256 FOR UPDATE SKIP LOCKED);
+    v_name text;
+    v_reason text;
+BEGIN
+    BEGIN
+        told := make_ticks(p_queue, v_names, v_until, p_now);
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+        told := '{}';
+        FOREACH v_name IN ARRAY v_names LOOP
+            BEGIN
+                told := told || make_ticks(p_queue, ARRAY[v_name], v_until, p_now);
+            EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
+                v_reason := SQLERRM;
+                INSERT INTO damaged SELECT nextval('place'), queue, 'periodic', name, kind, payload, p_now, v_reason, row_to_json(p)::text
+                FROM periodic p WHERE queue = p_queue.id AND name = v_name;
+                DELETE FROM periodic WHERE queue = p_queue.id AND name = v_name;
+                RAISE WARNING 'waterline: the schedule "%" of the queue "%" is damaged, and is set aside: %', v_name, p_queue.name, v_reason
+                    USING HINT = 'Look at its row in the table "damaged". Then remove it, and register it again.';
+                told := told || line('damaged_schedule', v_name, NULL, 0, v_reason);
+            END;
+        END LOOP;
+    END;
+END $$;
+
+-- Makes the jobs of these schedules.
+CREATE FUNCTION make_ticks(p_queue queue, p_names text[], p_until timestamptz, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_row periodic; v_name text; v_pushed record; v_runs boolean; v_patience text := current_setting('lock_timeout'); v_told answer;
 BEGIN
     told := '{}';
-    FOR v_row IN SELECT * FROM periodic WHERE queue = p_queue.id AND every IS NOT NULL AND last + every <= p_now
-        ORDER BY random() LIMIT 256 FOR UPDATE SKIP LOCKED
-    LOOP
+    FOREACH v_name IN ARRAY p_names LOOP
+        SELECT * INTO v_row FROM periodic WHERE queue = p_queue.id AND name = v_name FOR UPDATE;
+        IF v_row.last NOT BETWEEN 0 AND 1::bigint << 55 THEN
+            RAISE numeric_value_out_of_range USING MESSAGE = format('its last tick is %s, which is no time', v_row.last);
+        END IF;
         -- Those that were missed make one job.
         v_row.last := v_row.last + v_row.every * ((p_now - v_row.last) / v_row.every);
         v_runs := v_row.run IS NOT NULL AND number_of(p_queue.id, v_row.run) IS NOT NULL;
@@ -238,7 +286,7 @@ BEGIN
                 v_row.run := v_pushed.id;
                 PERFORM ring(p_queue.id, p_queue.bell), set_config('lock_timeout', v_patience, true);
             EXCEPTION WHEN lock_not_available THEN
-                EXIT WHEN clock_timestamp() >= v_until + interval '100 ms';
+                EXIT WHEN clock_timestamp() >= p_until + interval '100 ms';
                 CONTINUE;
             WHEN OTHERS THEN
                 -- Two that are in each other's way, and a server that fails, are no fault of the schedule.
@@ -251,6 +299,6 @@ BEGIN
         END IF;
         UPDATE periodic SET last = v_row.last, run = v_row.run, skipped = skipped + v_runs::int
         WHERE queue = p_queue.id AND name = v_row.name;
-        EXIT WHEN clock_timestamp() >= v_until;
+        EXIT WHEN clock_timestamp() >= p_until;
     END LOOP;
 END $$;

@@ -56,7 +56,7 @@ BEGIN
         CASE WHEN v_ends_dear THEN p_now + 1000 ELSE (SELECT min(j.at) FROM job j WHERE j.queue = p_queue.id AND j.state = 'running') END,
         (SELECT min(f.at) FROM freed f WHERE f.queue = p_queue.id AND f.at > p_now),
         CASE WHEN was_set_back(p_queue, p_now) THEN p_now END,
-        (SELECT min(p.last + p.every) FROM periodic p WHERE p.queue = p_queue.id AND p.every IS NOT NULL),
+        (SELECT min(bounded(p.last) + bounded(p.every)) FROM periodic p WHERE p.queue = p_queue.id AND p.every IS NOT NULL),
         (SELECT p_now WHERE EXISTS (SELECT FROM edge_bell b WHERE b.queue = p_queue.id)));
     IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
 END $$;
@@ -90,6 +90,8 @@ DECLARE
     v_done bigint[];
     v_ends ends;
     v_claiming claiming;
+    v_told answer[];
+    v_more boolean := false;
     v_freed text[] := '{}';
 BEGIN
     IF p_queue IS NOT NULL THEN
@@ -124,7 +126,8 @@ BEGIN
     END IF;
     IF p_queue IS NOT NULL AND p_tick IS NOT NULL AND pg_sequence_last_value('edge_bells') IS NOT NULL THEN
         -- Before the claim, which may lock those of others.
-        RETURN QUERY SELECT * FROM unnest(resolve(v_queue, v_now));
+        SELECT r.told, r.more INTO v_told, v_more FROM resolve(v_queue, v_now) r;
+        RETURN QUERY SELECT * FROM unnest(v_told);
     END IF;
     FOR v_look IN 1 .. CASE WHEN v_claims THEN 3 ELSE 0 END LOOP
         IF v_look = 2 THEN
@@ -164,9 +167,9 @@ BEGIN
         END IF;
         EXIT WHEN v_got > 0 OR v_claiming.again;
     END LOOP;
-    IF v_claiming.again AND v_got = 0 THEN RETURN NEXT word('again'); END IF;
+    IF v_claims AND v_got < p_most AND (v_more AND v_got = 0 OR v_claiming.again) THEN RETURN NEXT word('again'); END IF;
     IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
-        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR has_bells(v_queue) THEN glance_answer(v_queue, v_now)
+        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, v_now)
             ELSE word('short') END;
     ELSIF v_got > 0 AND cardinality(p_numbers) > 0 AND NOT has_bells(v_queue) THEN
         -- The caller has changed the queue, and so would look anew.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
 use waterline::engine::{
-    About, Claimed, Extras, Happened, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
+    About, Claimed, Damaged, Extras, Happened, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
 };
 use waterline::queue::{JobState, Priority, Root, Skipped};
 
@@ -98,6 +98,10 @@ impl Answer {
         if outcome == "unmade" {
             return Some(Line::Unmade { name: self.id(), error: self.error.clone().unwrap_or_default() });
         }
+        if outcome == "damaged_schedule" {
+            let (name, error) = (self.id(), self.error.clone().unwrap_or_default());
+            return Some(Line::Damaged(Damaged::Periodic { name, error }));
+        }
         if outcome == "set_back" {
             let by = self.error.as_deref().and_then(|by| by.parse().ok()).unwrap_or(0);
             return Some(Line::SetBack { by: Duration::from_millis(by) });
@@ -108,6 +112,7 @@ impl Answer {
         Some(match outcome {
             "died" => Line::Died { job, error },
             "taken_back" => Line::TakenBack { job, error },
+            "damaged" => Line::Damaged(Damaged::Job { id: job.id, error }),
             "held" => Line::Held { job, limit: limit_of(&error) },
             "skipped" => Line::Skipped { job, why: skipped_of(&error)? },
             _ => return None,
@@ -185,7 +190,7 @@ pub(super) fn ended(answers: &[Answer]) -> HashMap<(i64, i64), &Answer> {
 }
 
 pub(super) fn state_of(name: &str) -> Option<JobState> {
-    STATES.into_iter().find(|state| name_of(*state) == name)
+    STATES.into_iter().chain([JobState::Damaged]).find(|state| name_of(*state) == name)
 }
 
 pub(super) fn name_of(state: JobState) -> &'static str {

@@ -14,10 +14,11 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
     let Some(answer) = failed.as_db_error() else { return other(doing, error) };
     let (queue, id) = (queue.to_owned(), answer.detail().unwrap_or_default().to_owned());
     match answer.code().code() {
-        "WQ003" => {
-            let own = answer.hint().unwrap_or_default().to_owned();
-            waterline::engine::cycle_error(queue, own, id)
-        }
+        // Without a hint, the search for a circle was given up.
+        "WQ003" => match answer.hint() {
+            Some(own) => waterline::engine::cycle_error(queue, own.to_owned(), Some(id)),
+            None => waterline::engine::cycle_error(queue, id, None),
+        },
         "WQ004" => waterline::engine::not_found_error(queue, id),
         "WQ005" => QueueError::Full { queue, max_waiting: id.parse().unwrap_or(0) },
         "WQ006" => waterline::engine::already_runs_error(queue, id),

@@ -94,7 +94,12 @@ impl Shown {
     fn info(self) -> JobInfo {
         let data = self.data.as_deref().and_then(|data| serde_json::from_str(data).ok());
         let meta = meta_of(self.meta.as_deref());
-        job_info(&self.id, &self.row, self.tie, self.payload.into_bytes(), data, meta, self.progress)
+        let mut info = job_info(&self.id, &self.row, self.tie, self.payload.into_bytes(), data, meta, self.progress);
+        if info.state == JobState::Damaged {
+            // The reason stands where that of another job has its last error.
+            info.damaged = info.error.take();
+        }
+        info
     }
 }
 
@@ -158,15 +163,17 @@ impl Queues {
                 return self.counted_last(queue);
             }
         };
-        let (mut counts, mut age) = ([0; STATES.len()], Duration::ZERO);
+        let (mut counts, mut damaged, mut age) = ([0; STATES.len()], 0, Duration::ZERO);
         for row in &rows {
             let (name, count, old): (String, i64, i64) = (row.get(0), row.get(1), row.get(2));
-            if let Some(state) = state_of(&name) {
-                counts[state as usize] += unsigned(Some(count));
+            match state_of(&name) {
+                Some(JobState::Damaged) => damaged += unsigned(Some(count)),
+                Some(state) => counts[state as usize] += unsigned(Some(count)),
+                None => {}
             }
-            age = Duration::from_millis(unsigned(Some(old)));
+            age = age.max(Duration::from_millis(unsigned(Some(old))));
         }
-        let counts = counts_of(counts, age);
+        let counts = counts_of(counts, damaged, age);
         self.note_counted(queue, counts);
         counts
     }
@@ -178,7 +185,7 @@ impl Queues {
     /// Returns the numbers of the last time, which are older by now.
     fn counted_last(&self, queue: &Opened) -> Counts {
         let counted = self.counted.lock().get(&queue.number).copied();
-        let (at, mut counts) = counted.unwrap_or((queue.moment().now, counts_of([0; STATES.len()], Duration::MAX)));
+        let (at, mut counts) = counted.unwrap_or((queue.moment().now, counts_of([0; STATES.len()], 0, Duration::MAX)));
         counts.age = queue.moment().now.saturating_duration_since(at).saturating_add(counts.age);
         counts
     }
@@ -196,7 +203,11 @@ impl Queues {
         let counted =
             |name: &str| seen.get("counts").and_then(|counts| counts.get(name)).and_then(Value::as_u64).unwrap_or(0);
         let age = number("now").unwrap_or(0).saturating_sub(counted("at"));
-        let counts = counts_of(STATES.map(|state| counted(name_of(state))), Duration::from_millis(age));
+        let counts = counts_of(
+            STATES.map(|state| counted(name_of(state))),
+            number("damaged").unwrap_or(0),
+            Duration::from_millis(age),
+        );
         self.note_counted(queue, counts);
         Ok(Survey {
             counts,

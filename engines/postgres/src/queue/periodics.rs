@@ -163,7 +163,8 @@ impl Queues {
             let schedule = registered.map(|one| one.periodic.schedule.to_string());
             let stored: Option<String> = row.try_get(4)?;
             let skipped: i64 = row.try_get(3)?;
-            Ok(periodic_info(name, schedule.or(stored), last, next.map(time), row.try_get(2)?, unsigned(Some(skipped))))
+            let (run, skipped, damaged) = (row.try_get(2)?, unsigned(Some(skipped)), row.try_get(6)?);
+            Ok(periodic_info(name, schedule.or(stored), last, next.map(time), run, skipped, damaged))
         };
         let all: Result<Vec<_>, postgres::Error> = rows.iter().map(info).collect();
         all.map_err(|error| looks::misread(queue, error))

@@ -15,6 +15,7 @@ mod clocks;
 mod complaints;
 mod connections;
 mod crossing;
+mod damage;
 mod dead_rows;
 mod ends;
 mod grants;
