@@ -223,6 +223,15 @@ pub(crate) enum Change {
         #[command(flatten)]
         how: Yes,
     },
+    /// Remove a queue of a database with all its jobs
+    ///
+    /// It is refused while a worker was heard of within a lease.
+    RemoveQueue {
+        /// The name of the queue.
+        queue: String,
+        #[command(flatten)]
+        how: Yes,
+    },
     #[command(flatten)]
     OfQueue(QueueChange),
 }
@@ -332,6 +341,7 @@ impl Change {
             }
             Self::Skip { how, .. } | Self::Seek { how, .. } => (how.sure.yes, Some(&how.reason)),
             Self::Check { how, .. }
+            | Self::RemoveQueue { how, .. }
             | Self::OfQueue(
                 QueueChange::Requeue { how, .. }
                 | QueueChange::Cancel { how, .. }

@@ -78,6 +78,7 @@ fn done(change: &Change, made: &Map<String, Value>) -> Option<String> {
             Some(streams::discards(name, made.get("discarded")?.as_u64()?))
         }
         Change::OfQueue(change) => queues::done(change, made),
+        Change::RemoveQueue { queue, .. } => Some(queues::removes_queue(queue, made.get("jobs")?.as_u64()?)),
         _ => None,
     }
 }

@@ -80,6 +80,11 @@ pub(crate) trait Place {
         None
     }
 
+    /// True if it is a database, from which a queue can be removed.
+    fn is_database(&self) -> bool {
+        false
+    }
+
     /// True if changes are made by the processes that run the consumers and the queues.
     fn has_processes(&self) -> bool {
         false

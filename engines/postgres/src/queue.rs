@@ -22,6 +22,7 @@ mod looks;
 mod opened;
 mod periodics;
 mod pushing;
+mod removing;
 mod settings;
 mod turning;
 mod watching;

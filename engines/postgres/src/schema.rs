@@ -46,6 +46,7 @@ pub(crate) const ALL: &str = concat!(
     include_str!("../schema/queue/turn.sql"),
     include_str!("../schema/queue/requeue.sql"),
     include_str!("../schema/queue/steer.sql"),
+    include_str!("../schema/queue/remove.sql"),
     include_str!("../schema/queue/look.sql"),
     include_str!("../schema/queue/work.sql"),
     include_str!("../schema/queue/grants.sql"),

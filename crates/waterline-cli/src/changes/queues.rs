@@ -4,7 +4,7 @@ use super::Plan;
 use crate::args::{QueueChange, State};
 use crate::fault::Fault;
 use crate::place::{Place, check_queue, consumer, each_job};
-use crate::rows::Job;
+use crate::rows::{Counts, Job};
 use crate::words::count;
 use serde_json::{Map, Value, json};
 
@@ -46,6 +46,21 @@ pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Faul
     };
     fields["queue"] = queue.into();
     Ok(Plan::new(name, what, fields))
+}
+
+/// Plans the removal of a whole queue.
+pub(super) fn removal(place: &dyn Place, queue: &str) -> Result<Plan, Fault> {
+    if !place.is_database() {
+        return Err(Fault::new("a queue is removed from a database alone: use --postgres"));
+    }
+    check_queue(place, queue)?;
+    let Counts { scheduled, ready, running, waiting, finished, dead, damaged } = place.queue(queue)?.counts;
+    let jobs = scheduled + ready + running + waiting + finished + dead + damaged;
+    Ok(Plan::new("remove-queue", removes_queue(queue, jobs), json!({ "queue": queue, "jobs": jobs })))
+}
+
+pub(super) fn removes_queue(queue: &str, jobs: u64) -> String {
+    format!("remove the queue {queue:?} with {}", count(jobs, "job"))
 }
 
 fn requeues(queue: &str, dead: u64) -> String {

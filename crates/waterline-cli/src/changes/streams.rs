@@ -22,6 +22,7 @@ pub(super) fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
         Change::Seek { name, next, new: true, .. } => seek_new(place, name, *next),
         Change::Remove { name, .. } => remove(place, name),
         Change::Check { name, .. } => check(place, name),
+        Change::RemoveQueue { queue, .. } => super::queues::removal(place, queue),
         Change::OfQueue(change) => super::queues::plan(place, change),
     }
 }

@@ -117,6 +117,10 @@ impl Place for Database {
         Holders::Unknown
     }
 
+    fn is_database(&self) -> bool {
+        true
+    }
+
     fn hindrance(&self) -> Result<Option<String>, Fault> {
         Ok(None)
     }
@@ -143,6 +147,9 @@ impl Place for Database {
             Change::Remove { name, .. } => store.remove(name)?,
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
+            }
+            Change::RemoveQueue { queue, .. } => {
+                return Ok(Made::of([("jobs", store.remove_queue(queue)?.into())]));
             }
             Change::OfQueue(change) => return handles::change(&self.handle(change.queue())?, change, seen),
         }

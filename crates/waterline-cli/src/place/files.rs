@@ -128,6 +128,8 @@ impl Place for Files {
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
             }
+            // Its plan has refused it.
+            Change::RemoveQueue { .. } => return Err(Fault::new("a queue is removed from a database alone")),
             Change::OfQueue(change) => return handles::change(&Queue::by_hand(&store, change.queue())?, change, seen),
         }
         Ok(Made::default())

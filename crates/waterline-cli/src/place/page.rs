@@ -84,6 +84,7 @@ impl Page {
             }
             Change::Remove { name, .. } => json!({"action": "remove", "stream": name}),
             Change::Check { name, .. } => json!({"action": "check", "stream": name}),
+            Change::RemoveQueue { queue, .. } => json!({"action": "remove_queue", "queue": queue}),
             Change::OfQueue(change) => Self::request_of_queue(change, seen),
         }
     }

@@ -167,6 +167,16 @@ fn changes_of_a_database_are_made_by_its_own_rules_and_options_stay() {
     assert_eq!(at.records("queues")[0]["paused"], true);
     change("resume mail", "end the pause");
     assert_eq!(options(), before);
+    at.refused("remove-queue mail --yes", 1, &["has workers"]);
+    at.refused("remove-queue nosuch --yes", 1, &["nosuch"]);
+    // No lease is left, and nobody claims.
+    world
+        .database
+        .client()
+        .batch_execute("UPDATE waterline.queue SET lease = 1; DELETE FROM waterline.job WHERE state = 'running'")
+        .unwrap();
+    assert!(change("remove-queue mail", "remove the queue \"mail\" with")["jobs"].as_u64().unwrap() > 0);
+    assert!(at.records("queues").is_empty());
     at.refused("pause blocks --consumer --yes", 1, &["by its process alone", "--url"]);
     at.refused("check blocks", 1, &["--url"]);
 }

@@ -242,6 +242,7 @@ BEGIN
         fraction = p_job.fraction, note = p_job.note, noted = p_job.noted,
         counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL
     WHERE number = p_job.number;
+    PERFORM note_waiting(p_queue);
     told := told || told(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;
 

@@ -32,6 +32,7 @@ BEGIN
         END;
     END IF;
     IF NOT placed THEN RETURN; END IF;
+    IF p_old.number IS NULL THEN PERFORM note_waiting(p_queue); END IF;
     IF p_job.name IS NOT NULL THEN
         -- It takes the place of one that has ended or was set aside, also for those who wait for that. (A look before the
         -- insert would not see one that ends meanwhile.)
@@ -67,6 +68,12 @@ BEGIN
         RETURN;
     END IF;
     state := shown(p_job.state, p_job.at, p_now);
+END $$;
+
+-- Notes that a job more waits.
+CREATE FUNCTION note_waiting(p_queue queue) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_queue.max_waiting IS NOT NULL THEN PERFORM nextval(p_queue.waiting); END IF;
 END $$;
 
 -- Changes an old job into this one. An update, so that whoever waits for the row goes on with the new one.

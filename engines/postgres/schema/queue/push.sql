@@ -112,12 +112,14 @@ BEGIN
     IF p_queue.max_waiting IS NULL THEN RETURN; END IF;
     PERFORM check_isolation('a push into a queue with `max_waiting`');
     PERFORM pg_advisory_xact_lock(lock_of('room', p_queue.id));
+    IF pg_sequence_last_value(p_queue.waiting) < p_queue.max_waiting THEN RETURN; END IF;
     v_waiting := waiting_of(p_queue, p_now);
     IF v_waiting >= p_queue.max_waiting THEN
         -- One piece: the ticks end the others. It counts once more, since not all that have expired may end.
         told := (end_due(p_queue, false, 0, clock_timestamp() + interval '50 ms', p_now)).told;
         v_waiting := CASE WHEN cardinality(told) > 0 THEN waiting_of(p_queue, p_now) ELSE v_waiting END;
     END IF;
+    PERFORM setval(p_queue.waiting, v_waiting);
     IF v_waiting >= p_queue.max_waiting THEN
         RAISE 'waterline: the queue "%" is full: at most % of its jobs may wait', p_queue.name, p_queue.max_waiting
             USING ERRCODE = 'WQ005', DETAIL = p_queue.max_waiting::text;

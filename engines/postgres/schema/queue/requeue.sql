@@ -56,6 +56,7 @@ BEGIN
         INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN RAISE 'waterline: the job "%" changes too fast', v_id USING ERRCODE = '40001'; END IF;
     END IF;
+    PERFORM note_waiting(p_queue);
     told := told || told(v_id, v_job.state::text);
     IF cardinality(v_awaited) = 0 THEN
         PERFORM ring(p_queue.id, p_queue.bell);

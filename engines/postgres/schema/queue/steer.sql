@@ -12,14 +12,14 @@ BEGIN
             SELECT id INTO v_queue FROM queue WHERE name = p_name;
         ELSE
             FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3',
-                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'seen'] LOOP
+                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'seen', 'waiting'] LOOP
                 v_sequence := format('%I.%I', current_schema(), 'q' || v_queue || '_' || v_register);
                 EXECUTE 'CREATE SEQUENCE ' || v_sequence || ' MINVALUE -9223372036854775807 START 0';
                 PERFORM setval(v_sequence::regclass, 0);
                 v_registers := v_registers || v_sequence::regclass;
             END LOOP;
             UPDATE queue SET bell = v_registers[1], ticked = v_registers[2], turns = v_registers[3],
-                floors = v_registers[4:12], seen = v_registers[13] WHERE id = v_queue;
+                floors = v_registers[4:12], seen = v_registers[13], waiting = v_registers[14] WHERE id = v_queue;
         END IF;
     END IF;
     IF p_options IS NOT NULL THEN PERFORM set_options(p_name, p_options); END IF;
@@ -51,6 +51,8 @@ BEGIN
         -- Without limits, it stays so until ticks have made all held jobs ready.
         limited = limited OR coalesce(jsonb_array_length(p_options->'limits') > 0, false)
     WHERE id = v_queue.id;
+    -- The next push counts.
+    PERFORM setval(v_queue.waiting, 1::bigint << 62) WHERE p_options->>'max_waiting' IS NOT NULL;
     IF NOT p_options ? 'limits' THEN RETURN; END IF;
     -- No claim meanwhile: each one goes by the old limits, or by the new ones.
     PERFORM pg_advisory_xact_lock(lock_of('claim', v_queue.id));

@@ -70,6 +70,9 @@ CREATE TABLE queue (
     seen regclass,
     -- The number of claims, of which each eighth takes the lowest priority.
     turns regclass,
+    -- Where `max_waiting` is set: no more jobs wait than that. Each push and each return adds one, and nobody takes one
+    -- away: a push that finds it at the bound counts.
+    waiting regclass,
     -- For each priority: no ready job is due before this time. Claims begin to read there, and so
     -- pass no dead entries of the index, which stay while any transaction is open. Behind these four, the head:
     -- up to this job of one priority, claims have taken all, so that the next ones do not meet those that are

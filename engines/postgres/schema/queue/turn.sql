@@ -47,7 +47,7 @@ BEGIN
     IF NOT v_ends_dear THEN
         SELECT min(j.expires) INTO expires FROM job j WHERE j.queue = p_queue.id AND j.expires IS NOT NULL;
     END IF;
-    has_room := p_queue.max_waiting IS NULL OR waiting_of(p_queue, p_now) < p_queue.max_waiting OR coalesce(expires <= p_now, false);
+    has_room := p_queue.max_waiting IS NULL OR pg_sequence_last_value(p_queue.waiting) < p_queue.max_waiting OR waiting_of(p_queue, p_now) < p_queue.max_waiting OR coalesce(expires <= p_now, false);
     IF v_next <= p_now THEN v_next := NULL; END IF;
     -- Of numbers, `least` takes those that are there.
     next := least(due, expires, v_next, CASE WHEN p_queue.paused_until > p_now THEN p_queue.paused_until END,

@@ -2,6 +2,7 @@
 
 use crate::calls::{claim, client, push};
 use postgres::{Client, NoTls};
+use waterline::queue::{Accept, NewJob, QueueOptions};
 
 /// All that time has brought.
 const TICK: &str =
@@ -438,4 +439,65 @@ fn client_of_one_key() -> (postgres::Config, Client) {
         push(&mut client, &format!(r#"{{"key": "{key}"}}"#));
     }
     (config, client)
+}
+
+#[test]
+fn a_queue_is_removed_piece_by_piece_when_no_worker_was_heard_of_for_a_lease() {
+    let bench = crate::bench::bench();
+    let [queue, other] = ["mail", "other"].map(|name| bench.store.queue(name, QueueOptions::default()).unwrap());
+    let mut client = bench.config.connect(NoTls).unwrap();
+    let many = "SELECT count(*) FROM waterline.push_many('mail', array_fill('k'::text, ARRAY[10100]), array_fill('1'::text, ARRAY[10100]))";
+    client.query_one(many, &[]).unwrap();
+    let first = queue.push(NewJob::new("k", &1).unwrap().id("first")).unwrap().id;
+    queue.push(NewJob::new("k", &1).unwrap().after([first])).unwrap();
+    other.push(NewJob::new("k", &1).unwrap()).unwrap();
+    queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
+    let refused = bench.store.remove_queue("mail").unwrap_err();
+    assert!(describe(&refused).contains("has workers"), "{refused:?}");
+    assert!(bench.store.remove_queue("nosuch").is_err());
+    run(&mut client, "UPDATE waterline.queue SET lease = 1");
+    let dry = client.query_one("SELECT jobs FROM waterline.remove_queue('mail', true)", &[]).unwrap();
+    assert_eq!(dry.get::<_, i64>(0), 10_102);
+    // The first piece: whoever has it open is told, and its name is free.
+    let piece = client.query_one("SELECT jobs, more FROM waterline.remove_queue('mail')", &[]).unwrap();
+    assert_eq!((piece.get::<_, i64>(0), piece.get::<_, bool>(1)), (9_999, true), "and an edge");
+    assert!(describe(&queue.push(NewJob::new("k", &1).unwrap()).unwrap_err()).contains("there is no queue \"mail\""));
+    assert_eq!(bench.store.remove_queue("mail").unwrap(), 103);
+    assert_eq!(bench.store.queue_names().unwrap(), ["other"]);
+    let left = ["job", "ended", "edge", "edge_bell"].map(|table| count(&mut client, table));
+    let registers = "SELECT count(*) FROM pg_sequences WHERE schemaname = 'waterline' AND sequencename LIKE 'q%\\_%'";
+    let registers: i64 = client.query_one(registers, &[]).unwrap().get(0);
+    assert_eq!((left, registers), ([1, 0, 0, 0], 13 + 1), "those of the other queue, and that of the numbers");
+    bench.store.queue("mail", QueueOptions::default()).unwrap().push(NewJob::new("k", &1).unwrap()).unwrap();
+}
+
+/// An error with its causes.
+fn describe(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", describe(source)))
+}
+
+#[test]
+fn a_bounded_push_counts_at_its_bound_alone_and_a_job_that_comes_back_is_counted() {
+    let (_, mut client) =
+        client(r#"{"max_waiting": 5000, "retry": {"first_ms": 0, "growth": "fixed", "attempts": 9}}"#);
+    push_many(&mut client, 2_000, "{}");
+    let read = |client: &mut Client| -> i64 {
+        let mut transaction = client.transaction().unwrap();
+        transaction.query("SELECT waterline.push('q', 'k', '1')", &[]).unwrap();
+        transaction.query_one("SELECT waterline.passed_ready()", &[]).unwrap().get(0)
+    };
+    assert_eq!(read(&mut client), 0, "no job is counted");
+    // What waits when the bound is set is counted once.
+    run(&mut client, r#"SELECT waterline.set_options('q', '{"max_waiting": 2003}')"#);
+    assert!(read(&mut client) >= 2_000);
+    let push = |client: &mut Client| client.query("SELECT waterline.push('q', 'k', '1')", &[]).is_ok();
+    let claimed = claim(&mut client, 2);
+    let pushed: Vec<bool> = (0..6).map(|_| push(&mut client)).collect();
+    assert_eq!(pushed, [true, true, true, true, true, false], "1,998 waited");
+    let (jobs, tokens) = claimed;
+    client.query("SELECT waterline.fail($1, $2)", &[&jobs, &tokens]).unwrap();
+    let third = claim(&mut client, 3);
+    assert!(third.0.len() == 3 && push(&mut client) && !push(&mut client), "two came back, and three begin");
+    finish(&mut client, third);
+    assert!(!push(&mut client));
 }

@@ -1,0 +1,62 @@
+//! The removal of a whole queue.
+
+use super::Queues;
+use super::faults::queue_error;
+use crate::error::Error;
+use crate::sql::Value;
+use crate::store::PgStore;
+use postgres::types::Type;
+use waterline::queue::QueueError;
+
+impl PgStore {
+    /// Removes a queue with all that belongs to it: jobs in any state, history, schedules, notes,
+    /// limits and options. Returns the number of its jobs. It is refused while a worker of any
+    /// process was heard of within a lease: each one calls once a second, also if it has no job.
+    ///
+    /// It takes piece by piece. From the first one on, whoever has the queue open is told that
+    /// there is none (`WQ001`), and a queue of this name can be made anew. If the call fails on the
+    /// way, the rest is there under the name `removed …`, and the same call removes it.
+    ///
+    /// ```no_run
+    /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
+    /// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
+    /// let jobs = store.remove_queue("mail")?;
+    /// println!("{jobs} jobs are gone");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there, and
+    /// otherwise if it has workers, or if the database fails.
+    pub fn remove_queue(&self, name: impl AsRef<str>) -> Result<u64, QueueError> {
+        let (queues, name) = (self.queues(), name.as_ref());
+        let mut removed = 0;
+        loop {
+            let (jobs, more) = queues.remove_some(name)?;
+            removed += jobs;
+            if !more {
+                return Ok(removed);
+            }
+        }
+    }
+}
+
+impl Queues {
+    /// Removes a piece of a queue, and says if there is more.
+    fn remove_some(&self, name: &str) -> Result<(u64, bool), QueueError> {
+        let sql = self.sql_of("remove_queue", 1);
+        let values: [Value<'_>; 1] = [(&name, Type::TEXT)];
+        let removed = self.with(None, |client, _| {
+            let rows = client.query_typed(&sql, &values)?;
+            let row = rows.first().ok_or(Error::Closed)?;
+            Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, bool>(1)?))
+        });
+        match removed {
+            Ok((jobs, more)) => Ok((jobs.unsigned_abs(), more)),
+            Err(Error::Database(error)) if error.code().is_some_and(|code| code.code() == "WQ001") => {
+                Err(waterline::Error::NotFound { what: "queue", name: name.to_owned() }.into())
+            }
+            Err(error) => Err(queue_error(name, "remove a queue", error)),
+        }
+    }
+}
