@@ -18,8 +18,8 @@ BEGIN
 END $$;
 
 -- Answers the doorbells of jobs that others wait for: those of 1,024 edges at most, and for 20 ms. `more`: another call at
--- once would do more. It never waits for a lock. Many may wait for one job, so a bell knows how far it is, and goes to the end of the line behind each piece: the
--- next calls go on, and each bell has its turn.
+-- once would do more. It never waits for a lock. Many may wait for one job, so a bell knows how far it is, and goes to the
+-- end of the line behind each piece: the next calls go on, and each bell has its turn.
 CREATE FUNCTION resolve(p_queue queue, p_now bigint, OUT told answer[], OUT more boolean) LANGUAGE plpgsql AS $$
 DECLARE
     c_piece CONSTANT int := 64;
