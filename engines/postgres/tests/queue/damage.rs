@@ -272,7 +272,7 @@ fn whatever_value_a_row_has_the_other_jobs_go_on() {
         random >> 33
     });
     let (begun, mut now, mut stopped, mut tried) = (Instant::now(), BEGIN, Vec::new(), 0);
-    for (table, rows, column, value) in cases.iter().copied() {
+    for &(table, rows, column, value) in &cases {
         if begun.elapsed() > longest {
             break;
         }
