@@ -135,7 +135,7 @@ impl<T: Send + 'static> PgJobs<T> {
         self
     }
 
-    /// Checks what the caller has not promised. A table that is refused is found anew the next time.
+    /// Checks what the caller has not promised. A table that is refused is found anew next time.
     fn insist(&self, reading: &mut Reading) -> Result<(), Error> {
         let stream = reading.stream()?;
         let insisted = if self.trusts { Ok(()) } else { stream.insist_on_always(&self.table) };

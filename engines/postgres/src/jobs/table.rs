@@ -299,7 +299,7 @@ impl Origin {
         if (self.column, self.sequence) != (now.column, now.sequence) {
             return Some("the ids are in another column, or have another sequence".to_owned());
         }
-        // A new file with the same parameters: each other change makes one, too, and keeps the value.
+        // A new file with the same parameters: other changes make one, too, and keep the value.
         if self.file != now.file && self.parameters == now.parameters {
             return Some("their sequence began anew, as with TRUNCATE … RESTART IDENTITY".to_owned());
         }

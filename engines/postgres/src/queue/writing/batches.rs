@@ -54,8 +54,8 @@ pub trait RunnerExt: Sized {
     /// * If the answer to a COMMIT is lost, the server is asked what has become of the transaction.
     ///   So an end that counts is not told as lost.
     ///
-    /// * If the process stands still in the transaction, or `write` takes longer than three quarters
-    ///   of the lease between two statements, the server ends it, so its locks are in nobody's way.
+    /// * If the process stands still in the transaction, or `write` takes longer than three
+    ///   quarters of the lease between two statements, the server ends it, with all of its locks.
     ///   `write` is called again, as after a loss of the connection.
     ///
     /// The transaction has the isolation level READ COMMITTED. `write` must not end it. It runs on
