@@ -375,10 +375,20 @@ fn a_schedule_that_makes_ticks_fail_is_set_aside_and_named_until_it_is_registere
     client
         .batch_execute("UPDATE waterline.periodic SET last = CASE name WHEN 'good' THEN 1 ELSE 9223372036854775807 END")
         .unwrap();
-    client.batch_execute(TICK_NOW).unwrap();
-    queue.accept(Accept::new()).unwrap().expect("the job of the other one").finish(None).unwrap();
-    let shown: Vec<_> = queue.periodics().unwrap().into_iter().map(|one| (one.name, one.damaged.is_some())).collect();
-    assert_eq!(shown, [("bad".to_owned(), true), ("good".to_owned(), false)]);
+    // (On a loaded machine, a tick comes to some of them.)
+    let mut ran = 0;
+    let shown = (0..50).find_map(|_| {
+        client.batch_execute(TICK_NOW).unwrap();
+        if let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
+            lease.finish(None).unwrap();
+            ran += 1;
+        }
+        let shown = queue.periodics().unwrap().into_iter().map(|one| (one.name, one.damaged.is_some()));
+        let shown: Vec<_> = shown.collect();
+        shown.iter().any(|one| one.1).then_some(shown)
+    });
+    assert_eq!(shown, Some(vec![("bad".to_owned(), true), ("good".to_owned(), false)]));
+    assert!(ran <= 1, "the job of the other one");
     assert_eq!(queue.counts().damaged, 0, "it is no job");
     client.query(register, &[&"bad"]).unwrap();
     assert!(queue.periodics().unwrap().iter().all(|one| one.damaged.is_none()));
