@@ -1,7 +1,7 @@
 //! The bells of limits: which ends ring, and who hears them.
 
 use crate::bounds::{TICK, bury, count, finish, push_many, run};
-use crate::calls::{claim, client, push};
+use crate::calls::{claim, client};
 use postgres::{Client, NoTls};
 
 #[test]
