@@ -274,7 +274,7 @@ fn whatever_value_a_row_has_the_other_jobs_go_on() {
     });
     let (begun, mut now, mut stopped, mut tried) = (Instant::now(), BEGIN, Vec::new(), 0);
     for &(table, rows, column, value) in &cases {
-        if begun.elapsed() > longest {
+        if begun.elapsed() > longest && tried > 20 {
             break;
         }
         now += 1_000_000;
