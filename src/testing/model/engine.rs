@@ -229,12 +229,7 @@ impl QueueEngine for Model {
     }
 
     fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
-        for job in jobs {
-            self.change(job.queue, |jobs, _| {
-                jobs.leased(&job.id, job.token).map(|job| job.row.extras_mut().is_stopping = true)
-            })
-            .ok();
-        }
+        jobs.iter().for_each(|job| self.change(job.queue, |jobs, _| jobs.note_stop(&job.id, job.token)));
         Ok(())
     }
 
@@ -306,10 +301,8 @@ impl QueueEngine for Model {
     }
 
     fn give_up(&self, job: &Held, is_stopping: bool) {
-        if is_stopping {
-            // The lease may be over.
-            let _ = self.note_stop(std::slice::from_ref(job));
-        }
+        let stopping = if is_stopping { std::slice::from_ref(job) } else { &[] };
+        let _ = self.note_stop(stopping);
         let lease = of(&mut self.queues.lock(), job.queue).jobs.options.lease;
         self.renew(job, Some(lease));
     }

@@ -99,6 +99,13 @@ impl Jobs {
         }
     }
 
+    /// Notes that the runner of a job stops, unless its lease is over.
+    pub(super) fn note_stop(&mut self, id: &str, token: u64) {
+        if let Ok(job) = self.leased(id, token) {
+            job.row.extras_mut().is_stopping = true;
+        }
+    }
+
     /// Returns what is known of a run. The silence at its end does not count.
     pub(super) fn run_of(&self, lease: Option<(Instant, Option<Instant>)>, at: &Moment) -> Run {
         let lasted = lease.map_or(Duration::ZERO, |(since, deadline)| {

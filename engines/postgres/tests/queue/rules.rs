@@ -197,7 +197,7 @@ fn what_becomes_of_a_job_whose_attempt_has_ended_is_the_same_in_sql_and_in_the_l
         assert_eq!(answers.len(), asked.len());
         for (asked, answer) in asked.iter().zip(answers) {
             let expected = of_library(asked, chance);
-            // A part of a pause is cut to the millisecond by one, and by the nanosecond by the other.
+            // One cuts a part of a pause to the millisecond, the other one to the nanosecond.
             let near = expected.1.abs_diff(answer.1) <= 1;
             let answer = if near { (answer.0, expected.1, answer.2, answer.3, answer.4, answer.5) } else { answer };
             assert_eq!(answer, expected, "{:?}, {:?} after {}, chance {chance}", asked.past, asked.end, asked.lasted);
