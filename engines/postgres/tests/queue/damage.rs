@@ -1,6 +1,6 @@
 //! Damaged rows: a person has changed them by hand, or the disk has. Whatever value a column has,
-//! the other jobs go on: their leases end, they are claimed and end, they expire, and schedules make
-//! theirs.
+//! the other jobs go on: their leases end, they are claimed and end, they expire, and schedules
+//! make theirs.
 
 use crate::bench::bench;
 use postgres::{Client, NoTls, Transaction};
