@@ -375,7 +375,8 @@ fn a_queue_is_removed_piece_by_piece_when_no_worker_was_heard_of_for_a_lease() {
     let left = ["job", "ended", "edge", "edge_bell"].map(|table| count(&mut client, table));
     let registers = "SELECT count(*) FROM pg_sequences WHERE schemaname = 'waterline' AND sequencename LIKE 'q%\\_%'";
     let registers: i64 = client.query_one(registers, &[]).unwrap().get(0);
-    assert_eq!((left, registers), ([1, 0, 0, 0], 13 + 1), "those of the other queue, and that of the numbers");
+    assert_eq!((left, registers), ([1, 0, 0, 0], 14 + 1), "those of the other queue, and that of the numbers");
+    drop(queue);
     bench.store.queue("mail", QueueOptions::default()).unwrap().push(NewJob::new("k", &1).unwrap()).unwrap();
 }
 
@@ -392,7 +393,8 @@ fn a_bounded_push_counts_at_its_bound_alone_and_a_job_that_comes_back_is_counted
     let read = |client: &mut Client| -> i64 {
         let mut transaction = client.transaction().unwrap();
         transaction.query("SELECT waterline.push('q', 'k', '1')", &[]).unwrap();
-        transaction.query_one("SELECT waterline.passed_ready()", &[]).unwrap().get(0)
+        transaction.batch_execute("SET LOCAL search_path = waterline, pg_temp").unwrap();
+        transaction.query_one("SELECT passed_ready()", &[]).unwrap().get(0)
     };
     assert_eq!(read(&mut client), 0, "no job is counted");
     // What waits when the bound is set is counted once.
