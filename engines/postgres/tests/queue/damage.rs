@@ -322,7 +322,12 @@ fn a_job_that_makes_calls_fail_is_set_aside_and_named_and_listed_and_removed() {
         client.batch_execute(TICK_NOW).unwrap();
         // The others come back, and it is in nobody's way.
         for _ in 0..4 {
-            queue.accept(Accept::new()).unwrap().expect("one of the others").finish(None).unwrap();
+            // (On a loaded machine, a tick comes to some of them.)
+            let back = (0..50).find_map(|_| {
+                client.batch_execute(TICK_NOW).unwrap();
+                queue.accept(Accept::new()).unwrap()
+            });
+            back.expect("one of the others").finish(None).unwrap();
         }
         assert!(queue.accept(Accept::new()).unwrap().is_none());
         assert_eq!(
