@@ -168,10 +168,15 @@ impl Queues {
     }
 }
 
+/// Returns three quarters of a lease of any length, in milliseconds, as a setting of the server.
+fn idle_millis(lease: Duration) -> u128 {
+    (lease / 4 * 3).as_millis().clamp(1, MOST_MILLIS)
+}
+
 /// Returns the id of a transaction, and bounds the time for which it stands still: a process that
 /// is stopped within it holds the user's rows, and once their ends are written the jobs, too.
 fn begin(transaction: &mut Transaction<'_>, lease: Duration) -> Result<Id, postgres::Error> {
-    let most = (lease * 3 / 4).as_millis().clamp(1, MOST_MILLIS);
+    let most = idle_millis(lease);
     let sql = format!(
         "SELECT pg_current_xact_id()::text, {TIMELINE}, set_config('idle_in_transaction_session_timeout', '{most}', true)"
     );
@@ -246,5 +251,16 @@ impl Pauses {
         std::thread::park_timeout(self.next);
         self.next = (self.next * 2).min(Duration::from_millis(500));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_of_any_length_bounds_a_transaction() {
+        let millis = [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(2), Duration::MAX].map(idle_millis);
+        assert_eq!(millis, [1, 1, 1_500, MOST_MILLIS]);
     }
 }
