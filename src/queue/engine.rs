@@ -319,8 +319,8 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// if it is over.
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool;
 
-    /// Lets a lease end by silence: nobody has the job any more, and the lease lasts once more from
-    /// now on. `is_stopping`: its runner stops, so the end of the lease counts no attempt.
+    /// Lets a lease end by silence: no worker has the job any more, and the lease lasts once more
+    /// from now on. `is_stopping`: its runner stops, so the end of the lease counts no attempt.
     fn give_up(&self, job: &Held, is_stopping: bool);
 
     /// True if the lease holds.

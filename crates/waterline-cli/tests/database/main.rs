@@ -169,7 +169,7 @@ fn changes_of_a_database_are_made_by_its_own_rules_and_options_stay() {
     assert_eq!(options(), before);
     at.refused("remove-queue mail --yes", 1, &["has workers"]);
     at.refused("remove-queue nosuch --yes", 1, &["nosuch"]);
-    // No lease is left, and nobody claims.
+    // No lease is left, and no worker claims.
     world
         .database
         .client()

@@ -23,7 +23,7 @@ pub(super) fn is_of_level(error: &postgres::Error) -> bool {
 const TRIES: u32 = 8;
 
 impl Queues {
-    /// Makes a call with a connection that is nobody else's meanwhile. The call is one transaction.
+    /// Makes a call with a connection that no other call uses meanwhile. It is one transaction.
     ///
     /// Behind a pooler the level of a session is not ours to set. If that is another one than the
     /// functions need, this call and all later ones are made in a transaction that says its level.
