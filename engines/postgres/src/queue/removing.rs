@@ -14,8 +14,8 @@ impl PgStore {
     /// process was heard of within a lease: each one calls once a second, also if it has no job.
     ///
     /// It takes piece by piece. From the first one on, a process that has the queue open is told
-    /// that there is none (`WQ001`), and a queue of this name can be made anew. If the call fails on the
-    /// way, the rest is there under the name `removed …`, and the same call removes it.
+    /// that there is none (`WQ001`), and a queue of this name can be made anew. If the call fails
+    /// on the way, the rest is there under the name `removed …`, and the same call removes it.
     ///
     /// ```no_run
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
