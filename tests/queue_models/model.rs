@@ -74,6 +74,8 @@ pub struct Job {
     pub due: u64,
     pub since: u64,
     pub resubmit: Option<u64>,
+    /// The time from which the due time of that push was reckoned; 0: the user named it.
+    pub reckoned: u64,
     pub data: Option<u64>,
     pub error: String,
     /// Ready: its place in the row. Running: its token.
@@ -190,7 +192,7 @@ impl Model {
         }
         let is_moved = match self.jobs.get_mut(id) {
             Some(old) if old.state == JobState::Running && after.is_over() => {
-                old.resubmit = Some(due);
+                (old.resubmit, old.reckoned) = (Some(due), push.job.reckoned);
                 return Ok((id.clone(), PushOutcome::Resubmit));
             }
             Some(old) if old.state == JobState::Running => return Err(Refusal::AlreadyRuns),
@@ -434,7 +436,9 @@ impl Model {
         (job.resubmit, job.due, job.state) = (None, due, waiting(due, wall));
         let state = job.state;
         self.begin_anew(&mut job);
-        self.enter(id, job, wall);
+        // Until it is due, the time is that at which it was given its due time.
+        let given = (state == JobState::Scheduled && job.reckoned > 0).then_some(job.reckoned);
+        self.enter(id, job, given.unwrap_or(wall));
         state
     }
 

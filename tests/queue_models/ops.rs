@@ -344,6 +344,7 @@ impl Spec {
             due,
             since: 0,
             resubmit: None,
+            reckoned: if matches!(self.due, Due::After(_)) { wall } else { 0 },
             data: None,
             error: String::new(),
             order: 0,

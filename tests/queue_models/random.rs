@@ -355,7 +355,7 @@ impl Pair {
         match act {
             Act::Heartbeat => {}
             Act::Update(data) => job.data = Some(data),
-            Act::Resubmit(relative) => job.resubmit = Some(relative.map_or(0, soon)),
+            Act::Resubmit(relative) => (job.resubmit, job.reckoned) = (Some(relative.map_or(0, soon)), 0),
             Act::Write | Act::FinishWith => *model.effects.entry(id.clone()).or_default() += 1,
             _ => {}
         }
