@@ -70,8 +70,7 @@ impl Fields {
         let frequent =
             |hour: i8| self.minutes.len() > 1 && [1, 23].iter().any(|by| self.hours.contains(&((hour + by) % 24)));
         let passing = |minute: &&Minute| {
-            let is_repeated = minute.shown < minute.latest;
-            met(&minute.shown) && (self.hours.len() == 24 || is_repeated && frequent(minute.shown.hour()))
+            met(&minute.shown) && (self.hours.len() == 24 || minute.is_repeated && frequent(minute.shown.hour()))
         };
         let mut ticks: BTreeSet<_> = minutes.iter().filter(passing).map(|minute| minute.at).collect();
         if self.hours.len() < 24 {
@@ -93,6 +92,8 @@ struct Minute {
     /// The time that the clock shows then, and the latest one that it has shown so far.
     shown: DateTime,
     latest: DateTime,
+    /// True if the clock has shown that time or a later one before.
+    is_repeated: bool,
 }
 
 /// Returns the minutes up to a moment, from a day before another one: the clock may show a time
@@ -100,12 +101,13 @@ struct Minute {
 fn minutes(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<Minute> {
     let early = from - SignedDuration::from_hours(24);
     let moments = std::iter::successors(Some(early), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
-    let mut latest = zone.to_datetime(early);
+    let mut latest = zone.to_datetime(early) - MINUTE;
     moments
         .map(|at| {
             let shown = zone.to_datetime(at);
+            let is_repeated = shown <= latest;
             latest = latest.max(shown);
-            Minute { at, shown, latest }
+            Minute { at, shown, latest, is_repeated }
         })
         .collect()
 }
