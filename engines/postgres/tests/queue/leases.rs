@@ -138,6 +138,11 @@ fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_th
         let row = client.query_one("SELECT state::text, failures, crashes, error FROM waterline.job", &[]).unwrap();
         (row.get::<_, String>(0), row.get::<_, i32>(1), row.get::<_, i32>(2), row.get::<_, Option<String>>(3))
     };
+    // What gives it up comes later than the end of the call, and would renew the lease.
+    common::eventually("the job to be given up", || {
+        let row = client.query_one("SELECT stopping AND silent FROM waterline.job", &[]).unwrap();
+        row.get(0)
+    });
     assert_eq!(job(&mut client).0, "running");
     // The end of the lease, without a wait for it.
     client.batch_execute("UPDATE waterline.job SET at = 0").unwrap();
