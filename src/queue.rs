@@ -191,7 +191,7 @@ pub use self::runner::handle::{Runner, RunnerHandle};
 pub use self::runner::handler::Finisher;
 pub use self::runner::outcome::{Outcome, QueueEvent, Unknown};
 pub use self::runner::running::Running;
-pub use self::status::{QueueStatus, SetBack, StuckSlots, Waits};
+pub use self::status::{QueueStatus, SetBack, StuckSlots, UntakenKind, Waits};
 pub use self::subscription::{Seen, Subscription};
 pub use self::waits::watchers::QueueChange;
 pub use self::watch::Watch;

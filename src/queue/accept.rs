@@ -48,15 +48,13 @@ impl Accept {
         self
     }
 
-    /// Takes only jobs of these kinds, in the order of the queue. The others stay as they are, for
-    /// somebody else. With no kind at all it takes none.
+    /// Takes only jobs of these kinds, in the order of the queue, behind any number of others. The
+    /// others keep their places, for whoever takes them. With no kind at all it takes none.
     ///
-    /// It looks at the first 256 ready jobs of each priority, at the first 256 limits that have a
-    /// place for a job that waits for one ([`Limit`]; the job is taken if it is the first one of
-    /// its line), and with [`max_run_at`](Self::max_run_at) at the first 256 jobs that are not due.
-    /// A job of these kinds behind that many others is not found before they have gone. A queue for
-    /// each kind has no such bound: a [`Group`](crate::queue::Group) uses them as one, and
-    /// [`Group::only`](crate::queue::Group::only) takes from some of them.
+    /// A ready job of another kind that it meets goes into the line of its kind, once, and costs no
+    /// later claim anything. Of the jobs that a [`Limit`] holds, it takes the first one of a limit
+    /// that has a place, among the first 256 such limits; with [`max_run_at`](Self::max_run_at) it
+    /// looks at the first 256 jobs that are not due.
     ///
     /// [`Limit`]: crate::queue::Limit
     ///
@@ -139,7 +137,7 @@ impl Queue {
             let claim = Claim { queue: self.number, most: 1, wanted: wanted.clone() };
             let turned = self.engine.turn(&[], Some(claim), Beside::Tidy)?;
             if let Some(claimed) = turned.claimed.into_iter().next() {
-                self.pass_on();
+                self.pass_on(wanted.kinds.as_deref());
                 return Ok(Some(claimed));
             }
             if !turned.again {
@@ -199,9 +197,9 @@ impl Queue {
         false
     }
 
-    /// Wakes one thread that waits, since there is more than the caller takes.
-    pub(super) fn pass_on(&self) {
-        if self.shared.bell.is_awaited() && self.glance().ready > 0 {
+    /// Wakes one thread that waits, since there is more of these kinds than the caller takes.
+    pub(super) fn pass_on(&self, kinds: Option<&[String]>) {
+        if self.shared.bell.is_awaited() && self.glance_for(kinds).ready > 0 {
             self.call_one();
         }
     }

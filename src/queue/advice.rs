@@ -49,6 +49,7 @@ impl QueueStatus {
         let damaged = "Look at the disk, and remove them.";
         let others = [
             self.unknown(),
+            self.left(),
             self.of_stuck(),
             Advice::left_over("dead", self.counts.dead, "any more", dead),
             Advice::left_over("damaged", self.counts.damaged, "any more", damaged),
@@ -65,6 +66,15 @@ impl QueueStatus {
         Some(Advice { reason: "unknown_kinds", verdict: Verdict::NeedsYou, sentence, help })
     }
 
+    /// Where many processes share the queue, another one may take them, and soon.
+    fn left(&self) -> Option<Advice> {
+        let sentence = self.of_untaken()?;
+        let is_late = self.vantage == Vantage::Whole || self.due_for() >= UNTAKEN;
+        let verdict = if is_late { Verdict::NeedsYou } else { Verdict::Waits };
+        let help = "Start a worker that has a handler for them, or cancel them.";
+        Some(Advice { reason: "untaken", verdict, sentence, help })
+    }
+
     fn of_stuck(&self) -> Option<Advice> {
         let sentence = self.stuck.as_ref()?.to_string();
         let help = "Let the handlers return when is_stopping is true, or start the program again.";
@@ -77,7 +87,7 @@ impl QueueStatus {
             Waits::No if self.vantage == Vantage::Beside => {
                 (Verdict::Waits, "If its process has died, start it again.")
             }
-            Waits::No | Waits::NothingReady { .. } => (Verdict::GoesWell, ""),
+            Waits::No | Waits::NothingReady { .. } | Waits::OtherKinds => (Verdict::GoesWell, ""),
             Waits::Paused { left: None } => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
             Waits::Paused { left: Some(_) } => (Verdict::Waits, "It goes on by itself when the pause is over."),
             Waits::Gate { .. } => (Verdict::Waits, "It goes on by itself when the program opens the gate."),
@@ -139,6 +149,7 @@ mod tests {
         for (waits, of_each) in [
             (Waits::No, [GoesWell, Wait, GoesWell]),
             (Waits::NothingReady { due_in: None }, [GoesWell; 3]),
+            (Waits::OtherKinds, [GoesWell; 3]),
             (Waits::Paused { left: None }, [NeedsYou; 3]),
             (Waits::Paused { left: Some(second) }, [Wait; 3]),
             (Waits::Gate { name: "disk".to_owned(), since }, [Wait; 3]),

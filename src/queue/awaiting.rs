@@ -323,7 +323,7 @@ struct PassesOn<'a> {
 impl Drop for PassesOn<'_> {
     fn drop(&mut self) {
         if self.sleeps {
-            self.members.pass_on();
+            self.members.pass_on(None);
         }
     }
 }

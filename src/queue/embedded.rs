@@ -6,6 +6,7 @@ pub(crate) mod ctx;
 pub(crate) mod engine;
 pub(crate) mod intent;
 pub(crate) mod keys;
+pub(crate) mod kind_lines;
 pub(crate) mod look;
 pub(crate) mod opening;
 pub(crate) mod periodics;

@@ -170,7 +170,8 @@ impl Steer {
 /// The part of a queue's state that is in memory: no look at it costs a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {
-    /// The ready jobs that a claim may find.
+    /// The ready jobs of the kinds in question that a claim may find. A claim that finds others
+    /// puts them where this counts them no more.
     pub ready: u64,
     /// True while the queue is paused.
     pub is_paused: bool,
@@ -224,6 +225,11 @@ pub struct Survey {
     pub oldest_ready: Option<(JobId, u64)>,
     /// True if no ready job is where a claim looks first, so that limits may hold all of them.
     pub only_held: bool,
+    /// The kinds of which ready jobs are in lines, since claims of other kinds have met them, with
+    /// the number of each: up to 10,000 jobs of 64 kinds.
+    pub lines: Vec<(String, u64)>,
+    /// True if each ready job is in such a line.
+    pub only_in_lines: bool,
     /// The first time at which a job is due or a periodic job has its tick.
     pub due: Option<u64>,
     /// The time until which it is paused; `u64::MAX`: until somebody resumes it.
@@ -328,8 +334,8 @@ pub trait QueueEngine: Send + Sync + 'static {
 
     // Looks.
 
-    /// Returns what is in memory.
-    fn glance(&self, queue: QueueNo) -> Glance;
+    /// Returns what is in memory, as one sees it who claims jobs of these kinds; `None`: all.
+    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance;
 
     /// Returns the jobs in each state.
     fn counts(&self, queue: QueueNo) -> Counts;

@@ -252,7 +252,7 @@ impl Group {
             let news = bell.news();
             let (mut tried, mut tried_early, mut damaged) = (Vec::new(), Vec::new(), None);
             let next = |tried: &[usize], early: &[usize]| {
-                members.choose(tried).or_else(|| members.choose_early(early, wanted.due_by))
+                members.choose(tried, wanted.kinds.as_deref()).or_else(|| members.choose_early(early, wanted.due_by))
             };
             while let Some(choice) = next(&tried, &tried_early) {
                 match members.claim(choice, &wanted) {
@@ -275,7 +275,7 @@ impl Group {
             if accept.timeout.is_none() || is_over {
                 return Ok(None);
             }
-            members.sleep(news, deadline, Takes::of(&wanted), &tried, &[]);
+            members.sleep(news, deadline, (Takes::of(&wanted), wanted.kinds.as_deref()), &tried, &[]);
         }
     }
 

@@ -142,7 +142,12 @@ impl Queue {
     }
 
     pub(crate) fn glance(&self) -> Glance {
-        self.engine.glance(self.number)
+        self.glance_for(None)
+    }
+
+    /// The same for one who claims jobs of these kinds; `None`: of all.
+    pub(crate) fn glance_for(&self, kinds: Option<&[String]>) -> Glance {
+        self.engine.glance(self.number, kinds)
     }
 
     /// The error of a worker whose lease is over.

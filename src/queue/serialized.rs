@@ -4,7 +4,7 @@
 
 use crate::base::serialized::{at, fields, long, object};
 use crate::queue::group::status::GroupStatus;
-use crate::queue::status::{QueueStatus, StuckSlots, Waits};
+use crate::queue::status::{QueueStatus, StuckSlots, UntakenKind, Waits};
 use crate::queue::subscription::Seen;
 use crate::queue::waits::watchers::QueueChange;
 use crate::queue::words::ended::AttemptEnd;
@@ -108,11 +108,14 @@ fields!(QueueStatus, of:
     oldest_ready_for = of.oldest_ready.as_ref().map(|(_, age)| long(*age)),
     waits = of.waits.word(),
     unknown_kinds = of.unknown_kinds,
+    untaken = of.untaken,
     stuck = of.stuck,
     set_back_by = of.set_back.map(|set_back| long(set_back.by)),
     set_back_for = of.set_back.map(|set_back| long(set_back.since)),
     text = of.to_string(),
 );
+
+fields!(UntakenKind, of: kind = of.kind, jobs = of.jobs,);
 
 fields!(StuckSlots, of: slots = of.slots, first = of.first, first_for = long(of.since),);
 
@@ -173,6 +176,7 @@ impl Waits {
             Self::Paused { .. } => "paused",
             Self::Gate { .. } => "gate",
             Self::Limited { .. } => "limited",
+            Self::OtherKinds => "other_kinds",
             Self::Busy { .. } => "busy",
             Self::Alone { .. } => "alone",
             Self::NoWorker => "no_worker",

@@ -28,6 +28,10 @@ pub struct QueueStatus {
     /// read. A kind stays here when its jobs are gone, and if its push was refused later, as by a
     /// full queue. Jobs that were pushed in an earlier life are seen when the runner takes them.
     pub unknown_kinds: Vec<String>,
+    /// The kinds of which jobs are due, and that no worker takes that this process knows of: the
+    /// runner here has no handler for them, and claims of other kinds have passed them by. Another
+    /// process that shares the queue may have one.
+    pub untaken: Vec<UntakenKind>,
     /// The slots of the runner in this process that jobs hold which are no longer its own. `None`
     /// if there are none, as without a runner.
     pub stuck: Option<StuckSlots>,
@@ -48,6 +52,24 @@ pub(super) enum Vantage {
     Beside,
     /// Any number of processes have it. The database knows which jobs run.
     Shared,
+}
+
+/// Jobs of a kind that are due and that no worker here takes, from [`QueueStatus::untaken`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UntakenKind {
+    /// The kind.
+    pub kind: String,
+    /// The number of its jobs, up to 10,000.
+    pub jobs: u64,
+}
+
+impl fmt::Display for UntakenKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, jobs } = self;
+        let (what, are) = if *jobs == 1 { ("job", "is") } else { ("jobs", "are") };
+        write!(f, "{jobs} {what} of kind {kind:?} {are} due, and no worker that is here has it")
+    }
 }
 
 /// Slots that stay taken although their jobs were removed, or taken back, while they ran.
@@ -125,6 +147,9 @@ pub enum Waits {
         /// ends that runs.
         left: Option<Duration>,
     },
+    /// All jobs that are due are of kinds that no worker here takes: see
+    /// [`QueueStatus::untaken`].
+    OtherKinds,
     /// All slots of the runner are busy.
     Busy {
         /// The number of slots.
@@ -229,9 +254,19 @@ impl QueueStatus {
         ))
     }
 
+    /// Returns the sentence of [`untaken`](Self::untaken), if there are any.
+    pub(super) fn of_untaken(&self) -> Option<String> {
+        let first = self.untaken.iter().max_by_key(|kind| kind.jobs)?;
+        Some(match self.untaken.len() - 1 {
+            0 => first.to_string(),
+            others => format!("{first}; {others} more kinds wait as it does"),
+        })
+    }
+
     fn write_sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_why(f)?;
         self.of_unknown_kinds().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))?;
+        self.of_untaken().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))?;
         self.stuck.as_ref().map_or(Ok(()), |stuck| {
             write!(f, "; {stuck}: let the handler return when is_stopping is true, or restart the process")
         })
@@ -270,6 +305,7 @@ impl QueueStatus {
                     None => f.write_str("until a job ends")?,
                 }
             }
+            Waits::OtherKinds => f.write_str("has no due job of a kind that a worker here takes")?,
             Waits::Busy { slots, since, oldest } => {
                 write!(f, "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}")?;
                 if self.stuck.is_none() {
@@ -325,6 +361,7 @@ impl Queue {
         let busy = survey.running + stuck.as_ref().map_or(0, |stuck| stuck.count);
         // A job that is lost runs on, though the store says nothing of it.
         let oldest_busy = oldest_running.iter().chain(stuck.as_ref().map(|stuck| &stuck.oldest)).min();
+        let untaken: Vec<_> = survey.lines.iter().filter(|(kind, _)| !self.shared.kinds.is_handled(kind)).collect();
         let waits = if let Some((error, begun)) = &trouble.failing {
             Waits::StoreFails { error: error.clone(), since: since(*begun) }
         } else if let Some(until) = survey.paused_until {
@@ -339,6 +376,8 @@ impl Queue {
             Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left: until.map(till) }
         } else if let Some((limit, held, until)) = survey.held.as_ref().filter(|_| survey.only_held) {
             Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) }
+        } else if survey.only_in_lines && untaken.len() == survey.lines.len() {
+            Waits::OtherKinds
         } else {
             match (self.shared.slots(), oldest_busy) {
                 (Some(slots), Some((begun, oldest))) if busy >= slots => {
@@ -351,6 +390,7 @@ impl Queue {
         let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
         let oldest_ready = survey.oldest_ready.map(|(id, since)| (id, age(since)));
         let (queue, unknown_kinds) = (self.name().to_owned(), self.shared.kinds.unhandled());
+        let untaken = untaken.into_iter().map(|(kind, jobs)| UntakenKind { kind: kind.clone(), jobs: *jobs }).collect();
         let vantage = match (self.capabilities().one_process, self.writable()) {
             (false, _) => Vantage::Shared,
             (true, Err(_)) => Vantage::Beside,
@@ -363,7 +403,8 @@ impl Queue {
         let own = trouble.set_back.map(|(by, noticed)| (by, since(noticed)));
         let set_back = survey.set_back.or(own).map(|(by, since)| SetBack { by, since });
         let set_back = set_back.filter(|set_back| set_back.since < TOLD_FOR);
-        Ok(QueueStatus { queue, counts: survey.counts, oldest_ready, waits, unknown_kinds, stuck, set_back, vantage })
+        let counts = survey.counts;
+        Ok(QueueStatus { queue, counts, oldest_ready, waits, unknown_kinds, untaken, stuck, set_back, vantage })
     }
 }
 
@@ -374,7 +415,7 @@ pub(super) mod tests {
     /// Returns the status of a queue without a job.
     pub(in crate::queue) fn status(waits: Waits) -> QueueStatus {
         let (queue, counts, vantage) = ("mail".to_owned(), Counts::default(), Vantage::Whole);
-        let (oldest_ready, stuck, set_back) = (None, None, None);
-        QueueStatus { queue, counts, oldest_ready, waits, unknown_kinds: Vec::new(), stuck, set_back, vantage }
+        let (oldest_ready, stuck, set_back, unknown_kinds, untaken) = (None, None, None, Vec::new(), Vec::new());
+        QueueStatus { queue, counts, oldest_ready, waits, unknown_kinds, untaken, stuck, set_back, vantage }
     }
 }

@@ -117,7 +117,7 @@ fn the_answers_of_a_queue_are_json_for_whoever_asks_over_a_network() {
         json!(status),
         json!({
             "queue": "q", "oldest_ready": "b", "oldest_ready_for": 1000, "waits": "limited",
-            "unknown_kinds": [], "stuck": null, "set_back_by": null, "set_back_for": null,
+            "unknown_kinds": [], "untaken": [], "stuck": null, "set_back_by": null, "set_back_for": null,
             "counts": { "scheduled": 0, "ready": 1, "running": 1, "finished": 0, "dead": 0, "waiting": 0, "damaged": 0 },
             "text": status.to_string(),
         })

@@ -88,6 +88,7 @@ fn the_kinds_that_were_pushed_before_the_runner_are_told_of_when_it_starts() {
 #[test]
 fn the_line_says_what_becomes_of_the_jobs() {
     for (name, fate, says) in [
+        ("left", Unknown::Leave, "it leaves them to one that has"),
         ("buried", Unknown::Dead, "each is dead as soon as the runner takes it"),
         ("snoozed", Unknown::Snooze(MINUTE), "it snoozes each of them for 60.0s, again and again"),
     ] {
@@ -100,7 +101,8 @@ fn the_line_says_what_becomes_of_the_jobs() {
         queue.resume().unwrap();
         let summary =
             Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).unknown(fate).drain(DrainLimits::default());
-        assert_eq!(summary.unwrap().snoozed > 0, fate != Unknown::Dead);
+        assert_eq!(summary.unwrap().snoozed > 0, matches!(fate, Unknown::Snooze(_)));
+        assert_eq!(queue.counts().ready > 0, fate == Unknown::Leave);
     }
 }
 

@@ -295,11 +295,11 @@ impl QueueEngine for Embedded {
         state.holds(job.token, state.moment().now)
     }
 
-    fn glance(&self, queue: QueueNo) -> Glance {
+    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
         let state = self.looked(queue);
         let at = state.moment();
         state.look(|live| Glance {
-            ready: live.ready(),
+            ready: live.ready(kinds),
             is_paused: live.head.is_paused(at.wall),
             is_full: live.gate.is_full(at.wall),
             is_limited: live.is_limited(at.wall),

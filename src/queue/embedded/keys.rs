@@ -249,6 +249,17 @@ impl Keys {
         self.of(b'l', &[&length, limit.as_bytes(), &index.to_be_bytes()])
     }
 
+    /// An entry of the line of a kind: the lane and the index of the ready log in which the job was
+    /// before.
+    pub(crate) fn line(self, kind: &str, lane: usize, index: u64) -> Vec<u8> {
+        self.of(b'k', &[&[kind.len() as u8], kind.as_bytes(), &[lane as u8], &index.to_be_bytes()])
+    }
+
+    /// A key below those of all lines of kinds.
+    pub(crate) fn all_lines(self) -> Vec<u8> {
+        self.of(b'k', &[])
+    }
+
     pub(crate) fn entry(self, list: List, at: u64, id: &str) -> Vec<u8> {
         self.of(list as u8, &[&at.to_be_bytes(), id.as_bytes()])
     }
@@ -315,6 +326,14 @@ pub(crate) fn name_of_limit(key: &[u8]) -> Option<&str> {
 /// Reads the index of an entry of held jobs.
 pub(crate) fn split_held(key: &[u8]) -> Option<u64> {
     key.last_chunk::<8>().map(|index| u64::from_be_bytes(*index))
+}
+
+/// Reads the kind, the lane and the index of an entry of the line of a kind.
+pub(crate) fn split_line(key: &[u8]) -> Option<(&str, usize, u64)> {
+    let (length, rest) = key.get(PREFIX..)?.split_first()?;
+    let (kind, rest) = rest.split_at_checked(usize::from(*length))?;
+    let (lane, index) = rest.split_first()?;
+    Some((std::str::from_utf8(kind).ok()?, usize::from(*lane), u64::from_be_bytes(index.try_into().ok()?)))
 }
 
 /// Reads the id from the key of a row, or the name from that of a periodic job.

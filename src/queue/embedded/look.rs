@@ -174,7 +174,10 @@ impl Look<'_> {
     /// Shows the ready jobs of one priority from this index on. Returns false if one was answered
     /// with false.
     pub(crate) fn each_in_lane(&self, lane: usize, index: u64, each: &mut Each<'_>) -> Result<bool, QueueError> {
-        let bounds = self.queue.look(|live| live.head.lanes[lane]);
+        let (bounds, lines) = self.queue.look(|live| (live.head.lanes[lane], live.kinds.in_lane(lane, |_| true)));
+        if !self.each_in_lines(lane, (index, bounds.next), &lines, each)? {
+            return Ok(false);
+        }
         let begin = bounds.next.max(index);
         let from = self.queue.keys.ready(lane, begin);
         let range = KeyRange { from, to: Some(self.queue.keys.ready(lane, bounds.end.max(begin))) };
@@ -191,6 +194,40 @@ impl Look<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Shows the ready jobs of one priority that are in these lines of kinds and between these
+    /// indices, in their order.
+    fn each_in_lines(
+        &self,
+        lane: usize,
+        (index, end): (u64, u64),
+        lines: &[(String, u64)],
+        each: &mut Each<'_>,
+    ) -> Result<bool, QueueError> {
+        let keys = self.queue.keys;
+        let entries = |(kind, from): &(String, u64)| {
+            let begin = index.max(*from);
+            let (from, to) = (keys.line(kind, lane, begin), keys.line(kind, lane, end.max(begin)));
+            self.kv.rows(&self.queue.entries, KeyRange { from, to: Some(to) }, Order::Ascending).peekable()
+        };
+        let mut lines: Vec<_> = lines.iter().map(entries).collect();
+        loop {
+            let first = lines.iter_mut().filter_map(|line| {
+                let index = line.peek()?.as_ref().map_or(0, |(key, _)| split_held(key).unwrap_or_default());
+                Some((index, line))
+            });
+            let Some((index, line)) = first.min_by_key(|(index, _)| *index) else { return Ok(true) };
+            let Some(pair) = line.next() else { return Ok(true) };
+            let (key, entry) = pair?;
+            let Ok(id) = entry::id_in(&self.queue.name, &key, &entry) else { continue };
+            let row = self.found(&id)?.filter(|row| row.as_ref().map_or(true, |row| row.is_at(lane, index)));
+            if let Some(row) = row
+                && !each(&id, Found { place: index, priority: Priority::ALL[lane], limit: None, row })?
+            {
+                return Ok(false);
+            }
+        }
     }
 
     /// Shows the jobs that limits hold, limit by limit: from a place in one of them on.

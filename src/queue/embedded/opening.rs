@@ -9,6 +9,7 @@ use crate::queue::embedded::codec::head::{decode_number, encode_number};
 use crate::queue::embedded::engine::Embedded;
 use crate::queue::embedded::intent::call;
 use crate::queue::embedded::keys::{self, Fronts, Keys};
+use crate::queue::embedded::kind_lines::KindLines;
 use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::loading::{self, load_durations};
 use crate::queue::embedded::state::{Holder, QueueState};
@@ -33,7 +34,7 @@ impl Embedded {
         let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
         let old = durations.old;
         let shared = known.map_or_else(|| Shared::new(name, options, durations.by_kind), Arc::clone);
-        let head = (stored.head, stored.from, stored.damaged);
+        let head = (stored.head, stored.from, stored.kinds, stored.damaged);
         let state = Arc::new(QueueState::new(shared, number, families, head));
         if options.by_hand {
             state.keep_running();
@@ -61,7 +62,7 @@ impl Embedded {
         let wall = options.clock.moment().wall;
         let durations = load_durations(store.kv(), name, Keys(number), &families[0], wall)?;
         let shared = Shared::new(name, options, durations.by_kind);
-        let look = QueueState::new(shared, number, families, (Head::default(), Fronts::EMPTY, 0));
+        let look = QueueState::new(shared, number, families, (Head::default(), Fronts::EMPTY, KindLines::default(), 0));
         self.show_stored(&look)?;
         Ok(Arc::new(look))
     }

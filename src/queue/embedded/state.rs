@@ -13,6 +13,7 @@ use crate::queue::embedded::codec::kept::decode_change;
 use crate::queue::embedded::codec::push::decode_pushes;
 use crate::queue::embedded::ctx::Ctx;
 use crate::queue::embedded::keys::Fronts;
+use crate::queue::embedded::kind_lines::KindLines;
 use crate::queue::embedded::periodics::Periodics;
 use crate::queue::embedded::state::loading::Stored;
 use crate::queue::embedded::step::{AT_ONCE, Room, Step};
@@ -28,6 +29,7 @@ use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::options::LONGEST_SLEEP;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::told::{Damaged, Happened, Line};
+use crate::queue::words::wanted::is_among;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -60,6 +62,8 @@ pub(crate) struct Front {
 pub(crate) struct Live {
     pub(crate) head: Head,
     pub(crate) from: Fronts,
+    /// The lines of kinds.
+    pub(crate) kinds: KindLines,
     pub(crate) gate: Gate,
     pub(crate) wall: Wall,
     /// The number of jobs that are set aside, since they cannot be read.
@@ -120,13 +124,14 @@ impl QueueState {
         shared: Arc<Shared>,
         number: u32,
         families: [Family; 2],
-        (head, from, damaged): (Head, Fronts, u64),
+        (head, from, kinds, damaged): (Head, Fronts, KindLines, u64),
     ) -> Self {
         let ctx = Ctx::new(&shared.name, number, families, shared.options.clone(), head.next_id);
         let live = Live {
             wall: Wall::stored(head.seen),
             head,
             from,
+            kinds,
             gate: Gate::new(ctx.limits.queue.at_once),
             damaged,
             traffic: Traffic::default(),
@@ -174,6 +179,7 @@ impl QueueState {
     pub(crate) fn learn(&self, tail: &Tail) {
         let mut live = self.live.lock();
         (live.from, live.gate, live.wall) = (tail.from, tail.gate, tail.wall.clone());
+        live.kinds = tail.kinds.clone();
     }
 
     // Leases.
@@ -227,15 +233,19 @@ impl Live {
     /// Shows what another process has stored.
     pub(in crate::queue) fn show(&mut self, stored: Stored, running: HashMap<u64, Holder>) {
         (self.head, self.from, self.damaged) = (stored.head, stored.from, stored.damaged);
+        self.kinds = stored.kinds;
         self.gate.running = running.len() as u64;
         self.running = running;
     }
 
-    pub(crate) fn ready(&self) -> u64 {
+    /// Returns the ready jobs that a claim of these kinds may find; `None`: of all. In a line it
+    /// counts no more than one of each priority.
+    pub(crate) fn ready(&self, kinds: Option<&[String]>) -> u64 {
         if self.gate.room() == 0 {
             return 0;
         }
-        self.logs().map(|log| log.end - log.next).sum()
+        let in_lines = if self.kinds.is_empty() { 0 } else { self.kinds.count(|kind| is_among(kind, kinds)) };
+        self.logs().map(|log| log.end - log.next).sum::<u64>() + in_lines
     }
 
     /// Returns the logs in which a claim looks for a job.
@@ -243,9 +253,14 @@ impl Live {
         self.head.lanes.iter().chain([&self.head.freed])
     }
 
+    /// True if a ready log has an entry that nobody has looked at.
+    pub(crate) fn has_front(&self) -> bool {
+        self.head.lanes.iter().any(|lane| lane.next < lane.end)
+    }
+
     /// Returns the number of ready jobs that may begin by what was released since.
     fn places_since(&self, before: &Gate) -> u64 {
-        self.gate.room().saturating_sub(before.room()).min(self.ready())
+        self.gate.room().saturating_sub(before.room()).min(self.ready(None))
     }
 
     /// True if limits hold jobs that are ready.
@@ -333,8 +348,8 @@ impl Participant for QueueState {
     fn tail(&self) -> Tail {
         let live = self.live.lock();
         let is_watched = self.shared.subscribers.is_any();
-        let Live { head, from, gate, wall, damaged, life, .. } = &*live;
-        Tail::new(head.clone(), *from, *gate, wall.clone(), *damaged, *life, is_watched)
+        let Live { head, from, kinds, gate, wall, damaged, life, .. } = &*live;
+        Tail::new(head.clone(), (*from, kinds.clone()), *gate, wall.clone(), *damaged, *life, is_watched)
     }
 
     fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
@@ -370,6 +385,7 @@ impl Participant for QueueState {
             wake.room = tail.head.waiting() < live.head.waiting();
             (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
             (live.wall, live.damaged, live.life) = (tail.wall, tail.damaged, tail.life);
+            live.kinds = tail.kinds;
             live.traffic.pushed += tail.placed;
             // Claims of the same batch hide no other job: a thread may have looked before the push.
             // A job that is claimed in the batch that makes it ready is nobody else's.

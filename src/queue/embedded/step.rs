@@ -32,6 +32,7 @@ mod ending;
 mod extra;
 mod gone;
 mod held;
+mod kinds;
 mod limits;
 mod marks;
 mod mending;
@@ -185,8 +186,8 @@ impl Step<'_, '_> {
         match row.state {
             JobState::Scheduled => self.remove_entry(List::Scheduled, row.due, id)?,
             JobState::Ready if row.extras().held.is_some() => self.unhold(row)?,
-            // Its entry is stale from now on.
-            JobState::Ready => {}
+            // Its entry in a ready log is stale from now on.
+            JobState::Ready => self.leave_kind(row)?,
             JobState::Waiting => self.remove_entry(List::Waiting, row.place, id)?,
             JobState::Running => {
                 // A damaged record of a limit is made anew from the table of running jobs.

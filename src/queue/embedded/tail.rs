@@ -3,6 +3,7 @@
 use crate::base::sync::{Arc, Mutex};
 use crate::queue::embedded::codec::head::Head;
 use crate::queue::embedded::keys::Fronts;
+use crate::queue::embedded::kind_lines::KindLines;
 use crate::queue::embedded::wall::Wall;
 use crate::queue::rules::gate::Gate;
 use crate::queue::words::job::JobState;
@@ -15,6 +16,7 @@ pub(crate) struct Tail {
     /// True if the batch changes the head.
     pub(crate) changed: bool,
     pub(crate) from: Fronts,
+    pub(crate) kinds: KindLines,
     pub(crate) gate: Gate,
     pub(crate) wall: Wall,
     /// The number of jobs that are set aside, since they cannot be read.
@@ -40,7 +42,7 @@ pub(crate) struct Tail {
 impl Tail {
     pub(crate) fn new(
         head: Head,
-        from: Fronts,
+        (from, kinds): (Fronts, KindLines),
         gate: Gate,
         wall: Wall,
         damaged: u64,
@@ -54,6 +56,7 @@ impl Tail {
             head,
             changed,
             from,
+            kinds,
             gate,
             wall,
             damaged,

@@ -77,11 +77,12 @@ impl Members {
 
     // The choice.
 
-    /// Chooses the queue for the next claim, but none of those. `None`: no other one has a job.
-    pub(in crate::queue) fn choose(&self, without: &[usize]) -> Option<Choice> {
+    /// Chooses the queue for the next claim of a job of these kinds, but none of those. `None`: no
+    /// other one has a job.
+    pub(in crate::queue) fn choose(&self, without: &[usize], kinds: Option<&[String]>) -> Option<Choice> {
         let at = self.moment();
         let others = (0..self.list.len()).filter(|place| !without.contains(place));
-        let ready: Vec<_> = others.filter(|place| has_work(&self.list[*place])).collect();
+        let ready: Vec<_> = others.filter(|place| has_work(&self.list[*place], kinds)).collect();
         let turn = if ready.len() > 1 { self.turns.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let place = self.rule.choose(&ready, Draw::new(self.seed, turn), |place| {
             let queue = &self.list[place];
@@ -106,38 +107,39 @@ impl Members {
         let due_by = wanted.due_by.filter(|due_by| choice.is_early || *due_by < wall);
         let claimed = self.queue(choice.place).claim(&Wanted { due_by, kinds: wanted.kinds.clone() });
         if matches!(claimed, Ok(Some(_))) {
-            self.pass_on();
+            self.pass_on(wanted.kinds.as_deref());
         }
         claimed
     }
 
-    /// True if a claim from another queue than these may find a job.
-    pub(in crate::queue) fn have_ready(&self, without: &[usize]) -> bool {
-        (0..self.list.len()).any(|place| !without.contains(&place) && self.list[place].glance().is_ready())
+    /// True if a claim from another queue than these may find a job of these kinds.
+    pub(in crate::queue) fn have_ready(&self, without: &[usize], kinds: Option<&[String]>) -> bool {
+        let others = (0..self.list.len()).filter(|place| !without.contains(place));
+        others.into_iter().any(|place| self.list[place].glance_for(kinds).is_ready())
     }
 
     /// True if a claim from one of the queues has something to do.
-    pub(in crate::queue) fn have_work(&self) -> bool {
-        (0..self.list.len()).any(|place| has_work(&self.list[place]))
+    pub(in crate::queue) fn have_work(&self, kinds: Option<&[String]>) -> bool {
+        (0..self.list.len()).any(|place| has_work(&self.list[place], kinds))
     }
 
     // Waiting.
 
     /// Sleeps until there is news of one of the queues, until time brings something, or until the
-    /// deadline. The caller has looked for jobs at the places in `looked`, and leaves those in
-    /// `aside` alone. True: there is something to do that time has brought.
+    /// deadline. The caller has looked for jobs of its kinds at the places in `looked`, and leaves
+    /// those in `aside` alone. True: there is something to do that time has brought.
     pub(in crate::queue) fn sleep(
         &self,
         news: u64,
         deadline: Option<Instant>,
-        takes: Takes,
+        (takes, kinds): (Takes, Option<&[String]>),
         looked: &[usize],
         aside: &[usize],
     ) -> bool {
         let at = self.moment();
         let mut pause = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
         for place in (0..self.list.len()).filter(|place| !aside.contains(place)) {
-            let glance = self.list[place].glance();
+            let glance = self.list[place].glance_for(kinds);
             let (is_ready, next) = (glance.is_ready(), glance.next_change);
             if is_ready && takes != Takes::Nothing && !looked.contains(&place) {
                 return false;
@@ -153,9 +155,9 @@ impl Members {
         false
     }
 
-    /// Wakes one thread that waits, since there is more than the caller takes.
-    pub(in crate::queue) fn pass_on(&self) {
-        if self.bell.is_awaited() && self.have_ready(&[]) {
+    /// Wakes one thread that waits, since there is more of these kinds than the caller takes.
+    pub(in crate::queue) fn pass_on(&self, kinds: Option<&[String]>) {
+        if self.bell.is_awaited() && self.have_ready(&[], kinds) {
             let mut called = Called::default();
             self.bell.ring(1, &mut called);
             called.wake();
@@ -194,7 +196,7 @@ impl Members {
 }
 
 /// True if a claim may find a job, or there is something to be done.
-fn has_work(queue: &Queue) -> bool {
-    let glance = queue.glance();
+fn has_work(queue: &Queue, kinds: Option<&[String]>) -> bool {
+    let glance = queue.glance_for(kinds);
     glance.is_ready() || glance.is_due()
 }

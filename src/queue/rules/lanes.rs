@@ -1,5 +1,8 @@
 //! The ready logs, and the one that the next claim takes from.
 
+/// The number of ready logs: one for each priority.
+pub(crate) const LANES: usize = 4;
+
 /// Each claim with a number that this divides takes the lowest priority that has a job.
 const TURN_OF_THE_LOWEST: u64 = 8;
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 impl Runner {
     /// Returns the settings of a runner of this queue. It needs a handler at least.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
-        Self::of(Source(Arc::new(Members::of_one(queue.clone()))), None)
+        Self::of(Source::new(Arc::new(Members::of_one(queue.clone()))), None)
     }
 
     fn of(source: Source, group: Option<Group>) -> RunnerBuilder {
@@ -73,7 +73,7 @@ impl Runner {
 /// queue.push_all([NewJob::new("welcome", "ann")?, NewJob::new("of a newer program", &1)?])?;
 /// let summary = Runner::builder(&queue)
 ///     .on("welcome", |_job, _to: String| Ok(Outcome::Done))
-///     .unknown(Unknown::Snooze(Duration::from_secs(60)))      // instead of dead at once
+///     .unknown(Unknown::Snooze(Duration::from_secs(60)))      // instead of left where they are
 ///     .before(|job| if job.attempt() > 3 { Err("too often".into()) } else { Ok(()) })
 ///     .after_each(|job, answer| if let Err(error) = answer { eprintln!("{}: {error}", job.id()) })
 ///     .teardown(|job, ended| if *ended == AttemptEnd::Finished { println!("{} is done", job.id()) })
@@ -197,7 +197,8 @@ impl RunnerBuilder {
         self.refused = self.refused.take().or(checked.err());
     }
 
-    /// Sets the treatment of jobs whose kind has no handler. Default: [`Unknown::Dead`].
+    /// Sets the treatment of jobs whose kind has no handler. Default: [`Unknown::Leave`], since
+    /// another program may have one.
     pub fn unknown(mut self, unknown: Unknown) -> Self {
         self.unknown = unknown;
         self
@@ -281,7 +282,7 @@ impl RunnerBuilder {
         Ok(pool.summary())
     }
 
-    fn start_pool(self, limits: Option<DrainLimits>) -> Result<Arc<Pool>, QueueError> {
+    fn start_pool(mut self, limits: Option<DrainLimits>) -> Result<Arc<Pool>, QueueError> {
         if let Some(config) = self.refused {
             return Err(config.into());
         }
@@ -301,6 +302,9 @@ impl RunnerBuilder {
         self.source.first().writable()?;
         let names = self.source.take_names(max_processing)?;
         self.source.note_handlers(self.handlers.keys(), self.unknown);
+        if self.unknown == Unknown::Leave {
+            self.source.take_only(self.handlers.keys());
+        }
         Pool::start(
             Settings {
                 source: self.source,
@@ -440,6 +444,6 @@ impl Group {
     /// threads, with one `max_processing`. It needs a handler at least. A queue has one runner at
     /// most, also in two groups.
     pub fn runner(&self) -> RunnerBuilder {
-        Runner::of(Source(self.members().clone()), Some(self.clone()))
+        Runner::of(Source::new(self.members().clone()), Some(self.clone()))
     }
 }

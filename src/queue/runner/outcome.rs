@@ -4,6 +4,7 @@ use crate::queue::words::data::JobData;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::json::from_json;
+use crate::queue::words::told::Fate;
 use std::time::{Duration, SystemTime};
 
 /// The answer of a handler that did not fail. (`Err` is a failed attempt: see
@@ -57,17 +58,33 @@ impl Outcome {
     }
 }
 
-/// The treatment of a job whose kind has no handler. The first push of such a kind is a line of the
+/// The treatment of jobs whose kind has no handler. The first push of such a kind is a line of the
 /// log, and [`QueueStatus::unknown_kinds`](crate::queue::QueueStatus::unknown_kinds) has the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unknown {
-    /// The job is dead at once, which everybody sees. The default.
+    /// The runner does not take them: they wait for one that has a handler for them. So two
+    /// services may share a queue, and during a deploy a new kind waits for the new program. The
+    /// runner finds its own jobs behind any number of others, and
+    /// [`QueueStatus::untaken`](crate::queue::QueueStatus::untaken) has the kinds that nobody here
+    /// takes. The default.
     #[default]
+    Leave,
+    /// The runner takes jobs of all kinds, and such a job is dead at once, which everybody sees.
     Dead,
-    /// The job runs again after this time, when a program with its handler may run. The attempt
-    /// does not count.
+    /// The runner takes jobs of all kinds, and such a job runs again after this time, when a
+    /// program with its handler may run. The attempt does not count.
     Snooze(Duration),
+}
+
+impl Unknown {
+    pub(super) fn fate(self) -> Fate {
+        match self {
+            Self::Leave => Fate::Left,
+            Self::Dead => Fate::Dead,
+            Self::Snooze(time) => Fate::Snoozed(time),
+        }
+    }
 }
 
 /// A thing that happened in a runner, for

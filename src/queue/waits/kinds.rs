@@ -1,9 +1,8 @@
 //! The kinds of jobs that were pushed, beside those that the runner has handlers for.
 
 use crate::base::sync::{AtomicBool, Ordering, RwLock};
-use crate::queue::words::told::Line;
+use crate::queue::words::told::{Fate, Line};
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// The most kinds without a handler that are kept. A program has fewer, unless it makes up kinds.
 const MOST: usize = 64;
@@ -15,9 +14,8 @@ pub(crate) struct Kinds(RwLock<Known>);
 #[derive(Default)]
 struct Known {
     all: HashMap<String, Kind>,
-    /// The fate of a job that the runner has no handler for: it is snoozed for a time, or dead.
-    /// `None`: there is no runner.
-    unknown: Option<Option<Duration>>,
+    /// The fate of a job that the runner has no handler for. `None`: there is no runner.
+    unknown: Option<Fate>,
     /// True if no kind without a handler has room.
     is_full: bool,
 }
@@ -50,12 +48,12 @@ impl Kinds {
         }
         known.all.insert(kind.to_owned(), Kind { is_handled: false, is_pushed: AtomicBool::new(true) });
         known.count();
-        known.unknown.map(|snooze| Line::Unhandled { kind: kind.to_owned(), snooze })
+        known.unknown.map(|fate| Line::Unhandled { kind: kind.to_owned(), fate })
     }
 
     /// Notes the kinds that the runner has handlers for. Returns a line about each other one that
     /// was pushed so far.
-    pub(crate) fn begin<'a>(&self, handled: impl Iterator<Item = &'a String>, snooze: Option<Duration>) -> Vec<Line> {
+    pub(crate) fn begin<'a>(&self, handled: impl Iterator<Item = &'a String>, fate: Fate) -> Vec<Line> {
         let mut known = self.0.write();
         for kind in handled {
             match known.all.get_mut(kind) {
@@ -66,9 +64,9 @@ impl Kinds {
                 }
             }
         }
-        known.unknown = Some(snooze);
+        known.unknown = Some(fate);
         known.count();
-        known.unhandled().into_iter().map(|kind| Line::Unhandled { kind, snooze }).collect()
+        known.unhandled().into_iter().map(|kind| Line::Unhandled { kind, fate }).collect()
     }
 
     /// Forgets the runner. Those of its kinds that were pushed stay, if there is room.
@@ -83,6 +81,11 @@ impl Kinds {
         });
         known.unknown = None;
         known.count();
+    }
+
+    /// True if the runner has a handler for this kind.
+    pub(crate) fn is_handled(&self, kind: &str) -> bool {
+        self.0.read().all.get(kind).is_some_and(|kind| kind.is_handled)
     }
 
     /// Returns the kinds that were pushed and that the runner has no handler for; none if there is
@@ -114,7 +117,7 @@ mod tests {
     use super::*;
 
     fn begin(kinds: &Kinds, handled: &[&str]) -> usize {
-        kinds.begin(handled.iter().map(ToString::to_string).collect::<Vec<_>>().iter(), None).len()
+        kinds.begin(handled.iter().map(ToString::to_string).collect::<Vec<_>>().iter(), Fate::Dead).len()
     }
 
     fn push(kinds: &Kinds, kind: &str) -> bool {
@@ -143,7 +146,7 @@ mod tests {
     fn the_kinds_without_a_handler_are_bounded_and_those_with_one_are_known_all_the_same() {
         let (kinds, many) = (Kinds::default(), (0..200).map(|n| format!("k{n:03}")).collect::<Vec<_>>());
         assert!(many.iter().all(|kind| !push(&kinds, kind)), "there is no runner");
-        assert_eq!(kinds.begin(many[..100].iter(), None).len(), 0, "they have handlers");
+        assert_eq!(kinds.begin(many[..100].iter(), Fate::Dead).len(), 0, "they have handlers");
         assert!(push(&kinds, "other") && kinds.has("k000") && kinds.has("k099"));
         assert_eq!(many[100..].iter().filter(|kind| push(&kinds, kind)).count(), MOST - 1);
         assert_eq!(kinds.unhandled().len(), MOST);

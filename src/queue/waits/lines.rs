@@ -6,7 +6,7 @@ use crate::base::time;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::limit::of_name;
 use crate::queue::words::related::Skipped;
-use crate::queue::words::told::{About, Damaged, Line, Passed};
+use crate::queue::words::told::{About, Damaged, Fate, Line, Passed};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -100,10 +100,13 @@ impl Line {
                 tracing::debug!(target: "waterline", queue, id, kind, attempt, %limit, "a limit has no place for a job, so it waits for its turn");
             }
             Self::Damaged(damaged) => damaged.write(queue),
-            Self::Unhandled { kind, snooze: None } => {
+            Self::Unhandled { kind, fate: Fate::Left } => {
+                tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so it leaves them to one that has: start one, or correct the kind");
+            }
+            Self::Unhandled { kind, fate: Fate::Dead } => {
                 tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so each is dead as soon as the runner takes it: add a handler, or correct the kind, and requeue the dead ones");
             }
-            Self::Unhandled { kind, snooze: Some(time) } => {
+            Self::Unhandled { kind, fate: Fate::Snoozed(time) } => {
                 tracing::warn!(target: "waterline", queue, kind, "jobs of a kind are pushed that the runner has no handler for, so it snoozes each of them for {time:.1?}, again and again: add a handler, or correct the kind");
             }
             Self::SetBack { by } => {

@@ -19,7 +19,7 @@ use crate::queue::words::durations::Durations;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::options::QueueOptions;
 use crate::queue::words::progress::JobProgress;
-use crate::queue::words::told::{Happened, Line};
+use crate::queue::words::told::{Fate, Happened, Line};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Weak;
@@ -326,10 +326,10 @@ impl Shared {
         taken.ok().map(|_| RunnerName(self.clone()))
     }
 
-    /// Notes the kinds that the runner has handlers for, and the time for which it snoozes others;
-    /// `None`: it buries them. The caller holds no lock.
-    pub(crate) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String>, snooze: Option<Duration>) {
-        self.lines.add(self.kinds.begin(kinds, snooze));
+    /// Notes the kinds that the runner has handlers for, and the fate of others. The caller holds
+    /// no lock.
+    pub(crate) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String>, fate: Fate) {
+        self.lines.add(self.kinds.begin(kinds, fate));
         self.settle();
     }
 

@@ -54,9 +54,17 @@ pub enum Line {
     Unmade { name: String, error: String },
     /// The clock on the wall was set back, and what was written ahead of it went back with it.
     SetBack { by: Duration },
-    /// Jobs of a kind are pushed that the runner has no handler for. It snoozes them for a time, or
-    /// buries them.
-    Unhandled { kind: String, snooze: Option<Duration> },
+    /// Jobs of a kind are pushed that the runner has no handler for.
+    Unhandled { kind: String, fate: Fate },
+}
+
+/// The fate of a job that the runner has no handler for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It waits for a runner that has one.
+    Left,
+    Snoozed(Duration),
+    Dead,
 }
 
 /// The job that a line is about.

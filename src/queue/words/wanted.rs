@@ -14,14 +14,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// True if not each job that is due is wanted.
-    pub fn is_choosy(&self, wall: u64) -> bool {
-        self.kinds.is_some() || self.due_by.is_some_and(|due_by| due_by < wall)
+    /// True if of the jobs that are due only those are wanted that were due by an earlier time.
+    pub fn is_older(&self, wall: u64) -> bool {
+        self.due_by.is_some_and(|due_by| due_by < wall)
     }
 
     /// True if a job of this kind is wanted.
     pub fn has_kind(&self, kind: &str) -> bool {
-        self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|wanted| wanted == kind))
+        is_among(kind, self.kinds.as_deref())
     }
 
     /// True if a ready job with this row is wanted at this time.
@@ -33,4 +33,9 @@ impl Wanted {
     pub fn early(&self, wall: u64) -> Option<u64> {
         self.due_by.filter(|due_by| *due_by >= wall)
     }
+}
+
+/// True if a kind is one of these; `None`: they are all kinds.
+pub fn is_among(kind: &str, kinds: Option<&[String]>) -> bool {
+    kinds.is_none_or(|kinds| kinds.iter().any(|wanted| wanted == kind))
 }

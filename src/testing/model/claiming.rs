@@ -13,6 +13,10 @@ use std::collections::BTreeSet;
 
 impl Jobs {
     pub(super) fn claim(&mut self, wanted: &Wanted, at: &Moment) -> Option<Claimed> {
+        let kinds = self.in_state(JobState::Ready).map(|(_, job)| &job.row.kind);
+        let others: Vec<_> =
+            kinds.filter(|kind| !wanted.has_kind(kind) && !self.met.contains(*kind)).cloned().collect();
+        self.met.extend(others);
         for (name, bucket) in &mut self.buckets {
             self.limits.bounds(name).rate.into_iter().for_each(|rate| bucket.fill(rate, at.wall));
         }

@@ -25,6 +25,7 @@ use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
 use crate::queue::words::schedule::Schedule;
 use crate::queue::words::used::Related;
+use crate::queue::words::wanted::is_among;
 use crate::testing::model::jobs::{Job, Jobs, Tick};
 use crate::testing::model::{Kept, Model};
 use std::any::Any;
@@ -315,13 +316,15 @@ impl QueueEngine for Model {
         lease.is_some_and(|(_, deadline)| deadline.is_none_or(|deadline| deadline > now))
     }
 
-    fn glance(&self, queue: QueueNo) -> Glance {
+    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
         self.look(queue, |jobs, at| {
             let next = jobs.next_time(at);
-            let ready = jobs.in_state(JobState::Ready).filter(|(id, _)| jobs.has_place(id, at)).count() as u64;
+            let placed = jobs.in_state(JobState::Ready).filter(|(id, _)| jobs.has_place(id, at));
+            let count = |(all, own), (_, job): (_, &Job)| (all + 1, own + u64::from(is_among(&job.row.kind, kinds)));
+            let (ready, own) = placed.fold((0, 0), count);
             let (is_paused, is_full) = (at.wall < jobs.paused_until, jobs.is_full(at));
             Glance {
-                ready: if is_full { 0 } else { ready },
+                ready: if is_full { 0 } else { own },
                 is_paused,
                 is_full,
                 is_limited: ready < jobs.in_state(JobState::Ready).count() as u64 || is_full && ready > 0,

@@ -85,6 +85,8 @@ pub(super) struct Jobs {
     /// told who are held up by a dead job.
     pub(super) endings: VecDeque<(JobId, bool, bool)>,
     pub(super) is_telling: bool,
+    /// The kinds of ready jobs that claims of other kinds have met.
+    pub(super) met: BTreeSet<String>,
     /// True once a claim has met a job that is to run alone while others ran: none begins first.
     pub(super) is_next_alone: bool,
 }
@@ -121,6 +123,7 @@ impl Jobs {
             told: Vec::new(),
             endings: VecDeque::new(),
             is_telling: false,
+            met: BTreeSet::new(),
             is_next_alone: false,
         }
     }
@@ -382,6 +385,8 @@ impl Jobs {
             counts: self.counts(),
             oldest_ready: ready().map(|(id, job)| (id.clone(), job.row.since)).min_by_key(|(_, since)| *since),
             only_held: ready().all(|(id, _)| !self.has_place(id, at)),
+            lines: self.lines(),
+            only_in_lines: ready().next().is_some() && ready().all(|(_, job)| self.met.contains(&job.row.kind)),
             due: due.chain(ticks).min(),
             paused_until: Some(self.paused_until).filter(|until| at.wall < *until),
             alone,
@@ -395,6 +400,15 @@ impl Jobs {
             oldest_running,
             set_back: None,
         }
+    }
+
+    /// Returns the kinds that claims of other kinds have met, with the ready jobs of each.
+    fn lines(&self) -> Vec<(String, u64)> {
+        let count = |kind: &String| {
+            let jobs = self.in_state(JobState::Ready).filter(|(_, job)| job.row.kind == *kind).count() as u64;
+            (jobs > 0).then(|| (kind.clone(), jobs))
+        };
+        self.met.iter().filter_map(count).collect()
     }
 
     pub(super) fn is_open(&self, name: &str, cost: u32, at: &Moment) -> bool {

@@ -1,7 +1,10 @@
 //! Claims of some kinds alone.
 
 use crate::Retry;
-use crate::queue::{Accept, JobState, Lease, Limit, NewJob, Priority, QueueOptions};
+use crate::queue::{
+    Accept, DrainLimits, JobState, Lease, Limit, NewJob, Outcome, Priority, PushOutcome, QueueOptions, Reached, Runner,
+    Unknown, Waits,
+};
 use crate::testing::queue::bench::*;
 use crossbeam_channel::bounded;
 use std::time::Duration;
@@ -153,4 +156,93 @@ pub(super) fn a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one(on: 
         assert_eq!(lease.id(), "c2");
         lease.finish(None).unwrap();
     });
+}
+
+/// More jobs of another kind than any claim looks at at once. They keep their places.
+pub(super) fn a_claim_of_a_kind_finds_its_jobs_behind_any_number_of_others_which_keep_their_order(on: &Benches<'_>) {
+    let mut bench = on.bench();
+    let others: Vec<_> = (0..700).map(|n| format!("b{n}")).collect();
+    bench.queue.push_all(others.iter().map(|id| of_kind(id))).unwrap();
+    bench.push(of_kind("b urgent").priority(Priority::Urgent).expires(MINUTE));
+    bench.push(of_kind("a0"));
+    bench.push(of_kind("b low").priority(Priority::Low));
+    finish(&bench, kinds("a"), "a0");
+    assert!(accept(&bench, kinds("a")).is_none());
+    assert_eq!(bench.queue.counts().ready, 702);
+    // A job that is in the line of its kind is moved, removed and expires as any other.
+    bench.queue.remove("b1").unwrap();
+    assert_eq!(bench.push(of_kind("b2").priority(Priority::Urgent).delay(MINUTE)), PushOutcome::Rescheduled);
+    bench.clock.advance(MINUTE);
+    assert!(accept(&bench, kinds("a")).is_none());
+    assert_eq!(bench.states(["b urgent", "b1", "b2"]), [Some(JobState::Dead), None, Some(JobState::Ready)]);
+    bench.reopen();
+    let mut expected = vec!["b2".to_owned()];
+    expected.extend(others.iter().filter(|id| !["b1", "b2"].contains(&id.as_str())).cloned());
+    expected.push("b low".to_owned());
+    let mut listed: Vec<String> = Vec::new();
+    let mut behind = None;
+    while let Some(job) = bench.queue.list(JobState::Ready, behind.as_ref(), 1).unwrap().pop() {
+        listed.push(job.id.clone());
+        behind = Some(job);
+    }
+    assert_eq!(listed, expected);
+    // New ones come behind those that were passed. Each eighth is of the lowest priority.
+    bench.push(of_kind("b new"));
+    bench.push(of_kind("a1"));
+    expected.retain(|id| id != "b low");
+    expected.push("b new".to_owned());
+    let (mut claimed, mut low) = (Vec::new(), 0);
+    while let Some(mut lease) = accept(&bench, kinds("b")) {
+        if lease.id() == "b low" {
+            low += 1
+        } else {
+            claimed.push(lease.id().to_owned())
+        }
+        lease.finish(None).unwrap();
+    }
+    assert_eq!((claimed, low), (expected, 1));
+    assert_eq!(bench.claim_all(), ["a1"]);
+    assert_eq!(bench.queue.counts().ready, 0);
+}
+
+pub(super) fn a_runner_leaves_jobs_of_other_kinds_where_they_are_and_says_how_many(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = bench.queue.clone();
+    let runner = |kind: &str| Runner::builder(&queue).on(kind, |_, _: u32| Ok(Outcome::Done));
+    bench.queue.push_all((0..300).map(|n| of_kind(&format!("b{n}")))).unwrap();
+    bench.queue.push_all((0..9).map(|n| of_kind(&format!("a{n}")))).unwrap();
+    let drained = runner("a").drain(DrainLimits::default()).unwrap();
+    assert_eq!((drained.finished, drained.dead, drained.reached), (9, 0, Reached::NothingReady));
+    let counts = bench.queue.counts();
+    assert_eq!((counts.ready, counts.dead), (300, 0));
+    let running = runner("a").start().unwrap();
+    bench.push(of_kind("a9"));
+    until(&queue, "a9", JobState::Finished);
+    let status = bench.queue.status().unwrap();
+    assert_eq!(status.untaken.iter().map(|it| (&*it.kind, it.jobs)).collect::<Vec<_>>(), [("b", 300)]);
+    assert_eq!(status.waits, Waits::OtherKinds, "{status}");
+    let says = "300 jobs of kind \"b\" are due, and no worker that is here has it";
+    assert!(status.sentence().ends_with(says), "{status}");
+    assert!(status.advice().iter().any(|advice| advice.reason == "untaken" && advice.sentence == says), "{status}");
+    running.stop().unwrap();
+    let running = runner("b").start().unwrap();
+    eventually("the end of all jobs", || bench.queue.counts().finished == 310);
+    assert_eq!(bench.queue.status().unwrap().untaken, []);
+    running.stop().unwrap();
+    // One that takes all kinds meets those, too.
+    bench.queue.push_all(["c0", "a10"].map(of_kind)).unwrap();
+    assert_eq!(runner("a").drain(DrainLimits::default()).unwrap().finished, 1);
+    let buried = runner("a").unknown(Unknown::Dead).drain(DrainLimits::default()).unwrap();
+    assert_eq!((buried.dead, bench.state("c0")), (1, Some(JobState::Dead)));
+}
+
+pub(super) fn a_drain_of_a_group_ends_beside_jobs_of_kinds_that_it_does_not_take(on: &Benches<'_>) {
+    let (database, bench) = (on.database(), on.bench());
+    let options = || bench.options.clone();
+    let group = database.group().queue("x", ["a", "b"], options()).queue("y", ["c", "d"], options()).open().unwrap();
+    group.push_all(["a0", "b0", "c0", "d0", "a1", "d1"].map(of_kind)).unwrap();
+    let runner = group.runner().on("a", |_, _: u32| Ok(Outcome::Done)).on("c", |_, _: u32| Ok(Outcome::Done));
+    let drained = ends("a drain beside others", move || runner.drain(DrainLimits::default()).unwrap());
+    assert_eq!((drained.finished, drained.reached), (3, Reached::NothingReady));
+    assert_eq!((group.counts().ready, group.counts().dead), (3, 0));
 }

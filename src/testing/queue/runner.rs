@@ -75,7 +75,7 @@ pub(super) fn a_payload_that_does_not_fit_and_a_kind_without_a_handler_are_dead_
     } else {
         runner
     };
-    let drained = runner.drain(DrainLimits::default()).unwrap();
+    let drained = runner.unknown(Unknown::Dead).drain(DrainLimits::default()).unwrap();
     assert_eq!(drained.dead, kinds.len() as u64, "{drained}");
     for kind in kinds.iter().filter(|kind| **kind != "unknown") {
         let error = bench.info(kind).error.unwrap();

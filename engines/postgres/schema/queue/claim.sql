@@ -8,18 +8,44 @@ $$ SELECT CASE WHEN coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND c
         'cost', nullif(p_cost, 1), 'meta', nullif(p_meta IS NOT NULL, false),
         'progress', nullif(p_noted IS NOT NULL, false)))::text END $$;
 
--- True if a claim has to look closely: a job is to run alone, or may be needless and is due by then.
+-- True if a claim of these kinds (null: all) has to look closely: a job is to run alone, or may be needless and is due by then.
 -- (The state is compared as text, so that only the index of such jobs can answer.)
-CREATE FUNCTION has_special(p_queue int, p_by bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION has_special(p_queue int, p_by bigint, p_kinds text[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state::text = 'ready'
-            AND (root IS NOT NULL OR skips_from IS NOT NULL));
+    RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect AND (p_kinds IS NULL OR kind = ANY (p_kinds)))
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state::text IN ('ready', 'held')
+            AND (root IS NOT NULL OR skips_from IS NOT NULL) AND (p_kinds IS NULL OR kind = ANY (p_kinds)));
 END $$;
 
 -- The jobs that a claim takes, in their order, and where their rows are: while it has locked them, nobody moves them.
 -- `counted`: they take places in limits of kinds. `again`: another claim at once may find others. `is_all`: none would.
-CREATE TYPE claiming AS (numbers bigint[], spots tid[], counted boolean, told answer[], again boolean, is_all boolean);
+-- `others`: those among the numbers whose kinds the claim does not take, which go into the lines of their kinds.
+CREATE TYPE claiming AS (numbers bigint[], spots tid[], counted boolean, told answer[], again boolean, is_all boolean,
+    others bigint[]);
+
+-- The lines of these kinds (null: all) that have a job. While none is in a line, `p_registers` says so.
+CREATE FUNCTION lines_of(p_queue int, p_registers regclass[], p_kinds text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_sequence_last_value(p_registers[10]) = 0 THEN RETURN NULL; END IF;
+    IF cardinality(p_kinds) <= 16 THEN
+        RETURN (SELECT array_agg('o' || k) FROM unnest(p_kinds) k
+            WHERE EXISTS (SELECT FROM job WHERE queue = p_queue AND state = 'held' AND held_by = 'o' || k));
+    END IF;
+    RETURN (WITH RECURSIVE l(name) AS (
+            (SELECT held_by FROM job WHERE queue = p_queue AND state = 'held' AND held_by >= 'o' AND held_by < 'p' ORDER BY held_by LIMIT 1)
+            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by > l.name
+                AND j.held_by < 'p' ORDER BY j.held_by LIMIT 1) FROM l WHERE l.name IS NOT NULL)
+        SELECT array_agg(name) FROM l WHERE name IS NOT NULL AND (p_kinds IS NULL OR substr(name, 2) = ANY (p_kinds)));
+END $$;
+
+-- Puts ready jobs into the lines of their kinds, and rings for those who take them.
+CREATE FUNCTION put_in_lines(p_queue int, p_registers regclass[], p_bell regclass, p_numbers bigint[], p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE job SET state = 'held', held_by = 'o' || kind WHERE number = ANY (ARRAY(SELECT number FROM job
+        WHERE number = ANY (p_numbers) AND state = 'ready' AND at <= p_now ORDER BY number FOR UPDATE SKIP LOCKED));
+    PERFORM setval(p_registers[10], p_now), ring(p_queue, p_bell);
+END $$;
 
 -- Locks the first ready jobs in this order of priorities, but for those that the caller has; none, if a claim has to
 -- look closely. It begins to read at these floors, or at this head (see `queue`).
@@ -27,13 +53,15 @@ CREATE FUNCTION lock_ready(p_queue int, p_order int[], p_floors bigint[], p_head
     p_kinds text[], p_due_by bigint, p_now bigint, p_but tid[]) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE v_locked claiming;
 BEGIN
+    IF p_kinds IS NOT NULL THEN
+        RETURN lock_kinds(p_queue, p_order, p_floors, p_head, p_place, p_most, p_kinds, p_due_by, p_now, p_but);
+    END IF;
     SELECT array_agg(x.number), array_agg(x.spot) INTO v_locked.numbers, v_locked.spots
     FROM (SELECT x.* FROM unnest(p_order) p(n), LATERAL (
             SELECT r.number, r.ctid AS spot FROM job r
             WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now
                 AND (r.at, r.place) > (CASE WHEN p_head & 3 = p.n THEN greatest(p_floors[p.n + 1], p_head >> 2) ELSE p_floors[p.n + 1] END,
                     CASE WHEN p_head & 3 = p.n AND p_head >> 2 >= p_floors[p.n + 1] THEN p_place ELSE 0 END)
-                AND (p_kinds IS NULL OR r.kind = ANY (p_kinds))
                 AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
                 AND (r.expires IS NULL OR r.expires > p_now)
                 AND (p_but IS NULL OR r.ctid <> ALL (p_but))
@@ -46,10 +74,142 @@ BEGIN
     RETURN v_locked;
 END $$;
 
+-- The same for a claim of some kinds: it locks those of other kinds, too, up to the last one that it takes.
+CREATE FUNCTION lock_kinds(p_queue int, p_order int[], p_floors bigint[], p_head bigint, p_place bigint, p_most int,
+    p_kinds text[], p_due_by bigint, p_now bigint, p_but tid[]) RETURNS claiming LANGUAGE plpgsql AS $$
+DECLARE v_locked claiming;
+BEGIN
+    -- Of many jobs, one table of the kinds costs less than the list of them for each.
+    SELECT array_agg(x.number), array_agg(x.spot), array_agg(x.number) FILTER (WHERE CASE WHEN p_most > 4
+        THEN x.kind NOT IN (SELECT unnest(p_kinds)) ELSE x.kind <> ALL (p_kinds) END)
+    INTO v_locked.numbers, v_locked.spots, v_locked.others
+    FROM (SELECT x.* FROM unnest(p_order) p(n), LATERAL (
+            SELECT r.number, r.ctid AS spot, r.kind FROM job r
+            WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now
+                AND (r.at, r.place) > (CASE WHEN p_head & 3 = p.n THEN greatest(p_floors[p.n + 1], p_head >> 2) ELSE p_floors[p.n + 1] END,
+                    CASE WHEN p_head & 3 = p.n AND p_head >> 2 >= p_floors[p.n + 1] THEN p_place ELSE 0 END)
+                AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
+                AND (r.expires IS NULL OR r.expires > p_now)
+                AND (p_but IS NULL OR r.ctid <> ALL (p_but))
+            ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
+        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect AND s.kind = ANY (p_kinds))
+            AND NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
+                AND s.state::text IN ('ready', 'held') AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL) AND s.kind = ANY (p_kinds))
+        LIMIT p_most) x;
+    RETURN v_locked;
+END $$;
+
+-- Locks the first jobs of these kinds behind any number of others, and returns those, too, up to the last one that it
+-- takes. It looks at so many at most: `again`, if there may be more.
+CREATE FUNCTION lock_behind(p_queue int, p_order int[], p_floors bigint[], p_most int, p_kinds text[], p_due_by bigint,
+    p_now bigint, p_but tid[]) RETURNS claiming LANGUAGE plpgsql AS $$
+DECLARE
+    c_looks CONSTANT int := 256;
+    v_locked claiming;
+    v_row record;
+    v_looked int := 0;
+BEGIN
+    v_locked.numbers := '{}';
+    v_locked.spots := '{}';
+    v_locked.others := '{}';
+    FOR v_row IN SELECT x.* FROM unnest(p_order) p(n), LATERAL (
+            SELECT r.number, r.ctid AS spot, r.kind IN (SELECT unnest(p_kinds)) AS own FROM job r
+            WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now AND r.at > p_floors[p.n + 1]
+                AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
+                AND (r.expires IS NULL OR r.expires > p_now) AND (p_but IS NULL OR r.ctid <> ALL (p_but))
+            ORDER BY r.at, r.place LIMIT c_looks FOR UPDATE SKIP LOCKED) x LIMIT c_looks
+    LOOP
+        v_looked := v_looked + 1;
+        IF v_row.own THEN
+            v_locked.numbers := v_locked.numbers || v_row.number;
+            v_locked.spots := v_locked.spots || v_row.spot;
+            EXIT WHEN cardinality(v_locked.numbers) = p_most;
+        ELSE
+            v_locked.others := v_locked.others || v_row.number;
+        END IF;
+    END LOOP;
+    v_locked.again := v_looked = c_looks;
+    RETURN v_locked;
+END $$;
+
+-- Locks the first jobs of one priority in these lines.
+CREATE FUNCTION lock_in_lines(p_queue int, p_lines text[], p_priority int, p_most int, p_due_by bigint, p_now bigint, p_but tid[])
+RETURNS claiming LANGUAGE plpgsql AS $$
+DECLARE v_locked claiming;
+BEGIN
+    SELECT array_agg(x.number), array_agg(x.spot) INTO v_locked.numbers, v_locked.spots FROM (
+        SELECT h.number, h.spot FROM unnest(p_lines) l(name), LATERAL (
+            SELECT j.number, j.ctid AS spot, j.at, j.place FROM job j
+            WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by = l.name AND j.priority = p_priority
+                AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (j.expires IS NULL OR j.expires > p_now)
+                AND (p_but IS NULL OR j.ctid <> ALL (p_but))
+            -- Of many lines, each has its share of what is locked.
+            ORDER BY j.at, j.place LIMIT least(p_most, 1 + 4 * p_most / cardinality(p_lines)) FOR UPDATE SKIP LOCKED) h
+        ORDER BY h.at, h.place LIMIT p_most) x;
+    RETURN v_locked;
+END $$;
+
+-- Takes those of other kinds out of what was locked, puts them into the lines of their kinds, and looks for others behind
+-- them in their place.
+CREATE FUNCTION go_behind(p_queue int, p_registers regclass[], p_bell regclass, p_locked claiming, p_order int[], p_floors bigint[],
+    p_most int, p_kinds text[], p_due_by bigint, p_now bigint, p_but tid[]) RETURNS claiming LANGUAGE plpgsql AS $$
+DECLARE v_more claiming;
+BEGIN
+    PERFORM put_in_lines(p_queue, p_registers, p_bell, p_locked.others, p_now);
+    SELECT array_agg(u.number), array_agg(u.spot) INTO p_locked.numbers, p_locked.spots
+    FROM unnest(p_locked.numbers, p_locked.spots) u(number, spot) WHERE u.number <> ALL (p_locked.others);
+    p_locked.others := NULL;
+    v_more := lock_behind(p_queue, p_order, p_floors, p_most - coalesce(cardinality(p_locked.spots), 0), p_kinds, p_due_by, p_now, p_but || p_locked.spots);
+    IF cardinality(v_more.others) > 0 THEN PERFORM put_in_lines(p_queue, p_registers, p_bell, v_more.others, p_now); END IF;
+    p_locked := both_of(p_locked, v_more);
+    p_locked.again := v_more.again;
+    RETURN p_locked;
+END $$;
+
+-- Locks the jobs that a claim takes if jobs of its kinds are in lines: they came before those of the same priority that
+-- are still ready. What it meets of other kinds goes into their lines.
+CREATE FUNCTION lock_own(p_queue int, p_registers regclass[], p_bell regclass, p_lines text[], p_order int[], p_floors bigint[],
+    p_head bigint, p_place bigint, p_most int, p_kinds text[], p_due_by bigint, p_now bigint, p_but tid[]) RETURNS claiming
+LANGUAGE plpgsql AS $$
+DECLARE v_locked claiming; v_more claiming; v_left int := p_most;
+BEGIN
+    IF has_special(p_queue, p_now, p_kinds) THEN RETURN NULL; END IF;
+    FOR v_at IN 1 .. cardinality(p_order) LOOP
+        v_locked := both_of(v_locked, lock_in_lines(p_queue, p_lines, p_order[v_at], v_left, p_due_by, p_now, p_but));
+        v_left := p_most - coalesce(cardinality(v_locked.spots), 0);
+        EXIT WHEN v_left = 0;
+        v_more := lock_ready(p_queue, p_order[v_at:v_at], p_floors, p_head, p_place, v_left, p_kinds, p_due_by, p_now, p_but);
+        IF v_more.others IS NOT NULL THEN
+            v_more := go_behind(p_queue, p_registers, p_bell, v_more, p_order[v_at:v_at], p_floors, v_left, p_kinds, p_due_by, p_now, p_but);
+            v_locked.again := v_more.again;
+        END IF;
+        v_locked := both_of(v_locked, v_more);
+        v_left := p_most - coalesce(cardinality(v_locked.spots), 0);
+        EXIT WHEN v_left = 0 OR v_locked.again;
+    END LOOP;
+    RETURN v_locked;
+END $$;
+
+-- The same, or what a claim takes of ready jobs alone if none of its kinds is in a line.
+CREATE FUNCTION lock_others(p_queue int, p_registers regclass[], p_bell regclass, p_lines text[], p_order int[], p_floors bigint[],
+    p_head bigint, p_place bigint, p_most int, p_kinds text[], p_due_by bigint, p_now bigint, p_but tid[]) RETURNS claiming
+LANGUAGE plpgsql AS $$
+DECLARE v_locked claiming;
+BEGIN
+    IF p_lines IS NOT NULL THEN
+        RETURN lock_own(p_queue, p_registers, p_bell, p_lines, p_order, p_floors, p_head, p_place, p_most, p_kinds, p_due_by, p_now, p_but);
+    END IF;
+    v_locked := lock_ready(p_queue, p_order, p_floors, p_head, p_place, p_most, p_kinds, p_due_by, p_now, p_but);
+    IF v_locked.others IS NOT NULL THEN
+        v_locked := go_behind(p_queue, p_registers, p_bell, v_locked, p_order, p_floors, p_most, p_kinds, p_due_by, p_now, p_but);
+    END IF;
+    RETURN v_locked;
+END $$;
+
 -- Locks the jobs that a claim takes of a queue without limits. Each expression costs as much as to lock a job, so there
 -- are few of them on the common way.
-CREATE FUNCTION lock_plain(p_queue int, p_registers regclass[], p_turn regclass, p_most int, p_kinds text[], p_due_by bigint,
-    p_now bigint) RETURNS claiming LANGUAGE plpgsql AS $$
+CREATE FUNCTION lock_plain(p_queue int, p_registers regclass[], p_turn regclass, p_bell regclass, p_most int, p_kinds text[],
+    p_due_by bigint, p_now bigint) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
     v_turns bigint := coalesce(pg_sequence_last_value(p_turn), 0);
     -- Each eighth job is taken from the lowest priority, so that none starves.
@@ -62,20 +222,33 @@ DECLARE
     v_got int := 0;
     v_passed bigint;
     v_is_dear boolean;
+    v_lines text[];
 BEGIN
+    IF pg_sequence_last_value(p_registers[10]) <> 0 THEN v_lines := lines_of(p_queue, p_registers, p_kinds); END IF;
     IF p_most > v_low THEN
         v_head := pg_sequence_last_value(p_registers[5]);
         v_place := pg_sequence_last_value(p_registers[6]);
-        v_locked := lock_ready(p_queue, '{0,1,2,3}', v_floors, v_head, v_place >> 12, p_most, p_kinds, p_due_by, p_now, NULL);
+        IF v_lines IS NOT NULL THEN
+            v_locked := lock_own(p_queue, p_registers, p_bell, v_lines, '{0,1,2,3}', v_floors, v_head, v_place >> 12, p_most, p_kinds, p_due_by,
+                p_now, NULL);
+        ELSIF p_kinds IS NULL THEN
+            v_locked := lock_ready(p_queue, '{0,1,2,3}', v_floors, v_head, v_place >> 12, p_most, NULL, p_due_by, p_now, NULL);
+        ELSE
+            v_locked := lock_kinds(p_queue, '{0,1,2,3}', v_floors, v_head, v_place >> 12, p_most, p_kinds, p_due_by, p_now, NULL);
+            IF v_locked.others IS NOT NULL THEN
+                v_locked := go_behind(p_queue, p_registers, p_bell, v_locked, '{0,1,2,3}', v_floors, p_most, p_kinds, p_due_by, p_now, NULL);
+            END IF;
+        END IF;
         v_got := coalesce(cardinality(v_locked.numbers), 0);
         IF v_low > 0 AND v_got > p_most - v_low AND are_others_lower(p_queue, v_locked.spots[p_most - v_low + 1], v_floors, p_now) THEN
             v_got := p_most - v_low;
             v_locked.numbers := v_locked.numbers[:v_got];
             v_locked.spots := v_locked.spots[:v_got];
-            v_more := lock_ready(p_queue, '{3,2,1,0}', v_floors, v_head, v_place >> 12, v_low, p_kinds, p_due_by, p_now, v_locked.spots);
+            v_more := lock_others(p_queue, p_registers, p_bell, v_lines, '{3,2,1,0}', v_floors, v_head, v_place >> 12, v_low, p_kinds,
+                p_due_by, p_now, v_locked.spots);
         END IF;
-        -- Of claims of few jobs, some move the head. One that passes jobs by does not.
-        IF (v_got >= 8 OR v_got > 0 AND v_turns % 3 = 0) AND p_kinds IS NULL AND (p_due_by IS NULL OR p_due_by >= p_now) THEN
+        -- Of claims of few jobs, some move the head. One that passes jobs by does not, nor one of a line.
+        IF (v_got >= 8 OR v_got > 0 AND v_turns % 3 = 0) AND v_lines IS NULL AND (p_due_by IS NULL OR p_due_by >= p_now) THEN
             v_place := move_head(p_registers, v_place, v_locked.spots[v_got]);
         END IF;
     END IF;
@@ -85,7 +258,8 @@ BEGIN
         IF coalesce(cardinality(v_locked.spots), 0) < p_most THEN
             v_is_dear := is_dear(p_registers, 7, p_now);
             v_passed := passed_ready();
-            v_locked := both_of(v_locked, lock_ready(p_queue, CASE WHEN v_low > 0 THEN '{3,2,1,0}'::int[] ELSE '{0,1,2,3}' END,
+            v_locked := both_of(v_locked, lock_others(p_queue, p_registers, p_bell, v_lines,
+                CASE WHEN v_low > 0 THEN '{3,2,1,0}'::int[] ELSE '{0,1,2,3}' END,
                 looks_from(p_registers, 7, 5000, p_now), NULL, NULL, p_most - coalesce(cardinality(v_locked.spots), 0),
                 p_kinds, p_due_by, p_now, v_locked.spots));
             v_passed := passed_ready() - v_passed - coalesce(cardinality(v_locked.spots), 0);
@@ -97,7 +271,7 @@ BEGIN
     -- A job that is to run alone waits for the commits of those who have this lock, since their jobs are about to
     -- run. It may have begun, or be about to, since the look.
     IF v_got > 0 AND (NOT pg_try_advisory_xact_lock_shared(lock_of('plain', p_queue))
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)) THEN
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect AND (p_kinds IS NULL OR kind = ANY (p_kinds)))) THEN
         RETURN NULL;
     END IF;
     IF v_got = 1 THEN
@@ -132,6 +306,7 @@ CREATE FUNCTION both_of(p_these claiming, p_those claiming) RETURNS claiming LAN
 BEGIN
     p_these.numbers := p_these.numbers || p_those.numbers;
     p_these.spots := p_these.spots || p_those.spots;
+    IF p_those.again THEN p_these.again := true; END IF;
     RETURN p_these;
 END $$;
 

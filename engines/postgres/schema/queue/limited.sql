@@ -111,25 +111,27 @@ END $$;
 -- The jobs that a claim looks at: the first ready ones of each priority, the first held ones of each limit that may
 -- have a place by now, and (`p_early`) those that are due by a time to come.
 CREATE FUNCTION look_for(p_queue queue, p_floors bigint[], p_order int[], p_looks int, p_most int, p_kinds text[], p_due_by bigint, p_now bigint,
-    p_early boolean, p_rung text[]) RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text)
+    p_early boolean, p_rung text[]) RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text, own boolean)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY SELECT r.* FROM unnest(p_order) p(n), LATERAL (
-        SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j
+        SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key, coalesce(j.kind = ANY (p_kinds), true) FROM job j
         WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1]
-            AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
+            AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by)
         ORDER BY j.at, j.place LIMIT p_looks) r;
     IF cardinality(p_rung) > 0 THEN
+        -- The jobs of a kind's limit have that kind.
         RETURN QUERY SELECT h.* FROM unnest(p_rung) r(name), LATERAL (
             SELECT f.* FROM unnest(p_order) p(n), LATERAL (
-                SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j
+                SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key, true FROM job j
                 WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n
                     AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
-                ORDER BY j.at, j.place LIMIT p_most) f LIMIT p_most) h;
+                ORDER BY j.at, j.place LIMIT p_most) f LIMIT p_most) h
+            WHERE p_kinds IS NULL OR r.name NOT LIKE 't%' OR substr(r.name, 2) = ANY (p_kinds);
     END IF;
     IF p_early THEN
         RETURN QUERY SELECT r.* FROM unnest(p_order) p(n), LATERAL (
-            SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j
+            SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key, true FROM job j
             WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > p_now AND j.at <= p_due_by
                 AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
             ORDER BY j.at, id_of(j.name, j.number) COLLATE "C" LIMIT p_looks) r;
@@ -138,10 +140,10 @@ END $$;
 
 -- Those behind the ones that it has looked at, if somebody has locked some of them.
 CREATE FUNCTION look_behind(p_queue queue, p_floors bigint[], p_order int[], p_looks int, p_kinds text[], p_due_by bigint, p_now bigint, p_looked bigint[])
-RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text) LANGUAGE plpgsql AS $$
+RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text, own boolean) LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY SELECT r.* FROM unnest(p_order) p(n), LATERAL (
-        SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key FROM job j
+        SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key, true FROM job j
         WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1]
             AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
             AND (j.expires IS NULL OR j.expires > p_now) AND j.number <> ALL (p_looked)
@@ -150,11 +152,12 @@ END $$;
 
 -- What a claim has found: its room then, the jobs that it takes and what it has told, the limits at which it has
 -- looked, and the jobs that are to be held and by which limits. `looked` is the number of jobs that it has seen.
+-- Those among them of other kinds are in `claiming`, too.
 CREATE TYPE finds AS (room room, claiming claiming, rung text[], hold bigint[], hold_names text[], looked int);
 
 -- Looks at jobs in their order, takes those that may run, and ends those that are needless.
 CREATE FUNCTION find_jobs(p_queue queue, p_floors bigint[], p_order int[], p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
-    p_looks int, p_room room, p_claiming claiming, p_rung text[]) RETURNS finds LANGUAGE plpgsql AS $$
+    p_looks int, p_room room, p_claiming claiming, p_rung text[], p_lines text[]) RETURNS finds LANGUAGE plpgsql AS $$
 DECLARE
     v_row record;
     v_looked bigint[] := '{}';
@@ -168,13 +171,17 @@ BEGIN
     <<looks>>
     FOR v_pass IN 1 .. 2 LOOP
         FOR v_row IN
-            SELECT l.number, l.at, l.held_by, 'k' || l.key AS name FROM (
-                SELECT * FROM look_for(p_queue, p_floors, p_order, p_looks, p_room.most, p_kinds, p_due_by, p_now, p_early, p_rung) WHERE v_pass = 1
+            SELECT l.number, l.at, l.held_by, 'k' || l.key AS name, l.own FROM (
+                SELECT * FROM look_for(p_queue, p_floors, p_order, p_looks, p_room.most, p_kinds, p_due_by, p_now, p_early, p_rung || p_lines) WHERE v_pass = 1
                 UNION ALL SELECT * FROM look_behind(p_queue, p_floors, p_order, p_looks, p_kinds, p_due_by, p_now, v_looked) WHERE v_pass = 2) l
             -- Those that are not due yet have an order of their own.
             ORDER BY l.at > p_now, CASE WHEN l.at <= p_now THEN array_position(p_order, l.priority::int) END, l.at, l.place
         LOOP
             v_looked := v_looked || v_row.number;
+            IF NOT v_row.own THEN
+                p_claiming.others := p_claiming.others || v_row.number;
+                CONTINUE;
+            END IF;
             -- With rates, a job that is held also keeps others from its tokens.
             IF p_room.places[array_position(p_room.names, v_row.name)] <= 0 AND v_row.at <= p_now AND p_room.sorts NOT LIKE '%r%' THEN
                 CONTINUE WHEN v_row.held_by = v_row.name;
@@ -245,14 +252,14 @@ BEGIN
     v_floors := looks_from(p_queue.floors, 7, 5000, p_now);
     v_is_dear := is_dear(p_queue.floors, 7, p_now);
     v_passed := passed_ready();
-    IF cardinality(p_freed) > 0 AND p_queue.limit_sorts !~ '[qrt]' AND NOT p_early
-        AND p_kinds IS NULL AND coalesce(p_due_by >= p_now, true) THEN
+    IF cardinality(p_freed) > 0 AND p_queue.limit_sorts !~ '[qrt]' AND NOT p_early AND coalesce(p_due_by >= p_now, true)
+        AND (pg_sequence_last_value(p_queue.floors[10]) = 0 OR lines_of(p_queue.id, p_queue.floors, p_kinds) IS NULL) THEN
         SELECT h.numbers, NULL, false, '{}', false, h.is_all INTO v_claiming
-        FROM hand_on(p_queue.id, v_floors, v_order, p_most, p_freed, p_now) h;
+        FROM hand_on(p_queue.id, v_floors, v_order, p_most, p_kinds, p_freed, p_now) h;
     END IF;
     IF coalesce(cardinality(v_claiming.numbers), 0) = 0 THEN
         v_room := room_of(p_queue.id, p_most, p_now);
-        v_claiming := ROW('{}'::bigint[], NULL, v_room.sorts LIKE '%c%', '{}'::answer[], false, false);
+        v_claiming := ROW('{}'::bigint[], NULL, v_room.sorts LIKE '%c%', '{}'::answer[], false, false, '{}'::bigint[]);
         IF v_room.most <= 0 THEN
             INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
             RETURN v_claiming;
@@ -262,8 +269,12 @@ BEGIN
             INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, 'c' WHERE count_running(p_queue.id);
         END IF;
         IF EXISTS (SELECT FROM unnest(v_rung) n WHERE n LIKE 'h%') THEN v_rung := ring_held(p_queue.id, v_rung, p_now); END IF;
-        v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung);
+        v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung,
+            coalesce(lines_of(p_queue.id, p_queue.floors, p_kinds), '{}'));
         v_claiming := v_finds.claiming;
+        IF cardinality(v_claiming.others) > 0 THEN
+            PERFORM put_in_lines(p_queue.id, p_queue.floors, p_queue.bell, v_claiming.others, p_now);
+        END IF;
         IF cardinality(v_finds.hold) > 0 THEN
             v_claiming.told := v_claiming.told || hold_jobs(v_finds.hold, v_finds.hold_names, p_now);
         END IF;
@@ -274,6 +285,8 @@ BEGIN
             v_claiming.again := true;
         END IF;
         PERFORM ring_room(p_queue.id, v_finds.rung, v_finds.room, v_claiming.numbers, p_now);
+        v_claiming.again := v_claiming.again
+            OR (cardinality(v_claiming.numbers) = 0 AND cardinality(v_claiming.others) > 0 AND v_finds.looked >= v_looks);
     END IF;
     v_passed := passed_ready() - v_passed;
     IF NOT v_is_dear AND is_much(v_passed) THEN PERFORM note_look(p_queue.floors, 7, v_passed, p_now); END IF;
@@ -288,7 +301,7 @@ END $$;
 -- The common claim where limits are those of keys alone, behind ends that have left some of them: it hands their places
 -- on to the first jobs that they hold, and returns these. None: others may come before, or are to be looked at closely.
 -- `is_all`: no other job may run now.
-CREATE FUNCTION hand_on(p_queue int, p_floors bigint[], p_order int[], p_most int, p_freed text[], p_now bigint,
+CREATE FUNCTION hand_on(p_queue int, p_floors bigint[], p_order int[], p_most int, p_kinds text[], p_freed text[], p_now bigint,
     OUT numbers bigint[], OUT is_all boolean) LANGUAGE plpgsql AS $$
 DECLARE v_left text[];
 BEGIN
@@ -313,7 +326,7 @@ BEGIN
     ), found AS (
         SELECT h.* FROM room r, LATERAL (
             SELECT j.* FROM unnest(p_order) WITH ORDINALITY p(n, rank), LATERAL (
-                SELECT r.name, p.rank, j.number, j.at, j.place, j.expires FROM job j
+                SELECT r.name, p.rank, j.number, j.at, j.place, j.expires, j.kind FROM job j
                 WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n
                 ORDER BY j.at, j.place LIMIT greatest(least(p_most, r.places), 0) FOR UPDATE SKIP LOCKED) j
             LIMIT greatest(least(p_most, r.places), 0)) h
@@ -321,7 +334,7 @@ BEGIN
     )
     SELECT coalesce(array_agg(f.number), '{}'), (SELECT array_agg(r.name) FROM room r
         WHERE coalesce(r.places > (SELECT count(*) FROM found o WHERE o.name = r.name), true))
-    INTO numbers, v_left FROM found f HAVING NOT coalesce(bool_or(f.expires <= p_now OR f.at > p_now), false);
+    INTO numbers, v_left FROM found f HAVING NOT coalesce(bool_or(f.expires <= p_now OR f.at > p_now OR f.kind <> ALL (p_kinds)), false);
     IF numbers IS NULL THEN
         numbers := '{}';
     ELSIF cardinality(numbers) > 0 THEN
@@ -354,7 +367,7 @@ BEGIN
                 ORDER BY j.held_by LIMIT 1), nth + 1 FROM l WHERE l.name IS NOT NULL AND nth < c_most)
         SELECT l.name FROM l WHERE l.name IS NOT NULL ORDER BY l.nth);
     INSERT INTO freed (queue, at, name) SELECT p_queue, p_now, 'h' || v_names[c_most] WHERE cardinality(v_names) = c_most;
-    RETURN ARRAY(SELECT n FROM unnest(p_rung) n WHERE n NOT LIKE 'h%' UNION SELECT unnest(v_names));
+    RETURN ARRAY(SELECT n FROM unnest(p_rung) n WHERE n NOT LIKE 'h%' UNION SELECT n FROM unnest(v_names) n WHERE n NOT LIKE 'o%');
 END $$;
 
 -- Holds jobs behind those that a claim has looked at, if the limits of their keys are full: in one statement for many, for

@@ -82,9 +82,9 @@ CREATE FUNCTION release_held(p_queue queue) RETURNS boolean LANGUAGE plpgsql AS 
 DECLARE c_most CONSTANT int := 1024; v_count int;
 BEGIN
     UPDATE job SET state = 'ready', held_by = NULL WHERE number = ANY (ARRAY(SELECT number FROM job
-        WHERE queue = p_queue.id AND state = 'held' LIMIT c_most FOR UPDATE SKIP LOCKED));
+        WHERE queue = p_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p') LIMIT c_most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
-    PERFORM setval(f, 0) FROM unnest(p_queue.floors) f WHERE v_count > 0;
+    PERFORM setval(f, 0) FROM unnest(p_queue.floors[1:9]) f WHERE v_count > 0;
     RETURN v_count = c_most;
 END $$;
 
@@ -95,6 +95,6 @@ BEGIN
         IF clock_timestamp() >= p_until THEN RETURN true; END IF;
     END LOOP;
     UPDATE queue SET limited = false WHERE id = (SELECT id FROM queue WHERE id = p_queue.id AND limit_sorts = '' FOR UPDATE SKIP LOCKED)
-        AND NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held');
+        AND NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p'));
     RETURN false;
 END $$;

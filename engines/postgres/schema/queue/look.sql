@@ -8,7 +8,8 @@ SELECT j.queue, j.number, j.name, id_of(j.name, j.number) AS id, shown(j.state, 
     CASE j.state WHEN 'running' THEN 0 ELSE j.place END AS tie,
     j.kind, j.payload, j.data, j.meta, j.key, j.failures, j.crashes, j.pushed, j.due,
     CASE WHEN j.state IN ('ready', 'held') AND j.at <= clock() THEN greatest(j.since, j.at) ELSE j.since END AS since,
-    j.resubmit, j.error, j.fraction, j.note, j.noted, j.root, j.root_at, j.is_root, j.expires, j.cost, j.held_by, j.pending,
+    j.resubmit, j.error, j.fraction, j.note, j.noted, j.root, j.root_at, j.is_root, j.expires, j.cost,
+    CASE WHEN j.held_by LIKE 'o%' THEN NULL ELSE j.held_by END AS held_by, j.pending,
     j.suspect, NULL::text AS skipped, NULL::bigint AS gone_at, j.worker, j.token
 FROM job j
 UNION ALL
@@ -41,20 +42,33 @@ BEGIN
     CASE p_state
     WHEN 'ready' THEN
         IF p_held_by IS NULL THEN
-            RETURN QUERY SELECT r.number FROM (
+            RETURN QUERY WITH RECURSIVE l(name) AS (
+                (SELECT j.held_by FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by >= 'o' AND j.held_by < 'p'
+                    ORDER BY j.held_by LIMIT 1)
+                UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by > l.name
+                    AND j.held_by < 'p' ORDER BY j.held_by LIMIT 1) FROM l WHERE l.name IS NOT NULL)
+            SELECT r.number FROM (
                 SELECT n, CASE WHEN n = p_priority THEN p_place ELSE -1 END, CASE WHEN n = p_priority THEN p_tie ELSE -1 END
                 FROM unnest('{0,1,2,3}'::int[]) n WHERE p_priority IS NULL OR n >= p_priority) p(n, place, tie),
-                LATERAL (SELECT j.number, j.priority, j.at, j.place FROM job j
+                LATERAL ((SELECT j.number, j.priority, j.at, j.place FROM job j
                     WHERE j.queue = p_queue AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now
-                        AND (j.at, j.place) > (p.place, p.tie) ORDER BY j.at, j.place LIMIT p_most) r
+                        AND (j.at, j.place) > (p.place, p.tie) ORDER BY j.at, j.place LIMIT p_most)
+                    -- Those in the lines of their kinds are in the same order.
+                    UNION ALL SELECT h.number, h.priority, h.at, h.place FROM l, LATERAL (SELECT j.number, j.priority, j.at, j.place FROM job j
+                        WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by = l.name AND j.priority = p.n
+                            AND (j.at, j.place) > (p.place, p.tie) ORDER BY j.at, j.place LIMIT p_most) h) r
                 ORDER BY r.priority, r.at, r.place LIMIT p_most;
             GET DIAGNOSTICS v_got = ROW_COUNT;
             p_held_by := '';
             p_priority := -1;
         END IF;
-        RETURN QUERY SELECT j.number FROM job j WHERE j.queue = p_queue AND j.state = 'held'
-            AND (j.held_by, j.priority, j.at, j.place) > (p_held_by, p_priority, coalesce(p_place, -1), coalesce(p_tie, -1))
-            ORDER BY j.held_by, j.priority, j.at, j.place LIMIT p_most - v_got;
+        RETURN QUERY SELECT * FROM (SELECT j.number FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by < 'o'
+                AND (j.held_by, j.priority, j.at, j.place) > (p_held_by, p_priority, coalesce(p_place, -1), coalesce(p_tie, -1))
+                ORDER BY j.held_by, j.priority, j.at, j.place LIMIT p_most - v_got) b
+            UNION ALL SELECT * FROM (SELECT j.number FROM job j WHERE j.queue = p_queue AND j.state = 'held'
+                AND (j.held_by, j.priority, j.at, j.place) > (greatest(p_held_by, 'p'), CASE WHEN p_held_by >= 'p' THEN p_priority ELSE -1 END,
+                    coalesce(p_place, -1), coalesce(p_tie, -1))
+                ORDER BY j.held_by, j.priority, j.at, j.place LIMIT p_most - v_got) a LIMIT p_most - v_got;
     WHEN 'scheduled' THEN
         -- One bound, since an index begins at one of them, and that might be the lower one.
         IF p_place IS NULL OR p_place <= p_now THEN
@@ -129,7 +143,8 @@ BEGIN
     -- Each part has an index of its own, which is read without the rows where they are old.
     SELECT count(*) FILTER (WHERE at > p_now), count(*) FILTER (WHERE at <= p_now) INTO v_new.scheduled, v_new.ready
     FROM job WHERE queue = p_queue AND state = 'ready';
-    SELECT sum(h.count), (array_agg(h.name ORDER BY h.count DESC, h.name))[1], max(h.count) INTO v_held, v_new.held_by, v_new.held
+    SELECT sum(h.count), (array_agg(h.name ORDER BY h.count DESC, h.name) FILTER (WHERE h.name NOT LIKE 'o%'))[1],
+        max(h.count) FILTER (WHERE h.name NOT LIKE 'o%') INTO v_held, v_new.held_by, v_new.held
     FROM (SELECT held_by AS name, count(*) FROM job WHERE queue = p_queue AND state = 'held' AND held_by IS NOT NULL GROUP BY held_by) h;
     v_new.ready := v_new.ready + coalesce(v_held, 0);
     SELECT count(*) INTO v_new.running FROM job WHERE queue = p_queue AND state = 'running';
@@ -170,7 +185,7 @@ BEGIN
         LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
             WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= v_floor[p.n + 1] - 5000
             ORDER BY j.at, j.place LIMIT 1) r;
-    IF NOT p_queue.limited THEN RETURN; END IF;
+    IF NOT p_queue.limited AND pg_sequence_last_value(p_queue.floors[10]) = 0 THEN RETURN; END IF;
     RETURN QUERY WITH RECURSIVE l(name, nth) AS (
             (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1)
             UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by > l.name
@@ -220,7 +235,7 @@ BEGIN
     ORDER BY priority, at, place LIMIT 1;
     IF v_first.number IS NULL THEN
         -- What was counted has begun since. Any limit that holds a job is as good.
-        SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by IS NOT NULL
+        SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p')
         ORDER BY held_by, priority, at, place LIMIT 1;
         v_tally.held_by := v_first.held_by;
         v_tally.held := (v_first.number IS NOT NULL)::int;
@@ -234,7 +249,8 @@ BEGIN
     v_tally.ready := CASE WHEN v_ready.id IS NULL THEN 0 ELSE greatest(v_tally.ready, 1) END;
     RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'damaged', (SELECT count(*) FROM damaged WHERE queue = v_queue.id AND was = 'job'),
         'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
-        'only_held', NOT v_glance.ready,
+        'only_held', NOT v_glance.ready, 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
+            WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM unnest(v_glance.lines) l(kind)),
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
         'alone', CASE WHEN EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state::text = 'running') THEN true
             WHEN v_glance.is_full AND EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state = 'ready' AND at <= v_now) THEN false END,

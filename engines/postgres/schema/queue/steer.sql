@@ -12,14 +12,14 @@ BEGIN
             SELECT id INTO v_queue FROM queue WHERE name = p_name;
         ELSE
             FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3',
-                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'seen', 'waiting'] LOOP
+                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'lines', 'seen', 'waiting'] LOOP
                 v_sequence := format('%I.%I', current_schema(), 'q' || v_queue || '_' || v_register);
                 EXECUTE 'CREATE SEQUENCE ' || v_sequence || ' MINVALUE -9223372036854775807 START 0';
                 PERFORM setval(v_sequence::regclass, 0);
                 v_registers := v_registers || v_sequence::regclass;
             END LOOP;
             UPDATE queue SET bell = v_registers[1], ticked = v_registers[2], turns = v_registers[3],
-                floors = v_registers[4:12], seen = v_registers[13], waiting = v_registers[14] WHERE id = v_queue;
+                floors = v_registers[4:13], seen = v_registers[14], waiting = v_registers[15] WHERE id = v_queue;
         END IF;
     END IF;
     IF p_options IS NOT NULL THEN PERFORM set_options(p_name, p_options); END IF;
@@ -75,7 +75,8 @@ BEGIN
     END IF;
     INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'h' FROM unnest(0 || c_delays) d(delay)
     WHERE jsonb_array_length(p_options->'limits') > 0
-        AND (SELECT true FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by IS NOT NULL ORDER BY held_by LIMIT 1);
+        AND (SELECT true FROM job WHERE queue = v_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p')
+            ORDER BY held_by LIMIT 1);
     -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for the
     -- lock of claims: a job that somebody has locked is counted when the bell `c` rings.
     IF EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN

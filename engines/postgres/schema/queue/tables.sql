@@ -83,6 +83,8 @@ CREATE TABLE queue (
     -- Behind those are three times, until which some looks are left out (`note_look`): those of claims and glances below
     -- the floors; those for what time ends; and those of ticks below the floors. So they take a tenth of the time,
     -- however many dead entries a transaction keeps.
+    --
+    -- The last one is the time at which a claim has put a job into the line of its kind; 0: none is in a line.
     floors regclass[]
 );
 
@@ -165,7 +167,8 @@ CREATE TABLE job (
     is_root boolean,
     expires bigint,
     cost int NOT NULL DEFAULT 1,
-    -- The limit that holds it.
+    -- The limit that holds it; or o and its kind: it is due, and a claim of other kinds has met it, and has put it into
+    -- the line of its kind. So those claims pass it once.
     held_by text COLLATE "C",
     -- The jobs that it waits for, which are in `edge`, and what it does if one dies.
     pending int NOT NULL DEFAULT 0,

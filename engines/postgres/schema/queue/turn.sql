@@ -3,7 +3,8 @@
 -- What a worker may look for, and when time brings something next. It is stable, so that its statements see the same
 -- jobs: one that is taken back between two of them would be in none, and nothing would ever come.
 CREATE FUNCTION glance(p_queue queue, p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
-    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint) LANGUAGE plpgsql STABLE AS $$
+    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT lines text[])
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_all limits;
     v_suspect boolean;
@@ -24,6 +25,7 @@ BEGIN
         ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
     ready := FOUND;
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 7, passed_ready() - v_passed, p_now); END IF;
+    lines := first_lines(p_queue, 64);
     is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state::text = 'running');
     IF v_suspect THEN is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'); END IF;
     is_limited := false;
@@ -36,7 +38,7 @@ BEGIN
         END IF;
         -- In the order of an index, since the planner would else read the whole table for the first one.
         is_limited := is_full AND ready OR (SELECT true FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
-            AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1) IS NOT NULL;
+            AND (j.held_by < 'o' OR j.held_by >= 'p') ORDER BY j.held_by LIMIT 1) IS NOT NULL;
         -- So many as the next claim takes.
         ready := ready OR EXISTS (SELECT FROM (SELECT DISTINCT f.name FROM (SELECT name FROM freed WHERE queue = p_queue.id AND at <= p_now
             ORDER BY at, id LIMIT 1024) f) f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
@@ -61,12 +63,24 @@ BEGIN
     IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
 END $$;
 
+-- The kinds of which jobs are in a line: so many at most. Null: there are none.
+CREATE FUNCTION first_lines(p_queue queue, p_most int) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF pg_sequence_last_value(p_queue.floors[10]) = 0 THEN RETURN NULL; END IF;
+    RETURN (WITH RECURSIVE l(name, nth) AS (
+            (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by >= 'o' AND j.held_by < 'p'
+                ORDER BY j.held_by LIMIT 1)
+            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by > l.name
+                AND j.held_by < 'p' ORDER BY j.held_by LIMIT 1), l.nth + 1 FROM l WHERE l.name IS NOT NULL AND l.nth < p_most)
+        SELECT array_agg(substr(l.name, 2)) FROM l WHERE l.name IS NOT NULL);
+END $$;
+
 -- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
--- l (limited), m (room for more).
+-- l (limited), m (room for more). Its payload has the kinds of which jobs are in a line, as JSON: up to 64 of them.
 CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
 DECLARE v_glance record := glance(p_queue, p_now);
 BEGIN
-    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
+    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, array_to_json(v_glance.lines)::text, NULL, NULL, NULL, NULL,
         v_glance.paused_until, v_glance.due, p_now, NULL,
         CASE WHEN v_glance.ready THEN 'r' ELSE '' END || CASE WHEN v_glance.is_full THEN 'f' ELSE '' END
             || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END)::answer;
@@ -139,12 +153,12 @@ BEGIN
             EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
         END IF;
         v_claiming := NULL;
-        IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by)) THEN
+        IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by, p_kinds)) THEN
             IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
-            v_claiming := lock_plain(v_queue.id, v_queue.floors, v_queue.turns, p_most, p_kinds, p_due_by, v_now);
+            v_claiming := lock_plain(v_queue.id, v_queue.floors, v_queue.turns, v_queue.bell, p_most, p_kinds, p_due_by, v_now);
         END IF;
         IF v_claiming.spots IS NULL
-            AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END)) THEN
+            AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END, p_kinds)) THEN
             v_claiming := claim_limited(v_queue, p_most, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
             v_freed := '{}';
             RETURN QUERY SELECT * FROM unnest(v_claiming.told);

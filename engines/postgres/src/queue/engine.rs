@@ -345,10 +345,10 @@ impl QueueEngine for Queues {
         self.leases.holds(job, self.of(job.queue).moment().now)
     }
 
-    fn glance(&self, queue: QueueNo) -> Glance {
+    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
         let queue = self.of(queue);
         self.watch(&queue, false);
-        queue.glance().unwrap_or_else(|| self.look_for_all(&queue))
+        queue.glance(kinds).unwrap_or_else(|| self.look_for_all(&queue, kinds))
     }
 
     fn counts(&self, queue: QueueNo) -> Counts {

@@ -209,10 +209,15 @@ impl Queues {
             Duration::from_millis(age),
         );
         self.note_counted(queue, counts);
+        let lines: Vec<_> = seen.get("lines").and_then(Value::as_object).map_or_else(Vec::new, |lines| {
+            lines.iter().map(|(kind, count)| (kind.clone(), count.as_u64().unwrap_or(0))).collect()
+        });
         Ok(Survey {
             counts,
             oldest_ready: text("oldest_ready").zip(number("oldest_ready_since")),
             only_held: is("only_held").unwrap_or(false),
+            only_in_lines: is("only_held").unwrap_or(false) && text("held_by").is_none() && !lines.is_empty(),
+            lines,
             due: number("due").into_iter().chain(ticks).min(),
             paused_until: number("paused_until").map(until),
             alone: is("alone"),
@@ -269,16 +274,16 @@ impl Queues {
 
     /// Asks the server what there is. Those who wait wake together, and one asks for all: a look
     /// that began after somebody came is good for that one, too.
-    pub(super) fn look_for_all(&self, queue: &Opened) -> Glance {
+    pub(super) fn look_for_all(&self, queue: &Opened, kinds: Option<&[String]>) -> Glance {
         let came = Instant::now();
         let mut last = queue.looking.lock();
         if let Some((_, glance)) = last.filter(|(begun, _)| *begun > came) {
-            return glance;
+            return queue.glance(kinds).unwrap_or(glance);
         }
         let begun = Instant::now();
         let mut looks = 0;
         let glance = loop {
-            if let Some(glance) = queue.glance() {
+            if let Some(glance) = queue.glance(kinds) {
                 break glance;
             }
             if looks == LOOKS {

@@ -11,10 +11,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic, Wake, options_of};
+use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic, Wake, is_among, options_of};
 
 /// The time after which a look into memory asks the server again.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// The most lines of kinds that an answer has.
+const LINES: usize = 64;
 
 /// A queue that is open.
 pub(super) struct Opened {
@@ -79,11 +82,14 @@ impl Seen {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Looked {
     read: Instant,
     at: u64,
     ready: bool,
+    /// The kinds of which jobs are in lines, since claims of other kinds have met them: up to
+    /// [`LINES`] of them.
+    lines: Arc<[String]>,
     paused_until: u64,
     is_full: bool,
     is_limited: bool,
@@ -91,6 +97,14 @@ struct Looked {
     due: u64,
     expires: u64,
     next: u64,
+}
+
+impl Looked {
+    /// True if a claim of these kinds may find a job.
+    fn is_ready(&self, now: u64, kinds: Option<&[String]>) -> bool {
+        let in_line = || self.lines.len() == LINES || self.lines.iter().any(|kind| is_among(kind, kinds));
+        !self.is_full && (self.ready || self.due <= now || in_line())
+    }
 }
 
 impl Opened {
@@ -153,6 +167,7 @@ impl Opened {
         let at = unsigned(answer.since);
         let is = |letter: char| answer.more.as_deref().is_some_and(|more| more.contains(letter));
         let time = |time: Option<i64>| time.map_or(u64::MAX, |time| unsigned(Some(time)));
+        let lines = answer.payload.as_deref().and_then(|lines| serde_json::from_str::<Vec<_>>(lines).ok());
         let mut seen = self.seen.lock();
         if self.test_clock().is_none() {
             seen.note_time(at, self.moment().wall);
@@ -167,6 +182,7 @@ impl Opened {
             read: Instant::now(),
             at,
             ready: is('r'),
+            lines: lines.unwrap_or_default().into(),
             paused_until: unsigned(answer.pushed),
             is_full: is('f'),
             is_limited: is('l'),
@@ -195,12 +211,17 @@ impl Opened {
     /// Notes that a claim behind ends that bring back no job has found fewer than it wanted, or as
     /// many. The rest of what was seen stays true for as long as it did, but for what is in the way
     /// of others: a claim makes room, and the end of a job that ran alone lets the others begin.
-    pub(super) fn note_claimed(&self, changes: u64, has_more: bool) {
+    pub(super) fn note_claimed(&self, changes: u64, has_more: bool, kinds: Option<&[String]>) {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;
         seen.changes += 1;
         match &mut seen.glance {
-            Some(glance) if shows_all && glance.has_room && !glance.is_full => glance.ready = has_more,
+            Some(glance) if shows_all && glance.has_room && !glance.is_full => {
+                glance.ready = has_more;
+                if !has_more && glance.lines.iter().any(|kind| is_among(kind, kinds)) {
+                    glance.lines = glance.lines.iter().filter(|kind| !is_among(kind, kinds)).cloned().collect();
+                }
+            }
             glance => *glance = None,
         }
     }
@@ -212,12 +233,12 @@ impl Opened {
         }
     }
 
-    /// Returns what was seen, unless it is too old.
-    pub(super) fn glance(&self) -> Option<Glance> {
+    /// Returns what was seen, unless it is too old, for one who claims jobs of these kinds.
+    pub(super) fn glance(&self, kinds: Option<&[String]>) -> Option<Glance> {
         let now = self.server_time();
         let next_tick = self.periodics.lock().iter().filter_map(|one| one.next(now)).min();
         let seen = self.seen.lock();
-        let looked = seen.glance.filter(|looked| {
+        let looked = seen.glance.as_ref().filter(|looked| {
             let is_old = Instant::now().saturating_duration_since(looked.read) >= FRESH;
             !is_old && now >= looked.at && (now < looked.next || now == looked.at)
         })?;
@@ -226,7 +247,7 @@ impl Opened {
         let own = if seen.ticked == Some(now) && looked.next <= now { LONGEST_SLEEP } else { left(looked.next) };
         let next = Some(next_tick.map_or(own, |tick| own.min(left(tick))));
         Some(Glance {
-            ready: u64::from((looked.ready || looked.due <= now) && !looked.is_full),
+            ready: u64::from(looked.is_ready(now, kinds)),
             is_paused: looked.paused_until > now,
             is_full: looked.is_full,
             is_limited: looked.is_limited,

@@ -31,9 +31,9 @@ struct Asked {
     changes: u64,
 }
 
-/// Says if a claim that takes each job left none that may run, behind ends that bring back no job:
-/// it found fewer than it wanted, or the server says so. Then those who wait for one need not look,
-/// unless the queue has more. `None`: the answer says nothing of other jobs.
+/// Says if a claim that takes each job of its kinds left none that may run, behind ends that bring
+/// back no job: it found fewer than it wanted, or the server says so. Then those who wait for one
+/// need not look, unless the queue has more. `None`: the answer says nothing of other jobs.
 fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> Option<bool> {
     let is_over = |happened: &Happened| match happened {
         Happened::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
@@ -41,7 +41,7 @@ fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> Opt
         _ => false,
     };
     let count = |what: &str| answers.iter().filter(|answer| answer.what == what).count();
-    let takes_each = |claim: &Claim| claim.wanted.kinds.is_none() && claim.wanted.due_by.is_none();
+    let takes_each = |claim: &Claim| claim.wanted.due_by.is_none();
     let claim = claim.filter(|claim| takes_each(claim) && count("again") == 0 && told.iter().all(is_over))?;
     Some(count("claimed") < claim.most || count("short") > 0)
 }
@@ -103,7 +103,7 @@ impl Queues {
         let is_shown = answers.iter().any(|answer| answer.what == "glance");
         let mut changes = asked.changes;
         if let Some(is_short) = is_short.filter(|_| keeps_look) {
-            queue.note_claimed(changes, !is_short);
+            queue.note_claimed(changes, !is_short, claim.and_then(|claim| claim.wanted.kinds.as_deref()));
         } else if !told.is_empty() && !ends.is_empty() {
             // Its look behind its own ends stays true after them.
             changes = queue.note_own_change(changes);
@@ -131,7 +131,7 @@ impl Queues {
             self.leases.keep(self);
         }
         if !told.is_empty() {
-            let all = is_short != Some(true) || queue.glance().is_none_or(|glance| glance.ready > 0);
+            let all = is_short != Some(true) || queue.glance(None).is_none_or(|glance| glance.ready > 0);
             queue.shared.told(told, 0);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }
@@ -179,7 +179,7 @@ impl Queues {
         let name = queue.name();
         let is_asked = is_tidy || claim.is_some();
         // The server does what time has brought once a second by itself. A test does not wait.
-        let seen = queue.glance().map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
+        let seen = queue.glance(None).map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
         let asked = Asked {
             at: queue.moment().now,
             called: Instant::now(),

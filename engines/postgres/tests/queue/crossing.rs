@@ -204,8 +204,8 @@ fn a_look_during_which_a_job_is_taken_back_still_says_when_something_comes() {
         common::eventually("the look to wait", || client.query_one(waits, &[]).unwrap().get(0));
         let other = "SELECT count(*) FROM waterline.claim('q', p_kinds => '{other}')";
         let claimed: i64 = client.query_one(other, &[]).unwrap().get(0);
-        let is_ready = "SELECT state = 'ready' FROM waterline.job";
-        let is_taken_back: bool = client.query_one(is_ready, &[]).unwrap().get(0);
+        let runs_no_more = "SELECT state <> 'running' FROM waterline.job";
+        let is_taken_back: bool = client.query_one(runs_no_more, &[]).unwrap().get(0);
         client.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
         assert_eq!((claimed, is_taken_back), (0, true));
         assert_eq!(looks.join().unwrap(), Some(1_001_000), "the lease is over");

@@ -27,6 +27,7 @@ mod own;
 mod prepared;
 mod rules;
 mod sessions;
+mod sharing;
 mod shown;
 mod suite;
 mod twins;

@@ -1,16 +1,21 @@
 //! The survey of a queue: what it may wait for, and its first jobs.
 
+use crate::kv::{KeyRange, Order};
 use crate::queue::embedded::codec::entry;
 use crate::queue::embedded::codec::head::FREED;
 use crate::queue::embedded::keys::List;
 use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::Front;
 use crate::queue::engine::Survey;
-use crate::queue::rules::lanes::Lane;
+use crate::queue::rules::lanes::{LANES, Lane};
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId, JobState, Priority};
 use crate::queue::words::row::Row;
 use std::ops::Range;
+
+/// The most lines of kinds that one look shows, and the most jobs of each that it counts.
+const KINDS: usize = 64;
+const COUNTED: usize = 10_000;
 
 /// The most entries of a ready log that one look for its first job reads.
 const LOOKS: u64 = 64;
@@ -19,6 +24,7 @@ impl Look<'_> {
     pub(crate) fn survey(&self) -> Result<Survey, QueueError> {
         let first_ready = self.first_ready()?;
         let no_entry = first_ready.is_empty();
+        let lines = self.lines_of_kinds()?;
         let held = self.look_at_held()?;
         let oldest_ready = first_ready.into_iter().chain(held.first).min_by_key(|(_, since)| *since);
         let mut due = None;
@@ -36,6 +42,8 @@ impl Look<'_> {
                 counts: Counts::of(live.head.counts, live.damaged),
                 oldest_ready,
                 only_held: no_entry && !live.head.has_freed(),
+                only_in_lines: !lines.is_empty() && live.head.held == 0 && !live.has_front(),
+                lines,
                 due: due.into_iter().chain((ticks < u64::MAX).then_some(ticks)).min(),
                 paused_until: paused,
                 alone: live.gate.alone(),
@@ -46,6 +54,23 @@ impl Look<'_> {
                 set_back: None,
             }
         }))
+    }
+
+    /// Returns the kinds whose jobs are in lines, with the number of each.
+    fn lines_of_kinds(&self) -> Result<Vec<(String, u64)>, QueueError> {
+        let kinds: Vec<_> = self.queue.look(|live| live.kinds.kinds().take(KINDS).map(str::to_owned).collect());
+        let mut lines = Vec::new();
+        for kind in kinds {
+            let (from, to) = (self.queue.keys.line(&kind, 0, 0), self.queue.keys.line(&kind, LANES, 0));
+            let range = KeyRange { from, to: Some(to) };
+            let mut count = 0;
+            for pair in self.kv.rows(&self.queue.entries, range, Order::Ascending).take(COUNTED) {
+                pair?;
+                count += 1;
+            }
+            lines.extend((count > 0).then_some((kind, count)));
+        }
+        Ok(lines)
     }
 
     /// Returns the first ready job of each priority, and since when it is ready.

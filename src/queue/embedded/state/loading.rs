@@ -5,7 +5,9 @@ use crate::kv::{Family, KeyRange, Kv, Order, QUEUE};
 use crate::queue::embedded::codec::durations::Record;
 use crate::queue::embedded::codec::entry;
 use crate::queue::embedded::codec::head::Head;
-use crate::queue::embedded::keys::{self, Fronts, Keys, List, id_of_row, split_running};
+use crate::queue::embedded::keys::{self, Fronts, Keys, List, id_of_row, split_line, split_running};
+use crate::queue::embedded::kind_lines::KindLines;
+use crate::queue::rules::lanes::LANES;
 use crate::queue::words::durations::Durations;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{JobId, after};
@@ -17,6 +19,7 @@ use std::time::Duration;
 pub(in crate::queue) struct Stored {
     pub(in crate::queue) head: Head,
     pub(in crate::queue) from: Fronts,
+    pub(in crate::queue) kinds: KindLines,
     /// By the tokens of their leases: their ids, or the reason why an entry cannot be read.
     pub(in crate::queue) running: Vec<(u64, Result<JobId, String>)>,
     /// The number of jobs that are set aside.
@@ -53,7 +56,27 @@ pub(in crate::queue) fn load(
         pair?;
         damaged += 1;
     }
-    Ok(Stored { head, from, running, damaged })
+    let kinds = load_lines(kv, keys, entries)?;
+    Ok(Stored { head, from, kinds, running, damaged })
+}
+
+/// Looks for the first entry in each lane of each line of a kind.
+fn load_lines(kv: &dyn Kv, keys: Keys, entries: &Family) -> Result<KindLines, Error> {
+    let KeyRange { mut from, to } = KeyRange::prefix(&keys.all_lines());
+    let mut kinds = KindLines::default();
+    loop {
+        let range = KeyRange { from, to: to.clone() };
+        let Some(first) = kv.rows(entries, range, Order::Ascending).next() else { return Ok(kinds) };
+        let (key, _) = first?;
+        from = match split_line(&key).filter(|(_, lane, _)| *lane < LANES) {
+            Some((kind, lane, index)) => {
+                kinds.note(kind, lane, index);
+                keys.line(kind, lane + 1, 0)
+            }
+            // No key of ours.
+            None => [&key[..], &[0]].concat(),
+        };
+    }
 }
 
 /// The durations that are stored.

@@ -32,7 +32,13 @@ impl Step<'_, '_> {
         if self.tail.gate.is_full(self.tokens_at) {
             return Ok(Claim::Nothing);
         }
-        let claim = if wanted.is_choosy(self.at.wall) { self.claim_wanted(wanted)? } else { self.claim_first(wanted)? };
+        let claim = if wanted.is_older(self.at.wall) {
+            self.claim_wanted(wanted)?
+        } else if wanted.kinds.is_some() || !self.tail.kinds.is_empty() {
+            self.claim_of_kinds(wanted)?
+        } else {
+            self.claim_first(wanted)?
+        };
         let claim = if std::mem::take(&mut self.has_lost) {
             self.recount()?;
             if matches!(claim, Claim::Nothing) { Claim::Again } else { claim }
@@ -109,7 +115,7 @@ impl Step<'_, '_> {
 
     /// Claims a job. `Again`: it is not to run now, and a ready one has left its place. `Nothing`:
     /// the limit of the queue is full, or it is to run alone and others run; nothing was changed.
-    fn claim_job(&mut self, id: JobId, row: Row) -> Result<Claim, BoxError> {
+    pub(super) fn claim_job(&mut self, id: JobId, row: Row) -> Result<Claim, BoxError> {
         if row.extras.is_some()
             && let Some(end) = self.unrun(&id, &row)
         {
@@ -185,6 +191,9 @@ impl Step<'_, '_> {
             if held.is_some_and(|(_, priority)| lanes::is_before(priority, Some(lane), claims)) {
                 break;
             }
+            if let Some(line) = self.first_in_lane(lane, wanted)? {
+                return Ok(Some(self.claim_job(line.id, line.row)?).filter(|claim| !matches!(claim, Claim::Again)));
+            }
             if let Some(claim) = self.claim_in_lane(lane, wanted, &mut found_stale)? {
                 return Ok(Some(claim).filter(|claim| !matches!(claim, Claim::Again)));
             }
@@ -221,8 +230,14 @@ impl Step<'_, '_> {
             (from, looks, page) = (last + 1, looks.saturating_sub(entries.len()), page * 4);
             for (index, id) in entries {
                 let row = self.row_in(JobState::Ready, &id)?.filter(|row| row.is_at(lane, index));
-                if row.as_ref().is_some_and(|row| !wanted.takes(row, self.at.wall)) {
-                    is_front = false;
+                if let Some(row) = row.as_ref().filter(|row| !wanted.takes(row, self.at.wall)) {
+                    is_front &= !wanted.has_kind(&row.kind);
+                    if is_front {
+                        self.put_in_line(lane, index, &id, &row.kind)?;
+                        self.delete(self.entries(), &self.queue.keys.ready(lane, index))?;
+                        self.move_front(lane, index + 1);
+                        *found_stale = true;
+                    }
                     continue;
                 }
                 let is_stale = row.is_none();
@@ -264,10 +279,11 @@ impl Step<'_, '_> {
 
     /// Claims the scheduled job that is due first among these, if they are wanted before their
     /// time. No ready one is there.
-    fn claim_early(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+    pub(super) fn claim_early(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
         let Head { held, counts, lanes, claims, .. } = &self.tail.head;
         // A ready job that is in no log has lost its entry.
-        self.has_lost |= *held == 0 && counts[JobState::Ready.number()] > 0 && lanes::lane(lanes, *claims).is_none();
+        let is_empty = *held == 0 && self.tail.kinds.is_empty() && lanes::lane(lanes, *claims).is_none();
+        self.has_lost |= is_empty && counts[JobState::Ready.number()] > 0;
         let Some(most) = wanted.early(self.at.wall) else { return Ok(Claim::Nothing) };
         let looks = if wanted.kinds.is_some() { LOOKS } else { AT_ONCE };
         let mut has_ended = false;

@@ -194,6 +194,7 @@ impl Step<'_, '_> {
             return Ok(Admission::Yes);
         };
         if row.state == JobState::Ready {
+            self.leave_kind(row)?;
             let limit = of_name(&book.at(full).name);
             self.log(Level::DEBUG, id, row, |job| Line::Held { job, limit });
             self.hold(&mut book, opened[0], id, row)?;

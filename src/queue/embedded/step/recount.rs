@@ -90,8 +90,15 @@ impl Step<'_, '_> {
                     }
                     (&queue.entries, keys.held(limit, row.place), Some([&[JOB], id.as_bytes()].concat()))
                 }
-                None if row.place < self.tail.head.lanes[row.priority as usize].next => return Ok(false),
-                None => return self.is_place_of(&queue.entries, &keys.ready(row.priority as usize, row.place), id),
+                None => {
+                    let lane = row.priority as usize;
+                    let key = if row.place < self.tail.head.lanes[lane].next {
+                        keys.line(&row.kind, lane, row.place)
+                    } else {
+                        keys.ready(lane, row.place)
+                    };
+                    return self.is_place_of(&queue.entries, &key, id);
+                }
             },
             JobState::Damaged => return Ok(true),
         };

@@ -106,6 +106,8 @@ impl Pool {
 
     pub(super) fn unknown(&self, job: &Running) -> Outcome {
         match self.settings.unknown {
+            // Nobody has claimed it.
+            Unknown::Leave => Outcome::Snooze(time(self.source().moment().wall)),
             Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
             Unknown::Snooze(delay) => {
                 let wall = self.source().moment().wall;

@@ -34,7 +34,7 @@ fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, 
 }
 
 fn pool_of(members: Arc<Members>, max_processing: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
-    let source = Source(members);
+    let source = Source::new(members);
     let begun = source.moment().now;
     let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
     let settings = Settings {

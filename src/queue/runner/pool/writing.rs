@@ -13,7 +13,6 @@ use crate::queue::waits::losses::Runs;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
-use crate::queue::words::wanted::Wanted;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -249,7 +248,7 @@ impl Pool {
             return Ok((Vec::new(), Answer::Nothing));
         }
         let ends: Vec<_> = reports.iter().map(ending).collect();
-        let claim = from.map(|queue| Claim { queue: queue.number, most, wanted: Wanted::default() });
+        let claim = from.map(|queue| Claim { queue: queue.number, most, wanted: self.source().wanted() });
         let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
         let first = self.source().first();
         let turned = match first.embedded() {

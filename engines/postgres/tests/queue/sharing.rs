@@ -1,0 +1,80 @@
+//! A queue that several processes share: each takes its own kinds.
+
+use crate::bench::bench;
+use crate::calls::client;
+use postgres::Client;
+use waterline::queue::{JobState, NewJob, Outcome, QueueOptions, Runner};
+
+type Claimed = (Vec<i64>, Vec<i64>);
+
+/// Claims as this process, of these kinds; none: all. Returns the numbers and the tokens.
+fn claim(client: &mut Client, process: &str, most: i32, kinds: &[&str]) -> Claimed {
+    let kinds = (!kinds.is_empty()).then_some(kinds);
+    let claim = "SELECT job, token FROM waterline.claim('q', $1, $2, $3)";
+    let rows = client.query(claim, &[&most, &process, &kinds]).unwrap();
+    rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
+}
+
+/// Pushes so many jobs of a kind, and returns their numbers.
+fn push(client: &mut Client, kind: &str, count: i32) -> Vec<i64> {
+    let push = "SELECT id FROM waterline.push_many('q', array_fill($1::text, ARRAY[$2::int]), array_fill('1'::text, ARRAY[$2::int]))";
+    let rows = client.query(push, &[&kind, &count]).unwrap();
+    rows.iter().map(|row| row.get::<_, String>(0)[1..].parse().unwrap()).collect()
+}
+
+/// The jobs in the line of the kind b, and the transactions that have written them.
+const LINE: &str =
+    "SELECT count(*), coalesce(sum(xmin::text::bigint), 0)::bigint FROM waterline.job WHERE held_by = 'ob'";
+
+#[test]
+fn a_job_of_another_kind_goes_once_into_the_line_of_its_kind_and_its_worker_finds_it_there() {
+    for options in ["{}", r#"{"limits": [{"of": "each_key", "at_once": 9}]}"#] {
+        let (_, mut client) = client(options);
+        let (others, own) = (push(&mut client, "b", 40), push(&mut client, "a", 3));
+        let moved = |client: &mut Client| -> (i64, i64) {
+            let row = client.query_one(LINE, &[]);
+            let row = row.unwrap();
+            (row.get(0), row.get(1))
+        };
+        assert_eq!(claim(&mut client, "one", 2, &["a"]).0, own[..2]);
+        let first = moved(&mut client);
+        assert_eq!(first.0, 40, "{options}");
+        // No later claim of such kinds writes them.
+        assert_eq!(claim(&mut client, "one", 2, &["a"]).0, own[2..]);
+        assert!(claim(&mut client, "one", 2, &["a", "c"]).0.is_empty());
+        assert_eq!(moved(&mut client), first);
+        assert_eq!(claim(&mut client, "two", 10, &["b"]).0, others[..10]);
+        // A claim of all kinds takes them before those that came later.
+        let later = push(&mut client, "a", 1);
+        assert_eq!(claim(&mut client, "three", 31, &[]).0, [&others[10..], &later].concat());
+    }
+}
+
+/// Two services with default settings.
+#[test]
+fn two_services_that_share_a_queue_take_their_own_kinds() {
+    let bench = bench();
+    let other = waterline_postgres::PgStore::connect(
+        bench.config.clone(),
+        postgres::NoTls,
+        waterline_postgres::PgOptions::new().holder("the other one"),
+    );
+    let [one, two] = [&bench.store, &other.unwrap()].map(|store| store.queue("q", QueueOptions::default()).unwrap());
+    let runner = |queue, kind: &str| Runner::builder(queue).on(kind, |_, _: u32| Ok(Outcome::Done)).start().unwrap();
+    let first = runner(&one, "a");
+    let jobs = (0..200).map(|n| NewJob::new(if n % 2 == 0 { "a" } else { "b" }, &n).unwrap());
+    one.push_all(jobs).unwrap();
+    let finished = |count| {
+        common::eventually("the ends of all jobs of a kind", || {
+            let mut client = bench.config.connect(postgres::NoTls).unwrap();
+            let row = client.query_one("SELECT count(*) FROM waterline.ended WHERE NOT died", &[]).unwrap();
+            row.get::<_, i64>(0) == count
+        });
+    };
+    finished(100);
+    let second = runner(&two, "b");
+    finished(200);
+    assert_eq!(one.list(JobState::Dead, None, 9).unwrap(), []);
+    first.stop().unwrap();
+    second.stop().unwrap();
+}
