@@ -149,7 +149,8 @@ impl QueueOptions {
     /// its second crash, and after each further one, a job runs alone: it begins when no other job
     /// of the queue runs, and none begins until its attempt has ended. One that kills its process
     /// is alone from then on, and costs no other job an attempt. One that does not is cleared by
-    /// that attempt, and runs beside others again. Jobs of other queues run beside it all the same.
+    /// that attempt, and runs beside others again. Jobs of other queues run beside it all the same,
+    /// and where several processes share a queue (PostgreSQL) those of the other processes do, too.
     /// [`JobInfo::runs_alone`] and [`Waits::Alone`](crate::queue::Waits::Alone) show it.
     ///
     /// [`JobInfo::runs_alone`]: crate::queue::JobInfo::runs_alone

@@ -10,12 +10,30 @@ $$ SELECT CASE WHEN coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND c
 
 -- True if a claim of these kinds (null: all) has to look closely: a job is to run alone, or may be needless and is due by then.
 -- (The state is compared as text, so that only the index of such jobs can answer.)
-CREATE FUNCTION has_special(p_queue int, p_by bigint, p_kinds text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION has_special(p_queue int, p_by bigint, p_worker text, p_kinds text[], p_lease bigint, p_now bigint)
+RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect AND (p_kinds IS NULL OR kind = ANY (p_kinds)))
+    RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect) AND has_suspect(p_queue, p_worker, p_kinds, p_lease, p_by, p_now)
         OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state::text IN ('ready', 'held')
             AND (root IS NOT NULL OR skips_from IS NOT NULL) AND (p_kinds IS NULL OR kind = ANY (p_kinds)));
 END $$;
+
+-- A job that is to run alone is another process's, which has taken it up; or this one has, and its other jobs did not end
+-- within a lease, so it leaves it to others for as long.
+CREATE FUNCTION is_others(p_worker text, p_until bigint, p_own text, p_lease bigint, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT coalesce(CASE WHEN p_worker IS DISTINCT FROM p_own THEN p_until > p_now
+    ELSE p_until <= p_now AND p_until + p_lease > p_now END, false) $$;
+
+-- True if a job that is to run alone is this process's business: it runs here, this process has taken it up, or it is due by
+-- then, of one of these kinds, and no other process's.
+CREATE FUNCTION has_suspect(p_queue int, p_worker text, p_kinds text[], p_lease bigint, p_by bigint, p_now bigint) RETURNS boolean LANGUAGE sql AS
+$$ SELECT EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect AND CASE
+    WHEN state::text = 'running' OR alone_until > p_now THEN worker IS NOT DISTINCT FROM p_worker
+    ELSE at <= p_by AND (p_kinds IS NULL OR kind = ANY (p_kinds)) AND NOT is_others(worker, alone_until, p_worker, p_lease, p_now) END) $$;
+
+-- True if a job of this process runs. Those without a name count as one process.
+CREATE FUNCTION is_busy(p_queue int, p_worker text) RETURNS boolean LANGUAGE sql AS
+$$ SELECT EXISTS (SELECT FROM job WHERE queue = p_queue AND state = 'running' AND worker IS NOT DISTINCT FROM p_worker) $$;
 
 -- The jobs that a claim takes, in their order, and where their rows are: while it has locked them, nobody moves them.
 -- `counted`: they take places in limits of kinds. `again`: another claim at once may find others. `is_all`: none would.
@@ -63,12 +81,11 @@ BEGIN
                 AND (r.at, r.place) > (CASE WHEN p_head & 3 = p.n THEN greatest(p_floors[p.n + 1], p_head >> 2) ELSE p_floors[p.n + 1] END,
                     CASE WHEN p_head & 3 = p.n AND p_head >> 2 >= p_floors[p.n + 1] THEN p_place ELSE 0 END)
                 AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
-                AND (r.expires IS NULL OR r.expires > p_now)
+                AND (r.expires IS NULL OR r.expires > p_now) AND NOT r.suspect
                 AND (p_but IS NULL OR r.ctid <> ALL (p_but))
             ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
-        -- The same as `has_special`, in sight of the same jobs.
-        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect)
-            AND NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
+        -- In sight of the same jobs as `has_special`.
+        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
                 AND s.state::text = 'ready' AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL))
         LIMIT p_most) x;
     RETURN v_locked;
@@ -89,11 +106,10 @@ BEGIN
                 AND (r.at, r.place) > (CASE WHEN p_head & 3 = p.n THEN greatest(p_floors[p.n + 1], p_head >> 2) ELSE p_floors[p.n + 1] END,
                     CASE WHEN p_head & 3 = p.n AND p_head >> 2 >= p_floors[p.n + 1] THEN p_place ELSE 0 END)
                 AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
-                AND (r.expires IS NULL OR r.expires > p_now)
+                AND (r.expires IS NULL OR r.expires > p_now) AND NOT (r.suspect AND r.kind = ANY (p_kinds))
                 AND (p_but IS NULL OR r.ctid <> ALL (p_but))
             ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
-        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND s.suspect AND s.kind = ANY (p_kinds))
-            AND NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
+        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
                 AND s.state::text IN ('ready', 'held') AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL) AND s.kind = ANY (p_kinds))
         LIMIT p_most) x;
     RETURN v_locked;
@@ -116,7 +132,7 @@ BEGIN
             SELECT r.number, r.ctid AS spot, r.kind IN (SELECT unnest(p_kinds)) AS own FROM job r
             WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now AND r.at > p_floors[p.n + 1]
                 AND (p_due_by IS NULL OR p_due_by >= p_now OR r.due <= p_due_by)
-                AND (r.expires IS NULL OR r.expires > p_now) AND (p_but IS NULL OR r.ctid <> ALL (p_but))
+                AND (r.expires IS NULL OR r.expires > p_now) AND NOT (r.suspect AND r.kind = ANY (p_kinds)) AND (p_but IS NULL OR r.ctid <> ALL (p_but))
             ORDER BY r.at, r.place LIMIT c_looks FOR UPDATE SKIP LOCKED) x LIMIT c_looks
     LOOP
         v_looked := v_looked + 1;
@@ -141,7 +157,7 @@ BEGIN
         SELECT h.number, h.spot FROM unnest(p_lines) l(name), LATERAL (
             SELECT j.number, j.ctid AS spot, j.at, j.place FROM job j
             WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by = l.name AND j.priority = p_priority
-                AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (j.expires IS NULL OR j.expires > p_now)
+                AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (j.expires IS NULL OR j.expires > p_now) AND NOT j.suspect
                 AND (p_but IS NULL OR j.ctid <> ALL (p_but))
             -- Of many lines, each has its share of what is locked.
             ORDER BY j.at, j.place LIMIT least(p_most, 1 + 4 * p_most / cardinality(p_lines)) FOR UPDATE SKIP LOCKED) h
@@ -173,7 +189,8 @@ CREATE FUNCTION lock_own(p_queue int, p_registers regclass[], p_bell regclass, p
 LANGUAGE plpgsql AS $$
 DECLARE v_locked claiming; v_more claiming; v_left int := p_most;
 BEGIN
-    IF has_special(p_queue, p_now, p_kinds) THEN RETURN NULL; END IF;
+    IF EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_now AND state::text = 'held'
+        AND (root IS NOT NULL OR skips_from IS NOT NULL)) THEN RETURN NULL; END IF;
     FOR v_at IN 1 .. cardinality(p_order) LOOP
         v_locked := both_of(v_locked, lock_in_lines(p_queue, p_lines, p_order[v_at], v_left, p_due_by, p_now, p_but));
         v_left := p_most - coalesce(cardinality(v_locked.spots), 0);
@@ -208,8 +225,8 @@ END $$;
 
 -- Locks the jobs that a claim takes of a queue without limits. Each expression costs as much as to lock a job, so there
 -- are few of them on the common way.
-CREATE FUNCTION lock_plain(p_queue int, p_registers regclass[], p_turn regclass, p_bell regclass, p_most int, p_kinds text[],
-    p_due_by bigint, p_now bigint) RETURNS claiming LANGUAGE plpgsql AS $$
+CREATE FUNCTION lock_plain(p_queue int, p_registers regclass[], p_turn regclass, p_bell regclass, p_most int, p_worker text, p_kinds text[],
+    p_lease bigint, p_due_by bigint, p_now bigint) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
     v_turns bigint := coalesce(pg_sequence_last_value(p_turn), 0);
     -- Each eighth job is taken from the lowest priority, so that none starves.
@@ -268,10 +285,10 @@ BEGIN
         END IF;
         v_got := coalesce(cardinality(v_locked.spots), 0);
     END IF;
-    -- A job that is to run alone waits for the commits of those who have this lock, since their jobs are about to
-    -- run. It may have begun, or be about to, since the look.
-    IF v_got > 0 AND (NOT pg_try_advisory_xact_lock_shared(lock_of('plain', p_queue))
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect AND (p_kinds IS NULL OR kind = ANY (p_kinds)))) THEN
+    -- A job that is to run alone waits for the commits of those of its process who have this lock, since their jobs are
+    -- about to run. It may have begun, or be about to, since the look.
+    IF v_got > 0 AND (NOT pg_try_advisory_xact_lock_shared(lock_of('plain ' || coalesce(p_worker, ''), p_queue))
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect) AND has_suspect(p_queue, p_worker, p_kinds, p_lease, p_now, p_now)) THEN
         RETURN NULL;
     END IF;
     IF v_got = 1 THEN
@@ -331,7 +348,7 @@ BEGIN
     UPDATE job SET at = p_now WHERE number = ANY (ARRAY(
     SELECT x.number FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT number, at, id_of(name, number) AS id FROM job
-        WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at > p_now AND at <= p_due_by
+        WHERE queue = p_queue.id AND state = 'ready' AND priority = p.n AND at > p_now AND at <= p_due_by AND NOT suspect
             AND (p_kinds IS NULL OR kind = ANY (p_kinds))
         ORDER BY at, id_of(name, number) COLLATE "C" LIMIT 1 FOR UPDATE SKIP LOCKED) x
     ORDER BY x.at, x.id COLLATE "C" LIMIT 1));

@@ -8,15 +8,18 @@
 -- left (null: any number). `awaited` are those of which a job waits for tokens, and `full_by` is the one that has
 -- held the last job.
 CREATE TYPE room AS (sorts text, of_all limits, of_each limits, most int, is_rung boolean,
-    names text[], places int[], awaited text[], full_by text);
+    names text[], places int[], awaited text[], full_by text, is_alone boolean);
 
-CREATE FUNCTION room_of(p_queue int, p_most int, p_now bigint) RETURNS room LANGUAGE plpgsql AS $$
-DECLARE v_room room; v_is_alone boolean;
+CREATE FUNCTION room_of(p_queue int, p_most int, p_worker text, p_now bigint) RETURNS room LANGUAGE plpgsql AS $$
+DECLARE v_room room; v_alone text[];
 BEGIN
     SELECT q.limit_sorts, EXISTS (SELECT FROM freed f WHERE f.queue = q.id AND f.at <= p_now),
-        EXISTS (SELECT FROM job j WHERE j.queue = q.id AND j.suspect AND j.state::text = 'running')
-    INTO v_room.sorts, v_room.is_rung, v_is_alone FROM queue q WHERE q.id = p_queue;
-    v_room.most := CASE WHEN v_is_alone THEN 0 ELSE p_most END;
+        (SELECT array_agg(j.state::text) FROM job j WHERE j.queue = q.id AND j.suspect AND j.worker IS NOT DISTINCT FROM p_worker
+            AND (j.state::text = 'running' OR j.alone_until > p_now))
+    INTO v_room.sorts, v_room.is_rung, v_alone FROM queue q WHERE q.id = p_queue;
+    -- The process has one that is to run alone.
+    v_room.is_alone := v_alone IS NOT NULL;
+    v_room.most := CASE WHEN v_room.is_alone AND is_busy(p_queue, p_worker) THEN 0 ELSE p_most END;
     IF v_room.sorts LIKE '%q%' THEN
         v_room.of_all := bounds_of(p_queue, 'q');
         IF (v_room.of_all).at_once IS NOT NULL THEN
@@ -157,7 +160,7 @@ CREATE TYPE finds AS (room room, claiming claiming, rung text[], hold bigint[], 
 
 -- Looks at jobs in their order, takes those that may run, and ends those that are needless.
 CREATE FUNCTION find_jobs(p_queue queue, p_floors bigint[], p_order int[], p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
-    p_looks int, p_room room, p_claiming claiming, p_rung text[], p_lines text[]) RETURNS finds LANGUAGE plpgsql AS $$
+    p_looks int, p_room room, p_claiming claiming, p_rung text[], p_lines text[], p_worker text) RETURNS finds LANGUAGE plpgsql AS $$
 DECLARE
     v_row record;
     v_looked bigint[] := '{}';
@@ -195,6 +198,8 @@ BEGIN
             v_locked := v_locked OR NOT FOUND;
             -- It may be due later by now: a push has moved it since the look.
             CONTINUE WHEN NOT FOUND OR v_job.at > greatest(v_row.at, p_now);
+            CONTINUE WHEN CASE WHEN v_job.suspect THEN is_others(v_job.worker, v_job.alone_until, p_worker, p_queue.lease, p_now)
+                ELSE p_room.is_alone END;
             p_room := look_at_limits(p_queue.id, v_job, p_room, p_now);
             IF p_room.full_by IS NOT NULL THEN
                 CONTINUE WHEN v_job.at > p_now;
@@ -214,9 +219,14 @@ BEGIN
                     CONTINUE;
                 END IF;
             END IF;
-            -- Those that run end first, and nobody begins meanwhile.
-            EXIT looks WHEN v_job.suspect AND (cardinality(p_claiming.numbers) > 0
-                OR NOT pg_try_advisory_xact_lock(lock_of('plain', p_queue.id)) OR taken_of(p_queue.id, 'q') > 0);
+            -- Those of its process that run end first, and nothing begins there meanwhile.
+            EXIT looks WHEN v_job.suspect AND cardinality(p_claiming.numbers) > 0;
+            IF v_job.suspect AND (is_busy(p_queue.id, p_worker)
+                OR NOT pg_try_advisory_xact_lock(lock_of('plain ' || coalesce(p_worker, ''), p_queue.id))) THEN
+                UPDATE job SET worker = p_worker, alone_until = p_now + p_queue.lease
+                WHERE job.number = v_row.number AND coalesce(job.alone_until, 0) <= p_now;
+                EXIT looks;
+            END IF;
             v_taken := take_places(p_queue.id, v_job, p_room, p_now);
             EXIT looks WHEN v_taken.names IS NULL;
             p_room := v_taken;
@@ -230,7 +240,7 @@ BEGIN
 END $$;
 
 -- Claims jobs. `p_freed` are limits that the caller's own ends have left.
-CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
+CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_worker text, p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
     p_freed text[]) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
     -- A look at more than it takes is for those that are held, which no later claim looks at.
@@ -255,10 +265,10 @@ BEGIN
     IF cardinality(p_freed) > 0 AND p_queue.limit_sorts !~ '[qrt]' AND NOT p_early AND coalesce(p_due_by >= p_now, true)
         AND (pg_sequence_last_value(p_queue.floors[10]) = 0 OR lines_of(p_queue.id, p_queue.floors, p_kinds) IS NULL) THEN
         SELECT h.numbers, NULL, false, '{}', false, h.is_all INTO v_claiming
-        FROM hand_on(p_queue.id, v_floors, v_order, p_most, p_kinds, p_freed, p_now) h;
+        FROM hand_on(p_queue, v_floors, v_order, p_most, p_worker, p_kinds, p_freed, p_now) h;
     END IF;
     IF coalesce(cardinality(v_claiming.numbers), 0) = 0 THEN
-        v_room := room_of(p_queue.id, p_most, p_now);
+        v_room := room_of(p_queue.id, p_most, p_worker, p_now);
         v_claiming := ROW('{}'::bigint[], NULL, v_room.sorts LIKE '%c%', '{}'::answer[], false, false, '{}'::bigint[]);
         IF v_room.most <= 0 THEN
             INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
@@ -270,7 +280,7 @@ BEGIN
         END IF;
         IF EXISTS (SELECT FROM unnest(v_rung) n WHERE n LIKE 'h%') THEN v_rung := ring_held(p_queue.id, v_rung, p_now); END IF;
         v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung,
-            coalesce(lines_of(p_queue.id, p_queue.floors, p_kinds), '{}'));
+            coalesce(lines_of(p_queue.id, p_queue.floors, p_kinds), '{}'), p_worker);
         v_claiming := v_finds.claiming;
         IF cardinality(v_claiming.others) > 0 THEN
             PERFORM put_in_lines(p_queue.id, p_queue.floors, p_queue.bell, v_claiming.others, p_now);
@@ -301,33 +311,34 @@ END $$;
 -- The common claim where limits are those of keys alone, behind ends that have left some of them: it hands their places
 -- on to the first jobs that they hold, and returns these. None: others may come before, or are to be looked at closely.
 -- `is_all`: no other job may run now.
-CREATE FUNCTION hand_on(p_queue int, p_floors bigint[], p_order int[], p_most int, p_kinds text[], p_freed text[], p_now bigint,
+CREATE FUNCTION hand_on(p_queue queue, p_floors bigint[], p_order int[], p_most int, p_worker text, p_kinds text[], p_freed text[], p_now bigint,
     OUT numbers bigint[], OUT is_all boolean) LANGUAGE plpgsql AS $$
 DECLARE v_left text[];
 BEGIN
     numbers := '{}';
     is_all := false;
     -- The state is compared as text for the same reason as in `has_special`.
-    IF EXISTS (SELECT FROM queue WHERE id = p_queue AND limit_sorts ~ '[qrt]')
-        OR EXISTS (SELECT FROM freed WHERE queue = p_queue AND at <= p_now)
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect)
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_now AND state::text = 'held'
+    IF EXISTS (SELECT FROM queue WHERE id = p_queue.id AND limit_sorts ~ '[qrt]')
+        OR EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now)
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect)
+            AND has_suspect(p_queue.id, p_worker, p_kinds, p_queue.lease, p_now, p_now)
+        OR EXISTS (SELECT FROM job WHERE queue = p_queue.id AND NOT suspect AND at <= p_now AND state::text = 'held'
             AND (root IS NOT NULL OR skips_from IS NOT NULL))
-        OR EXISTS (SELECT FROM unnest(p_order) p(n), LATERAL (SELECT FROM job j WHERE j.queue = p_queue AND j.state = 'ready'
+        OR EXISTS (SELECT FROM unnest(p_order) p(n), LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready'
             AND j.priority = p.n AND j.at <= p_now AND j.at >= p_floors[p.n + 1] ORDER BY j.at LIMIT 1) r) THEN
         RETURN;
     END IF;
     WITH room AS MATERIALIZED (
         SELECT f.name, coalesce(l.at_once, e.at_once) - (SELECT count(*) FROM job j
-            WHERE j.queue = p_queue AND j.state = 'running' AND j.key = substr(f.name, 2)) AS places
-        FROM unnest(p_freed) f(name) LEFT JOIN limits l ON l.queue = p_queue AND l.name = f.name
-            LEFT JOIN limits e ON e.queue = p_queue AND e.name = 'e'
+            WHERE j.queue = p_queue.id AND j.state = 'running' AND j.key = substr(f.name, 2)) AS places
+        FROM unnest(p_freed) f(name) LEFT JOIN limits l ON l.queue = p_queue.id AND l.name = f.name
+            LEFT JOIN limits e ON e.queue = p_queue.id AND e.name = 'e'
         WHERE f.name LIKE 'k%'
     ), found AS (
         SELECT h.* FROM room r, LATERAL (
             SELECT j.* FROM unnest(p_order) WITH ORDINALITY p(n, rank), LATERAL (
                 SELECT r.name, p.rank, j.number, j.at, j.place, j.expires, j.kind FROM job j
-                WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n
+                WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n AND NOT j.suspect
                 ORDER BY j.at, j.place LIMIT greatest(least(p_most, r.places), 0) FOR UPDATE SKIP LOCKED) j
             LIMIT greatest(least(p_most, r.places), 0)) h
         ORDER BY h.rank, h.at, h.place LIMIT p_most
@@ -339,7 +350,7 @@ BEGIN
         numbers := '{}';
     ELSIF cardinality(numbers) > 0 THEN
         is_all := v_left IS NULL;
-        IF NOT is_all THEN PERFORM ring_later(p_queue, n, numbers, p_now) FROM unnest(v_left) n; END IF;
+        IF NOT is_all THEN PERFORM ring_later(p_queue.id, n, numbers, p_now) FROM unnest(v_left) n; END IF;
     END IF;
 END $$;
 

@@ -216,11 +216,11 @@ BEGIN
 END $$;
 
 -- What the status of a queue is made from.
-CREATE FUNCTION survey(p_queue text) RETURNS json LANGUAGE plpgsql AS $$
+CREATE FUNCTION survey(p_queue text, p_worker text DEFAULT NULL) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue := queue_of(p_queue);
     v_now bigint := clock();
-    v_glance record := glance(v_queue, v_now);
+    v_glance record := glance(v_queue, p_worker, v_now);
     v_tally tally := tally_of(v_queue.id, v_now);
     v_all limits := bounds_of(v_queue.id, 'q');
     v_limit limits;
@@ -252,8 +252,9 @@ BEGIN
         'only_held', NOT v_glance.ready, 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
             WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM unnest(v_glance.lines) l(kind)),
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
-        'alone', CASE WHEN EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state::text = 'running') THEN true
-            WHEN v_glance.is_full AND EXISTS (SELECT FROM job WHERE queue = v_queue.id AND suspect AND state = 'ready' AND at <= v_now) THEN false END,
+        -- In the process of the caller: the others go on.
+        'alone', (SELECT bool_or(state::text = 'running') FROM job WHERE queue = v_queue.id AND suspect AND worker = p_worker
+            AND (state::text = 'running' OR alone_until > v_now)),
         'full', v_glance.is_full,
         'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR v_runs.running < v_all.at_once)
             THEN v_glance.next END,
@@ -323,8 +324,8 @@ $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.ver
 -- The names of the queues.
 CREATE FUNCTION queues() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q.name FROM queue q ORDER BY q.name $$;
 
-CREATE FUNCTION glance_now(p_queue text) RETURNS answer LANGUAGE sql AS
-$$ SELECT glance_answer(queue_of(p_queue), clock()) $$;
+CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
+$$ SELECT glance_answer(queue_of(p_queue), p_worker, clock()) $$;
 
 CREATE FUNCTION notes_of(p_queue text, p_prefix text, p_behind text DEFAULT NULL, p_most bigint DEFAULT 100)
 RETURNS TABLE (place text, value text, until bigint) LANGUAGE sql AS

@@ -88,7 +88,7 @@ BEGIN
         fingerprint = p_job.fingerprint, skips_from = p_job.skips_from, root = p_job.root,
         root_at = p_job.root_at, is_root = p_job.is_root, expires = p_job.expires, cost = p_job.cost,
         held_by = p_job.held_by, pending = p_job.pending, on_dead = p_job.on_dead, counted = p_job.counted,
-        silent = p_job.silent, stopping = p_job.stopping, suspect = p_job.suspect, worker = p_job.worker
+        silent = p_job.silent, stopping = p_job.stopping, suspect = p_job.suspect, worker = p_job.worker, alone_until = NULL
         WHERE number = p_old.number;
     DELETE FROM edge WHERE job = p_old.number;
     IF p_old.uniq_until = 'w' THEN

@@ -179,9 +179,12 @@ CREATE TABLE job (
     silent boolean NOT NULL DEFAULT false,
     -- Its runner stops: if the process ends now, that is no crash.
     stopping boolean NOT NULL DEFAULT false,
-    -- Its process has died more than once while it ran, so it runs alone.
+    -- Its process has died more than once while it ran, so it runs alone in its process.
     suspect boolean NOT NULL DEFAULT false,
-    worker text
+    -- The process that has it. One that is to run alone: the process that has taken it up until this time, and begins
+    -- nothing else before its other jobs have ended.
+    worker text,
+    alone_until bigint
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.5);
 

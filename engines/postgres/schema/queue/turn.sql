@@ -2,12 +2,11 @@
 
 -- What a worker may look for, and when time brings something next. It is stable, so that its statements see the same
 -- jobs: one that is taken back between two of them would be in none, and nothing would ever come.
-CREATE FUNCTION glance(p_queue queue, p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
+CREATE FUNCTION glance(p_queue queue, p_worker text, p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
     OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT lines text[])
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_all limits;
-    v_suspect boolean;
     v_cost int;
     v_next bigint;
     v_floors bigint[] := looks_from(p_queue.floors, 7, 5000, p_now);
@@ -19,15 +18,17 @@ BEGIN
     SELECT min(x.at) INTO due FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
         SELECT j.at FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at > p_now
         ORDER BY j.at LIMIT 1) x;
-    SELECT x.suspect, x.cost INTO v_suspect, v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
-        SELECT j.suspect, j.cost FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n
+    SELECT x.cost INTO v_cost FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (
+        SELECT j.cost FROM job j WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n
             AND j.at <= p_now AND j.at >= v_floors[p.n + 1]
+            AND NOT (j.suspect AND is_others(j.worker, j.alone_until, p_worker, p_queue.lease, p_now))
         ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
     ready := FOUND;
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 7, passed_ready() - v_passed, p_now); END IF;
     lines := first_lines(p_queue, 64);
-    is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.suspect AND j.state::text = 'running');
-    IF v_suspect THEN is_full := EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running'); END IF;
+    -- One that runs alone, or is to, keeps others from its process.
+    is_full := coalesce((SELECT bool_or(j.state::text = 'running' OR is_busy(p_queue.id, p_worker)) FROM job j WHERE j.queue = p_queue.id
+        AND j.suspect AND j.worker IS NOT DISTINCT FROM p_worker AND (j.state::text = 'running' OR j.alone_until > p_now)), false);
     is_limited := false;
     IF p_queue.limited THEN
         IF p_queue.limit_sorts LIKE '%q%' THEN v_all := bounds_of(p_queue.id, 'q'); END IF;
@@ -77,8 +78,8 @@ END $$;
 
 -- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
 -- l (limited), m (room for more). Its payload has the kinds of which jobs are in a line, as JSON: up to 64 of them.
-CREATE FUNCTION glance_answer(p_queue queue, p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
-DECLARE v_glance record := glance(p_queue, p_now);
+CREATE FUNCTION glance_answer(p_queue queue, p_worker text, p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
+DECLARE v_glance record := glance(p_queue, p_worker, p_now);
 BEGIN
     RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, array_to_json(v_glance.lines)::text, NULL, NULL, NULL, NULL,
         v_glance.paused_until, v_glance.due, p_now, NULL,
@@ -153,13 +154,15 @@ BEGIN
             EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
         END IF;
         v_claiming := NULL;
-        IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by, p_kinds)) THEN
+        IF NOT (v_queue.limited OR v_look = 3 AND has_special(v_queue.id, p_due_by, p_worker, p_kinds, v_queue.lease, v_now)) THEN
             IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
-            v_claiming := lock_plain(v_queue.id, v_queue.floors, v_queue.turns, v_queue.bell, p_most, p_kinds, p_due_by, v_now);
+            v_claiming := lock_plain(v_queue.id, v_queue.floors, v_queue.turns, v_queue.bell, p_most, p_worker, p_kinds,
+                v_queue.lease, p_due_by, v_now);
         END IF;
         IF v_claiming.spots IS NULL
-            AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END, p_kinds)) THEN
-            v_claiming := claim_limited(v_queue, p_most, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
+            AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END, p_worker, p_kinds,
+                v_queue.lease, v_now)) THEN
+            v_claiming := claim_limited(v_queue, p_most, p_worker, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
             v_freed := '{}';
             RETURN QUERY SELECT * FROM unnest(v_claiming.told);
         END IF;
@@ -183,7 +186,7 @@ BEGIN
     END LOOP;
     IF v_claims AND v_got < p_most AND (v_more AND v_got = 0 OR v_claiming.again) THEN RETURN NEXT word('again'); END IF;
     IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
-        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, v_now)
+        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, p_worker, v_now)
             ELSE word('short') END;
     ELSIF v_got > 0 AND cardinality(p_numbers) > 0 AND NOT has_bells(v_queue) THEN
         -- The caller has changed the queue, and so would look anew.

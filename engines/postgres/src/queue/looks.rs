@@ -191,7 +191,9 @@ impl Queues {
     }
 
     pub(super) fn inspect(&self, queue: &Opened) -> Result<Survey, QueueError> {
-        let rows = self.rows(queue, "look at a queue", "survey", &[(&queue.name(), Type::TEXT)])?;
+        let values: [crate::sql::Value<'_>; 2] =
+            [(&queue.name(), Type::TEXT), (&self.store.options().holder, Type::TEXT)];
+        let rows = self.rows(queue, "look at a queue", "survey", &values)?;
         let text = rows.first().map(|row| row.try_get::<_, postgres::types::Json<Value>>(0)).transpose();
         let seen = text.map_err(|error| misread(queue, error))?.map(|json| json.0).unwrap_or_default();
         let number = |name: &str| seen.get(name).and_then(Value::as_u64);
@@ -302,7 +304,9 @@ impl Queues {
 
     fn look_again(&self, queue: &Opened) -> Result<(), QueueError> {
         let changes = queue.changes();
-        let answers = self.answers(queue, "look at a queue", "glance_now", &[(&queue.name(), Type::TEXT)])?;
+        let values: [crate::sql::Value<'_>; 2] =
+            [(&queue.name(), Type::TEXT), (&self.store.options().holder, Type::TEXT)];
+        let answers = self.answers(queue, "look at a queue", "glance_now", &values)?;
         for answer in answers {
             queue.note_glance(&answer, false, changes);
         }

@@ -135,8 +135,8 @@ fn places_that_ends_free_while_a_job_runs_alone_are_not_forgotten() {
     assert_eq!(held.0, [first]);
     // Another job has begun to run alone.
     let alone = worker.push("{}")[1..].parse::<i64>().unwrap();
-    let begin = "UPDATE waterline.job SET state = 'running', suspect = true, token = 7, at = waterline.clock() + 60000
-        WHERE number = $1";
+    let begin = "UPDATE waterline.job SET state = 'running', suspect = true, token = 7, at = waterline.clock() + 60000,
+        worker = 'w' WHERE number = $1";
     worker.0.execute(begin, &[&alone]).unwrap();
     assert!(worker.turn(held, 4).0.is_empty(), "nobody begins meanwhile");
     let next = worker.turn((vec![alone], vec![7]), 4);

@@ -1,4 +1,5 @@
-//! A queue that several processes share: each takes its own kinds.
+//! A queue that several processes share: each takes its own kinds, and a job that is to run alone
+//! keeps one of them to itself.
 
 use crate::bench::bench;
 use crate::calls::client;
@@ -15,11 +16,25 @@ fn claim(client: &mut Client, process: &str, most: i32, kinds: &[&str]) -> Claim
     rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
 }
 
+fn finish(client: &mut Client, (jobs, tokens): &Claimed) {
+    let ended: Vec<i64> = client.query_one("SELECT waterline.finish($1, $2)", &[jobs, tokens]).unwrap().get(0);
+    assert_eq!(ended.len(), jobs.len());
+}
+
 /// Pushes so many jobs of a kind, and returns their numbers.
 fn push(client: &mut Client, kind: &str, count: i32) -> Vec<i64> {
     let push = "SELECT id FROM waterline.push_many('q', array_fill($1::text, ARRAY[$2::int]), array_fill('1'::text, ARRAY[$2::int]))";
     let rows = client.query(push, &[&kind, &count]).unwrap();
     rows.iter().map(|row| row.get::<_, String>(0)[1..].parse().unwrap()).collect()
+}
+
+/// Makes these jobs run alone, as those do whose processes died twice.
+fn suspect(client: &mut Client, jobs: &[i64]) {
+    client.execute("UPDATE waterline.job SET suspect = true, crashes = 2 WHERE number = ANY ($1)", &[&jobs]).unwrap();
+}
+
+fn set_clock(client: &mut Client, now: i64) {
+    client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
 }
 
 /// The jobs in the line of the kind b, and the transactions that have written them.
@@ -48,6 +63,52 @@ fn a_job_of_another_kind_goes_once_into_the_line_of_its_kind_and_its_worker_find
         let later = push(&mut client, "a", 1);
         assert_eq!(claim(&mut client, "three", 31, &[]).0, [&others[10..], &later].concat());
     }
+}
+
+#[test]
+fn a_job_that_is_to_run_alone_keeps_its_process_to_itself_and_stops_no_other_one() {
+    for options in ["{}", r#"{"limits": [{"of": "each_key", "at_once": 9}]}"#] {
+        let (_, mut client) = client(options);
+        let alone = push(&mut client, "a", 2);
+        suspect(&mut client, &alone);
+        let jobs = push(&mut client, "b", 9);
+        // Another process is busy with the kind b.
+        let busy = claim(&mut client, "one", 1, &["b"]);
+        assert_eq!(busy.0, jobs[..1]);
+        // As many at once as processes, each of them alone there.
+        let second = claim(&mut client, "two", 4, &[]);
+        assert_eq!(second.0, alone[..1], "{options}");
+        assert!(claim(&mut client, "two", 4, &["b"]).0.is_empty(), "of whatever kind");
+        // This one takes up the other, and gets nothing else until its own jobs have ended.
+        assert!(claim(&mut client, "one", 4, &[]).0.is_empty());
+        assert!(claim(&mut client, "one", 4, &["b"]).0.is_empty());
+        assert_eq!(claim(&mut client, "three", 1, &[]).0, jobs[1..2], "others go on");
+        finish(&mut client, &busy);
+        let first = claim(&mut client, "one", 4, &[]);
+        assert_eq!(first.0, alone[1..]);
+        finish(&mut client, &first);
+        finish(&mut client, &second);
+        assert_eq!(claim(&mut client, "one", 2, &[]).0, jobs[2..4]);
+        assert_eq!(claim(&mut client, "two", 2, &["b"]).0, jobs[4..6]);
+    }
+}
+
+#[test]
+fn a_process_whose_jobs_do_not_end_leaves_the_one_that_is_to_run_alone_to_others_after_a_lease() {
+    let (_, mut client) = client(r#"{"lease_ms": 60000}"#);
+    let long = push(&mut client, "b", 1);
+    assert_eq!(claim(&mut client, "one", 1, &[]).0, long);
+    let alone = push(&mut client, "a", 1);
+    suspect(&mut client, &alone);
+    let jobs = push(&mut client, "b", 9);
+    assert!(claim(&mut client, "one", 1, &[]).0.is_empty(), "it takes it up");
+    assert_eq!(claim(&mut client, "two", 1, &[]).0, jobs[..1], "it is the other one's");
+    client.execute("UPDATE waterline.job SET at = at + 600000 WHERE state = 'running'", &[]).unwrap();
+    set_clock(&mut client, 1_000_000 + 60_001);
+    assert_eq!(claim(&mut client, "one", 1, &[]).0, jobs[1..2], "it goes on with others");
+    assert!(claim(&mut client, "two", 1, &["a"]).0.is_empty(), "this one has a job, too, and takes it up");
+    assert_eq!(claim(&mut client, "three", 1, &["b"]).0, jobs[2..3]);
+    assert_eq!(claim(&mut client, "one", 1, &["b"]).0, jobs[3..4]);
 }
 
 /// Two services with default settings.
