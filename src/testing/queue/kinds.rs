@@ -194,9 +194,9 @@ pub(super) fn a_claim_of_a_kind_finds_its_jobs_behind_any_number_of_others_which
     let (mut claimed, mut low) = (Vec::new(), 0);
     while let Some(mut lease) = accept(&bench, kinds("b")) {
         if lease.id() == "b low" {
-            low += 1
+            low += 1;
         } else {
-            claimed.push(lease.id().to_owned())
+            claimed.push(lease.id().to_owned());
         }
         lease.finish(None).unwrap();
     }
