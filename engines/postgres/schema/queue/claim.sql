@@ -37,14 +37,21 @@ $$ SELECT EXISTS (SELECT FROM job WHERE queue = p_queue AND state = 'running' AN
 
 -- The jobs that a claim takes, in their order, and where their rows are: while it has locked them, nobody moves them.
 -- `counted`: they take places in limits of kinds. `again`: another claim at once may find others. `is_all`: none would.
--- `others`: those among the numbers whose kinds the claim does not take, which go into the lines of their kinds.
+-- `others`: those among the numbers whose kinds the claim does not take, which go into the lines of their kinds. `lined`: some have.
 CREATE TYPE claiming AS (numbers bigint[], spots tid[], counted boolean, told answer[], again boolean, is_all boolean,
-    others bigint[]);
+    others bigint[], lined boolean);
 
--- The lines of these kinds (null: all) that have a job. While none is in a line, `p_registers` says so.
-CREATE FUNCTION lines_of(p_queue int, p_registers regclass[], p_kinds text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+-- True if a job may be in the line of its kind: a claim has put one there within a minute, or a tick has seen one. The
+-- register is never cleared, since a claim whose job nobody sees yet may set it at any time.
+CREATE FUNCTION has_lines(p_registers regclass[], p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    IF pg_sequence_last_value(p_registers[10]) = 0 THEN RETURN NULL; END IF;
+    RETURN pg_sequence_last_value(p_registers[10]) > p_now - 60000;
+END $$;
+
+-- The lines of these kinds (null: all) that have a job.
+CREATE FUNCTION lines_of(p_queue int, p_registers regclass[], p_kinds text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT has_lines(p_registers, p_now) THEN RETURN NULL; END IF;
     IF cardinality(p_kinds) <= 16 THEN
         RETURN (SELECT array_agg('o' || k) FROM unnest(p_kinds) k
             WHERE EXISTS (SELECT FROM job WHERE queue = p_queue AND state = 'held' AND held_by = 'o' || k));
@@ -175,6 +182,7 @@ BEGIN
     SELECT array_agg(u.number), array_agg(u.spot) INTO p_locked.numbers, p_locked.spots
     FROM unnest(p_locked.numbers, p_locked.spots) u(number, spot) WHERE u.number <> ALL (p_locked.others);
     p_locked.others := NULL;
+    p_locked.lined := true;
     v_more := lock_behind(p_queue, p_order, p_floors, p_most - coalesce(cardinality(p_locked.spots), 0), p_kinds, p_due_by, p_now, p_but || p_locked.spots);
     IF cardinality(v_more.others) > 0 THEN PERFORM put_in_lines(p_queue, p_registers, p_bell, v_more.others, p_now); END IF;
     p_locked := both_of(p_locked, v_more);
@@ -241,7 +249,7 @@ DECLARE
     v_is_dear boolean;
     v_lines text[];
 BEGIN
-    IF pg_sequence_last_value(p_registers[10]) <> 0 THEN v_lines := lines_of(p_queue, p_registers, p_kinds); END IF;
+    v_lines := lines_of(p_queue, p_registers, p_kinds, p_now);
     IF p_most > v_low THEN
         v_head := pg_sequence_last_value(p_registers[5]);
         v_place := pg_sequence_last_value(p_registers[6]);
@@ -289,7 +297,8 @@ BEGIN
     -- about to run. It may have begun, or be about to, since the look.
     IF v_got > 0 AND (NOT pg_try_advisory_xact_lock_shared(lock_of('plain ' || coalesce(p_worker, ''), p_queue))
         OR EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect) AND has_suspect(p_queue, p_worker, p_kinds, p_lease, p_now, p_now)) THEN
-        RETURN NULL;
+        v_locked.spots := NULL;
+        RETURN v_locked;
     END IF;
     IF v_got = 1 THEN
         v_turns := nextval(p_turn);
@@ -324,6 +333,7 @@ BEGIN
     p_these.numbers := p_these.numbers || p_those.numbers;
     p_these.spots := p_these.spots || p_those.spots;
     IF p_those.again THEN p_these.again := true; END IF;
+    IF p_those.lined THEN p_these.lined := true; END IF;
     RETURN p_these;
 END $$;
 

@@ -263,13 +263,13 @@ BEGIN
     v_is_dear := is_dear(p_queue.floors, 7, p_now);
     v_passed := passed_ready();
     IF cardinality(p_freed) > 0 AND p_queue.limit_sorts !~ '[qrt]' AND NOT p_early AND coalesce(p_due_by >= p_now, true)
-        AND (pg_sequence_last_value(p_queue.floors[10]) = 0 OR lines_of(p_queue.id, p_queue.floors, p_kinds) IS NULL) THEN
-        SELECT h.numbers, NULL, false, '{}', false, h.is_all INTO v_claiming
+        AND lines_of(p_queue.id, p_queue.floors, p_kinds, p_now) IS NULL THEN
+        SELECT h.numbers, NULL, false, '{}', false, h.is_all, NULL, false INTO v_claiming
         FROM hand_on(p_queue, v_floors, v_order, p_most, p_worker, p_kinds, p_freed, p_now) h;
     END IF;
     IF coalesce(cardinality(v_claiming.numbers), 0) = 0 THEN
         v_room := room_of(p_queue.id, p_most, p_worker, p_now);
-        v_claiming := ROW('{}'::bigint[], NULL, v_room.sorts LIKE '%c%', '{}'::answer[], false, false, '{}'::bigint[]);
+        v_claiming := ROW('{}'::bigint[], NULL, v_room.sorts LIKE '%c%', '{}'::answer[], false, false, '{}'::bigint[], false);
         IF v_room.most <= 0 THEN
             INSERT INTO freed (queue, at, name) SELECT p_queue.id, p_now, n FROM unnest(p_freed) n;
             RETURN v_claiming;
@@ -280,10 +280,11 @@ BEGIN
         END IF;
         IF EXISTS (SELECT FROM unnest(v_rung) n WHERE n LIKE 'h%') THEN v_rung := ring_held(p_queue.id, v_rung, p_now); END IF;
         v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung,
-            coalesce(lines_of(p_queue.id, p_queue.floors, p_kinds), '{}'), p_worker);
+            coalesce(lines_of(p_queue.id, p_queue.floors, p_kinds, p_now), '{}'), p_worker);
         v_claiming := v_finds.claiming;
         IF cardinality(v_claiming.others) > 0 THEN
             PERFORM put_in_lines(p_queue.id, p_queue.floors, p_queue.bell, v_claiming.others, p_now);
+            v_claiming.lined := true;
         END IF;
         IF cardinality(v_finds.hold) > 0 THEN
             v_claiming.told := v_claiming.told || hold_jobs(v_finds.hold, v_finds.hold_names, p_now);

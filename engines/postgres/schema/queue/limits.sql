@@ -76,13 +76,26 @@ BEGIN
     INSERT INTO freed (queue, at, name) VALUES (p_queue, v_at, p_name);
 END $$;
 
+-- The first limit that holds a job. Jobs in the lines of their kinds stand between two ranges of the index, and each range
+-- has a look of its own, since the planner would else read all jobs that are held.
+CREATE FUNCTION first_held(p_queue int) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT held_by FROM job WHERE queue = p_queue AND state = 'held' AND held_by < 'o' ORDER BY held_by LIMIT 1),
+        (SELECT held_by FROM job WHERE queue = p_queue AND state = 'held' AND held_by >= 'p' ORDER BY held_by LIMIT 1));
+END $$;
+
 -- Makes some of the jobs ready that limits hold, whose limits have changed. True: there may be more. Claims have to begin
 -- further back then, since the jobs are in their old places.
 CREATE FUNCTION release_held(p_queue queue) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE c_most CONSTANT int := 1024; v_count int;
+DECLARE
+    c_most CONSTANT int := 1024;
+    v_count int;
+    v_numbers bigint[] := ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by < 'o'
+        ORDER BY held_by LIMIT c_most FOR UPDATE SKIP LOCKED);
 BEGIN
-    UPDATE job SET state = 'ready', held_by = NULL WHERE number = ANY (ARRAY(SELECT number FROM job
-        WHERE queue = p_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p') LIMIT c_most FOR UPDATE SKIP LOCKED));
+    v_numbers := v_numbers || ARRAY(SELECT number FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by >= 'p'
+        ORDER BY held_by LIMIT c_most - cardinality(v_numbers) FOR UPDATE SKIP LOCKED);
+    UPDATE job SET state = 'ready', held_by = NULL WHERE number = ANY (v_numbers);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     PERFORM setval(f, 0) FROM unnest(p_queue.floors[1:9]) f WHERE v_count > 0;
     RETURN v_count = c_most;
@@ -95,6 +108,6 @@ BEGIN
         IF clock_timestamp() >= p_until THEN RETURN true; END IF;
     END LOOP;
     UPDATE queue SET limited = false WHERE id = (SELECT id FROM queue WHERE id = p_queue.id AND limit_sorts = '' FOR UPDATE SKIP LOCKED)
-        AND NOT EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p'));
+        AND first_held(p_queue.id) IS NULL;
     RETURN false;
 END $$;

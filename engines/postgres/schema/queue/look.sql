@@ -185,7 +185,7 @@ BEGIN
         LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
             WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= v_floor[p.n + 1] - 5000
             ORDER BY j.at, j.place LIMIT 1) r;
-    IF NOT p_queue.limited AND pg_sequence_last_value(p_queue.floors[10]) = 0 THEN RETURN; END IF;
+    IF NOT p_queue.limited AND NOT has_lines(p_queue.floors, p_now) THEN RETURN; END IF;
     RETURN QUERY WITH RECURSIVE l(name, nth) AS (
             (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1)
             UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by > l.name
@@ -235,8 +235,8 @@ BEGIN
     ORDER BY priority, at, place LIMIT 1;
     IF v_first.number IS NULL THEN
         -- What was counted has begun since. Any limit that holds a job is as good.
-        SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p')
-        ORDER BY held_by, priority, at, place LIMIT 1;
+        SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by = first_held(v_queue.id)
+        ORDER BY priority, at, place LIMIT 1;
         v_tally.held_by := v_first.held_by;
         v_tally.held := (v_first.number IS NOT NULL)::int;
     END IF;

@@ -75,8 +75,7 @@ BEGIN
     END IF;
     INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'h' FROM unnest(0 || c_delays) d(delay)
     WHERE jsonb_array_length(p_options->'limits') > 0
-        AND (SELECT true FROM job WHERE queue = v_queue.id AND state = 'held' AND (held_by < 'o' OR held_by >= 'p')
-            ORDER BY held_by LIMIT 1);
+        AND first_held(v_queue.id) IS NOT NULL;
     -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for the
     -- lock of claims: a job that somebody has locked is counted when the bell `c` rings.
     IF EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN

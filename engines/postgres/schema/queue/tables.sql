@@ -84,7 +84,7 @@ CREATE TABLE queue (
     -- the floors; those for what time ends; and those of ticks below the floors. So they take a tenth of the time,
     -- however many dead entries a transaction keeps.
     --
-    -- The last one is the time at which a claim has put a job into the line of its kind; 0: none is in a line.
+    -- The last one is the last time at which a job was seen in the line of its kind (`has_lines`).
     floors regclass[]
 );
 
@@ -447,6 +447,7 @@ $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(
 -- * line: something for the log; `outcome` is died, taken_back, held, skipped, unmade, damaged or damaged_schedule.
 -- * glance: what a worker may look for.
 -- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.
+-- * lined: jobs of kinds that the caller does not take went into their lines, for others to look at.
 -- * short: there were fewer jobs than the caller wanted, and it is told no glance.
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,
@@ -466,7 +467,7 @@ RETURNS answer LANGUAGE sql AS
 $$ SELECT ROW('line', NULL, p_id, p_outcome, NULL, NULL, p_kind, NULL, NULL, p_error,
     p_failures, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
--- An answer that says no more than a word: finished (all have ended well, and are in this state), again or short.
+-- An answer that says no more than a word: finished (all have ended well, and are in this state), again, lined or short.
 CREATE FUNCTION word(p_what text, p_state text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
 $$ SELECT ROW(p_what, NULL, NULL, NULL, p_state, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;

@@ -152,6 +152,7 @@ BEGIN
     told := '{}';
     v_before := pg_sequence_last_value(p_queue.ticked);
     IF v_before <= p_now THEN PERFORM setval(p_queue.ticked, p_now); END IF;
+    PERFORM note_lines(p_queue, p_now);
     IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN
         -- Another one ticks, and its transaction may stay open for long. Jobs that claims have passed by do not wait for it.
         PERFORM set_head_back(p_queue.floors, p_now) WHERE v_before <> 0;
@@ -194,21 +195,17 @@ BEGIN
         ORDER BY at, place LIMIT 1;
         PERFORM setval(p_queue.floors[v_priority + 1], least(coalesce(v_low, p_now), p_now) - 1);
     END LOOP;
-    PERFORM set_head_back(p_queue.floors, p_now), note_lines(p_queue, p_now);
+    PERFORM set_head_back(p_queue.floors, p_now);
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
     -- Who waits for the end of a lease, or of a job that has expired, does not wait for another second: the next call ticks.
     PERFORM setval(p_queue.ticked, 0) WHERE v_more;
 END $$;
 
--- Notes if jobs are in lines of kinds. A claim says so before it commits, so the word stays for a while.
+-- Notes that jobs are in lines of kinds, once a second (see `has_lines`).
 CREATE FUNCTION note_lines(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_last bigint := pg_sequence_last_value(p_queue.floors[10]);
 BEGIN
-    IF v_last <> 0 AND p_now - v_last BETWEEN 0 AND 10000 THEN RETURN; END IF;
     IF EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by >= 'o' AND held_by < 'p' ORDER BY held_by LIMIT 1) THEN
         PERFORM setval(p_queue.floors[10], p_now);
-    ELSIF v_last <> 0 THEN
-        PERFORM setval(p_queue.floors[10], 0);
     END IF;
 END $$;
 

@@ -37,9 +37,7 @@ BEGIN
             v_next := tokens_at(v_all, bucket_of(v_all, 'q', p_now), v_cost);
             is_full := is_full OR v_next > p_now;
         END IF;
-        -- In the order of an index, since the planner would else read the whole table for the first one.
-        is_limited := is_full AND ready OR (SELECT true FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
-            AND (j.held_by < 'o' OR j.held_by >= 'p') ORDER BY j.held_by LIMIT 1) IS NOT NULL;
+        is_limited := is_full AND ready OR first_held(p_queue.id) IS NOT NULL;
         -- So many as the next claim takes.
         ready := ready OR EXISTS (SELECT FROM (SELECT DISTINCT f.name FROM (SELECT name FROM freed WHERE queue = p_queue.id AND at <= p_now
             ORDER BY at, id LIMIT 1024) f) f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
@@ -67,7 +65,7 @@ END $$;
 -- The kinds of which jobs are in a line: so many at most. Null: there are none.
 CREATE FUNCTION first_lines(p_queue queue, p_most int) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    IF pg_sequence_last_value(p_queue.floors[10]) = 0 THEN RETURN NULL; END IF;
+    IF NOT has_lines(p_queue.floors, clock()) THEN RETURN NULL; END IF;
     RETURN (WITH RECURSIVE l(name, nth) AS (
             (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by >= 'o' AND j.held_by < 'p'
                 ORDER BY j.held_by LIMIT 1)
@@ -107,6 +105,7 @@ DECLARE
     v_claiming claiming;
     v_told answer[];
     v_more boolean := false;
+    v_lined boolean := false;
     v_freed text[] := '{}';
 BEGIN
     IF p_queue IS NOT NULL THEN
@@ -158,12 +157,14 @@ BEGIN
             IF v_look = 3 THEN PERFORM claim_early(v_queue, p_kinds, p_due_by, v_now); END IF;
             v_claiming := lock_plain(v_queue.id, v_queue.floors, v_queue.turns, v_queue.bell, p_most, p_worker, p_kinds,
                 v_queue.lease, p_due_by, v_now);
+            v_lined := v_lined OR coalesce(v_claiming.lined, false);
         END IF;
         IF v_claiming.spots IS NULL
             AND (v_queue.limited OR has_special(v_queue.id, CASE WHEN v_look = 3 THEN p_due_by ELSE v_now END, p_worker, p_kinds,
                 v_queue.lease, v_now)) THEN
             v_claiming := claim_limited(v_queue, p_most, p_worker, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
             v_freed := '{}';
+            v_lined := v_lined OR v_claiming.lined;
             RETURN QUERY SELECT * FROM unnest(v_claiming.told);
         END IF;
         v_got := coalesce(cardinality(v_claiming.spots), 0);
@@ -185,6 +186,8 @@ BEGIN
         EXIT WHEN v_got > 0 OR v_claiming.again;
     END LOOP;
     IF v_claims AND v_got < p_most AND (v_more AND v_got = 0 OR v_claiming.again) THEN RETURN NEXT word('again'); END IF;
+    -- While this call had them locked, others passed by jobs that they take.
+    IF v_lined THEN RETURN NEXT word('lined'); END IF;
     IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
         RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, p_worker, v_now)
             ELSE word('short') END;

@@ -98,13 +98,15 @@ impl Queues {
                 told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
             }
         }
-        let is_short = is_short(claim, &answers, &told);
+        // Those who looked while this call had such jobs locked have passed them by.
+        let lined = answers.iter().any(|answer| answer.what == "lined");
+        let is_short = is_short(claim, &answers, &told).filter(|_| !lined);
         let keeps_look = answers.iter().any(|answer| ["short", "full"].contains(&&*answer.what));
         let is_shown = answers.iter().any(|answer| answer.what == "glance");
         let mut changes = asked.changes;
         if let Some(is_short) = is_short.filter(|_| keeps_look) {
             queue.note_claimed(changes, !is_short, claim.and_then(|claim| claim.wanted.kinds.as_deref()));
-        } else if !told.is_empty() && !ends.is_empty() {
+        } else if lined || !told.is_empty() && !ends.is_empty() {
             // Its look behind its own ends stays true after them.
             changes = queue.note_own_change(changes);
         }
@@ -130,7 +132,7 @@ impl Queues {
         if !turned.claimed.is_empty() {
             self.leases.keep(self);
         }
-        if !told.is_empty() {
+        if lined || !told.is_empty() {
             let all = is_short != Some(true) || queue.glance(None).is_none_or(|glance| glance.ready > 0);
             queue.shared.told(told, 0);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
