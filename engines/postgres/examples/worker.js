@@ -3,6 +3,8 @@
 const os = require('node:os');
 const pg = require('pg'); // 8 or later
 const WORK = 'SELECT * FROM waterline.work($1, $2, $3, $4, $5, $6, $7, $8, p_async => true)';
+const LOAD = `SELECT job::float, token::float, id, kind, payload, data, failures, crashes,
+  pushed::float, more::json FROM waterline.load($1, $2)`;
 const jobs = new Map(); // The jobs that it has, by their tokens.
 let [stops, ring] = [false, () => {}];
 
@@ -37,7 +39,11 @@ async function turn(db, handlers, asked) {
     jobs.get(token).abort(); // A handler that still runs has nothing more to do.
     jobs.delete(token);
   }
-  for (const row of told.jobs) attempt(Object.assign(new AbortController(), row), handlers);
+  for (let row of told.jobs) {
+    // One that did not fit into the answer. If it is not there, it is another's by now.
+    if (!row.kind) row = (await db.query(LOAD, [[row.job], [row.token]])).rows[0];
+    if (row) attempt(Object.assign(new AbortController(), row), handlers);
+  }
   const timer = setTimeout(ring, told.sleep_ms);
   await bell.then(() => clearTimeout(timer));
 }

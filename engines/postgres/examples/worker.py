@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import psycopg  # 3.1 or later
 
 WORK = "SELECT * FROM waterline.work(%s, %s, %s, %s, %s, %s, %s, %s, p_async => true)"
+LOAD = """SELECT job, token, id, kind, payload, data, failures, crashes, pushed, more::json
+    FROM waterline.load(%s, %s)"""
 jobs, stops = {}, threading.Event()  # The jobs that it has, by their tokens.
 bell, rope = os.pipe()
 
@@ -38,9 +40,13 @@ def turn(db, handlers, asked):
     for token in gone:
         jobs.pop(token).lost.set()  # A handler that still runs has nothing more to do.
     for row in more:
-        job = SimpleNamespace(**row, end=None, said=None, lost=threading.Event())
-        jobs[job.token] = job
-        threading.Thread(target=attempt, args=[job, handlers[job.kind]], daemon=True).start()
+        if "kind" not in row:  # It did not fit into the answer.
+            loads = db.cursor(row_factory=psycopg.rows.dict_row)
+            row = loads.execute(LOAD, [[row["job"]], [row["token"]]]).fetchone()
+        if row:  # Or it is another's by now.
+            job = SimpleNamespace(**row, end=None, said=None, lost=threading.Event())
+            jobs[job.token] = job
+            threading.Thread(target=attempt, args=[job, handlers[job.kind]], daemon=True).start()
     if bell in select.select([bell, db], [], [], sleep_ms / 1000)[0]:
         os.read(bell, 4096)
 

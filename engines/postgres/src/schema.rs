@@ -49,6 +49,7 @@ pub(crate) const ALL: &str = concat!(
     include_str!("../schema/queue/remove.sql"),
     include_str!("../schema/queue/look.sql"),
     include_str!("../schema/queue/work.sql"),
+    include_str!("../schema/queue/answers.sql"),
     include_str!("../schema/queue/grants.sql"),
 );
 

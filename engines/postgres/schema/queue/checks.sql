@@ -23,6 +23,12 @@ BEGIN
     END IF;
 END $$;
 
+-- Refuses a call for more jobs than its answer has room for (see `answer_room`).
+CREATE FUNCTION refuse_count(p_jobs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM refuse(format('this call is for 256 jobs at most, and not for %s', cardinality(p_jobs)));
+END $$;
+
 -- Refuses what no job is, before a row is made of it.
 CREATE FUNCTION check_job(p_kind text, p_payload text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

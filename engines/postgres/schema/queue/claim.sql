@@ -1,12 +1,27 @@
 -- Claims: the jobs that may run now, in their order.
 
--- What few jobs have, for the worker that has claimed one.
+-- What few jobs have, for the worker that has claimed one. (This and `fits` are no SQL: a statement would have each of their
+-- expressions in it, and prepare them for each claim.)
 CREATE FUNCTION more_of(p_key text, p_resubmit bigint, p_root text, p_root_at bigint, p_cost int, p_meta text, p_noted bigint)
-RETURNS text LANGUAGE sql AS
-$$ SELECT CASE WHEN coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND coalesce(p_resubmit, p_noted) IS NULL THEN NULL
-    ELSE json_strip_nulls(json_build_object('key', p_key, 'resubmit', p_resubmit, 'root', p_root, 'root_at', p_root_at,
-        'cost', nullif(p_cost, 1), 'meta', nullif(p_meta IS NOT NULL, false),
-        'progress', nullif(p_noted IS NOT NULL, false)))::text END $$;
+RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND coalesce(p_resubmit, p_noted) IS NULL THEN RETURN NULL; END IF;
+    RETURN json_strip_nulls(json_build_object('key', p_key, 'resubmit', p_resubmit, 'root', p_root, 'root_at', p_root_at,
+        'cost', nullif(p_cost, 1), 'meta', nullif(p_meta IS NOT NULL, false), 'progress', nullif(p_noted IS NOT NULL, false)));
+END $$;
+
+-- True if the values of a job fit into so many bytes of an answer. (JSON makes six bytes of one.)
+CREATE FUNCTION fits(p_job job, p_room int) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN coalesce(octet_length(p_job.name), 0) + octet_length(p_job.kind) + octet_length(p_job.payload)
+        + coalesce(octet_length(p_job.data), 0) + coalesce(octet_length(p_job.error), 0)
+        + 6 * (coalesce(octet_length(p_job.key), 0) + coalesce(octet_length(p_job.root), 0)) <= p_room;
+END $$;
+
+-- The bytes of a job in the answer of `claim`, at most.
+CREATE FUNCTION bytes_of(p_job answer) RETURNS int LANGUAGE sql AS
+$$ SELECT 120 + coalesce(octet_length(p_job.id), 20) + octet_length(p_job.kind) + coalesce(octet_length(p_job.payload), 0)
+    + coalesce(octet_length(p_job.data), 0) + coalesce(octet_length(p_job.more), 0) $$;
 
 -- True if a claim of these kinds (null: all) has to look closely: a job is to run alone, or may be needless and is due by then.
 -- (The state is compared as text, so that only the index of such jobs can answer.)
@@ -367,7 +382,7 @@ END $$;
 -- The place of a claimed job, behind so many of earlier looks. Other answers stay.
 CREATE FUNCTION moved_behind(p_answer answer, p_places int) RETURNS answer LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_answer.what = 'claimed' THEN p_answer.outcome := p_answer.outcome::int + p_places; END IF;
+    IF p_answer.what = 'claimed' THEN p_answer.priority := p_answer.priority + (p_places << 2); END IF;
     RETURN p_answer;
 END $$;
 
@@ -385,7 +400,7 @@ BEGIN
     FOR v_round IN 1 .. 64 LOOP
         -- The work of time is that of the first round: the later ones may have the lock of claims.
         v_answers := ARRAY(SELECT t FROM turn(p_numbers, p_tokens, p_ends, '{}', p_errors, p_datas, p_queue, p_most, p_kinds,
-            NULL, p_lease, p_worker, CASE WHEN v_round = 1 THEN false END, p_listen, NULL) t);
+            NULL, p_lease, p_worker, CASE WHEN v_round = 1 THEN false END, p_listen, NULL, 1 << 18) t);
         EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
         v_rings := true;
         EXIT WHEN v_round >= 4 AND clock_timestamp() >= v_until;
@@ -399,22 +414,51 @@ BEGIN
     RETURN v_claimed || ARRAY(SELECT moved_behind(a, cardinality(v_claimed)) FROM unnest(v_answers) a);
 END $$;
 
--- For every language: claims up to `p_most` jobs for `p_lease` milliseconds (null: as the queue says),
--- and does what time has brought. The attempt is `failures` + 1. A claim by this call is durable with
+-- Jobs of a claim whose payload did not fit into its answer, as that call shows them, while the caller has them. It
+-- reads, and keeps nobody from anything. The answer has up to 64 MB of payloads and data, and one job at least: the
+-- caller asks for the next ones until there is no answer. One that is missing then is another's.
+CREATE FUNCTION load(p_jobs bigint[], p_tokens bigint[])
+RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data text, failures int, crashes int, pushed bigint, more text, error text)
+STABLE LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY SELECT j.number, j.token, id_of(j.name, j.number), j.kind, j.payload, j.data, j.failures, j.crashes, j.pushed,
+            more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted), j.error
+        FROM (SELECT u.number, u.place, sum(u.bytes) OVER (ORDER BY u.place) <= 64 << 20 OR row_number() OVER (ORDER BY u.place) = 1 AS fits
+            FROM (SELECT u.number, u.place, octet_length(h.payload)::bigint + coalesce(octet_length(h.data), 0) AS bytes
+                FROM unnest(p_jobs, p_tokens) WITH ORDINALITY u(number, token, place),
+                    LATERAL (SELECT * FROM job j WHERE j.number = u.number AND j.token = u.token LIMIT 1) h) u) u,
+            LATERAL (SELECT * FROM job j WHERE j.number = u.number LIMIT 1) j
+        WHERE u.fits ORDER BY u.place;
+END $$;
+
+-- For every language: claims up to `p_most` jobs, and 32 at most, for `p_lease` milliseconds (null: as the queue says),
+-- and does what time has brought. The attempt is `failures` + 1. A job that does not fit into the answer (see
+-- `answer_room`) has no payload, and `load` brings it. A claim by this call is durable with
 -- the transaction; `p_async` is for callers whose transaction is this call alone. `p_listen`: if there is
 -- no job, the caller waits for so many milliseconds for the channel of `listen_to`, and then claims again.
 CREATE FUNCTION claim(p_queue text, p_most int DEFAULT 1, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL,
     p_lease bigint DEFAULT NULL, p_async boolean DEFAULT false, p_listen bigint DEFAULT NULL)
 RETURNS TABLE (job bigint, token bigint, id text, kind text, payload text, data text, failures int, crashes int, pushed bigint, more text)
 LANGUAGE plpgsql AS $$
-DECLARE v_before text := current_setting('synchronous_commit');
+DECLARE v_before text := current_setting('synchronous_commit'); v_answers answer[]; v_room int := answer_room();
 BEGIN
     p_lease := bounded(p_lease);
-    IF p_most > 100000 THEN p_most := 100000; END IF;
+    IF p_most > 32 THEN p_most := 32; END IF;
     IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
-    RETURN QUERY SELECT a.number, a.token, a.id, a.kind, a.payload, a.data, a.failures, a.crashes, a.pushed, a.more
-        FROM unnest(turns('{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_worker, p_kinds, p_lease, p_listen)) a
-        WHERE a.what = 'claimed' ORDER BY a.priority, a.outcome::int;
+    v_answers := turns('{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_worker, p_kinds, p_lease, p_listen);
+    IF p_most = 1 THEN
+        RETURN QUERY SELECT a.number, a.token, id_of(a.id, a.number), a.kind, CASE WHEN bytes_of(a) <= v_room THEN a.payload END,
+                CASE WHEN bytes_of(a) <= v_room THEN a.data END, a.failures, a.crashes, a.pushed, a.more
+            FROM unnest(v_answers) a WHERE a.what = 'claimed';
+    ELSE
+        RETURN QUERY SELECT a.number, a.token, CASE WHEN a.fits THEN id_of(a.id, a.number) END, CASE WHEN a.fits THEN a.kind END,
+                CASE WHEN a.fits THEN a.payload END, CASE WHEN a.fits THEN a.data END, CASE WHEN a.fits THEN a.failures END,
+                CASE WHEN a.fits THEN a.crashes END, CASE WHEN a.fits THEN a.pushed END, CASE WHEN a.fits THEN a.more END
+            -- The others have 47 bytes, and those of two numbers.
+            FROM (SELECT a.*, a.payload IS NOT NULL AND sum(bytes_of(a) - 90) OVER w <= v_room - 90 * count(*) OVER () AS fits,
+                row_number() OVER w AS place FROM unnest(v_answers) a WHERE a.what = 'claimed' WINDOW w AS (ORDER BY a.priority & 3, a.priority)) a
+            ORDER BY a.place;
+    END IF;
     -- A turn that only claims has made the transaction of its caller asynchronous.
     IF NOT p_async THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;

@@ -28,6 +28,13 @@ END $$;
 CREATE FUNCTION kept_until(p_time bigint, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + least(p_time, 32000000000000000) END $$;
 
+-- Tells of a job, or that those who wait for it look at it, since its data or its error is long.
+CREATE FUNCTION told_briefly(p_id text, p_state text, p_data text, p_error text DEFAULT NULL) RETURNS answer LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(octet_length(p_data), 0) + coalesce(octet_length(p_error), 0) > 65536 THEN RETURN more_answer(1); END IF;
+    RETURN told(p_id, p_state, p_data, p_error);
+END $$;
+
 -- Remembers the ids that go; null: a job had none.
 CREATE FUNCTION forget(p_queue queue, p_names text[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -89,8 +96,7 @@ RETURNS answer[] LANGUAGE plpgsql AS $$
 DECLARE
     v_time bigint := CASE WHEN p_died THEN p_queue.dead_for ELSE coalesce(p_job.retention, p_queue.retention) END;
     v_id text := id_of(p_job.name, p_job.number);
-    v_told answer[] := ARRAY[told(v_id, CASE WHEN p_died THEN 'dead' ELSE 'finished' END, p_job.data,
-        CASE WHEN p_died THEN p_job.error END)];
+    v_told answer[];
     v_waited_for text[];
 BEGIN
     IF p_died AND p_job.state = 'waiting' THEN
@@ -105,8 +111,9 @@ BEGIN
     PERFORM ring_edges(p_queue.id, p_job.number, p_died);
     IF v_time = 0 THEN
         PERFORM forget(p_queue, ARRAY[p_job.name], p_now);
-        RETURN v_told;
+        RETURN ARRAY[told(v_id, CASE WHEN p_died THEN 'dead' ELSE 'finished' END, p_job.data, CASE WHEN p_died THEN p_job.error END)];
     END IF;
+    v_told := ARRAY[told_briefly(v_id, CASE WHEN p_died THEN 'dead' ELSE 'finished' END, p_job.data, CASE WHEN p_died THEN p_job.error END)];
     p_job.state := NULL;
     p_job.at := NULL;
     p_job.since := p_now;
@@ -243,7 +250,7 @@ BEGIN
         counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL
     WHERE number = p_job.number;
     PERFORM note_waiting(p_queue);
-    told := told || told(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
+    told := told || told_briefly(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;
 
 -- Sets a job aside whose row makes calls fail. Those who wait for it go on to wait.

@@ -1,8 +1,8 @@
 -- The ends that a worker calls: of many attempts at once.
 
--- Ends that were written, by their places among those that were asked for, with the names and the queues of
--- their jobs. Of them, `dropped` are not kept. `freed`: the limits whose places are free now.
-CREATE TYPE ending AS (places bigint[], names text[], queues int[], dropped bigint[], freed text[]);
+-- Ends that were written, by their places among those that were asked for, with the queues of their jobs. Of them,
+-- `dropped` are not kept. `freed`: the limits whose places are free now.
+CREATE TYPE ending AS (places bigint[], queues int[], dropped bigint[], freed text[]);
 
 -- The most common ends: jobs of a queue without limits which finish and leave nothing (null: no such queue). It
 -- returns their places. What this does not take, `finish_kept` does, and then `end_one`. All three compare the token
@@ -66,20 +66,20 @@ BEGIN
             uniq_until, fingerprint, root, root_at, is_root, expires, cost, on_dead, token, false, kept_until(time, p_now)
         FROM d WHERE time <> 0
     )
-    SELECT coalesce(array_agg(asked), '{}'), coalesce(array_agg(name), '{}'), coalesce(array_agg(queue), '{}'),
+    SELECT coalesce(array_agg(asked), '{}'), coalesce(array_agg(queue), '{}'),
         coalesce(array_agg(asked) FILTER (WHERE time = 0), '{}'),
         array_agg(ROW(queue, CASE WHEN time = 0 AND ids_for > 0 THEN name END, ids_for, left_key, left_kind)::leaving)
             FILTER (WHERE left_key IS NOT NULL OR left_kind IS NOT NULL OR time = 0 AND ids_for > 0 AND name IS NOT NULL)
-    INTO v_ended.places, v_ended.names, v_ended.queues, v_ended.dropped, v_left FROM d;
+    INTO v_ended.places, v_ended.queues, v_ended.dropped, v_left FROM d;
     v_ended.freed := CASE WHEN v_left IS NULL THEN '{}' ELSE leave_behind(v_left, p_claims, p_now) END;
     RETURN v_ended;
 END $$;
 
 -- The answers to ends, and the limits of the queue `p_claims` whose places are free now. If all have ended well
--- and are in one state, there is no answer for each: `is_all` says so, and `state` which one.
-CREATE TYPE ends AS (is_all boolean, state text, answers answer[], freed text[]);
+-- and are in one state, there is no answer: `is_all` says so, and `state` which one. `told` has what else happened.
+CREATE TYPE ends AS (is_all boolean, state text, answers answer[], told answer[], freed text[]);
 
--- Ends attempts. For each one there is a row `ended`, in any order. `p_done` are the places of those that
+-- Ends attempts. There is a row `ended` for those of each outcome and state. `p_done` are the places of those that
 -- `finish_dropped` has ended of the queue `p_drops`.
 CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
     p_datas text[], p_resolve boolean, p_claims int, p_drops int, p_done bigint[]) RETURNS ends LANGUAGE plpgsql AS $$
@@ -92,7 +92,7 @@ DECLARE
     v_others record;
     v_told answer[];
 BEGIN
-    v_ended := ROW('{}'::bigint[], '{}'::text[], '{}'::int[], '{}'::bigint[], '{}'::text[])::ending;
+    v_ended := ROW('{}'::bigint[], '{}'::int[], '{}'::bigint[], '{}'::text[])::ending;
     IF cardinality(p_done) < v_asked THEN
         BEGIN
             v_ended := finish_kept(p_numbers, p_tokens, p_ends, p_datas, p_claims, v_now);
@@ -102,18 +102,16 @@ BEGIN
     END IF;
     v_ends.freed := v_ended.freed;
     v_ends.answers := '{}';
+    v_ends.told := '{}';
     v_ends.is_all := v_asked IN (cardinality(p_done) + cardinality(v_ended.dropped),
         cardinality(v_ended.places) - cardinality(v_ended.dropped));
     IF v_ends.is_all THEN
         v_ends.state := CASE WHEN cardinality(v_ended.dropped) < cardinality(v_ended.places) THEN 'finished' END;
     ELSE
-        -- Those that the first statement has ended have no names, and are not kept.
-        v_ended.names := array_fill(NULL::text, ARRAY[cardinality(p_done)]) || v_ended.names;
+        -- Those that the first statement has ended are not kept.
         v_ended.dropped := p_done || v_ended.dropped;
-        SELECT coalesce(array_agg(ROW('ended', p_numbers[e.place], id_of(e.name, p_numbers[e.place]), 'finished',
-            CASE WHEN e.place <> ALL (v_ended.dropped) THEN 'finished' END, p_tokens[e.place], NULL, NULL, p_datas[e.place],
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer), '{}')
-        INTO v_ends.answers FROM unnest(p_done || v_ended.places, v_ended.names) e(place, name);
+        v_ends.answers := ARRAY(SELECT ended_answer('finished', CASE WHEN e.is_kept THEN 'finished' END, array_agg(e.place)) FROM (
+            SELECT u.place, u.place <> ALL (v_ended.dropped) FROM unnest(p_done || v_ended.places) u(place)) e(place, is_kept) GROUP BY e.is_kept);
     END IF;
     IF pg_sequence_last_value('edge_bells') IS NOT NULL THEN
         v_queues := ring_edges_of(array_fill(p_drops, ARRAY[cardinality(p_done)]) || v_ended.queues, p_numbers,
@@ -122,11 +120,12 @@ BEGIN
     IF cardinality(p_done) + cardinality(v_ended.places) < v_asked THEN
         SELECT * INTO v_others FROM end_others(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_done || v_ended.places, v_now);
         v_ends.answers := v_ends.answers || v_others.answers;
+        v_ends.told := v_others.told;
         v_queues := v_queues || v_others.queues;
     END IF;
     IF p_resolve AND cardinality(v_queues) > 0 THEN
         FOR v_told IN SELECT (resolve(q, v_now)).told FROM queue q WHERE q.id = ANY (v_queues) ORDER BY q.id LOOP
-            v_ends.answers := v_ends.answers || v_told;
+            v_ends.told := v_ends.told || v_told;
         END LOOP;
     END IF;
     RETURN v_ends;
@@ -148,34 +147,37 @@ END $$;
 -- Ends attempts, but for those at the places `p_done`. If that fails, it ends each one by itself, so that one whose row is
 -- damaged is in nobody's way.
 CREATE FUNCTION end_others(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
-    p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
+    p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT told answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
 DECLARE v_at bigint; v_one record; v_told answer; v_reason text;
 BEGIN
-    SELECT e.answers, e.queues INTO answers, queues
+    SELECT e.answers, e.told, e.queues INTO answers, told, queues
     FROM end_each(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_done, p_now) e;
 EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
     answers := '{}';
+    told := '{}';
     queues := '{}';
     FOR v_at IN SELECT a FROM generate_series(1, cardinality(p_numbers)) a WHERE a <> ALL (p_done) ORDER BY a LOOP
         BEGIN
             v_one := end_each(ARRAY[p_numbers[v_at]], ARRAY[p_tokens[v_at]], ARRAY[p_ends[v_at]], ARRAY[p_ats[v_at]],
                 ARRAY[p_errors[v_at]], ARRAY[p_datas[v_at]], '{}', p_now);
-            FOREACH v_told IN ARRAY v_one.answers LOOP answers := answers || v_told; END LOOP;
+            FOREACH v_told IN ARRAY v_one.told LOOP told := told || v_told; END LOOP;
+            FOREACH v_told IN ARRAY v_one.answers LOOP answers := answers || ended_answer(v_told.outcome, v_told.state, ARRAY[v_at]); END LOOP;
             queues := queues || v_one.queues;
         EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN
             v_reason := SQLERRM;
             FOR v_told IN SELECT t.* FROM job j JOIN queue q ON q.id = j.queue, set_aside(q, j.number, v_reason, p_now) s, unnest(s) t
                 WHERE j.number = p_numbers[v_at] LOOP
-                answers := answers || v_told;
+                told := told || v_told;
             END LOOP;
-            answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'halt', NULL);
+            answers := answers || ended_answer('halt', NULL, ARRAY[v_at]);
         END;
     END LOOP;
+    answers := ARRAY(SELECT ended_answer(a.outcome, a.state, array_agg(a.more::bigint)) FROM unnest(answers) a GROUP BY a.outcome, a.state);
 END $$;
 
 -- Ends attempts one by one, but for those at the places `p_done`.
 CREATE FUNCTION end_each(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
-    p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
+    p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT told answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
 DECLARE
     v_job job;
     v_queue queue;
@@ -183,14 +185,17 @@ DECLARE
     v_one answer;
     v_state text;
     v_left leaving[] := '{}';
+    v_outcomes text[] := '{}';
+    v_states text[] := '{}';
 BEGIN
-    answers := '{}';
+    told := '{}';
     queues := '{}';
     FOR v_at IN 1 .. cardinality(p_numbers) LOOP
         CONTINUE WHEN v_at = ANY (p_done);
         SELECT * INTO v_job FROM job WHERE number = p_numbers[v_at] AND token = p_tokens[v_at] FOR UPDATE;
         IF NOT FOUND THEN
-            answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'halt', NULL);
+            v_outcomes[v_at] := 'halt';
+            v_states[v_at] := NULL;
             CONTINUE;
         END IF;
         SELECT * INTO v_queue FROM queue WHERE id = v_job.queue;
@@ -202,16 +207,20 @@ BEGIN
             SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
         END IF;
         -- One element in a statement of its own is put into the list, which is else copied each time.
-        FOREACH v_one IN ARRAY v_told LOOP answers := answers || v_one; END LOOP;
-        answers := answers || ended_answer(p_numbers[v_at], p_tokens[v_at], 'counted', v_state);
+        FOREACH v_one IN ARRAY v_told LOOP told := told || v_one; END LOOP;
+        v_outcomes[v_at] := 'counted';
+        v_states[v_at] := v_state;
         queues := queues || v_queue.id;
     END LOOP;
     PERFORM leave_behind(v_left, NULL, p_now);
+    answers := ARRAY(SELECT ended_answer(o.outcome, o.state, array_agg(o.place)) FROM (
+        SELECT n, v_outcomes[n], v_states[n] FROM generate_series(1, cardinality(p_numbers)) n WHERE v_outcomes[n] IS NOT NULL) o(place, outcome, state)
+        GROUP BY o.outcome, o.state);
 END $$;
 
-CREATE FUNCTION ended_answer(p_number bigint, p_token bigint, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS
-$$ SELECT ROW('ended', p_number, NULL, p_outcome, p_state, p_token, NULL, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
+CREATE FUNCTION ended_answer(p_outcome text, p_state text, p_places bigint[]) RETURNS answer LANGUAGE sql AS
+$$ SELECT ROW('ended', NULL, NULL, p_outcome, p_state, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, array_to_string(p_places, ','))::answer $$;
 
 -- For every language: ends jobs well. The answer has the numbers of those that counted: one that is
 -- missing was no longer the caller's, and nothing was written for it. Behind writes of the caller's
@@ -225,42 +234,43 @@ END $$;
 -- Ends attempts. The answer has the numbers of those that counted.
 CREATE FUNCTION counted(p_jobs bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[])
 RETURNS bigint[] LANGUAGE plpgsql AS $$
-DECLARE
-    v_drops int := (SELECT q.id FROM job j JOIN queue q ON q.id = j.queue WHERE j.number = p_jobs[1] AND q.retention = 0 AND NOT q.limited);
-    v_ends ends := end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL, v_drops,
-        finish_dropped(v_drops, p_jobs, p_tokens, p_ends));
+DECLARE v_drops int; v_ends ends;
 BEGIN
+    IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
+    v_drops := (SELECT q.id FROM job j JOIN queue q ON q.id = j.queue WHERE j.number = p_jobs[1] AND q.retention = 0 AND NOT q.limited);
+    v_ends := end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL, v_drops,
+        finish_dropped(v_drops, p_jobs, p_tokens, p_ends));
     IF v_ends.is_all THEN RETURN p_jobs; END IF;
-    RETURN ARRAY(SELECT a.number FROM unnest(v_ends.answers) a WHERE a.what = 'ended' AND a.outcome <> 'halt');
+    RETURN ARRAY(SELECT p_jobs[n::int] FROM unnest(v_ends.answers) a, unnest(string_to_array(a.more, ',')) n WHERE a.outcome <> 'halt');
 END $$;
 
 -- The same, with answers as `turn` has. With `p_all`, a lease that is over is an error: then nothing of
 -- the caller's transaction can be committed.
 CREATE FUNCTION end_in(p_jobs bigint[], p_tokens bigint[], p_datas text[], p_all boolean) RETURNS SETOF answer
 LANGUAGE plpgsql AS $$
-DECLARE v_ends ends := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', p_datas,
-    false, NULL, NULL, '{}');
+DECLARE v_ends ends;
 BEGIN
-    IF p_all AND EXISTS (SELECT FROM unnest(v_ends.answers) a WHERE a.what = 'ended' AND a.outcome = 'halt') THEN
+    IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
+    v_ends := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', p_datas, false, NULL, NULL, '{}');
+    IF p_all AND EXISTS (SELECT FROM unnest(v_ends.answers) a WHERE a.outcome = 'halt') THEN
         RAISE 'waterline: the job is no longer its worker''s' USING ERRCODE = 'WQ007';
     END IF;
     IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
-    RETURN QUERY SELECT * FROM unnest(v_ends.answers);
+    RETURN QUERY SELECT * FROM few(v_ends.told) UNION ALL SELECT * FROM unnest(v_ends.answers);
 END $$;
 
 -- What has become of ends whose answer was lost: held (it was not written), counted, or gone (the job
 -- is no longer where a token says more), in their order. It waits for a transaction that may be about
 -- to write one.
-CREATE FUNCTION ended_by(p_jobs bigint[], p_tokens bigint[]) RETURNS TABLE (number bigint, outcome text, state text)
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION ended_by(p_jobs bigint[], p_tokens bigint[], OUT outcomes text[], OUT states text[]) LANGUAGE plpgsql AS $$
 BEGIN
+    IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
     PERFORM FROM job j WHERE j.number = ANY (p_jobs) ORDER BY j.number FOR UPDATE;
-    RETURN QUERY SELECT a.number,
-        CASE WHEN j.token = a.token THEN 'held' WHEN e.token = a.token THEN 'counted' ELSE 'gone' END,
-        CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished'
-            WHEN j.number IS NOT NULL THEN shown(j.state, j.at, clock()) END
-        FROM unnest(p_jobs, p_tokens) WITH ORDINALITY a(number, token, at)
-        LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number ORDER BY a.at;
+    SELECT array_agg(CASE WHEN j.token = a.token THEN 'held' WHEN e.token = a.token THEN 'counted' ELSE 'gone' END ORDER BY a.at),
+        array_agg(CASE WHEN e.died THEN 'dead' WHEN e.number IS NOT NULL THEN 'finished'
+            WHEN j.number IS NOT NULL THEN shown(j.state, j.at, clock()) END ORDER BY a.at)
+    INTO outcomes, states FROM unnest(p_jobs, p_tokens) WITH ORDINALITY a(number, token, at)
+        LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number;
 END $$;
 
 -- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,

@@ -8,8 +8,8 @@ CREATE OR REPLACE FUNCTION grant_roles() RETURNS void LANGUAGE plpgsql SET searc
 DECLARE
     f record;
     v_schema text := current_schema();
-    v_push text[] := '{push,push_many,push_plain,push_jobs,get,counts,listen_to,listen,states_of,schema_version}';
-    v_work text[] := '{claim,work,turn,finish,fail,snooze,renew,note_stop,edit,change_note,notes_of,glance_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
+    v_push text[] := '{push,push_many,push_plain,push_jobs,push_and_commit,push_plain_and_commit,get,counts,listen_to,listen,states_of,schema_version}';
+    v_work text[] := '{claim,load,work,turn,turn_and_commit,finish,fail,snooze,renew,note_stop,edit,change_note,put_note,change_note_and_commit,notes_of,glance_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
     v_operate text[] := '{queues,create_queue,remove_queue,set_options,steer,list,survey,limits_used,related_to,register_periodic,periodics_of,averages_of}';
     v_role text;
     -- A name has 63 bytes at most.
@@ -35,19 +35,22 @@ BEGIN
                 USING HINT = format('Let somebody make it, and call %I.grant_roles() as the owner of the schema.', v_schema);
         END IF;
     END LOOP;
-    FOR f IN SELECT p.oid::regprocedure AS name, p.proname FROM pg_proc p WHERE p.pronamespace = quote_ident(v_schema)::regnamespace LOOP
-        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', f.name);
+    FOR f IN SELECT p.oid::regprocedure AS name, p.proname, p.prokind FROM pg_proc p WHERE p.pronamespace = quote_ident(v_schema)::regnamespace LOOP
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f.name);
         IF f.proname = ANY (v_push || v_work || v_operate) THEN
             -- Without these settings, each call would be planned anew, or by what a queue was like when it was
             -- empty. A plan without sequential scans looks so dear that it would be compiled each time.
-            EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan '
-                'SET enable_seqscan = off SET jit = off', f.name, v_schema);
+            -- A procedure that commits can have no such settings, nor the rights of the owner: it calls a function.
+            IF f.prokind = 'f' THEN
+                EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan '
+                    'SET enable_seqscan = off SET jit = off', f.name, v_schema);
+            END IF;
             FOREACH v_role IN ARRAY '{push,work,operate}'::text[] LOOP
                 CONTINUE WHEN NOT (v_role = 'operate' OR f.proname = ANY (v_push)
                     OR v_role = 'work' AND f.proname = ANY (v_work));
                 v_role := v_prefix || '_' || v_role;
                 IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
-                    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f.name, v_role);
+                    EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', f.name, v_role);
                 END IF;
             END LOOP;
         END IF;

@@ -338,7 +338,8 @@ DECLARE
     v_ids text[] := '{}';
     v_numbers bigint[];
     v_pushed record;
-    v_told answer;
+    v_told answer[] := '{}';
+    v_one answer;
 BEGIN
     answers := '{}';
     IF cardinality(p_settings) <> cardinality(p_kinds) OR cardinality(p_payloads) <> cardinality(p_kinds) THEN
@@ -361,8 +362,9 @@ BEGIN
         v_due := v_due OR v_pushed.state = 'ready';
         -- One element in a statement of its own is put into the list, which is else copied each time.
         answers := answers || pushed_answer(v_pushed.id, v_pushed.outcome, v_pushed.state);
-        FOREACH v_told IN ARRAY v_pushed.told LOOP answers := answers || v_told; END LOOP;
+        FOREACH v_one IN ARRAY v_pushed.told LOOP v_told := v_told || v_one; END LOOP;
     END LOOP;
+    IF cardinality(v_told) > 0 THEN answers := answers || ARRAY(SELECT f FROM few(v_told) f); END IF;
     IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
 END $$;
 

@@ -126,8 +126,9 @@ BEGIN
         IF v_job.number IS NULL THEN UPDATE ended SET data = p_value WHERE number = v_number;
         ELSE UPDATE job SET data = p_value WHERE number = v_number;
         END IF;
+        -- The caller knows the data.
         RETURN NEXT told(p_id, CASE WHEN v_job.number IS NULL THEN CASE WHEN v_died THEN 'dead' ELSE 'finished' END
-            ELSE shown(v_job.state, v_job.at, v_now) END, p_value);
+            ELSE shown(v_job.state, v_job.at, v_now) END);
     WHEN 'meta' THEN
         v_old := set_member(CASE WHEN v_job.number IS NULL THEN v_old ELSE v_job.meta END, p_key, p_value);
         IF octet_length(v_old) > 65536 THEN
@@ -159,6 +160,13 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
 -- that an open transaction has locked holds, since nobody takes it back before that ends: its lease goes on from the
 -- next renewal.
 CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL,
+    p_stops boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
+    RETURN renew_all(p_jobs, p_tokens, p_lease, p_silent, p_stops);
+END $$;
+
+CREATE FUNCTION renew_all(p_jobs bigint[], p_tokens bigint[], p_lease bigint, p_silent boolean DEFAULT NULL,
     p_stops boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
 $$ WITH free AS (
     SELECT f.number FROM unnest(p_jobs, p_tokens) u(number, token), LATERAL (
@@ -223,7 +231,8 @@ END $$;
 -- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
 -- answers, `steered` has the number of jobs that were changed.
 CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
-DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record; v_left leaving[] := '{}';
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
+    v_told answer[] := '{}'; v_of_one answer; v_left leaving[] := '{}';
 BEGIN
     IF p_id IS NULL AND p_what IN ('remove', 'requeue', 'run_now', 'remove_periodic') THEN
         PERFORM refuse(format('"%s" needs `p_id`: the id of a job, or the name of a schedule', p_what));
@@ -244,7 +253,7 @@ BEGIN
         ELSE SELECT * INTO v_one FROM run_now_one(v_queue, v_number, v_now);
         END CASE;
         v_count := v_one.done::int;
-        RETURN QUERY SELECT * FROM unnest(v_one.told);
+        v_told := v_one.told;
     WHEN 'purge' THEN
         v_numbers := CASE p_id
             WHEN 'scheduled' THEN ARRAY(SELECT number FROM job WHERE queue = v_queue.id AND state = 'ready' AND at > v_now
@@ -260,18 +269,19 @@ BEGIN
         FOR v_number IN SELECT n FROM unnest(v_numbers) n ORDER BY n LOOP
             SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
             v_left := v_left || v_one.leaves;
-            RETURN QUERY SELECT * FROM unnest(v_one.told);
+            -- One element in a statement of its own is put into the list, which is else copied each time.
+            FOREACH v_of_one IN ARRAY v_one.told LOOP v_told := v_told || v_of_one; END LOOP;
             v_count := v_count + 1;
         END LOOP;
     WHEN 'requeue_dead' THEN
         SELECT * INTO v_one FROM requeue_some(v_queue, v_now);
         v_count := v_one.requeued;
-        RETURN QUERY SELECT * FROM unnest(v_one.told);
+        v_told := v_one.told;
     WHEN 'pause' THEN
         UPDATE queue SET paused_until = CASE WHEN p_for IS NULL THEN 9223372036854775807 WHEN p_for = 0 THEN 0 ELSE v_now + bounded(p_for) END,
             paused_since = CASE WHEN p_for = 0 THEN 0 ELSE v_now END
         WHERE id = v_queue.id RETURNING paused_until INTO v_number;
-        RETURN NEXT paused_answer(v_number);
+        v_told := ARRAY[paused_answer(v_number)];
         PERFORM note_time(v_queue.seen, v_now), ring(v_queue.id, v_queue.bell);
         v_count := 1;
     WHEN 'remove_periodic' THEN
@@ -282,14 +292,24 @@ BEGIN
         RAISE 'waterline: there is no call "%"', p_what USING ERRCODE = 'WQ002';
     END CASE;
     PERFORM leave_behind(v_left, NULL, v_now);
-    RETURN QUERY SELECT * FROM unnest((resolve(v_queue, v_now)).told);
+    RETURN QUERY SELECT * FROM few(v_told || (resolve(v_queue, v_now)).told);
     RETURN QUERY SELECT 'steered', v_count, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
         NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
 END $$;
 
 -- Changes a note: set (until `p_until`; 0: without end), add, keep (only its time) or remove. It returns the
 -- one of before and the one of now.
+-- A value that does not fit into the answer is null.
 CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value text DEFAULT NULL, p_for bigint DEFAULT 0,
+    OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    SELECT c.* INTO old_value, old_until, value, until FROM put_note(p_queue, p_place, p_what, p_value, p_for) c;
+    IF octet_length(value) + coalesce(octet_length(old_value), 0) > answer_room() THEN value := NULL; END IF;
+    IF octet_length(old_value) > answer_room() THEN old_value := NULL; END IF;
+END $$;
+
+-- The same with any value, for `change_note_and_commit`.
+CREATE FUNCTION put_note(p_queue text, p_place text, p_what text, p_value text, p_for bigint,
     OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + bounded(p_for) ELSE 0 END;
 BEGIN
@@ -320,7 +340,7 @@ BEGIN
     ELSE PERFORM refuse(format('a note is set, add, keep or remove, and not %s', p_what));
     END CASE;
     IF value IS NULL THEN DELETE FROM note n WHERE n.queue = v_queue.id AND n.place = p_place;
-    ELSE UPDATE note n SET value = change_note.value, until = change_note.until,
+    ELSE UPDATE note n SET value = put_note.value, until = put_note.until,
             since = CASE WHEN p_what = 'add' THEN since ELSE v_now END WHERE n.queue = v_queue.id AND n.place = p_place;
     END IF;
 END $$;
@@ -344,8 +364,7 @@ BEGIN
         SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,
             coalesce(p_settings::jsonb, '{}') || jsonb_build_object('pushed', v_now), '{}', false, v_now);
         UPDATE periodic SET run = v_pushed.id WHERE queue = v_queue.id AND name = p_name;
-        RETURN NEXT told(v_pushed.id, v_pushed.state);
-        RETURN QUERY SELECT * FROM unnest(v_pushed.told);
+        RETURN QUERY SELECT * FROM few(told(v_pushed.id, v_pushed.state) || v_pushed.told);
         PERFORM ring(v_queue.id, v_queue.bell);
     END IF;
     RETURN QUERY SELECT 'periodic', p.last, p.name, NULL::text, NULL::text, NULL::bigint, NULL::text, NULL::text, NULL::text,
@@ -359,7 +378,7 @@ END $$;
 -- outcome made, skipped or other.
 CREATE FUNCTION tick_once(p_queue text, p_name text, p_last bigint, p_new bigint, p_ticks bigint[], p_overlaps boolean,
     p_kind text, p_payload text, p_settings text, p_next bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
-DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record; v_tick bigint; v_outcome text := 'made';
+DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record; v_tick bigint; v_outcome text := 'made'; v_told answer[] := '{}';
 BEGIN
     SELECT * INTO v_row FROM periodic WHERE queue = v_queue.id AND name = p_name FOR UPDATE;
     IF v_row.last IS DISTINCT FROM p_last THEN
@@ -372,9 +391,9 @@ BEGIN
                 SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,
                     coalesce(p_settings::jsonb, '{}') || jsonb_build_object('pushed', v_tick, 'run_at', v_tick), '{}', false, v_now);
                 v_row.run := v_pushed.id;
-                RETURN NEXT told(v_pushed.id, v_pushed.state);
-                RETURN QUERY SELECT * FROM unnest(v_pushed.told);
+                v_told := v_told || told(v_pushed.id, v_pushed.state) || v_pushed.told;
             END LOOP;
+            RETURN QUERY SELECT * FROM few(v_told);
             IF cardinality(p_ticks) > 0 THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
         END IF;
         v_row.last := p_new;

@@ -439,11 +439,13 @@ $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(
 
 -- A kind of answer that many calls have, one row for each thing:
 -- * pushed: a job was pushed; `outcome` is added, duplicate, rescheduled or resubmit.
--- * ended: one of the ends that were asked for, of which `number` is the job and `token` its lease;
---   `outcome` is counted or halt, and `state` is null if the job is gone. The outcome `finished` counts,
---   too, and stands for a row `told` beside it: the job has finished, with these data.
--- * claimed: the caller has this job now; `more` has what few jobs have.
+-- * ended: some of the ends that were asked for; `more` has their places among them, from 1 on. `outcome` is
+--   counted or halt, and `state` is null if the jobs are gone. The outcome `finished` counts, too, and
+--   stands for a row `told` beside it: the jobs have finished, with the data of the caller.
+-- * claimed: the caller has this job now; `more` has what few jobs have. `id` is null if it has none of the user's.
+--   `priority` has its priority (2 bits) and its place in the claim. Without a payload it did not fit, and `load` has it.
 -- * told: a job is in this state; null: it is gone.
+-- * more: so many things did not fit, or have long data: those who wait for a job look at it.
 -- * line: something for the log; `outcome` is died, taken_back, held, skipped, unmade, damaged or damaged_schedule.
 -- * glance: what a worker may look for.
 -- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.
@@ -464,7 +466,7 @@ $$ SELECT ROW('told', NULL, p_id, p_outcome, p_state, NULL, NULL, NULL, p_data, 
 
 CREATE FUNCTION line(p_outcome text, p_id text, p_kind text, p_failures int, p_error text)
 RETURNS answer LANGUAGE sql AS
-$$ SELECT ROW('line', NULL, p_id, p_outcome, NULL, NULL, p_kind, NULL, NULL, p_error,
+$$ SELECT ROW('line', NULL, p_id, p_outcome, NULL, NULL, p_kind, NULL, NULL, left(p_error, 1000),
     p_failures, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
 -- An answer that says no more than a word: finished (all have ended well, and are in this state), again, lined or short.

@@ -178,8 +178,10 @@ BEGIN
     told := told || v_part.told;
     v_more := v_more OR v_part.more;
     IF p_due_since IS NOT NULL THEN
-        SELECT told || coalesce(array_agg(told(id_of(name, number), 'ready') ORDER BY at, place), '{}') INTO told FROM job
-        WHERE queue = p_queue.id AND state = 'ready' AND at > p_due_since AND at <= p_now AND since < at;
+        SELECT told || coalesce(array_agg(told(id_of(j.name, j.number), 'ready') ORDER BY j.at, j.place), '{}') INTO told FROM (
+            SELECT * FROM job WHERE queue = p_queue.id AND state = 'ready' AND at > p_due_since AND at <= p_now AND since < at
+            LIMIT 1024) j;
+        IF cardinality(told) >= 1024 THEN told := told || more_answer(1); END IF;
     END IF;
     v_part := drop_ended(p_queue, v_from, p_now, p_due_since IS NOT NULL);
     told := told || v_part.told;

@@ -88,12 +88,13 @@ END $$;
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
 -- answers. `p_tick`: do all that time has brought, and not only once a second; null: nothing of it. `p_arm`: if there is no
 -- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
+-- `p_room`: the bytes of the answer. Null: those that the server keeps until the commit, for a claim of up to 16 jobs.
 --
 -- The common way, of jobs that finish and others that begin, has as few statements and calls as there may be: to
 -- begin one costs more than to run it. So this function is long: two calls for its parts would cost 5 % of a job.
 CREATE FUNCTION turn(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
     p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
-    p_arm bigint, p_due_since bigint) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+    p_arm bigint, p_due_since bigint, p_room int DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue;
     v_now bigint := clock();
@@ -107,13 +108,16 @@ DECLARE
     v_more boolean := false;
     v_lined boolean := false;
     v_freed text[] := '{}';
+    v_room int := coalesce(p_room, answer_room());
 BEGIN
+    IF p_room IS NULL AND p_most > 16 THEN p_most := 16; END IF;
     IF p_queue IS NOT NULL THEN
         SELECT * INTO v_queue FROM queue WHERE name = p_queue;
         IF NOT FOUND THEN PERFORM queue_of(p_queue); END IF;
         v_claims := p_most > 0 AND v_queue.paused_until <= v_now;
         IF p_tick IS NOT NULL AND (p_tick OR v_now - coalesce(pg_sequence_last_value(v_queue.ticked), 0) NOT BETWEEN 0 AND 999) THEN
-            RETURN QUERY SELECT * FROM unnest(tick(v_queue, p_due_since, v_now));
+            SELECT f.told, f.room INTO v_told, v_room FROM fitting(tick(v_queue, p_due_since, v_now), v_room) f;
+            IF cardinality(v_told) > 0 THEN RETURN QUERY SELECT * FROM unnest(v_told); END IF;
         END IF;
     END IF;
     IF cardinality(p_numbers) > 0 THEN
@@ -126,6 +130,11 @@ BEGIN
                 CASE WHEN v_claims AND v_queue.limited THEN v_queue.id END, v_drops, v_done);
             v_freed := v_ends.freed;
             IF v_ends.is_all THEN RETURN NEXT word('finished', v_ends.state); END IF;
+            IF cardinality(v_ends.told) > 0 THEN
+                SELECT f.told, f.room INTO v_told, v_room FROM fitting(v_ends.told, v_room) f;
+                RETURN QUERY SELECT * FROM unnest(v_told);
+            END IF;
+            v_room := v_room - 1000;
             IF cardinality(v_ends.answers) > 0 THEN RETURN QUERY SELECT * FROM unnest(v_ends.answers); END IF;
         END IF;
         -- The ends may have made jobs ready, or have waited while somebody has changed the options.
@@ -141,8 +150,13 @@ BEGIN
     IF p_queue IS NOT NULL AND p_tick IS NOT NULL AND pg_sequence_last_value('edge_bells') IS NOT NULL THEN
         -- Before the claim, which may lock those of others.
         SELECT r.told, r.more INTO v_told, v_more FROM resolve(v_queue, v_now) r;
-        RETURN QUERY SELECT * FROM unnest(v_told);
+        IF cardinality(v_told) > 0 THEN
+            SELECT f.told, f.room INTO v_told, v_room FROM fitting(v_told, v_room) f;
+            RETURN QUERY SELECT * FROM unnest(v_told);
+        END IF;
     END IF;
+    -- A job that does not fit has up to 150 bytes, too.
+    IF p_room IS NULL AND v_room < 3000 THEN p_most := least(p_most, greatest((v_room - 500) / 150, 1)); END IF;
     FOR v_look IN 1 .. CASE WHEN v_claims THEN 3 ELSE 0 END LOOP
         IF v_look = 2 THEN
             CONTINUE WHEN p_arm IS NULL;
@@ -165,13 +179,18 @@ BEGIN
             v_claiming := claim_limited(v_queue, p_most, p_worker, p_kinds, p_due_by, v_now, v_look = 3, v_freed);
             v_freed := '{}';
             v_lined := v_lined OR v_claiming.lined;
-            RETURN QUERY SELECT * FROM unnest(v_claiming.told);
+            IF cardinality(v_claiming.told) > 0 THEN
+                SELECT f.told, f.room INTO v_told, v_room FROM fitting(v_claiming.told, v_room) f;
+                RETURN QUERY SELECT * FROM unnest(v_told);
+            END IF;
         END IF;
         v_got := coalesce(cardinality(v_claiming.spots), 0);
         IF v_got > 0 THEN
             -- The look may have waited, and a lease begins with its claim. A token depends on the time, too, since a
             -- session may have set the seed of its random numbers.
             v_now := clock();
+            -- The bytes of each beside its numbers. (An answer may end with a glance.) One that does not fit says no more.
+            v_room := (v_room - 500) / v_got - 150;
             RETURN QUERY UPDATE job j SET state = 'running', token = ((random() * 9007199254740991)::bigint # v_now) + 1,
                 at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
                 held_by = NULL, counted = coalesce(v_claiming.counted, false), resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
@@ -179,9 +198,15 @@ BEGIN
                 uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
             -- They come in any order, with their places in it.
             WHERE j.ctid = ANY (v_claiming.spots)
-            RETURNING 'claimed'::text, j.number, id_of(j.name, j.number), array_position(v_claiming.numbers, j.number)::text, NULL::text,
-                j.token, j.kind, j.payload, j.data, j.error, j.failures, j.crashes, j.pushed, j.due, j.since, j.priority::int,
-                more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted);
+            RETURNING 'claimed'::text, j.number, CASE WHEN j.name IS NOT NULL AND fits(j, v_room) THEN j.name END, NULL::text, NULL::text, j.token,
+                CASE WHEN octet_length(j.kind) <= 64 OR fits(j, v_room) THEN j.kind END,
+                CASE WHEN octet_length(j.payload) <= v_room - 64 AND octet_length(j.kind) <= 64 AND coalesce(j.name, j.data, j.error, j.key, j.root) IS NULL
+                    OR fits(j, v_room) THEN j.payload END,
+                CASE WHEN j.data IS NOT NULL AND fits(j, v_room) THEN j.data END, CASE WHEN j.error IS NOT NULL AND fits(j, v_room) THEN j.error END,
+                j.failures, j.crashes, j.pushed, j.due, j.since, (array_position(v_claiming.numbers, j.number) << 2) + j.priority,
+                CASE WHEN coalesce(j.key, j.root, j.meta) IS NULL AND j.cost = 1 AND coalesce(j.resubmit, j.noted) IS NULL THEN NULL
+                    WHEN fits(j, v_room)
+                    THEN more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted) END;
         END IF;
         EXIT WHEN v_got > 0 OR v_claiming.again;
     END LOOP;

@@ -6,11 +6,16 @@
 -- `p_slots`. `gone` are the tokens of those that it has no longer, by their ends or since they are another's. It calls
 -- again when an attempt has ended, when a bell rings (see `listen`), or after `sleep_ms`: at the latest after `p_poll`,
 -- while it has room. `p_stops`: it is given no more. What fails from now on was cut short, and if it dies, that is no
--- crash: in both cases the attempt does not count. `p_async` is that of `claim`.
+-- crash: in both cases the attempt does not count. `p_async` is that of `claim`. Of a job that does not fit into the
+-- answer it is given `job` and `token`, and `load` brings the rest.
 CREATE FUNCTION work(p_queue text, p_worker text, p_kinds text[], p_slots int DEFAULT 1, p_lease bigint DEFAULT NULL,
     p_poll bigint DEFAULT 1000, p_jobs json DEFAULT '[]', p_stops boolean DEFAULT false, p_async boolean DEFAULT false,
     OUT jobs json, OUT gone json, OUT sleep_ms int) LANGUAGE plpgsql AS $$
 DECLARE
+    -- For each call, so that its answer has room for their tokens, and for the jobs that do not fit.
+    c_ends CONSTANT int := 100;
+    c_gone CONSTANT int := 150;
+    c_jobs CONSTANT int := 32;
     v_before text := current_setting('synchronous_commit');
     v_queue queue := queue_of(p_queue);
     v_now bigint := clock();
@@ -23,6 +28,7 @@ DECLARE
     v_most int := 0;
     v_answers answer[];
     v_got int;
+    v_gone bigint[];
     v_next bigint;
 BEGIN
     p_lease := bounded(p_lease);
@@ -41,22 +47,22 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(u.number), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens, array_agg(u.end_) AS ends,
         array_agg(CASE WHEN u.end_ = 'failed' THEN u.said END) AS errors, array_agg(CASE WHEN u.end_ = 'finished' THEN u.said END) AS datas,
-        coalesce(min(j.at) <= v_now + 2 * v_third, false) AS due
-    INTO v_done FROM unnest(v_has.jobs, v_has.tokens, v_has.ends, v_has.said) u(number, token, end_, said),
+        coalesce(min(u.at) <= v_now + 2 * v_third, false) AS due
+    INTO v_done FROM (SELECT u.*, j.at FROM unnest(v_has.jobs, v_has.tokens, v_has.ends, v_has.said) u(number, token, end_, said),
         LATERAL (SELECT j.at FROM job j WHERE j.number = u.number AND j.token = u.token FOR UPDATE SKIP LOCKED) j
-    WHERE u.end_ IS NOT NULL;
+    WHERE u.end_ IS NOT NULL LIMIT c_ends) u;
     SELECT coalesce(array_agg(u.number), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens INTO v_rest
     FROM unnest(v_has.jobs, v_has.tokens) u(number, token) WHERE u.token <> ALL (v_done.tokens);
     v_look := held(v_rest.jobs, v_rest.tokens, v_now + 2 * v_third);
     IF v_done.due OR v_look.due > 0 THEN
         v_due := v_look.due;
         -- Those that have ended, too: a tick would take back one whose lease is over, and forget its end.
-        PERFORM renew(v_has.jobs, v_has.tokens, p_lease);
+        PERFORM renew_all(v_has.jobs, v_has.tokens, p_lease);
         v_look := held(v_rest.jobs, v_rest.tokens, v_now + 2 * v_third);
         -- Ends and claims may wait for others, which would keep a renewal from its commit. So they are the next call.
         IF v_done.due OR v_look.due < v_due THEN
             jobs := '[]';
-            gone := to_json(v_look.lost);
+            gone := to_json(v_look.lost[:c_gone]);
             sleep_ms := 0;
             RETURN;
         END IF;
@@ -65,13 +71,18 @@ BEGIN
         SELECT greatest(p_slots - count(*), 0) INTO v_most FROM unnest(v_has.tokens, v_has.ends) u(token, end_)
         WHERE u.end_ IS NULL AND u.token <> ALL (v_look.lost);
     END IF;
-    v_answers := turns(v_done.jobs, v_done.tokens, v_done.ends, v_done.errors, v_done.datas, p_queue, v_most, p_worker,
-        p_kinds, p_lease, 2 * p_poll);
-    SELECT coalesce(json_agg(json_build_object('job', a.number, 'token', a.token, 'id', a.id, 'kind', a.kind,
-        'payload', a.payload, 'data', a.data, 'failures', a.failures, 'crashes', a.crashes, 'pushed', a.pushed,
-        'more', a.more::json) ORDER BY a.priority, a.outcome::int), '[]'), count(*)
-    INTO jobs, v_got FROM unnest(v_answers) a WHERE a.what = 'claimed';
-    gone := to_json(v_done.tokens || v_look.lost);
+    v_answers := turns(v_done.jobs, v_done.tokens, v_done.ends, v_done.errors, v_done.datas, p_queue, least(v_most, c_jobs),
+        p_worker, p_kinds, p_lease, 2 * p_poll);
+    v_gone := v_done.tokens || v_look.lost;
+    gone := to_json(v_gone[:c_gone]);
+    SELECT coalesce('[' || string_agg(CASE WHEN j.fits THEN j.whole ELSE j.brief END, ',' ORDER BY j.place) || ']', '[]')::json, count(*)
+    INTO jobs, v_got FROM (
+        SELECT j.*, j.is_whole AND sum(octet_length(j.whole) - 55) OVER (ORDER BY j.place)
+            <= answer_room() - octet_length(gone::text) - 56 * count(*) OVER () AS fits
+        FROM (SELECT a.payload IS NOT NULL AS is_whole, row_number() OVER (ORDER BY a.priority & 3, a.priority) AS place,
+            json_build_object('job', a.number, 'token', a.token, 'id', id_of(a.id, a.number), 'kind', a.kind, 'payload', a.payload, 'data', a.data,
+                'failures', a.failures, 'crashes', a.crashes, 'pushed', a.pushed, 'more', a.more::json)::text AS whole,
+            format('{"job":%s,"token":%s}', a.number, a.token) AS brief FROM unnest(v_answers) a WHERE a.what = 'claimed') j) j;
     SELECT a.number INTO v_next FROM unnest(v_answers) a WHERE a.what = 'glance';
     -- One that stops, and has nothing, need not wait at all.
     IF v_most = 0 THEN v_next := CASE WHEN p_stops AND v_look.until IS NULL THEN v_now ELSE v_now + v_third END;
@@ -87,6 +98,7 @@ BEGIN
         WHERE u.end_ IS NOT NULL AND u.token <> ALL (v_done.tokens || v_look.lost)) THEN
         v_next := least(v_next, v_now + least(v_third / 8, 250));
     END IF;
+    IF cardinality(v_done.jobs) = c_ends OR cardinality(v_gone) > c_gone THEN v_next := v_now; END IF;
     -- The call may have waited.
     sleep_ms := greatest(least(v_next - clock(), 2147483647), 0);
     -- A turn that only claims has made the transaction asynchronous.

@@ -1,6 +1,7 @@
 //! The answers of the functions, as what a queue knows.
 
 use postgres::Row;
+use postgres::types::{FromSql, Kind, Type};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,8 +10,50 @@ use waterline::engine::{
 };
 use waterline::queue::{JobState, Priority, Root, Skipped};
 
+/// The texts of an answer in the row of a procedure.
+const TEXTS: usize = 9;
+
+/// The elements of an array of any dimensions, in their order.
+struct Flat<T>(Vec<Option<T>>);
+
+impl<'a, T: FromSql<'a>> FromSql<'a> for Flat<T> {
+    fn from_sql(of: &Type, mut raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        let Kind::Array(member) = of.kind() else { return Err("it is no array".into()) };
+        let number = |raw: &mut &'a [u8]| {
+            let (number, rest) = raw.split_first_chunk().ok_or("an array ends too early")?;
+            *raw = rest;
+            Ok::<_, &str>(i32::from_be_bytes(*number))
+        };
+        // If some are null, and their type; then the length and the first place of each dimension.
+        let dimensions = number(&mut raw)?;
+        let (_, _) = (number(&mut raw)?, number(&mut raw)?);
+        let mut length = usize::from(dimensions > 0);
+        for _ in 0..dimensions {
+            length *= usize::try_from(number(&mut raw)?)?;
+            number(&mut raw)?;
+        }
+        let mut all = Vec::with_capacity(length.min(raw.len()));
+        for _ in 0..length {
+            let element = match usize::try_from(number(&mut raw)?) {
+                Ok(bytes) => {
+                    let (element, rest) = raw.split_at_checked(bytes).ok_or("an array ends too early")?;
+                    raw = rest;
+                    Some(T::from_sql(member, element)?)
+                }
+                Err(_) => None,
+            };
+            all.push(element);
+        }
+        Ok(Self(all))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        matches!(of.kind(), Kind::Array(member) if T::accepts(member))
+    }
+}
+
 /// One row of an answer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) what: String,
     pub(super) number: Option<i64>,
@@ -54,21 +97,80 @@ impl Answer {
         })
     }
 
+    /// Reads the answers of a function: a row each.
+    pub(super) fn each_of(rows: &[Row]) -> Result<Vec<Self>, postgres::Error> {
+        rows.iter().map(Self::of).collect()
+    }
+
+    /// Reads the answers of a procedure, which are one row: the numbers of all of them, and their
+    /// texts.
+    pub(super) fn all_of(rows: &[Row]) -> Result<Vec<Self>, postgres::Error> {
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        let (numbers, texts): (Option<Flat<i64>>, Option<Flat<String>>) = (row.try_get(0)?, row.try_get(1)?);
+        let mut numbers = numbers.map_or(Vec::new(), |flat| flat.0).into_iter();
+        let (texts, mut answers) = (texts.map_or(Vec::new(), |flat| flat.0), Vec::new());
+        answers.reserve_exact(texts.len() / TEXTS);
+        let mut texts = texts.into_iter();
+        while let Some(what) = texts.next() {
+            let mut text = || texts.next().flatten();
+            let mut number = || numbers.next().flatten();
+            let (id, outcome, state, kind, payload) = (text(), text(), text(), text(), text());
+            let (data, error, more) = (text(), text(), text());
+            let (of, token, failures, crashes) = (number(), number(), number(), number());
+            let (pushed, due, since, priority) = (number(), number(), number(), number());
+            let small = |number: Option<i64>| number.and_then(|number| i32::try_from(number).ok());
+            answers.push(Self {
+                what: what.unwrap_or_default(),
+                number: of,
+                id,
+                outcome,
+                state,
+                token,
+                kind,
+                payload,
+                data,
+                error,
+                failures: small(failures),
+                crashes: small(crashes),
+                pushed,
+                due,
+                since,
+                priority: small(priority),
+                more,
+            });
+        }
+        Ok(answers)
+    }
+
+    /// True for a claimed job that did not fit into its answer.
+    pub(super) fn is_brief(&self) -> bool {
+        self.payload.is_none() && self.what == "claimed"
+    }
+
     pub(super) fn id(&self) -> JobId {
-        self.id.clone().unwrap_or_default()
+        match (&self.id, self.number) {
+            (Some(id), _) => id.clone(),
+            (None, Some(number)) if self.what == "claimed" => format!("~{number}"),
+            (None, _) => JobId::new(),
+        }
     }
 
     pub(super) fn state(&self) -> Option<JobState> {
         self.state.as_deref().and_then(state_of)
     }
 
+    /// True if it is for several ends.
+    fn is_of_some(&self) -> bool {
+        self.what == "ended" && self.more.is_some()
+    }
+
     pub(super) fn is_counted(&self) -> bool {
         matches!(self.outcome.as_deref(), Some("counted" | "finished"))
     }
 
-    /// Returns the place of a claimed job among those of its priority.
-    pub(super) fn place(&self) -> u64 {
-        self.outcome.as_deref().and_then(|place| place.parse().ok()).unwrap_or(u64::MAX)
+    /// Returns the priority of a claimed job, and its place among those of the claim.
+    pub(super) fn place(&self) -> Option<(i32, i32)> {
+        self.priority.map(|priority| (priority & 3, priority >> 2))
     }
 
     /// Returns what those who wait are told.
@@ -135,7 +237,7 @@ impl Answer {
         };
         let row = JobRow {
             state: JobState::Running,
-            priority: priority_of(self.priority.unwrap_or(2)),
+            priority: priority_of(self.priority.map_or(2, |priority| priority & 3)),
             kind: self.kind.clone().unwrap_or_default(),
             retry: None,
             retention: None,
@@ -157,24 +259,41 @@ impl Answer {
     }
 }
 
+/// Puts a row of `load` into its place among these answers.
+pub(super) fn loaded(row: &Row, answers: &mut [Answer]) -> Result<(), postgres::Error> {
+    let token: Option<i64> = row.try_get(1)?;
+    if let Some(answer) = answers.iter_mut().find(|answer| answer.token == token && answer.is_brief()) {
+        (answer.id, answer.kind, answer.payload) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+        (answer.data, answer.more, answer.error) = (row.try_get(5)?, row.try_get(9)?, row.try_get(10)?);
+    }
+    Ok(())
+}
+
 /// A job that was to end: its number, its token, its id and its new data.
 pub(super) type Ended<'e> = (i64, i64, &'e str, Option<String>);
 
-/// Puts an answer for each job in the place of the one which says that all have ended well.
-pub(super) fn each_ended<'e>(mut answers: Vec<Answer>, ends: impl Iterator<Item = Ended<'e>>) -> Vec<Answer> {
-    let Some(at) = answers.iter().position(|answer| answer.what == "finished") else { return answers };
-    let state = answers[at].state.take();
-    let ended = ends.map(|(number, token, id, data)| Answer {
-        what: "ended".to_owned(),
-        number: Some(number),
-        token: Some(token),
-        id: Some(id.to_owned()),
-        outcome: Some("finished".to_owned()),
-        state: state.clone(),
-        data,
-        ..Answer::default()
-    });
-    answers.splice(at..=at, ended);
+/// Puts an answer for each job in the place of one that is for some of them, or for all.
+pub(super) fn each_ended(mut answers: Vec<Answer>, ends: &[Ended<'_>]) -> Vec<Answer> {
+    while let Some(at) = answers.iter().position(|answer| answer.what == "finished" || answer.is_of_some()) {
+        let of = std::mem::take(&mut answers[at]);
+        let places: Vec<usize> = match &of.more {
+            Some(places) => places.split(',').filter_map(|place| place.parse().ok()).collect(),
+            None => (1..=ends.len()).collect(),
+        };
+        let has_finished = of.what == "finished" || of.outcome.as_deref() == Some("finished");
+        let ended = places.iter().filter_map(|place| ends.get(place.wrapping_sub(1)));
+        let ended = ended.map(|(number, token, id, data)| Answer {
+            what: "ended".to_owned(),
+            number: Some(*number),
+            token: Some(*token),
+            id: Some((*id).to_owned()),
+            outcome: if has_finished { Some("finished".to_owned()) } else { of.outcome.clone() },
+            state: of.state.clone(),
+            data: data.clone().filter(|_| has_finished),
+            ..Answer::default()
+        });
+        answers.splice(at..=at, ended);
+    }
     answers
 }
 
@@ -183,10 +302,21 @@ pub(super) fn happened(answers: &[Answer]) -> Vec<Happened> {
     answers.iter().filter_map(Answer::happened).collect()
 }
 
+/// Returns the number of changes of which the answers say no more.
+pub(super) fn untold(answers: &[Answer]) -> u64 {
+    answers.iter().filter(|answer| answer.what == "more").map(|answer| unsigned(answer.number)).sum()
+}
+
 /// Returns the answers to ends, by the number and the token of the job. They come in any order.
 pub(super) fn ended(answers: &[Answer]) -> HashMap<(i64, i64), &Answer> {
     let ended = answers.iter().filter(|answer| answer.what == "ended");
     ended.filter_map(|answer| Some(((answer.number?, answer.token?), answer))).collect()
+}
+
+/// Reads what has become of ends, in their order: the word for it, and the state of the job.
+pub(super) fn known(row: &Row) -> Result<Vec<(String, Option<String>)>, postgres::Error> {
+    let (outcomes, states): (Option<Vec<String>>, Option<Vec<Option<String>>>) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(outcomes.unwrap_or_default().into_iter().zip(states.unwrap_or_default()).collect())
 }
 
 pub(super) fn state_of(name: &str) -> Option<JobState> {
@@ -237,4 +367,49 @@ pub(super) fn unsigned(number: Option<i64>) -> u64 {
 /// The same the other way round.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_for_some_ends_is_one_for_each_of_their_places() {
+        let ends = [(7, 70, "a", None), (8, 80, "b", Some("1".to_owned())), (9, 90, "c", None)];
+        let some = |outcome: &str, places: &str| Answer {
+            what: "ended".to_owned(),
+            outcome: Some(outcome.to_owned()),
+            more: Some(places.to_owned()),
+            ..Answer::default()
+        };
+        let told = Answer { what: "told".to_owned(), ..Answer::default() };
+        let each = each_ended(vec![told, some("halt", "3,1"), some("finished", "2")], &ends);
+        let each: Vec<_> = each.iter().map(|one| (one.number, one.is_counted(), one.data.as_deref())).collect();
+        assert_eq!(
+            each,
+            [(None, false, None), (Some(9), false, None), (Some(7), false, None), (Some(8), true, Some("1")),]
+        );
+        let all = Answer { what: "finished".to_owned(), state: Some("finished".to_owned()), ..Answer::default() };
+        let each = each_ended(vec![all], &ends);
+        assert!(each.iter().all(|one| one.is_counted() && one.state() == Some(JobState::Finished)));
+        assert_eq!(ended(&each).len(), 3);
+    }
+
+    #[test]
+    fn an_array_of_two_dimensions_is_read_in_its_order_and_one_that_ends_too_early_is_an_error() {
+        let number = |number: i32| number.to_be_bytes().to_vec();
+        // Two rows of two: 1, null, 3, 4.
+        let mut raw: Vec<u8> = [2, 1, 20, 2, 1, 2, 1].into_iter().flat_map(number).collect();
+        for element in [Some(1_i64), None, Some(3), Some(4)] {
+            raw.extend(number(if element.is_some() { 8 } else { -1 }));
+            raw.extend(element.into_iter().flat_map(i64::to_be_bytes));
+        }
+        let flat = Flat::<i64>::from_sql(&Type::INT8_ARRAY, &raw).unwrap();
+        assert_eq!(flat.0, [Some(1), None, Some(3), Some(4)]);
+        let empty: Vec<u8> = [0, 0, 20].into_iter().flat_map(number).collect();
+        assert!(Flat::<i64>::from_sql(&Type::INT8_ARRAY, &empty).unwrap().0.is_empty());
+        for length in 0..raw.len() {
+            assert!(Flat::<i64>::from_sql(&Type::INT8_ARRAY, &raw[..length]).is_err(), "{length}");
+        }
+    }
 }

@@ -100,8 +100,29 @@ impl Queues {
         values: &[Value<'_>],
     ) -> Result<Vec<Answer>, QueueError> {
         let rows = self.rows(queue, doing, function, values)?;
-        let answers: Result<Vec<_>, _> = rows.iter().map(Answer::of).collect();
-        answers.map_err(|error| queue_error(queue.name(), doing, error.into()))
+        Answer::each_of(&rows).map_err(|error| queue_error(queue.name(), doing, error.into()))
+    }
+
+    /// Calls a procedure, which commits before it answers and says its level. Returns its answers.
+    pub(super) fn committed(
+        &self,
+        queue: &Opened,
+        doing: &str,
+        procedure: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Answer>, QueueError> {
+        let sql = self.call_of(procedure, values.len(), 2);
+        let rows =
+            self.with_level(queue.test_clock(), true, |client, statements| Ok(statements.query(client, &sql, values)?));
+        let answers = rows.and_then(|rows| Ok(Answer::all_of(&rows)?));
+        answers.map_err(|error| queue_error(queue.name(), doing, error))
+    }
+
+    /// The call of a procedure in the schema, which answers with so many values.
+    pub(super) fn call_of(&self, procedure: &str, values: usize, answers: usize) -> String {
+        let mut list: Vec<_> = (1..=values).map(|number| format!("${number}")).collect();
+        list.extend((0..answers).map(|_| "NULL".to_owned()));
+        format!("CALL {}.{procedure}({})", quoted(&self.store.options().schema), list.join(", "))
     }
 
     /// The call of a function in the schema.

@@ -1,6 +1,6 @@
 //! The calls of a queue, as calls of the functions in the database.
 
-use super::answers::{happened, signed, unsigned};
+use super::answers::{happened, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
 use super::opened::Opened;
 use super::settings::of_queue;
@@ -10,14 +10,13 @@ use crate::sql::Value;
 use postgres::types::Type;
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::ConfigError;
 use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
-    Survey, Traffic, Turned, Wake, counted_in, counter_error, durations, halt_error, home, is_by_hand, options_of,
-    prepare,
+    Survey, Traffic, Turned, counted_in, counter_error, durations, halt_error, home, is_by_hand, options_of, prepare,
 };
 use waterline::queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related,
@@ -89,23 +88,6 @@ impl Queues {
         let queues = self.queues.read();
         let queue = queues.values().find(|queue| Arc::ptr_eq(&queue.shared, shared))?;
         Some((queue.number, queue.keep.upgrade()?))
-    }
-
-    /// Rings when another process pushes.
-    fn listen(&self, queue: &Arc<Opened>) -> Result<(), QueueError> {
-        let channel = self.rows(queue, "listen to a queue", "listen_to", &[(&queue.name(), Type::TEXT)])?;
-        let channel: String = channel.first().map(|row| row.get(0)).unwrap_or_default();
-        let weak: Weak<Opened> = Arc::downgrade(queue);
-        let ring = move || {
-            if let Some(queue) = weak.upgrade() {
-                queue.forget_glance();
-                queue.shared.wake(Wake { jobs: 1, sooner: true, ..Wake::default() });
-                queue.shared.settle();
-            }
-        };
-        let waiting = self.store.keeper().listen(&channel, Arc::new(ring));
-        *queue.listens.lock() = Some(waiting.map_err(|error| queue_error(queue.name(), "listen to a queue", error))?);
-        Ok(())
     }
 }
 
@@ -203,9 +185,11 @@ impl QueueEngine for Queues {
             (&at, Type::INT8),
             (&None::<f64>, Type::FLOAT8),
         ];
-        let answers = self.answers(&queue, doing, "edit", &values)?;
+        let mut answers = self.answers(&queue, doing, "edit", &values)?;
         let resubmit = answers.iter().find(|answer| answer.what == "job").and_then(|answer| answer.due);
-        self.tell(&queue, happened(&answers));
+        // The answer does not repeat the data.
+        answers.iter_mut().filter(|answer| answer.what == "told").for_each(|answer| answer.data.clone_from(&value));
+        self.tell(&queue, happened(&answers), untold(&answers));
         let mut row = waterline::engine::running_row(token.unwrap_or(0));
         row.resubmit = resubmit.map(|due| unsigned(Some(due)));
         Ok(row)
@@ -268,7 +252,7 @@ impl QueueEngine for Queues {
             let answers = self.answers(&queue, doing, "steer", &values)?;
             let told = happened(&answers);
             let lost = self.note_lost(&queue, told.iter(), called);
-            self.tell(&queue, told);
+            self.tell(&queue, told, untold(&answers));
             lost.tell();
             let steered: u64 = answers.iter().filter(|of| of.what == "steered").map(|of| unsigned(of.number)).sum();
             count += steered;
@@ -302,8 +286,9 @@ impl QueueEngine for Queues {
             (&value, Type::TEXT),
             (&time, Type::INT8),
         ];
-        let sql = self.sql_of("change_note", values.len());
-        let rows = self.with(queue.test_clock(), |client, statements| Ok(statements.query(client, &sql, &values)?));
+        let sql = self.call_of("change_note_and_commit", values.len(), 4);
+        let rows = self
+            .with_level(queue.test_clock(), true, |client, statements| Ok(statements.query(client, &sql, &values)?));
         let rows = rows.map_err(|error| match is_no_number(&error) {
             Some(reason) => {
                 let (table, key) = counted_in(queue.name(), of);

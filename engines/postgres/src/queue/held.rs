@@ -264,6 +264,8 @@ impl Queues {
     }
 }
 
+/// The most leases that one call renews.
+const RENEWED: usize = 256;
 /// The time for which a lease that is over by silence is remembered.
 const FORGET: Duration = Duration::from_secs(600);
 
@@ -272,7 +274,8 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
     loop {
         let Some(leases) = leases.upgrade() else { return };
         let Some((pause, own)) = leases.due() else { return };
-        if !own.is_empty() {
+        let mut pause = pause;
+        for own in own.chunks(RENEWED) {
             let asked = Instant::now();
             let (numbers, tokens): (Vec<_>, Vec<_>) =
                 own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
@@ -289,16 +292,16 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
                 Ok(rows)
             });
             match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
-                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, &own, &renewed).tell(),
+                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, own, &renewed).tell(),
                 Ok(other) => {
-                    let (queue, jobs) = (name_of(&own), own.len());
+                    let (queue, jobs) = (name_of(own), own.len());
                     tracing::warn!(target: "waterline", queue, jobs, ?other, "the server answered a renewal of leases with something else; others take these jobs once their leases are over: see if the functions of its schema are those of this version");
                 }
                 Err(error) => {
-                    let (queue, jobs, error) = (name_of(&own), own.len(), error.in_full());
+                    let (queue, jobs, error) = (name_of(own), own.len(), error.in_full());
                     tracing::warn!(target: "waterline", queue, jobs, error, "the leases of these jobs are not renewed; it is tried again, and others take the jobs once their leases are over");
-                    wait(&leases, pause / 4);
-                    continue;
+                    pause /= 4;
+                    break;
                 }
             }
         }

@@ -9,9 +9,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most jobs of a push that joins others, and of one call.
+/// The most jobs of a push that joins others.
 pub(super) const FEW: usize = 64;
-const MOST: usize = 1_024;
+/// The most jobs of one call: their numbers fit into 8 kB, with which it may answer before it is
+/// committed.
+pub(super) const MOST: usize = 640;
 /// The bytes after which a call takes no more pushes.
 const BYTES: usize = 1 << 20;
 /// A call that is shorter has not waited for a disk.

@@ -1,7 +1,7 @@
 //! The schedules that this process has registered: it computes their ticks, and the database
 //! decides which process makes each.
 
-use super::answers::{Answer, happened, signed, time, unsigned};
+use super::answers::{Answer, happened, signed, time, unsigned, untold};
 use super::opened::Opened;
 use super::settings::of_job;
 use super::{Queues, looks};
@@ -60,7 +60,7 @@ impl Queues {
         // The clock of this process may be wrong, and the ticks below go by the server's.
         registered.into_iter().for_each(|answer| queue.note_time(unsigned(answer.since)));
         let name = periodic.name.clone();
-        self.tell(queue, happened(&answers));
+        self.tell(queue, happened(&answers), untold(&answers));
         if next_tick(&periodic.schedule, last).map(signed) != next {
             // An earlier life has ticked, and an interval is counted from there.
             self.tick_once(queue, &periodic, (last, last), &[])?;
@@ -116,7 +116,7 @@ impl Queues {
             let mut periodics = queue.periodics.lock();
             periodics.iter_mut().filter(|one| one.periodic.name == periodic.name).for_each(|one| one.last = last);
             drop(periodics);
-            self.tell(queue, told);
+            self.tell(queue, told, untold(&answers));
             if now.is_none() {
                 return Ok(());
             }

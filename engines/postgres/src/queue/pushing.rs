@@ -1,22 +1,26 @@
 //! Pushes of jobs.
 
 use super::Queues;
-use super::answers::{Answer, happened};
+use super::answers::{Answer, happened, untold};
 use super::calls::is_of_level;
 use super::faults::queue_error;
-use super::joining::{FEW, Joined, Plain};
+use super::joining::{FEW, Joined, MOST, Plain};
 use super::opened::{Opened, Work};
 use super::periodics::text;
 use super::settings::of_job;
 use crate::fault::{Fault, of_statement};
 use crate::sql::Value;
 use postgres::types::Type;
-use postgres::{GenericClient, IsolationLevel};
+use postgres::{GenericClient, IsolationLevel, Row};
 use std::sync::Arc;
 use waterline::engine::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
 use waterline::queue::{JobState, Pushed, QueueError};
 
 pub(super) const PUSH: &str = "push jobs";
+
+/// The most jobs with settings whose outcomes are answered within the transaction: with 8 kB at
+/// most, so no caller keeps it open. A push of others is committed before.
+const ANSWERED: usize = 8;
 
 /// Jobs that go together into one queue.
 pub(super) struct Pushing {
@@ -52,13 +56,18 @@ impl Pushing {
 /// The answers for each queue, or the error of one, with its name.
 type Made = Result<Vec<Vec<Answer>>, (String, crate::Error)>;
 
-/// Pushes jobs on this connection or in this transaction. An error of the functions comes with the
-/// name of its queue.
-fn push_on(client: &mut impl GenericClient, sql: &str, pushes: &[Pushing]) -> Result<Made, crate::Error> {
+/// Pushes jobs on this connection or in this transaction, by this statement, whose answer the
+/// function reads. An error of the functions comes with the name of its queue.
+fn push_on(
+    client: &mut impl GenericClient,
+    sql: &str,
+    read: fn(&[Row]) -> Result<Vec<Answer>, postgres::Error>,
+    pushes: &[Pushing],
+) -> Result<Made, crate::Error> {
     let mut all = Vec::new();
     for pushing in pushes {
         match client.query_typed(sql, &pushing.values()) {
-            Ok(rows) => all.push(rows.iter().map(Answer::of).collect::<Result<Vec<_>, _>>()?),
+            Ok(rows) => all.push(read(&rows)?),
             Err(error) if of_statement(&error) == Fault::Again || is_of_level(&error) => return Err(error.into()),
             Err(error) => return Ok(Err((pushing.queue.name().to_owned(), error.into()))),
         }
@@ -90,15 +99,17 @@ impl Queues {
         }
         let pushes: Vec<_> = pushes.iter().map(|(queue, pushes)| Pushing::new(self.of(*queue), pushes)).collect();
         let Some(first) = pushes.first() else { return Ok(Vec::new()) };
-        let sql = self.push_sql();
-        let is_said = pushes.len() > 1;
-        let made = self.with_level(first.queue.test_clock(), is_said, |client, _| {
-            if !is_said {
-                // One call is one transaction by itself.
-                return push_on(client, &sql, &pushes);
+        let (sql, call) = (self.push_sql(), self.call_of("push_and_commit", 5, 2));
+        let (are_many, is_long) = (pushes.len() > 1, first.kinds.len() > ANSWERED);
+        let made = self.with_level(first.queue.test_clock(), are_many || is_long, |client, _| {
+            // One call is one transaction by itself.
+            match (are_many, is_long) {
+                (false, false) => return push_on(client, &sql, Answer::each_of, &pushes),
+                (false, true) => return push_on(client, &call, Answer::all_of, &pushes),
+                (true, _) => {}
             }
             let mut transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start()?;
-            let made = push_on(&mut transaction, &sql, &pushes)?;
+            let made = push_on(&mut transaction, &sql, Answer::each_of, &pushes)?;
             if made.is_ok() {
                 transaction.commit()?;
             }
@@ -124,7 +135,7 @@ impl Queues {
                 outcomes.push(pushed(answer.id(), outcome_of(outcome, answer.id())));
             }
             Work::add(&queue.work.pushed, outcomes[before..].iter().filter(|pushed| pushed.is_new()).count());
-            self.tell(queue, told);
+            self.tell(queue, told, untold(&answers));
         }
         Ok(outcomes)
     }
@@ -136,12 +147,14 @@ impl Queues {
         if options_of(&queue.shared.options).max_waiting.is_some() || !jobs.iter().all(is_plain) {
             return Ok(None);
         }
-        let sql = self.sql_of("push_plain", 3);
+        let (function, procedure) = (self.sql_of("push_plain", 3), self.call_of("push_plain_and_commit", 3, 1));
         let call = |Plain { kinds, payloads }: &Plain| {
             let values: [Value<'_>; 3] =
                 [(&queue.name(), Type::TEXT), (kinds, Type::TEXT_ARRAY), (payloads, Type::TEXT_ARRAY)];
-            self.with(queue.test_clock(), |client, statements| {
-                let rows = statements.query(client, &sql, &values)?;
+            let is_long = kinds.len() > MOST;
+            let sql = if is_long { &procedure } else { &function };
+            self.with_level(queue.test_clock(), is_long, |client, statements| {
+                let rows = statements.query(client, sql, &values)?;
                 Ok(rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<Vec<i64>>>(0))?)
             })
         };
@@ -166,7 +179,7 @@ impl Queues {
         let ids: Vec<JobId> = numbers.into_iter().map(|number| format!("~{number}")).collect();
         let seen =
             |id: &JobId| Happened::Seen { id: id.clone(), state: Some(JobState::Ready), data: Some(None), error: None };
-        self.tell(queue, ids.iter().map(seen).collect());
+        self.tell(queue, ids.iter().map(seen).collect(), 0);
         Ok(Some(ids.into_iter().map(|id| pushed(id, PushOutcome::Added)).collect()))
     }
 }

@@ -1,8 +1,9 @@
 //! Turns: the ends of attempts and the claims of the next jobs, in one call.
 
 use super::Queues;
-use super::answers::{self, Answer, happened, signed, state_of, unsigned};
+use super::answers::{self, Answer, Ended, happened, signed, state_of, unsigned, untold};
 use super::held::Lost;
+use super::looks::misread;
 use super::opened::Opened;
 use super::settings::whole;
 use crate::sql::Value;
@@ -15,6 +16,13 @@ use waterline::queue::{JobState, QueueError};
 
 /// The time for which one who waits for a job is notified, unless it asks again.
 const LISTENS: Duration = Duration::from_secs(3);
+
+/// The most jobs, and the bytes of their data and errors, whose ends are answered within their
+/// transaction: with 8 kB at most, so no caller keeps it open. Other turns are committed before.
+const FEW: usize = 16;
+const SHORT: usize = 1_000;
+/// The most jobs whose ends one call looks for.
+const SETTLED: usize = 256;
 
 /// The state of a job after an end; `None`: the lease was over.
 type Settled = Option<Option<JobState>>;
@@ -42,19 +50,23 @@ fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> Opt
     };
     let count = |what: &str| answers.iter().filter(|answer| answer.what == what).count();
     let takes_each = |claim: &Claim| claim.wanted.due_by.is_none();
-    let claim = claim.filter(|claim| takes_each(claim) && count("again") == 0 && told.iter().all(is_over))?;
+    let is_all = told.iter().all(is_over) && count("more") == 0;
+    let claim = claim.filter(|claim| takes_each(claim) && count("again") == 0 && is_all)?;
     Some(count("claimed") < claim.most || count("short") > 0)
 }
 
 impl Queues {
-    /// Tells those who wait what has happened, and wakes them.
-    pub(super) fn tell(&self, queue: &Opened, told: Vec<Happened>) {
-        if told.is_empty() {
+    /// Tells those who wait what has happened, and of so many other changes, and wakes them.
+    pub(super) fn tell(&self, queue: &Opened, told: Vec<Happened>, untold: u64) {
+        if told.is_empty() && untold == 0 {
             return;
         }
         queue.forget_glance();
-        queue.shared.told(told, 0);
+        queue.shared.told(told, untold);
         queue.wake_all();
+        if untold > 0 {
+            self.watch(queue, true);
+        }
     }
 
     /// Notes jobs that others have now, or that are gone, by the answers to a call of this time.
@@ -81,7 +93,7 @@ impl Queues {
         asked: Asked,
     ) -> Turned {
         let mut turned = Turned::default();
-        let mut told = happened(&answers);
+        let (mut told, untold) = (happened(&answers), untold(&answers));
         let own: HashSet<_> = ends.iter().map(|end| &end.job.id).collect();
         let is_foreign = |happened: &Happened| match happened {
             Happened::Seen { id, .. } => !own.contains(id),
@@ -106,7 +118,7 @@ impl Queues {
         let mut changes = asked.changes;
         if let Some(is_short) = is_short.filter(|_| keeps_look) {
             queue.note_claimed(changes, !is_short, claim.and_then(|claim| claim.wanted.kinds.as_deref()));
-        } else if lined || !told.is_empty() && !ends.is_empty() {
+        } else if lined || (!told.is_empty() || untold > 0) && !ends.is_empty() {
             // Its look behind its own ends stays true after them.
             changes = queue.note_own_change(changes);
         }
@@ -132,14 +144,68 @@ impl Queues {
         if !turned.claimed.is_empty() {
             self.leases.keep(self);
         }
-        if lined || !told.is_empty() {
+        if lined || !told.is_empty() || untold > 0 {
             let all = is_short != Some(true) || queue.glance(None).is_none_or(|glance| glance.ready > 0);
-            queue.shared.told(told, 0);
+            queue.shared.told(told, untold);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
+        }
+        if untold > 0 {
+            self.watch(queue, true);
         }
         lost.tell();
         queue.shared.settle();
         turned
+    }
+
+    /// Makes the call of a turn. Of few jobs the answer is no longer than what the server keeps
+    /// until the commit.
+    fn call_turn(
+        &self,
+        queue: &Opened,
+        claims_only: bool,
+        is_few: bool,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Answer>, QueueError> {
+        let doing = if claims_only { "claim jobs" } else { "end jobs" };
+        let answers = if is_few {
+            self.answers(queue, doing, "turn", values)
+        } else {
+            self.committed(queue, doing, "turn_and_commit", values)
+        };
+        queue.shared.note_failing(answers.as_ref().err().map(ToString::to_string));
+        answers
+    }
+
+    /// Loads the jobs of a claim that did not fit into its answer. One that another worker has by
+    /// now is left out, and so is one that cannot be loaded, which comes again after its lease.
+    fn load(&self, queue: &Opened, answers: &mut Vec<Answer>) {
+        let mut tries = 0;
+        loop {
+            let brief: Vec<_> = answers.iter().filter(|answer| answer.is_brief()).collect();
+            if brief.is_empty() {
+                return;
+            }
+            let numbers: Vec<_> = brief.iter().map(|answer| answer.number).collect();
+            let tokens: Vec<_> = brief.iter().map(|answer| answer.token).collect();
+            let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+            let loaded = self.rows(queue, "load jobs", "load", &values).and_then(|rows| {
+                let read = |row| answers::loaded(row, answers);
+                rows.iter().try_for_each(read).map_err(|error| misread(queue, error))?;
+                Ok(rows.len())
+            });
+            match loaded {
+                Ok(0) => break,
+                Ok(_) => {}
+                // The call before has succeeded, so the connection was lost since.
+                Err(_) if tries == 0 => tries += 1,
+                Err(error) => {
+                    let (queue, jobs) = (queue.name(), numbers.len());
+                    tracing::warn!(target: "waterline", queue, jobs, %error, "jobs that were claimed cannot be loaded; they come again when their leases are over");
+                    break;
+                }
+            }
+        }
+        answers.retain(|answer| !answer.is_brief());
     }
 
     /// Ends jobs of one queue and claims others of it.
@@ -210,15 +276,16 @@ impl Queues {
             (&whole(LISTENS), Type::INT8),
             (&due_since, Type::INT8),
         ];
-        let doing = if ends.is_empty() { "claim jobs" } else { "end jobs" };
-        let answers = self.answers(queue, doing, "turn", &values);
-        queue.shared.note_failing(answers.as_ref().err().map(ToString::to_string));
-        let ended = ends.iter().enumerate().map(|(at, end)| {
+        let texts = datas.iter().flatten().map(|data| data.len()).chain(errors.iter().flatten().map(String::len));
+        let is_few = claim.is_none_or(|claim| claim.most <= FEW) && ends.len() <= FEW && texts.sum::<usize>() <= SHORT;
+        let answers = self.call_turn(queue, ends.is_empty(), is_few, &values);
+        let ended = ends.iter().enumerate().map(|(at, end)| -> Ended<'_> {
             (numbers[at], tokens[at], &*end.job.id, datas[at].as_ref().map(|data| data.clone().into_owned()))
         });
-        let mut answers = answers::each_ended(answers?, ended);
-        // The jobs of a claim come in any order.
-        answers.sort_by_key(|answer| (answer.priority, answer.place()));
+        let mut answers = answers::each_ended(answers?, &ended.collect::<Vec<_>>());
+        self.load(queue, &mut answers);
+        // The jobs of a claim come in any order, behind what happened before it.
+        answers.sort_by_key(|answer| answer.place());
         let mut turned = self.turned(queue, answers, ends, claim, asked);
         let mut open = turned.ended.into_iter();
         turned.ended = settled.into_iter().map(|settled| settled.unwrap_or_else(|| open.next().flatten())).collect();
@@ -233,13 +300,17 @@ impl Queues {
         if doubted.is_empty() {
             return Ok(settled);
         }
-        let numbers: Vec<_> = doubted.iter().map(|at| self.leases.number(&ends[*at].job).unwrap_or(0)).collect();
-        let tokens: Vec<_> = doubted.iter().map(|at| signed(ends[*at].job.token)).collect();
-        let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
-        let rows = self.rows(queue, "see if jobs have ended", "ended_by", &values)?;
-        for (at, row) in doubted.into_iter().zip(rows) {
+        let mut known = Vec::new();
+        for doubted in doubted.chunks(SETTLED) {
+            let numbers: Vec<_> = doubted.iter().map(|at| self.leases.number(&ends[*at].job).unwrap_or(0)).collect();
+            let tokens: Vec<_> = doubted.iter().map(|at| signed(ends[*at].job.token)).collect();
+            let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+            for row in self.rows(queue, "see if jobs have ended", "ended_by", &values)? {
+                known.extend(answers::known(&row).map_err(|error| misread(queue, error))?);
+            }
+        }
+        for (at, (outcome, state)) in doubted.into_iter().zip(known) {
             let job = &ends[at].job;
-            let (outcome, state): (String, Option<String>) = (row.get(1), row.get(2));
             let state = state.as_deref().and_then(state_of);
             settled[at] = match &outcome[..] {
                 "held" => continue,

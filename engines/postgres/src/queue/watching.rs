@@ -4,6 +4,7 @@
 
 use super::Queues;
 use super::answers::{state_of, unsigned};
+use super::faults::queue_error;
 use super::looks::misread;
 use super::opened::Opened;
 use parking_lot::{Condvar, Mutex};
@@ -12,7 +13,7 @@ use postgres::types::Type;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use waterline::engine::{JobState, Read, Watched, progress};
+use waterline::engine::{JobState, Read, Wake, Watched, progress};
 use waterline::queue::QueueError;
 
 /// The time between two looks: at first, and for one who has waited for long.
@@ -36,6 +37,23 @@ struct State {
 }
 
 impl Queues {
+    /// Rings when another process pushes.
+    pub(super) fn listen(&self, queue: &Arc<Opened>) -> Result<(), QueueError> {
+        let channel = self.rows(queue, "listen to a queue", "listen_to", &[(&queue.name(), Type::TEXT)])?;
+        let channel: String = channel.first().map(|row| row.get(0)).unwrap_or_default();
+        let weak: Weak<Opened> = Arc::downgrade(queue);
+        let ring = move || {
+            if let Some(queue) = weak.upgrade() {
+                queue.forget_glance();
+                queue.shared.wake(Wake { jobs: 1, sooner: true, ..Wake::default() });
+                queue.shared.settle();
+            }
+        };
+        let waiting = self.store.keeper().listen(&channel, Arc::new(ring));
+        *queue.listens.lock() = Some(waiting.map_err(|error| queue_error(queue.name(), "listen to a queue", error))?);
+        Ok(())
+    }
+
     /// Sees to it that somebody looks, if anybody waits for a job of this queue. `is_new`: the
     /// caller may just have begun to wait.
     pub(super) fn watch(&self, queue: &Opened, is_new: bool) {

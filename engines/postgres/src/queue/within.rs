@@ -200,9 +200,9 @@ impl Queues {
             (&is_strict, Type::BOOL),
         ];
         let rows = transaction.query_typed(&self.sql_of("end_in", 4), &values)?;
-        let answers = rows.iter().map(Answer::of).collect::<Result<_, _>>()?;
+        let answers = Answer::each_of(&rows)?;
         let ended = jobs.iter().enumerate().map(|(at, job)| (numbers[at], tokens[at], &*job.id, datas[at].clone()));
-        Ok(each_ended(answers, ended))
+        Ok(each_ended(answers, &ended.collect::<Vec<_>>()))
     }
 }
 
@@ -218,6 +218,6 @@ impl Pushing {
             set_clock(transaction, wall)?;
         }
         let rows = transaction.query_typed(sql, &self.values())?;
-        Ok(rows.iter().map(Answer::of).collect::<Result<_, _>>()?)
+        Ok(Answer::each_of(&rows)?)
     }
 }

@@ -1,7 +1,7 @@
 //! Runners whose jobs write rows: the rows and the ends of many jobs are one transaction.
 
 use super::Queues;
-use super::answers::{ended, happened, signed};
+use super::answers::{ended, happened, known, signed, untold};
 use super::within::queues_of;
 use crate::connection::Connection;
 use crate::error::Error;
@@ -147,7 +147,7 @@ impl Queues {
                     _ => lost.push(at),
                 }
             }
-            told.push((queue, happened(&answers)));
+            told.push((queue, happened(&answers), untold(&answers)));
         }
         if !lost.is_empty() {
             lost.sort_unstable();
@@ -155,7 +155,7 @@ impl Queues {
         }
         match transaction.commit() {
             Ok(()) => {
-                told.into_iter().for_each(|(queue, told)| self.tell(&self.of(queue), told));
+                told.into_iter().for_each(|(queue, told, untold)| self.tell(&self.of(queue), told, untold));
                 Tried::Done(Wrote::Written(states))
             }
             Err(error) => match error.as_db_error().map(|_| of_statement(&error)) {
@@ -219,16 +219,16 @@ impl Queues {
         let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
         let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
         let rows = client.query_typed(&self.sql_of("ended_by", 2), &values)?;
-        let mut known = None;
-        for row in rows {
-            match (row.try_get(1)?, row.try_get::<_, Option<String>>(2)?) {
+        let mut have_ended = None;
+        for (outcome, state) in rows.first().map_or(Ok(Vec::new()), known)? {
+            match (&*outcome, state) {
                 ("counted", _) => return Ok(Some(true)),
                 // It runs by this claim; or it waits, runs or has ended by another one.
-                ("held", _) | (_, Some(_)) => known = Some(false),
+                ("held", _) | (_, Some(_)) => have_ended = Some(false),
                 _ => {}
             }
         }
-        Ok(known)
+        Ok(have_ended)
     }
 }
 

@@ -64,10 +64,10 @@ fn a_limit_has_its_turn_beside_a_flood_of_keys_that_no_limit_is_of_and_equal_bel
     flood(&mut client, 300);
     let mut ran = 0;
     for _ in 0..20 {
-        let rows = client.query("SELECT job, token, kind FROM waterline.claim('q', 64)", &[]).unwrap();
+        let rows = client.query("SELECT job, token, kind FROM waterline.claim('q', 32)", &[]).unwrap();
         ran += rows.iter().filter(|row| row.get::<_, &str>(2) == "rare").count();
         finish(&mut client, rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip());
-        flood(&mut client, 63);
+        flood(&mut client, 31);
     }
     assert_eq!((ran, count(&mut client, "freed")), (20, 1), "one in each claim");
     // Of many equal bells, one claim takes all, and hears what stands behind them.

@@ -16,13 +16,17 @@ pub fn push_many(client: &mut Client, count: i32, settings: &str) {
 }
 
 pub fn finish(client: &mut Client, (jobs, tokens): (Vec<i64>, Vec<i64>)) {
-    client.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+    for (jobs, tokens) in jobs.chunks(256).zip(tokens.chunks(256)) {
+        client.query_one("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+    }
 }
 
 /// Ends the attempts for good.
 pub fn bury(client: &mut Client, (jobs, tokens): (Vec<i64>, Vec<i64>)) {
-    let dead = vec![true; jobs.len()];
-    client.query_one("SELECT waterline.fail($1, $2, p_bury => $3)", &[&jobs, &tokens, &dead]).unwrap();
+    for (jobs, tokens) in jobs.chunks(256).zip(tokens.chunks(256)) {
+        let dead = vec![true; jobs.len()];
+        client.query_one("SELECT waterline.fail($1, $2, p_bury => $3)", &[&jobs, &tokens, &dead]).unwrap();
+    }
 }
 
 pub fn count(client: &mut Client, of: &str) -> i64 {
@@ -137,8 +141,8 @@ const BOUNDS: [Bound; 9] = [
             run(client, r#"SELECT waterline.set_options('q', '{"limits": [{"of": "queue", "at_once": 9}]}')"#);
             assert_eq!(count(client, "job WHERE state = 'ready'"), 1_024, "the first piece");
         },
-        call: "SELECT waterline.claim('q', 64), setval(ticked, 1000000) FROM waterline.queue;
-            UPDATE waterline.limits SET at_once = at_once + 64",
+        call: "SELECT waterline.claim('q', 32), setval(ticked, 1000000) FROM waterline.queue;
+            UPDATE waterline.limits SET at_once = at_once + 32",
         left: "job WHERE state = 'held'",
         most: 1_024,
     },
@@ -321,7 +325,7 @@ fn a_turn_with_free_slots_goes_on_behind_the_jobs_that_limits_hold() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     push_many(&mut client, 3_000, r#"{"key": "a"}"#);
     let free = push(&mut client, r#"{"key": "b"}"#);
-    let turn = "SELECT what, id FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', $1, NULL, NULL, NULL, 'w', false, NULL, NULL)";
+    let turn = "SELECT what, '~' || number FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', $1, NULL, NULL, NULL, 'w', false, NULL, NULL)";
     let mut got = Vec::new();
     for calls in 1.. {
         let slots = 8 - i32::try_from(got.len()).unwrap();

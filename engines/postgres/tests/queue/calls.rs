@@ -12,10 +12,16 @@ pub fn client(options: &str) -> (postgres::Config, Client) {
     (config, client)
 }
 
-/// Claims jobs, and returns their numbers and tokens.
+/// Claims jobs, up to 32 a call, and returns their numbers and tokens.
 pub fn claim(client: &mut Client, most: i32) -> (Vec<i64>, Vec<i64>) {
     let rows = client.query("SELECT job, token FROM waterline.claim('q', $1)", &[&most]).unwrap();
-    rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
+    let mut claimed: (Vec<_>, Vec<_>) = rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
+    if rows.len() == 32 && most > 32 {
+        let more = claim(client, most - 32);
+        claimed.0.extend(more.0);
+        claimed.1.extend(more.1);
+    }
+    claimed
 }
 
 pub fn push(client: &mut Client, settings: &str) -> String {
@@ -277,12 +283,16 @@ fn ended_by_answers_in_the_order_of_its_question() {
     client.batch_execute("ANALYZE waterline.job, waterline.ended").unwrap();
     let numbers = client.query("SELECT number FROM waterline.job ORDER BY md5(number::text) LIMIT 64", &[]).unwrap();
     let numbers: Vec<i64> = numbers.iter().map(|row| row.get(0)).collect();
-    let told = client.query("SELECT number FROM waterline.ended_by($1, $1)", &[&numbers]).unwrap();
-    assert_eq!(told.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), numbers);
+    // Each second one is held by this token.
+    client.execute("UPDATE waterline.job SET token = number WHERE number % 2 = 0", &[]).unwrap();
+    let told = client.query_one("SELECT outcomes FROM waterline.ended_by($1, $1)", &[&numbers]).unwrap();
+    let held = numbers.iter().map(|number| if number % 2 == 0 { "held" } else { "gone" });
+    assert_eq!(told.get::<_, Vec<String>>(0), held.collect::<Vec<_>>());
+    client.execute("UPDATE waterline.job SET token = NULL", &[]).unwrap();
     // One that is gone has no state, so whoever asks knows that its end may have counted.
     let (job, token) = (claim(&mut client, 1).0[0], 7_i64);
     let mut told = |job: i64| {
-        let ask = "SELECT outcome, state FROM waterline.ended_by(ARRAY[$1::bigint], ARRAY[$2::bigint])";
+        let ask = "SELECT outcomes[1], states[1] FROM waterline.ended_by(ARRAY[$1::bigint], ARRAY[$2::bigint])";
         let row = client.query_one(ask, &[&job, &token]).unwrap();
         (row.get::<_, String>(0), row.get::<_, Option<String>>(1))
     };

@@ -51,17 +51,25 @@ pub(crate) fn pages(client: &mut Client, call: &str) -> u64 {
     ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|name| plan[0]["Plan"][*name].as_u64().unwrap()).sum()
 }
 
-/// The call that ends all jobs which run.
+/// The call that ends all jobs which run: 256 of them at most.
 fn end_all(client: &mut Client) -> String {
-    let running = "SELECT format('finish(''%s'', ''%s'')', coalesce(array_agg(number), '{}'), \
-        coalesce(array_agg(token), '{}')) FROM waterline.job WHERE state = 'running' AND kind = 'k'";
+    let running =
+        "SELECT format('finish(''%s'', ''%s'')', coalesce(array_agg(number), '{}'), coalesce(array_agg(token), '{}'))
+        FROM (SELECT number, token FROM waterline.job WHERE state = 'running' AND kind = 'k' LIMIT 256) j";
     client.query_one(running, &[]).unwrap().get(0)
 }
 
 /// Ends all jobs that run, and returns how many.
 pub(crate) fn finish(client: &mut Client) -> usize {
-    let end = end_all(client);
-    client.query_one(&format!("SELECT waterline.{end}"), &[]).unwrap().get::<_, Vec<i64>>(0).len()
+    let mut ended = 0;
+    loop {
+        let end = end_all(client);
+        let piece = client.query_one(&format!("SELECT waterline.{end}"), &[]).unwrap().get::<_, Vec<i64>>(0).len();
+        ended += piece;
+        if piece < 256 {
+            return ended;
+        }
+    }
 }
 
 /// The costs of a push, a claim of 16 jobs and their ends: the least of some rounds.

@@ -2,6 +2,7 @@
 //! ones.
 
 use crate::bench::bench;
+use crate::calls::claim;
 use postgres::{Client, Config, NoTls};
 
 /// The calls of a worker on one queue, in a database of its own.
@@ -27,8 +28,7 @@ impl Worker {
 
     /// Returns the numbers and the tokens.
     fn claim(&mut self, most: i32) -> (Vec<i64>, Vec<i64>) {
-        let rows = self.0.query("SELECT job, token FROM waterline.claim('q', $1)", &[&most]).unwrap();
-        rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip()
+        claim(&mut self.0, most)
     }
 
     fn finish(&mut self, (jobs, tokens): (Vec<i64>, Vec<i64>)) -> Vec<i64> {
@@ -43,7 +43,7 @@ impl Worker {
     fn turn(&mut self, (jobs, tokens): (Vec<i64>, Vec<i64>), most: i32) -> (Vec<i64>, Vec<i64>) {
         let turn =
             "SELECT what, number, token FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL,
-            'w', false, NULL, NULL) WHERE what IN ('claimed', 'again') ORDER BY priority, outcome::int";
+            'w', false, NULL, NULL, 8388608) WHERE what IN ('claimed', 'again') ORDER BY priority & 3, priority";
         let rows = self.0.query(turn, &[&jobs, &tokens, &vec!["finished"; jobs.len()], &most]).unwrap();
         let (claimed, again): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, &str>(0) == "claimed");
         let mut claimed: (Vec<i64>, Vec<i64>) =

@@ -19,6 +19,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(0), "states_of('q', '{~1}')"),
     (Some(0), "schema_version()"),
     (Some(1), "claim('q')"),
+    (Some(1), "load('{}', '{}')"),
     (Some(1), "work('q', 'w', '{k}')"),
     (Some(1), "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
     (Some(1), "finish('{}', '{}')"),
@@ -30,6 +31,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(1), "note_stop('{}', '{}')"),
     (Some(1), "edit('q', '~1', NULL, NULL, 'nothing', NULL, NULL, NULL, NULL)"),
     (Some(1), "change_note('q', '01kx', 'add', '1', 0)"),
+    (Some(1), "put_note('q', '01kx', 'add', '1', 0)"),
     (Some(1), "notes_of('q', '01k', NULL, 1)"),
     (Some(1), "glance_now('q')"),
     (Some(1), "waits_since('q')"),
@@ -54,6 +56,14 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (None, "lock_of('claim', 1)"),
 ];
 
+/// The procedures, in the same way.
+const PROCEDURES: &[(Option<usize>, &str)] = &[
+    (Some(0), "push_and_commit('q', '{k}', '{1}', '{NULL}', false)"),
+    (Some(0), "push_plain_and_commit('q', '{k}', '{1}')"),
+    (Some(1), "turn_and_commit('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
+    (Some(1), "change_note_and_commit('q', '01kx', 'add', '1', 0)"),
+];
+
 #[test]
 fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tables() {
     let Bench { store, config } = bench();
@@ -65,8 +75,10 @@ fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tab
         [(None, "stranger"), (Some(0), "waterline_push"), (Some(1), "waterline_work"), (Some(2), "waterline_operate")];
     for (rank, role) in roles {
         client.batch_execute(&format!("SET ROLE {role}")).unwrap();
-        for (least, call) in CALLS {
-            let made = client.batch_execute(&format!("SELECT * FROM waterline.{call}"));
+        let calls = CALLS.iter().map(|(least, call)| (least, format!("SELECT * FROM waterline.{call}")));
+        let procedures = PROCEDURES.iter().map(|(least, call)| (least, format!("CALL waterline.{call}")));
+        for (least, call) in calls.chain(procedures) {
+            let made = client.batch_execute(&call);
             let is_allowed = least.is_some_and(|least| rank.is_some_and(|rank| rank >= least));
             let is_refused = made.as_ref().is_err_and(|error| error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE));
             assert_eq!(is_refused, !is_allowed, "{role} calls {call}: {made:?}");
@@ -131,6 +143,11 @@ fn a_table_of_a_user_in_a_schema_before_ours_is_not_taken_for_one_of_the_queue()
 /// The calls that the library alone makes: they are on no page, and may change.
 const OF_THE_LIBRARY: &[&str] = &[
     "turn",
+    "turn_and_commit",
+    "push_and_commit",
+    "push_plain_and_commit",
+    "put_note",
+    "change_note_and_commit",
     "push_jobs",
     "push_plain",
     "end_in",

@@ -7,6 +7,7 @@ mod server;
 #[path = "../progress/proxy.rs"]
 mod proxy;
 
+mod answers;
 mod bells;
 mod bench;
 mod bounds;

@@ -277,9 +277,8 @@ fn a_job_of_whose_end_nobody_knows_runs_again_once_its_lease_is_over() {
             IF NEW.job < 0 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$;
         CREATE CONSTRAINT TRIGGER t AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die();
         CREATE OR REPLACE FUNCTION pg_catalog.pg_xact_status(xid8) RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
-        CREATE OR REPLACE FUNCTION waterline.ended_by(p_jobs bigint[], p_tokens bigint[])
-            RETURNS TABLE (number bigint, outcome text, state text) LANGUAGE sql AS
-            $$ SELECT p_jobs[1], 'gone', NULL::text $$";
+        CREATE OR REPLACE FUNCTION waterline.ended_by(p_jobs bigint[], p_tokens bigint[], OUT outcomes text[],
+            OUT states text[]) LANGUAGE sql AS $$ SELECT '{gone}'::text[], '{NULL}'::text[] $$";
     client.batch_execute(dies).unwrap();
     let calls = AtomicU64::new(0);
     let write = move |transaction: &mut Transaction<'_>, results: &[(Running, u64)]| -> Result<(), BoxError> {

@@ -241,10 +241,10 @@ fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push(
 }
 
 #[test]
-fn a_whole_worker_has_60_lines_that_fit_a_page() {
+fn a_whole_worker_has_70_lines_that_fit_a_page() {
     for language in Language::ALL {
         let text = std::fs::read_to_string(language.file("examples", "worker")).unwrap();
-        assert!(text.lines().count() <= 60, "{language:?}");
+        assert!(text.lines().count() <= 70, "{language:?}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{language:?}");
     }
 }

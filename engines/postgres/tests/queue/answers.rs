@@ -1,0 +1,295 @@
+//! The bytes of each answer: a call that writes sends at most what the server keeps until the
+//! commit. With more it would wait for its caller to read, with all that it has locked.
+
+use crate::bench::{Bench, bench};
+use crate::server::PATIENCE;
+use postgres::NoTls;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use waterline::queue::{DrainLimits, Limit, NewJob, Outcome, QueueChange, QueueOptions, Runner};
+
+/// What the server keeps until the commit.
+const KEPT: usize = 8192;
+
+/// A connection that counts the bytes of answers.
+struct Counting(TcpStream);
+
+impl Counting {
+    fn new(config: &postgres::Config) -> Self {
+        let mut stream = TcpStream::connect(("127.0.0.1", config.get_ports()[0])).unwrap();
+        let mut message = vec![0, 3, 0, 0];
+        let settings = "-c waterline.now=1000000 -c search_path=public";
+        for text in ["user", "postgres", "database", config.get_dbname().unwrap(), "options", settings] {
+            message.extend(text.bytes().chain([0]));
+        }
+        message.push(0);
+        stream.write_all(&u32::try_from(message.len() + 4).unwrap().to_be_bytes()).unwrap();
+        stream.write_all(&message).unwrap();
+        let mut counting = Self(stream);
+        counting.read();
+        counting
+    }
+
+    /// Makes a call, and returns the bytes of its answer but for the message behind the commit. The
+    /// text of an error is there, too.
+    fn ask(&mut self, sql: &str) -> (usize, String) {
+        self.send(sql);
+        self.read()
+    }
+
+    fn send(&mut self, sql: &str) {
+        let length = u32::try_from(sql.len() + 5).unwrap();
+        self.0.write_all(&[b"Q", &length.to_be_bytes()[..], sql.as_bytes(), b"\0"].concat()).unwrap();
+    }
+
+    fn read(&mut self) -> (usize, String) {
+        let (mut bytes, mut error) = (0, String::new());
+        loop {
+            let (mut kind, mut size) = ([0], [0; 4]);
+            self.0.read_exact(&mut kind).unwrap();
+            self.0.read_exact(&mut size).unwrap();
+            let mut body = vec![0; u32::from_be_bytes(size) as usize - 4];
+            self.0.read_exact(&mut body).unwrap();
+            match kind[0] {
+                b'Z' => return (bytes, error),
+                b'E' => error = String::from_utf8_lossy(&body).into_owned(),
+                _ => {}
+            }
+            bytes += 5 + body.len();
+        }
+    }
+}
+
+/// A queue where each text is as long as it may be, and JSON makes six bytes of each of theirs.
+const FILL: &str = r#"
+    SET waterline.now = '1000000';
+    SELECT waterline.create_queue(repeat('q', 255), '{"retry": {"first_ms": 0, "growth": "fixed", "attempts": 1}, "lease_ms": 1000}');
+    CREATE FUNCTION long(p_number int) RETURNS text LANGUAGE sql AS $$ SELECT rpad(p_number::text, 255, chr(1)) $$;
+    CREATE FUNCTION fill(p_count int, p_from int, p_payload int, p_more jsonb DEFAULT '{}') RETURNS bigint LANGUAGE sql AS $$
+        SELECT count(waterline.push(repeat('q', 255), long(0), to_json(repeat('x', p_payload - 2))::text, jsonb_build_object('id', long(n),
+            'key', long(n), 'root', jsonb_build_object('signature', long(n), 'at', 1)) || p_more))
+        FROM generate_series(p_from, p_from + p_count - 1) n $$;
+    CREATE FUNCTION plain(p_count int, p_payload int) RETURNS bigint LANGUAGE sql AS $$
+        SELECT count(*) FROM waterline.push_many(repeat('q', 255), array_fill('k'::text, ARRAY[p_count]),
+            array_fill(repeat('x', p_payload), ARRAY[p_count])) $$;
+    CREATE FUNCTION bounded(p_count int) RETURNS bigint LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM waterline.set_options(repeat('q', 255), '{"max_waiting": 300}');
+        RETURN fill(p_count, 0, 1, '{"expires_ms": 1}');
+    END $$;
+    -- Others have claimed all there is, each with data and an error of before.
+    CREATE FUNCTION run() RETURNS bigint LANGUAGE sql AS $$
+        WITH run AS (UPDATE waterline.job SET state = 'running', token = (1::bigint << 52) + number, at = 1001000, since = 1000000,
+            error = repeat('e', 5000), data = repeat('7', 5000) WHERE state = 'ready' RETURNING 1) SELECT count(*) FROM run $$;
+    CREATE FUNCTION late(p_by int) RETURNS text LANGUAGE sql AS $$ SELECT set_config('waterline.now', (1000000 + p_by)::text, false) $$;
+    CREATE FUNCTION claims() RETURNS bigint LANGUAGE sql AS $$
+        SELECT count(*) FROM generate_series(1, 3), waterline.claim(repeat('q', 255)) $$;
+    CREATE FUNCTION note(p_length int) RETURNS bigint LANGUAGE sql AS $$
+        SELECT old_until FROM waterline.change_note(repeat('q', 255), 'a', 'set', to_json(repeat('x', p_length))::text) $$;
+    CREATE FUNCTION schedule() RETURNS bigint LANGUAGE sql AS $$
+        SELECT count(*) FROM waterline.register_periodic(repeat('q', 255), long(0), NULL, NULL, 'k', '1', NULL, true) $$;
+    CREATE FUNCTION held() RETURNS text LANGUAGE sql AS $$
+        SELECT format('%L::bigint[], %L::bigint[]', coalesce(array_agg(number), '{}')::text, coalesce(array_agg(token), '{}')::text)
+        FROM (SELECT * FROM waterline.job WHERE state = 'running' ORDER BY number LIMIT 256) j $$;
+"#;
+/// Undoes what a call has left.
+const EMPTY: &str = "TRUNCATE waterline.job, waterline.ended, waterline.note, waterline.periodic, waterline.gone, waterline.root, \
+    waterline.tally; UPDATE waterline.queue SET max_waiting = NULL, options = NULL, paused_until = 0";
+
+/// The calls that write, and what is done before. `FOR` stands for the arrays of up to 256 running
+/// jobs and their tokens. `turn`, `push_jobs` and `put_note` are here as far as the library calls
+/// them itself: with more than this, it calls the procedures that commit before they answer.
+const CALLS: &[(&str, &str)] = &[
+    ("fill(1, 0, 1)", "push('Q', long(7), '1', jsonb_build_object('id', long(0)))"),
+    ("", "push_plain('Q', array_fill('k'::text, ARRAY[640]), array_fill('1'::text, ARRAY[640]))"),
+    (
+        "",
+        "unnest(waterline.push_jobs('Q', ARRAY(SELECT long(n) FROM generate_series(1, 8) n), array_fill('1'::text, ARRAY[8]), \
+        ARRAY(SELECT json_build_object('id', long(n))::text FROM generate_series(1, 8) n), false))",
+    ),
+    ("bounded(300), late(1002)", "unnest(waterline.push_jobs('Q', '{k}', '{1}', '{NULL}', false))"),
+    ("fill(40, 0, 100)", "claim('Q', 1000)"),
+    ("plain(40, 100)", "claim('Q', 1000)"),
+    ("plain(40, 1)", "claim('Q', 1000)"),
+    ("fill(1, 0, 7600)", "claim('Q')"),
+    ("plain(1, 7400)", "claim('Q')"),
+    ("plain(1, 1000000)", "claim('Q')"),
+    ("fill(40, 0, 1)", "work('Q', 'w', NULL, 1000)"),
+    ("plain(40, 100)", "work('Q', 'w', NULL, 1000)"),
+    ("fill(1, 0, 1700)", "work('Q', 'w', NULL, 1000)"),
+    ("plain(1, 100000)", "work('Q', 'w', NULL, 1000)"),
+    (
+        "fill(300, 0, 1), run(), fill(40, 300, 1)",
+        "work('Q', 'w', NULL, 1000, NULL, 1000, (SELECT json_agg(json_build_object('job', number, 'token', token, 'end', 'fail', \
+            'said', repeat('e', 300))) FROM waterline.job WHERE state = 'running'))",
+    ),
+    (
+        "fill(300, 0, 1), run(), fill(40, 300, 1)",
+        "work('Q', 'w', NULL, 1000, NULL, 1000, (SELECT json_agg(json_build_object('job', number, 'token', token - 1)) \
+            FROM waterline.job WHERE state = 'running'))",
+    ),
+    (
+        "fill(40, 0, 100)",
+        "turn('{}', '{}', '{}', '{}', '{}', '{}', 'Q', 1000, NULL, NULL, NULL, 'w', false, NULL, NULL)",
+    ),
+    ("plain(40, 100)", "turn('{}', '{}', '{}', '{}', '{}', '{}', 'Q', 1000, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
+    ("plain(1, 6900)", "turn('{}', '{}', '{}', '{}', '{}', '{}', 'Q', 1000, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
+    (
+        "fill(16, 0, 1), run(), fill(300, 100, 1, '{\"expires_ms\": 1}'), fill(40, 400, 100, '{\"delay_ms\": 1}'), late(500)",
+        "turn(FOR, array_fill('failed'::text, ARRAY[16]), '{}', '{}', '{}', 'Q', 1000, NULL, NULL, NULL, 'w', true, 1000, 1000000)",
+    ),
+    (
+        "fill(300, 0, 1), run(), late(2000)",
+        "turn('{}', '{}', '{}', '{}', '{}', '{}', 'Q', 1000, NULL, NULL, NULL, 'w', true, NULL, 1)",
+    ),
+    ("fill(300, 0, 1), run()", "finish(FOR)"),
+    ("fill(300, 0, 1), run()", "fail(FOR)"),
+    ("fill(300, 0, 1), run()", "snooze(FOR)"),
+    ("fill(300, 0, 1), run()", "renew(FOR)"),
+    ("fill(300, 0, 1), run()", "note_stop(FOR)"),
+    ("fill(300, 0, 1), run()", "end_in(FOR, '{}', true)"),
+    ("fill(300, 0, 1, '{\"skip\": \"f\"}'), run()", "end_in(FOR, '{}', true)"),
+    ("fill(300, 0, 1), run()", "ended_by(FOR)"),
+    ("fill(1, 0, 1)", "edit('Q', long(0), p_what => 'data', p_value => to_json(repeat('x', 100000))::text)"),
+    (
+        "fill(1, 0, 1)",
+        "edit('Q', long(0), p_what => 'meta', p_key => 'x', p_value => to_json(repeat('x', 60000))::text)",
+    ),
+    ("fill(1, 0, 1)", "edit('Q', long(0), p_what => 'progress', p_fraction => 0.5, p_value => repeat('x', 60000))"),
+    ("", "change_note('Q', 'a', 'set', to_json(repeat('x', 9000))::text)"),
+    ("note(7000)", "change_note('Q', 'a', 'set', to_json(repeat('y', 7000))::text)"),
+    ("", "set_average('Q', long(0), 1, 1, 1)"),
+    ("", "register_periodic('Q', long(0), repeat('s', 9000), 1, long(0), '1')"),
+    (
+        "schedule()",
+        "tick_once('Q', long(0), 1000000, 2000000, ARRAY(SELECT generate_series(1000001, 1000064)), true, 'k', '1', NULL)",
+    ),
+    ("", "create_queue('other')"),
+    ("", "set_options('Q', '{\"lease_ms\": 5}')"),
+    ("fill(300, 0, 1)", "steer('Q', 'purge', 'ready')"),
+    ("fill(1, 0, 1)", "steer('Q', 'remove', long(0))"),
+    ("fill(300, 0, 1, '{\"expires_ms\": 1}'), late(500), claims()", "steer('Q', 'requeue_dead')"),
+    ("", "steer('Q', 'pause')"),
+    ("fill(300, 0, 1)", "counts('Q')"),
+    ("fill(300, 0, 1), run()", "survey('Q')"),
+];
+
+#[test]
+fn each_call_that_writes_answers_with_at_most_what_the_server_keeps_until_the_commit() {
+    let Bench { config, .. } = bench();
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute(FILL).unwrap();
+    let (mut large, mut most) = (Vec::new(), 0);
+    for (before, call) in CALLS {
+        let mut counting = Counting::new(&config);
+        client.batch_execute(EMPTY).unwrap();
+        if !before.is_empty() {
+            let (_, error) = counting.ask(&format!("SELECT {before}"));
+            assert_eq!(error, "", "{before}");
+        }
+        let held: String = client.query_one("SELECT held()", &[]).unwrap().get(0);
+        let call = call.replace("'Q'", "repeat('q', 255)").replace("FOR", &held);
+        let from = if call.starts_with("unnest(") { "" } else { "waterline." };
+        let (bytes, error) = counting.ask(&format!("SELECT * FROM {from}{call}"));
+        assert_eq!(error, "", "{call}");
+        most = most.max(bytes);
+        if bytes > KEPT {
+            large.push((before, call[..call.len().min(80)].to_owned(), bytes));
+        }
+    }
+    assert!(most > 7_000, "some of them are full: {most}");
+    assert!(large.is_empty(), "{large:#?}");
+}
+
+#[test]
+fn a_process_that_reads_no_answer_keeps_no_other_one_from_claims_and_ticks() {
+    let Bench { store, config } = bench();
+    drop(store.queue("q", QueueOptions::default().limit(Limit::each_key().at_once(1))).unwrap());
+    let mut client = config.connect(NoTls).unwrap();
+    // More than all buffers between the two take.
+    let push = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[96]), \
+        array_fill(to_json(repeat('x', 130000))::text, ARRAY[96]))";
+    client.batch_execute(&format!("SET waterline.now = '1000000'; {push}")).unwrap();
+    let mut frozen = Counting::new(&config);
+    frozen.send(
+        "CALL waterline.turn_and_commit('{}', '{}', '{}', '{}', '{}', '{}', 'q', 60, NULL, NULL, NULL, 'frozen', true, NULL, NULL)",
+    );
+    let stands = "SELECT FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND datname = current_database()";
+    common::eventually("an answer that nobody reads", || !client.query(stands, &[]).unwrap().is_empty());
+    let bounded = "SET statement_timeout = 10000; SET waterline.now = '1002000'";
+    client.batch_execute(bounded).unwrap();
+    let before: i64 =
+        client.query_one("SELECT pg_sequence_last_value(floors[6]) FROM waterline.queue", &[]).unwrap().get(0);
+    assert_eq!(client.query("SELECT FROM waterline.claim('q', 20)", &[]).unwrap().len(), 20);
+    // A tick begins the head anew.
+    let after: i64 =
+        client.query_one("SELECT pg_sequence_last_value(floors[6]) FROM waterline.queue", &[]).unwrap().get(0);
+    assert_ne!(before & 4095, after & 4095, "it has ticked");
+    assert_eq!(client.query(stands, &[]).unwrap().len(), 1, "the other one still stands");
+}
+
+#[test]
+fn jobs_that_do_not_fit_into_the_answer_of_their_claim_are_loaded() {
+    for slots in [1, 40] {
+        let Bench { store, .. } = bench();
+        let queue = store.queue("q", QueueOptions::default()).unwrap();
+        let job = |at: usize| {
+            let job = NewJob::new("k", &(at, "x".repeat(at % 5 * 100_000))).unwrap().id(format!("{at}"));
+            if at % 2 == 0 { job.key(format!("key {at}")) } else { job }
+        };
+        queue.push_all((0..40).map(job)).unwrap();
+        let right = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&right);
+        let runner = Runner::builder(&queue).max_processing(slots).on("k", move |job, (at, text): (usize, String)| {
+            let key = (at % 2 == 0).then(|| format!("key {at}"));
+            let is_right = job.id() == format!("{at}") && text.len() == at % 5 * 100_000 && job.key() == key.as_deref();
+            count.fetch_add(usize::from(is_right), Ordering::Relaxed);
+            Ok(Outcome::Done)
+        });
+        assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, 40, "{slots}");
+        assert_eq!(right.load(Ordering::Relaxed), 40, "{slots}");
+    }
+}
+
+#[test]
+fn load_brings_up_to_64_mb_of_the_jobs_that_the_caller_has_and_one_job_at_least() {
+    let mut client = bench().config.connect(NoTls).unwrap();
+    client.batch_execute("SELECT waterline.create_queue('q')").unwrap();
+    for length in [70, 30, 30, 30] {
+        let push = format!("SELECT waterline.push('q', 'k', repeat('x', {length} << 20))");
+        client.batch_execute(&push).unwrap();
+    }
+    let claimed = client.query("SELECT job, token, payload FROM waterline.claim('q', 9)", &[]).unwrap();
+    let (jobs, tokens): (Vec<i64>, Vec<i64>) =
+        claimed.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
+    assert!(claimed.len() == 4 && claimed.iter().all(|row| row.get::<_, Option<&str>>(2).is_none()));
+    let mut load = |jobs: &[i64], tokens: &[i64]| -> Vec<(i64, i32)> {
+        let load = "SELECT job, length(payload) >> 20 FROM waterline.load($1, $2)";
+        client.query(load, &[&jobs, &tokens]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    assert_eq!(load(&jobs, &tokens), [(jobs[0], 70)]);
+    assert_eq!(load(&jobs[1..], &tokens[1..]), [(jobs[1], 30), (jobs[2], 30)]);
+    assert_eq!(load(&[jobs[3], jobs[1]], &[tokens[3], 7]), [(jobs[3], 30)], "the other one is another's");
+}
+
+/// Most of a purge is told in one word.
+#[test]
+fn who_waits_for_a_job_looks_at_it_if_there_was_too_much_to_tell() {
+    let Bench { store, .. } = bench();
+    let queue = store.queue("q", QueueOptions::default()).unwrap();
+    let pushed = queue.push_all((0..300).map(|at| NewJob::new("k", &at).unwrap())).unwrap();
+    let mut last = queue.subscribe(&pushed[299].id).unwrap();
+    let mut watch = queue.watch();
+    assert_eq!(queue.purge().unwrap(), 300);
+    let seen = last.wait(PATIENCE).unwrap();
+    assert_eq!(seen.map(|seen| seen.state), Some(None));
+    let mut changes = 0;
+    while changes < 300 {
+        changes += match watch.wait(PATIENCE).expect("all are told or counted") {
+            QueueChange::Missed { changes, .. } => changes,
+            _ => 1,
+        };
+    }
+}
