@@ -42,7 +42,7 @@ use crate::queue::words::schedule::Schedule;
 pub use crate::queue::words::told::{About, Damaged, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
 use crate::queue::words::used::{LimitUse, Related};
-pub use crate::queue::words::wanted::{Wanted, is_among};
+pub use crate::queue::words::wanted::Wanted;
 use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, QueueByHand, Root, Running};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};

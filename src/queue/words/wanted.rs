@@ -36,6 +36,6 @@ impl Wanted {
 }
 
 /// True if a kind is one of these; `None`: they are all kinds.
-pub fn is_among(kind: &str, kinds: Option<&[String]>) -> bool {
+pub(crate) fn is_among(kind: &str, kinds: Option<&[String]>) -> bool {
     kinds.is_none_or(|kinds| kinds.iter().any(|wanted| wanted == kind))
 }

@@ -63,19 +63,31 @@ BEGIN
     RETURN pg_sequence_last_value(p_registers[10]) > p_now - 60000;
 END $$;
 
--- The lines of these kinds (null: all) that have a job.
-CREATE FUNCTION lines_of(p_queue int, p_registers regclass[], p_kinds text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+-- The first lines of kinds that have a job: so many at most. Null: none has.
+CREATE FUNCTION first_lines(p_queue int, p_most int) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (WITH RECURSIVE l(name, nth) AS (
+            (SELECT held_by, 1 FROM job WHERE queue = p_queue AND state = 'held' AND held_by >= 'o' AND held_by < 'p' ORDER BY held_by LIMIT 1)
+            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by > l.name
+                AND j.held_by < 'p' ORDER BY j.held_by LIMIT 1), nth + 1 FROM l WHERE l.name IS NOT NULL AND nth < p_most)
+        SELECT array_agg(name) FROM l WHERE name IS NOT NULL);
+END $$;
+
+-- The lines of these kinds that have a job; null: the first 256 of all.
+CREATE FUNCTION lines_of(p_queue int, p_registers regclass[], p_kinds text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+DECLARE v_first text[];
 BEGIN
     IF NOT has_lines(p_registers, p_now) THEN RETURN NULL; END IF;
-    IF cardinality(p_kinds) <= 16 THEN
-        RETURN (SELECT array_agg('o' || k) FROM unnest(p_kinds) k
-            WHERE EXISTS (SELECT FROM job WHERE queue = p_queue AND state = 'held' AND held_by = 'o' || k));
+    IF p_kinds IS NULL THEN RETURN first_lines(p_queue, 256); END IF;
+    -- Few lines are read, and of many a look for each kind costs less.
+    IF cardinality(p_kinds) > 16 THEN
+        v_first := first_lines(p_queue, 64);
+        IF coalesce(cardinality(v_first), 0) < 64 THEN
+            RETURN (SELECT array_agg(n) FROM unnest(v_first) n WHERE substr(n, 2) = ANY (p_kinds));
+        END IF;
     END IF;
-    RETURN (WITH RECURSIVE l(name) AS (
-            (SELECT held_by FROM job WHERE queue = p_queue AND state = 'held' AND held_by >= 'o' AND held_by < 'p' ORDER BY held_by LIMIT 1)
-            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue AND j.state = 'held' AND j.held_by > l.name
-                AND j.held_by < 'p' ORDER BY j.held_by LIMIT 1) FROM l WHERE l.name IS NOT NULL)
-        SELECT array_agg(name) FROM l WHERE name IS NOT NULL AND (p_kinds IS NULL OR substr(name, 2) = ANY (p_kinds)));
+    RETURN (SELECT array_agg('o' || k) FROM unnest(p_kinds) k
+        WHERE EXISTS (SELECT FROM job WHERE queue = p_queue AND state = 'held' AND held_by = 'o' || k));
 END $$;
 
 -- Puts ready jobs into the lines of their kinds, and rings for those who take them.

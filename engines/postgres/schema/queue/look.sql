@@ -220,7 +220,7 @@ CREATE FUNCTION survey(p_queue text, p_worker text DEFAULT NULL) RETURNS json LA
 DECLARE
     v_queue queue := queue_of(p_queue);
     v_now bigint := clock();
-    v_glance record := glance(v_queue, p_worker, v_now);
+    v_glance record := glance(v_queue, p_worker, NULL, v_now);
     v_tally tally := tally_of(v_queue.id, v_now);
     v_all limits := bounds_of(v_queue.id, 'q');
     v_limit limits;
@@ -250,7 +250,7 @@ BEGIN
     RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'damaged', (SELECT count(*) FROM damaged WHERE queue = v_queue.id AND was = 'job'),
         'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
         'only_held', NOT v_glance.ready, 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
-            WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM unnest(v_glance.lines) l(kind)),
+            WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM (SELECT substr(n, 2) FROM unnest(first_lines(v_queue.id, 64)) n) l(kind)),
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
         -- In the process of the caller: the others go on.
         'alone', (SELECT bool_or(state::text = 'running') FROM job WHERE queue = v_queue.id AND suspect AND worker = p_worker
@@ -324,8 +324,8 @@ $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.ver
 -- The names of the queues.
 CREATE FUNCTION queues() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q.name FROM queue q ORDER BY q.name $$;
 
-CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
-$$ SELECT glance_answer(queue_of(p_queue), p_worker, clock()) $$;
+CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL) RETURNS answer LANGUAGE sql AS
+$$ SELECT glance_answer(queue_of(p_queue), p_worker, p_kinds, clock()) $$;
 
 CREATE FUNCTION notes_of(p_queue text, p_prefix text, p_behind text DEFAULT NULL, p_most bigint DEFAULT 100)
 RETURNS TABLE (place text, value text, until bigint) LANGUAGE sql AS

@@ -2,8 +2,8 @@
 
 -- What a worker may look for, and when time brings something next. It is stable, so that its statements see the same
 -- jobs: one that is taken back between two of them would be in none, and nothing would ever come.
-CREATE FUNCTION glance(p_queue queue, p_worker text, p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
-    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT lines text[])
+CREATE FUNCTION glance(p_queue queue, p_worker text, p_kinds text[], p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
+    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT in_line boolean, OUT has_lines boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_all limits;
@@ -25,7 +25,8 @@ BEGIN
         ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
     ready := FOUND;
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 7, passed_ready() - v_passed, p_now); END IF;
-    lines := first_lines(p_queue, 64);
+    has_lines := has_lines(p_queue.floors, p_now);
+    in_line := has_lines AND lines_of(p_queue.id, p_queue.floors, p_kinds, p_now) IS NOT NULL;
     -- One that runs alone, or is to, keeps others from its process.
     is_full := coalesce((SELECT bool_or(j.state::text = 'running' OR is_busy(p_queue.id, p_worker)) FROM job j WHERE j.queue = p_queue.id
         AND j.suspect AND j.worker IS NOT DISTINCT FROM p_worker AND (j.state::text = 'running' OR j.alone_until > p_now)), false);
@@ -62,27 +63,16 @@ BEGIN
     IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
 END $$;
 
--- The kinds of which jobs are in a line: so many at most. Null: there are none.
-CREATE FUNCTION first_lines(p_queue queue, p_most int) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    IF NOT has_lines(p_queue.floors, clock()) THEN RETURN NULL; END IF;
-    RETURN (WITH RECURSIVE l(name, nth) AS (
-            (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by >= 'o' AND j.held_by < 'p'
-                ORDER BY j.held_by LIMIT 1)
-            UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by > l.name
-                AND j.held_by < 'p' ORDER BY j.held_by LIMIT 1), l.nth + 1 FROM l WHERE l.name IS NOT NULL AND l.nth < p_most)
-        SELECT array_agg(substr(l.name, 2)) FROM l WHERE l.name IS NOT NULL);
-END $$;
-
 -- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
--- l (limited), m (room for more). Its payload has the kinds of which jobs are in a line, as JSON: up to 64 of them.
-CREATE FUNCTION glance_answer(p_queue queue, p_worker text, p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
-DECLARE v_glance record := glance(p_queue, p_worker, p_now);
+-- l (limited), m (room for more); k: jobs of the caller's kinds are in their lines; o: those of others are, at most.
+CREATE FUNCTION glance_answer(p_queue queue, p_worker text, p_kinds text[], p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
+DECLARE v_glance record := glance(p_queue, p_worker, p_kinds, p_now);
 BEGIN
-    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, array_to_json(v_glance.lines)::text, NULL, NULL, NULL, NULL,
+    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
         v_glance.paused_until, v_glance.due, p_now, NULL,
         CASE WHEN v_glance.ready THEN 'r' ELSE '' END || CASE WHEN v_glance.is_full THEN 'f' ELSE '' END
-            || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END)::answer;
+            || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END
+            || CASE WHEN v_glance.in_line THEN 'k' WHEN v_glance.has_lines THEN 'o' ELSE '' END)::answer;
 END $$;
 
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
@@ -214,7 +204,7 @@ BEGIN
     -- While this call had them locked, others passed by jobs that they take.
     IF v_lined THEN RETURN NEXT word('lined'); END IF;
     IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
-        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, p_worker, v_now)
+        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, p_worker, p_kinds, v_now)
             ELSE word('short') END;
     ELSIF v_got > 0 AND cardinality(p_numbers) > 0 AND NOT has_bells(v_queue) THEN
         -- The caller has changed the queue, and so would look anew.

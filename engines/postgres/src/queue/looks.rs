@@ -7,6 +7,7 @@ use super::opened::Opened;
 use postgres::Row;
 use postgres::types::Type;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::engine::{
     Counts, Extras, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place, STATES,
@@ -279,8 +280,11 @@ impl Queues {
     pub(super) fn look_for_all(&self, queue: &Opened, kinds: Option<&[String]>) -> Glance {
         let came = Instant::now();
         let mut last = queue.looking.lock();
-        if let Some((_, glance)) = last.filter(|(begun, _)| *begun > came) {
-            return queue.glance(kinds).unwrap_or(glance);
+        if let Some((begun, of, glance)) = &*last
+            && *begun > came
+            && of.as_deref() == kinds
+        {
+            return queue.glance(kinds).unwrap_or(*glance);
         }
         let begun = Instant::now();
         let mut looks = 0;
@@ -292,23 +296,23 @@ impl Queues {
                 // It changes all the time, so there may be a job.
                 break Glance { ready: 1, ..unknown() };
             }
-            if let Err(error) = self.look_again(queue) {
+            if let Err(error) = self.look_again(queue, kinds) {
                 queue.shared.note_failing(Some(error.to_string()));
                 break unknown();
             }
             looks += 1;
         };
-        *last = Some((begun, glance));
+        *last = Some((begun, kinds.map(Arc::from), glance));
         glance
     }
 
-    fn look_again(&self, queue: &Opened) -> Result<(), QueueError> {
+    fn look_again(&self, queue: &Opened, kinds: Option<&[String]>) -> Result<(), QueueError> {
         let changes = queue.changes();
-        let values: [crate::sql::Value<'_>; 2] =
-            [(&queue.name(), Type::TEXT), (&self.store.options().holder, Type::TEXT)];
+        let values: [crate::sql::Value<'_>; 3] =
+            [(&queue.name(), Type::TEXT), (&self.store.options().holder, Type::TEXT), (&kinds, Type::TEXT_ARRAY)];
         let answers = self.answers(queue, "look at a queue", "glance_now", &values)?;
         for answer in answers {
-            queue.note_glance(&answer, false, changes);
+            queue.note_glance(&answer, false, changes, kinds.map(Arc::from).as_ref());
         }
         Ok(())
     }

@@ -11,13 +11,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic, Wake, is_among, options_of};
+use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic, Wake, options_of};
 
 /// The time after which a look into memory asks the server again.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// The most lines of kinds that an answer has.
-const LINES: usize = 64;
 
 /// A queue that is open.
 pub(super) struct Opened {
@@ -31,8 +28,8 @@ pub(super) struct Opened {
     /// Rings when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
     pub(super) work: Work,
-    /// The last look at the queue, and when it began.
-    pub(super) looking: Mutex<Option<(Instant, Glance)>>,
+    /// The last look at the queue: when it began, and for which kinds.
+    pub(super) looking: Mutex<Option<(Instant, Option<Arc<[String]>>, Glance)>>,
     /// The beginning of the last work that time had brought. A log that looks at the queue comes
     /// here again.
     pub(super) tending: ReentrantMutex<Cell<Option<Instant>>>,
@@ -87,9 +84,12 @@ struct Looked {
     read: Instant,
     at: u64,
     ready: bool,
-    /// The kinds of which jobs are in lines, since claims of other kinds have met them: up to
-    /// [`LINES`] of them.
-    lines: Arc<[String]>,
+    /// The kinds that the look was for; `None`: all.
+    kinds: Option<Arc<[String]>>,
+    /// True if jobs of these kinds are in lines, since claims of other kinds have met them.
+    in_line: bool,
+    /// True if jobs of any kinds may be.
+    has_lines: bool,
     paused_until: u64,
     is_full: bool,
     is_limited: bool,
@@ -100,10 +100,20 @@ struct Looked {
 }
 
 impl Looked {
-    /// True if a claim of these kinds may find a job.
-    fn is_ready(&self, now: u64, kinds: Option<&[String]>) -> bool {
-        let in_line = || self.lines.len() == LINES || self.lines.iter().any(|kind| is_among(kind, kinds));
-        !self.is_full && (self.ready || self.due <= now || in_line())
+    /// True if a claim of these kinds may find a job. `None`: it was a look for others.
+    fn is_ready(&self, now: u64, kinds: Option<&[String]>) -> Option<bool> {
+        if self.is_full {
+            return Some(false);
+        }
+        if self.ready || self.due <= now {
+            return Some(true);
+        }
+        match (self.kinds.as_deref(), kinds) {
+            (of, kinds) if of == kinds => Some(self.in_line),
+            (Some(_), None) if self.in_line => Some(true),
+            (None, Some(_)) if !self.in_line => Some(false),
+            _ => (!self.has_lines).then_some(false),
+        }
     }
 }
 
@@ -162,12 +172,12 @@ impl Opened {
     }
 
     /// Notes what an answer says of the queue, unless there was a change since the call began: the
-    /// answer may not show it. `is_done`: a tick has done what there was.
-    pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64) {
+    /// answer may not show it. `is_done`: a tick has done what there was. The look was for these
+    /// kinds.
+    pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64, kinds: Option<&Arc<[String]>>) {
         let at = unsigned(answer.since);
         let is = |letter: char| answer.more.as_deref().is_some_and(|more| more.contains(letter));
         let time = |time: Option<i64>| time.map_or(u64::MAX, |time| unsigned(Some(time)));
-        let lines = answer.payload.as_deref().and_then(|lines| serde_json::from_str::<Vec<_>>(lines).ok());
         let mut seen = self.seen.lock();
         if self.test_clock().is_none() {
             seen.note_time(at, self.moment().wall);
@@ -182,7 +192,9 @@ impl Opened {
             read: Instant::now(),
             at,
             ready: is('r'),
-            lines: lines.unwrap_or_default().into(),
+            kinds: kinds.cloned(),
+            in_line: is('k'),
+            has_lines: is('k') || is('o'),
             paused_until: unsigned(answer.pushed),
             is_full: is('f'),
             is_limited: is('l'),
@@ -218,8 +230,10 @@ impl Opened {
         match &mut seen.glance {
             Some(glance) if shows_all && glance.has_room && !glance.is_full => {
                 glance.ready = has_more;
-                if !has_more && glance.lines.iter().any(|kind| is_among(kind, kinds)) {
-                    glance.lines = glance.lines.iter().filter(|kind| !is_among(kind, kinds)).cloned().collect();
+                // A claim of all kinds takes what is in any line.
+                if !has_more && (kinds.is_none() || glance.kinds.as_deref() == kinds) {
+                    glance.in_line = false;
+                    glance.has_lines &= kinds.is_some();
                 }
             }
             glance => *glance = None,
@@ -233,8 +247,19 @@ impl Opened {
         }
     }
 
-    /// Returns what was seen, unless it is too old, for one who claims jobs of these kinds.
+    /// Returns what was seen, unless it is too old, for one who claims jobs of these kinds; `None`:
+    /// nothing is known of them.
     pub(super) fn glance(&self, kinds: Option<&[String]>) -> Option<Glance> {
+        self.glance_if(|looked, now| looked.is_ready(now, kinds))
+    }
+
+    /// Returns what was seen, unless it is too old, whatever the kinds that it was for: a claim may
+    /// find a job if it is not known to find none.
+    pub(super) fn last_glance(&self) -> Option<Glance> {
+        self.glance_if(|looked, now| Some(looked.is_ready(now, None).unwrap_or(true)))
+    }
+
+    fn glance_if(&self, is_ready: impl FnOnce(&Looked, u64) -> Option<bool>) -> Option<Glance> {
         let now = self.server_time();
         let next_tick = self.periodics.lock().iter().filter_map(|one| one.next(now)).min();
         let seen = self.seen.lock();
@@ -247,7 +272,7 @@ impl Opened {
         let own = if seen.ticked == Some(now) && looked.next <= now { LONGEST_SLEEP } else { left(looked.next) };
         let next = Some(next_tick.map_or(own, |tick| own.min(left(tick))));
         Some(Glance {
-            ready: u64::from(looked.is_ready(now, kinds)),
+            ready: u64::from(is_ready(looked, now)?),
             is_paused: looked.paused_until > now,
             is_full: looked.is_full,
             is_limited: looked.is_limited,

@@ -128,7 +128,12 @@ impl Queues {
                 "claimed" => claimed.push(answer.claimed(queue.number)),
                 "again" => turned.again = true,
                 "glance" => {
-                    queue.note_glance(&answer, asked.is_tidy, changes);
+                    queue.note_glance(
+                        &answer,
+                        asked.is_tidy,
+                        changes,
+                        claim.and_then(|claim| claim.wanted.kinds.as_ref()),
+                    );
                     queue.seen.lock().told_until = unsigned(answer.since);
                 }
                 _ => {}
@@ -145,7 +150,7 @@ impl Queues {
             self.leases.keep(self);
         }
         if lined || !told.is_empty() || untold > 0 {
-            let all = is_short != Some(true) || queue.glance(None).is_none_or(|glance| glance.ready > 0);
+            let all = is_short != Some(true) || queue.last_glance().is_none_or(|glance| glance.ready > 0);
             queue.shared.told(told, untold);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }
@@ -247,7 +252,7 @@ impl Queues {
         let name = queue.name();
         let is_asked = is_tidy || claim.is_some();
         // The server does what time has brought once a second by itself. A test does not wait.
-        let seen = queue.glance(None).map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
+        let seen = queue.last_glance().map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
         let asked = Asked {
             at: queue.moment().now,
             called: Instant::now(),

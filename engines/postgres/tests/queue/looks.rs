@@ -299,7 +299,7 @@ fn threads_that_wait_for_jobs_wake_together_and_one_of_them_asks_the_server() {
     let jobs = queue.push_all((0..WAIT).map(|number| NewJob::new("k", &number).unwrap())).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
     let counted = "CREATE SEQUENCE looks; ALTER FUNCTION waterline.glance_now RENAME TO uncounted;
-        CREATE FUNCTION waterline.glance_now(p_queue text, p_worker text) RETURNS waterline.answer LANGUAGE sql AS
+        CREATE FUNCTION waterline.glance_now(p_queue text, p_worker text, p_kinds text[]) RETURNS waterline.answer LANGUAGE sql AS
         $$ SELECT nextval('public.looks'), pg_sleep(0.02); SELECT waterline.uncounted(p_queue, p_worker) $$";
     client.batch_execute(counted).unwrap();
     std::thread::scope(|scope| {
