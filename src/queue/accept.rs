@@ -73,7 +73,10 @@ impl Accept {
     /// # Ok::<(), waterline::queue::QueueError>(())
     /// ```
     pub fn kinds<K: Into<String>>(mut self, kinds: impl IntoIterator<Item = K>) -> Self {
-        self.kinds = Some(kinds.into_iter().map(Into::into).collect());
+        let mut kinds: Vec<_> = kinds.into_iter().map(Into::into).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        self.kinds = Some(kinds.into());
         self
     }
 

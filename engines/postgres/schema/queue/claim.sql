@@ -29,8 +29,17 @@ CREATE FUNCTION has_special(p_queue int, p_by bigint, p_worker text, p_kinds tex
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM job WHERE queue = p_queue AND suspect) AND has_suspect(p_queue, p_worker, p_kinds, p_lease, p_by, p_now)
-        OR EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state::text IN ('ready', 'held')
-            AND (root IS NOT NULL OR skips_from IS NOT NULL) AND (p_kinds IS NULL OR kind = ANY (p_kinds)));
+        OR has_needless(p_queue, p_kinds, p_by);
+END $$;
+
+-- True if a job of these kinds may be needless. It reads 64 of other kinds; where more are, it says so, too, since a close look
+-- is always right.
+CREATE FUNCTION has_needless(p_queue int, p_kinds text[], p_by bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM (SELECT kind, row_number() OVER () AS nth FROM (
+            SELECT kind FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_by AND state::text IN ('ready', 'held')
+                AND (root IS NOT NULL OR skips_from IS NOT NULL) ORDER BY at LIMIT 65) k) s
+        WHERE p_kinds IS NULL OR kind = ANY (p_kinds) OR nth = 65);
 END $$;
 
 -- A job that is to run alone is another process's, which has taken it up; or this one has, and its other jobs did not end
@@ -63,6 +72,12 @@ BEGIN
     RETURN pg_sequence_last_value(p_registers[10]) > p_now - 60000;
 END $$;
 
+-- The same for one who looks. Where no claim has ticked for long, nothing is known.
+CREATE FUNCTION may_have_lines(p_queue queue, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN has_lines(p_queue.floors, p_now) OR p_now - coalesce(pg_sequence_last_value(p_queue.ticked), 0) NOT BETWEEN 0 AND 30000;
+END $$;
+
 -- The first lines of kinds that have a job: so many at most. Null: none has.
 CREATE FUNCTION first_lines(p_queue int, p_most int) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -74,10 +89,9 @@ BEGIN
 END $$;
 
 -- The lines of these kinds that have a job; null: the first 256 of all.
-CREATE FUNCTION lines_of(p_queue int, p_registers regclass[], p_kinds text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION lines_of(p_queue int, p_kinds text[]) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 DECLARE v_first text[];
 BEGIN
-    IF NOT has_lines(p_registers, p_now) THEN RETURN NULL; END IF;
     IF p_kinds IS NULL THEN RETURN first_lines(p_queue, 256); END IF;
     -- Few lines are read, and of many a look for each kind costs less.
     IF cardinality(p_kinds) > 16 THEN
@@ -96,7 +110,11 @@ RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE job SET state = 'held', held_by = 'o' || kind WHERE number = ANY (ARRAY(SELECT number FROM job
         WHERE number = ANY (p_numbers) AND state = 'ready' AND at <= p_now ORDER BY number FOR UPDATE SKIP LOCKED));
-    PERFORM setval(p_registers[10], p_now), ring(p_queue, p_bell);
+    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM setval(p_registers[10], p_now);
+    -- Also within 20 ms of the last notification: those who heard it have passed by what is locked here.
+    PERFORM setval(p_bell, -floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), pg_notify(channel_of(p_queue), '')
+    WHERE pg_sequence_last_value(p_bell) <> 0;
 END $$;
 
 -- Locks the first ready jobs in this order of priorities, but for those that the caller has; none, if a claim has to
@@ -143,8 +161,7 @@ BEGIN
                 AND (r.expires IS NULL OR r.expires > p_now) AND NOT (r.suspect AND r.kind = ANY (p_kinds))
                 AND (p_but IS NULL OR r.ctid <> ALL (p_but))
             ORDER BY r.at, r.place LIMIT p_most FOR UPDATE SKIP LOCKED) x
-        WHERE NOT EXISTS (SELECT FROM job s WHERE s.queue = p_queue AND NOT s.suspect AND s.at <= p_now
-                AND s.state::text IN ('ready', 'held') AND (s.root IS NOT NULL OR s.skips_from IS NOT NULL) AND s.kind = ANY (p_kinds))
+        WHERE NOT has_needless(p_queue, p_kinds, p_now)
         LIMIT p_most) x;
     RETURN v_locked;
 END $$;
@@ -224,8 +241,7 @@ CREATE FUNCTION lock_own(p_queue int, p_registers regclass[], p_bell regclass, p
 LANGUAGE plpgsql AS $$
 DECLARE v_locked claiming; v_more claiming; v_left int := p_most;
 BEGIN
-    IF EXISTS (SELECT FROM job WHERE queue = p_queue AND NOT suspect AND at <= p_now AND state::text = 'held'
-        AND (root IS NOT NULL OR skips_from IS NOT NULL)) THEN RETURN NULL; END IF;
+    IF has_needless(p_queue, p_kinds, p_now) THEN RETURN NULL; END IF;
     FOR v_at IN 1 .. cardinality(p_order) LOOP
         v_locked := both_of(v_locked, lock_in_lines(p_queue, p_lines, p_order[v_at], v_left, p_due_by, p_now, p_but));
         v_left := p_most - coalesce(cardinality(v_locked.spots), 0);
@@ -276,7 +292,7 @@ DECLARE
     v_is_dear boolean;
     v_lines text[];
 BEGIN
-    v_lines := lines_of(p_queue, p_registers, p_kinds, p_now);
+    IF has_lines(p_registers, p_now) THEN v_lines := lines_of(p_queue, p_kinds); END IF;
     IF p_most > v_low THEN
         v_head := pg_sequence_last_value(p_registers[5]);
         v_place := pg_sequence_last_value(p_registers[6]);
@@ -292,7 +308,7 @@ BEGIN
             END IF;
         END IF;
         v_got := coalesce(cardinality(v_locked.numbers), 0);
-        IF v_low > 0 AND v_got > p_most - v_low AND are_others_lower(p_queue, v_locked.spots[p_most - v_low + 1], v_floors, p_now) THEN
+        IF v_low > 0 AND v_got > p_most - v_low AND are_others_lower(p_queue, v_locked.spots[p_most - v_low + 1], v_floors, v_lines, p_now) THEN
             v_got := p_most - v_low;
             v_locked.numbers := v_locked.numbers[:v_got];
             v_locked.spots := v_locked.spots[:v_got];
@@ -336,11 +352,15 @@ BEGIN
 END $$;
 
 -- True if jobs are ready whose priority is lower than that of this one.
-CREATE FUNCTION are_others_lower(p_queue int, p_spot tid, p_floors bigint[], p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION are_others_lower(p_queue int, p_spot tid, p_floors bigint[], p_lines text[], p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT EXISTS (SELECT FROM generate_series(j.priority + 1, 3) p(n), LATERAL (SELECT FROM job r
         WHERE r.queue = p_queue AND r.state = 'ready' AND r.priority = p.n AND r.at <= p_now AND r.at >= p_floors[p.n + 1]
-        ORDER BY r.at, r.place LIMIT 1) r) FROM job j WHERE j.ctid = p_spot);
+        ORDER BY r.at, r.place LIMIT 1) r)
+        OR p_lines IS NOT NULL AND EXISTS (SELECT FROM unnest(p_lines) l(name), generate_series(j.priority + 1, 3) p(n), LATERAL (
+            SELECT FROM job h WHERE h.queue = p_queue AND h.state = 'held' AND h.held_by = l.name AND h.priority = p.n
+            ORDER BY h.at, h.place LIMIT 1) h)
+        FROM job j WHERE j.ctid = p_spot);
 END $$;
 
 -- Moves the head of a queue to this job, unless another claim was further, or a tick has begun anew since the caller
@@ -409,6 +429,7 @@ DECLARE
     v_claimed answer[] := '{}';
     v_rings boolean := false;
 BEGIN
+    IF p_kinds IS NOT NULL THEN p_kinds := ARRAY(SELECT DISTINCT k FROM unnest(p_kinds) k WHERE k IS NOT NULL); END IF;
     FOR v_round IN 1 .. 64 LOOP
         -- The work of time is that of the first round: the later ones may have the lock of claims.
         v_answers := ARRAY(SELECT t FROM turn(p_numbers, p_tokens, p_ends, '{}', p_errors, p_datas, p_queue, p_most, p_kinds,

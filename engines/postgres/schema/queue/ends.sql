@@ -247,7 +247,7 @@ BEGIN
         error = coalesce(v_new.error, error),
         data = p_job.data, resubmit = CASE WHEN v_new.next = 'wait' THEN resubmit END, skips_from = p_job.skips_from,
         fraction = p_job.fraction, note = p_job.note, noted = p_job.noted,
-        counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL
+        counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL, alone_until = NULL
     WHERE number = p_job.number;
     PERFORM note_waiting(p_queue);
     told := told || told_briefly(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);

@@ -129,7 +129,9 @@ BEGIN
                 SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key, true FROM job j
                 WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n
                     AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
-                ORDER BY j.at, j.place LIMIT p_most) f LIMIT p_most) h
+                -- What is in a line has been looked at for no limit.
+                ORDER BY j.at, j.place LIMIT CASE WHEN r.name LIKE 'o%' THEN p_looks ELSE p_most END) f
+            LIMIT CASE WHEN r.name LIKE 'o%' THEN p_looks ELSE p_most END) h
             WHERE p_kinds IS NULL OR r.name NOT LIKE 't%' OR substr(r.name, 2) = ANY (p_kinds);
     END IF;
     IF p_early THEN
@@ -234,7 +236,8 @@ BEGIN
             EXIT looks WHEN cardinality(p_claiming.numbers) = p_room.most OR v_job.suspect;
         END LOOP;
         -- Jobs that somebody has locked do not hide those behind them.
-        EXIT WHEN NOT v_locked OR cardinality(v_looked) < p_looks;
+        -- (Those of other kinds go into their lines before, so it does not read all of them.)
+        EXIT WHEN NOT v_locked OR cardinality(v_looked) < p_looks OR cardinality(p_claiming.others) > 0;
     END LOOP;
     RETURN ROW(p_room, p_claiming, p_rung, v_hold, v_hold_names, cardinality(v_looked))::finds;
 END $$;
@@ -263,7 +266,7 @@ BEGIN
     v_is_dear := is_dear(p_queue.floors, 7, p_now);
     v_passed := passed_ready();
     IF cardinality(p_freed) > 0 AND p_queue.limit_sorts !~ '[qrt]' AND NOT p_early AND coalesce(p_due_by >= p_now, true)
-        AND lines_of(p_queue.id, p_queue.floors, p_kinds, p_now) IS NULL THEN
+        AND NOT (has_lines(p_queue.floors, p_now) AND lines_of(p_queue.id, p_kinds) IS NOT NULL) THEN
         SELECT h.numbers, NULL, false, '{}', false, h.is_all, NULL, false INTO v_claiming
         FROM hand_on(p_queue, v_floors, v_order, p_most, p_worker, p_kinds, p_freed, p_now) h;
     END IF;
@@ -280,7 +283,7 @@ BEGIN
         END IF;
         IF EXISTS (SELECT FROM unnest(v_rung) n WHERE n LIKE 'h%') THEN v_rung := ring_held(p_queue.id, v_rung, p_now); END IF;
         v_finds := find_jobs(p_queue, v_floors, v_order, p_kinds, p_due_by, p_now, p_early, v_looks, v_room, v_claiming, v_rung,
-            coalesce(lines_of(p_queue.id, p_queue.floors, p_kinds, p_now), '{}'), p_worker);
+            coalesce(CASE WHEN has_lines(p_queue.floors, p_now) THEN lines_of(p_queue.id, p_kinds) END, '{}'), p_worker);
         v_claiming := v_finds.claiming;
         IF cardinality(v_claiming.others) > 0 THEN
             PERFORM put_in_lines(p_queue.id, p_queue.floors, p_queue.bell, v_claiming.others, p_now);

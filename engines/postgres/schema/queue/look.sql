@@ -185,12 +185,13 @@ BEGIN
         LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
             WHERE j.queue = p_queue.id AND j.state = 'ready' AND j.priority = p.n AND j.at <= p_now AND j.at >= v_floor[p.n + 1] - 5000
             ORDER BY j.at, j.place LIMIT 1) r;
-    IF NOT p_queue.limited AND NOT has_lines(p_queue.floors, p_now) THEN RETURN; END IF;
+    IF NOT p_queue.limited AND NOT may_have_lines(p_queue, p_now) THEN RETURN; END IF;
     RETURN QUERY WITH RECURSIVE l(name, nth) AS (
             (SELECT j.held_by, 1 FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by IS NOT NULL ORDER BY j.held_by LIMIT 1)
             UNION ALL SELECT (SELECT j.held_by FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by > l.name
                 ORDER BY j.held_by LIMIT 1), nth + 1 FROM l WHERE l.name IS NOT NULL AND nth < 64)
-        SELECT id_of(r.name, r.number), greatest(r.since, r.at), r.place, l.name FROM l, unnest('{0,1,2,3}'::int[]) p(n),
+        SELECT id_of(r.name, r.number), greatest(r.since, r.at), r.place, l.name
+        FROM (SELECT l.name FROM l UNION SELECT unnest(first_lines(p_queue.id, 64))) l, unnest('{0,1,2,3}'::int[]) p(n),
             LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
                 WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = l.name AND j.priority = p.n
                 ORDER BY j.at, j.place LIMIT 1) r WHERE l.name IS NOT NULL;
@@ -249,7 +250,7 @@ BEGIN
     v_tally.ready := CASE WHEN v_ready.id IS NULL THEN 0 ELSE greatest(v_tally.ready, 1) END;
     RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'damaged', (SELECT count(*) FROM damaged WHERE queue = v_queue.id AND was = 'job'),
         'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
-        'only_held', NOT v_glance.ready, 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
+        'only_held', NOT (v_glance.ready OR v_glance.has_place), 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
             WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM (SELECT substr(n, 2) FROM unnest(first_lines(v_queue.id, 64)) n) l(kind)),
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
         -- In the process of the caller: the others go on.

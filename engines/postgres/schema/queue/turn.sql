@@ -3,7 +3,7 @@
 -- What a worker may look for, and when time brings something next. It is stable, so that its statements see the same
 -- jobs: one that is taken back between two of them would be in none, and nothing would ever come.
 CREATE FUNCTION glance(p_queue queue, p_worker text, p_kinds text[], p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
-    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT in_line boolean, OUT has_lines boolean)
+    OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT in_line boolean, OUT has_lines boolean, OUT has_place boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_all limits;
@@ -25,12 +25,13 @@ BEGIN
         ORDER BY j.at, j.place LIMIT 1) x LIMIT 1;
     ready := FOUND;
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 7, passed_ready() - v_passed, p_now); END IF;
-    has_lines := has_lines(p_queue.floors, p_now);
-    in_line := has_lines AND lines_of(p_queue.id, p_queue.floors, p_kinds, p_now) IS NOT NULL;
+    has_lines := may_have_lines(p_queue, p_now);
+    in_line := has_lines AND lines_of(p_queue.id, p_kinds) IS NOT NULL;
     -- One that runs alone, or is to, keeps others from its process.
     is_full := coalesce((SELECT bool_or(j.state::text = 'running' OR is_busy(p_queue.id, p_worker)) FROM job j WHERE j.queue = p_queue.id
         AND j.suspect AND j.worker IS NOT DISTINCT FROM p_worker AND (j.state::text = 'running' OR j.alone_until > p_now)), false);
     is_limited := false;
+    has_place := false;
     IF p_queue.limited THEN
         IF p_queue.limit_sorts LIKE '%q%' THEN v_all := bounds_of(p_queue.id, 'q'); END IF;
         IF v_all.at_once IS NOT NULL THEN is_full := is_full OR taken_of(p_queue.id, 'q') >= v_all.at_once; END IF;
@@ -39,11 +40,15 @@ BEGIN
             is_full := is_full OR v_next > p_now;
         END IF;
         is_limited := is_full AND ready OR first_held(p_queue.id) IS NOT NULL;
-        -- So many as the next claim takes.
-        ready := ready OR EXISTS (SELECT FROM (SELECT DISTINCT f.name FROM (SELECT name FROM freed WHERE queue = p_queue.id AND at <= p_now
-            ORDER BY at, id LIMIT 1024) f) f, LATERAL (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'held'
-            AND j.held_by = f.name ORDER BY j.priority LIMIT 1) h)
-            OR EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now OFFSET 1024);
+        -- So many as the next claim takes. A limit whose first job is of another kind is looked at beside others, or once a second.
+        IF EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now) THEN
+            has_lines := true;
+            has_place := EXISTS (SELECT FROM (SELECT DISTINCT f.name FROM (SELECT name FROM freed
+                WHERE queue = p_queue.id AND at <= p_now ORDER BY at, id LIMIT 1024) f) f, LATERAL (
+                    SELECT j.kind FROM job j WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = f.name
+                    ORDER BY j.priority, j.at, j.place LIMIT 1) h WHERE p_kinds IS NULL OR h.kind = ANY (p_kinds))
+                OR EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now OFFSET 1024);
+        END IF;
     END IF;
     v_passed := passed_ends();
     IF NOT v_ends_dear THEN
@@ -64,7 +69,8 @@ BEGIN
 END $$;
 
 -- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
--- l (limited), m (room for more); k: jobs of the caller's kinds are in their lines; o: those of others are, at most.
+-- l (limited), m (room for more); k: jobs of the caller's kinds are in their lines, or limits that held
+-- some have a place; o: those of others, at most.
 CREATE FUNCTION glance_answer(p_queue queue, p_worker text, p_kinds text[], p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
 DECLARE v_glance record := glance(p_queue, p_worker, p_kinds, p_now);
 BEGIN
@@ -72,7 +78,7 @@ BEGIN
         v_glance.paused_until, v_glance.due, p_now, NULL,
         CASE WHEN v_glance.ready THEN 'r' ELSE '' END || CASE WHEN v_glance.is_full THEN 'f' ELSE '' END
             || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END
-            || CASE WHEN v_glance.in_line THEN 'k' WHEN v_glance.has_lines THEN 'o' ELSE '' END)::answer;
+            || CASE WHEN v_glance.in_line OR v_glance.has_place THEN 'k' WHEN v_glance.has_lines THEN 'o' ELSE '' END)::answer;
 END $$;
 
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as

@@ -111,6 +111,111 @@ fn a_process_whose_jobs_do_not_end_leaves_the_one_that_is_to_run_alone_to_others
     assert_eq!(claim(&mut client, "one", 1, &["b"]).0, jobs[3..4]);
 }
 
+/// Pushes a job of a kind with these settings, and returns its number.
+fn push_with(client: &mut Client, kind: &str, settings: &str) -> i64 {
+    let push = "SELECT id FROM waterline.push('q', $1, '1', $2::text::jsonb)";
+    client.query_one(push, &[&kind, &settings]).unwrap().get::<_, String>(0)[1..].parse().unwrap()
+}
+
+#[test]
+fn a_job_of_another_kind_that_may_be_needless_stops_no_kind() {
+    let (_, mut client) = client("{}");
+    let (waits, needless) =
+        (push(&mut client, "b", 3), push_with(&mut client, "c", r#"{"root": {"signature": "r", "at": 1}}"#));
+    assert!(claim(&mut client, "one", 1, &["a"]).0.is_empty(), "they go into their lines");
+    assert_eq!(claim(&mut client, "one", 1, &["b"]).0, waits[..1]);
+    // One that is still ready, and of a kind of the claim's: it looks closely, and takes all.
+    let ready = push_with(&mut client, "b", r#"{"root": {"signature": "s", "at": 1}}"#);
+    assert_eq!(claim(&mut client, "one", 9, &["b"]).0, [&waits[1..], &[ready]].concat());
+    assert_eq!(claim(&mut client, "two", 9, &[]).0, [needless]);
+}
+
+#[test]
+fn in_a_line_jobs_that_a_limit_holds_or_that_are_urgent_hide_no_others() {
+    let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    let many = (0..40).map(|_| push_with(&mut client, "b", r#"{"key": "full"}"#)).collect::<Vec<_>>();
+    let free = push_with(&mut client, "b", r#"{"key": "free"}"#);
+    assert!(claim(&mut client, "one", 32, &["a"]).0.is_empty());
+    assert!(claim(&mut client, "one", 32, &["a"]).0.is_empty());
+    assert_eq!(claim(&mut client, "one", 1, &["b"]).0, many[..1]);
+    assert_eq!(claim(&mut client, "one", 1, &["b"]).0, [free]);
+
+    let (_, mut client) = self::client("{}");
+    let low = push_with(&mut client, "b", r#"{"priority": 3}"#);
+    assert!(claim(&mut client, "one", 2, &["a"]).0.is_empty());
+    let took_it = (0..5).any(|_| {
+        push(&mut client, "b", 4);
+        claim(&mut client, "one", 2, &["b"]).0.contains(&low)
+    });
+    assert!(took_it, "one of eight jobs is of the lowest priority");
+}
+
+#[test]
+fn a_job_that_ran_alone_and_was_put_back_is_anybodys() {
+    let (_, mut client) = client(r#"{"lease_ms": 60000}"#);
+    let long = claim_of(&mut client, "b");
+    let alone = push(&mut client, "a", 1);
+    suspect(&mut client, &alone);
+    assert!(claim(&mut client, "one", 1, &[]).0.is_empty(), "it takes it up");
+    finish(&mut client, &long);
+    let (jobs, tokens) = claim(&mut client, "one", 1, &[]);
+    assert_eq!(jobs, alone);
+    client.query_one("SELECT waterline.snooze($1, $2)", &[&jobs, &tokens]).unwrap();
+    assert_eq!(claim(&mut client, "two", 1, &["a"]).0, alone);
+}
+
+/// Pushes a job of this kind, and claims it as the process `one`.
+fn claim_of(client: &mut Client, kind: &str) -> Claimed {
+    push(client, kind, 1);
+    claim(client, "one", 1, &[kind])
+}
+
+#[test]
+fn what_is_in_a_line_is_seen_after_a_time_without_any_claim() {
+    let (_, mut client) = client("{}");
+    let others = push(&mut client, "b", 2);
+    assert!(claim(&mut client, "one", 1, &["a"]).0.is_empty());
+    set_clock(&mut client, 1_000_000 + 3_600_000);
+    let mut letters = |kinds: &[&str]| {
+        let glance = "SELECT more FROM waterline.glance_now('q', 'one', $1)";
+        client.query_one(glance, &[&kinds]).unwrap().get::<_, String>(0).replace('m', "")
+    };
+    assert_eq!([letters(&["b"]), letters(&["a"])], ["k", "o"]);
+    let ready: i64 =
+        client.query_one("SELECT (waterline.survey('q')->'counts'->>'ready')::bigint", &[]).unwrap().get(0);
+    assert_eq!(ready, 2);
+    assert_eq!(claim(&mut client, "one", 9, &["b"]).0, others);
+}
+
+#[test]
+fn kinds_may_be_named_twice_and_one_that_is_null_is_none() {
+    let (_, mut client) = client("{}");
+    let (a, b) = (push(&mut client, "a", 2), push(&mut client, "b", 2));
+    let mut jobs = |kinds: &str| -> Vec<i64> {
+        let rows = client.query(&format!("SELECT job FROM waterline.claim('q', 9, 'one', {kinds})"), &[]).unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(jobs("ARRAY['b', NULL, 'b']"), b);
+    assert_eq!(jobs("ARRAY[NULL]::text[]"), [0; 0]);
+    assert_eq!(jobs("ARRAY['a', 'a']"), a);
+}
+
+/// One limit has a place, and the job that it holds is of a kind that nobody takes.
+#[test]
+fn a_place_for_a_job_of_another_kind_is_no_reason_to_look() {
+    let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
+    let first = push_with(&mut client, "c", r#"{"key": "x"}"#);
+    push_with(&mut client, "c", r#"{"key": "x"}"#);
+    let runs = claim(&mut client, "one", 2, &["c"]);
+    assert_eq!(runs.0, [first]);
+    finish(&mut client, &runs);
+    for (kinds, expected) in [("a", "o"), ("c", "k")] {
+        let glance = "SELECT more FROM waterline.glance_now('q', 'one', ARRAY[$1])";
+        let letters: String = client.query_one(glance, &[&kinds]).unwrap().get(0);
+        assert_eq!(letters.replace(['m', 'l'], ""), expected, "{kinds}");
+    }
+}
+
 /// Two services with default settings.
 #[test]
 fn two_services_that_share_a_queue_take_their_own_kinds() {
