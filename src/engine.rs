@@ -93,13 +93,24 @@ pub struct Options {
     pub ids_for: Duration,
     pub heal_after: Option<Duration>,
     pub max_waiting: Option<u64>,
+    pub max_payload: usize,
     /// The time of a clock that a test sets.
     pub manual: Option<u64>,
 }
 
 pub fn options_of(options: &QueueOptions) -> Options {
     let QueueOptions {
-        lease, retry, max_crashes, retention, dead_for, ids_for, heal_after, max_waiting, clock, ..
+        lease,
+        retry,
+        max_crashes,
+        retention,
+        dead_for,
+        ids_for,
+        heal_after,
+        max_waiting,
+        max_payload,
+        clock,
+        ..
     } = options;
     Options {
         lease: *lease,
@@ -110,6 +121,7 @@ pub fn options_of(options: &QueueOptions) -> Options {
         ids_for: *ids_for,
         heal_after: *heal_after,
         max_waiting: *max_waiting,
+        max_payload: *max_payload,
         manual: clock.is_manual().then(|| clock.moment().wall),
     }
 }
@@ -227,8 +239,21 @@ pub fn take_end(done: Finisher) -> Option<OwnEnd> {
 }
 
 /// The bytes of data that an end leaves, as JSON.
-pub fn data_json(data: JobData, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
-    data.json(id)
+pub fn data_json(data: JobData, id: &str, queue: &Shared) -> Result<Option<Vec<u8>>, QueueError> {
+    data.json(id, &queue.options)
+}
+
+/// Refuses a payload that is too large for this queue.
+///
+/// # Errors
+/// [`ConfigError::Length`].
+pub fn check_payload(queue: &Shared, job: &NewJob) -> Result<(), ConfigError> {
+    queue.options.check_payload("payload", job.payload.len())
+}
+
+/// The error of a payload, or of data, that the database has refused.
+pub fn payload_error(what: &'static str, length: usize, most: usize) -> ConfigError {
+    crate::queue::words::options::payload_error(what, length, most)
 }
 
 // Schedules.

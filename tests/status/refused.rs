@@ -62,6 +62,11 @@ fn a_zero_of_a_queue_is_refused_with_its_reason() {
             open(options().heal_after(Duration::ZERO)),
             "heal_after is 0, so no job would ever use up its attempts: use a time, or leave it out",
         ),
+        (open(options().max_payload(0)), "max_payload is 0 bytes, so each push would be refused: use some kB at least"),
+        (
+            open(options().max_payload((256 << 20) + 1)),
+            "max_payload is more than 256 MB: keep what is so large in a file or a table, and push its name",
+        ),
         (
             open(options().max_waiting(0)),
             "max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)",

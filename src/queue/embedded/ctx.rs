@@ -47,6 +47,7 @@ impl Ctx {
 
     /// Checks a job, and gives it an id if it has none.
     pub(crate) fn prepare(&self, new: NewJob, wall: u64) -> Result<Push, ConfigError> {
+        self.options.check_payload("payload", new.payload.len())?;
         prepare(new, wall, || self.next_id.fetch_add(1, Ordering::Relaxed))
     }
 

@@ -38,7 +38,7 @@ impl<'a> LeaseWrites<'a> {
     /// # Errors
     /// Those of [`Lease::update`] and of [`Store::write`](crate::Store::write).
     pub fn update(self, data: impl Into<JobData>) -> Result<(), QueueError> {
-        let data = data.into().json(&self.hold.job.id)?;
+        let data = self.data(data.into())?;
         self.hold.edit(data.map_or(Edit::Nothing, Edit::Data), self.effects)
     }
 
@@ -47,7 +47,7 @@ impl<'a> LeaseWrites<'a> {
     /// # Errors
     /// Those of [`update`](Self::update).
     pub fn finish(self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
-        let data = data.into().json(&self.hold.job.id)?;
+        let data = self.data(data.into())?;
         self.hold.end(End::Finished, data, self.effects)
     }
 
@@ -93,6 +93,11 @@ impl<'a> LeaseWrites<'a> {
     pub fn resubmit(self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
         let due = run_at.map_or(Ok(0), millis)?;
         self.hold.edit(Edit::Resubmit(due), self.effects)
+    }
+
+    fn data(&self, data: JobData) -> Result<Option<Vec<u8>>, QueueError> {
+        let job = &self.hold.job;
+        data.json(&job.id, &job.queue.shared.options)
     }
 
     fn end(self, end: End) -> Result<Option<JobState>, QueueError> {

@@ -156,7 +156,11 @@ fn end_of(job: &Running, outcome: Outcome) -> Result<(End, Option<Vec<u8>>), Box
     let time = |time| millis(time).unwrap_or(LATEST);
     Ok(match outcome {
         Outcome::Done => (End::Finished, None),
-        Outcome::DoneWith(data) => (End::Finished, Some(to_json(job.id(), &data)?)),
+        Outcome::DoneWith(data) => {
+            let data = to_json(job.id(), &data)?;
+            job.job().queue.shared.options.check_payload("data", data.len())?;
+            (End::Finished, Some(data))
+        }
         Outcome::RetryAt(at) => {
             (End::Failed { error: "it asked for another time".to_owned(), at: Some(time(at)) }, None)
         }

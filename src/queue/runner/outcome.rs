@@ -53,7 +53,7 @@ impl Outcome {
     /// # Errors
     /// [`QueueError::Payload`] for a value that is no JSON, or is nested too deep to be read again.
     pub fn done_with(data: impl Into<JobData>) -> Result<Self, QueueError> {
-        let Some(json) = data.into().json("")? else { return Ok(Self::Done) };
+        let Some(json) = data.into().json_of_any_size("")? else { return Ok(Self::Done) };
         from_json(&json).map(Self::DoneWith).map_err(|source| QueueError::Payload { id: String::new(), source })
     }
 }

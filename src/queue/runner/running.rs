@@ -73,7 +73,7 @@ impl Running {
         (Self(Arc::new(inner)), payload)
     }
 
-    fn job(&self) -> &InHand {
+    pub(super) fn job(&self) -> &InHand {
         &self.0.job
     }
 
@@ -131,7 +131,7 @@ impl Running {
     /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is no
     /// JSON, [`QueueError::Store`] when the database fails.
     pub fn update(&self, data: impl Into<JobData>) -> Result<(), QueueError> {
-        let data = data.into().json(self.id())?;
+        let data = data.into().json(self.id(), &self.job().queue.shared.options)?;
         self.check()?;
         data.map_or(Ok(()), |data| self.job().edit(Edit::Data(data)))
     }

@@ -3,6 +3,7 @@
 use crate::base::index::BoxError;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::json::json_of;
+use crate::queue::words::options::QueueOptions;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -33,8 +34,15 @@ pub struct JobData(Result<Option<Vec<u8>>, BoxError>);
 
 impl JobData {
     /// Returns it as JSON, for the job with this id; `None`: nothing was left.
-    pub(crate) fn json(self, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
+    pub(crate) fn json_of_any_size(self, id: &str) -> Result<Option<Vec<u8>>, QueueError> {
         self.0.map_err(|source| QueueError::Payload { id: id.to_owned(), source })
+    }
+
+    /// The same for a job of a queue with these options, which refuse what is too large.
+    pub(crate) fn json(self, id: &str, options: &QueueOptions) -> Result<Option<Vec<u8>>, QueueError> {
+        let data = self.json_of_any_size(id)?;
+        options.check_payload("data", data.as_ref().map_or(0, Vec::len))?;
+        Ok(data)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The settings of a queue.
 
 use crate::base::clock::Clock;
-use crate::base::config::{ConfigError, DEFAULT_CRASHES, check_max_crashes, check_zero};
+use crate::base::config::{ConfigError, DEFAULT_CRASHES, check_max_crashes, check_supported, check_zero};
 use crate::base::index::BoxError;
 use crate::base::retry::Retry;
 use crate::queue::words::hook::{BeforePush, Proposed};
@@ -61,6 +61,8 @@ pub struct QueueOptions {
     pub(crate) ids_for: Duration,
     /// `None`: no limit.
     pub(crate) max_waiting: Option<u64>,
+    /// In bytes.
+    pub(crate) max_payload: usize,
     pub(crate) before_push: BeforePush,
     pub(crate) limits: Vec<Limit>,
     pub(crate) clock: Clock,
@@ -68,6 +70,19 @@ pub struct QueueOptions {
     pub(crate) by_hand: bool,
     /// The first setting that was refused.
     refused: Option<ConfigError>,
+}
+
+/// The default of `max_payload`, and its bound: the database and its drivers have several copies of
+/// a value in memory, and none of more than a gigabyte.
+const DEFAULT_PAYLOAD: usize = 16 << 20;
+const MAX_PAYLOAD: usize = 256 << 20;
+
+/// The error of a payload, or of data, that is too large for its queue.
+pub(crate) fn payload_error(what: &'static str, length: usize, most: usize) -> ConfigError {
+    let why = format!(
+        "the {what} of the job has {length} bytes, and its queue takes {most} at most: keep it in a file or a table, and its name here, or raise max_payload"
+    );
+    ConfigError::Length { what, length, most, why }
 }
 
 impl Default for QueueOptions {
@@ -82,6 +97,7 @@ impl Default for QueueOptions {
             dead_for: DEAD_FOR,
             ids_for: IDS_FOR,
             max_waiting: None,
+            max_payload: DEFAULT_PAYLOAD,
             before_push: BeforePush::default(),
             limits: Vec::new(),
             clock: Clock::default(),
@@ -206,6 +222,26 @@ impl QueueOptions {
         self
     }
 
+    /// Sets the most bytes of a payload, as JSON, and of the data that a job leaves. A push of a
+    /// larger one is refused with [`ConfigError::Length`], and so is larger data: an attempt that
+    /// ends with it has failed. Default: 16 MB, since each payload is in the memory of those who
+    /// push it, of the database and of those who work on it, as often as it has parts there. Keep
+    /// what is larger in a file or a table, and push its name. 0 is refused, and more than 256 MB.
+    ///
+    /// ```
+    /// use waterline::queue::{NewJob, Queue, QueueError, QueueOptions};
+    /// use waterline::{ConfigError, Store};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().max_payload(1_000))?;
+    /// let large = queue.push(NewJob::new("k", &"x".repeat(1_000))?).unwrap_err();
+    /// assert!(matches!(large, QueueError::Config(ConfigError::Length { length: 1_002, most: 1_000, .. })));
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.max_payload = bytes;
+        self
+    }
+
     /// Sets a hook that sees each job before somebody pushes it, and may refuse it: for sampling,
     /// or to keep out kinds that must not run. It runs on the thread that pushes, before anything
     /// is written. An error of it, or a panic, is the error of the push
@@ -284,7 +320,13 @@ impl QueueOptions {
 
     /// Returns the options of a queue that is only changed by hand: see `Queue::by_hand`.
     pub(crate) fn by_hand() -> Self {
-        Self { by_hand: true, ..Self::default() }
+        // The bound of the queue is not known.
+        Self { by_hand: true, max_payload: MAX_PAYLOAD, ..Self::default() }
+    }
+
+    /// Refuses a payload, or the data that a job leaves, that is too large for this queue.
+    pub(crate) fn check_payload(&self, what: &'static str, length: usize) -> Result<(), ConfigError> {
+        if length <= self.max_payload { Ok(()) } else { Err(payload_error(what, length, self.max_payload)) }
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -297,6 +339,10 @@ impl QueueOptions {
         let why =
             "max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)";
         check_zero("max_waiting", self.max_waiting == Some(0), why)?;
+        let why = "max_payload is 0 bytes, so each push would be refused: use some kB at least";
+        check_zero("max_payload", self.max_payload == 0, why)?;
+        let why = "max_payload is more than 256 MB: keep what is so large in a file or a table, and push its name";
+        check_supported("max_payload", self.max_payload <= MAX_PAYLOAD, why)?;
         limit::check(&self.limits)?;
         self.retry.validate()
     }

@@ -130,7 +130,13 @@ impl QueueEngine for Model {
     }
 
     fn prepare(&self, queue: QueueNo, new: Vec<NewJob>) -> Result<Vec<Push>, ConfigError> {
-        self.change(queue, |jobs, at| new.into_iter().map(|job| prepare(job, at.wall, || jobs.make_id())).collect())
+        self.change(queue, |jobs, at| {
+            let prepare = |job: NewJob| {
+                jobs.options.check_payload("payload", job.payload.len())?;
+                prepare(job, at.wall, || jobs.make_id())
+            };
+            new.into_iter().map(prepare).collect()
+        })
     }
 
     fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError> {

@@ -134,6 +134,7 @@ macro_rules! __each_queue_case {
                 a_worker_that_has_lost_its_job_sets_no_metadata,
                 metadata_goes_with_its_job_and_with_a_new_payload,
                 metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_changes,
+                a_payload_or_data_of_more_bytes_than_the_queue_takes_is_refused,
                 the_notes_of_a_kind_are_set_counted_listed_and_removed,
                 a_note_with_a_time_is_seen_until_then_and_never_after,
                 additions_to_a_note_side_by_side_lose_nothing,

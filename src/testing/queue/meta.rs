@@ -128,6 +128,38 @@ pub(super) fn metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_ch
     assert!(matches!(error, QueueError::Payload { .. }), "JSON has no such map");
 }
 
+// The size of a payload, and of data.
+
+pub(super) fn a_payload_or_data_of_more_bytes_than_the_queue_takes_is_refused(on: &Benches<'_>) {
+    let bench = on.bench_with(options().max_payload(100));
+    // Each text has two quotation marks.
+    let (fits, large) = ("x".repeat(98), "x".repeat(99));
+    let is_refused = |error: QueueError, of: &str| matches!(error, QueueError::Config(ConfigError::Length { what, length: 101, most: 100, .. }) if what == of);
+    let of = |id: &str, payload: &str| NewJob::new("k", payload).unwrap().id(id);
+    assert!(is_refused(bench.queue.push(of("a", &large)).unwrap_err(), "payload"));
+    assert!(is_refused(bench.queue.push(NewJob::new("k", &large).unwrap()).unwrap_err(), "payload"));
+    assert!(is_refused(bench.queue.push_all([of("a", &fits), of("b", &large)]).unwrap_err(), "payload"));
+    assert_eq!(bench.queue.counts().ready, 0, "all or none");
+    bench.push(of("a", &fits));
+    let mut lease = bench.claim();
+    assert!(is_refused(lease.update(&large).unwrap_err(), "data"));
+    assert!(is_refused(lease.finish(&large).unwrap_err(), "data"));
+    lease.update(&fits).unwrap();
+    lease.finish(None).unwrap();
+    assert_eq!(bench.info("a").data, Some(fits.clone().into()));
+    // An attempt that ends with it has failed.
+    bench.push(of("b", &fits));
+    let data = large.clone();
+    let runner = Runner::builder(&bench.queue).on("k", move |_, _: String| Ok(Outcome::DoneWith(data.clone().into())));
+    runner.drain(DrainLimits::default()).unwrap();
+    let failed = bench.info("b");
+    assert!(
+        failed.failures >= 1
+            && failed.error.as_deref().is_some_and(|error| error.contains("the data of the job has 101 bytes")),
+        "{failed:?}"
+    );
+}
+
 // Notes of a kind.
 
 pub(super) fn the_notes_of_a_kind_are_set_counted_listed_and_removed(on: &Benches<'_>) {

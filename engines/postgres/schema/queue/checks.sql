@@ -30,12 +30,22 @@ BEGIN
 END $$;
 
 -- Refuses what no job is, before a row is made of it.
-CREATE FUNCTION check_job(p_kind text, p_payload text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION check_job(p_kind text, p_payload text, p_most int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_kind IS NULL OR p_payload IS NULL THEN
         PERFORM refuse('a job has a kind and a payload, and null is neither; the arrays of a call have the same length');
     END IF;
     PERFORM check_name('the kind of a job', p_kind);
+    PERFORM check_size('the payload of a job', p_payload, p_most);
+END $$;
+
+-- Refuses a payload, or data, that has more bytes than the queue takes.
+CREATE FUNCTION check_size(p_of text, p_text text, p_most int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF octet_length(p_text) > p_most THEN
+        RAISE 'waterline: % has % bytes, and its queue takes % at most', p_of, octet_length(p_text), p_most
+            USING ERRCODE = 'WQ012', DETAIL = octet_length(p_text)::text, HINT = p_most::text;
+    END IF;
 END $$;
 
 -- Refuses settings that no job has, and a retry that could not be reckoned at the end of an attempt.
@@ -113,7 +123,7 @@ CREATE FUNCTION check_options(p_options jsonb) RETURNS void LANGUAGE plpgsql AS 
 DECLARE v_limit jsonb; v_rate jsonb; v_names text[] := '{}';
 BEGIN
     PERFORM check_members('the options of a queue', p_options,
-        '{lease_ms,retry,max_crashes,retention_ms,dead_for_ms,ids_for_ms,heal_after_ms,max_waiting,limits}');
+        '{lease_ms,retry,max_crashes,retention_ms,dead_for_ms,ids_for_ms,heal_after_ms,max_waiting,max_payload,limits}');
     PERFORM check_retry(p_options->'retry');
     IF NOT p_options ? 'limits' THEN RETURN; END IF;
     IF jsonb_typeof(p_options->'limits') <> 'array' THEN PERFORM refuse('`limits` is a list; an empty one is no limit'); END IF;

@@ -222,6 +222,13 @@ CREATE FUNCTION ended_answer(p_outcome text, p_state text, p_places bigint[]) RE
 $$ SELECT ROW('ended', NULL, NULL, p_outcome, p_state, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, array_to_string(p_places, ','))::answer $$;
 
+-- Refuses data that have more bytes than the queues of these jobs take.
+CREATE FUNCTION check_datas(p_jobs bigint[], p_datas text[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM check_size('the data of a job', u.data, q.max_payload) FROM unnest(p_jobs, p_datas) u(number, data)
+        JOIN job j ON j.number = u.number JOIN queue q ON q.id = j.queue WHERE u.data IS NOT NULL;
+END $$;
+
 -- For every language: ends jobs well. The answer has the numbers of those that counted: one that is
 -- missing was no longer the caller's, and nothing was written for it. Behind writes of the caller's
 -- own in one transaction, their effects and the end are one.
@@ -237,6 +244,7 @@ RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE v_drops int; v_ends ends;
 BEGIN
     IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
+    IF cardinality(p_datas) > 0 THEN PERFORM check_datas(p_jobs, p_datas); END IF;
     v_drops := (SELECT q.id FROM job j JOIN queue q ON q.id = j.queue WHERE j.number = p_jobs[1] AND q.retention = 0 AND NOT q.limited);
     v_ends := end_many(p_jobs, p_tokens, p_ends, p_ats, p_errors, p_datas, false, NULL, v_drops,
         finish_dropped(v_drops, p_jobs, p_tokens, p_ends));
@@ -251,6 +259,7 @@ LANGUAGE plpgsql AS $$
 DECLARE v_ends ends;
 BEGIN
     IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
+    PERFORM check_datas(p_jobs, p_datas);
     v_ends := end_many(p_jobs, p_tokens, array_fill('finished'::text, ARRAY[cardinality(p_jobs)]), '{}', '{}', p_datas, false, NULL, NULL, '{}');
     IF p_all AND EXISTS (SELECT FROM unnest(v_ends.answers) a WHERE a.outcome = 'halt') THEN
         RAISE 'waterline: the job is no longer its worker''s' USING ERRCODE = 'WQ007';

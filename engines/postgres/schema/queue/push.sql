@@ -197,7 +197,7 @@ DECLARE
     v_died text;
     v_moves boolean;
 BEGIN
-    PERFORM check_job(p_kind, p_payload);
+    PERFORM check_job(p_kind, p_payload, p_queue.max_payload);
     IF p_settings <> '{}' THEN PERFORM check_settings(p_settings); END IF;
     IF cardinality(p_after) > 0 THEN PERFORM check_isolation('a push of a job that waits for others'); END IF;
     told := '{}';
@@ -295,15 +295,16 @@ DECLARE
     v_bell regclass;
     v_seen regclass;
     v_most bigint;
+    v_bytes int;
     v_now bigint := clock();
     v_numbers bigint[];
 BEGIN
-    SELECT id, bell, seen, max_waiting INTO v_queue, v_bell, v_seen, v_most FROM queue WHERE name = p_queue;
+    SELECT id, bell, seen, max_waiting, max_payload INTO v_queue, v_bell, v_seen, v_most, v_bytes FROM queue WHERE name = p_queue;
     IF v_queue IS NULL THEN PERFORM queue_of(p_queue); END IF;
     IF v_most IS NOT NULL THEN RETURN NULL; END IF;
     IF cardinality(p_kinds) = 1 THEN
-        IF p_payloads[1] IS NULL OR (octet_length(p_kinds[1]) BETWEEN 1 AND 255) IS NOT TRUE THEN
-            PERFORM check_job(p_kinds[1], p_payloads[1]);
+        IF (octet_length(p_payloads[1]) <= v_bytes AND octet_length(p_kinds[1]) BETWEEN 1 AND 255) IS NOT TRUE THEN
+            PERFORM check_job(p_kinds[1], p_payloads[1], v_bytes);
         END IF;
         v_numbers := ARRAY[nextval('place')];
         INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
@@ -311,8 +312,10 @@ BEGIN
     ELSE
         IF cardinality(p_kinds) <> cardinality(p_payloads) OR array_position(p_kinds, NULL) IS NOT NULL
             OR array_position(p_payloads, NULL) IS NOT NULL
-            OR (SELECT bool_or(octet_length(u.kind) NOT BETWEEN 1 AND 255) FROM (SELECT unnest(p_kinds) AS kind) u) THEN
-            PERFORM check_job(u.kind, u.payload) FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
+            OR (SELECT bool_or(octet_length(u.kind) NOT BETWEEN 1 AND 255) FROM (SELECT unnest(p_kinds) AS kind) u)
+            -- All of them together rarely have so many bytes.
+            OR pg_column_size(p_payloads) > v_bytes THEN
+            PERFORM check_job(u.kind, u.payload, v_bytes) FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
         END IF;
         -- Functions that return sets cost less in the list of a SELECT than behind FROM, where each row is copied.
         v_numbers := ARRAY(SELECT nextval('place') FROM (SELECT generate_series(1, cardinality(p_kinds))) n);

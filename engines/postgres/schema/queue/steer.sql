@@ -27,7 +27,7 @@ BEGIN
 END $$;
 
 -- Changes the settings of a queue: lease_ms, retry, max_crashes (null: any number), retention_ms (0: not at
--- all, -1: for ever), dead_for_ms, ids_for_ms, heal_after_ms, max_waiting, and limits: a list of
+-- all, -1: for ever), dead_for_ms, ids_for_ms, heal_after_ms, max_waiting, max_payload, and limits: a list of
 -- {of: queue | each_key | kind | key, name, at_once, rate: {count, per_ns, burst}}. A member that is
 -- missing stays as it is. The last change wins, so that programs of two versions may run at once.
 CREATE FUNCTION set_options(p_name text, p_options jsonb) RETURNS void LANGUAGE plpgsql AS $$
@@ -48,6 +48,7 @@ BEGIN
         ids_for = coalesce(bounded((p_options->>'ids_for_ms')::bigint), ids_for),
         heal_after = CASE WHEN p_options ? 'heal_after_ms' THEN (p_options->>'heal_after_ms')::bigint ELSE heal_after END,
         max_waiting = CASE WHEN p_options ? 'max_waiting' THEN (p_options->>'max_waiting')::bigint ELSE max_waiting END,
+        max_payload = coalesce((p_options->>'max_payload')::int, max_payload),
         -- Without limits, it stays so until ticks have made all held jobs ready.
         limited = limited OR coalesce(jsonb_array_length(p_options->'limits') > 0, false)
     WHERE id = v_queue.id;
@@ -123,6 +124,7 @@ BEGIN
     CASE p_what
     WHEN 'nothing' THEN NULL;
     WHEN 'data' THEN
+        PERFORM check_size('the data of a job', p_value, v_queue.max_payload);
         IF v_job.number IS NULL THEN UPDATE ended SET data = p_value WHERE number = v_number;
         ELSE UPDATE job SET data = p_value WHERE number = v_number;
         END IF;
@@ -355,7 +357,7 @@ BEGIN
     PERFORM note_time(v_queue.seen, v_now);
     -- A job that no push takes would hold up each tick.
     PERFORM check_settings(coalesce(nullif(p_settings::jsonb, 'null'), '{}'));
-    IF p_every IS NOT NULL THEN PERFORM check_job(p_kind, p_payload); END IF;
+    IF p_every IS NOT NULL THEN PERFORM check_job(p_kind, p_payload, v_queue.max_payload); END IF;
     DELETE FROM damaged WHERE queue = v_queue.id AND was = 'periodic' AND id = p_name;
     INSERT INTO periodic (queue, name, last) VALUES (v_queue.id, p_name, v_now) ON CONFLICT (queue, name) DO NOTHING RETURNING * INTO v_row;
     UPDATE periodic SET schedule = p_schedule, next = p_next, every = bounded(p_every), kind = p_kind, payload = p_payload, settings = p_settings::jsonb

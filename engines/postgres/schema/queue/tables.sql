@@ -48,6 +48,8 @@ CREATE TABLE queue (
     ids_for bigint NOT NULL DEFAULT 2419200000,
     heal_after bigint,
     max_waiting bigint CHECK (max_waiting > 0),
+    -- The most bytes of a payload, and of data: an answer with one of them has to fit into the memory of all who work.
+    max_payload int NOT NULL DEFAULT 16777216 CHECK (max_payload BETWEEN 1 AND 268435456),
     -- True if it has a row in `limits`: then claims take one after the other.
     limited boolean NOT NULL DEFAULT false,
     -- The sorts of its limits: q, e, k, t as in their names; a if that of each key bounds its jobs at once;

@@ -35,10 +35,14 @@ BEGIN
     IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
     p_slots := coalesce(p_slots, 1);
     p_poll := coalesce(p_poll, 1000);
-    SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens, array_agg(u.said) AS said,
-        array_agg(CASE u."end" WHEN 'finish' THEN 'finished' WHEN 'fail' THEN CASE WHEN p_stops THEN 'put_back' ELSE 'failed' END
-            ELSE u."end" END) AS ends
-    INTO v_has FROM json_to_recordset(p_jobs) u(job bigint, token bigint, "end" text, said text);
+    SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens,
+        -- Data that the queue does not take would be refused each time, and with it the whole call.
+        array_agg(CASE WHEN u.is_large THEN format('its data has %s bytes, and its queue takes %s at most', octet_length(u.said), v_queue.max_payload)
+            ELSE u.said END) AS said,
+        array_agg(CASE WHEN u.is_large THEN 'failed' WHEN u."end" = 'finish' THEN 'finished'
+            WHEN u."end" = 'fail' THEN CASE WHEN p_stops THEN 'put_back' ELSE 'failed' END ELSE u."end" END) AS ends
+    INTO v_has FROM (SELECT u.*, u."end" = 'finish' AND octet_length(u.said) > v_queue.max_payload AS is_large
+        FROM json_to_recordset(p_jobs) u(job bigint, token bigint, "end" text, said text)) u;
     -- What somebody has locked is noted, renewed and ended by a later call: no other job of the caller's waits for that.
     IF p_stops THEN
         PERFORM note_stop(array_agg(u.number), array_agg(u.token)) FROM unnest(v_has.jobs, v_has.tokens, v_has.ends) u(number, token, end_),

@@ -16,7 +16,8 @@ use waterline::ConfigError;
 use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
-    Survey, Traffic, Turned, counted_in, counter_error, durations, halt_error, home, is_by_hand, options_of, prepare,
+    Survey, Traffic, Turned, check_payload, counted_in, counter_error, durations, halt_error, home, is_by_hand,
+    options_of, prepare,
 };
 use waterline::queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related,
@@ -146,7 +147,9 @@ impl QueueEngine for Queues {
     }
 
     fn prepare(&self, queue: QueueNo, jobs: Vec<NewJob>) -> Result<Vec<JobPush>, ConfigError> {
-        let wall = self.of(queue).moment().wall;
+        let queue = self.of(queue);
+        let wall = queue.moment().wall;
+        jobs.iter().try_for_each(|job| check_payload(&queue.shared, job))?;
         jobs.into_iter().map(|job| prepare(job, wall, || 0)).collect()
     }
 

@@ -26,6 +26,11 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
         // A character that no text of the server has. The same call fails always.
         "22021" | "22P05" => ConfigError::Nul { subject: format!("a text of the call to {doing}") }.into(),
         "WQ008" => ConfigError::MetaSize { bytes: id.parse().unwrap_or(0) }.into(),
+        "WQ012" => {
+            let what = if answer.message().contains("payload") { "payload" } else { "data" };
+            let most = answer.hint().and_then(|most| most.parse().ok()).unwrap_or(0);
+            waterline::engine::payload_error(what, id.parse().unwrap_or(0), most).into()
+        }
         _ => other(doing, error),
     }
 }

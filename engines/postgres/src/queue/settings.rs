@@ -69,7 +69,7 @@ pub(super) fn of_queue(options: &QueueOptions) -> String {
         "lease_ms": whole(options.lease), "retry": retry(&options.retry), "max_crashes": options.max_crashes,
         "retention_ms": retention(options.retention), "dead_for_ms": whole(options.dead_for),
         "ids_for_ms": whole(options.ids_for), "heal_after_ms": options.heal_after.map(whole),
-        "max_waiting": options.max_waiting, "limits": limits,
+        "max_waiting": options.max_waiting, "max_payload": options.max_payload, "limits": limits,
     })
     .to_string()
 }

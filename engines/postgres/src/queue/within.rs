@@ -151,9 +151,10 @@ pub trait LeaseExt {
 impl LeaseExt for Lease {
     fn finish_in(&mut self, transaction: &mut Transaction<'_>, data: impl Into<JobData>) -> Result<(), QueueError> {
         let (queue, held) = lease_parts(self);
-        let data = data_json(data.into(), &held.id)?;
+        let queues = queues_of(queue)?.0;
+        let data = data_json(data.into(), &held.id, &queues.of(held.queue).shared)?;
         let data = data.map(|data| String::from_utf8_lossy(&data).into_owned());
-        let ended = queues_of(queue)?.0.end_in(transaction, std::slice::from_ref(&held), &[data], true);
+        let ended = queues.end_in(transaction, std::slice::from_ref(&held), &[data], true);
         let halt = halt_error(queue.name().to_owned(), held.id);
         match ended {
             Ok(_) => {

@@ -256,7 +256,7 @@ fn jobs_that_do_not_fit_into_the_answer_of_their_claim_are_loaded() {
 #[test]
 fn load_brings_up_to_64_mb_of_the_jobs_that_the_caller_has_and_one_job_at_least() {
     let mut client = bench().config.connect(NoTls).unwrap();
-    client.batch_execute("SELECT waterline.create_queue('q')").unwrap();
+    client.batch_execute("SELECT waterline.create_queue('q', '{\"max_payload\": 100000000}')").unwrap();
     for length in [70, 30, 30, 30] {
         let push = format!("SELECT waterline.push('q', 'k', repeat('x', {length} << 20))");
         client.batch_execute(&push).unwrap();
