@@ -631,6 +631,29 @@ fn a_stage_behind_a_full_log_that_has_ended_is_named() {
     second.stop().unwrap();
 }
 
+#[test]
+fn a_stage_that_somebody_has_to_help_has_no_estimate() {
+    let (worker, jobs) = manual_worker();
+    let pipeline = Pipeline::builder()
+        .stage("only", |stage| {
+            stage.consumer(numbers(100), MemoryProgress::new()).max_processing(1).start_worker(worker)
+        })
+        .start()
+        .unwrap();
+    let (handle, only) = (pipeline.handle(), pipeline.handle().stage("only").unwrap());
+    (0..5).for_each(|index| jobs.job(index).succeed());
+    assert!(only.wait_for(4, LONG));
+    let status = || handle.status().stages.remove(0);
+    assert!(status().time_left.is_some_and(|left| left > Duration::ZERO), "{}", status());
+    let last = jobs.job(5);
+    only.pause();
+    last.succeed();
+    until(&only, "the pause", |status| status.blocked == Blocked::Paused);
+    let paused = status();
+    assert!(paused.jobs_per_second > 0.0 && paused.time_left.is_none(), "{paused}");
+    pipeline.stop().unwrap();
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_future_that_is_dropped_only_asks_all_stages_to_stop() {
