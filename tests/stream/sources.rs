@@ -398,7 +398,7 @@ mod futures {
     struct Silent {
         call: Call,
         number: u64,
-        calls: AtomicU64,
+        calls: Arc<AtomicU64>,
         dropped: Arc<AtomicU64>,
     }
 
@@ -406,7 +406,7 @@ mod futures {
         fn new(call: Call, number: u64) -> (Self, Arc<AtomicU64>) {
             watch();
             let dropped = Arc::<AtomicU64>::default();
-            (Self { call, number, calls: AtomicU64::new(0), dropped: dropped.clone() }, dropped)
+            (Self { call, number, calls: Arc::default(), dropped: dropped.clone() }, dropped)
         }
 
         async fn call(&self, call: Call) {
@@ -511,15 +511,17 @@ mod futures {
             (Some(Duration::MAX), "; the call is never given up: set a source_timeout"),
         ] {
             let ((silent, dropped), time) = (Silent::new(Call::AtIndex, 0), Time::new());
+            let calls = silent.calls.clone();
             let builder = builder(silent.on(runtime.handle()), &MemoryProgress::new()).clock(time.clock());
             let builder = timeout.into_iter().fold(builder, waterline::Builder::source_timeout);
             let consumer = builder.start(|_| Ok(())).unwrap();
             let handle = consumer.handle();
+            eventually("the call", || calls.load(Ordering::SeqCst) == 1);
             let named = |status: &Status| matches!(&status.blocked, Blocked::Source { index: 0, error } if error.starts_with("it has not answered for "));
             let status = time.until(Duration::from_secs(1), &handle, "the silence", named);
             assert!(status.to_string().ends_with(says), "{status}");
             ends("the stop", move || consumer.stop()).unwrap();
-            assert_eq!(dropped.load(Ordering::SeqCst), 1);
+            eventually("the drop of the call", || dropped.load(Ordering::SeqCst) == 1);
         }
     }
 
