@@ -267,6 +267,31 @@ fn attempts_and_the_rest_of_a_back_off_outlive_the_process() {
 }
 
 #[test]
+fn an_attempt_that_a_stop_puts_back_does_not_count_beside_those_that_do() {
+    let store = Store::in_memory();
+    let (begun, has_begun) = crossbeam_channel::bounded(1);
+    let (go, may_go) = crossbeam_channel::bounded::<()>(1);
+    let builder = || Consumer::builder(numbers(1), store.progress("p")).on_exhausted(PARK);
+    let consumer = builder()
+        .retry(Retry::fixed(Duration::ZERO).max_attempts(4))
+        .start(move |job| {
+            if job.attempt == 2 {
+                begun.send(())?;
+                may_go.recv()?;
+            }
+            Err("not yet".into())
+        })
+        .unwrap();
+    has_begun.recv_timeout(LONG).unwrap();
+    consumer.handle().request_stop();
+    go.send(()).unwrap();
+    consumer.stop().unwrap();
+    let (say, said) = crossbeam_channel::unbounded();
+    builder().stop_at(0).start(move |job| Ok(say.send(job.attempt)?)).unwrap().join().unwrap();
+    assert_eq!(said.try_iter().collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn a_back_off_of_a_life_whose_clock_was_ahead_lasts_for_what_was_left_of_it() {
     let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
     let store = Store::in_memory();

@@ -9,7 +9,7 @@ use crate::queue::engine::{
     Beside, Claim, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
 };
 use crate::queue::rules::notes::{Change, Noted, changed, counted_in};
-use crate::queue::rules::pushing::{Push, has_room, prepare};
+use crate::queue::rules::pushing::{Push, has_room};
 use crate::queue::waits::shared::{Shared, Wake};
 use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
@@ -130,13 +130,7 @@ impl QueueEngine for Model {
     }
 
     fn prepare(&self, queue: QueueNo, new: Vec<NewJob>) -> Result<Vec<Push>, ConfigError> {
-        self.change(queue, |jobs, at| {
-            let prepare = |job: NewJob| {
-                jobs.options.check_payload("payload", job.payload.len())?;
-                prepare(job, at.wall, || jobs.make_id())
-            };
-            new.into_iter().map(prepare).collect()
-        })
+        self.change(queue, |jobs, at| new.into_iter().map(|job| jobs.prepare(job, at.wall)).collect())
     }
 
     fn push(&self, pushes: Vec<(QueueNo, Vec<Push>)>) -> Result<Vec<Pushed>, QueueError> {

@@ -1,16 +1,18 @@
 //! The jobs of a queue in plain maps, and each transition as a function of them and of the time.
 
 use crate::base::clock::Moment;
+use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
 use crate::queue::engine::Survey;
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::rules::notes::Noted;
-use crate::queue::rules::pushing::Push;
+use crate::queue::rules::pushing::{Push, prepare};
 use crate::queue::rules::set_back::Latest;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId, JobState, MADE, after};
 use crate::queue::words::limit::{LimitSet, QUEUE, of_name};
 use crate::queue::words::meta::Meta;
+use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::{LONGEST_SLEEP, QueueOptions};
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
@@ -135,6 +137,11 @@ impl Jobs {
     pub(super) fn make_id(&mut self) -> u64 {
         self.next_made += 1;
         self.next_made - 1
+    }
+
+    pub(super) fn prepare(&mut self, new: NewJob, wall: u64) -> Result<Push, ConfigError> {
+        self.options.check_payload("payload", new.payload.len())?;
+        prepare(new, wall, || self.make_id())
     }
 
     pub(super) fn in_state(&self, state: JobState) -> impl Iterator<Item = (&JobId, &Job)> {
