@@ -363,6 +363,13 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// milliseconds since 1970.
     fn oldest(&self, queue: QueueNo) -> u64;
 
+    /// Returns the same of the jobs of these kinds, as far as it is known which those are; `None`:
+    /// of all. Jobs of other kinds may wait for ever, and say nothing about these.
+    fn oldest_of(&self, queue: QueueNo, kinds: Option<&[String]>) -> u64 {
+        let _ = kinds;
+        self.oldest(queue)
+    }
+
     /// Returns the ids of the running jobs and since when they run.
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>);
 

@@ -372,3 +372,50 @@ fn the_limit_of_each_key_is_listed_with_its_numbers_though_no_job_has_a_key() {
         drop(lease);
     });
 }
+
+/// Nobody takes the kind `c` any more, and a job of it is before the key in the log of its kind.
+#[test]
+fn a_key_that_waits_for_a_kind_that_nobody_takes_gives_its_turn_to_other_kinds() {
+    let limits = [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)];
+    let options = limits.into_iter().fold(QueueOptions::default(), QueueOptions::limit);
+    let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+    let job = |id: &str| NewJob::new(&id[..1], &1).unwrap().id(id);
+    queue.push_all(["c0", "c1"].map(job)).unwrap();
+    queue.push_all(["c2", "a0", "c3", "a1"].map(|id| job(id).key("k"))).unwrap();
+    let accept = |accept: Accept| queue.accept(accept).unwrap();
+    let mut c0 = accept(Accept::new()).unwrap();
+    assert!(accept(Accept::new()).is_none(), "the kind has no place, and the key waits for it");
+    c0.finish(None).unwrap();
+    for id in ["a0", "a1"] {
+        let mut lease = accept(Accept::new().kinds(["a"])).expect("it is ready");
+        assert_eq!(lease.id(), id);
+        lease.finish(None).unwrap();
+    }
+    assert!(accept(Accept::new().kinds(["a"])).is_none());
+    for _ in 0..3 {
+        let mut lease = accept(Accept::new()).expect("it is ready");
+        assert_eq!((lease.kind(), accept(Accept::new()).is_none()), ("c", true), "one after the other");
+        lease.finish(None).unwrap();
+    }
+}
+
+/// The jobs that no claim takes have their turns first, again and again.
+#[test]
+fn a_limit_that_keeps_its_turn_hides_no_number_of_others_that_have_theirs() {
+    let limits = [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)];
+    let options = limits.into_iter().fold(QueueOptions::default(), QueueOptions::limit);
+    let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+    let job = |kind: &str| NewJob::new(kind, &1).unwrap();
+    queue.push_all(["c", "c"].map(job)).unwrap();
+    let mut first = queue.accept(Accept::new()).unwrap().unwrap();
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
+    first.finish(None).unwrap();
+    queue.push_all((0..600).map(|_| job("a").key("k"))).unwrap();
+    let accept = || queue.accept(Accept::new().kinds(["a"])).unwrap();
+    for n in 0..600 {
+        let mut lease = accept().unwrap_or_else(|| panic!("{n} is ready"));
+        assert!(accept().is_none(), "the key has no place");
+        lease.finish(None).unwrap();
+    }
+    assert_eq!(queue.counts().ready, 1);
+}

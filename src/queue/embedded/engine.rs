@@ -333,8 +333,12 @@ impl QueueEngine for Embedded {
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {
+        self.oldest_of(queue, None)
+    }
+
+    fn oldest_of(&self, queue: QueueNo, kinds: Option<&[String]>) -> u64 {
         let state = self.looked(queue);
-        Look { kv: self.store.kv(), queue: &state }.oldest()
+        Look { kv: self.store.kv(), queue: &state }.oldest(kinds)
     }
 
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {

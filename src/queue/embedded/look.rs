@@ -5,6 +5,7 @@ use crate::kv::{KeyRange, Kv, Order};
 use crate::queue::embedded::codec::entry;
 use crate::queue::embedded::codec::limit::{JOB, Record};
 use crate::queue::embedded::keys::{List, name_of_limit, number_of_entry, split_entry, split_held};
+use crate::queue::embedded::kind_lines::Place as LinePlace;
 use crate::queue::embedded::state::QueueState;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::JobInfo;
@@ -174,7 +175,10 @@ impl Look<'_> {
     /// Shows the ready jobs of one priority from this index on. Returns false if one was answered
     /// with false.
     pub(crate) fn each_in_lane(&self, lane: usize, index: u64, each: &mut Each<'_>) -> Result<bool, QueueError> {
-        let (bounds, lines) = self.queue.look(|live| (live.head.lanes[lane], live.kinds.in_lane(lane, |_| true)));
+        let (bounds, lines) = self.queue.look(|live| {
+            let lines: Vec<_> = live.kinds.in_lane(lane).cloned().collect();
+            (live.head.lanes[lane], lines)
+        });
         if !self.each_in_lines(lane, (index, bounds.next), &lines, each)? {
             return Ok(false);
         }
@@ -202,11 +206,11 @@ impl Look<'_> {
         &self,
         lane: usize,
         (index, end): (u64, u64),
-        lines: &[(String, u64)],
+        lines: &[LinePlace],
         each: &mut Each<'_>,
     ) -> Result<bool, QueueError> {
         let keys = self.queue.keys;
-        let entries = |(kind, from): &(String, u64)| {
+        let entries = |(from, kind): &LinePlace| {
             let begin = index.max(*from);
             let (from, to) = (keys.line(kind, lane, begin), keys.line(kind, lane, end.max(begin)));
             self.kv.rows(&self.queue.entries, KeyRange { from, to: Some(to) }, Order::Ascending).peekable()

@@ -29,7 +29,6 @@ use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::options::LONGEST_SLEEP;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::told::{Damaged, Happened, Line};
-use crate::queue::words::wanted::is_among;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::time::{Duration, Instant};
@@ -244,8 +243,8 @@ impl Live {
         if self.gate.room() == 0 {
             return 0;
         }
-        let in_lines = if self.kinds.is_empty() { 0 } else { self.kinds.count(|kind| is_among(kind, kinds)) };
-        self.logs().map(|log| log.end - log.next).sum::<u64>() + in_lines
+        let in_logs = self.logs().map(|log| log.end - log.next).sum::<u64>();
+        in_logs.saturating_sub(self.kinds.turns_of_others(kinds)) + self.kinds.count(kinds)
     }
 
     /// Returns the logs in which a claim looks for a job.
@@ -389,7 +388,8 @@ impl Participant for QueueState {
             live.traffic.pushed += tail.placed;
             // Claims of the same batch hide no other job: a thread may have looked before the push.
             // A job that is claimed in the batch that makes it ready is nobody else's.
-            wake.jobs = live.entered(&before.0).saturating_add(live.places_since(&gate));
+            let entered = live.entered(&before.0).saturating_add(tail.met);
+            wake.jobs = entered.saturating_add(live.places_since(&gate));
             // A thread that is picky may take a job that waits for its time, and is in no log. It
             // may be about to sleep.
             wake.early = live.gate.released != gate.released;
@@ -431,6 +431,7 @@ fn refusal(error: BoxError) -> BoxError {
 mod tests {
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
+    use crate::queue::embedded::step::Claim;
     use crate::queue::handle::Queue;
     use crate::queue::waits::watchers::QueueChange;
     use crate::queue::words::job::{JobState, Retention};
@@ -454,6 +455,20 @@ mod tests {
         let news = queue.shared.bell.news();
         lease.update(None).expect("the lease holds");
         assert_eq!(queue.shared.bell.news(), news);
+    }
+
+    #[test]
+    fn a_job_that_a_claim_of_other_kinds_meets_in_the_batch_of_its_push_wakes_those_who_take_it() {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
+        let push = queue.prepare(NewJob::new("k", &1).expect("it is JSON")).expect("it is a job");
+        let others = Wanted { due_by: None, kinds: Some(["other".to_owned()].into()) };
+        let news = queue.shared.bell.news();
+        let claim = queue.call(move |step| {
+            step.push_bounded(std::slice::from_ref(&push), &mut Vec::new())?;
+            step.claim(&others)
+        });
+        assert!(!matches!(claim.expect("it is written"), Claim::Job(_)));
+        assert_ne!(queue.shared.bell.news(), news);
     }
 
     #[test]

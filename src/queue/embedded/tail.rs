@@ -6,6 +6,7 @@ use crate::queue::embedded::keys::Fronts;
 use crate::queue::embedded::kind_lines::KindLines;
 use crate::queue::embedded::wall::Wall;
 use crate::queue::rules::gate::Gate;
+use crate::queue::rules::lanes::LANES;
 use crate::queue::words::job::JobState;
 use crate::queue::words::told::Happened;
 
@@ -29,6 +30,10 @@ pub(crate) struct Tail {
     pub(crate) life: u64,
     /// The number of jobs that waited when the batch began.
     pub(crate) waited: u64,
+    /// The ends of the ready logs when the batch began, and the number of the jobs behind them that
+    /// claims of other kinds have put into lines. Those who take them are to be woken.
+    ends: [u64; LANES],
+    pub(crate) met: u64,
     /// True if nobody who waits for the batch writes its lines.
     pub(crate) nobody_settles: bool,
     /// True if somebody is to be told of new jobs.
@@ -50,6 +55,7 @@ impl Tail {
         is_watched: bool,
     ) -> Self {
         let (waited, told) = (head.waiting(), Arc::default());
+        let (ends, met) = (head.lanes.map(|lane| lane.end), 0);
         let (changed, nobody_settles) = (false, false);
         let (count, untold, placed) = (0, 0, 0);
         Self {
@@ -64,11 +70,19 @@ impl Tail {
             told,
             count,
             waited,
+            ends,
+            met,
             nobody_settles,
             is_watched,
             untold,
             placed,
         }
+    }
+
+    /// Notes that a job of a ready log is in the line of its kind from now on.
+    pub(crate) fn note_in_line(&mut self, kind: &str, lane: usize, index: u64) {
+        self.kinds.note(kind, lane, index);
+        self.met += u64::from(index >= self.ends[lane]);
     }
 
     pub(crate) fn tell(&mut self, happened: Happened) {

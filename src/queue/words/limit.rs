@@ -271,6 +271,11 @@ impl LimitSet {
         }
     }
 
+    /// True if the limit of a key may hold a job.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.each_key.is_some() || self.named.keys().any(|name| name.starts_with('k'))
+    }
+
     /// Returns the numbers of the limit of each key, if that is set.
     pub(crate) fn each_key(&self) -> Option<Bounds> {
         self.each_key

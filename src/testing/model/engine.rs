@@ -362,8 +362,13 @@ impl QueueEngine for Model {
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {
+        self.oldest_of(queue, None)
+    }
+
+    fn oldest_of(&self, queue: QueueNo, kinds: Option<&[String]>) -> u64 {
         self.look(queue, |jobs, _| {
-            let ready = jobs.in_state(JobState::Ready).map(|(_, job)| job.row.since).min();
+            let ready = jobs.in_state(JobState::Ready).filter(|(_, job)| is_among(&job.row.kind, kinds));
+            let ready = ready.map(|(_, job)| job.row.since).min();
             ready.or_else(|| jobs.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min()).unwrap_or(u64::MAX)
         })
     }

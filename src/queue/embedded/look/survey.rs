@@ -4,6 +4,7 @@ use crate::kv::{KeyRange, Order};
 use crate::queue::embedded::codec::entry;
 use crate::queue::embedded::codec::head::FREED;
 use crate::queue::embedded::keys::List;
+use crate::queue::embedded::kind_lines::Place as LinePlace;
 use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::Front;
 use crate::queue::engine::Survey;
@@ -16,6 +17,9 @@ use std::ops::Range;
 /// The most lines of kinds that one look shows, and the most jobs of each that it counts.
 const KINDS: usize = 64;
 const COUNTED: usize = 10_000;
+
+/// The most lines of each priority in which a look for the oldest job reads the first one.
+const LINES: usize = 16;
 
 /// The most entries of a ready log that one look for its first job reads.
 const LOOKS: u64 = 64;
@@ -86,12 +90,14 @@ impl Look<'_> {
         Ok(first)
     }
 
-    /// Returns since when the first job has waited, in milliseconds since 1970.
-    pub(crate) fn oldest(&self) -> u64 {
+    /// Returns since when the first job has waited, in milliseconds since 1970. Of those in lines,
+    /// it is the first one of these kinds.
+    pub(crate) fn oldest(&self, kinds: Option<&[String]>) -> u64 {
         let wall = self.queue.moment().wall;
         let (is_paused, logs, from) = self.queue.look(|live| {
             (live.head.is_paused(wall), (0..=FREED).map(|log| *live.head.log(log)).collect::<Vec<_>>(), live.from)
         });
+        let in_lines = if is_paused { u64::MAX } else { self.oldest_in_lines(kinds) };
         let mut fronts = self.queue.fronts.lock();
         let lanes: Vec<_> =
             logs.into_iter().enumerate().filter(|(_, lane)| !is_paused && lane.next < lane.end).collect();
@@ -103,6 +109,7 @@ impl Look<'_> {
         } else {
             from.of(List::Scheduled)
         };
+        oldest = oldest.min(in_lines);
         for (lane, Lane { next, end, .. }) in lanes {
             let front = &mut fronts[lane];
             if front.index < next || front.since.is_none() {
@@ -112,6 +119,35 @@ impl Look<'_> {
             oldest = oldest.min(front.since.unwrap_or(u64::MAX));
         }
         oldest
+    }
+
+    /// Returns since when the first job has waited that is in the line of one of these kinds.
+    fn oldest_in_lines(&self, kinds: Option<&[String]>) -> u64 {
+        let lines: Vec<_> = self.queue.look(|live| {
+            let of_lane = |lane: usize| -> Vec<_> {
+                let places = match kinds {
+                    Some(kinds) => live.kinds.of_kinds(lane, kinds),
+                    None => live.kinds.in_lane(lane).take(LINES).cloned().collect(),
+                };
+                places.into_iter().take(LINES).map(|place| (lane, place)).collect()
+            };
+            (0..LANES).flat_map(of_lane).collect()
+        });
+        let since = |(lane, place): &(usize, LinePlace)| self.since_in_line(*lane, place);
+        lines.iter().filter_map(since).min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time since which the first job of a line is ready. One that cannot be read
+    /// counts as an old one, so that a claim finds it.
+    fn since_in_line(&self, lane: usize, (from, kind): &LinePlace) -> Option<u64> {
+        let keys = self.queue.keys;
+        let range = KeyRange { from: keys.line(kind, lane, *from), to: Some(keys.line(kind, lane, u64::MAX)) };
+        let (key, entry) = self.kv.rows(&self.queue.entries, range, Order::Ascending).next()?.ok()?;
+        let row = entry::id_in(&self.queue.name, &key, &entry).map(|id| self.row(&id));
+        match row {
+            Ok(Ok(row)) => row.filter(|row| row.state == JobState::Ready).map(|row| row.since),
+            Ok(Err(_)) | Err(_) => Some(0),
+        }
     }
 
     /// Looks for the first job among these entries of a log.

@@ -55,7 +55,7 @@ impl Step<'_, '_> {
             let lane = lanes::lane(&self.tail.head.lanes, self.tail.head.claims);
             if self.tail.head.has_freed() {
                 match self.turn()? {
-                    Turn::Passed | Turn::Gap => continue,
+                    Turn::Passed | Turn::Others | Turn::Gap => continue,
                     Turn::Job(held) if lanes::is_before(held.row.priority as usize, lane, self.tail.head.claims) => {
                         return self.claim_held(*held);
                     }
@@ -183,8 +183,7 @@ impl Step<'_, '_> {
     /// Looks for a job among these. `None`: one has ended instead, which may have made another one
     /// ready that comes before those that were looked at.
     fn look_for(&mut self, wanted: &Wanted) -> Result<Option<Claim>, BoxError> {
-        let wall = self.at.wall;
-        let held = self.wanted_turn(|row| wanted.takes(row, wall))?;
+        let held = self.wanted_turn(wanted)?;
         let claims = self.tail.head.claims;
         let mut found_stale = false;
         for lane in lanes::lanes(claims) {
@@ -199,10 +198,10 @@ impl Step<'_, '_> {
             }
         }
         if let Some((index, _)) = held {
-            return match self.turn_at(index)? {
+            return match self.turn_at(index, wanted.kinds.as_deref())? {
                 Turn::Job(held) => self.claim_held(*held).map(Some),
                 // A job of the ready log has taken its place.
-                Turn::Passed | Turn::Gap => Ok(None),
+                Turn::Passed | Turn::Others | Turn::Gap => Ok(None),
             };
         }
         // They are deleted now, so the next look sees what is behind them.

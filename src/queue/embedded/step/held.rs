@@ -1,6 +1,7 @@
 //! The turns of jobs that a limit has held: the log of limits that have a place.
 
 use crate::base::index::BoxError;
+use crate::kv::KeyRange;
 use crate::queue::embedded::codec::head::FREED;
 use crate::queue::embedded::codec::limit::KEY;
 use crate::queue::embedded::step::limits::Book;
@@ -9,6 +10,7 @@ use crate::queue::embedded::step::{Claim, LOOKS, Step};
 use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::Names;
 use crate::queue::words::row::Row;
+use crate::queue::words::wanted::{Wanted, is_among};
 
 /// The first limit of the log, looked at.
 pub(super) enum Turn {
@@ -16,6 +18,8 @@ pub(super) enum Turn {
     Job(Box<Candidate>),
     /// It had none, and something was done about it: look again.
     Passed,
+    /// It has a job, but none for a claim of these kinds.
+    Others,
     /// No limit is there.
     Gap,
 }
@@ -45,28 +49,29 @@ impl Step<'_, '_> {
     /// whose job is claimed goes to its end. So limits take turns.
     pub(super) fn turn(&mut self) -> Result<Turn, BoxError> {
         self.delete_behind(FREED)?;
-        self.turn_at(self.tail.head.log(FREED).next)
+        self.turn_at(self.tail.head.log(FREED).next, None)
     }
 
     /// Looks for the first limit whose job is wanted, and returns its place in the log and the
     /// priority of that job. The limits before it keep their turns.
-    pub(super) fn wanted_turn(&mut self, takes: impl Fn(&Row) -> bool) -> Result<Option<(u64, usize)>, BoxError> {
+    pub(super) fn wanted_turn(&mut self, wanted: &Wanted) -> Result<Option<(u64, usize)>, BoxError> {
         if !self.tail.head.has_freed() {
             return Ok(None);
         }
         self.delete_behind(FREED)?;
-        let mut index = 0;
+        let (mut index, kinds) = (0, wanted.kinds.as_deref());
         for _ in 0..LOOKS {
             let log = *self.tail.head.log(FREED);
-            index = log.next.max(index);
+            index = self.tail.kinds.behind_turns_of_others(log.next.max(index), kinds);
             if index >= log.end {
                 break;
             }
-            match self.turn_at(index)? {
+            match self.turn_at(index, kinds)? {
                 Turn::Passed => {}
-                Turn::Gap => index += 1,
+                Turn::Gap | Turn::Others => index += 1,
                 Turn::Job(held) => {
-                    let found = takes(&held.row).then_some((index, held.row.priority as usize));
+                    let takes = wanted.takes(&held.row, self.at.wall);
+                    let found = takes.then_some((index, held.row.priority as usize));
                     self.keep_turn(*held)?;
                     if found.is_some() {
                         return Ok(found);
@@ -78,8 +83,8 @@ impl Step<'_, '_> {
         Ok(None)
     }
 
-    /// Looks at the limit at this place of the log.
-    pub(super) fn turn_at(&mut self, index: u64) -> Result<Turn, BoxError> {
+    /// Looks at the limit at this place of the log, for a claim of these kinds; `None`: of all.
+    pub(super) fn turn_at(&mut self, index: u64, kinds: Option<&[String]>) -> Result<Turn, BoxError> {
         let queue = self.queue;
         let Some(name) = self.batch.get(&queue.entries, &queue.keys.ready(FREED, index))? else {
             self.pass_freed(index)?;
@@ -103,10 +108,60 @@ impl Step<'_, '_> {
             }
         }
         match first {
+            First::Job(id, row) if !is_among(&row.kind, kinds) && self.unrun(&id, &row).is_none() => {
+                self.pass_by(book, index, &id, *row)
+            }
             First::Job(id, row) => self.look_at_held(book, (turn, index), log, (id, *row)),
             First::None if log == turn => self.leave_freed(book, (turn, index)),
             _ => self.passed(book),
         }
+    }
+
+    /// Passes the first job of a limit at this place, which no claim of these kinds takes. In the
+    /// log of its kind it stays, since none of the others there is taken either. The others of its
+    /// key may be, and nobody may ever take this one. So it gets ready once more, and is held anew
+    /// by its limits when it is claimed.
+    fn pass_by(&mut self, book: Book, index: u64, id: &str, row: Row) -> Result<Turn, BoxError> {
+        self.write_book(book)?;
+        let name = row.extras().held.clone();
+        let Some(name) = name.filter(|name| self.queue.limits.names(&row).kind.as_ref() == Some(name)) else {
+            self.set_free(id, row)?;
+            return Ok(Turn::Passed);
+        };
+        if self.queue.limits.has_keys() {
+            self.set_keys_free(&name)?;
+        }
+        self.tail.kinds.note_turn(index, &row.kind);
+        Ok(Turn::Others)
+    }
+
+    /// Takes the first jobs of the keys that wait in the log of a kind out of their logs.
+    fn set_keys_free(&mut self, name: &str) -> Result<(), BoxError> {
+        let (queue, mut book) = (self.queue, Book::default());
+        let kind = self.open_limit(&mut book, name)?;
+        let (next, end) = (book.record(kind).next, book.record(kind).end);
+        let range = KeyRange { from: queue.keys.held(name, next), to: Some(queue.keys.held(name, end)) };
+        let entries = self.batch.rows(&queue.entries, range).take(LOOKS).map(|pair| pair.map(|(_, entry)| entry));
+        for entry in entries.collect::<Result<Vec<_>, _>>()? {
+            if entry.first() != Some(&KEY) {
+                continue;
+            }
+            let mut book = Book::default();
+            let key = self.open_limit(&mut book, &id_in(entry[1..].to_vec()))?;
+            let waits = book.record(key).waits.as_ref().is_some_and(|(kind, _)| kind == name);
+            let first = if waits { self.first_held(&mut book, key)? } else { First::None };
+            self.write_book(book)?;
+            if let First::Job(id, row) = first {
+                self.set_free(&id, *row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a held job one that is ready, as long as it has been.
+    fn set_free(&mut self, id: &str, mut row: Row) -> Result<(), BoxError> {
+        self.leave(id, &row)?;
+        Ok(self.enter_since(id, &mut row)?)
     }
 
     /// Looks at the first job of a limit whose turn it is. It is in this log: that of the limit, or
@@ -169,13 +224,22 @@ impl Step<'_, '_> {
         self.passed(book)
     }
 
-    /// Takes the entry at this place out of the log of the limits that have a place.
+    /// Takes the entry at this place out of the log of the limits that have a place. The first one
+    /// takes that place, if it is not this one: a limit that keeps its turn, perhaps for long,
+    /// would have a gap behind it for each that has had its own.
     fn pass_freed(&mut self, index: u64) -> Result<(), BoxError> {
-        if index == self.tail.head.log(FREED).next {
-            self.head().log_mut(FREED).next += 1;
+        let (queue, next) = (self.queue, self.tail.head.log(FREED).next);
+        self.head().log_mut(FREED).next += 1;
+        self.tail.kinds.end_turn(index);
+        if index == next {
             return Ok(());
         }
-        Ok(self.delete(self.entries(), &self.queue.keys.ready(FREED, index))?)
+        self.tail.kinds.move_turn(next, index);
+        let key = queue.keys.ready(FREED, index);
+        Ok(match self.batch.get(&queue.entries, &queue.keys.ready(FREED, next))? {
+            Some(first) => self.put(self.entries(), &key, &first)?,
+            None => self.delete(self.entries(), &key)?,
+        })
     }
 
     /// Returns the first entry of a limit's log that lives.
@@ -239,6 +303,7 @@ impl Step<'_, '_> {
     fn call_limits_anew(&mut self) -> Result<Turn, BoxError> {
         let freed = self.head().log_mut(FREED);
         freed.next = freed.end;
+        self.tail.kinds.end_turns();
         for name in self.limit_names()? {
             let mut book = Book::default();
             let at = self.open_limit(&mut book, &name)?;

@@ -25,10 +25,9 @@ impl Step<'_, '_> {
     /// Claims the first job of these kinds, whatever is before it. `Again`: so far it has met jobs
     /// of other kinds alone.
     pub(super) fn claim_of_kinds(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
-        let wall = self.at.wall;
         for _ in 0..LOOKS {
             let claims = self.tail.head.claims;
-            let held = self.wanted_turn(|row| wanted.takes(row, wall))?;
+            let held = self.wanted_turn(wanted)?;
             let ready = lanes::lane(&self.tail.head.lanes, claims);
             // Those in a line came before all that are still in the ready log of their priority.
             let line = self.first_in_lines(wanted)?.filter(|line| lanes::is_before(line.lane, ready, claims));
@@ -36,9 +35,9 @@ impl Step<'_, '_> {
             if let Some((index, priority)) = held
                 && lanes::is_before(priority, first, claims)
             {
-                match self.turn_at(index)? {
+                match self.turn_at(index, wanted.kinds.as_deref())? {
                     Turn::Job(held) => return self.claim_held(*held),
-                    Turn::Passed | Turn::Gap => continue,
+                    Turn::Passed | Turn::Others | Turn::Gap => continue,
                 }
             }
             let claim = match (line, ready) {
@@ -76,7 +75,7 @@ impl Step<'_, '_> {
     /// the log behind it.
     pub(super) fn put_in_line(&mut self, lane: usize, index: u64, id: &str, kind: &str) -> Result<(), StoreError> {
         self.put_place(self.entries(), &self.queue.keys.line(kind, lane, index), id)?;
-        self.tail.kinds.note(kind, lane, index);
+        self.tail.note_in_line(kind, lane, index);
         Ok(())
     }
 
@@ -106,13 +105,24 @@ impl Step<'_, '_> {
     /// The same in one lane.
     pub(super) fn first_in_lane(&mut self, lane: usize, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
         let mut first: Option<InLine> = None;
-        for (kind, from) in self.tail.kinds.in_lane(lane, |kind| wanted.has_kind(kind)) {
-            if first.as_ref().is_none_or(|first| from < first.index)
-                && let Some(found) = self.first_in_line(&kind, (lane, from), wanted)?
+        let mut own = wanted.kinds.as_deref().map(|kinds| self.tail.kinds.of_kinds(lane, kinds).into_iter());
+        let mut place = None;
+        loop {
+            let next = match &mut own {
+                Some(own) => own.next(),
+                // One that was passed just now may come again, behind the first job that is found.
+                None => self.tail.kinds.behind(lane, place.as_ref()),
+            };
+            let Some((from, kind)) = next else { break };
+            if first.as_ref().is_some_and(|first| from >= first.index) {
+                break;
+            }
+            if let Some(found) = self.first_in_line(&kind, (lane, from), wanted)?
                 && first.as_ref().is_none_or(|first| found.index < first.index)
             {
                 first = Some(found);
             }
+            place = Some((from, kind));
         }
         Ok(first)
     }

@@ -13,7 +13,7 @@ use crate::queue::embedded::keys::{List, name_of_limit};
 use crate::queue::embedded::step::Step;
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::words::job::{JobState, LATEST};
-use crate::queue::words::limit::{Bounds, Names, QUEUE, of_name};
+use crate::queue::words::limit::{Bounds, LimitOf, Names, QUEUE, of_name};
 use crate::queue::words::row::Row;
 use crate::queue::words::told::Line;
 use tracing::Level;
@@ -274,6 +274,10 @@ impl Step<'_, '_> {
     ) -> Result<(), BoxError> {
         let name = book.at(key).name.clone();
         let place = self.append_held(book.at(kind), cost, KEY, &name)?;
+        // A claim that passes the turn of the kind has not seen this key there.
+        if let LimitOf::Kind(kind) = of_name(&book.at(kind).name) {
+            self.tail.kinds.end_turn_of(&kind);
+        }
         book.record(key).waits = Some((book.at(kind).name.clone(), place));
         Ok(())
     }
