@@ -86,7 +86,7 @@ impl Members {
         let turn = if ready.len() > 1 { self.turns.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let place = self.rule.choose(&ready, Draw::new(self.seed, turn), |place| {
             let queue = &self.list[place];
-            at.wall.saturating_sub(queue.engine.oldest(queue.number))
+            at.wall.saturating_sub(queue.engine.oldest_of(queue.number, kinds))
         });
         place.map(|place| Choice { place, is_early: false })
     }
@@ -118,9 +118,10 @@ impl Members {
         others.into_iter().any(|place| self.list[place].glance_for(kinds).is_ready())
     }
 
-    /// True if a claim from one of the queues has something to do.
-    pub(in crate::queue) fn have_work(&self, kinds: Option<&[String]>) -> bool {
-        (0..self.list.len()).any(|place| has_work(&self.list[place], kinds))
+    /// True if a claim from another queue than these has something to do.
+    pub(in crate::queue) fn have_work(&self, without: &[usize], kinds: Option<&[String]>) -> bool {
+        let mut others = (0..self.list.len()).filter(|place| !without.contains(place));
+        others.any(|place| has_work(&self.list[place], kinds))
     }
 
     // Waiting.

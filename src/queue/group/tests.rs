@@ -85,7 +85,7 @@ fn a_queue_whose_limit_is_full_has_no_work_for_a_group_until_it_has_a_token() {
     for _ in 0..2 {
         let summary = drain();
         assert_eq!((summary.finished, summary.reached), (1, Reached::Limited));
-        assert!(!group.members().have_work(None) && !group.members().have_ready(&[], None));
+        assert!(!group.members().have_work(&[], None) && !group.members().have_ready(&[], None));
         clock.advance(60 * SECOND);
         assert!(group.members().have_ready(&[], None));
     }

@@ -13,6 +13,7 @@ use crate::queue::runner::handler::{Handler, is_direct};
 use crate::queue::runner::hooks::Hooks;
 use crate::queue::runner::outcome::Unknown;
 use crate::queue::runner::pool::tray::{Pace, Tray};
+use crate::queue::runner::pool::tried::Tried;
 use crate::queue::runner::running::{FlightId, Running};
 use crate::queue::runner::source::Source;
 use crate::queue::runner::timeouts::{Timeouts, Times};
@@ -31,6 +32,7 @@ mod line;
 mod resizing;
 pub(super) mod stopping;
 mod tray;
+mod tried;
 mod writing;
 
 /// The settings of a runner, which are checked.
@@ -87,6 +89,7 @@ struct State {
     is_full: bool,
     tray: Tray,
     pace: Pace,
+    tried: Tried,
     /// The notes of the stop that are being written.
     noting: usize,
     /// The ends that others have reported, or threads have left since enough writes were under way,
@@ -317,7 +320,8 @@ impl Pool {
         if self.settings.limits.is_none() {
             return false;
         }
-        let (paused, has_more) = (self.source().are_paused(), self.source().has_more());
+        let tried = self.state.lock().tried.since(news);
+        let (paused, has_more) = (self.source().are_paused(), self.source().has_more(&tried));
         let otherwise = if self.source().are_limited() { Reached::Limited } else { otherwise };
         let mut state = self.state.lock();
         let is_idle = state.flights.is_empty() && state.reserved == 0 && state.inbox.is_empty() && state.telling == 0;

@@ -121,13 +121,26 @@ impl Source {
 
     // Claims.
 
-    /// Returns the queue that the next claim takes from; `None`: no queue of the group has a job.
-    pub(super) fn choose(&self) -> Option<&Queue> {
+    /// Returns the queue that the next claim takes from, and its place; `None`: no queue of the
+    /// group has a job, beside those that were tried.
+    pub(super) fn choose(&self, tried: &[usize]) -> Option<(usize, &Queue)> {
         if self.members.is_one() {
-            return Some(self.first());
+            return Some((0, self.first()));
         }
-        let (aside, _) = self.members.aside();
-        self.members.choose(&aside, self.kinds.as_deref()).map(|choice| self.members.queue(choice.place))
+        let choice = self.members.choose(&self.without(tried), self.kinds.as_deref());
+        choice.map(|choice| (choice.place, self.members.queue(choice.place)))
+    }
+
+    /// True if a claim may find a job in another queue of the group than those that were tried.
+    pub(super) fn has_others(&self, tried: &[usize]) -> bool {
+        !self.members.is_one() && self.members.have_work(&self.without(tried), self.kinds.as_deref())
+    }
+
+    /// Returns the queues from which nothing is claimed now. Time may bring a job into one that was
+    /// tried.
+    fn without(&self, tried: &[usize]) -> Vec<usize> {
+        let tried = tried.iter().filter(|place| !self.members.queue(**place).glance().is_due());
+        self.members.aside().0.into_iter().chain(tried.copied()).collect()
     }
 
     /// True if a claim may find a job now.
@@ -136,9 +149,9 @@ impl Source {
     }
 
     /// True if a claim that found nothing leaves work in other queues.
-    pub(super) fn has_more(&self) -> bool {
+    pub(super) fn has_more(&self, tried: &[usize]) -> bool {
         // Somebody has to mend a queue that is left aside, as it is with a single one.
-        !self.members.is_one() && (self.members.have_work(self.kinds.as_deref()) || self.members.aside().1.is_some())
+        self.has_others(tried) || !self.members.is_one() && self.members.aside().1.is_some()
     }
 
     /// True if limits hold each ready job of the queues, or some of them while nothing else is
@@ -177,13 +190,13 @@ impl Source {
         self.members.bell().news()
     }
 
-    /// Sleeps until there is news, until time brings something, or until the deadline. True: there
-    /// is something to do that time has brought.
-    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
+    /// Sleeps until there is news, until time brings something, or until the deadline, after these
+    /// queues were tried. True: there is something to do that time has brought.
+    pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes, tried: &[usize]) -> bool {
         let (aside, until) = self.members.aside();
         let deadline = deadline.into_iter().chain(until).min();
         // The only queue was just looked at, and more than what it had is news.
-        let looked: &[usize] = if self.members.is_one() { &[0] } else { &[] };
+        let looked: &[usize] = if self.members.is_one() { &[0] } else { tried };
         self.members.sleep(news, deadline, (takes, self.kinds.as_deref()), looked, &aside)
     }
 

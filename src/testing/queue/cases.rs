@@ -92,11 +92,15 @@ macro_rules! __each_queue_case {
                 an_accept_of_some_kinds_takes_them_in_their_order_and_leaves_the_others,
                 an_accept_of_some_kinds_knows_the_times_of_its_jobs,
                 an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_not_hold,
+                a_job_of_a_kind_that_nobody_takes_holds_up_no_other_one_of_its_key,
+                a_thread_that_accepts_all_kinds_is_woken_beside_a_runner_of_some,
                 each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up_from_another,
                 a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one,
                 a_claim_of_a_kind_finds_its_jobs_behind_any_number_of_others_which_keep_their_order,
                 a_runner_leaves_jobs_of_other_kinds_where_they_are_and_says_how_many,
-                a_drain_of_a_group_ends_beside_jobs_of_kinds_that_it_does_not_take;
+                a_drain_of_a_group_ends_beside_jobs_of_kinds_that_it_does_not_take,
+                a_drain_of_a_group_ends_beside_held_jobs_of_kinds_that_it_does_not_take,
+                the_jobs_that_claims_of_other_kinds_have_met_make_their_queue_no_younger;
             leases:
                 c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag,
                 c15_c16_resubmit_of_a_running_job_runs_it_once_more_at_the_last_time_or_at_once,

@@ -2,8 +2,8 @@
 
 use crate::Retry;
 use crate::queue::{
-    Accept, DrainLimits, JobState, Lease, Limit, NewJob, Outcome, Priority, PushOutcome, QueueOptions, Reached, Runner,
-    Unknown, Waits,
+    Accept, DrainLimits, Fair, JobState, Lease, Limit, NewJob, Outcome, Priority, PushOutcome, QueueOptions, Reached,
+    Runner, Unknown, Waits,
 };
 use crate::testing::queue::bench::*;
 use crossbeam_channel::bounded;
@@ -102,6 +102,60 @@ pub(super) fn an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_no
         a0.finish(None).unwrap();
         assert_eq!(waiter.join().unwrap().id(), "a3");
     });
+}
+
+/// Nobody takes the kind `c` for a while, so nobody waits for its jobs.
+pub(super) fn a_job_of_a_kind_that_nobody_takes_holds_up_no_other_one_of_its_key(on: &Benches<'_>) {
+    let keyed = |id: &str| of_kind(id).key("k");
+    for limit in [Limit::each_key().at_once(1), Limit::key("k").at_once(1)] {
+        let bench = on.bench_with(QueueOptions::default().limit(limit));
+        bench.queue.push_all(["a0", "c0", "a1", "c1", "a2"].map(keyed)).unwrap();
+        let mut a0 = bench.take("a0");
+        assert!(accept(&bench, Accept::new()).is_none(), "the key has no place");
+        a0.finish(None).unwrap();
+        finish(&bench, kinds("a"), "a1");
+        finish(&bench, kinds("a"), "a2");
+        assert!(accept(&bench, kinds("a")).is_none());
+        // They are subject to the limit as before.
+        bench.push(keyed("a3"));
+        let mut c0 = accept(&bench, kinds("c")).expect("it is ready");
+        assert!(accept(&bench, kinds("ac")).is_none(), "the key has no place");
+        c0.finish(None).unwrap();
+        finish(&bench, kinds("a"), "a3");
+        finish(&bench, kinds("c"), if c0.id() == "c0" { "c1" } else { "c0" });
+        assert_eq!(bench.queue.counts().ready, 0);
+    }
+}
+
+pub(super) fn a_thread_that_accepts_all_kinds_is_woken_beside_a_runner_of_some(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, yields) = (&bench.queue, || (0..200).for_each(|_| std::thread::yield_now()));
+    for n in 0..10 {
+        let running = || Runner::builder(queue).on("a", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
+        let (sender, answers) = bounded(1);
+        let accepts = || {
+            let queue = queue.clone();
+            std::thread::spawn(move || {
+                let _ = sender.send(queue.accept(Accept::new().timeout(Duration::MAX)).unwrap());
+            })
+        };
+        // Whichever of them falls asleep first.
+        let running = if n % 2 == 0 {
+            let running = running();
+            yields();
+            accepts();
+            running
+        } else {
+            accepts();
+            yields();
+            running()
+        };
+        yields();
+        rest();
+        bench.push(of_kind(&format!("b{n}")));
+        answers.recv_timeout(LONG).expect("it is woken").unwrap().finish(None).unwrap();
+        running.stop().unwrap();
+    }
 }
 
 pub(super) fn each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up_from_another(on: &Benches<'_>) {
@@ -245,4 +299,43 @@ pub(super) fn a_drain_of_a_group_ends_beside_jobs_of_kinds_that_it_does_not_take
     let drained = ends("a drain beside others", move || runner.drain(DrainLimits::default()).unwrap());
     assert_eq!((drained.finished, drained.reached), (3, Reached::NothingReady));
     assert_eq!((group.counts().ready, group.counts().dead), (3, 0));
+}
+
+pub(super) fn a_drain_of_a_group_ends_beside_held_jobs_of_kinds_that_it_does_not_take(on: &Benches<'_>) {
+    let (database, bench) = (on.database(), on.bench());
+    for (n, limit) in [Limit::each_key().at_once(1), Limit::kind("b").at_once(1)].into_iter().enumerate() {
+        let options = || bench.options.clone().limit(limit.clone());
+        let names = ["x", "y"].map(|name| format!("{name}{n}"));
+        let group = database.group().queue(&names[0], ["a", "b"], options()).queue(&names[1], ["c"], options());
+        let group = group.open().unwrap();
+        group.push_all(["b0", "b1", "b2"].map(|id| of_kind(id).key("k"))).unwrap();
+        let mut b0 = group.accept(Accept::new()).unwrap().expect("b0 is ready");
+        assert!(group.accept(Accept::new()).unwrap().is_none());
+        b0.finish(None).unwrap();
+        group.push_all(["a0", "c0"].map(of_kind)).unwrap();
+        let runner = group.runner().on("a", |_, _: u32| Ok(Outcome::Done)).on("c", |_, _: u32| Ok(Outcome::Done));
+        let drained = ends("a drain beside others", move || runner.drain(DrainLimits::default()).unwrap());
+        assert_eq!((drained.finished, group.counts().ready), (2, 2));
+    }
+}
+
+pub(super) fn the_jobs_that_claims_of_other_kinds_have_met_make_their_queue_no_younger(on: &Benches<'_>) {
+    let (database, bench) = (on.database(), on.bench());
+    let options = || bench.options.clone();
+    let group = database.group().queue("x", ["a"], options()).queue("y", ["c", "d"], options());
+    let group = group.fair(Fair::strict(MINUTE)).open().unwrap();
+    let claimed = |wanted: Accept| {
+        let lease = group.accept(wanted).unwrap();
+        lease.map(|mut lease| lease.finish(None).map(|_| lease.id().to_owned()).unwrap()).unwrap_or_default()
+    };
+    group.push_all((0..9).map(|n| of_kind(&format!("c{n}")))).unwrap();
+    assert_eq!(claimed(kinds("d")), "");
+    bench.clock.advance(2 * MINUTE);
+    group.push_all((0..9).map(|n| of_kind(&format!("a{n}")))).unwrap();
+    group.push(of_kind("d0")).unwrap();
+    // For claims of other kinds, the queue is as young as the jobs of these.
+    let young: Vec<_> = (0..4).map(|_| claimed(kinds("ad"))).collect();
+    assert_eq!(young, ["a0", "a1", "a2", "a3"]);
+    let all: Vec<_> = (0..4).map(|_| claimed(Accept::new())).collect();
+    assert_eq!(all.iter().filter(|id| id.starts_with('c')).count(), 2, "{all:?}");
 }

@@ -51,7 +51,7 @@ impl Pool {
                 return Ok(());
             }
         }
-        if self.source().sleep(news, again, Takes::Nothing) { self.source().tidy() } else { Ok(()) }
+        if self.source().sleep(news, again, Takes::Nothing, &[]) { self.source().tidy() } else { Ok(()) }
     }
 }
 

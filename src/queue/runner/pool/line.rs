@@ -266,7 +266,7 @@ impl Pool {
             let closed = self.closed_gate();
             let wants = self.prepare(reports, closed.is_none());
             // Hooks of ends may take long, so a thread that is to call some leaves the line before.
-            let leaves = wants > 0 && self.is_ready() || !reports.is_empty() && self.hooks().hear_of_ends();
+            let leaves = wants > 0 && self.is_ready_anew() || !reports.is_empty() && self.hooks().hear_of_ends();
             if leaves && self.may_look_meanwhile() {
                 if wants == 0 && woken {
                     // It takes no job, so somebody else hears of the one that woke it.
@@ -291,7 +291,7 @@ impl Pool {
                 }
                 Ok(Answer::Nothing) if wants > 0 => {
                     if !self.drained(news, Reached::NothingReady) {
-                        self.source().sleep(news, self.drain_deadline(), Takes::Each);
+                        self.sleep_for_job(news);
                         woken = true;
                     }
                 }
@@ -305,13 +305,25 @@ impl Pool {
         }
     }
 
+    /// Sleeps until there may be a job. A job of another kind is left to others who are asleep.
+    fn sleep_for_job(&self, news: u64) {
+        let (takes, tried) = (Takes::of(&self.source().wanted()), self.state.lock().tried.since(news));
+        self.source().sleep(news, self.drain_deadline(), takes, &tried);
+        self.state.lock().tried.forget();
+    }
+
+    /// True if a claim may find a job now, and the last one has found some.
+    fn is_ready_anew(&self) -> bool {
+        !self.state.lock().tried.is_vain && self.is_ready()
+    }
+
     /// Waits while all slots are taken. Time may make jobs due meanwhile, and no claim of this
     /// runner sees to that. A thread that was woken for a job leaves it to somebody else.
     fn wait_for_slot(&self, news: u64, woken: bool) -> Result<(), QueueError> {
         if woken {
             self.source().pass_on();
         }
-        let is_due = self.source().sleep(news, self.drain_deadline(), Takes::Nothing);
+        let is_due = self.source().sleep(news, self.drain_deadline(), Takes::Nothing, &[]);
         if is_due { self.source().tidy() } else { Ok(()) }
     }
 

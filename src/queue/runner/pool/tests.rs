@@ -33,7 +33,7 @@ fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, 
     pool_of(Arc::new(Members::of_one(queue.clone())), max_processing, limits, hooks)
 }
 
-fn pool_of(members: Arc<Members>, max_processing: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
+pub(super) fn pool_of(members: Arc<Members>, most: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
     let source = Source::new(members);
     let begun = source.moment().now;
     let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
@@ -42,7 +42,7 @@ fn pool_of(members: Arc<Members>, max_processing: usize, limits: Option<DrainLim
         handlers: HashMap::from([("k".to_owned(), handler)]),
         hooks,
         unknown: Unknown::default(),
-        max_processing,
+        max_processing: most,
         times: Times::default(),
         #[cfg(feature = "metrics")]
         gauges: None,
@@ -54,7 +54,7 @@ fn pool_of(members: Arc<Members>, max_processing: usize, limits: Option<DrainLim
     Arc::new_cyclic(|me| Pool {
         settings,
         crew: Crew::new(me.clone()),
-        state: Mutex::new(State { max_processing, ..State::default() }),
+        state: Mutex::new(State { max_processing: most, ..State::default() }),
         line: Mutex::default(),
         stirred: Condvar::new(),
         watching: Condvar::new(),

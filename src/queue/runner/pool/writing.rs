@@ -89,6 +89,7 @@ impl Pool {
         let mut state = self.state.lock();
         if wants > 0 && answer.is_ok() {
             state.pace.wrote(begun, crate::base::time::now(), claimed);
+            state.tried.is_vain = claimed == 0;
         }
         self.end_if_over(&mut state);
         drop(state);
@@ -240,15 +241,17 @@ impl Pool {
 
     /// Makes one write.
     fn call(&self, reports: &[Report], beside: Beside) -> Result<Written, QueueError> {
+        let news = self.source().news();
+        let tried = self.state.lock().tried.since(news);
         let (from, most) = match beside {
-            Beside::Claim(most) => (self.source().choose(), most),
+            Beside::Claim(most) => (self.source().choose(&tried), most),
             Beside::Tidy | Beside::Nothing => (None, 0),
         };
         if reports.is_empty() && from.is_none() {
             return Ok((Vec::new(), Answer::Nothing));
         }
         let ends: Vec<_> = reports.iter().map(ending).collect();
-        let claim = from.map(|queue| Claim { queue: queue.number, most, wanted: self.source().wanted() });
+        let claim = from.map(|(_, queue)| Claim { queue: queue.number, most, wanted: self.source().wanted() });
         let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
         let first = self.source().first();
         let turned = match first.embedded() {
@@ -261,9 +264,19 @@ impl Pool {
         let answer = match turned.claimed {
             claimed if !claimed.is_empty() => Answer::Jobs(claimed),
             _ if turned.again => Answer::Again,
-            _ => Answer::Nothing,
+            _ => from.map_or(Answer::Nothing, |(place, _)| self.found_nothing(news, place)),
         };
         Ok((turned.ended, answer))
+    }
+
+    /// Notes that a claim from the queue at this place has found nothing, since this news.
+    fn found_nothing(&self, news: u64, place: usize) -> Answer {
+        let tried = {
+            let mut state = self.state.lock();
+            state.tried.note(news, place);
+            state.tried.since(news)
+        };
+        if self.source().has_others(&tried) { Answer::Again } else { Answer::Nothing }
     }
 
     /// Notes that these ends are written. Their slots are free from now on.
