@@ -366,18 +366,13 @@ impl QueueEngine for Model {
     }
 
     fn oldest_of(&self, queue: QueueNo, kinds: Option<&[String]>) -> u64 {
-        self.look(queue, |jobs, _| {
-            let ready = jobs.in_state(JobState::Ready).filter(|(_, job)| is_among(&job.row.kind, kinds));
-            let ready = ready.map(|(_, job)| job.row.since).min();
-            ready.or_else(|| jobs.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min()).unwrap_or(u64::MAX)
-        })
+        self.look(queue, |jobs, _| jobs.oldest(kinds))
     }
 
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
+        let since = |(id, job): (&JobId, &Job)| Some((job.lease?.0, id.clone()));
         self.look(queue, |jobs, _| {
-            let running = || jobs.in_state(JobState::Running);
-            let since = |(id, job): (&JobId, &Job)| Some((job.lease?.0, id.clone()));
-            (running().count(), running().filter_map(since).min())
+            (jobs.in_state(JobState::Running).count(), jobs.in_state(JobState::Running).filter_map(since).min())
         })
     }
 

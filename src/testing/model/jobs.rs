@@ -20,7 +20,7 @@ use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{About, Happened, Line};
 use crate::queue::words::unique::{Until, refuses_twins};
-use crate::queue::words::wanted::Wanted;
+use crate::queue::words::wanted::{Wanted, is_among};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -142,6 +142,13 @@ impl Jobs {
     pub(super) fn prepare(&mut self, new: NewJob, wall: u64) -> Result<Push, ConfigError> {
         self.options.check_payload("payload", new.payload.len())?;
         prepare(new, wall, || self.make_id())
+    }
+
+    /// The time since which one of these kinds is ready, or at which one is due.
+    pub(super) fn oldest(&self, kinds: Option<&[String]>) -> u64 {
+        let ready = self.in_state(JobState::Ready).filter(|(_, job)| is_among(&job.row.kind, kinds));
+        let ready = ready.map(|(_, job)| job.row.since).min();
+        ready.or_else(|| self.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn in_state(&self, state: JobState) -> impl Iterator<Item = (&JobId, &Job)> {
