@@ -16,6 +16,9 @@ use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic,
 /// The time after which a look into memory asks the server again.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// The beginning of a look at a queue, its kinds, and what it has found.
+type Looking = (Instant, Option<Arc<[String]>>, Glance);
+
 /// A queue that is open.
 pub(super) struct Opened {
     pub(super) number: QueueNo,
@@ -29,7 +32,7 @@ pub(super) struct Opened {
     pub(super) listens: Mutex<Option<Waiting>>,
     pub(super) work: Work,
     /// The last look at the queue: when it began, and for which kinds.
-    pub(super) looking: Mutex<Option<(Instant, Option<Arc<[String]>>, Glance)>>,
+    pub(super) looking: Mutex<Option<Looking>>,
     /// The beginning of the last work that time had brought. A log that looks at the queue comes
     /// here again.
     pub(super) tending: ReentrantMutex<Cell<Option<Instant>>>,

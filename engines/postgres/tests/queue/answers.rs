@@ -237,7 +237,7 @@ fn jobs_that_do_not_fit_into_the_answer_of_their_claim_are_loaded() {
         let queue = store.queue("q", QueueOptions::default()).unwrap();
         let job = |at: usize| {
             let job = NewJob::new("k", &(at, "x".repeat(at % 5 * 100_000))).unwrap().id(format!("{at}"));
-            if at % 2 == 0 { job.key(format!("key {at}")) } else { job }
+            if at.is_multiple_of(2) { job.key(format!("key {at}")) } else { job }
         };
         queue.push_all((0..40).map(job)).unwrap();
         let right = Arc::new(AtomicUsize::new(0));

@@ -236,10 +236,11 @@ impl Step<'_, '_> {
         }
         self.tail.kinds.move_turn(next, index);
         let key = queue.keys.ready(FREED, index);
-        Ok(match self.batch.get(&queue.entries, &queue.keys.ready(FREED, next))? {
+        match self.batch.get(&queue.entries, &queue.keys.ready(FREED, next))? {
             Some(first) => self.put(self.entries(), &key, &first)?,
             None => self.delete(self.entries(), &key)?,
-        })
+        }
+        Ok(())
     }
 
     /// Returns the first entry of a limit's log that lives.
