@@ -124,7 +124,8 @@ fn the_documentation_of_metrics_lists_each_metric_of_a_runner() {
 fn the_verdict_on_a_queue_is_that_of_its_status_also_for_what_is_left_over() {
     let ((queue, _), kept) = (queue(), Kept::default());
     let builder = Runner::builder(&queue)
-        .on("dies", |_, ()| -> Result<Outcome, BoxError> { Err(Failure::permanent("no such customer").into()) });
+        .on("dies", |_, ()| -> Result<Outcome, BoxError> { Err(Failure::permanent("no such customer").into()) })
+        .unknown(Unknown::Dead);
     let runner = kept.with(builder).start().unwrap();
     let verdicts = || ["movement", "unknown_kinds", "dead", "damaged"].map(|on| kept.get("verdict", Some(("on", on))));
     let until = |what: &str, wanted: [f64; 4]| {

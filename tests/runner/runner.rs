@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::queue::{
     Accept, AttemptEnd, Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions,
-    Reached, Runner, RunnerGate, Waits,
+    Reached, Runner, RunnerGate, Unknown, Waits,
 };
 use waterline::testing::FaultyStore;
 use waterline::{Error, Store};
@@ -292,7 +292,7 @@ fn a_runner_whose_thread_panics_ends_and_says_so_and_frees_its_name() {
     // The jobs that are left die in this one, and each has a line. Its thread had claimed one of
     // them when it panicked: that one is taken back when its lease is over.
     HOSTILE.store(false, Ordering::Relaxed);
-    let others = Runner::builder(&queue).on("other", |_, ()| Ok(Outcome::Done)).start();
+    let others = Runner::builder(&queue).on("other", |_, ()| Ok(Outcome::Done)).unknown(Unknown::Dead).start();
     let others = others.expect("the name is free");
     eventually("all to die", || {
         clock.advance(MINUTE);
