@@ -15,6 +15,7 @@ use std::time::Duration;
 use waterline::queue::{Accept, Every, Limit, NewJob, QueueOptions};
 use waterline::{Consumer, Error, MemoryJobs, OnExhausted};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_ui::{Page, Watched};
 
 /// A database with two consumers that have ended, one of them at a job that failed, and a queue.
 struct World {
@@ -272,4 +273,22 @@ fn the_schedules_of_a_database_have_their_text_and_their_next_tick() {
     let record = &world.at.records("schedules mail")[0];
     assert_eq!((&record["schedule"], &record["last_tick"]), (&json!("every 3600s"), &Value::Null));
     assert!(record["next_tick"].is_u64(), "{record}");
+}
+
+/// Another process runs the jobs: its starts and ends are in nobody's sight here.
+#[test]
+fn a_page_without_the_runner_shows_no_rate_of_what_it_cannot_see() {
+    let world = World::new();
+    let here = world.database.store(PgOptions::new());
+    let options = QueueOptions::default().max_waiting(9).limit(Limit::kind("welcome").at_once(7));
+    let mail = here.queue("mail", options).unwrap();
+    let served = Page::of([Watched::from(&mail)]).token(program::TOKEN).serve("127.0.0.1:0").unwrap();
+    let page = At::url(&format!("http://{}", served.addr()));
+    let rate = |name: &str| page.records("queues")[0][name].as_f64();
+    // Its own pushes it knows.
+    common::eventually("two samples", || rate("pushes_per_second").is_some());
+    assert_eq!(["starts_per_second", "ends_per_second"].map(rate), [None, None]);
+    let mut taken = mail.accept(Accept::new()).unwrap().expect("a job is ready");
+    common::eventually("a rate of the jobs that start here", || rate("starts_per_second").is_some());
+    taken.finish(None).unwrap();
 }
