@@ -297,8 +297,8 @@ impl Side {
         let waits = match status.waits {
             // Of two jobs that began together, either is the oldest one.
             Waits::Alone { runs, since, .. } => format!("alone {runs} {since:?}"),
-            // The model goes by kinds, and a store by the jobs that a claim has met.
-            Waits::OtherKinds => format!("{:?}", Waits::NoWorker),
+            // The model takes a claim for one that looks at each job, and a store looks at some.
+            Waits::OtherKinds | Waits::NoWorker | Waits::No => "some may begin".to_owned(),
             waits => format!("{waits:?}"),
         };
         all.push(format!("{waits} {age:?}"));

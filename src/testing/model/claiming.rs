@@ -13,10 +13,6 @@ use std::collections::BTreeSet;
 
 impl Jobs {
     pub(super) fn claim(&mut self, wanted: &Wanted, at: &Moment) -> Option<Claimed> {
-        let kinds = self.in_state(JobState::Ready).map(|(_, job)| &job.row.kind);
-        let others: Vec<_> =
-            kinds.filter(|kind| !wanted.has_kind(kind) && !self.met.contains(*kind)).cloned().collect();
-        self.met.extend(others);
         for (name, bucket) in &mut self.buckets {
             self.limits.bounds(name).rate.into_iter().for_each(|rate| bucket.fill(rate, at.wall));
         }
@@ -50,17 +46,35 @@ impl Jobs {
                     let is_held = self.in_state(JobState::Running).next().is_some();
                     self.is_next_alone = is_held;
                     if is_held {
+                        self.meet_others(wanted, Some(&candidate), at);
                         return None;
                     }
                 }
+                self.meet_others(wanted, Some(&candidate), at);
                 // The first one that is wanted may cost more than the first one of all.
                 return self.has_tokens(QUEUE, cost, at).then(|| self.begin(candidate, at));
             }
             if !has_ended {
+                self.meet_others(wanted, None, at);
                 return None;
             }
         }
         None
+    }
+
+    /// Notes the jobs of other kinds that a claim meets before this one; `None`: before any that it
+    /// takes.
+    fn meet_others(&mut self, wanted: &Wanted, found: Option<&JobId>, at: &Moment) {
+        if wanted.is_older(at.wall) {
+            return;
+        }
+        let lanes = lanes(self.claims);
+        let place = |job: &Job| (lanes.iter().position(|lane| *lane == job.row.priority as usize), job.row.place);
+        let end = found.and_then(|found| self.all.get(found)).filter(|job| job.row.state == JobState::Ready).map(place);
+        let others = self.in_state(JobState::Ready).filter(|(_, job)| !wanted.has_kind(&job.row.kind));
+        let before = others.filter(|(_, job)| end.is_none_or(|end| place(job) < end));
+        let met: Vec<_> = before.map(|(id, job)| (id.clone(), job.row.place)).collect();
+        self.met.extend(met);
     }
 
     /// Returns the jobs that a claim may take, in its order.

@@ -87,8 +87,8 @@ pub(super) struct Jobs {
     /// told who are held up by a dead job.
     pub(super) endings: VecDeque<(JobId, bool, bool)>,
     pub(super) is_telling: bool,
-    /// The kinds of ready jobs that claims of other kinds have met.
-    pub(super) met: BTreeSet<String>,
+    /// The ready jobs that claims of other kinds have met, and their places then.
+    pub(super) met: BTreeSet<(JobId, u64)>,
     /// True once a claim has met a job that is to run alone while others ran: none begins first.
     pub(super) is_next_alone: bool,
 }
@@ -400,7 +400,7 @@ impl Jobs {
             oldest_ready: ready().map(|(id, job)| (id.clone(), job.row.since)).min_by_key(|(_, since)| *since),
             only_held: ready().all(|(id, _)| !self.has_place(id, at)),
             lines: self.lines(),
-            only_in_lines: ready().next().is_some() && ready().all(|(_, job)| self.met.contains(&job.row.kind)),
+            only_in_lines: ready().next().is_some() && ready().all(|(id, job)| self.is_met(id, job)),
             due: due.chain(ticks).min(),
             paused_until: Some(self.paused_until).filter(|until| at.wall < *until),
             alone,
@@ -416,13 +416,18 @@ impl Jobs {
         }
     }
 
-    /// Returns the kinds that claims of other kinds have met, with the ready jobs of each.
+    fn is_met(&self, id: &JobId, job: &Job) -> bool {
+        self.met.contains(&(id.clone(), job.row.place))
+    }
+
+    /// Returns the kinds of the ready jobs that claims of other kinds have met, with the number of
+    /// each.
     fn lines(&self) -> Vec<(String, u64)> {
-        let count = |kind: &String| {
-            let jobs = self.in_state(JobState::Ready).filter(|(_, job)| job.row.kind == *kind).count() as u64;
-            (jobs > 0).then(|| (kind.clone(), jobs))
-        };
-        self.met.iter().filter_map(count).collect()
+        let mut lines = BTreeMap::new();
+        for (_, job) in self.in_state(JobState::Ready).filter(|(id, job)| self.is_met(id, job)) {
+            *lines.entry(job.row.kind.clone()).or_default() += 1;
+        }
+        lines.into_iter().collect()
     }
 
     pub(super) fn is_open(&self, name: &str, cost: u32, at: &Moment) -> bool {
