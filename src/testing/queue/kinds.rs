@@ -333,9 +333,12 @@ pub(super) fn the_jobs_that_claims_of_other_kinds_have_met_make_their_queue_no_y
     bench.clock.advance(2 * MINUTE);
     group.push_all((0..9).map(|n| of_kind(&format!("a{n}")))).unwrap();
     group.push(of_kind("d0")).unwrap();
-    // For claims of other kinds, the queue is as young as the jobs of these.
-    let young: Vec<_> = (0..4).map(|_| claimed(kinds("ad"))).collect();
-    assert_eq!(young, ["a0", "a1", "a2", "a3"]);
+    // For claims of other kinds, the queue is as young as the jobs of these. (A server is asked for
+    // the oldest job of all.)
+    if bench.can().one_process {
+        let young: Vec<_> = (0..4).map(|_| claimed(kinds("ad"))).collect();
+        assert_eq!(young, ["a0", "a1", "a2", "a3"]);
+    }
     let all: Vec<_> = (0..4).map(|_| claimed(Accept::new())).collect();
     assert_eq!(all.iter().filter(|id| id.starts_with('c')).count(), 2, "{all:?}");
 }

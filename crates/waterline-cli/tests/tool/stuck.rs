@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
-use waterline::queue::{Accept, JobState, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
+use waterline::queue::{Accept, JobState, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate, Unknown};
 use waterline::testing::{FaultyProgress, FaultyStore};
 use waterline::{
     BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Retry, Store,
@@ -343,7 +343,8 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
         let is_open = name != "gate";
         let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));
         // It runs as long as the process does, too.
-        Box::leak(Box::new(runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() }).start()?));
+        let runner = runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() });
+        Box::leak(Box::new(runner.unknown(Unknown::Dead).start()?));
     }
     push("busy", "k")?;
     let begun = Instant::now();

@@ -175,10 +175,17 @@ impl Case<'_, '_> {
         let rows = self.rows("SELECT id, job, token FROM waterline.claim('q', 10)")?;
         let column = |at: usize| rows.iter().map(|row| row.get::<_, i64>(at)).collect::<Vec<_>>();
         let (jobs, tokens) = (column(1), column(2));
+        // What did not fit into the answer is loaded.
+        let missing = rows.iter().enumerate().filter(|(_, row)| row.get::<_, Option<&str>>(0).is_none());
+        let (jobs_left, tokens_left): (Vec<_>, Vec<_>) = missing.map(|(at, _)| (jobs[at], tokens[at])).unzip();
+        let load = "SELECT id FROM waterline.load($1, $2)";
+        let loaded = self.transaction.query(load, &[&jobs_left, &tokens_left]);
+        let loaded = loaded.map_err(|error| format!("load: {error:?}"))?;
         self.transaction
             .query("SELECT waterline.finish($1, $2)", &[&jobs, &tokens])
             .map_err(|error| format!("finish: {error:?}"))?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        let shown = rows.iter().filter_map(|row| row.get::<_, Option<String>>(0));
+        Ok(shown.chain(loaded.iter().map(|row| row.get(0))).collect())
     }
 
     /// Says what does not go on.
