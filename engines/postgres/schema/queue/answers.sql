@@ -33,21 +33,25 @@ CREATE FUNCTION more_answer(p_count bigint) RETURNS answer LANGUAGE sql AS
 $$ SELECT ROW('more', p_count, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
--- The calls that commit before they answer: so whoever reads the answer slowly, or not at all, keeps nothing locked. They are
+-- The calls that commit before they answer: so a caller that reads the answer slowly, or not at all, keeps nothing locked. They are
 -- for answers that do not fit into what the server keeps until the commit (see `answer_room`), and no part of a
 -- transaction of the caller's.
 --
 -- A procedure that commits has the rights and the settings of its caller, so each one calls a function. Its answers are
 -- one row: the numbers of all answers, and their texts. It needs READ COMMITTED, whatever the default of the user is.
 
+-- Begins the transaction anew, at the level that these calls need.
+CREATE PROCEDURE begin_anew() LANGUAGE plpgsql AS $$
+BEGIN
+    ROLLBACK;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+END $$;
+
 CREATE PROCEDURE turn_and_commit(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
     p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
     p_arm bigint, p_due_since bigint, INOUT numbers bigint[] DEFAULT NULL, INOUT texts text[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        ROLLBACK;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;
     SELECT array_agg(ARRAY[a.number, a.token, a.failures, a.crashes, a.pushed, a.due, a.since, a.priority]),
         array_agg(ARRAY[a.what, a.id, a.outcome, a.state, a.kind, a.payload, a.data, a.error, a.more])
     INTO numbers, texts FROM {schema}.turn(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_queue, p_most, p_kinds, p_due_by,
@@ -58,10 +62,7 @@ END $$;
 CREATE PROCEDURE push_and_commit(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean,
     INOUT numbers bigint[] DEFAULT NULL, INOUT texts text[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        ROLLBACK;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;
     SELECT array_agg(ARRAY[a.number, a.token, a.failures, a.crashes, a.pushed, a.due, a.since, a.priority]),
         array_agg(ARRAY[a.what, a.id, a.outcome, a.state, a.kind, a.payload, a.data, a.error, a.more])
     INTO numbers, texts FROM unnest({schema}.push_jobs(p_queue, p_kinds, p_payloads, p_settings, p_batch)) a;
@@ -71,10 +72,7 @@ END $$;
 -- For jobs without settings: more of them than `push_plain` answers for within its transaction.
 CREATE PROCEDURE push_plain_and_commit(p_queue text, p_kinds text[], p_payloads text[], INOUT numbers bigint[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        ROLLBACK;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;
     numbers := {schema}.push_plain(p_queue, p_kinds, p_payloads);
     COMMIT;
 END $$;
@@ -83,10 +81,7 @@ CREATE PROCEDURE change_note_and_commit(p_queue text, p_place text, p_what text,
     INOUT old_value text DEFAULT NULL, INOUT old_until bigint DEFAULT NULL, INOUT value text DEFAULT NULL,
     INOUT until bigint DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        ROLLBACK;
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;
     SELECT c.* INTO old_value, old_until, value, until FROM {schema}.put_note(p_queue, p_place, p_what, p_value, p_for) c;
     COMMIT;
 END $$;

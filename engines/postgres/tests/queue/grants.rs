@@ -62,6 +62,7 @@ const PROCEDURES: &[(Option<usize>, &str)] = &[
     (Some(0), "push_plain_and_commit('q', '{k}', '{1}')"),
     (Some(1), "turn_and_commit('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
     (Some(1), "change_note_and_commit('q', '01kx', 'add', '1', 0)"),
+    (Some(0), "begin_anew()"),
 ];
 
 #[test]
@@ -143,6 +144,7 @@ fn a_table_of_a_user_in_a_schema_before_ours_is_not_taken_for_one_of_the_queue()
 /// The calls that the library alone makes: they are on no page, and may change.
 const OF_THE_LIBRARY: &[&str] = &[
     "turn",
+    "begin_anew",
     "turn_and_commit",
     "push_and_commit",
     "push_plain_and_commit",

@@ -56,6 +56,9 @@ fn in_a_transaction_of_the_users_the_error_names_the_setting_of_its_level() {
     client.batch_execute("SET default_transaction_isolation = 'serializable'").unwrap();
     let refused = queue.push_in(&mut client.transaction().unwrap(), NewJob::new("k", &()).unwrap()).unwrap_err();
     assert!(refused.to_string().contains("`default_transaction_isolation`"), "{refused}");
+    // The calls that commit by themselves begin anew.
+    client.batch_execute("CALL waterline.push_and_commit('q', '{k}', '{1}', '{NULL}', false)").unwrap();
+    assert_eq!(queue.counts().ready, 1);
 }
 
 /// True if an error says that the server takes no writes.
