@@ -252,7 +252,7 @@ impl Live {
         self.head.lanes.iter().chain([&self.head.freed])
     }
 
-    /// True if a ready log has an entry that nobody has looked at.
+    /// True if a ready log has an entry that no claim has looked at.
     pub(crate) fn has_front(&self) -> bool {
         self.head.lanes.iter().any(|lane| lane.next < lane.end)
     }

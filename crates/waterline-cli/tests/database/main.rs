@@ -275,7 +275,7 @@ fn the_schedules_of_a_database_have_their_text_and_their_next_tick() {
     assert!(record["next_tick"].is_u64(), "{record}");
 }
 
-/// Another process runs the jobs: its starts and ends are in nobody's sight here.
+/// Another process runs the jobs, and this one sees none of their starts and ends.
 #[test]
 fn a_page_without_the_runner_shows_no_rate_of_what_it_cannot_see() {
     let world = World::new();

@@ -217,7 +217,7 @@ fn a_process_that_reads_no_answer_keeps_no_other_one_from_claims_and_ticks() {
         "CALL waterline.turn_and_commit('{}', '{}', '{}', '{}', '{}', '{}', 'q', 60, NULL, NULL, NULL, 'frozen', true, NULL, NULL)",
     );
     let stands = "SELECT FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND datname = current_database()";
-    common::eventually("an answer that nobody reads", || !client.query(stands, &[]).unwrap().is_empty());
+    common::eventually("an answer that its caller does not read", || !client.query(stands, &[]).unwrap().is_empty());
     let bounded = "SET statement_timeout = 10000; SET waterline.now = '1002000'";
     client.batch_execute(bounded).unwrap();
     let before: i64 =

@@ -200,7 +200,7 @@ fn kinds_may_be_named_twice_and_one_that_is_null_is_none() {
     assert_eq!(jobs("ARRAY['a', 'a']"), a);
 }
 
-/// One limit has a place, and the job that it holds is of a kind that nobody takes.
+/// One limit has a place, and the job that it holds is of a kind that no worker takes.
 #[test]
 fn a_place_for_a_job_of_another_kind_is_no_reason_to_look() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
