@@ -122,7 +122,7 @@ const OF_STREAMS: [(&str, &str); 21] = [
 ];
 
 /// The name, the reason and the verdict of each queue.
-const OF_QUEUES: [(&str, &str, &str); 14] = [
+const OF_QUEUES: [(&str, &str, &str); 15] = [
     ("alone", "alone", "waits"),
     ("busy", "busy", "waits"),
     ("gate", "gate", "waits"),
@@ -131,6 +131,7 @@ const OF_QUEUES: [(&str, &str, &str); 14] = [
     ("limited", "limited", "waits"),
     ("no worker", "no_worker", "needs_you"),
     ("nothing", "nothing_ready", "goes_well"),
+    ("other kinds", "other_kinds", "needs_you"),
     ("paused", "paused", "needs_you"),
     ("paused for an hour", "paused", "waits"),
     ("runs", "no", "goes_well"),
@@ -310,7 +311,8 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     let queues = OF_QUEUES.map(|(name, ..)| open(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
     let of = |name: &str| queues.iter().find(|queue| queue.name() == name).expect("it is open");
     let push = |name: &str, kind: &str| of(name).push(NewJob::new(kind, &())?).map(drop);
-    for (name, ..) in OF_QUEUES.iter().filter(|(_, reason, _)| !["nothing_ready", "limited", "alone"].contains(reason))
+    for (name, ..) in
+        OF_QUEUES.iter().filter(|(_, reason, _)| !["nothing_ready", "limited", "alone", "other_kinds"].contains(reason))
     {
         push(name, "k")?;
     }
@@ -337,14 +339,16 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     // The limit holds the second one once somebody asks for it.
     assert!(of("limited").accept(Accept::new())?.is_none());
     push("has unknown", "unknown")?;
+    push("other kinds", "unknown")?;
     push("stuck slot", "k")?;
     fails.fail(..);
-    for name in ["busy", "gate", "has unknown", "store fails", "stuck slot"] {
+    for name in ["busy", "gate", "has unknown", "other kinds", "store fails", "stuck slot"] {
         let is_open = name != "gate";
+        let unknown = if name == "has unknown" { Unknown::Dead } else { Unknown::Leave };
         let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));
         // It runs as long as the process does, too.
         let runner = runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() });
-        Box::leak(Box::new(runner.unknown(Unknown::Dead).start()?));
+        Box::leak(Box::new(runner.unknown(unknown).start()?));
     }
     push("busy", "k")?;
     let begun = Instant::now();
