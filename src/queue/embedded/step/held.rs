@@ -119,8 +119,8 @@ impl Step<'_, '_> {
 
     /// Passes the first job of a limit at this place, which no claim of these kinds takes. In the
     /// log of its kind it stays, since none of the others there is taken either. The others of its
-    /// key may be, and no runner may ever take this one. So it gets ready once more, and is held anew
-    /// by its limits when it is claimed.
+    /// key may be, and no runner may ever take this one. So it gets ready once more, and is held
+    /// anew by its limits when it is claimed.
     fn pass_by(&mut self, book: Book, index: u64, id: &str, row: Row) -> Result<Turn, BoxError> {
         self.write_book(book)?;
         let name = row.extras().held.clone();
