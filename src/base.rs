@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod failure;
 pub(crate) mod guard;
 pub(crate) mod index;
+pub(crate) mod process;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;
 pub(crate) mod retry;

@@ -19,10 +19,12 @@ pub use crate::queue::engine::{
 };
 pub use crate::queue::rules::due::{Due, due};
 pub use crate::queue::rules::ends::{End, Next, Over, Past, When, end_of_lease, next as next_of};
+pub use crate::queue::rules::fleet::{Fleet, SilentWorker};
 pub use crate::queue::rules::notes::{Change, Noted, counted_in};
 pub use crate::queue::rules::pushing::{Push as JobPush, prepare};
 pub use crate::queue::rules::set_back::{SetBack, last_tick};
 pub use crate::queue::runner::own_end::OwnEnd;
+pub use crate::queue::waits::presence::{NO_PRESENCE, Presence};
 pub use crate::queue::waits::shared::{OpenQueues, Shared, Wake};
 pub use crate::queue::waits::subscribers::{Read, Watched};
 use crate::queue::words::capabilities::Capabilities;
@@ -43,7 +45,9 @@ pub use crate::queue::words::told::{About, Damaged, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
 use crate::queue::words::used::{LimitUse, Related};
 pub use crate::queue::words::wanted::Wanted;
-use crate::queue::{Durations, Finisher, GroupBuilder, JobData, Lease, Queue, QueueByHand, Root, Running};
+use crate::queue::{
+    Durations, Finisher, GroupBuilder, JobData, Lease, Queue, QueueByHand, Root, Running, WorkerInfo, WorkerJob,
+};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
@@ -254,6 +258,34 @@ pub fn check_payload(queue: &Shared, job: &NewJob) -> Result<(), ConfigError> {
 /// The error of a payload, or of data, that the database has refused.
 pub fn payload_error(what: &'static str, length: usize, most: usize) -> ConfigError {
     crate::queue::words::options::payload_error(what, length, most)
+}
+
+/// A worker of which nothing is known yet.
+pub const NO_WORKER: WorkerInfo = WorkerInfo {
+    name: None,
+    process: None,
+    host: None,
+    language: None,
+    version: None,
+    kinds: None,
+    slots: None,
+    busy: 0,
+    began: SystemTime::UNIX_EPOCH,
+    silent_for: Duration::ZERO,
+    is_silent: false,
+    is_stopping: false,
+    jobs: Vec::new(),
+    newest_ran_for: None,
+    lease_left: None,
+};
+
+pub fn worker_job(id: JobId, kind: String, ran_for: Duration) -> WorkerJob {
+    WorkerJob { id, kind, ran_for }
+}
+
+/// The name of this machine.
+pub fn host() -> &'static str {
+    crate::base::process::host()
 }
 
 // Schedules.

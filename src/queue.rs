@@ -63,7 +63,8 @@
 //!   one loop takes from all of them, by shares or by rank ([`Fair`]).
 //! * [`Queue::status`] says in one sentence what the queue waits for, [`Queue::counts`] how many
 //!   jobs are in each [`JobState`], and [`Queue::list`] and [`Queue::page`] which ones.
-//!   [`Queue::subscribe`] tells you when a job changes, and [`Queue::watch`] when any job does.
+//!   [`Queue::subscribe`] tells you when a job changes, [`Queue::watch`] when any job does, and
+//!   [`Queue::workers`] who runs them.
 //!   Jobs that die, are skipped or are held have lines of `tracing` with queue, id and attempt.
 //! * The answers ([`JobInfo`], [`Page`], [`QueueStatus`], [`QueueChange`], [`Seen`] …) are
 //!   [`serde::Serialize`], for a service of yours. Times are in milliseconds since 1970.
@@ -217,6 +218,7 @@ pub use self::words::schedule::{CatchUp, Overlap, Schedule};
 pub use self::words::typed::TypedJob;
 pub use self::words::unique::{Clash, Unique};
 pub use self::words::used::{LimitUse, Related};
+pub use self::words::worker::{WorkerInfo, WorkerJob};
 pub use crate::base::clock::Clock;
 
 #[doc = include_str!("../docs/queue.md")]

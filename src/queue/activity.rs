@@ -5,6 +5,7 @@ use crate::queue::handle::Queue;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::run_times::RunTimes;
 use crate::queue::words::used::{LimitUse, Related};
+use crate::queue::words::worker::{SHOWN, WorkerInfo};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -58,6 +59,41 @@ impl Queue {
             closed_gate: closed.map(|(name, since)| (name, now.saturating_duration_since(since))),
             run_times: self.shared.averages.run_times(),
         }
+    }
+
+    /// Returns the workers of the queue, each with the jobs that it has.
+    ///
+    /// In a [`Store`](crate::Store) that is this process, while it has a runner, waits in
+    /// [`accept`](Self::accept), or has a job. In a read-only store it is the process beside, with
+    /// the jobs that run; nothing more is known of it.
+    ///
+    /// In a database that many processes share, it is each one that was heard of within a day, and
+    /// does not stop well since: up to 256, those first that are heard of. A worker is heard of with
+    /// its claims, while it waits for jobs, and when it renews its leases: three times in a lease,
+    /// and each second at most. So what it has said of itself is as old as that. Its jobs are as the
+    /// database has them now, up to 10,000 of all workers. Two workers of one name are told apart by
+    /// the time at which they began.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push(NewJob::new("mail", &1)?)?;
+    /// assert!(queue.workers()?.is_empty());
+    /// let lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// let workers = queue.workers()?;
+    /// assert_eq!(workers[0].process, Some(std::process::id()));
+    /// assert_eq!((workers[0].busy, &*workers[0].jobs[0].kind), (1, "mail"));
+    /// # drop(lease);
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database cannot be read.
+    pub fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
+        self.catch_up();
+        self.engine.workers(self.number, SHOWN)
     }
 
     /// Returns the limits of the queue and how full they are: those that its options name, and of

@@ -9,6 +9,7 @@ use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
 use crate::commit::changes::Home;
 use crate::queue::rules::ends::End;
+use crate::queue::rules::fleet::Fleet;
 use crate::queue::rules::notes::{Change, Noted};
 use crate::queue::rules::pushing::Push;
 use crate::queue::waits::shared::Shared;
@@ -27,6 +28,7 @@ use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
 use crate::queue::words::used::{LimitUse, Related};
 use crate::queue::words::wanted::Wanted;
+use crate::queue::words::worker::WorkerInfo;
 use serde_json::Value;
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -244,6 +246,8 @@ pub struct Survey {
     pub running: usize,
     /// The job that has run longest, and since when.
     pub oldest_running: Option<(Instant, JobId)>,
+    /// The workers of all processes, as far as the database knows them, summed up.
+    pub fleet: Fleet,
     /// The time by which the clock of the database was set back last, and for how long that is
     /// known, if the database notes it.
     pub set_back: Option<(Duration, Duration)>,
@@ -303,8 +307,9 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Shows the progress of a job that a worker has. Returns its row if that was read.
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError>;
 
-    /// Notes that the runner of these jobs stops. If its process ends now, that is no crash.
-    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError>;
+    /// Notes that the runner of these queues stops, which has these jobs. If its process ends now,
+    /// that is no crash.
+    fn note_stop(&self, queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError>;
 
     /// Changes a queue for somebody who steers it.
     fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError>;
@@ -354,6 +359,11 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// each at most.
     fn related(&self, _queue: QueueNo, _id: &str, _most: usize) -> Result<Related, QueueError> {
         Ok(Related::default())
+    }
+
+    /// Returns the workers of a queue, if it knows them: each with so many of its jobs at most.
+    fn workers(&self, _queue: QueueNo, _jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
+        Ok(Vec::new())
     }
 
     /// Returns what the status of a queue is made from.

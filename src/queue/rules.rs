@@ -7,6 +7,7 @@ pub(crate) mod due;
 pub(crate) mod ends;
 pub(crate) mod fair;
 pub(crate) mod fingerprint;
+pub(crate) mod fleet;
 pub(crate) mod gate;
 pub(crate) mod lanes;
 pub(crate) mod notes;

@@ -15,6 +15,7 @@ use crate::queue::words::limit::LimitOf;
 use crate::queue::words::page::Page;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::related::{Root, Skipped};
+use crate::queue::words::worker::{WorkerInfo, WorkerJob};
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
@@ -112,6 +113,27 @@ fields!(QueueStatus, of:
     stuck = of.stuck,
     set_back_by = of.set_back.map(|set_back| long(set_back.by)),
     set_back_for = of.set_back.map(|set_back| long(set_back.since)),
+    text = of.to_string(),
+);
+
+fields!(WorkerJob, of: id = of.id, kind = of.kind, ran_for = long(of.ran_for),);
+
+fields!(WorkerInfo, of:
+    name = of.name,
+    process = of.process,
+    host = of.host,
+    language = of.language,
+    version = of.version,
+    kinds = of.kinds,
+    slots = of.slots,
+    busy = of.busy,
+    began = at(of.began),
+    silent_for = long(of.silent_for),
+    is_silent = of.is_silent,
+    is_stopping = of.is_stopping,
+    jobs = of.jobs,
+    newest_ran_for = of.newest_ran_for.map(long),
+    lease_left = of.lease_left.map(long),
     text = of.to_string(),
 );
 

@@ -7,6 +7,7 @@ pub(crate) mod kept;
 pub(crate) mod kinds;
 pub(crate) mod lines;
 pub(crate) mod losses;
+pub(crate) mod presence;
 pub(crate) mod shared;
 pub(crate) mod subscribers;
 pub(crate) mod watchers;

@@ -25,3 +25,4 @@ pub(crate) mod typed;
 pub(crate) mod unique;
 pub(crate) mod used;
 pub(crate) mod wanted;
+pub(crate) mod worker;

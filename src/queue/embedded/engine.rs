@@ -29,6 +29,7 @@ use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
 use crate::queue::words::used::{LimitUse, Related};
+use crate::queue::words::worker::WorkerInfo;
 use crate::store::Store;
 use std::any::Any;
 use std::collections::HashMap;
@@ -213,7 +214,7 @@ impl QueueEngine for Embedded {
         written.map(Some)
     }
 
-    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+    fn note_stop(&self, _queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError> {
         let mut queues: Vec<QueueNo> = jobs.iter().map(|job| job.queue).collect();
         queues.sort_unstable();
         queues.dedup();
@@ -328,8 +329,14 @@ impl QueueEngine for Embedded {
         self.read(queue, |look| look.related(id, most))
     }
 
+    fn workers(&self, queue: QueueNo, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
+        let is_here = self.store.writable().is_ok();
+        self.read(queue, |look| Ok(look.worker(is_here, jobs).into_iter().collect()))
+    }
+
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
-        self.read(queue, |look| look.survey())
+        let is_here = self.store.writable().is_ok();
+        self.read(queue, |look| look.survey(is_here))
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {

@@ -223,6 +223,7 @@ impl Pool {
         }
         let runs: Weak<dyn Runs> = Arc::downgrade(&(pool.clone() as Arc<dyn Runs>));
         pool.source().tell_losses_to(&runs);
+        pool.source().note_begin();
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
         #[cfg(feature = "metrics")]
         let started = started.and_then(|()| pool.spawn_gauges());
@@ -337,6 +338,7 @@ impl Pool {
     /// Claims no more jobs from now on.
     fn end(&self, state: &mut State, reached: Option<Reached>) {
         if !std::mem::replace(&mut state.ending, true) {
+            self.source().note_stopping();
             // The thread that found it may have been woken for a job, which others take.
             self.source().ring();
         }

@@ -3,6 +3,7 @@
 use crate::base::clock::{Clock, Moment};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
+use crate::queue::engine::Held;
 use crate::queue::group::members::Members;
 use crate::queue::handle::Queue;
 use crate::queue::runner::outcome::Unknown;
@@ -108,6 +109,23 @@ impl Source {
     /// Makes the queues tell this runner of the jobs that it loses.
     pub(super) fn tell_losses_to(&self, runner: &Weak<dyn Runs>) {
         self.members.queues().for_each(|queue| queue.shared.losses.begin(queue.number, runner.clone()));
+    }
+
+    /// Tells the queues that this runner begins, and which kinds it takes.
+    pub(super) fn note_begin(&self) {
+        let at = self.moment().wall;
+        self.members.queues().for_each(|queue| queue.shared.at_work.begin(at, self.kinds.clone()));
+    }
+
+    /// Tells the queues that this runner claims no more jobs.
+    pub(super) fn note_stopping(&self) {
+        self.members.queues().for_each(|queue| queue.shared.at_work.stop());
+    }
+
+    /// Notes in the database that this runner stops, which has these jobs.
+    pub(super) fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+        let queues: Vec<_> = self.members.queues().map(|queue| queue.number).collect();
+        self.first().engine.note_stop(&queues, jobs)
     }
 
     pub(super) fn set_slots(&self, slots: usize) {

@@ -12,6 +12,7 @@ use crate::queue::waits::kept::Kept;
 use crate::queue::waits::kinds::Kinds;
 use crate::queue::waits::lines::{self, Lines};
 use crate::queue::waits::losses::Losses;
+use crate::queue::waits::presence::{AtWork, Presence};
 use crate::queue::waits::subscribers::Subscribers;
 #[cfg(feature = "engine")]
 use crate::queue::waits::subscribers::{Read, Watched};
@@ -52,6 +53,7 @@ pub struct Shared {
     pub(crate) kept: Arc<Kept>,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
+    pub(crate) at_work: AtWork,
     trouble: Mutex<Trouble>,
 }
 
@@ -88,6 +90,7 @@ impl Drop for RunnerName {
     fn drop(&mut self) {
         self.0.kinds.end();
         self.0.losses.end();
+        self.0.at_work.end();
         self.0.slots.store(0, Ordering::Release);
         self.0.note_gate(None);
     }
@@ -136,6 +139,7 @@ impl Shared {
             #[cfg(feature = "tokio")]
             kept: Arc::default(),
             slots: AtomicUsize::new(0),
+            at_work: AtWork::default(),
             trouble: Mutex::default(),
         });
         let waits: Weak<dyn Waits> = Arc::downgrade(&(shared.clone() as Arc<dyn Waits>));
@@ -349,6 +353,22 @@ impl Shared {
     /// Returns the number of slots of the runner, if there is one.
     pub(crate) fn slots(&self) -> Option<usize> {
         Some(self.slots.load(Ordering::Acquire)).filter(|slots| *slots > 0)
+    }
+
+    /// True if the runner claims no more jobs.
+    #[cfg(feature = "engine")]
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.at_work.is_stopping()
+    }
+
+    /// Returns the part that this process takes in the work on the queue: its runner, or those who
+    /// wait in `accept`. `None`: it has none.
+    #[must_use]
+    pub fn presence(&self) -> Option<Presence> {
+        let slots = self.slots();
+        let stuck = self.losses.stuck().map_or(0, |stuck| stuck.count);
+        (slots.is_some() || self.is_awaited()).then(|| self.at_work.presence(slots, stuck))
     }
 
     /// Notes which gate of the runner is closed. True if it was another one before, or none.

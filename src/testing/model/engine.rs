@@ -8,8 +8,10 @@ use crate::commit::changes::Home;
 use crate::queue::engine::{
     Beside, Claim, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
 };
+use crate::queue::rules::fleet::Fleet;
 use crate::queue::rules::notes::{Change, Noted, changed, counted_in};
 use crate::queue::rules::pushing::{Push, has_room};
+use crate::queue::waits::presence::own_worker;
 use crate::queue::waits::shared::{Shared, Wake};
 use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
@@ -26,6 +28,7 @@ use crate::queue::words::row::Row;
 use crate::queue::words::schedule::Schedule;
 use crate::queue::words::used::Related;
 use crate::queue::words::wanted::is_among;
+use crate::queue::words::worker::WorkerInfo;
 use crate::testing::model::jobs::{Job, Jobs, Tick};
 use crate::testing::model::{Kept, Model};
 use std::any::Any;
@@ -229,7 +232,7 @@ impl QueueEngine for Model {
         Ok(Some(row))
     }
 
-    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+    fn note_stop(&self, _queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError> {
         jobs.iter().for_each(|job| self.change(job.queue, |jobs, _| jobs.note_stop(&job.id, job.token)));
         Ok(())
     }
@@ -303,7 +306,7 @@ impl QueueEngine for Model {
 
     fn give_up(&self, job: &Held, is_stopping: bool) {
         let stopping = if is_stopping { std::slice::from_ref(job) } else { &[] };
-        let _ = self.note_stop(stopping);
+        let _ = self.note_stop(&[], stopping);
         let lease = of(&mut self.queues.lock(), job.queue).jobs.options.lease;
         self.renew(job, Some(lease));
     }
@@ -356,9 +359,21 @@ impl QueueEngine for Model {
         }))
     }
 
+    fn workers(&self, queue: QueueNo, most: usize) -> Result<Vec<WorkerInfo>, QueueError> {
+        let shared = of(&mut self.queues.lock(), queue).shared.clone();
+        let presence = shared.and_then(|shared| shared.presence());
+        Ok(self.look(queue, |jobs, at| {
+            let since = |(id, job): (&JobId, &Job)| Some((job.lease?.0, id.clone()));
+            let running = jobs.in_state(JobState::Running).filter_map(since).collect();
+            let kind = |id: &str| Some(jobs.all.get(id)?.row.kind.clone());
+            own_worker(at, presence, true, running, most, kind).into_iter().collect()
+        }))
+    }
+
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
         let (running, oldest_running) = self.running(queue);
-        Ok(self.look(queue, |jobs, at| jobs.survey(at, running, oldest_running)))
+        let fleet = Fleet::of(&self.workers(queue, 1)?);
+        Ok(self.look(queue, |jobs, at| jobs.survey(at, running, oldest_running, fleet)))
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {

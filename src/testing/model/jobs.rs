@@ -5,6 +5,7 @@ use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
 use crate::queue::engine::Survey;
 use crate::queue::rules::bucket::Bucket;
+use crate::queue::rules::fleet::Fleet;
 use crate::queue::rules::notes::Noted;
 use crate::queue::rules::pushing::{Push, prepare};
 use crate::queue::rules::set_back::Latest;
@@ -379,7 +380,13 @@ impl Jobs {
         missing.filter(|time| *time > at.wall).max()
     }
 
-    pub(super) fn survey(&self, at: &Moment, running: usize, oldest_running: Option<(Instant, JobId)>) -> Survey {
+    pub(super) fn survey(
+        &self,
+        at: &Moment,
+        running: usize,
+        oldest_running: Option<(Instant, JobId)>,
+        fleet: Fleet,
+    ) -> Survey {
         let ready = || self.in_state(JobState::Ready);
         let is_suspect = |job: &Job| job.row.extras().is_suspect;
         let runs_alone = self.in_state(JobState::Running).any(|(_, job)| is_suspect(job));
@@ -412,6 +419,7 @@ impl Jobs {
             }),
             running,
             oldest_running,
+            fleet,
             set_back: None,
         }
     }

@@ -226,7 +226,7 @@ impl QueueEngine for Queues {
         Ok(Some(row))
     }
 
-    fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
+    fn note_stop(&self, _queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError> {
         let Some(first) = jobs.first() else { return Ok(()) };
         let (numbers, tokens): (Vec<_>, Vec<_>) =
             jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();

@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::engine::{
-    Counts, Extras, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place, STATES,
-    Survey, counts_of, job_info, limit_of, limit_use, progress, related,
+    Counts, Extras, Fleet, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place,
+    STATES, Survey, counts_of, job_info, limit_of, limit_use, progress, related,
 };
 use waterline::queue::{JobProgress, JobState, LimitUse, QueueError, Related, Root};
 
@@ -228,6 +228,7 @@ impl Queues {
             held: text("held_by").map(|name| (limit_of(&name), number("held").unwrap_or(0), number("held_until"))),
             running: number("running").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
             oldest_running: running_since(queue, text("oldest_running"), number("oldest_running_ran")),
+            fleet: Fleet::of(&[]),
             set_back: number("set_back_by")
                 .zip(number("set_back_for"))
                 .map(|(by, since)| (Duration::from_millis(by), Duration::from_millis(since))),

@@ -8,10 +8,13 @@ use crate::queue::embedded::kind_lines::Place as LinePlace;
 use crate::queue::embedded::look::Look;
 use crate::queue::embedded::state::Front;
 use crate::queue::engine::Survey;
+use crate::queue::rules::fleet::Fleet;
 use crate::queue::rules::lanes::{LANES, Lane};
+use crate::queue::waits::presence::own_worker;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId, JobState, Priority};
 use crate::queue::words::row::Row;
+use crate::queue::words::worker::WorkerInfo;
 use std::ops::Range;
 
 /// The most lines of kinds that one look shows, and the most jobs of each that it counts.
@@ -25,7 +28,8 @@ const LINES: usize = 16;
 const LOOKS: u64 = 64;
 
 impl Look<'_> {
-    pub(crate) fn survey(&self) -> Result<Survey, QueueError> {
+    /// `is_here`: this process has the store, and not another one.
+    pub(crate) fn survey(&self, is_here: bool) -> Result<Survey, QueueError> {
         let first_ready = self.first_ready()?;
         let no_entry = first_ready.is_empty();
         let lines = self.lines_of_kinds()?;
@@ -37,6 +41,7 @@ impl Look<'_> {
             Ok(due.is_none())
         })?;
         let at = self.queue.moment();
+        let fleet = Fleet::of(self.worker(is_here, 1).as_slice());
         Ok(self.queue.look(|live| {
             let ticks = live.from.ticks();
             let paused = live.head.is_paused(at.wall).then_some(live.head.paused_until);
@@ -55,9 +60,18 @@ impl Look<'_> {
                 held: held.most,
                 running: live.running.len(),
                 oldest_running: oldest.map(|holder| (holder.since, holder.id.clone())),
+                fleet,
                 set_back: None,
             }
         }))
+    }
+
+    /// Returns the worker that works on the queue: this process, or the one beside.
+    pub(crate) fn worker(&self, is_here: bool, jobs: usize) -> Option<WorkerInfo> {
+        let running: Vec<_> =
+            self.queue.look(|live| live.running.values().map(|holder| (holder.since, holder.id.clone())).collect());
+        let kind = |id: &str| Some(self.row(id).ok()??.kind);
+        own_worker(&self.queue.moment(), self.queue.shared.presence(), is_here, running, jobs, kind)
     }
 
     /// Returns the kinds whose jobs are in lines, with the number of each.

@@ -56,6 +56,7 @@ impl Pool {
             before = begun.replace(crate::base::time::now());
             reports.extend(self.run(job, &payload));
         }
+        self.note_end();
     }
 
     /// True if a thread that has ended a job claims the next one at once. If several threads take

@@ -70,11 +70,26 @@ impl Pool {
     /// Notes that these jobs run while the runner stops. The caller has counted the note.
     pub(super) fn note_stop(&self, jobs: &[Running]) {
         let jobs: Vec<_> = jobs.iter().map(Running::held).collect();
-        let noted = self.source().first().engine.note_stop(&jobs);
-        if let Err(error) = noted {
+        if let Err(error) = self.source().note_stop(&jobs) {
             self.warn_of_note(&error);
         }
         self.note_is_over();
+    }
+
+    /// Notes that the runner has ended, for those who look at the workers of many processes. The
+    /// last of its threads does. Nobody waits for a database that fails: it is soon not heard of.
+    pub(super) fn note_end(&self) {
+        let is_last = {
+            let state = self.state.lock();
+            state.over && state.threads == 0
+        };
+        if !is_last || self.source().first().capabilities().one_process || !self.source().works() {
+            return;
+        }
+        if let Err(error) = self.source().note_stop(&[]) {
+            let (queue, error) = (self.source().name(), error.report());
+            tracing::debug!(target: "waterline", queue, error, "a runner cannot note that it has ended");
+        }
     }
 
     fn warn_of_note(&self, error: &(dyn std::error::Error + 'static)) {
