@@ -17,6 +17,7 @@ mod streams;
 #[cfg(feature = "top")]
 mod top;
 mod words;
+mod workers;
 
 use args::{Command, CommandLine, LogCommand, Look};
 use clap::error::ErrorKind;
@@ -158,6 +159,7 @@ fn looked(place: &dyn Place, look: &Look) -> Result<Report, Fault> {
         Look::Jobs { queue, state, kind, most } => queues::jobs(place, queue, *state, kind.as_deref(), most.get()),
         Look::Job { queue, id } => queues::job(place, queue, id),
         Look::Schedules { queue } => queues::schedules(place, queue),
+        Look::Workers { queue, most } => workers::workers(place, queue, most.get()),
         Look::Doctor => doctor::examine(place),
     }?;
     report.line(Cell::from(format!("({})", place.freshness())).faint());

@@ -3,7 +3,7 @@
 
 use crate::args::{Change, CommandLine, State};
 use crate::fault::Fault;
-use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole};
+use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole, Worker};
 use crate::words::count;
 use clap::error::ErrorKind;
 use serde_json::{Map, Value};
@@ -74,6 +74,10 @@ pub(crate) trait Place {
 
     /// Returns the periodic jobs of a queue.
     fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault>;
+
+    /// Returns the workers of a queue. Files know the process that has them open, and the jobs that
+    /// are saved as running.
+    fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault>;
 
     /// Returns the store, if this place is its files: logs and tables are read from it.
     fn store(&self) -> Option<&Store> {

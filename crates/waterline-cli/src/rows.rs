@@ -302,3 +302,38 @@ pub(crate) struct Periodic {
     pub(crate) skipped: u64,
     pub(crate) damaged: Option<String>,
 }
+
+/// A worker of a queue.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Worker {
+    /// The name under which it claims; that of the program, if files say no more.
+    pub(crate) name: Option<String>,
+    pub(crate) process: Option<u32>,
+    pub(crate) host: Option<String>,
+    pub(crate) language: Option<String>,
+    pub(crate) version: Option<String>,
+    /// `None`: it takes all.
+    pub(crate) kinds: Option<Vec<String>>,
+    /// `None`: it has no bound, or nobody knows it.
+    pub(crate) slots: Option<u32>,
+    pub(crate) busy: u32,
+    pub(crate) began: Option<At>,
+    /// In milliseconds, as each time below.
+    pub(crate) silent_for: u64,
+    pub(crate) is_silent: bool,
+    pub(crate) is_stopping: bool,
+    /// Its jobs, the oldest first: some of them.
+    pub(crate) jobs: Vec<WorkerJob>,
+    pub(crate) newest_ran_for: Option<u64>,
+    /// The time until its jobs come back, if it stays silent.
+    pub(crate) lease_left: Option<u64>,
+}
+
+/// A job that a worker has.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct WorkerJob {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    /// In milliseconds.
+    pub(crate) ran_for: u64,
+}

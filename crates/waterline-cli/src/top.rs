@@ -11,11 +11,12 @@ use crate::End;
 use crate::fault::Fault;
 use crate::place::{self, Way};
 use crate::print;
-use crate::rows::{Consumer, Log, Queue};
+use crate::rows::{Consumer, Log, Queue, Worker};
 use crate::words::At;
 use history::Histories;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use screen::Screen;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
@@ -28,24 +29,33 @@ const BEAT: Duration = Duration::from_millis(100);
 const PAGE: u16 = 10;
 
 /// The findings of one look.
+#[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) at: At,
     pub(crate) consumers: Vec<Consumer>,
     pub(crate) logs: Vec<Log>,
     /// Each queue, or the reason why it cannot be read.
     pub(crate) queues: Vec<Result<Queue, (String, String)>>,
+    /// The workers of each queue, by its name, or the reason why they cannot be read.
+    pub(crate) workers: BTreeMap<String, Result<Vec<Worker>, String>>,
     pub(crate) freshness: String,
 }
 
 /// Looks once.
 fn look(way: &Way) -> Result<Seen, Fault> {
     let place = place::open(way)?;
-    let queue = |name: String| place.queue(&name).map_err(|fault| (name, fault.to_string()));
+    let queue = |name: &String| place.queue(name).map_err(|fault| (name.clone(), fault.to_string()));
+    let names = place.queue_names()?;
+    let queues: Vec<_> = names.iter().map(queue).collect();
+    // One that cannot be read says so once.
+    let read = queues.iter().filter_map(|queue| queue.as_ref().ok()).map(|queue| queue.name.clone());
+    let workers = |name: String| (name.clone(), place.workers(&name).map_err(|fault| fault.to_string()));
     Ok(Seen {
         at: At::now(),
         consumers: place.consumers()?,
         logs: place.logs()?,
-        queues: place.queue_names()?.into_iter().map(queue).collect(),
+        workers: read.map(workers).collect(),
+        queues,
         freshness: place.freshness(),
     })
 }

@@ -38,6 +38,47 @@ const LINES = [
   { name: "ends_per_second", title: "Ends a second" },
 ];
 
+/** The most workers that a queue shows, and the most kinds and jobs of each. */
+const [WORKERS, KINDS, JOBS] = [20, 6, 8];
+
+const many = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+
+/** All workers in a sentence: 3 workers, 14 of 16 slots busy. */
+function fleetText(fleet) {
+  const said = [];
+  if (!fleet.taking) said.push(fleet.count ? "No worker takes jobs" : "It has no worker: start a program with a runner of it, or that calls accept");
+  else said.push(`${many(fleet.taking, "worker")}, ${fleet.slots === null ? `${many(fleet.busy, "slot")} busy` : `${number(fleet.busy)} of ${many(fleet.slots, "slot")} busy`}`);
+  if (fleet.stopping) said.push(`${number(fleet.stopping)} stop${fleet.stopping === 1 ? "s" : ""}`);
+  if (fleet.silent) said.push(`${number(fleet.silent)} ${fleet.silent === 1 ? "is" : "are"} no longer heard of`);
+  return `${said.join("; ")}.`;
+}
+
+/** When a worker was heard of, or what becomes of its jobs if it is not heard of any more. */
+function heardOf(worker) {
+  if (worker.is_stopping && !worker.is_silent) return h("span", { class: "waits" }, "stopping");
+  // Of one beside a store nothing is known but its jobs.
+  if (!worker.is_silent) return worker.silent_for ? `${seconds(worker.silent_for / 1000)} ago` : worker.process === null ? "–" : "now";
+  const left = worker.lease_left === null ? "when its program is started again" : `in ${seconds(worker.lease_left / 1000)}`;
+  const jobs = worker.busy === 0 ? "it has no job" : worker.busy === 1 ? `its job comes back ${left}` : `its ${number(worker.busy)} jobs come back ${left}`;
+  return h("span", { class: "stuck" }, `no longer heard of; ${jobs}`);
+}
+
+function workerRow(worker, at, queue) {
+  const kinds = worker.kinds && worker.kinds.slice(0, KINDS);
+  const rest = kinds ? worker.kinds.length - kinds.length : 0;
+  const jobs = worker.jobs.slice(0, JOBS);
+  const job = (job) => h("li", { key: job.id }, h("a", { href: link("job", { queue, id: job.id }) }, job.id), ` ${job.kind}, for ${seconds(job.ran_for / 1000)}`);
+  const more = worker.busy - jobs.length;
+  return h("tr", { key: at },
+    h("td", null, worker.name === null ? "–" : worker.name),
+    h("td", null, [worker.host, worker.process].filter((part) => part !== null).join(":") || "–"),
+    h("td", null, [worker.language, worker.version].filter(Boolean).join(" ") || "–"),
+    h("td", null, kinds ? `${kinds.join(", ")}${rest > 0 ? `, and ${number(rest)} more` : ""}` : "all"),
+    h("td", null, worker.slots === null ? number(worker.busy) : `${number(worker.busy)} of ${number(worker.slots)}`),
+    h("td", null, moment(worker.began)), h("td", null, heardOf(worker)),
+    h("td", null, jobs.length ? h("ul", { class: "ids" }, jobs.map(job), more > 0 ? h("li", { key: "more" }, h("a", { href: link("jobs", { queue, state: "running" }) }, `and ${number(more)} more`)) : null) : "–"));
+}
+
 /** One queue. */
 export class QueueView {
   constructor(params) {
@@ -46,12 +87,14 @@ export class QueueView {
     this.follows = ["queue", { name: params.name }];
     this.plots = new Plots({ queue: params.name }, LINES);
     this.schedules = null;
+    this.fleet = null;
   }
 
   async read() {
     const schedules = async () => { this.schedules = (await get("schedules", { queue: this.name })).schedules; };
+    const fleet = async () => { this.fleet = await get("workers", { queue: this.name, limit: WORKERS }); };
     // The head of the page says if it is not connected.
-    await Promise.all([this.plots.read(), schedules().catch(() => {})]);
+    await Promise.all([this.plots.read(), schedules().catch(() => {}), fleet().catch((error) => { this.fleet = { failure: error.message }; })]);
   }
 
   view(queue, writes) {
@@ -77,6 +120,7 @@ export class QueueView {
         h("form", { class: "search", role: "search", onsubmit: find }, h("label", null, "Job by its id ", h("input", { name: "id", required: true })), h("button", null, "Find"))),
       h("section", { key: "numbers", "aria-label": "Numbers" }, counts(this.name, queue.status), speeds(queue), this.state(queue)),
       this.plots.view(),
+      this.workers(),
       this.limits(queue),
       this.kinds(queue),
       this.periodic(writes),
@@ -90,6 +134,18 @@ export class QueueView {
     else said.push("No gate is closed.");
     said.push(queue.slots ? `Its runner runs up to ${number(queue.slots)} jobs at once.` : "It has no runner in this program.");
     return h("p", null, said.join(" "));
+  }
+
+  workers() {
+    const { fleet } = this;
+    if (!fleet) return null;
+    if (fleet.failure) return h("section", { key: "workers" }, h("h3", null, "Workers"), h("p", { class: "stuck" }, fleet.failure));
+    const rows = fleet.workers.map((worker, at) => workerRow(worker, at, this.name));
+    const more = fleet.count - rows.length;
+    return h("section", { key: "workers" }, h("h3", null, "Workers"),
+      h("p", { class: `summary ${fleet.workers.some((worker) => worker.is_silent && worker.busy) ? "stuck" : ""}` }, fleetText(fleet)),
+      rows.length ? table("Workers and the jobs that each of them runs", ["worker", "process", "program", "kinds", "busy", "began", "heard of", "jobs"], rows) : null,
+      more > 0 ? h("p", { class: "help" }, `And ${number(more)} more: waterline workers, or api/workers.`) : null);
   }
 
   limits(queue) {

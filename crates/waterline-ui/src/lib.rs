@@ -53,6 +53,7 @@
 //! | `api/plots` | `stream` or `queue`, `span` (`minute`, `hour`) | a list of numbers for each plot, with their `time` in seconds |
 //! | `api/queue` | `name` | the row, the `limits`, the `gate`, the `slots` of the runner, and the run times of each of the `kinds` |
 //! | `api/schedules` | `queue` | the periodic jobs |
+//! | `api/workers` | `queue`, `skip`, `limit` | a page of the [`workers`](waterline::queue::Queue::workers), those first that are no longer heard of and have jobs; their `count`, the `next` page, and of those that are `taking` jobs the `slots` (`null`: one has no bound) and how many are `busy`; the numbers of those that are `stopping` and `silent` |
 //! | `api/jobs` | `queue`, `state`, `kind`, `key`, `cursor`, `limit` | a page of `jobs`, and the cursor of the `next` one |
 //! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of them, and if that `is_all` |
 //! | `api/job` | `queue`, `id` | all that is kept of a job, with those `after` which it runs, and those `before` which it runs |

@@ -13,6 +13,7 @@ mod jobs;
 mod queues;
 mod stored;
 mod streams;
+mod workers;
 
 pub(crate) use filter::{Filter, MOST_READ};
 pub(crate) use queues::of_name as queue_of_name;
@@ -88,6 +89,7 @@ pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) ->
         "plots" => plots(shared, query),
         "queue" => queues::queue(shared, query),
         "schedules" => queues::schedules(shared, query),
+        "workers" => workers::workers(shared, query),
         "jobs" => jobs::jobs(shared, query),
         "count" => jobs::count(shared, query),
         "job" => jobs::job(shared, query),
@@ -107,6 +109,7 @@ pub(crate) const VIEWS: &[&str] = &[
     "plots",
     "queue",
     "schedules",
+    "workers",
     "jobs",
     "count",
     "job",

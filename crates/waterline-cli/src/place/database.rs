@@ -7,7 +7,7 @@ use super::{Holders, Made, Place, Wanted, discard_each, redrive_each};
 use crate::advice;
 use crate::args::{self, Change};
 use crate::fault::Fault;
-use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
+use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, Worker, read};
 use crate::words::At;
 use waterline::queue::QueueByHand;
 use waterline_postgres::postgres::config::{Host, SslMode};
@@ -103,6 +103,10 @@ impl Place for Database {
 
     fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault> {
         read(self.handle(queue)?.look().periodics()?)
+    }
+
+    fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault> {
+        read(self.handle(queue)?.look().workers()?)
     }
 
     fn unasked(&self) -> &'static str {

@@ -5,7 +5,7 @@ use super::{Holder, Holders, Made, Place, Wanted, redrive_each};
 use crate::advice;
 use crate::args::{self, Change};
 use crate::fault::Fault;
-use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, read};
+use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, Worker, read};
 use crate::words::{At, plain};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,25 @@ impl Place for Files {
 
     fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault> {
         read(self.handle(queue)?.periodics()?)
+    }
+
+    /// A store has one worker: the process that has it open. Jobs that are saved as running without
+    /// it are those of a process that has died.
+    fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault> {
+        let mut workers: Vec<Worker> = read(self.handle(queue)?.workers()?)?;
+        match self.holders() {
+            Holders::One(holder) => {
+                if workers.is_empty() {
+                    workers.push(Worker::default());
+                }
+                for worker in &mut workers {
+                    (worker.process, worker.name) = (Some(holder.process), Some(holder.program.clone()));
+                }
+            }
+            Holders::None => workers.iter_mut().for_each(|worker| worker.is_silent = true),
+            Holders::Unknown => {}
+        }
+        Ok(workers)
     }
 
     fn store(&self) -> Option<&Store> {

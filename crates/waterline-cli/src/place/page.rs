@@ -6,7 +6,9 @@ use super::{Holders, Made, NotDone, Place, Wanted, discard_each, redrive_each};
 use crate::advice;
 use crate::args::{self, Change, QueueChange};
 use crate::fault::Fault;
-use crate::rows::{self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, read};
+use crate::rows::{
+    self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, Worker, read,
+};
 use crate::words::At;
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
@@ -36,17 +38,21 @@ impl Page {
         )))
     }
 
+    /// Returns all rows of a list of a consumer that comes in pages.
+    fn all_of(&self, view: &str, consumer: &str, rows: &str, next: &str) -> Result<Vec<Value>, Fault> {
+        match self.all(view, ("stream", consumer), rows, next) {
+            Err(Refused { status: StatusCode::NOT_FOUND, .. }) if self.is_unnamed(consumer)? => Ok(Vec::new()),
+            all => Ok(all?),
+        }
+    }
+
     /// Returns all rows of a list that comes in pages.
-    fn all(&self, view: &str, consumer: &str, rows: &str, next: &str) -> Result<Vec<Value>, Fault> {
+    fn all(&self, view: &str, of: (&str, &str), rows: &str, next: &str) -> Result<Vec<Value>, Refused> {
         let (mut all, mut from) = (Vec::new(), 0);
         loop {
             let begin = from.to_string();
-            let query = [("stream", consumer), (next, begin.as_str()), ("limit", CHUNK)];
-            let mut page = match self.client.get(view, &query) {
-                Err(Refused { status: StatusCode::NOT_FOUND, .. }) if self.is_unnamed(consumer)? => return Ok(all),
-                page => page?,
-            };
-            let Value::Array(more) = page[rows].take() else { return Err(self.odd(view)) };
+            let mut page = self.client.get(view, &[of, (next, begin.as_str()), ("limit", CHUNK)])?;
+            let Value::Array(more) = page[rows].take() else { return Err(self.odd(view).into()) };
             all.extend(more);
             let behind: Option<u64> = match &page["next"] {
                 Value::Null => return Ok(all),
@@ -169,11 +175,11 @@ impl Place for Page {
     }
 
     fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
-        read(self.all("parked", consumer, "jobs", "from")?)
+        read(self.all_of("parked", consumer, "jobs", "from")?)
     }
 
     fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault> {
-        let mut moves: Vec<Move> = read(self.all("history", consumer, "moves", "skip")?)?;
+        let mut moves: Vec<Move> = read(self.all_of("history", consumer, "moves", "skip")?)?;
         moves.reverse();
         Ok(moves)
     }
@@ -209,6 +215,10 @@ impl Place for Page {
 
     fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault> {
         read(self.client.get("schedules", &[("queue", queue)])?["schedules"].take())
+    }
+
+    fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault> {
+        read(self.all("workers", ("queue", queue), "workers", "skip")?)
     }
 
     fn has_processes(&self) -> bool {

@@ -98,7 +98,7 @@ mod tests {
 
     fn seen(at: u64, next: Option<u64>, done_ahead: u64) -> Seen {
         let consumer = Consumer { name: "p".to_owned(), next, done_ahead, ..Consumer::default() };
-        Seen { at: At(at), consumers: vec![consumer], logs: vec![], queues: vec![], freshness: String::new() }
+        Seen { at: At(at), consumers: vec![consumer], ..Seen::default() }
     }
 
     #[test]

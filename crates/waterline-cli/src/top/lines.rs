@@ -2,8 +2,9 @@
 
 use super::history::Histories;
 use super::{Seen, Top};
-use crate::rows::{Advice, Consumer, Queue, Verdict};
-use crate::words::{length, number, plain, rate};
+use crate::rows::{Advice, Consumer, Queue, Verdict, Worker};
+use crate::words::{count, length, number, plain, rate};
+use crate::workers::summed;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use std::time::Duration;
@@ -11,6 +12,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The most columns of a plot.
 const PLOT: usize = 24;
+
+/// The most workers of a queue that are named.
+const LOST: usize = 3;
 
 /// The look of a text: it has a colour where there are some.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -225,7 +229,8 @@ fn queues(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
             speed(|queue| queue.ends_per_second),
             Part::Left(histories.of_queue(name, PLOT)),
         ];
-        (parts, of_queue(queue.as_ref()))
+        let workers = seen.workers.get(name).into_iter().flat_map(of_workers);
+        (parts, of_queue(queue.as_ref()).into_iter().chain(workers).collect())
     };
     pen.table(
         &["QUEUE", "READY", "RUNNING", "SCHEDULED", "WAITING", "DEAD", "OLDEST", "PUSHES/S", "ENDS/S", ""],
@@ -241,6 +246,20 @@ fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
     }
 }
 
+/// Returns what is said of the workers of a queue: all of them in a line, and a line for each of
+/// the first that are no longer heard of and still have jobs.
+fn of_workers(workers: &Result<Vec<Worker>, String>) -> Vec<(String, Look)> {
+    let workers = match workers {
+        Ok(workers) => workers,
+        Err(error) => return vec![(error.clone(), Look::Bad)],
+    };
+    let lost = || workers.iter().filter(|worker| worker.busy > 0).filter_map(|worker| Some((worker, worker.lost()?)));
+    let line = |(worker, lost): (&Worker, String)| (format!("  {}: {lost}", worker.shown()), Look::Bad);
+    let more = lost().count().saturating_sub(LOST) as u64;
+    let more = (more > 0).then(|| (format!("  and {} more", count(more, "worker")), Look::Bad));
+    std::iter::once((summed(workers), Look::Faint)).chain(lost().take(LOST).map(line)).chain(more).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,5 +272,25 @@ mod tests {
             assert_eq!(fit(text, width), wanted);
             assert!(fit(text, width).width() <= width, "{text}");
         }
+    }
+
+    #[test]
+    fn the_workers_of_a_queue_have_a_line_and_a_few_of_those_that_are_silent_one_each() {
+        let silent = |n: u32, busy| Worker {
+            name: Some(format!("w{n}")),
+            busy,
+            is_silent: true,
+            lease_left: Some(12_000),
+            ..Worker::default()
+        };
+        let works = Worker { slots: Some(16), busy: 14, ..Worker::default() };
+        let lines = |workers: Vec<Worker>| of_workers(&Ok(workers)).into_iter().map(|line| line.0).collect::<Vec<_>>();
+        assert_eq!(lines(vec![]), ["no worker"]);
+        let few = lines(vec![works.clone(), silent(1, 2), silent(2, 0)]);
+        let lost = |n: u32| format!("  w{n}: no longer heard of; its 2 jobs come back in 12s");
+        assert_eq!(few, ["1 worker, 14 of 16 slots busy; 2 are no longer heard of".to_owned(), lost(1)]);
+        let many = lines((0..9).map(|n| silent(n, 2)).collect());
+        assert_eq!(many[1..], [lost(0), lost(1), lost(2), "  and 6 workers more".to_owned()]);
+        assert_eq!(of_workers(&Err("no".to_owned()))[0].0, "no");
     }
 }

@@ -11,7 +11,7 @@ use waterline::Store;
 use waterline::queue::{JobState, Queue, QueueOptions};
 
 /// All looks, with a part of what they say to people.
-const LOOKS: [(&str, &[&str]); 15] = [
+const LOOKS: [(&str, &[&str]); 16] = [
     (
         "list",
         &["CONSUMER  PROCESSED  NEXT  DONE AHEAD  PARKED", "blocks            9    10           0       2", "words"],
@@ -30,6 +30,7 @@ const LOOKS: [(&str, &[&str]); 15] = [
     ("jobs mail --state scheduled --kind digest", &["bob  digest  scheduled"]),
     ("job mail ann", &["kind      welcome", "meta by: \"the shop\"", "\"ann\""]),
     ("schedules mail", &["PERIODIC", "daily"]),
+    ("workers mail", &["WORKER", "PROCESS", "JOB   KIND     RUNS FOR", "dora  welcome", "--url asks its page"]),
 ];
 
 /// Looks at everything, and sees that nothing has changed by it.
@@ -53,12 +54,20 @@ fn each_look_beside_an_application_that_runs_shows_what_is_saved_and_changes_not
     let application = Application::start();
     let freshness = format!("the process {} (", application.process());
     look_at_everything(&application.store(), &freshness);
+    let workers = text(&application.store(), "workers mail");
+    assert!(workers.starts_with("The queue \"mail\" has 1 worker, 1 slot busy.\n"), "{workers}");
+    let worker = &records(&application.store(), "workers mail")[0];
+    assert_eq!((&worker["process"], &worker["is_silent"]), (&json!(application.process()), &json!(false)));
+    assert_eq!((&worker["busy"], &worker["jobs"][0]["id"]), (&json!(1), &json!("dora")));
 }
 
 #[test]
 fn each_look_at_what_a_killed_application_left_changes_no_byte_and_counts_no_crash() {
     let left = Application::start().kill();
     look_at_everything(&left.store(), "no process that is seen from here has the store open");
+    let workers = text(&left.store(), "workers mail");
+    let lost = "no longer heard of; its job comes back when its program is started again";
+    assert!(workers.contains(lost) && workers.contains("no worker; 1 is no longer heard of"), "{workers}");
     // The application starts again, so the death counts: once, however often somebody looked.
     let store = Store::open(left.store()).unwrap();
     let mail = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
@@ -123,16 +132,24 @@ fn documented(kind: &str) -> BTreeSet<String> {
 fn a_record_has_the_fields_that_the_readme_lists_and_no_others() {
     let left = Application::halted();
     let mut seen = BTreeSet::new();
-    for line in
-        ["list", "parked blocks", "log peek words", "tables", "table heights", "queues", "schedules mail", "doctor"]
-    {
+    for line in [
+        "list",
+        "parked blocks",
+        "log peek words",
+        "tables",
+        "table heights",
+        "queues",
+        "schedules mail",
+        "workers mail",
+        "doctor",
+    ] {
         for record in json(&call(&left.store(), &format!("{line} --json")).out) {
             let kind = record["type"].as_str().unwrap().to_owned();
             assert_eq!(fields(&record), documented(&kind), "{line}: {record}");
             seen.insert(kind);
         }
     }
-    let all = ["consumer", "item", "log", "note", "parked", "periodic", "problem", "queue", "row", "table"];
+    let all = ["consumer", "item", "log", "note", "parked", "periodic", "problem", "queue", "row", "table", "worker"];
     assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), all);
 }
 
@@ -168,6 +185,15 @@ fn a_change_a_move_and_a_job_have_the_fields_that_the_readme_lists() {
     let bob = Queue::open(&look, "mail", QueueOptions::default()).unwrap().get("bob").unwrap().unwrap();
     let info = fields(&json!(bob)).into_iter().chain(["queue".to_owned()]);
     assert_eq!(fields(listed), info.collect());
+}
+
+#[test]
+fn a_queue_without_a_worker_says_so_and_what_to_do() {
+    let left = Application::sound();
+    let workers = text(&left.store(), "workers mail");
+    let wanted = "The queue \"mail\" has no worker. No process has its store open: start its program.\n";
+    assert!(workers.starts_with(wanted), "{workers}");
+    assert_eq!(records(&left.store(), "workers mail"), [] as [Value; 0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 /// All looks that a page serves, with a part of what they say to people.
-const LOOKS: [(&str, &[&str]); 12] = [
+const LOOKS: [(&str, &[&str]); 13] = [
     ("list", &["CONSUMER  PROCESSED  HEAD  LAG  JOBS/S", "the consumer halted at 5: job 5 failed", "words", "LOG"]),
     ("show blocks", &["every job that the source has is processed", "lag        0", "the block has no header"]),
     ("show prices", &["the consumer halted at 5", "    Remove the cause and start", "skip prices 5 --reason TEXT"]),
@@ -19,6 +19,7 @@ const LOOKS: [(&str, &[&str]); 12] = [
     ("jobs mail --state scheduled --kind digest", &["bob  digest  scheduled"]),
     ("job mail ann", &["kind      welcome", "meta by: \"the shop\"", "\"ann\""]),
     ("schedules mail", &["PERIODIC  SCHEDULE", "daily", "in 23h"]),
+    ("workers mail", &["The queue \"mail\" has 1 worker, 1 slot busy.", "rust 0.1.0", "now", "dora  welcome"]),
     ("show blocks --json", &["\"verdict\":\"goes_well\"", "\"state\":\"running\""]),
 ];
 
@@ -161,6 +162,17 @@ fn a_queue_is_steered_through_a_page_with_its_own_options() {
     assert_eq!((&queue()["paused"], &queue()["command"]), (&json!(true), &json!("resume mail")));
     change(at, "resume mail", "end the pause of the queue \"mail\"");
     assert_eq!(queue()["paused"], false);
+}
+
+#[test]
+fn the_worker_of_a_page_is_the_process_that_serves_it() {
+    let (application, page) = Application::serving("serves");
+    let workers = At::url(&page.url).records("workers mail");
+    let [worker] = &workers[..] else { panic!("{workers:?}") };
+    assert_eq!((&worker["process"], &worker["slots"]), (&json!(application.process()), &Value::Null));
+    assert_eq!((&worker["busy"], &worker["jobs"][0]["id"]), (&json!(1), &json!("dora")));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!((&worker["host"], &worker["language"]), (&json!(host.trim()), &json!("rust")));
 }
 
 #[test]

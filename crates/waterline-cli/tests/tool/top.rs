@@ -131,7 +131,18 @@ fn has_colour(said: &str) -> bool {
 fn the_screen_shows_each_stream_and_queue_with_its_sentence_moves_and_fits_any_size() {
     let application = Application::start();
     let mut terminal = Terminal::start(&application.store(), 40, 120, &[]);
-    let parts = ["STREAM", "blocks", "2 parked jobs", "words", "QUEUE", "mail", "1 dead job", "q quits", "OLDEST"];
+    let parts = [
+        "STREAM",
+        "blocks",
+        "2 parked jobs",
+        "words",
+        "QUEUE",
+        "mail",
+        "1 dead job",
+        "q quits",
+        "OLDEST",
+        "1 worker, 1 slot busy",
+    ];
     terminal.until("all parts", |terminal| parts.iter().all(|part| terminal.text().contains(part)));
     assert!(terminal.text().contains("2 of 3 need you."), "{}", terminal.text());
     assert!(has_colour(&terminal.said) && terminal.said.contains(TAKEN));
@@ -237,6 +248,7 @@ fn the_screen_of_a_page_has_the_sentences_and_the_rates_that_the_process_knows()
         "skip prices 5",
         "every job that the source has",
         "mail",
+        "1 worker, 1 slot busy",
     ];
     terminal.until("all parts", |terminal| parts.iter().all(|part| terminal.text().contains(part)));
     let text = terminal.text();

@@ -3,7 +3,7 @@
 use crate::driver::Browser;
 use crate::world::{TOKEN, World};
 use serde_json::{Value, json};
-use waterline::queue::NewJob;
+use waterline::queue::{Accept, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder};
 use waterline::{Consumer, MemoryJobs, OnExhausted, Store};
 use waterline_ui::Page;
 
@@ -120,6 +120,61 @@ fn on_a_narrow_screen_each_job_is_a_card_with_the_names_of_its_cells() {
     // On a wide one it is a table as ever.
     browser.resize(1_280, 900);
     assert_eq!(browser.run("return getComputedStyle(document.querySelector('tbody tr')).display"), json!("table-row"));
+}
+
+#[test]
+fn a_queue_shows_its_workers_as_cards_on_a_narrow_screen_with_a_bound_on_what_it_shows_of_each() {
+    let store = Store::in_memory();
+    let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
+    queue.push_all((0..12).map(|n| NewJob::new("welcome", &n).unwrap().id(format!("m/{n}")))).unwrap();
+    let leases: Vec<_> = (0..12).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+    let none = |builder: RunnerBuilder, n: u32| builder.on(format!("kind {n}"), |_job, ()| Ok(Outcome::Done));
+    let runner = (0..9).fold(Runner::builder(&queue), none).max_processing(40).start().unwrap();
+    let served = Page::new(&store).queue(&queue).serve("127.0.0.1:0").unwrap();
+    let browser = Browser::start();
+    browser.resize(390, 844);
+    browser.open(&format!("http://{}/#/queue?name=mail", served.addr()));
+    browser.until_said("1 worker, 12 of 40 slots busy.");
+    for text in ["kind 5, and 3 more", "m/7 welcome, for ", "and 4 more", "12 of 40", &std::process::id().to_string()] {
+        browser.until_said(text);
+    }
+    let said = browser.run("return document.querySelector('main').innerText");
+    assert!(!said.as_str().unwrap().contains("m/8"), "{said}");
+    let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
+    assert_eq!((wide, browser.run(NAMELESS)), (json!(0), json!([])));
+    // What the page says of those that no store has: one that stops, and one that is silent.
+    let worker = |more: Value| {
+        let mut worker = json!({"name": "w1", "process": 7, "host": "node", "language": "python", "version": "3.12", "kinds": null, "slots": 4,
+            "busy": 0, "began": 0, "silent_for": 2_000, "is_silent": false, "is_stopping": false, "jobs": [], "lease_left": null});
+        more.as_object().unwrap().iter().for_each(|(name, value)| worker[name] = value.clone());
+        worker
+    };
+    let job = json!({"id": "h0", "kind": "welcome", "ran_for": 720_000});
+    let fleet = json!({"count": 30, "next": 20, "taking": 1, "slots": 4, "busy": 0, "stopping": 1, "silent": 3, "workers": [
+        worker(json!({"is_silent": true, "busy": 1, "lease_left": 12_000, "jobs": [job]})), worker(json!({"is_silent": true, "busy": 70, "lease_left": 5_000})),
+        worker(json!({"is_silent": true})), worker(json!({"is_stopping": true})), worker(json!({}))]});
+    browser.run(&format!(
+        "const real = window.fetch;
+         window.fetch = (at, how) => String(at).includes('api/workers') ? Promise.resolve(new Response({})) : real(at, how)",
+        json!(fleet.to_string())
+    ));
+    for text in [
+        "1 worker, 0 of 4 slots busy; 1 stops; 3 are no longer heard of.",
+        "no longer heard of; its job comes back in 12 s",
+        "no longer heard of; its 70 jobs come back in 5 s",
+        "no longer heard of; it has no job",
+        "h0 welcome, for 12 min 0 s",
+        "2 s ago",
+        "stopping",
+        "And 25 more",
+        "node:7",
+        "python 3.12",
+    ] {
+        browser.until_said(text);
+    }
+    drop(leases);
+    runner.stop().unwrap();
+    assert_eq!(browser.complaints(), [] as [String; 0]);
 }
 
 /// Returns the roles and the names that a screen reader gets, without what it passes by.

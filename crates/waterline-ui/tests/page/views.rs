@@ -155,6 +155,35 @@ fn a_queue_has_its_limits_its_rates_and_its_jobs_by_state_kind_and_key() {
 }
 
 #[test]
+fn a_queue_has_its_workers_with_their_slots_and_for_how_long_each_of_their_jobs_runs() {
+    let world = World::new();
+    let served = served(&world);
+    let workers = || view(&served, "/api/workers?queue=mail");
+    let none = json!({"workers": [], "count": 0, "next": null, "taking": 0, "slots": 0, "busy": 0, "stopping": 0, "silent": 0});
+    assert_eq!(workers(), none);
+    let leases: Vec<_> = (0..2).map(|_| world.mails.accept(Accept::new()).unwrap().unwrap()).collect();
+    let all = workers();
+    let worker = &all["workers"][0];
+    assert_eq!(
+        (&all["count"], &all["taking"], &all["slots"], &all["busy"]),
+        (&json!(1), &json!(1), &Value::Null, &json!(2))
+    );
+    assert_eq!((&worker["process"], &worker["language"]), (&json!(std::process::id()), &json!("rust")));
+    assert_eq!((&worker["slots"], &worker["is_silent"]), (&Value::Null, &json!(false)));
+    assert_eq!((&worker["jobs"][0]["id"], &worker["jobs"][1]["kind"]), (&json!("m/0"), &json!("welcome")));
+    assert!(worker["jobs"][0]["ran_for"].is_u64() && worker["began"].is_u64(), "{worker}");
+    drop(leases);
+    let builder = Runner::builder(&world.mails).on("digest", |_job, ()| Ok(Outcome::Done)).max_processing(3);
+    let runner = builder.start().unwrap();
+    until(|| workers()["slots"] == 3);
+    assert_eq!(workers()["workers"][0]["kinds"], json!(["digest"]));
+    runner.stop().unwrap();
+    assert_eq!(workers()["count"], 0);
+    assert_eq!(view(&served, "/api/workers?queue=mail&skip=1&limit=1")["workers"], json!([]));
+    assert_eq!(look(&served, "/api/workers?queue=nobody").status, 404);
+}
+
+#[test]
 fn a_filter_reads_ten_thousand_rows_at_most_and_says_where_it_goes_on() {
     let world = World::new();
     let served = served(&world);
