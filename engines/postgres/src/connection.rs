@@ -6,12 +6,41 @@ use crate::options::PgOptions;
 use crate::statements::Statements;
 use crate::tls::Connector;
 use postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
+use postgres::error::SqlState;
 use postgres::tls::{MakeTlsConnect, TlsConnect};
 use postgres::{Client, Config, Socket};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
+
+/// The longest time for which a transaction of ours with several statements stands still between
+/// two of them, while the calls of others wait for what it has locked. The server ends it then.
+pub(crate) const STANDS: Duration = Duration::from_secs(1);
+
+/// True if the server has ended a transaction that stood still for longer. Nothing of it is there.
+pub(crate) fn has_stood_still(error: &postgres::Error) -> bool {
+    error.code() == Some(&SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)
+}
+
+/// Makes a call in a transaction that says its level, and bounds the time for which it stands still.
+pub(crate) fn in_transaction<R>(
+    client: &mut Client,
+    call: impl FnOnce(&mut Client) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let still = STANDS.as_millis();
+    client.batch_execute(&format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {still}"
+    ))?;
+    let answer = call(client);
+    if answer.is_ok() {
+        client.batch_execute("COMMIT")?;
+    } else {
+        // The error says more than that of a connection which has gone.
+        _ = client.batch_execute("ROLLBACK");
+    }
+    answer
+}
 
 /// Calls code that may block on the driver's own runtime. Where that is refused, a thread that ends
 /// with this call makes it: within a runtime of the user's, and in the destructor of a thread-local

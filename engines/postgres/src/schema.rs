@@ -1,5 +1,6 @@
 //! The tables, and their versions.
 
+use crate::connection::STANDS;
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
@@ -72,7 +73,12 @@ fn statements(version: &str, schema: &str) -> String {
 pub(crate) fn migrate(client: &mut Client, schema: &str, patience: Duration) -> Result<(), Error> {
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let mut transaction = transaction.start()?;
-    transaction.batch_execute(&format!("SET LOCAL lock_timeout = {}", patience.as_millis()))?;
+    // Other processes that start wait for the lock, so a process that stands still loses it.
+    transaction.batch_execute(&format!(
+        "SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
+        patience.as_millis(),
+        STANDS.as_millis()
+    ))?;
     transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])?;
     let version = version(&mut transaction, schema)?;
     check(version, schema)?;

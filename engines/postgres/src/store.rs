@@ -89,6 +89,9 @@ impl PgStore {
     /// It waits for a table for three seconds at most, since all calls would wait behind it. So a
     /// long transaction of yours with rows of these tables may make it fail: call it again.
     ///
+    /// Processes that start take their turns, so the server ends the transaction of one that stands
+    /// still in it for a second: it is told that the connection is closed, and calls it again.
+    ///
     /// Only the owner of the schema may change it. Any role of the schema may call this if there is
     /// nothing to change.
     ///

@@ -4,6 +4,7 @@ use super::Queues;
 use super::answers::Answer;
 use super::faults::queue_error;
 use super::opened::Opened;
+use crate::connection::{has_stood_still, in_transaction};
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
@@ -54,20 +55,13 @@ impl Queues {
                 if is_said || statements.is_direct() || !says_level {
                     return call(client, statements);
                 }
-                client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
-                let answer = call(client, statements);
-                if answer.is_ok() {
-                    client.batch_execute("COMMIT")?;
-                } else {
-                    // The error says more than that of a connection which has gone.
-                    _ = client.batch_execute("ROLLBACK");
-                }
-                answer
+                in_transaction(client, |client| call(client, statements))
             });
             tries += 1;
             match &answer {
                 // The whole call is one transaction, which is gone.
-                Err(Error::Database(error)) if of_statement(error) == Fault::Again && tries < TRIES => {}
+                Err(Error::Database(error))
+                    if tries < TRIES && (of_statement(error) == Fault::Again || has_stood_still(error)) => {}
                 Err(Error::Database(error)) if is_of_level(error) && !says_level => {
                     self.says_level.store(true, Ordering::Relaxed);
                 }

@@ -5,9 +5,8 @@ use super::Queues;
 use super::answers::signed;
 use super::opened::{Opened, Work};
 use super::settings::whole;
-use crate::connection::Connection;
+use crate::connection::{Connection, in_transaction};
 use parking_lot::{Condvar, Mutex};
-use postgres::IsolationLevel;
 use postgres::types::Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -285,11 +284,7 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
                     return Ok(client.query_typed(sql, &values)?);
                 }
                 // Behind a pooler the session may have a level in which two who renew fail.
-                let level = IsolationLevel::ReadCommitted;
-                let mut transaction = client.build_transaction().isolation_level(level).start()?;
-                let rows = transaction.query_typed(sql, &values)?;
-                transaction.commit()?;
-                Ok(rows)
+                in_transaction(client, |client| Ok(client.query_typed(sql, &values)?))
             });
             match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
                 Ok(Some(Ok(renewed))) => leases.note_renewed(asked, own, &renewed).tell(),
