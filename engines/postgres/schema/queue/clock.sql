@@ -67,8 +67,8 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_is_all := v_is_all AND v_count < c_most;
     -- These last for a day, and for 28.
-    UPDATE executed SET until = until - shift_of(until - 86400000, p_now, p_by) WHERE queue = p_queue.id AND fingerprint = ANY (ARRAY(
-        SELECT fingerprint FROM executed WHERE queue = p_queue.id AND until > p_now + 86400000 LIMIT c_most FOR UPDATE SKIP LOCKED));
+    UPDATE executed SET until = until - shift_of(until - 86400000, p_now, p_by) WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM executed WHERE queue = p_queue.id AND until > p_now + 86400000 LIMIT c_most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_is_all := v_is_all AND v_count < c_most;
     UPDATE root SET until = until - shift_of(until - 2419200000, p_now, p_by) WHERE queue = p_queue.id AND signature = ANY (ARRAY(

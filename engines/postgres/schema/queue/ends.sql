@@ -206,9 +206,10 @@ BEGIN
     told := '{}';
     IF p_data IS NOT NULL THEN p_job.data := p_data; END IF;
     IF p_end = 'finished' AND p_job.skips_from IS NOT NULL THEN
-        INSERT INTO executed AS e VALUES (p_queue.id, p_job.fingerprint, p_now + 86400000, p_job.place)
-        ON CONFLICT (queue, fingerprint)
-        DO UPDATE SET place = greatest(e.place, excluded.place), until = excluded.until;
+        WITH old AS (
+            DELETE FROM executed WHERE ctid = ANY (ARRAY(SELECT ctid FROM executed
+                WHERE queue = p_queue.id AND fingerprint = p_job.fingerprint LIMIT 64 FOR UPDATE SKIP LOCKED)) RETURNING place)
+        INSERT INTO executed SELECT p_queue.id, p_job.fingerprint, p_now + 86400000, greatest(p_job.place, max(place)) FROM old;
     END IF;
     IF p_job.resubmit IS NOT NULL AND (v_new.next = 'finish' OR v_new.next = 'die' AND v_new.crashes = p_job.crashes) THEN
         -- The push asked for a new run, which has attempts of its own.

@@ -262,10 +262,10 @@ CREATE TABLE mark (
     queue int NOT NULL, fingerprint text NOT NULL, until bigint NOT NULL, job text NOT NULL,
     since bigint NOT NULL, PRIMARY KEY (queue, fingerprint)
 );
--- The last run of a fingerprint that has succeeded.
+-- The last run of a fingerprint that has succeeded. Of several rows the highest place counts. No index keeps two apart: an end
+-- in an open transaction would hold up others of its fingerprint.
 CREATE TABLE executed (
-    queue int NOT NULL, fingerprint text NOT NULL, until bigint NOT NULL, place bigint NOT NULL,
-    PRIMARY KEY (queue, fingerprint)
+    queue int NOT NULL, fingerprint text NOT NULL, until bigint NOT NULL, place bigint NOT NULL
 );
 -- The newest time of a root.
 CREATE TABLE root (
@@ -282,6 +282,7 @@ CREATE TABLE note (
     since bigint NOT NULL DEFAULT 0, PRIMARY KEY (queue, place)
 );
 CREATE INDEX mark_until ON mark (queue, until);
+CREATE INDEX executed_twins ON executed (queue, fingerprint);
 CREATE INDEX executed_until ON executed (queue, until);
 CREATE INDEX root_until ON root (queue, until);
 CREATE INDEX gone_until ON gone (queue, until);
