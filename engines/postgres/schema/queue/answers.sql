@@ -69,6 +69,18 @@ BEGIN
     COMMIT;
 END $$;
 
+-- For several queues: what they lock is so held for no answer of the caller's. The caller names them in one order, so that
+-- two such calls do not wait for each other.
+CREATE PROCEDURE push_across_and_commit(p_queues text[], p_counts int[], p_kinds text[], p_payloads text[], p_settings text[],
+    p_batches boolean[], INOUT numbers bigint[] DEFAULT NULL, INOUT texts text[] DEFAULT NULL) LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;
+    SELECT array_agg(ARRAY[a.number, a.token, a.failures, a.crashes, a.pushed, a.due, a.since, a.priority]),
+        array_agg(ARRAY[a.what, a.id, a.outcome, a.state, a.kind, a.payload, a.data, a.error, a.more])
+    INTO numbers, texts FROM unnest({schema}.push_across(p_queues, p_counts, p_kinds, p_payloads, p_settings, p_batches)) a;
+    COMMIT;
+END $$;
+
 -- For jobs without settings: more of them than `push_plain` answers for within its transaction.
 CREATE PROCEDURE push_plain_and_commit(p_queue text, p_kinds text[], p_payloads text[], INOUT numbers bigint[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN

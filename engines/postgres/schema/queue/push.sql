@@ -328,6 +328,20 @@ BEGIN
     RETURN v_numbers;
 END $$;
 
+-- Waits for the jobs that these pushes move or flag, as long as somebody has locked them. So no push waits for one of them
+-- when it has the lock of a queue with a bound, for which all others wait.
+CREATE FUNCTION await_named(p_queue text, p_settings text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue int := (queue_of(p_queue)).id;
+    v_names text[];
+    v_twins text[];
+BEGIN
+    SELECT array_agg(s.o->>'id'), array_agg(s.o->'unique'->>'fingerprint') FILTER (WHERE s.o->'unique'->>'clash' <> 'keep')
+    INTO v_names, v_twins FROM (SELECT u.s::jsonb AS o FROM unnest(p_settings) u(s) WHERE u.s IS NOT NULL) s;
+    PERFORM FROM job j WHERE j.number = ANY (ARRAY(SELECT number FROM job WHERE queue = v_queue AND name = ANY (v_names))
+        || ARRAY(SELECT number FROM job WHERE queue = v_queue AND uniq = ANY (v_twins))) ORDER BY j.number FOR UPDATE;
+END $$;
+
 -- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row
 -- `pushed` for each job, in their order.
 CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean, OUT answers answer[])
@@ -355,6 +369,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    IF v_queue.max_waiting IS NOT NULL AND cardinality(p_kinds) > 1 THEN PERFORM await_named(p_queue, p_settings); END IF;
     FOR v_at IN 1 .. coalesce(cardinality(p_kinds), 0) LOOP
         v_settings := coalesce(nullif(p_settings[v_at]::jsonb, 'null'), '{}');
         SELECT coalesce(array_agg(a), '{}') INTO v_after FROM jsonb_array_elements_text(nullif(v_settings->'after', 'null')) a;
@@ -369,6 +384,30 @@ BEGIN
     END LOOP;
     IF cardinality(v_told) > 0 THEN answers := answers || ARRAY(SELECT f FROM few(v_told) f); END IF;
     IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
+END $$;
+
+-- Pushes jobs into several queues, all or none: so many of them into each. Behind the answers of each queue is the word
+-- `next`. An error has the name of its queue in the place of a table's.
+CREATE FUNCTION push_across(p_queues text[], p_counts int[], p_kinds text[], p_payloads text[], p_settings text[], p_batches boolean[],
+    OUT answers answer[]) LANGUAGE plpgsql AS $$
+DECLARE v_to int := 0; v_code text; v_text text; v_detail text; v_hint text;
+BEGIN
+    answers := '{}';
+    FOR v_at IN 1 .. cardinality(p_queues) LOOP
+        v_to := v_to + p_counts[v_at];
+        PERFORM await_named(p_queues[v_at], p_settings[v_to - p_counts[v_at] + 1:v_to]);
+    END LOOP;
+    v_to := 0;
+    FOR v_at IN 1 .. cardinality(p_queues) LOOP
+        v_to := v_to + p_counts[v_at];
+        BEGIN
+            answers := answers || push_jobs(p_queues[v_at], p_kinds[v_to - p_counts[v_at] + 1:v_to], p_payloads[v_to - p_counts[v_at] + 1:v_to],
+                p_settings[v_to - p_counts[v_at] + 1:v_to], p_batches[v_at]) || word('next');
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS v_code = RETURNED_SQLSTATE, v_text = MESSAGE_TEXT, v_detail = PG_EXCEPTION_DETAIL, v_hint = PG_EXCEPTION_HINT;
+            RAISE USING ERRCODE = v_code, MESSAGE = v_text, DETAIL = v_detail, HINT = v_hint, TABLE = p_queues[v_at];
+        END;
+    END LOOP;
 END $$;
 
 CREATE FUNCTION pushed_answer(p_id text, p_outcome text, p_state text) RETURNS answer LANGUAGE sql AS

@@ -15,7 +15,7 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
     let (queue, id) = (queue.to_owned(), answer.detail().unwrap_or_default().to_owned());
     match answer.code().code() {
         // Without a hint, the search for a circle was given up.
-        "WQ003" => match answer.hint() {
+        "WQ003" => match answer.hint().filter(|own| !own.is_empty()) {
             Some(own) => waterline::engine::cycle_error(queue, own.to_owned(), Some(id)),
             None => waterline::engine::cycle_error(queue, id, None),
         },

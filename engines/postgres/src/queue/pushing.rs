@@ -2,16 +2,14 @@
 
 use super::Queues;
 use super::answers::{Answer, happened, untold};
-use super::calls::is_of_level;
 use super::faults::queue_error;
 use super::joining::{FEW, Joined, MOST, Plain};
 use super::opened::{Opened, Work};
 use super::periodics::text;
 use super::settings::of_job;
-use crate::fault::{Fault, of_statement};
+use crate::error::Error;
 use crate::sql::Value;
 use postgres::types::Type;
-use postgres::{GenericClient, IsolationLevel, Row};
 use std::sync::Arc;
 use waterline::engine::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
 use waterline::queue::{JobState, Pushed, QueueError};
@@ -53,28 +51,6 @@ impl Pushing {
     }
 }
 
-/// The answers for each queue, or the error of one, with its name.
-type Made = Result<Vec<Vec<Answer>>, (String, crate::Error)>;
-
-/// Pushes jobs on this connection or in this transaction, by this statement, whose answer the
-/// function reads. An error of the functions comes with the name of its queue.
-fn push_on(
-    client: &mut impl GenericClient,
-    sql: &str,
-    read: fn(&[Row]) -> Result<Vec<Answer>, postgres::Error>,
-    pushes: &[Pushing],
-) -> Result<Made, crate::Error> {
-    let mut all = Vec::new();
-    for pushing in pushes {
-        match client.query_typed(sql, &pushing.values()) {
-            Ok(rows) => all.push(read(&rows)?),
-            Err(error) if of_statement(&error) == Fault::Again || is_of_level(&error) => return Err(error.into()),
-            Err(error) => return Ok(Err((pushing.queue.name().to_owned(), error.into()))),
-        }
-    }
-    Ok(Ok(all))
-}
-
 pub(super) fn outcome_of(name: &str, id: JobId) -> PushOutcome {
     match name {
         "added" => PushOutcome::Added,
@@ -82,6 +58,16 @@ pub(super) fn outcome_of(name: &str, id: JobId) -> PushOutcome {
         "resubmit" => PushOutcome::Resubmit,
         _ => PushOutcome::Duplicate(id),
     }
+}
+
+/// Returns the name of the queue that an error of a push into several of them is of. The server
+/// tells it in the place of a table's.
+fn queue_at_fault(error: &Error, queues: &[&str]) -> String {
+    let named = match error {
+        Error::Database(error) => error.as_db_error().and_then(|answer| answer.table()),
+        _ => None,
+    };
+    named.or(queues.first().copied()).unwrap_or_default().to_owned()
 }
 
 impl Queues {
@@ -99,30 +85,12 @@ impl Queues {
         }
         let pushes: Vec<_> = pushes.iter().map(|(queue, pushes)| Pushing::new(self.of(*queue), pushes)).collect();
         let Some(first) = pushes.first() else { return Ok(Vec::new()) };
-        let (sql, call) = (self.push_sql(), self.call_of("push_and_commit", 5, 2));
-        let (are_many, is_long) = (pushes.len() > 1, first.kinds.len() > ANSWERED);
-        let made = self.with_level(first.queue.test_clock(), are_many || is_long, |client, _| {
-            // One call is one transaction by itself.
-            match (are_many, is_long) {
-                (false, false) => return push_on(client, &sql, Answer::each_of, &pushes),
-                (false, true) => return push_on(client, &call, Answer::all_of, &pushes),
-                (true, _) => {}
-            }
-            let mut transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start()?;
-            let made = push_on(&mut transaction, &sql, Answer::each_of, &pushes)?;
-            if made.is_ok() {
-                transaction.commit()?;
-            }
-            Ok(made)
-        });
-        let all = match made {
-            Ok(Ok(all)) => all,
-            Ok(Err((queue, error))) => {
-                pushes.iter().for_each(|push| push.queue.forget_glance());
-                return Err(queue_error(&queue, PUSH, error));
-            }
-            Err(error) => return Err(queue_error(first.queue.name(), PUSH, error)),
+        let made = if pushes.len() > 1 {
+            self.push_across(&pushes)
+        } else {
+            self.push_into(first).map(|answers| vec![answers])
         };
+        let all = made.inspect_err(|_| pushes.iter().for_each(|push| push.queue.forget_glance()))?;
         let mut outcomes = Vec::new();
         for (Pushing { queue, .. }, answers) in pushes.iter().zip(all) {
             let mut told = happened(&answers);
@@ -138,6 +106,41 @@ impl Queues {
             self.tell(queue, told, untold(&answers));
         }
         Ok(outcomes)
+    }
+
+    /// Pushes jobs into one queue.
+    fn push_into(&self, pushing: &Pushing) -> Result<Vec<Answer>, QueueError> {
+        let (queue, values) = (&pushing.queue, pushing.values());
+        if pushing.kinds.len() > ANSWERED {
+            return self.committed(queue, PUSH, "push_and_commit", &values);
+        }
+        let sql = self.push_sql();
+        let rows = self.with(queue.test_clock(), |client, _| Ok(client.query_typed(&sql, &values)?));
+        rows.and_then(|rows| Ok(Answer::each_of(&rows)?)).map_err(|error| queue_error(queue.name(), PUSH, error))
+    }
+
+    /// Pushes jobs into several queues by one call, which commits before it answers: between calls
+    /// of its own, a process that stands still would keep others from all of these queues.
+    fn push_across(&self, pushes: &[Pushing]) -> Result<Vec<Vec<Answer>>, QueueError> {
+        let queues: Vec<_> = pushes.iter().map(|push| push.queue.name()).collect();
+        let counts: Vec<_> = pushes.iter().map(|push| i32::try_from(push.kinds.len()).unwrap_or(i32::MAX)).collect();
+        let kinds: Vec<_> = pushes.iter().flat_map(|push| &push.kinds).collect();
+        let payloads: Vec<_> = pushes.iter().flat_map(|push| &push.payloads).collect();
+        let settings: Vec<_> = pushes.iter().flat_map(|push| &push.settings).collect();
+        let batches: Vec<_> = pushes.iter().map(|push| push.is_batch).collect();
+        let values: [Value<'_>; 6] = [
+            (&queues, Type::TEXT_ARRAY),
+            (&counts, Type::INT4_ARRAY),
+            (&kinds, Type::TEXT_ARRAY),
+            (&payloads, Type::TEXT_ARRAY),
+            (&settings, Type::TEXT_ARRAY),
+            (&batches, Type::BOOL_ARRAY),
+        ];
+        let call = self.call_of("push_across_and_commit", values.len(), 2);
+        let clock = pushes.first().and_then(|push| push.queue.test_clock());
+        let made = self.with_level(clock, true, |client, _| Ok(Answer::all_of(&client.query_typed(&call, &values)?)?));
+        let answers = made.map_err(|error| queue_error(&queue_at_fault(&error, &queues), PUSH, error))?;
+        Ok(answers.split(|answer| answer.what == "next").map(<[_]>::to_vec).collect())
     }
 
     /// Pushes jobs without settings, which may go together with those of other threads. Returns

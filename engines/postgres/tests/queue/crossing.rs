@@ -60,6 +60,58 @@ fn a_push_that_finds_a_twin_locks_nothing_so_the_end_of_the_twin_waits_for_nobod
 }
 
 #[test]
+fn ends_of_one_fingerprint_wait_for_no_open_transaction_with_another_one() {
+    let (config, mut client) = client(r#"{"retention_ms": -1}"#);
+    let skips = r#"{"skip": "f"}"#;
+    push(&mut client, skips);
+    push(&mut client, skips);
+    let (jobs, tokens) = claim(&mut client, 2);
+    let skipped = push(&mut client, skips);
+    let mut other = config.connect(NoTls).unwrap();
+    let mut open = other.transaction().unwrap();
+    let end = "SELECT waterline.finish(ARRAY[$1::bigint], ARRAY[$2::bigint])";
+    open.execute("SELECT set_config('waterline.now', '1000000', true)", &[]).unwrap();
+    open.execute(end, &[&jobs[0], &tokens[0]]).unwrap();
+    client.batch_execute("SET lock_timeout = 1").unwrap();
+    client.execute(end, &[&jobs[1], &tokens[1]]).unwrap();
+    open.commit().unwrap();
+    // Both runs began before this push, so it runs, and a later one is needless behind its end.
+    let (third, tokens) = claim(&mut client, 1);
+    assert_eq!(third, [skipped.trim_start_matches('~').parse::<i64>().unwrap()]);
+    client.execute(end, &[&third[0], &tokens[0]]).unwrap();
+    let rows = client.query("SELECT place FROM waterline.executed", &[]).unwrap();
+    assert_eq!(rows.len(), 1, "an end takes away what it makes needless");
+}
+
+#[test]
+fn pushes_that_wait_for_a_locked_job_keep_no_others_from_a_queue_with_a_bound() {
+    let calls = [
+        r#"push_many('q', '{k,k}', '{1,1}', ARRAY[NULL, '{"id": "x"}']::jsonb[])"#,
+        r#"push_many('q', '{k,k}', '{1,1}', ARRAY[NULL, '{"unique": {"fingerprint": "f", "until": "done", "clash": "replace"}}']::jsonb[])"#,
+        r#"push_across('{q,r}', '{1,1}', '{k,k}', '{1,1}', ARRAY[NULL, '{"id": "y"}'], '{f,f}')"#,
+    ];
+    for call in calls {
+        let (config, mut client) = client(r#"{"max_waiting": 100}"#);
+        client.batch_execute("SELECT waterline.create_queue('r')").unwrap();
+        client.batch_execute(r#"SELECT waterline.push('r', 'k', '1', '{"id": "y"}')"#).unwrap();
+        push(&mut client, r#"{"id": "x", "unique": {"fingerprint": "f", "until": "done"}}"#);
+        let [mut ends, mut pushes] = [(); 2].map(|()| config.connect(NoTls).unwrap());
+        // As an end in an open transaction does.
+        let mut open = ends.transaction().unwrap();
+        open.execute("SELECT FROM waterline.job FOR UPDATE", &[]).unwrap();
+        let waits = std::thread::spawn(move || pushes.batch_execute(&format!("SELECT count(*) FROM waterline.{call}")));
+        common::eventually("a push that waits", || {
+            let locks = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            !client.query(locks, &[]).unwrap().is_empty()
+        });
+        client.batch_execute("SET lock_timeout = 1").unwrap();
+        push(&mut client, "{}");
+        open.rollback().unwrap();
+        waits.join().unwrap().unwrap();
+    }
+}
+
+#[test]
 fn a_job_that_is_held_by_limits_which_came_while_another_one_ended_is_claimed_in_the_end() {
     let (config, mut client) = client("{}");
     for _ in 0..2 {

@@ -12,6 +12,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(0), "push_many('q', '{k}', '{1}')"),
     (Some(0), "push_plain('q', '{k}', '{1}')"),
     (Some(0), "push_jobs('q', '{k}', '{1}', NULL, false)"),
+    (Some(0), "push_across('{q}', '{1}', '{k}', '{1}', '{NULL}', '{f}')"),
     (Some(0), "get('q', '~1')"),
     (Some(0), "counts('q')"),
     (Some(0), "listen_to('q')"),
@@ -59,6 +60,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
 /// The procedures, in the same way.
 const PROCEDURES: &[(Option<usize>, &str)] = &[
     (Some(0), "push_and_commit('q', '{k}', '{1}', '{NULL}', false)"),
+    (Some(0), "push_across_and_commit('{q}', '{1}', '{k}', '{1}', '{NULL}', '{f}')"),
     (Some(0), "push_plain_and_commit('q', '{k}', '{1}')"),
     (Some(1), "turn_and_commit('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, NULL, NULL, NULL, 'w', false, NULL, NULL)"),
     (Some(1), "change_note_and_commit('q', '01kx', 'add', '1', 0)"),
@@ -147,6 +149,8 @@ const OF_THE_LIBRARY: &[&str] = &[
     "begin_anew",
     "turn_and_commit",
     "push_and_commit",
+    "push_across",
+    "push_across_and_commit",
     "push_plain_and_commit",
     "put_note",
     "change_note_and_commit",
