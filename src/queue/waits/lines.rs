@@ -28,9 +28,11 @@ const BURST: u32 = 10;
 pub(crate) struct Lines {
     waiting: Mutex<VecDeque<Line>>,
     dead: Mutex<Pace>,
+    #[cfg(feature = "engine")]
+    untold: Mutex<Pace>,
 }
 
-/// The pace of the lines about dead jobs.
+/// The pace of the lines about dead jobs, and of others that may be many.
 #[derive(Default)]
 struct Pace {
     /// The time at which the lines so far would have been written, one after each pause.
@@ -40,10 +42,10 @@ struct Pace {
 }
 
 impl Pace {
-    /// Returns the number of jobs that a line written now stands for; `None`: it is too soon for
-    /// one.
-    fn count(&mut self, now: Instant) -> Option<u64> {
-        self.left_out += 1;
+    /// Returns the number of jobs that a line written now stands for, which is about so many; `None`:
+    /// it is too soon for one.
+    fn count(&mut self, now: Instant, of: u64) -> Option<u64> {
+        self.left_out += of;
         let until = self.until.map_or(now, |until| until.max(now));
         let is_soon = until.saturating_duration_since(now) > PACE * (BURST - 1);
         (!is_soon).then(|| {
@@ -76,7 +78,7 @@ impl Lines {
     /// Writes a line about a dead job: after the first ones at most one a second. It stands for
     /// those since the last line, too.
     fn dead(&self, queue: &str, (id, kind, attempt): (&str, &str, u32), error: &str) {
-        let Some(count) = self.dead.lock().count(time::now()) else { return };
+        let Some(count) = self.dead.lock().count(time::now(), 1) else { return };
         tracing::warn!(target: "waterline", queue, id, kind, attempt, error, count, "a job is dead: mend its cause and requeue it, or remove it");
     }
 }
@@ -112,6 +114,11 @@ impl Line {
             Self::SetBack { by } => {
                 let by = format!("{by:.1?}");
                 tracing::warn!(target: "waterline", queue, by, "the clock on the wall was set back, and what the queue had written at times that are ahead now goes back with it: back-offs, delays, pauses, ticks, and the times until which rows are kept; a minute that was left is left, and a time that you named (`run_at`) stays");
+            }
+            #[cfg(feature = "engine")]
+            Self::Untold { count } => {
+                let Some(count) = lines.untold.lock().count(time::now(), *count) else { return };
+                tracing::warn!(target: "waterline", queue, count, "the answers of the server had no room for so many more lines: jobs that died or are damaged are in the lists of these states, those that were taken back from a silent worker are ready again with that as their error, and a damaged schedule is among the schedules");
             }
             #[cfg(feature = "engine")]
             Self::Unmade { name, error } => {
@@ -187,7 +194,7 @@ mod tests {
         let mut told = Vec::new();
         // A hundred die in five seconds, and one a while after them.
         let times = (0..100).map(|n| Duration::from_millis(50 * n)).chain([Duration::from_secs(60)]);
-        times.for_each(|after| told.extend(pace.count(begin + after)));
+        times.for_each(|after| told.extend(pace.count(begin + after, 1)));
         assert_eq!((told.iter().sum::<u64>(), &told[..10]), (101, &[1; 10][..]));
         assert_eq!(told.len(), 10 + 4 + 1, "{told:?}");
     }

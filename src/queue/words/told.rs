@@ -52,6 +52,9 @@ pub enum Line {
     /// The push of a tick of a periodic job was refused.
     #[cfg(feature = "engine")]
     Unmade { name: String, error: String },
+    /// So many lines about jobs did not fit into an answer of the server.
+    #[cfg(feature = "engine")]
+    Untold { count: u64 },
     /// The clock on the wall was set back, and what was written ahead of it went back with it.
     SetBack { by: Duration },
     /// Jobs of a kind are pushed that the runner has no handler for.

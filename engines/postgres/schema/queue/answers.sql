@@ -18,7 +18,9 @@ BEGIN
     WHERE f.bytes <= p_room / 3 - 150;
     told := p_told;
     IF v_fit.count < cardinality(p_told) THEN
-        told := p_told[:v_fit.count] || more_answer(cardinality(p_told) - v_fit.count);
+        -- Of the lines that do not fit, those are counted that the log has by default.
+        told := p_told[:v_fit.count] || more_answer(cardinality(p_told) - v_fit.count, (SELECT count(*) FROM unnest(p_told[v_fit.count + 1:]) t
+            WHERE t.what = 'line' AND t.outcome NOT IN ('held', 'skipped')));
     END IF;
     room := p_room - v_fit.bytes - 150;
 END $$;
@@ -29,9 +31,22 @@ BEGIN
     IF cardinality(p_told) > 0 THEN RETURN QUERY SELECT t.* FROM fitting(p_told, answer_room() * 3 / 2) f, unnest(f.told) t; END IF;
 END $$;
 
-CREATE FUNCTION more_answer(p_count bigint) RETURNS answer LANGUAGE sql AS
-$$ SELECT ROW('more', p_count, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+CREATE FUNCTION more_answer(p_count bigint, p_lines bigint DEFAULT 0) RETURNS answer LANGUAGE sql AS
+$$ SELECT ROW('more', p_count, NULL, NULL, NULL, p_lines, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
+
+-- Warns the caller. The server sends a warning at once, within the transaction, and would wait with all that it has locked for a
+-- caller that reads none of them. So a transaction has eight, which are short.
+CREATE FUNCTION warn(p_what text, p_reason text, p_hint text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    c_most CONSTANT int := 8;
+    v_nth int := coalesce(nullif(current_setting('waterline.warned', true), '')::int, 0) + 1;
+BEGIN
+    IF v_nth > c_most THEN RETURN; END IF;
+    PERFORM set_config('waterline.warned', v_nth::text, true);
+    RAISE WARNING 'waterline: %: %', p_what, left(p_reason, 200)
+        USING HINT = p_hint || CASE WHEN v_nth = c_most THEN ' This transaction warns no more, whatever else it finds.' ELSE '' END;
+END $$;
 
 -- The calls that commit before they answer: so a caller that reads the answer slowly, or not at all, keeps nothing locked. They are
 -- for answers that do not fit into what the server keeps until the commit (see `answer_room`), and no part of a

@@ -1,9 +1,10 @@
 -- What a caller may say about a job or a queue. A misspelt word is refused: else it would be a limit that nobody
 -- keeps, or a retry that nobody makes.
 
+-- (The server sends an error before it rolls back, so it is short, whatever the caller has said.)
 CREATE FUNCTION refuse(p_text text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE 'waterline: %', p_text USING ERRCODE = 'WQ002';
+    RAISE 'waterline: %', CASE WHEN length(p_text) > 1000 THEN left(p_text, 1000) || '…' ELSE p_text END USING ERRCODE = 'WQ002';
 END $$;
 
 -- Refuses what is no object, and members that there are not.

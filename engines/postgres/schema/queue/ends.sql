@@ -267,7 +267,7 @@ BEGIN
     INSERT INTO damaged AS d VALUES (p_number, v_job.queue, 'job', v_id, v_job.kind, v_job.payload, p_now, p_reason, row_to_json(v_job)::text)
     ON CONFLICT (number) DO UPDATE SET queue = excluded.queue, was = excluded.was, id = excluded.id, kind = excluded.kind,
         payload = excluded.payload, at = excluded.at, reason = excluded.reason, row = excluded.row;
-    RAISE WARNING 'waterline: the job "%" of the queue "%" is damaged, and is set aside: %', v_id, p_queue.name, p_reason
-        USING HINT = 'Look at its row in the table "damaged". Then remove it, and push it again if it is still wanted.';
+    PERFORM warn(format('the job "%s" of the queue "%s" is damaged, and is set aside', left(v_id, 60), left(p_queue.name, 60)), p_reason,
+        'Look at its row in the table "damaged". Then remove it, and push it again if it is still wanted.');
     told := told || told(v_id, 'damaged') || line('damaged', v_id, v_job.kind, v_job.failures, p_reason);
 END $$;

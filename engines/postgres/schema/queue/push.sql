@@ -55,6 +55,8 @@ BEGIN
             v_number := ended_of(p_queue.id, v_other);
             IF v_number IS NULL THEN
                 CONTINUE WHEN was_there(p_queue.id, v_other, p_now);
+                -- (No job has a longer id, and an error is sent before the rollback.)
+                v_other := left(v_other, 255);
                 RAISE 'waterline: there is no job "%" to wait for', v_other USING ERRCODE = 'WQ004', DETAIL = v_other;
             END IF;
             SELECT e.died INTO v_died FROM ended e WHERE e.number = v_number;

@@ -448,7 +448,8 @@ $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(
 -- * claimed: the caller has this job now; `more` has what few jobs have. `id` is null if it has none of the user's.
 --   `priority` has its priority (2 bits) and its place in the claim. Without a payload it did not fit, and `load` has it.
 -- * told: a job is in this state; null: it is gone.
--- * more: so many things did not fit, or have long data: those who wait for a job look at it.
+-- * more: so many things did not fit, or have long data: those who wait for a job look at it. `token` is the number of
+--   lines for the log among them.
 -- * line: something for the log; `outcome` is died, taken_back, held, skipped, unmade, damaged or damaged_schedule.
 -- * glance: what a worker may look for.
 -- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.

@@ -266,8 +266,8 @@ BEGIN
                 INSERT INTO damaged SELECT nextval('place'), queue, 'periodic', name, kind, payload, p_now, v_reason, row_to_json(p)::text
                 FROM periodic p WHERE queue = p_queue.id AND name = v_name;
                 DELETE FROM periodic WHERE queue = p_queue.id AND name = v_name;
-                RAISE WARNING 'waterline: the schedule "%" of the queue "%" is damaged, and is set aside: %', v_name, p_queue.name, v_reason
-                    USING HINT = 'Look at its row in the table "damaged". Then remove it, and register it again.';
+                PERFORM warn(format('the schedule "%s" of the queue "%s" is damaged, and is set aside', left(v_name, 60), left(p_queue.name, 60)),
+                    v_reason, 'Look at its row in the table "damaged". Then remove it, and register it again.');
                 told := told || line('damaged_schedule', v_name, NULL, 0, v_reason);
             END;
         END LOOP;
@@ -303,8 +303,8 @@ BEGIN
                 -- Two that are in each other's way, and a server that fails, are no fault of the schedule.
                 IF SQLSTATE ~ '^(08|25|40|53|55|57|58|XX)' THEN RAISE; END IF;
                 -- Any other error comes again with each tick, and every claim ticks. So the tick is passed.
-                RAISE WARNING 'waterline: the schedule "%" of the queue "%" made no job: %', v_row.name, p_queue.name, SQLERRM
-                    USING HINT = 'Register it with settings that a push takes, or remove it.';
+                PERFORM warn(format('the schedule "%s" of the queue "%s" made no job', left(v_row.name, 60), left(p_queue.name, 60)), SQLERRM,
+                    'Register it with settings that a push takes, or remove it.');
                 told := told || line('unmade', v_row.name, v_row.kind, 0, SQLERRM);
             END;
         END IF;

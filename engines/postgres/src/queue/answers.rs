@@ -183,6 +183,10 @@ impl Answer {
             ("claimed", _) => Some(Happened::Seen { id, state: Some(JobState::Running), data: None, error: None }),
             ("paused", _) => Some(Happened::Paused { until: unsigned(self.number) }),
             ("line", outcome) => self.line(outcome.unwrap_or_default()).map(Happened::Line),
+            ("more", _) => {
+                let count = unsigned(self.token);
+                (count > 0).then_some(Happened::Line(Line::Untold { count }))
+            }
             _ => None,
         }
     }

@@ -3,18 +3,23 @@
 
 use crate::bench::{Bench, bench};
 use crate::server::PATIENCE;
+use parking_lot::Mutex;
 use postgres::NoTls;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use waterline::queue::{DrainLimits, Limit, NewJob, Outcome, QueueChange, QueueOptions, Runner};
+use waterline::queue::{Accept, DrainLimits, Limit, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Runner};
 
 /// What the server keeps until the commit.
 const KEPT: usize = 8192;
 
 /// A connection that counts the bytes of answers.
-struct Counting(TcpStream);
+struct Counting {
+    stream: TcpStream,
+    /// The bytes of each warning of the last answer.
+    warnings: Vec<usize>,
+}
 
 impl Counting {
     fn new(config: &postgres::Config) -> Self {
@@ -27,7 +32,7 @@ impl Counting {
         message.push(0);
         stream.write_all(&u32::try_from(message.len() + 4).unwrap().to_be_bytes()).unwrap();
         stream.write_all(&message).unwrap();
-        let mut counting = Self(stream);
+        let mut counting = Self { stream, warnings: Vec::new() };
         counting.read();
         counting
     }
@@ -41,20 +46,22 @@ impl Counting {
 
     fn send(&mut self, sql: &str) {
         let length = u32::try_from(sql.len() + 5).unwrap();
-        self.0.write_all(&[b"Q", &length.to_be_bytes()[..], sql.as_bytes(), b"\0"].concat()).unwrap();
+        self.stream.write_all(&[b"Q", &length.to_be_bytes()[..], sql.as_bytes(), b"\0"].concat()).unwrap();
     }
 
     fn read(&mut self) -> (usize, String) {
         let (mut bytes, mut error) = (0, String::new());
+        self.warnings.clear();
         loop {
             let (mut kind, mut size) = ([0], [0; 4]);
-            self.0.read_exact(&mut kind).unwrap();
-            self.0.read_exact(&mut size).unwrap();
+            self.stream.read_exact(&mut kind).unwrap();
+            self.stream.read_exact(&mut size).unwrap();
             let mut body = vec![0; u32::from_be_bytes(size) as usize - 4];
-            self.0.read_exact(&mut body).unwrap();
+            self.stream.read_exact(&mut body).unwrap();
             match kind[0] {
                 b'Z' => return (bytes, error),
                 b'E' => error = String::from_utf8_lossy(&body).into_owned(),
+                b'N' => self.warnings.push(5 + body.len()),
                 _ => {}
             }
             bytes += 5 + body.len();
@@ -230,6 +237,48 @@ fn a_process_that_reads_no_answer_keeps_no_other_one_from_claims_and_ticks() {
     assert_eq!(client.query(stands, &[]).unwrap().len(), 1, "the other one still stands");
 }
 
+/// The server sends a warning at once, and waits within the transaction for a caller that reads none.
+#[test]
+fn a_call_that_finds_hundreds_of_damaged_rows_warns_in_few_and_short_words() {
+    let Bench { config, .. } = bench();
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute(FILL).unwrap();
+    let mut counting = Counting::new(&config);
+    let (_, error) = counting.ask("SELECT fill(300, 0, 1), run(), late(2000)");
+    assert_eq!(error, "");
+    let schedules = "SELECT count(s) FROM generate_series(1, 300) n, LATERAL waterline.register_periodic(repeat('q', 255), long(n), \
+        repeat('s', 255), 1000, 'k', '1', NULL, true) s";
+    client.batch_execute(schedules).unwrap();
+    let damage =
+        "UPDATE waterline.job SET crashes = 2147483647; UPDATE waterline.periodic SET last = 9223372036854775807";
+    client.batch_execute(damage).unwrap();
+    let tick = "SELECT * FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', repeat('q', 255), 0, NULL, NULL, NULL, 'w', true, NULL, 1)";
+    let (_, error) = counting.ask(tick);
+    assert_eq!(error, "");
+    let set_aside: i64 = client.query_one("SELECT count(*) FROM waterline.damaged", &[]).unwrap().get(0);
+    assert!(set_aside > 256, "{set_aside}: as many schedules as one call looks at, and some jobs");
+    let warnings = &counting.warnings;
+    assert!(warnings.len() == 8 && warnings.iter().sum::<usize>() < 2 * KEPT, "{warnings:?}");
+    // The next call warns anew.
+    assert_eq!(counting.ask(tick).1, "");
+    assert_eq!(counting.warnings.len(), 8, "of the others");
+}
+
+/// So does an error, before it rolls back.
+#[test]
+fn an_error_is_short_whatever_its_caller_has_said() {
+    let Bench { config, .. } = bench();
+    let mut client = config.connect(NoTls).unwrap();
+    client.batch_execute(FILL).unwrap();
+    let mut counting = Counting::new(&config);
+    for settings in
+        ["jsonb_build_object('x', repeat('x', 1000000))", "jsonb_build_object('after', ARRAY[repeat('x', 1000000)])"]
+    {
+        let (bytes, error) = counting.ask(&format!("SELECT waterline.push(repeat('q', 255), 'k', '1', {settings})"));
+        assert!(error.contains("WQ00") && bytes < KEPT, "{bytes}: {error:.200}");
+    }
+}
+
 #[test]
 fn jobs_that_do_not_fit_into_the_answer_of_their_claim_are_loaded() {
     for slots in [1, 40] {
@@ -292,4 +341,99 @@ fn who_waits_for_a_job_looks_at_it_if_there_was_too_much_to_tell() {
             _ => 1,
         };
     }
+}
+
+/// The lines of this thread, and the counts of those that have one.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(String, u64)>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "waterline" && metadata.is_event()
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().push((line.0, line.1));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[derive(Default)]
+struct Line(String, u64);
+
+impl tracing::field::Visit for Line {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+
+    fn record_u64(&mut self, field: &tracing::field::Field, value: u64) {
+        if field.name() == "count" {
+            self.1 = value;
+        }
+    }
+}
+
+/// Each line is in the log, or is counted in one that says where to look.
+#[test]
+fn lines_that_do_not_fit_into_an_answer_are_counted_in_a_line_of_the_log() {
+    let Bench { store, config } = bench();
+    let queue = store.queue("q", QueueOptions::default()).unwrap();
+    let mut client = config.connect(NoTls).unwrap();
+    client
+        .batch_execute("SELECT waterline.push('q', 'k', '1', '{\"expires_ms\": 1}') FROM generate_series(1, 300)")
+        .unwrap();
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || {
+        common::eventually("the end of all", || {
+            assert!(queue.accept(Accept::new()).unwrap().is_none());
+            queue.counts().dead == 300
+        });
+    });
+    let lines = log.0.lock();
+    let all: u64 = lines.iter().map(|(_, count)| count).sum();
+    // Those beyond the pace are counted in the next line, which does not come.
+    let untold: u64 = lines.iter().filter(|(line, _)| line.contains("had no room")).map(|(_, count)| count).sum();
+    assert!((200..300).contains(&untold) && (untold + 10..=300).contains(&all), "{untold} of {all}: {lines:?}");
+    assert!(lines.iter().any(|(line, _)| line.contains("are in the lists of these states")), "{lines:?}");
+}
+
+/// One call pushes into several queues, and its errors name the right one.
+#[test]
+fn a_push_into_several_queues_is_one_call_and_a_full_one_is_named() {
+    let Bench { store, config } = bench();
+    let group = store.queue_group().queue("one", ["k"], QueueOptions::default()).queue(
+        "two",
+        ["l"],
+        QueueOptions::default().max_waiting(2),
+    );
+    let group = group.open().unwrap();
+    let job = |kind: &str| NewJob::new(kind, &1).unwrap();
+    let pushed = group.push_all([job("l"), job("k").id("a"), job("l").id("b"), job("k").id("a")]).unwrap();
+    let ids: Vec<_> = pushed.iter().map(|one| (one.id.starts_with('~'), one.is_new())).collect();
+    assert_eq!(ids, [(true, true), (false, true), (false, true), (false, false)]);
+    let full = group.push_all([job("k"), job("l")]).unwrap_err();
+    assert!(matches!(&full, QueueError::Full { queue, max_waiting: 2 } if queue == "two"), "{full:?}");
+    let cycle = group.push_all([job("k"), job("k").id("a").after(["a"])]).unwrap_err();
+    assert!(matches!(cycle, QueueError::Cycle { .. }), "{cycle:?}");
+    let counts = ["one", "two"].map(|name| group.queue(name).unwrap().counts().ready);
+    assert_eq!(counts, [1, 2], "all or none");
+    // No transaction of several statements stands open between them.
+    let mut client = config.connect(NoTls).unwrap();
+    let last = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%push_across_and_commit%'";
+    assert!(client.query_one(last, &[]).unwrap().get::<_, i64>(0) > 0);
 }
