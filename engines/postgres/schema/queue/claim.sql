@@ -466,7 +466,7 @@ END $$;
 
 -- For every language: claims up to `p_most` jobs, and 32 at most, for `p_lease` milliseconds (null: as the queue says),
 -- and does what time has brought. The attempt is `failures` + 1. A job that does not fit into the answer (see
--- `answer_room`) has no payload, and `load` brings it. A claim by this call is durable with
+-- `answer_room`) has no payload, id or data, and `load` brings it. A claim by this call is durable with
 -- the transaction; `p_async` is for callers whose transaction is this call alone. `p_listen`: if there is
 -- no job, the caller waits for so many milliseconds for the channel of `listen_to`, and then claims again.
 CREATE FUNCTION claim(p_queue text, p_most int DEFAULT 1, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL,
@@ -484,12 +484,17 @@ BEGIN
                 CASE WHEN bytes_of(a) <= v_room THEN a.data END, a.failures, a.crashes, a.pushed, a.more
             FROM unnest(v_answers) a WHERE a.what = 'claimed';
     ELSE
-        RETURN QUERY SELECT a.number, a.token, CASE WHEN a.fits THEN id_of(a.id, a.number) END, CASE WHEN a.fits THEN a.kind END,
-                CASE WHEN a.fits THEN a.payload END, CASE WHEN a.fits THEN a.data END, CASE WHEN a.fits THEN a.failures END,
-                CASE WHEN a.fits THEN a.crashes END, CASE WHEN a.fits THEN a.pushed END, CASE WHEN a.fits THEN a.more END
-            -- The others have 47 bytes, and those of two numbers.
-            FROM (SELECT a.*, a.payload IS NOT NULL AND sum(bytes_of(a) - 90) OVER w <= v_room - 90 * count(*) OVER () AS fits,
-                row_number() OVER w AS place FROM unnest(v_answers) a WHERE a.what = 'claimed' WINDOW w AS (ORDER BY a.priority & 3, a.priority)) a
+        -- Of one whose payload does not fit, its kind does, but for many long ones.
+        RETURN QUERY SELECT a.number, a.token, CASE WHEN a.fits THEN id_of(a.id, a.number) END, CASE WHEN a.names THEN a.kind END,
+                CASE WHEN a.fits THEN a.payload END, CASE WHEN a.fits THEN a.data END, CASE WHEN a.names THEN a.failures END,
+                CASE WHEN a.names THEN a.crashes END, CASE WHEN a.names THEN a.pushed END, CASE WHEN a.fits THEN a.more END
+            FROM (SELECT a.*, a.names AND a.payload IS NOT NULL AND sum(bytes_of(a.job) - 120 - octet_length(a.kind)) OVER w
+                    <= v_room - 90 * count(*) OVER () - sum(CASE WHEN a.names THEN 30 + octet_length(a.kind) ELSE 0 END) OVER () AS fits,
+                row_number() OVER w AS place FROM (
+                    -- Each has 47 bytes, and those of two numbers.
+                    SELECT a.*, a AS job, a.kind IS NOT NULL AND sum(30 + octet_length(a.kind)) OVER (ORDER BY a.priority & 3, a.priority)
+                        <= v_room - 90 * count(*) OVER () AS names FROM unnest(v_answers) a WHERE a.what = 'claimed') a
+                WINDOW w AS (ORDER BY a.priority & 3, a.priority)) a
             ORDER BY a.place;
     END IF;
     -- A turn that only claims has made the transaction of its caller asynchronous.
