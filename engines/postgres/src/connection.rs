@@ -23,7 +23,8 @@ pub(crate) fn has_stood_still(error: &postgres::Error) -> bool {
     error.code() == Some(&SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)
 }
 
-/// Makes a call in a transaction that says its level, and bounds the time for which it stands still.
+/// Makes a call in a transaction that says its level, and bounds the time for which it stands
+/// still.
 pub(crate) fn in_transaction<R>(
     client: &mut Client,
     call: impl FnOnce(&mut Client) -> Result<R, Error>,

@@ -42,8 +42,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// Returns the number of jobs that a line written now stands for, which is about so many; `None`:
-    /// it is too soon for one.
+    /// Returns the number of jobs that a line written now stands for, which is about so many more;
+    /// `None`: it is too soon for one.
     fn count(&mut self, now: Instant, of: u64) -> Option<u64> {
         self.left_out += of;
         let until = self.until.map_or(now, |until| until.max(now));

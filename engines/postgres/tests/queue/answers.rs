@@ -237,7 +237,8 @@ fn a_process_that_reads_no_answer_keeps_no_other_one_from_claims_and_ticks() {
     assert_eq!(client.query(stands, &[]).unwrap().len(), 1, "the other one still stands");
 }
 
-/// The server sends a warning at once, and waits within the transaction for a caller that reads none.
+/// The server sends a warning at once, and waits within the transaction for a caller that reads
+/// none.
 #[test]
 fn a_call_that_finds_hundreds_of_damaged_rows_warns_in_few_and_short_words() {
     let Bench { config, .. } = bench();
