@@ -151,8 +151,10 @@ pub(super) fn a_job_that_outlives_stop_within_is_put_back_after_the_lease_and_it
     assert!(queue.accept(Accept::new()).unwrap().is_none());
     assert_eq!(bench.state("0"), Some(JobState::Running), "the lease is not over");
     clock.advance(Duration::from_millis(1));
+    // A thread of the queue may be ending leases right now, by the time of before.
+    until(&queue, "0", JobState::Ready);
     let info = bench.info("0");
-    assert_eq!((info.state, info.failures, info.error), (JobState::Ready, 0, None));
+    assert_eq!((info.failures, info.error), (0, None));
     let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
     eventually("the name to be free", || builder().drain(DrainLimits::default()).is_ok());
     assert_eq!(bench.state("0"), Some(JobState::Finished));

@@ -17,7 +17,7 @@ const CLIENTS: u64 = 4;
 const BATCH: i32 = 16;
 
 const TURN: &str =
-    "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', $4, $5, NULL, NULL, NULL, 'w', false, NULL, NULL)";
+    "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', $4, $5, $6, NULL, NULL, 'w', false, NULL, NULL)";
 
 /// Prints the rows. Returns true if all are within their limits.
 pub fn measure(server: &Server) -> bool {
@@ -48,13 +48,13 @@ fn rounds(database: &Database, queue: &Queue, jobs: u64, job: &dyn Fn(u64) -> Ne
         for from in (0..jobs).step_by(1_000) {
             queue.push_all((from..from + 1_000).map(job)).expect("the server runs");
         }
-        rates.push(rate(jobs, || work(database, queue.name(), jobs)));
+        rates.push(rate(jobs, || work(database, queue.name(), jobs, None)));
     }
     (rates[0], rates[ROUNDS - 1])
 }
 
-/// Claims and ends so many jobs.
-fn work(database: &Database, queue: &str, jobs: u64) {
+/// Claims and ends so many jobs, of these kinds; `None`: of all.
+pub fn work(database: &Database, queue: &str, jobs: u64, kinds: Option<&[String]>) {
     let ended = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -64,7 +64,7 @@ fn work(database: &Database, queue: &str, jobs: u64) {
                 let mut held: (Vec<i64>, Vec<i64>) = Default::default();
                 while !held.0.is_empty() || ended.load(Ordering::Relaxed) < jobs {
                     let ends = vec!["finished"; held.0.len()];
-                    let rows = client.query(&turn, &[&held.0, &held.1, &ends, &queue, &BATCH]).expect("it is right");
+                    let rows = client.query(&turn, &[&held.0, &held.1, &ends, &queue, &BATCH, &kinds]).expect("it is right");
                     ended.fetch_add(ends.len() as u64, Ordering::Relaxed);
                     let claimed = rows.iter().filter(|row| row.get::<_, &str>(0) == "claimed");
                     held = claimed.map(|row| (row.get::<_, i64>(1), row.get::<_, i64>(5))).unzip();

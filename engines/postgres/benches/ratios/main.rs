@@ -6,6 +6,7 @@ mod server;
 
 mod graphile;
 mod held;
+mod kinds;
 mod looks;
 mod member;
 mod pickup;
@@ -15,14 +16,17 @@ mod takeover;
 use postgres::{Client, NoTls, Transaction};
 use server::{Database, Server};
 use std::time::{Duration, Instant};
+use waterline::queue::{DrainLimits, NewJob, Queue, QueueOptions, Runner, Running};
 use waterline::{BoxError, Consumer, Index, MemoryJobs};
-use waterline_postgres::{PgOptions, PgStore};
+use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
 
 /// The number of rounds. Floor and subject take turns, and the median counts.
 const ROUNDS: usize = 5;
 /// The jobs of a round, and those of a round with a transaction for each.
 const JOBS: u64 = 40_000;
 const SINGLE_JOBS: u64 = 1_000;
+/// The jobs of a round that go through a queue.
+const SHARED_JOBS: u64 = 10_000;
 /// The rows in one transaction of the bare loop.
 const BATCH: usize = 1_024;
 /// The connections that make a transaction for each job.
@@ -57,6 +61,7 @@ fn main() {
     is_within &= !has("queue") || !wanted("pick-up") || pickup::measure(&server);
     is_within &= !has("queue") || !wanted("whole runners") || graphile::measure(&server);
     is_within &= !has("queue") || !wanted("a transaction stays open") || held::measure(&server);
+    is_within &= !has("queue") || !wanted("claims of kinds") || kinds::measure(&server);
     is_within &= !has("writing") || measure_writing(&server);
     is_within &= !has("looks") || looks::measure(&server);
     assert!(is_within, "a ratio is beyond its limit");
@@ -69,10 +74,11 @@ fn measure_writing(server: &Server) -> bool {
     for _ in 0..ROUNDS {
         let (database, store) = database(server);
         bare.push(rate(JOBS, || bare_loop(&mut database.client())));
-        ours.push(rate(JOBS, || writing(&store)));
+        ours.push(rate(JOBS, || writing(&store, JOBS)));
         single.push(rate(SINGLE_JOBS, || one_by_one(&database)));
     }
     takeover::measure(server);
+    through_queue(server);
     let (bare, ours, single) = (median(bare), median(ours), median(single));
     line("start_writing, 100 B row + a counter, jobs/s: a bare loop (>= 0.6)", bare, ours);
     line("the same: a transaction a job on 8 connections (>= 5)", single, ours);
@@ -104,9 +110,9 @@ fn write(transaction: &mut Transaction<'_>, ids: &[i64]) -> Result<(), BoxError>
     Ok(())
 }
 
-fn writing(store: &PgStore) {
-    let jobs: MemoryJobs<u64> = (0..JOBS).collect();
-    let consumer = Consumer::builder(jobs, store.progress("p")).stop_at(JOBS - 1);
+fn writing(store: &PgStore, count: u64) {
+    let jobs: MemoryJobs<u64> = (0..count).collect();
+    let consumer = Consumer::builder(jobs, store.progress("p")).stop_at(count - 1);
     let consumer = consumer.start_writing(
         |job| Ok(job.payload),
         |tx: &mut Transaction<'_>, results: &[(Index, u64)]| {
@@ -115,6 +121,49 @@ fn writing(store: &PgStore) {
         },
     );
     consumer.expect("the name is free").join().expect("nothing fails");
+}
+
+/// Measures what it costs a stream to hand its jobs to a queue, which other machines run: its own
+/// part of it, and all of it if the one runner is on this machine.
+fn through_queue(server: &Server) {
+    let (mut alone, mut pushing, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (_alone, store) = database(server);
+        alone.push(rate(SHARED_JOBS, || writing(&store, SHARED_JOBS)));
+        let (_shared, store) = database(server);
+        let queue = store.queue("rows", QueueOptions::default()).expect("the database is new");
+        let begun = Instant::now();
+        pushing.push(rate(SHARED_JOBS, || push(&store, &queue)));
+        run(&queue);
+        whole.push(per_second(SHARED_JOBS, begun));
+    }
+    let (alone, pushing, whole) = (median(alone), median(pushing), median(whole));
+    line("a stream that pushes each job (beside start_writing, jobs/s)", alone, pushing);
+    line("the same, until one runner here has run them all", alone, whole);
+}
+
+fn push(store: &PgStore, queue: &Queue) {
+    let (jobs, queue): (MemoryJobs<u64>, _) = ((0..SHARED_JOBS).collect(), queue.clone());
+    let consumer = Consumer::builder(jobs, store.progress("p")).stop_at(SHARED_JOBS - 1).start_writing(
+        |job| Ok(job.payload),
+        move |tx: &mut Transaction<'_>, results: &[(Index, u64)]| {
+            let jobs: Result<Vec<_>, _> = results.iter().map(|(_, number)| NewJob::new("row", number)).collect();
+            queue.push_all_in(tx, jobs?)?;
+            Ok(())
+        },
+    );
+    consumer.expect("the name is free").join().expect("nothing fails");
+}
+
+fn run(queue: &Queue) {
+    let runner = Runner::builder(queue).max_processing(256).on_writing(
+        "row",
+        |_job, number: u64| Ok(number.cast_signed()),
+        |tx: &mut Transaction<'_>, rows: &[(Running, i64)]| {
+            write(tx, &rows.iter().map(|(_, number)| *number).collect::<Vec<_>>())
+        },
+    );
+    runner.drain(DrainLimits::default()).expect("the server runs");
 }
 
 fn one_by_one(database: &Database) {
@@ -136,6 +185,10 @@ fn one_by_one(database: &Database) {
 fn rate(jobs: u64, run: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     run();
+    per_second(jobs, begun)
+}
+
+fn per_second(jobs: u64, begun: Instant) -> f64 {
     f64::from(u32::try_from(jobs).expect("they are few")) / begun.elapsed().max(Duration::from_nanos(1)).as_secs_f64()
 }
 
