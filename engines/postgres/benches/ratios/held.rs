@@ -64,7 +64,8 @@ pub fn work(database: &Database, queue: &str, jobs: u64, kinds: Option<&[String]
                 let mut held: (Vec<i64>, Vec<i64>) = Default::default();
                 while !held.0.is_empty() || ended.load(Ordering::Relaxed) < jobs {
                     let ends = vec!["finished"; held.0.len()];
-                    let rows = client.query(&turn, &[&held.0, &held.1, &ends, &queue, &BATCH, &kinds]).expect("it is right");
+                    let rows =
+                        client.query(&turn, &[&held.0, &held.1, &ends, &queue, &BATCH, &kinds]).expect("it is right");
                     ended.fetch_add(ends.len() as u64, Ordering::Relaxed);
                     let claimed = rows.iter().filter(|row| row.get::<_, &str>(0) == "claimed");
                     held = claimed.map(|row| (row.get::<_, i64>(1), row.get::<_, i64>(5))).unzip();
