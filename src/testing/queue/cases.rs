@@ -56,10 +56,12 @@ macro_rules! __each_queue_case {
                 what_was_to_last_a_minute_lasts_a_minute_although_the_clock_was_set_while_the_queue_was_closed,
                 a_time_that_the_user_named_stays_when_the_clock_is_set_back,
                 an_interval_goes_on_within_its_length_after_a_clock_that_was_ahead,
+                the_push_of_a_job_that_has_ended_goes_back_with_the_clock,
                 a_status_tells_of_a_clock_that_was_set_back_for_an_hour;
             claims:
                 c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_it_out_early,
                 c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_are_handed_out,
+                c10_jobs_that_are_due_at_one_time_are_claimed_early_by_their_ids,
                 c11_a_time_beyond_the_calendar_is_refused,
                 c12_an_accept_with_a_timeout_ends_at_it_and_not_before_and_one_without_answers_at_once,
                 c12_a_waiting_accept_is_woken_by_a_push_a_due_time_a_resume_and_a_lost_lease,
@@ -169,6 +171,7 @@ macro_rules! __each_queue_case {
                 q16_a_hook_that_always_fails_is_tried_after_its_back_off_and_a_bounded_number_of_times,
                 q35_one_who_watches_a_queue_is_told_of_each_push_claim_end_removal_and_pause;
             periodic:
+                each_run_of_a_schedule_is_due_at_its_tick_also_the_first_one,
                 the_first_tick_is_at_once_and_each_further_one_an_interval_later,
                 a_start_at_the_next_tick_is_not_put_off_by_restarts,
                 q20_a_tick_that_is_made_late_does_not_move_those_after_it,

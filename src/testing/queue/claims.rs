@@ -30,6 +30,20 @@ pub(super) fn c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_ar
     assert_eq!(lease.id(), "new");
 }
 
+pub(super) fn c10_jobs_that_are_due_at_one_time_are_claimed_early_by_their_ids(on: &Benches<'_>) {
+    for is_rooted in [false, true] {
+        let bench = on.bench();
+        for id in ["b", "a"] {
+            let job = job(id).run_at(noon() + MINUTE);
+            // A claim of it looks closely.
+            bench.push(if is_rooted { job.root("tree", noon()) } else { job });
+        }
+        let early = || bench.queue.accept(Accept::new().max_run_at(noon() + MINUTE)).unwrap().unwrap();
+        let [first, second] = [early(), early()];
+        assert_eq!([first.id(), second.id()], ["a", "b"], "rooted: {is_rooted}");
+    }
+}
+
 pub(super) fn c11_a_time_beyond_the_calendar_is_refused(on: &Benches<'_>) {
     let far = UNIX_EPOCH + Duration::from_secs(260_000_000_000);
     let bench = on.bench();

@@ -54,6 +54,18 @@ fn begin(bench: &Bench) -> Lease {
     runs
 }
 
+pub(super) fn the_push_of_a_job_that_has_ended_goes_back_with_the_clock(on: &Benches<'_>) {
+    let bench = on.bench_with(options());
+    touch(&bench);
+    bench.clock.set_wall(noon() + HOUR);
+    bench.finished("finished");
+    bench.running("dead").bury("no way").unwrap();
+    bench.clock.set_wall(noon());
+    touch(&bench);
+    let pushed = ["finished", "dead"].map(|id| bench.info(id).pushed_at);
+    assert!(pushed.iter().all(|at| *at <= noon()), "{pushed:?}");
+}
+
 /// Returns the things that have lasted as long as they were to, and those that go on.
 fn over(bench: &Bench) -> (Vec<&'static str>, Vec<&'static str>) {
     let is = |id: &str, state| bench.state(id) == state;

@@ -39,6 +39,17 @@ fn periodic(bench: &Bench) -> PeriodicInfo {
     infos.remove(0)
 }
 
+pub(super) fn each_run_of_a_schedule_is_due_at_its_tick_also_the_first_one(on: &Benches<'_>) {
+    let bench = on.bench_with(options());
+    digest(&bench, Every::minutes(5)).start().unwrap();
+    let due = || bench.info(&periodic(&bench).last_run.unwrap()).run_at;
+    assert_eq!(due(), Some(noon()));
+    bench.claim().finish(None).unwrap();
+    bench.clock.advance(5 * MINUTE);
+    let _second = bench.claim();
+    assert_eq!(due(), Some(noon() + 5 * MINUTE));
+}
+
 /// Runs all that is ready, and returns the ticks of the jobs, in minutes since noon.
 fn run(bench: &Bench) -> Vec<u64> {
     let mut ticks = Vec::new();

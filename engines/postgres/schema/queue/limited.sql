@@ -179,8 +179,9 @@ BEGIN
             SELECT l.number, l.at, l.held_by, 'k' || l.key AS name, l.own FROM (
                 SELECT * FROM look_for(p_queue, p_floors, p_order, p_looks, p_room.most, p_kinds, p_due_by, p_now, p_early, p_rung || p_lines) WHERE v_pass = 1
                 UNION ALL SELECT * FROM look_behind(p_queue, p_floors, p_order, p_looks, p_kinds, p_due_by, p_now, v_looked) WHERE v_pass = 2) l
-            -- Those that are not due yet have an order of their own.
-            ORDER BY l.at > p_now, CASE WHEN l.at <= p_now THEN array_position(p_order, l.priority::int) END, l.at, l.place
+            -- Those that are not due yet have an order of their own: that of `claim_early`.
+            ORDER BY l.at > p_now, CASE WHEN l.at <= p_now THEN array_position(p_order, l.priority::int) END, l.at,
+                CASE WHEN l.at > p_now THEN (SELECT id_of(j.name, j.number) FROM job j WHERE j.number = l.number) END COLLATE "C", l.place
         LOOP
             v_looked := v_looked || v_row.number;
             IF NOT v_row.own THEN

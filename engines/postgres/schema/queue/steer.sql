@@ -364,7 +364,7 @@ BEGIN
     WHERE queue = v_queue.id AND name = p_name;
     IF v_row.name IS NOT NULL AND NOT p_at_next THEN
         SELECT * INTO v_pushed FROM push_one(v_queue, p_kind, p_payload,
-            coalesce(p_settings::jsonb, '{}') || jsonb_build_object('pushed', v_now), '{}', false, v_now);
+            coalesce(p_settings::jsonb, '{}') || jsonb_build_object('pushed', v_now, 'run_at', v_now), '{}', false, v_now);
         UPDATE periodic SET run = v_pushed.id WHERE queue = v_queue.id AND name = p_name;
         RETURN QUERY SELECT * FROM few(told(v_pushed.id, v_pushed.state) || v_pushed.told);
         PERFORM ring(v_queue.id, v_queue.bell);

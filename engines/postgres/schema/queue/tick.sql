@@ -292,7 +292,7 @@ BEGIN
                 -- A push of its twin that is not committed holds up this job, and not the claim that ticks.
                 PERFORM set_config('lock_timeout', '50', true);
                 SELECT * INTO v_pushed FROM push_one(p_queue, v_row.kind, v_row.payload,
-                    coalesce(v_row.settings, '{}') || jsonb_build_object('pushed', v_row.last), '{}', false, p_now);
+                    coalesce(v_row.settings, '{}') || jsonb_build_object('pushed', v_row.last, 'run_at', v_row.last), '{}', false, p_now);
                 FOREACH v_told IN ARRAY told(v_pushed.id, v_pushed.state) || v_pushed.told LOOP told := told || v_told; END LOOP;
                 v_row.run := v_pushed.id;
                 PERFORM ring(p_queue.id, p_queue.bell), set_config('lock_timeout', v_patience, true);
