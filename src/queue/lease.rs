@@ -263,6 +263,18 @@ impl Lease {
         self.may_have_ended = true;
     }
 
+    /// Loses it without giving the job back, as a process does that dies.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn lose(mut self) {
+        self.hold.ended = true;
+    }
+
+    /// Lets the process renew it, as a runner does with its jobs. Returns false if it is over.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn keep(&self) -> bool {
+        self.job().queue.engine.renew(&self.job().held(), None)
+    }
+
     /// Makes its drop give the job back as if nobody had claimed it.
     #[cfg(feature = "tokio")]
     pub(super) fn leave_untaken(&mut self) {

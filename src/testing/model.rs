@@ -3,6 +3,7 @@
 use crate::base::sync::{Arc, Mutex};
 use crate::queue::engine::QueueNo;
 use crate::queue::waits::shared::{OpenQueues, Shared};
+use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::options::QueueOptions;
 use crate::queue::{GroupBuilder, Queue, QueueError as PublicError};
 use jobs::Jobs;
@@ -13,7 +14,9 @@ mod claiming;
 mod ending;
 mod engine;
 mod jobs;
+mod marks;
 mod pushing;
+mod shared;
 mod time;
 
 /// A database of queues in plain maps under one lock.
@@ -21,7 +24,7 @@ mod time;
 /// It is the model with which each engine is compared: the same tests run on both. It has no
 /// durability and no speed, and no call of it fails for want of a disk. So it is small, and a
 /// reader can check it against the documentation. A queue that is opened on it is as any other
-/// one, but for its [`Capabilities`](crate::queue::Capabilities): it has none of them.
+/// one, but for its [`Capabilities`]: those that [`like`](Self::like) does not name it lacks.
 ///
 /// ```
 /// use waterline::queue::{Accept, NewJob, QueueOptions};
@@ -33,11 +36,11 @@ mod time;
 /// assert_eq!(queue.counts().finished, 1);
 /// # Ok::<(), waterline::queue::QueueError>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct QueueModel(Arc<Model>);
 
-#[derive(Default)]
 struct Model {
+    can: Capabilities,
     open: OpenQueues,
     queues: Mutex<BTreeMap<QueueNo, Kept>>,
 }
@@ -53,11 +56,27 @@ impl QueueModel {
     /// Makes a database without a queue.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::like(Capabilities::ALL)
+    }
+
+    /// Makes a database without a queue which is the model of an engine that can do this. It goes
+    /// by two of them, for which the rules differ:
+    ///
+    /// * [`one_process`](Capabilities::one_process): the opening of a queue counts a crash for the
+    ///   jobs that ran, and a job that is to run alone waits for all others. Without it, many
+    ///   processes share the queue: a crash is seen when the lease ends, nothing moves a job when
+    ///   its time comes, and a job that is to run alone does so in its process.
+    /// * [`steady_clock`](Capabilities::steady_clock): a clock that is set ends no lease.
+    ///
+    /// The limits of a model hold the first job of their queue, whatever its key.
+    #[must_use]
+    pub fn like(can: Capabilities) -> Self {
+        let can = Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, ..can };
+        Self(Arc::new(Model { can, open: OpenQueues::default(), queues: Mutex::default() }))
     }
 
     /// Opens a queue of it: see [`Queue::open`]. A queue whose handles are gone is opened as in the
-    /// next life of a process: jobs that ran count a crash.
+    /// next life of a process: jobs that ran count a crash, if it has one process.
     ///
     /// # Errors
     /// Those of [`Queue::open`].
@@ -75,9 +94,15 @@ impl QueueModel {
     #[doc(hidden)]
     #[must_use]
     pub fn after_crash(&self) -> Self {
-        let next = |kept: &Kept| Kept { jobs: kept.jobs.clone(), shared: None, keep: Weak::new() };
+        let next = |kept: &Kept| Kept { jobs: kept.jobs.in_next_process(), shared: None, keep: Weak::new() };
         let queues = self.0.queues.lock().iter().map(|(number, kept)| (*number, next(kept))).collect();
-        Self(Arc::new(Model { open: OpenQueues::default(), queues: Mutex::new(queues) }))
+        Self(Arc::new(Model { can: self.0.can, open: OpenQueues::default(), queues: Mutex::new(queues) }))
+    }
+}
+
+impl Default for QueueModel {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

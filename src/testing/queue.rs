@@ -5,7 +5,7 @@ use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::sync::Arc;
 use crate::queue::{Queue, QueueError, QueueOptions};
-use bench::{Benches, Database};
+use bench::{Beginner, Benches, Database, Opener};
 use std::fmt;
 
 mod after;
@@ -20,6 +20,7 @@ mod group_runner;
 mod kinds;
 mod leases;
 mod limits;
+mod lives;
 mod meta;
 mod pages;
 mod parity;
@@ -71,7 +72,9 @@ crate::__each_queue_case!(listed,);
 /// [`queue_suite!`](crate::queue_suite) makes a test of each case, so that they run side by side,
 /// and one that fails is seen by its name.
 ///
-/// The cases bring about no crash within a write, since only the database knows how it dies.
+/// The cases bring about no crash within a write, since only the database knows how it dies. Those
+/// of random calls are compared with a [`QueueModel`](crate::testing::QueueModel) that can do as
+/// much, after each of them. One that fails says the seed, and the fewest calls that it has found.
 #[must_use = "nothing is checked before `run`"]
 pub struct QueueSuite<'a>(Benches<'a>);
 
@@ -82,7 +85,51 @@ impl<'a> QueueSuite<'a> {
     where
         D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
     {
-        Self(Benches(Box::new(move || Database::Other(Arc::new(database())))))
+        Self::on(move || Database::Other(Arc::new(database())))
+    }
+
+    /// Does the same for databases whose processes can die. The closure makes a database, and
+    /// answers with one that begins a process of it, which answers as that of [`new`](Self::new)
+    /// does. What the one before still writes counts for nothing by then, or is undone.
+    ///
+    /// ```no_run
+    /// use std::sync::Mutex;
+    /// use waterline::queue::Queue;
+    /// use waterline::testing::{FaultyStore, QueueSuite};
+    ///
+    /// QueueSuite::mortal(|| {
+    ///     let disk = Mutex::new(FaultyStore::new().unwrap());
+    ///     move || {
+    ///         let mut disk = disk.lock().unwrap();
+    ///         *disk = disk.after_crash().unwrap();
+    ///         let store = disk.store();
+    ///         move |name: &str, options| Queue::open(&store, name, options)
+    ///     }
+    /// })
+    /// .run();
+    /// ```
+    pub fn mortal<P, D>(database: impl Fn() -> P + 'a) -> Self
+    where
+        P: Fn() -> D + Send + Sync + 'static,
+        D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
+    {
+        Self::on(move || {
+            let begin = database();
+            let begin: Arc<Beginner> = Arc::new(move || -> Arc<Opener> { Arc::new(begin()) });
+            Database::Mortal(begin(), begin)
+        })
+    }
+
+    #[doc(hidden)]
+    pub fn on(database: impl Fn() -> Database + 'a) -> Self {
+        Self(Benches { make: Box::new(database), calls: 400, seed: 0 })
+    }
+
+    /// Sets how many calls each case makes that makes random ones, and their seed. Default: 400,
+    /// and 0.
+    pub fn random_calls(mut self, calls: u64, seed: u64) -> Self {
+        (self.0.calls, self.0.seed) = (calls, seed);
+        self
     }
 
     /// The names of all cases.

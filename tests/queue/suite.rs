@@ -20,14 +20,12 @@ mod on_the_store {
 
 mod on_the_model {
     use super::*;
+    use common::queues::Database;
     use waterline::testing::QueueModel;
 
     fn suite() -> QueueSuite<'static> {
         common::watch();
-        QueueSuite::new(|| {
-            let model = QueueModel::new();
-            move |name: &str, options| model.open(name, options)
-        })
+        QueueSuite::on(|| Database::Model(QueueModel::new()))
     }
 
     waterline::queue_suite!(suite());

@@ -23,6 +23,9 @@ impl Jobs {
             let mut awaited = BTreeSet::new();
             for candidate in self.candidates(wanted, at) {
                 let Some(job) = self.all.get(&candidate).filter(|job| job.row.state.waits()) else { continue };
+                if self.is_shared() && self.is_passed_by(&candidate, at) {
+                    continue;
+                }
                 let (cost, names) = (job.row.extras().cost, self.limits.names(&job.row));
                 if names.iter().any(|name| awaited.contains(name)) || !self.has_place(&candidate, at) {
                     awaited.extend(names.iter().filter(|name| !self.has_tokens(name, cost, at)).cloned());
@@ -42,7 +45,11 @@ impl Jobs {
                     }
                     break;
                 }
-                if is_suspect {
+                if is_suspect && self.is_shared() {
+                    if self.takes_up(&candidate, at) {
+                        return None;
+                    }
+                } else if is_suspect {
                     let is_held = self.in_state(JobState::Running).next().is_some();
                     self.is_next_alone = is_held;
                     if is_held {
@@ -69,7 +76,7 @@ impl Jobs {
             return;
         }
         let lanes = lanes(self.claims);
-        let place = |job: &Job| (lanes.iter().position(|lane| *lane == job.row.priority as usize), job.row.place);
+        let place = |job: &Job| (lanes.iter().position(|lane| *lane == job.row.priority as usize), self.order(job));
         let end = found.and_then(|found| self.all.get(found)).filter(|job| job.row.state == JobState::Ready).map(place);
         let others = self.in_state(JobState::Ready).filter(|(_, job)| !wanted.has_kind(&job.row.kind));
         let before = others.filter(|(_, job)| end.is_none_or(|end| place(job) < end));
@@ -83,7 +90,7 @@ impl Jobs {
         let rank = |job: &Job| lanes.iter().position(|lane| *lane == job.row.priority as usize);
         let takes = |(_, job): &(&JobId, &Job)| wanted.takes(&job.row, at.wall);
         let mut ready: Vec<_> = self.in_state(JobState::Ready).filter(takes).collect();
-        ready.sort_by_key(|(_, job)| (rank(job), job.row.place));
+        ready.sort_by_key(|(_, job)| (rank(job), self.order(job)));
         if self.has_none_ready(wanted) {
             return self.early(wanted);
         }
@@ -107,7 +114,10 @@ impl Jobs {
     /// True if no job may begin, since a limit of the queue is full or a job runs alone.
     pub(super) fn is_full(&self, at: &Moment) -> bool {
         let running = || self.in_state(JobState::Running);
-        let is_alone = running().any(|(_, job)| self.is_next_alone || job.row.extras().is_suspect);
+        let is_alone = match self.is_shared() {
+            true => self.is_kept_alone(at),
+            false => running().any(|(_, job)| self.is_next_alone || job.row.extras().is_suspect),
+        };
         let most = self.limits.queue.at_once;
         let first = || self.candidates(&Wanted::default(), at).first().map(|id| self.all[id].row.extras().cost);
         let shut = self.limits.queue.rate.is_some() && first().is_some_and(|cost| !self.has_tokens(QUEUE, cost, at));

@@ -9,7 +9,8 @@ use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{Happened, Line};
 use crate::queue::words::unique::Until;
-use crate::testing::model::jobs::{Answer, DAY, Job, Jobs, Mark};
+use crate::testing::model::jobs::{Answer, Job, Jobs};
+use crate::testing::model::marks::{DAY, Mark};
 use std::collections::BTreeSet;
 
 impl Jobs {
@@ -82,7 +83,9 @@ impl Jobs {
             (job.data, row.has_data) = (Some(data.clone()), true);
         }
         row.since = if again > 0 { again } else { at.wall };
-        self.settle(id, row, kept, data.map(Some), at)
+        let state = self.settle(id, row, kept, data.map(Some), at);
+        self.leave_attempt(id);
+        state
     }
 
     /// Ends a job that waits and is not to run: it finished without a run, or it is dead.

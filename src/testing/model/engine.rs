@@ -17,7 +17,6 @@ use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::info::{JobInfo, PeriodicInfo};
 use crate::queue::words::job::{Counts, JobId, JobState, Pushed, time};
-use crate::queue::words::json::from_json;
 use crate::queue::words::meta::{self, Meta};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
@@ -49,6 +48,7 @@ impl Model {
         let kept = of(&mut queues, queue);
         let at = kept.jobs.options.clock.moment();
         kept.jobs.note_time(&at);
+        kept.jobs.follow_time(&at);
         let answer = change(&mut kept.jobs, &at);
         tell(queues, [queue]);
         answer
@@ -79,27 +79,13 @@ fn tell(mut queues: Queues<'_>, changed: impl IntoIterator<Item = QueueNo>) {
     }
 }
 
-fn info(id: &str, job: &Job) -> JobInfo {
-    let data = job.data.as_ref().and_then(|data| from_json(data).ok());
-    let (meta, progress) = (job.meta.clone(), job.progress.clone());
-    JobInfo { meta, progress, ..JobInfo::of(id, &job.row, job.payload.clone(), data) }
-}
-
-/// The place of a job in the list of its state.
-fn place(id: &str, job: &Job) -> (usize, u64, JobId) {
-    let lane = if job.row.state == JobState::Ready { job.row.priority as usize } else { 0 };
-    let at = if job.row.state == JobState::Scheduled { job.row.due } else { job.row.place };
-    (lane, at, id.to_owned())
-}
-
 impl QueueEngine for Model {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (writes_beside, keys_take_turns, names_limits) = (false, false, false);
-        Capabilities { writes_beside, keys_take_turns, names_limits, steady_clock: true, one_process: true }
+        self.can
     }
 
     fn home(&self) -> Home {
@@ -111,7 +97,7 @@ impl QueueEngine for Model {
         let next = queues.len() as QueueNo;
         let number = queues.iter().find(|(_, kept)| kept.jobs.name == name).map_or(next, |(number, _)| *number);
         let kept = queues.entry(number).or_insert_with(|| {
-            let jobs = Jobs::new(name, options);
+            let jobs = Jobs::new(name, self.can, options);
             Kept { jobs, shared: None, keep: Weak::new() }
         });
         let keep = kept.keep.upgrade().unwrap_or_else(|| {
@@ -167,8 +153,7 @@ impl QueueEngine for Model {
         for Ending { job, end, data, .. } in ends {
             turned.ended.push(self.change(job.queue, |jobs, at| {
                 if beside == Beside::Tidy {
-                    jobs.take_back(at);
-                    jobs.tidy(at);
+                    jobs.keep_up(at);
                 }
                 let lease = jobs.leased(&job.id, job.token).ok()?.lease;
                 let run = jobs.run_of(lease, at);
@@ -177,8 +162,7 @@ impl QueueEngine for Model {
         }
         if let Some(claim) = claim {
             turned.claimed = self.change(claim.queue, |jobs, at| {
-                jobs.take_back(at);
-                jobs.tidy(at);
+                jobs.keep_up(at);
                 let next = std::iter::from_fn(|| jobs.claim(&claim.wanted, at));
                 next.take(claim.most).collect()
             });
@@ -217,10 +201,11 @@ impl QueueEngine for Model {
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError> {
         let (row, progress) = self.change(job.queue, |jobs, at| {
             let progress = JobProgress::new(fraction, note, at.wall)?;
-            let own = jobs.leased(&job.id, job.token)?;
-            if own.lease.and_then(|(_, deadline)| deadline).is_some_and(|deadline| deadline <= at.now) {
+            let lease = jobs.leased(&job.id, job.token)?.lease;
+            if lease.is_some_and(|lease| jobs.is_over(&lease, at)) {
                 return Err(QueueError::Halt { queue: jobs.name.clone(), id: job.id.clone() });
             }
+            let own = jobs.leased(&job.id, job.token)?;
             own.progress = Some(progress.clone());
             Ok::<_, QueueError>((own.row.clone(), progress))
         })?;
@@ -281,20 +266,17 @@ impl QueueEngine for Model {
     }
 
     fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
-        self.change(queue, |jobs, at| {
-            jobs.take_back(at);
-            jobs.tidy(at);
-        });
+        self.change(queue, |jobs, at| jobs.keep_up(at));
         Ok(())
     }
 
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {
         let mut queues = self.queues.lock();
         let kept = of(&mut queues, job.queue);
-        let now = kept.jobs.options.clock.now();
-        let lease = kept.jobs.leased(&job.id, job.token).ok().and_then(|job| job.lease.as_mut());
-        let Some((_, deadline)) = lease else { return false };
-        *deadline = silence.and_then(|silence| now.checked_add(silence));
+        let at = kept.jobs.options.clock.moment();
+        if !kept.jobs.prolong(&job.id, job.token, silence, &at) {
+            return false;
+        }
         let shared = kept.shared.clone();
         drop(queues);
         if let Some(shared) = &shared {
@@ -314,9 +296,9 @@ impl QueueEngine for Model {
     fn holds(&self, job: &Held) -> bool {
         let mut queues = self.queues.lock();
         let jobs = &mut of(&mut queues, job.queue).jobs;
-        let now = jobs.options.clock.now();
+        let at = jobs.options.clock.moment();
         let lease = jobs.leased(&job.id, job.token).ok().and_then(|job| job.lease);
-        lease.is_some_and(|(_, deadline)| deadline.is_none_or(|deadline| deadline > now))
+        lease.is_some_and(|lease| !jobs.is_over(&lease, &at))
     }
 
     fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
@@ -363,7 +345,7 @@ impl QueueEngine for Model {
         let shared = of(&mut self.queues.lock(), queue).shared.clone();
         let presence = shared.and_then(|shared| shared.presence());
         Ok(self.look(queue, |jobs, at| {
-            let since = |(id, job): (&JobId, &Job)| Some((job.lease?.0, id.clone()));
+            let since = |(id, job): (&JobId, &Job)| Some((job.lease?.since, id.clone()));
             let running = jobs.in_state(JobState::Running).filter_map(since).collect();
             let kind = |id: &str| Some(jobs.all.get(id)?.row.kind.clone());
             own_worker(at, presence, true, running, most, kind).into_iter().collect()
@@ -385,14 +367,14 @@ impl QueueEngine for Model {
     }
 
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
-        let since = |(id, job): (&JobId, &Job)| Some((job.lease?.0, id.clone()));
+        let since = |(id, job): (&JobId, &Job)| Some((job.lease?.since, id.clone()));
         self.look(queue, |jobs, _| {
             (jobs.in_state(JobState::Running).count(), jobs.in_state(JobState::Running).filter_map(since).min())
         })
     }
 
     fn job(&self, queue: QueueNo, id: &str) -> Result<Option<JobInfo>, QueueError> {
-        Ok(self.look(queue, |jobs, _| jobs.all.get(id).map(|job| info(id, job))))
+        Ok(self.look(queue, |jobs, _| jobs.all.get(id).map(|job| jobs.info(id, job))))
     }
 
     fn list(
@@ -403,13 +385,14 @@ impl QueueEngine for Model {
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
         let behind = behind.map(|place| {
-            (if state == JobState::Ready { place.priority as usize } else { 0 }, place.number, place.id.clone())
+            let of_lane = state == JobState::Ready || state == JobState::Waiting && !self.can.one_process;
+            (if of_lane { place.priority as usize } else { 0 }, place.number, place.tie, place.id.clone())
         });
         Ok(self.look(queue, |jobs, _| {
-            let mut listed: Vec<_> = jobs.in_state(state).map(|(id, job)| (place(id, job), job)).collect();
+            let mut listed: Vec<_> = jobs.in_state(state).map(|(id, job)| (jobs.list_place(id, job), job)).collect();
             listed.sort_by(|(one, _), (other, _)| one.cmp(other));
             let rest = listed.into_iter().filter(|(place, _)| behind.as_ref().is_none_or(|behind| place > behind));
-            rest.take(most).map(|((.., id), job)| info(&id, job)).collect()
+            rest.take(most).map(|((.., id), job)| jobs.info(&id, job)).collect()
         }))
     }
 

@@ -9,6 +9,7 @@ use crate::queue::rules::fleet::Fleet;
 use crate::queue::rules::notes::Noted;
 use crate::queue::rules::pushing::{Push, prepare};
 use crate::queue::rules::set_back::Latest;
+use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId, JobState, MADE, after};
 use crate::queue::words::limit::{LimitSet, QUEUE, of_name};
@@ -17,17 +18,15 @@ use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::{LONGEST_SLEEP, QueueOptions};
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::progress::JobProgress;
-use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{About, Happened, Line};
-use crate::queue::words::unique::{Until, refuses_twins};
 use crate::queue::words::wanted::{Wanted, is_among};
+use crate::testing::model::marks::Mark;
+use crate::testing::model::shared::Beside;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 pub(super) const EXPIRED: &str = "it expired: no worker had taken it in time";
-
-pub(super) const DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// A job with all that belongs to it.
 #[derive(Clone)]
@@ -39,30 +38,30 @@ pub(super) struct Job {
     pub(super) progress: Option<JobProgress>,
     /// The jobs that it waits for, or did when it died.
     pub(super) after: BTreeSet<JobId>,
-    /// The time of its claim, and the end of its lease.
-    pub(super) lease: Option<(Instant, Option<Instant>)>,
+    pub(super) lease: Option<Lease>,
+    pub(super) beside: Beside,
 }
 
-/// A thing that is remembered of jobs: a unique job, a run that has succeeded, or a root.
-#[derive(Clone)]
-pub(super) struct Mark {
-    pub(super) number: u64,
-    pub(super) until: u64,
-    pub(super) since: u64,
-    pub(super) id: JobId,
-}
-
-impl Mark {
-    /// A mark that names no job, and is kept for so many milliseconds.
-    pub(super) fn kept_for(time: u64, number: u64, at: &Moment) -> Self {
-        Self { number, until: at.wall.saturating_add(time), since: at.wall, id: JobId::new() }
-    }
+/// The lease of a running job, by the clock that measures leases.
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    /// The time of its claim.
+    pub(super) since: Instant,
+    /// Its end; `None`: there is none.
+    pub(super) until: Option<Instant>,
+    /// It ends by the silence of its holder, who alone renews it.
+    pub(super) by_silence: bool,
 }
 
 /// The jobs of a queue.
 #[derive(Clone)]
 pub(super) struct Jobs {
     pub(super) name: String,
+    pub(super) can: Capabilities,
+    /// The number of the process that has the queue open.
+    pub(super) process: u64,
+    /// The first moment, from which the clock on the wall measures leases.
+    pub(super) origin: (Instant, u64),
     pub(super) options: QueueOptions,
     pub(super) limits: LimitSet,
     pub(super) all: BTreeMap<JobId, Job>,
@@ -105,9 +104,13 @@ pub(super) struct Tick {
 pub(super) type Answer<T> = Result<T, QueueError>;
 
 impl Jobs {
-    pub(super) fn new(name: &str, options: &QueueOptions) -> Self {
+    pub(super) fn new(name: &str, can: Capabilities, options: &QueueOptions) -> Self {
+        let Moment { now, wall, .. } = options.clock.moment();
         Self {
             name: name.to_owned(),
+            can,
+            process: 0,
+            origin: (now, wall),
             limits: LimitSet::new(&options.limits),
             options: options.clone(),
             all: BTreeMap::new(),
@@ -148,7 +151,7 @@ impl Jobs {
     /// The time since which one of these kinds is ready, or at which one is due.
     pub(super) fn oldest(&self, kinds: Option<&[String]>) -> u64 {
         let ready = self.in_state(JobState::Ready).filter(|(_, job)| is_among(&job.row.kind, kinds));
-        let ready = ready.map(|(_, job)| job.row.since).min();
+        let ready = ready.map(|(_, job)| self.ready_since(job)).min();
         ready.or_else(|| self.in_state(JobState::Scheduled).map(|(_, job)| job.row.due).min()).unwrap_or(u64::MAX)
     }
 
@@ -207,15 +210,18 @@ impl Jobs {
         job.row.since = if job.row.state == JobState::Scheduled { given } else { at.wall };
         job.row.clear_state();
         job.lease = None;
+        self.enter_by_time(id, at);
+        let since = self.lease_time(at);
+        let Some(job) = self.all.get_mut(id) else { return };
         match job.row.state {
             JobState::Ready | JobState::Running => {
                 job.row.place = self.next;
                 self.next += 1;
                 if job.row.state == JobState::Running {
-                    job.lease = Some((at.now, None));
+                    job.lease = Some(Lease { since, until: None, by_silence: false });
                 }
             }
-            JobState::Waiting => job.row.place = at.wall,
+            JobState::Waiting if self.can.one_process => job.row.place = at.wall,
             _ => {}
         }
         if !matches!(job.row.state, JobState::Waiting | JobState::Dead) {
@@ -253,76 +259,6 @@ impl Jobs {
             self.gone.insert(id.to_owned(), (at.wall, until));
         }
         self.end_waits(id, false, at);
-    }
-
-    // Marks.
-
-    pub(super) fn mark(&self, kind: char, of: &str, at: &Moment) -> Option<&Mark> {
-        let mark = self.marks.get(&(kind, of.to_owned()));
-        mark.filter(|mark| mark.until == 0 || mark.until > at.wall)
-    }
-
-    pub(super) fn twin_of(&self, push: &Push, at: &Moment) -> Option<JobId> {
-        let extras = push.row.extras();
-        let (_, fingerprint) = extras.unique.zip(extras.fingerprint)?;
-        let mark = self.mark('u', &fingerprint.text(), at)?;
-        let is_twin = |row: &Row| {
-            let refuses = row.extras().unique.is_some_and(|until| refuses_twins(until, row.state));
-            refuses && row.extras().fingerprint == Some(fingerprint)
-        };
-        let refuses = mark.until > 0 || self.all.get(&mark.id).is_some_and(|job| is_twin(&job.row));
-        refuses.then(|| mark.id.clone())
-    }
-
-    pub(super) fn register(&mut self, id: &str, window: u64, at: &Moment) {
-        let extras = self.all[id].row.extras().clone();
-        if let Some((until, fingerprint)) = extras.unique.zip(extras.fingerprint) {
-            let until = if until == Until::Time { at.wall.saturating_add(window) } else { 0 };
-            let mark = Mark { number: 0, until, since: at.wall, id: id.to_owned() };
-            self.marks.insert(('u', fingerprint.text()), mark);
-        }
-        if let Some(root) = extras.root.filter(|_| extras.is_root) {
-            let number = root.millis();
-            if self.mark('r', &root.signature, at).is_none_or(|old| old.number <= number) {
-                let mark = Mark::kept_for(28 * DAY, number, at);
-                self.marks.insert(('r', root.signature), mark);
-            }
-        }
-    }
-
-    pub(super) fn release_unique(&mut self, id: &str, row: &Row) {
-        if let Some(fingerprint) = row.extras().fingerprint {
-            let key = ('u', fingerprint.text());
-            if self.marks.get(&key).is_some_and(|mark| mark.id == id) {
-                self.marks.remove(&key);
-            }
-        }
-    }
-
-    pub(super) fn release_ended(&mut self, id: &str, row: &Row, is_removed: bool) {
-        match row.extras().unique {
-            Some(Until::Time) if !is_removed => {}
-            Some(_) => self.release_unique(id, row),
-            None => {}
-        }
-    }
-
-    pub(super) fn begin_anew(&self, row: &mut Row) {
-        if row.extras().skips_from.is_some() {
-            row.extras_mut().skips_from = Some(self.next);
-        }
-    }
-
-    pub(super) fn skips(&self, row: &Row, at: &Moment) -> Option<Skipped> {
-        let extras = row.extras();
-        if let Some(root) = &extras.root
-            && self.mark('r', &root.signature, at).is_some_and(|newest| newest.number > root.millis())
-        {
-            return Some(Skipped::Superseded);
-        }
-        let (from, fingerprint) = extras.skips_from.zip(extras.fingerprint)?;
-        let last = self.mark('e', &fingerprint.text(), at).filter(|_| row.failures == 0 && row.crashes == 0);
-        last.filter(|last| last.number >= from).map(|_| Skipped::Executed)
     }
 
     // Looks.
@@ -365,8 +301,9 @@ impl Jobs {
         let wall = self.all.values().map(of_job).chain(ticks).chain(paused).chain(tokens).min();
         let wall = wall.filter(|wall| *wall < u64::MAX);
         let wall = wall.map(|wall| Duration::from_millis(wall.saturating_sub(at.wall)).min(LONGEST_SLEEP));
-        let silent = self.all.values().filter_map(|job| job.lease?.1);
-        wall.into_iter().chain(silent.map(|end| end.saturating_duration_since(at.now))).min()
+        let silent = self.all.values().filter_map(|job| job.lease?.until);
+        let now = self.lease_time(at);
+        wall.into_iter().chain(silent.map(|end| end.saturating_duration_since(now))).min()
     }
 
     /// Returns the time at which the limits of a ready job have the tokens that it lacks now.
@@ -404,7 +341,7 @@ impl Jobs {
         let room = self.limits.queue.at_once.is_none_or(|most| running < most as usize);
         Survey {
             counts: self.counts(),
-            oldest_ready: ready().map(|(id, job)| (id.clone(), job.row.since)).min_by_key(|(_, since)| *since),
+            oldest_ready: ready().map(|(id, job)| (id.clone(), self.ready_since(job))).min_by_key(|(_, since)| *since),
             only_held: ready().all(|(id, _)| !self.has_place(id, at)),
             lines: self.lines(),
             only_in_lines: ready().next().is_some() && ready().all(|(id, job)| self.is_met(id, job)),

@@ -103,8 +103,9 @@ impl Jobs {
         self.begin_anew(&mut row);
         let meta = serde_json::from_slice(&push.meta).unwrap_or_default();
         let (payload, lease) = (push.payload.clone(), None);
+        let beside = self.beside_of(id, is_moved);
         let after = if died.is_none() { waits.clone() } else { BTreeSet::new() };
-        let job = Job { row, payload, data: None, meta, progress: None, after, lease };
+        let job = Job { row, payload, data: None, meta, progress: None, after, lease, beside };
         self.all.insert(id.to_owned(), job);
         self.gone.remove(id);
         self.enter(id, at);

@@ -10,17 +10,33 @@ use crate::queue::words::job::{JobId, JobState, time};
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::schedule::Overlap;
 use crate::queue::words::told::{Happened, Line, Passed};
-use crate::testing::model::jobs::{EXPIRED, Job, Jobs, Tick};
-use std::time::{Duration, Instant};
+use crate::testing::model::jobs::{EXPIRED, Job, Jobs, Lease, Tick};
+use std::time::Duration;
 
 impl Jobs {
-    /// Does what time has brought.
-    pub(super) fn tidy(&mut self, at: &Moment) {
-        self.follow_clock(at);
+    /// Does all that time has brought. Where many processes share the queue, each of them first
+    /// makes the ticks of its schedules, which only it knows.
+    pub(super) fn keep_up(&mut self, at: &Moment) {
+        if self.is_shared() {
+            self.tick_all(at);
+        }
+        self.take_back(at);
+        self.tidy(at);
+    }
+
+    fn tick_all(&mut self, at: &Moment) {
         for name in self.periodics.keys().cloned().collect::<Vec<_>>() {
             self.tick(&name, at);
         }
-        let mut due: Vec<_> = self.in_state(JobState::Scheduled).filter(|(_, job)| job.row.due <= at.wall).collect();
+    }
+
+    /// Does what time has brought, but for leases.
+    pub(super) fn tidy(&mut self, at: &Moment) {
+        self.follow_clock(at);
+        self.tick_all(at);
+        self.follow_time(at);
+        let due = self.in_state(JobState::Scheduled).filter(|(_, job)| self.can.one_process && job.row.due <= at.wall);
+        let mut due: Vec<_> = due.collect();
         due.sort_by_key(|(id, job)| (job.row.due, *id));
         for id in due.into_iter().map(|(id, _)| id.clone()).collect::<Vec<_>>() {
             if let Some(job) = self.all.get_mut(&id) {
@@ -59,7 +75,11 @@ impl Jobs {
         if set.move_both(&mut self.paused_since, &mut self.paused_until) {
             self.told.push(Happened::Paused { until: self.paused_until });
         }
-        for job in self.all.values_mut() {
+        if self.is_shared() {
+            self.ids(|_| true).iter().for_each(|id| self.go_back(id, &set, at));
+            self.follow_time(at);
+        }
+        for job in self.all.values_mut().filter(|_| self.can.one_process) {
             // A ready job waits for no time, unless it expires.
             if job.row.state == JobState::Ready && job.row.extras().expires.is_none() {
                 continue;
@@ -83,13 +103,12 @@ impl Jobs {
 
     /// Takes back the jobs whose workers were silent, in the order in which their leases ended.
     pub(super) fn take_back(&mut self, at: &Moment) {
-        let is_silent = |job: &Job| job.lease.and_then(|(_, deadline)| deadline).is_some_and(|end| end <= at.now);
-        let mut silent = self.ids(is_silent);
-        silent.sort_by_key(|id| (self.all[id].lease.map(|(_, deadline)| deadline), self.all[id].row.place));
+        let mut silent = self.ids(|job| job.lease.is_some_and(|lease| self.is_over(&lease, at)));
+        silent.sort_by_key(|id| (self.all[id].lease.map(|lease| lease.until), self.all[id].row.place));
         for id in silent {
             let Job { row, lease, .. } = self.all[&id].clone();
             let run = self.run_of(lease, at);
-            let end = end_of_lease(Over::Silent(self.options.lease), row.extras().is_stopping);
+            let end = end_of_lease(self.over(lease), row.extras().is_stopping);
             let state = self.end(&id, end.clone(), None, &run, at);
             let End::Failed { error, .. } = end else { continue };
             self.line(&id, &row, |job| Line::TakenBack { job, error: error.clone() });
@@ -107,11 +126,12 @@ impl Jobs {
     }
 
     /// Returns what is known of a run. The silence at its end does not count.
-    pub(super) fn run_of(&self, lease: Option<(Instant, Option<Instant>)>, at: &Moment) -> Run {
-        let lasted = lease.map_or(Duration::ZERO, |(since, deadline)| {
-            let over = deadline.filter(|deadline| *deadline <= at.now);
-            let seen = over.and_then(|deadline| deadline.checked_sub(self.options.lease)).unwrap_or(at.now);
-            seen.saturating_duration_since(since)
+    pub(super) fn run_of(&self, lease: Option<Lease>, at: &Moment) -> Run {
+        let now = self.lease_time(at);
+        let lasted = lease.map_or(Duration::ZERO, |lease| {
+            let over = lease.until.filter(|until| *until <= now);
+            let seen = over.and_then(|until| until.checked_sub(self.options.lease)).unwrap_or(now);
+            seen.saturating_duration_since(lease.since)
         });
         Run { lasted, progress: None }
     }
@@ -121,6 +141,9 @@ impl Jobs {
         self.follow_clock(at);
         let mut count = 0;
         self.periodics.values_mut().for_each(|(_, registered)| *registered = None);
+        if self.is_shared() {
+            return 0;
+        }
         let mut running: Vec<_> =
             self.in_state(JobState::Running).map(|(id, job)| (job.row.place, id.clone())).collect();
         running.sort_unstable();

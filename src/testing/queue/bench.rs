@@ -28,7 +28,10 @@ pub fn noon() -> SystemTime {
 }
 
 /// Opens a queue by its name.
-type Opener = dyn Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync;
+pub(in crate::testing) type Opener = dyn Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync;
+
+/// Begins the next process of a database.
+pub(in crate::testing) type Beginner = dyn Fn() -> Arc<Opener> + Send + Sync;
 
 /// The database that keeps the queues of a test.
 #[derive(Clone)]
@@ -40,6 +43,8 @@ pub enum Database {
     Model(QueueModel),
     /// One that a user of the suite brings.
     Other(Arc<Opener>),
+    /// The same, and its process can die: the call begins the next one.
+    Mortal(Arc<Opener>, Arc<Beginner>),
 }
 
 impl Database {
@@ -52,8 +57,26 @@ impl Database {
             Self::Store(store, _) => Queue::open(store, name, options),
             Self::Disk(disk) => Queue::open(&disk.store(), name, options),
             Self::Model(model) => model.open(name, options),
-            Self::Other(open) => open(name, options),
+            Self::Other(open) | Self::Mortal(open, _) => open(name, options),
         }
+    }
+
+    /// Returns the database as the next process finds it if this one dies now; `None`: it cannot.
+    ///
+    /// # Errors
+    /// Those of the store that the next process opens.
+    pub fn next_life(&self) -> Result<Option<Self>, crate::Error> {
+        Ok(match self {
+            Self::Disk(disk) => Some(Self::Disk(Arc::new(disk.after_crash()?))),
+            Self::Model(model) => Some(Self::Model(model.after_crash())),
+            Self::Mortal(_, begin) => Some(Self::Mortal(begin(), Arc::clone(begin))),
+            Self::Store(..) | Self::Other(_) => None,
+        })
+    }
+
+    /// True if its process can die.
+    pub fn is_mortal(&self) -> bool {
+        !matches!(self, Self::Store(..) | Self::Other(_))
     }
 
     /// Begins a group of queues of it.
@@ -82,11 +105,16 @@ impl fmt::Debug for Database {
 }
 
 /// Makes the databases of a suite, each of them empty.
-pub(in crate::testing) struct Benches<'a>(pub(super) Box<dyn Fn() -> Database + 'a>);
+pub(in crate::testing) struct Benches<'a> {
+    pub(super) make: Box<dyn Fn() -> Database + 'a>,
+    /// The calls of each case that makes random ones, and their seed.
+    pub(super) calls: u64,
+    pub(super) seed: u64,
+}
 
 impl Benches<'_> {
     pub(super) fn database(&self) -> Database {
-        (self.0)()
+        (self.make)()
     }
 
     pub(super) fn bench(&self) -> Bench {
@@ -139,9 +167,13 @@ pub fn rest() {
 
 /// Opens a queue whose last handle was dropped. The writer may have one for a moment longer.
 pub fn open_anew(database: impl Into<Database>, options: &QueueOptions) -> Queue {
-    let database = database.into();
+    open_named(&database.into(), "q", options)
+}
+
+/// Does the same with the queue of this name.
+pub fn open_named(database: &Database, name: &str, options: &QueueOptions) -> Queue {
     loop {
-        match database.open("q", options.clone()) {
+        match database.open(name, options.clone()) {
             Err(QueueError::Config(ConfigError::QueueOptions { .. })) => std::thread::yield_now(),
             queue => return queue.unwrap(),
         }
@@ -185,7 +217,9 @@ impl Bench {
         match &self.database {
             Database::Store(store, _) => store.clone(),
             Database::Disk(disk) => disk.store(),
-            Database::Model(_) | Database::Other(_) => panic!("this test needs a store: run it with on_store"),
+            Database::Model(_) | Database::Other(_) | Database::Mortal(..) => {
+                panic!("this test needs a store: run it with on_store")
+            }
         }
     }
 
@@ -311,27 +345,24 @@ impl Bench {
     pub fn beside(&self) -> Option<Queue> {
         let Database::Disk(disk) = &self.database else { return None };
         let store = disk.store_with(&Store::options().read_only());
-        Some(Queue::open(&store, "q", self.options.clone()).unwrap())
+        Some(Queue::open(&store, self.queue.name(), self.options.clone()).unwrap())
     }
 
     /// Returns the bench after the process has died, whatever still has the old one.
     #[must_use]
     pub fn next_life(&self) -> Self {
-        let next = match &self.database {
-            Database::Disk(disk) => Database::Disk(Arc::new(disk.after_crash().unwrap())),
-            Database::Model(model) => Database::Model(model.after_crash()),
-            Database::Store(..) | Database::Other(_) => panic!("this process cannot die"),
-        };
-        Self::over(next, &self.clock, self.options.clone())
+        let next = self.database.next_life().unwrap();
+        Self::over(next.expect("this process can die"), &self.clock, self.options.clone())
     }
 
     /// Closes the queue, which has no lease, and opens it again with the options that the bench has
     /// by now.
     pub fn reopen(&mut self) {
+        let name = self.queue.name().to_owned();
         let other = self.database.open("while the queue is closed", QueueOptions::default()).unwrap();
         // The old one is closed before the new one reads what is stored.
         drop(std::mem::replace(&mut self.queue, other));
-        self.queue = open_anew(&self.database, &self.options);
+        self.queue = open_named(&self.database, &name, &self.options);
     }
 
     /// Closes the queue and opens it again with these options.

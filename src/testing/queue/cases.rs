@@ -135,6 +135,11 @@ macro_rules! __each_queue_case {
                 an_accept_of_jobs_that_are_due_by_some_time_follows_the_limits_too,
                 held_jobs_outlive_a_restart_and_the_jobs_that_ran_count_no_more,
                 jobs_that_limits_held_run_by_the_limits_of_the_next_start;
+            lives:
+                a_queue_does_in_random_lives_what_its_model_does,
+                jobs_that_wait_for_others_do_in_random_lives_what_the_model_does,
+                jobs_whose_processes_die_do_in_random_lives_what_the_model_does,
+                jobs_with_limits_do_in_random_lives_what_the_model_does;
             meta:
                 metadata_is_seen_by_everybody_and_each_may_change_it,
                 a_worker_that_has_lost_its_job_sets_no_metadata,

@@ -1,0 +1,18 @@
+//! The random lives of the suite on a disk, whose process dies, with a look from beside after each
+//! call.
+
+use common::queues::Database;
+use common::{seed, size};
+use std::sync::Arc;
+use waterline::testing::{FaultyStore, QueueSuite};
+
+#[test]
+fn each_random_life_of_the_suite_passes_on_a_disk_whose_process_dies() {
+    common::watch();
+    let lives: Vec<_> = QueueSuite::cases().filter(|case| case.contains("random_lives")).collect();
+    assert!(lives.len() >= 4, "{lives:?}");
+    let disk = || Database::Disk(Arc::new(FaultyStore::new().unwrap()));
+    for case in lives {
+        QueueSuite::on(disk).random_calls(size(600, 100_000), seed()).case(case);
+    }
+}
