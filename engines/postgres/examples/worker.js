@@ -2,9 +2,11 @@
 // A worker for a queue of waterline in PostgreSQL, to copy. Its user is in waterline_work.
 const os = require('node:os');
 const pg = require('pg'); // 8 or later
-const WORK = 'SELECT * FROM waterline.work($1, $2, $3, $4, $5, $6, $7, $8, p_async => true)';
+const WORK = 'SELECT * FROM waterline.work($1, $2, $3, $4, $5, $6, $7, $8, true, $9)';
 const LOAD = `SELECT job::float, token::float, id, kind, payload, data, failures, crashes,
   pushed::float, more::json FROM waterline.load($1, $2)`;
+const ABOUT = { number: Math.floor(Math.random() * 2 ** 53), process: process.pid, version: '1.0',
+  host: os.hostname(), language: 'javascript' }; // For those who look at the workers.
 const jobs = new Map(); // The jobs that it has, by their tokens.
 let [stops, ring] = [false, () => {}];
 
@@ -21,7 +23,7 @@ async function run(url, queue, handlers, slots = 8, lease = 30000, poll = 1000) 
     try {
       await db.connect();
       await db.query('SELECT waterline.listen($1)', [queue]);
-      while (jobs.size || !stops) await turn(db, handlers, ask);
+      while (!(await turn(db, handlers, ask)) || jobs.size); // The last call says that it stops.
     } catch (error) {
       if (/^(22|42|WQ)/.test(error.code)) throw error; // It would be the same again.
       console.error(`no connection, again in a second: ${error.message}`); // The handlers go on.
@@ -33,8 +35,9 @@ async function run(url, queue, handlers, slots = 8, lease = 30000, poll = 1000) 
 
 async function turn(db, handlers, asked) {
   const bell = new Promise((wake) => { ring = wake; });
+  const stopping = stops;
   const has = JSON.stringify([...jobs.values()], ['job', 'token', 'end', 'said']);
-  const { rows: [told] } = await db.query(WORK, [...asked, has, stops]);
+  const { rows: [told] } = await db.query(WORK, [...asked, has, stopping, ABOUT]);
   for (const token of told.gone) {
     jobs.get(token).abort(); // A handler that still runs has nothing more to do.
     jobs.delete(token);
@@ -46,6 +49,7 @@ async function turn(db, handlers, asked) {
   }
   const timer = setTimeout(ring, told.sleep_ms);
   await bell.then(() => clearTimeout(timer));
+  return stopping;
 }
 
 async function attempt(job, handlers) {

@@ -4,9 +4,11 @@ import json, logging, os, random, select, signal, socket, threading, time, trace
 from types import SimpleNamespace
 import psycopg  # 3.1 or later
 
-WORK = "SELECT * FROM waterline.work(%s, %s, %s, %s, %s, %s, %s, %s, p_async => true)"
+WORK = "SELECT * FROM waterline.work(%s, %s, %s, %s, %s, %s, %s, %s, true, %s)"
 LOAD = """SELECT job, token, id, kind, payload, data, failures, crashes, pushed, more::json
     FROM waterline.load(%s, %s)"""
+ABOUT = json.dumps({"number": random.getrandbits(53), "process": os.getpid(), "version": "1.0",
+    "host": socket.gethostname(), "language": "python"})  # For those who look at the workers.
 jobs, stops = {}, threading.Event()  # The jobs that it has, by their tokens.
 bell, rope = os.pipe()
 
@@ -27,8 +29,8 @@ def run(url, queue, handlers, slots=8, lease=30000, poll=1000):
             with psycopg.connect(url, autocommit=True, **bounds) as db:
                 db.add_notify_handler(lambda _: os.write(rope, b"\0"))
                 db.execute("SELECT waterline.listen(%s)", [queue])
-                while jobs or not stops.is_set():
-                    turn(db, handlers, asked)
+                while not turn(db, handlers, asked) or jobs:
+                    pass  # Its last call says that it stops.
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             logging.warning("no connection, again in a second: %s", error)  # The handlers go on.
             time.sleep(random.uniform(0.2, 1))
@@ -36,7 +38,8 @@ def run(url, queue, handlers, slots=8, lease=30000, poll=1000):
 
 def turn(db, handlers, asked):
     has = [dict(job=job.job, token=job.token, end=job.end, said=job.said) for job in jobs.values()]
-    more, gone, sleep_ms = db.execute(WORK, [*asked, json.dumps(has), stops.is_set()]).fetchone()
+    says = [json.dumps(has), stops.is_set(), ABOUT]
+    more, gone, sleep_ms = db.execute(WORK, [*asked, *says]).fetchone()
     for token in gone:
         jobs.pop(token).lost.set()  # A handler that still runs has nothing more to do.
     for row in more:
@@ -49,6 +52,7 @@ def turn(db, handlers, asked):
             threading.Thread(target=attempt, args=[job, handlers[job.kind]], daemon=True).start()
     if bell in select.select([bell, db], [], [], sleep_ms / 1000)[0]:
         os.read(bell, 4096)
+    return says[1]
 
 
 def attempt(job, handler):

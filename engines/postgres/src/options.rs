@@ -30,17 +30,12 @@ impl PgOptions {
     /// Makes the default settings.
     #[must_use]
     pub fn new() -> Self {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let host = match host.trim() {
-            "" => std::env::var("HOSTNAME").unwrap_or_else(|_| "this host".to_owned()),
-            host => host.to_owned(),
-        };
         Self {
             schema: "waterline".to_owned(),
             ttl: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             idle: Duration::from_secs(60),
-            holder: format!("process {} on {host}", std::process::id()),
+            holder: format!("process {} on {}", std::process::id(), waterline::engine::host()),
         }
     }
 

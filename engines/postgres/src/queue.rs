@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use waterline::engine::{Counts, OpenQueues, QueueNo};
-use waterline::queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions};
+use waterline::queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions, WorkerInfo};
 
 mod answers;
 mod calls;
@@ -27,6 +27,7 @@ mod settings;
 mod turning;
 mod watching;
 mod within;
+mod workers;
 mod writing;
 
 use held::Leases;
@@ -48,6 +49,8 @@ pub(crate) struct Queues {
     /// The last numbers of jobs of each queue, and when they came.
     counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
     watching: Arc<watching::Watching>,
+    /// This process as a worker.
+    own: Arc<workers::Own>,
     me: Weak<Self>,
 }
 
@@ -136,6 +139,25 @@ impl PgStore {
         waterline::engine::by_hand(self.queues(), name.as_ref())
     }
 
+    /// Returns the workers of the queue with this name, as [`Queue::workers`] does, without opening
+    /// it.
+    ///
+    /// ```no_run
+    /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
+    /// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
+    /// for worker in store.workers("mail")? {
+    ///     println!("{worker} has {} jobs, and was heard of {:.1?} ago", worker.busy, worker.silent_for);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there, and
+    /// with [`waterline::Error::Store`] if the database cannot be read.
+    pub fn workers(&self, queue: impl AsRef<str>) -> Result<Vec<WorkerInfo>, QueueError> {
+        self.queues().workers_named(queue.as_ref())
+    }
+
     /// Begins a group of queues of this database: see [`Group`](waterline::queue::Group).
     ///
     /// ```no_run
@@ -156,6 +178,7 @@ impl Queues {
     pub(crate) fn new(store: PgStore) -> Arc<Self> {
         let (open, queues) = (OpenQueues::default(), RwLock::default());
         let idle = Idle::new(store.options().idle);
+        let own = Arc::new(workers::Own::new(&store.options().holder));
         Arc::new_cyclic(|me| Self {
             store,
             open,
@@ -165,6 +188,7 @@ impl Queues {
             leases: Arc::default(),
             counted: Mutex::default(),
             watching: Default::default(),
+            own,
             me: me.clone(),
         })
     }

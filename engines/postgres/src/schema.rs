@@ -48,6 +48,7 @@ pub(crate) const ALL: &str = concat!(
     include_str!("../schema/queue/requeue.sql"),
     include_str!("../schema/queue/steer.sql"),
     include_str!("../schema/queue/remove.sql"),
+    include_str!("../schema/queue/workers.sql"),
     include_str!("../schema/queue/look.sql"),
     include_str!("../schema/queue/work.sql"),
     include_str!("../schema/queue/answers.sql"),

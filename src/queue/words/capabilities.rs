@@ -30,7 +30,8 @@ pub struct Capabilities {
     /// the clock of the database server, and one that is set forward ends leases too soon.
     pub steady_clock: bool,
     /// One process has the queue, and so knows what its runner does. Without it, other processes
-    /// may run its jobs, which [`Queue::activity`] of this one does not count.
+    /// may run its jobs, which [`Queue::activity`] of this one does not count, and
+    /// [`Queue::workers`] shows.
     pub one_process: bool,
 }
 

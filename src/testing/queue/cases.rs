@@ -242,7 +242,9 @@ macro_rules! __each_queue_case {
                 a_slot_that_is_free_again_is_filled_although_the_thread_that_freed_it_runs_a_long_job,
                 long_jobs_in_all_slots_but_one_do_not_hold_up_the_others,
                 a_hook_of_an_end_that_takes_long_holds_up_no_other_end_and_no_claim,
-                a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_were_claimed_beside_it;
+                a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_were_claimed_beside_it,
+                whoever_looks_sees_a_runner_with_its_slots_kinds_and_jobs_until_it_has_stopped,
+                a_caller_of_accept_is_a_worker_as_long_as_it_has_a_job;
             runner_ends:
                 a_function_that_takes_too_long_sees_that_it_is_to_stop_and_its_answer_counts,
                 a_deferred_job_that_takes_too_long_fails_and_its_late_report_changes_nothing,

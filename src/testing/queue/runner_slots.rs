@@ -1,13 +1,16 @@
 //! The slots of a runner: it runs so many jobs at once, and no long job holds up the others.
 
 use crate::ConfigError;
-use crate::queue::{AttemptEnd, DrainLimits, Finisher, JobState, NewJob, Outcome, QueueError, Runner, Waits};
+use crate::queue::{
+    Accept, AttemptEnd, DrainLimits, Finisher, JobState, NewJob, Outcome, QueueError, Runner, Waits, WorkerInfo,
+};
 use crate::testing::queue::bench::*;
 use crate::testing::queue::runner::of;
 use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub(super) fn no_more_jobs_run_or_are_claimed_than_max_processing(on: &Benches<'_>) {
     let bench = on.bench();
@@ -260,4 +263,60 @@ pub(super) fn a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_w
         .unwrap();
     (0..JOBS).for_each(|_| assert_eq!(ends_of_jobs.recv_timeout(LONG).unwrap(), AttemptEnd::Finished));
     runner.stop().unwrap();
+}
+
+pub(super) fn whoever_looks_sees_a_runner_with_its_slots_kinds_and_jobs_until_it_has_stopped(on: &Benches<'_>) {
+    let bench = on.bench();
+    let (queue, clock) = bench.handles();
+    let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
+    assert_eq!(queue.workers().unwrap(), []);
+    let runner = Runner::builder(&queue)
+        .on("k", move |_, ()| {
+            begun.send(()).unwrap();
+            Ok(ends.recv().map_or(Outcome::Done, |()| Outcome::Done))
+        })
+        .on("other", |_, ()| Ok(Outcome::Done))
+        .max_processing(2)
+        .start()
+        .unwrap();
+    let until = |what: &str, is: &dyn Fn(&WorkerInfo) -> bool| {
+        eventually(what, || matches!(&queue.workers().unwrap()[..], [worker] if is(worker)));
+        queue.workers().unwrap().remove(0)
+    };
+    until("the runner", &|worker| worker.slots == Some(2) && worker.busy == 0);
+    queue.push(of("k").id("a")).unwrap();
+    begins.recv_timeout(LONG).unwrap();
+    clock.advance(HOUR);
+    let worker = until("its job", &|worker| worker.busy == 1);
+    assert_eq!((worker.process, worker.language.as_deref()), (Some(std::process::id()), Some("rust")));
+    assert_eq!(worker.kinds, Some(vec!["k".to_owned(), "other".to_owned()]));
+    assert_eq!((worker.is_stopping, worker.is_silent, worker.newest_ran_for), (false, false, Some(HOUR)));
+    let jobs: Vec<_> = worker.jobs.iter().map(|job| (&*job.id, &*job.kind, job.ran_for)).collect();
+    assert_eq!(jobs, [("a", "k", HOUR)]);
+    runner.set_max_processing(3).unwrap();
+    clock.advance(SECOND);
+    until("the new slots", &|worker| worker.slots == Some(3));
+    let stopped = std::thread::spawn(move || runner.stop());
+    until("the stop", &|worker| worker.is_stopping && worker.busy == 1);
+    end.send_timeout((), LONG).unwrap();
+    stopped.join().unwrap().unwrap();
+    assert_eq!(queue.workers().unwrap(), []);
+}
+
+pub(super) fn a_caller_of_accept_is_a_worker_as_long_as_it_has_a_job(on: &Benches<'_>) {
+    let bench = on.bench();
+    let queue = &bench.queue;
+    queue.push_all([of("k").id("a"), of("k").id("b")]).unwrap();
+    let mut first = queue.accept(Accept::new()).unwrap().unwrap();
+    bench.clock.advance(SECOND);
+    let mut second = queue.accept(Accept::new()).unwrap().unwrap();
+    let workers = queue.workers().unwrap();
+    let [worker] = &workers[..] else { panic!("{workers:?}") };
+    assert_eq!((worker.slots, worker.busy, worker.process), (None, 2, Some(std::process::id())));
+    let jobs: Vec<_> = worker.jobs.iter().map(|job| (&*job.id, job.ran_for)).collect();
+    assert_eq!(jobs, [("a", SECOND), ("b", Duration::ZERO)]);
+    assert_eq!(worker.newest_ran_for, Some(Duration::ZERO));
+    first.finish(None).unwrap();
+    second.finish(None).unwrap();
+    assert!(queue.workers().unwrap().iter().all(|worker| worker.busy == 0 && worker.jobs.is_empty()));
 }

@@ -64,13 +64,13 @@ END $$;
 
 CREATE PROCEDURE turn_and_commit(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
     p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
-    p_arm bigint, p_due_since bigint, INOUT numbers bigint[] DEFAULT NULL, INOUT texts text[] DEFAULT NULL) LANGUAGE plpgsql AS $$
+    p_arm bigint, p_due_since bigint, p_about text DEFAULT NULL, INOUT numbers bigint[] DEFAULT NULL, INOUT texts text[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;
     SELECT array_agg(ARRAY[a.number, a.token, a.failures, a.crashes, a.pushed, a.due, a.since, a.priority]),
         array_agg(ARRAY[a.what, a.id, a.outcome, a.state, a.kind, a.payload, a.data, a.error, a.more])
     INTO numbers, texts FROM {schema}.turn(p_numbers, p_tokens, p_ends, p_ats, p_errors, p_datas, p_queue, p_most, p_kinds, p_due_by,
-        p_lease, p_worker, p_tick, p_arm, p_due_since, 8 << 20) a;
+        p_lease, p_worker, p_tick, p_arm, p_due_since, p_about, 8 << 20) a;
     COMMIT;
 END $$;
 

@@ -433,7 +433,7 @@ BEGIN
     FOR v_round IN 1 .. 64 LOOP
         -- The work of time is that of the first round: the later ones may have the lock of claims.
         v_answers := ARRAY(SELECT t FROM turn(p_numbers, p_tokens, p_ends, '{}', p_errors, p_datas, p_queue, p_most, p_kinds,
-            NULL, p_lease, p_worker, CASE WHEN v_round = 1 THEN false END, p_listen, NULL, 1 << 18) t);
+            NULL, p_lease, p_worker, CASE WHEN v_round = 1 THEN false END, p_listen, NULL, NULL, 1 << 18) t);
         EXIT WHEN NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'again');
         v_rings := true;
         EXIT WHEN v_round >= 4 AND clock_timestamp() >= v_until;
@@ -479,6 +479,10 @@ BEGIN
     IF p_most > 32 THEN p_most := 32; END IF;
     IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
     v_answers := turns('{}', '{}', '{}', '{}', '{}', p_queue, p_most, p_worker, p_kinds, p_lease, p_listen);
+    -- While it has jobs, it is seen by them.
+    IF p_worker IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(v_answers) a WHERE a.what = 'claimed') THEN
+        PERFORM note_worker(queue_of(p_queue), p_worker, NULL, p_kinds, NULL, false, clock());
+    END IF;
     IF p_most = 1 THEN
         RETURN QUERY SELECT a.number, a.token, id_of(a.id, a.number), a.kind, CASE WHEN bytes_of(a) <= v_room THEN a.payload END,
                 CASE WHEN bytes_of(a) <= v_room THEN a.data END, a.failures, a.crashes, a.pushed, a.more

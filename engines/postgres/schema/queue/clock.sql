@@ -88,6 +88,11 @@ BEGIN
         WHERE queue = p_queue.id AND at > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_is_all := v_is_all AND v_count < c_most;
+    UPDATE worker SET seen = seen - shift_of(seen, p_now, p_by), began = began - shift_of(began, p_now, p_by)
+    WHERE queue = p_queue.id AND number = ANY (ARRAY(SELECT number FROM worker
+        WHERE queue = p_queue.id AND seen > p_now LIMIT c_most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_is_all := v_is_all AND v_count < c_most;
     UPDATE queue SET paused_since = paused_since - shift_of(paused_since, p_now, p_by),
         paused_until = CASE WHEN paused_until = 9223372036854775807 THEN paused_until
             ELSE paused_until - shift_of(paused_since, p_now, p_by) END

@@ -325,8 +325,13 @@ $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.ver
 -- The names of the queues.
 CREATE FUNCTION queues() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q.name FROM queue q ORDER BY q.name $$;
 
-CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL) RETURNS answer LANGUAGE sql AS
-$$ SELECT glance_answer(queue_of(p_queue), p_worker, p_kinds, clock()) $$;
+-- What a worker may look for. `p_about`: it is noted, too (`note_workers`).
+CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_about text DEFAULT NULL)
+RETURNS answer LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
+    RETURN glance_answer(queue_of(p_queue), p_worker, p_kinds, clock());
+END $$;
 
 CREATE FUNCTION notes_of(p_queue text, p_prefix text, p_behind text DEFAULT NULL, p_most bigint DEFAULT 100)
 RETURNS TABLE (place text, value text, until bigint) LANGUAGE sql AS

@@ -37,7 +37,7 @@ BEGIN
         RETURN;
     END IF;
     UPDATE queue SET name = removed_name(p_queue), paused_until = 9223372036854775807 WHERE id = v_queue.id AND name = p_queue;
-    FOREACH v_table IN ARRAY '{edge,job,ended,damaged,edge_bell,freed,mark,executed,root,gone,note,average,periodic,limits,bucket,tally}'::text[] LOOP
+    FOREACH v_table IN ARRAY '{edge,job,ended,damaged,edge_bell,freed,mark,executed,root,gone,note,average,periodic,limits,bucket,tally,worker}'::text[] LOOP
         IF v_table = 'edge' THEN
             -- Those of one queue wait for each other.
             DELETE FROM edge WHERE ctid = ANY (ARRAY(SELECT e.ctid FROM edge e JOIN job j ON j.number = e.job

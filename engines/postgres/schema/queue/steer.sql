@@ -160,11 +160,12 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
 -- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
 -- of a worker that was silent, and no crash. `p_stops`: the worker stops, and gives them up. It waits for nobody. A job
 -- that an open transaction has locked holds, since nobody takes it back before that ends: its lease goes on from the
--- next renewal.
+-- next renewal. `p_about`: notes the caller as a worker (`note_workers`).
 CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL,
-    p_stops boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+    p_stops boolean DEFAULT NULL, p_about text DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
+    IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
     RETURN renew_all(p_jobs, p_tokens, p_lease, p_silent, p_stops);
 END $$;
 
@@ -181,9 +182,12 @@ $$ WITH free AS (
         SELECT j.number FROM job j WHERE j.number = u.number AND j.token = u.token LIMIT 1) h $$;
 
 -- Notes that the runner of these jobs stops: if its process ends now, that is no crash.
-CREATE FUNCTION note_stop(p_jobs bigint[], p_tokens bigint[]) RETURNS void LANGUAGE sql AS
-$$ UPDATE job j SET stopping = true FROM unnest(p_jobs, p_tokens) u(number, token)
-    WHERE j.number = u.number AND j.token = u.token $$;
+CREATE FUNCTION note_stop(p_jobs bigint[], p_tokens bigint[], p_about text DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
+    UPDATE job j SET stopping = true FROM unnest(p_jobs, p_tokens) u(number, token)
+    WHERE j.number = u.number AND j.token = u.token;
+END $$;
 
 -- Removes a job in any state. A worker that has it learns so at its next call. The caller rings at the limits that it leaves.
 CREATE FUNCTION remove_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[], OUT leaves leaving)

@@ -331,6 +331,31 @@ CREATE TABLE damaged (
 );
 CREATE INDEX damaged_id ON damaged (queue, was, id);
 
+-- The workers, as they were heard of last. Each one writes its row with calls that it makes anyway: see `note_worker`.
+-- Nobody waits for a row, and no rule of the queue reads one.
+CREATE TABLE worker (
+    queue int NOT NULL,
+    -- The worker draws it, since names may be equal. That of one which sends none comes from its name.
+    number bigint NOT NULL,
+    -- The one under which it claims.
+    name text COLLATE "C",
+    process int,
+    host text,
+    language text,
+    version text,
+    -- Null: all, or more than are kept.
+    kinds text[],
+    -- Null: it has no bound, or has not said. How many of them are busy is counted: it is those of its jobs that run.
+    slots int,
+    -- The slots whose jobs were removed or taken back, and still run.
+    stuck int NOT NULL DEFAULT 0,
+    began bigint NOT NULL,
+    seen bigint NOT NULL,
+    -- It claims no more.
+    stopping boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (queue, number)
+) WITH (fillfactor = 50);
+
 -- The jobs of a large queue, as they were counted last.
 CREATE TABLE tally (
     queue int PRIMARY KEY,

@@ -188,6 +188,8 @@ BEGIN
     v_passed := v_passed + v_part.done;
     IF v_from < 0 THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
     PERFORM drop_marks(p_queue, p_now);
+    -- Once a minute.
+    IF v_before / 60000 <> p_now / 60000 THEN PERFORM drop_workers(p_queue, p_now); END IF;
     told := told || tick_periodic(p_queue, p_now);
     v_passed := passed_ready();
     -- The floors: the scan that passes the dead entries of the index.

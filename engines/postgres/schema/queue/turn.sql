@@ -84,13 +84,13 @@ END $$;
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
 -- answers. `p_tick`: do all that time has brought, and not only once a second; null: nothing of it. `p_arm`: if there is no
 -- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
--- `p_room`: the bytes of the answer. Null: those that the server keeps until the commit, for a claim of up to 16 jobs.
+-- `p_about`: notes the caller as a worker (`note_workers`). `p_room`: the bytes of the answer. Null: those that the server keeps until the commit, for a claim of up to 16 jobs.
 --
 -- The common way, of jobs that finish and others that begin, has as few statements and calls as there may be: to
 -- begin one costs more than to run it. So this function is long: two calls for its parts would cost 5 % of a job.
 CREATE FUNCTION turn(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
     p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
-    p_arm bigint, p_due_since bigint, p_room int DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
+    p_arm bigint, p_due_since bigint, p_about text DEFAULT NULL, p_room int DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue;
     v_now bigint := clock();
@@ -107,6 +107,7 @@ DECLARE
     v_room int := coalesce(p_room, answer_room());
 BEGIN
     IF p_room IS NULL AND p_most > 16 THEN p_most := 16; END IF;
+    IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
     IF p_queue IS NOT NULL THEN
         SELECT * INTO v_queue FROM queue WHERE name = p_queue;
         IF NOT FOUND THEN PERFORM queue_of(p_queue); END IF;

@@ -7,10 +7,11 @@
 -- again when an attempt has ended, when a bell rings (see `listen`), or after `sleep_ms`: at the latest after `p_poll`,
 -- while it has room. `p_stops`: it is given no more. What fails from now on was cut short, and if it dies, that is no
 -- crash: in both cases the attempt does not count. `p_async` is that of `claim`. Of a job that does not fit into the
--- answer it is given `job` and `token`, and `load` brings the rest.
+-- answer it is given `job` and `token`, and `load` brings the rest. `p_about` says who the caller is, for those who look at the
+-- workers: a number that it has drawn (below 10^18), its process, host, language and version, as far as it likes.
 CREATE FUNCTION work(p_queue text, p_worker text, p_kinds text[], p_slots int DEFAULT 1, p_lease bigint DEFAULT NULL,
     p_poll bigint DEFAULT 1000, p_jobs json DEFAULT '[]', p_stops boolean DEFAULT false, p_async boolean DEFAULT false,
-    OUT jobs json, OUT gone json, OUT sleep_ms int) LANGUAGE plpgsql AS $$
+    p_about json DEFAULT NULL, OUT jobs json, OUT gone json, OUT sleep_ms int) LANGUAGE plpgsql AS $$
 DECLARE
     -- For each call, so that its answer has room for their tokens, and for the jobs that do not fit.
     c_ends CONSTANT int := 100;
@@ -35,6 +36,7 @@ BEGIN
     IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
     p_slots := coalesce(p_slots, 1);
     p_poll := coalesce(p_poll, 1000);
+    PERFORM note_worker(v_queue, p_worker, p_about, p_kinds, p_slots, p_stops, v_now);
     SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens,
         -- Data that the queue does not take would be refused each time, and with it the whole call.
         array_agg(CASE WHEN u.is_large THEN format('its data has %s bytes, and its queue takes %s at most', octet_length(u.said), v_queue.max_payload)

@@ -4,6 +4,7 @@ use super::answers::{happened, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
 use super::opened::Opened;
 use super::settings::of_queue;
+use super::workers::said;
 use super::{Keep, Queues, looks};
 use crate::schema;
 use crate::sql::Value;
@@ -20,7 +21,7 @@ use waterline::engine::{
     options_of, prepare,
 };
 use waterline::queue::{
-    Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related,
+    Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related, WorkerInfo,
 };
 
 /// The turns of a runner at once: while one waits for the disk of the server, the other one brings
@@ -127,6 +128,8 @@ impl QueueEngine for Queues {
         };
         let keep: Arc<dyn Any + Send + Sync> = Arc::new(Keep { queues: self.me.clone(), number });
         let queue = Arc::new(Opened {
+            own: Arc::clone(&self.own),
+            said: Default::default(),
             number,
             shared: Arc::clone(&shared),
             keep: Arc::downgrade(&keep),
@@ -226,12 +229,20 @@ impl QueueEngine for Queues {
         Ok(Some(row))
     }
 
-    fn note_stop(&self, _queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError> {
-        let Some(first) = jobs.first() else { return Ok(()) };
+    fn note_stop(&self, queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError> {
+        let Some(first) = queues.first().map(|queue| self.of(*queue)) else { return Ok(()) };
+        let about = |queue: &QueueNo| {
+            let queue = self.of(*queue);
+            queue.about(queue.moment().now, None)
+        };
+        let about = said(queues.iter().filter_map(about));
+        if jobs.is_empty() && about.is_none() {
+            return Ok(());
+        }
         let (numbers, tokens): (Vec<_>, Vec<_>) =
             jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();
-        let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
-        self.rows(&self.of(first.queue), "note that a runner stops", "note_stop", &values).map(drop)
+        let values: [Value<'_>; 3] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY), (&about, Type::TEXT)];
+        self.rows(&first, "note that a runner stops", "note_stop", &values).map(drop)
     }
 
     fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError> {
@@ -353,6 +364,10 @@ impl QueueEngine for Queues {
 
     fn related(&self, queue: QueueNo, id: &str, most: usize) -> Result<Related, QueueError> {
         self.waits(&self.of(queue), id, most)
+    }
+
+    fn workers(&self, queue: QueueNo, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
+        self.workers_of(&self.of(queue), jobs)
     }
 
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {

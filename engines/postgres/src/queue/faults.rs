@@ -55,6 +55,13 @@ fn look_at(error: &Error) -> &'static str {
     }
 }
 
+/// The error of a call about a queue that is not there; `None`: it is another one.
+pub(super) fn not_found(queue: &str, error: &Error) -> Option<QueueError> {
+    let Error::Database(error) = error else { return None };
+    let is_it = error.code().is_some_and(|code| code.code() == "WQ001");
+    is_it.then(|| waterline::Error::NotFound { what: "queue", name: queue.to_owned() }.into())
+}
+
 /// True if a note cannot be counted in.
 pub(super) fn is_no_number(error: &Error) -> Option<String> {
     let Error::Database(failed) = error else { return None };

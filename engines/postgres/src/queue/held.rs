@@ -5,6 +5,7 @@ use super::Queues;
 use super::answers::signed;
 use super::opened::{Opened, Work};
 use super::settings::whole;
+use super::workers::said;
 use crate::connection::{Connection, in_transaction};
 use parking_lot::{Condvar, Mutex};
 use postgres::types::Type;
@@ -176,7 +177,7 @@ impl Leases {
             return;
         }
         let (leases, connection) = (Arc::downgrade(self), queues.store.connection());
-        let schema = queues.sql_of("renew", 2);
+        let schema = queues.sql_of("renew", 6);
         let named = std::thread::Builder::new().name("wl-pg-leases".to_owned());
         match named.spawn(move || renew(&leases, connection, &schema)) {
             Ok(_) => state.runs = true,
@@ -278,8 +279,16 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
             let asked = Instant::now();
             let (numbers, tokens): (Vec<_>, Vec<_>) =
                 own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
+            let about = about(own);
             let renewed = connection.ask(|client, statements| {
-                let values: [crate::sql::Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
+                let values: [crate::sql::Value<'_>; 6] = [
+                    (&numbers, Type::INT8_ARRAY),
+                    (&tokens, Type::INT8_ARRAY),
+                    (&None::<i64>, Type::INT8),
+                    (&None::<bool>, Type::BOOL),
+                    (&None::<bool>, Type::BOOL),
+                    (&about, Type::TEXT),
+                ];
                 if statements.is_direct() {
                     return Ok(client.query_typed(sql, &values)?);
                 }
@@ -302,6 +311,16 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
         }
         wait(&leases, pause);
     }
+}
+
+/// Returns what this process says of itself as a worker of their queues, if it is time.
+fn about(own: &[Own]) -> Option<String> {
+    let mut seen = HashSet::new();
+    let queues = own.iter().filter(|((queue, _), _)| seen.insert(*queue));
+    said(queues.filter_map(|(_, lease)| {
+        let queue = lease.queue.upgrade()?;
+        queue.about(queue.moment().now, None)
+    }))
 }
 
 /// Returns the name of the first of their queues.

@@ -4,6 +4,7 @@ use super::Queues;
 use super::answers::{count, name_of, priority_of, signed, skipped_of, state_of, time, unsigned};
 use super::faults::queue_error;
 use super::opened::Opened;
+use super::workers::said;
 use postgres::Row;
 use postgres::types::Type;
 use serde_json::Value;
@@ -228,7 +229,7 @@ impl Queues {
             held: text("held_by").map(|name| (limit_of(&name), number("held").unwrap_or(0), number("held_until"))),
             running: number("running").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
             oldest_running: running_since(queue, text("oldest_running"), number("oldest_running_ran")),
-            fleet: Fleet::of(&[]),
+            fleet: Fleet::of(&self.workers_of(queue, 1)?),
             set_back: number("set_back_by")
                 .zip(number("set_back_for"))
                 .map(|(by, since)| (Duration::from_millis(by), Duration::from_millis(since))),
@@ -309,8 +310,13 @@ impl Queues {
 
     fn look_again(&self, queue: &Opened, kinds: Option<&[String]>) -> Result<(), QueueError> {
         let changes = queue.changes();
-        let values: [crate::sql::Value<'_>; 3] =
-            [(&queue.name(), Type::TEXT), (&self.store.options().holder, Type::TEXT), (&kinds, Type::TEXT_ARRAY)];
+        let about = said(queue.about(queue.moment().now, None));
+        let values: [crate::sql::Value<'_>; 4] = [
+            (&queue.name(), Type::TEXT),
+            (&self.store.options().holder, Type::TEXT),
+            (&kinds, Type::TEXT_ARRAY),
+            (&about, Type::TEXT),
+        ];
         let answers = self.answers(queue, "look at a queue", "glance_now", &values)?;
         for answer in answers {
             queue.note_glance(&answer, false, changes, kinds.map(Arc::from).as_ref());

@@ -4,6 +4,7 @@ use super::answers::{Answer, unsigned};
 use super::joining::Joining;
 use super::periodics::Registered;
 use super::settings::whole;
+use super::workers::{Own, Said};
 use crate::keeper::Waiting;
 use parking_lot::{Mutex, ReentrantMutex};
 use std::any::Any;
@@ -31,6 +32,9 @@ pub(super) struct Opened {
     /// Rings when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
     pub(super) work: Work,
+    /// This process as a worker of the queue, and what it has said of itself last.
+    pub(super) own: Arc<Own>,
+    pub(super) said: Mutex<Said>,
     /// The last look at the queue: when it began, and for which kinds.
     pub(super) looking: Mutex<Option<Looking>>,
     /// The beginning of the last work that time had brought. A log that looks at the queue comes

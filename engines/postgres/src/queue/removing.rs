@@ -1,7 +1,7 @@
 //! The removal of a whole queue.
 
 use super::Queues;
-use super::faults::queue_error;
+use super::faults::{not_found, queue_error};
 use crate::error::Error;
 use crate::sql::Value;
 use crate::store::PgStore;
@@ -51,12 +51,8 @@ impl Queues {
             let row = rows.first().ok_or(Error::Closed)?;
             Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, bool>(1)?))
         });
-        match removed {
-            Ok((jobs, more)) => Ok((jobs.unsigned_abs(), more)),
-            Err(Error::Database(error)) if error.code().is_some_and(|code| code.code() == "WQ001") => {
-                Err(waterline::Error::NotFound { what: "queue", name: name.to_owned() }.into())
-            }
-            Err(error) => Err(queue_error(name, "remove a queue", error)),
-        }
+        let (jobs, more) = removed
+            .map_err(|error| not_found(name, &error).unwrap_or_else(|| queue_error(name, "remove a queue", error)))?;
+        Ok((jobs.unsigned_abs(), more))
     }
 }

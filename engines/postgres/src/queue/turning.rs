@@ -6,12 +6,13 @@ use super::held::Lost;
 use super::looks::misread;
 use super::opened::Opened;
 use super::settings::whole;
+use super::workers::said;
 use crate::sql::Value;
 use postgres::types::Type;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::engine::{Beside, Claim, End, Ending, Happened, Turned, Wake, When};
+use waterline::engine::{Beside, Claim, End, Ending, Happened, NO_PRESENCE, Presence, Turned, Wake, When};
 use waterline::queue::{JobState, QueueError};
 
 /// The time for which one who waits for a job is notified, unless it asks again.
@@ -53,6 +54,19 @@ fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> Opt
     let is_all = told.iter().all(is_over) && count("more") == 0;
     let claim = claim.filter(|claim| takes_each(claim) && count("again") == 0 && is_all)?;
     Some(count("claimed") < claim.most || count("short") > 0)
+}
+
+/// Returns the word for an end, the time that it names, and its error.
+fn parts_of(end: &End) -> (&'static str, Option<u64>, Option<&String>) {
+    match end {
+        End::Finished => ("finished", None, None),
+        End::Failed { error, at } => ("failed", *at, Some(error)),
+        End::Snoozed { at: When::At(at) } => ("snoozed", Some(*at), None),
+        End::Snoozed { at: When::After(_) } => ("snoozed", None, None),
+        End::Buried { reason } => ("buried", None, Some(reason)),
+        End::PutBack { error } => ("put_back", None, Some(error)),
+        End::Crashed => ("crashed", None, None),
+    }
 }
 
 impl Queues {
@@ -231,15 +245,7 @@ impl Queues {
         let (mut numbers, mut tokens, mut how, mut ats, mut errors, mut datas) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for Ending { job, end, data, .. } in ends {
-            let (name, at, error) = match end {
-                End::Finished => ("finished", None, None),
-                End::Failed { error, at } => ("failed", *at, Some(error)),
-                End::Snoozed { at: When::At(at) } => ("snoozed", Some(*at), None),
-                End::Snoozed { at: When::After(_) } => ("snoozed", None, None),
-                End::Buried { reason } => ("buried", None, Some(reason)),
-                End::PutBack { error } => ("put_back", None, Some(error)),
-                End::Crashed => ("crashed", None, None),
-            };
+            let (name, at, error) = parts_of(end);
             numbers.push(self.leases.number(job).unwrap_or(0));
             tokens.push(signed(job.token));
             how.push(name);
@@ -263,7 +269,9 @@ impl Queues {
         let due_since = is_subscribed.then(|| signed(queue.seen.lock().told_until));
         let kinds = claim.and_then(|claim| claim.wanted.kinds.as_ref().map(|kinds| kinds.to_vec()));
         let manual = queue.test_clock().is_some();
-        let values: [Value<'_>; 15] = [
+        let by_hand = claim.map(|claim| Presence { kinds: claim.wanted.kinds.clone(), ..NO_PRESENCE });
+        let about = said(queue.about(asked.at, by_hand));
+        let values: [Value<'_>; 16] = [
             (&numbers, Type::INT8_ARRAY),
             (&tokens, Type::INT8_ARRAY),
             (&how, Type::TEXT_ARRAY),
@@ -280,6 +288,7 @@ impl Queues {
             (&(is_tidy && seen), Type::BOOL),
             (&whole(LISTENS), Type::INT8),
             (&due_since, Type::INT8),
+            (&about, Type::TEXT),
         ];
         let texts = datas.iter().flatten().map(|data| data.len()).chain(errors.iter().flatten().map(String::len));
         let is_few = claim.is_none_or(|claim| claim.most <= FEW) && ends.len() <= FEW && texts.sum::<usize>() <= SHORT;

@@ -12,7 +12,7 @@ use waterline::queue::{Accept, JobState, NewJob, QueueOptions};
 const BEGIN: i64 = 1_700_000_000_000;
 
 /// The rows of each table that are damaged. Those of the others stay: their names begin with `o`.
-const TABLES: [(&str, &str); 17] = [
+const TABLES: [(&str, &str); 18] = [
     ("queue", "name = 'r'"),
     ("limits", "name = 'ka'"),
     ("bucket", "name = 'kv'"),
@@ -32,6 +32,7 @@ const TABLES: [(&str, &str); 17] = [
     ("average", "kind LIKE 'v%'"),
     ("periodic", "name LIKE 'v%'"),
     ("tally", "true"),
+    ("worker", "name LIKE 'v%'"),
     ("damaged", "true"),
 ];
 
@@ -123,11 +124,12 @@ const ROWS: &str = r#"
     INSERT INTO waterline.bucket SELECT id, 'k' || w, 5, 1, 5 FROM waterline.queue, unnest('{v,o}'::text[]) w WHERE name = 'q';
     INSERT INTO waterline.freed (queue, at, name) SELECT id, 5, 'k' || w FROM waterline.queue, unnest('{v,o}'::text[]) w WHERE name = 'q';
     INSERT INTO waterline.tally SELECT id, 5, 5, 1, 1, 1, 1, 1, 1, 'x', 1 FROM waterline.queue WHERE name = 'q';
+    INSERT INTO waterline.worker (queue, number, name, began, seen) SELECT id, 5, 'v', 5, 5 FROM waterline.queue WHERE name = 'q';
     INSERT INTO waterline.damaged SELECT 777777, id, 'job', 'v', 'k', '1', 5, 'no reason', '{}' FROM waterline.queue WHERE name = 'q';
 "#;
 
 /// Looks, all of which show the others.
-const LOOKS: [&str; 18] = [
+const LOOKS: [&str; 19] = [
     "get('q', 'n')",
     "list('q', 'ready')",
     "list('q', 'scheduled')",
@@ -139,6 +141,7 @@ const LOOKS: [&str; 18] = [
     "counts('q')",
     "survey('q')",
     "limits_used('q')",
+    "workers_of('q')",
     "periodics_of('q')",
     "notes_of('q', '')",
     "averages_of('q')",

@@ -46,6 +46,7 @@ const CALLS: &[(Option<usize>, &str)] = &[
     (Some(2), "list('q', 'ready', NULL, NULL, NULL, NULL, 1)"),
     (Some(2), "survey('q')"),
     (Some(2), "limits_used('q')"),
+    (Some(2), "workers_of('q')"),
     (Some(2), "related_to('q', '~1', 1)"),
     (Some(2), "register_periodic('q', 'p', 'x', NULL, 'k', '1', NULL, true)"),
     (Some(2), "periodics_of('q')"),

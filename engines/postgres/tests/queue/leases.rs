@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_millis(900);
 const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], at timestamptz DEFAULT clock_timestamp());
     ALTER FUNCTION waterline.renew RENAME TO unnoted;
     CREATE FUNCTION waterline.renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL,
-        p_silent boolean DEFAULT NULL, p_stops boolean DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
+        p_silent boolean DEFAULT NULL, p_stops boolean DEFAULT NULL, p_about text DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
     $$ INSERT INTO public.calls (jobs) SELECT array_agg(j ORDER BY j) FROM unnest(p_jobs) j;
         SELECT waterline.unnoted(p_jobs, p_tokens, p_lease, p_silent, p_stops) $$";
 
@@ -116,7 +116,7 @@ fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_th
     let mut client = bench.config.connect(NoTls).unwrap();
     client
         .batch_execute(
-            "CREATE OR REPLACE FUNCTION waterline.note_stop(p_jobs bigint[], p_tokens bigint[]) RETURNS void
+            "CREATE OR REPLACE FUNCTION waterline.note_stop(p_jobs bigint[], p_tokens bigint[], p_about text DEFAULT NULL) RETURNS void
             LANGUAGE plpgsql AS $$ BEGIN RAISE 'no notes today'; END $$",
         )
         .unwrap();

@@ -33,6 +33,7 @@ mod shown;
 mod suite;
 mod twins;
 mod versions;
+mod workers;
 mod working;
 
 /// The number of jobs or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.

@@ -33,7 +33,7 @@ fn suspect(client: &mut Client, jobs: &[i64]) {
     client.execute("UPDATE waterline.job SET suspect = true, crashes = 2 WHERE number = ANY ($1)", &[&jobs]).unwrap();
 }
 
-fn set_clock(client: &mut Client, now: i64) {
+pub(crate) fn set_clock(client: &mut Client, now: i64) {
     client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
 }
 

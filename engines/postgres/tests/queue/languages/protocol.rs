@@ -207,6 +207,32 @@ fn a_job_that_a_stop_cuts_short_loses_no_attempt() {
 }
 
 #[test]
+fn whoever_looks_sees_each_worker_until_it_stops_and_one_that_is_killed_with_its_jobs() {
+    for language in Language::ALL {
+        let (bench, mut client, mut worker) = started(language, 30.0, 0.1);
+        let (slow, _file) = push_slow(&bench, &mut client, language, "slow");
+        until_state(&mut client, &worker, &slow, "running");
+        let sql =
+            "SELECT language, process, host <> '', slots, busy, jobs->0->>'id', silent FROM waterline.workers_of('q')";
+        let row = client.query_one(sql, &[]).unwrap();
+        let named = if language == Language::Python { "python" } else { "javascript" };
+        assert_eq!(row.get::<_, &str>(0), named);
+        assert_eq!([row.get::<_, i64>(1), row.get(3), row.get(4)], [worker.child.id().into(), 4, 1]);
+        assert_eq!((row.get(2), row.get(5), row.get(6)), (true, slow.as_str(), false));
+        // Another one, of the same name as far as anybody knows, stops.
+        let mut other = bench.worker(language, 30.0, 0.1);
+        common::eventually("the other one", || one(&mut client, "count(*) = 2 FROM waterline.workers_of('q')"));
+        other.signal("TERM");
+        assert!(other.ended().success(), "{}", other.said());
+        assert_eq!(one::<i64>(&mut client, "count(*) FROM waterline.workers_of('q')"), 1);
+        worker.kill();
+        client.batch_execute("SELECT set_config('waterline.now', (waterline.clock() + 25000)::text, false)").unwrap();
+        let row = client.query_one(sql, &[]).unwrap();
+        assert_eq!((row.get::<_, i64>(4), row.get(5), row.get(6)), (1, slow.as_str(), true), "{language:?}");
+    }
+}
+
+#[test]
 fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push() {
     for language in Language::ALL {
         let bench = Bench::new("{}");

@@ -1,0 +1,315 @@
+//! The workers that the database knows: each notes itself with calls that it makes anyway, nobody
+//! waits for that, and whoever looks sees what each one has.
+
+use crate::bench::bench;
+use crate::calls::client;
+use crate::sharing::set_clock;
+use crossbeam_channel::{bounded, unbounded};
+use postgres::{Client, NoTls};
+use std::time::Duration;
+use waterline::queue::{NewJob, Outcome, QueueOptions, Runner, WorkerInfo};
+use waterline_postgres::{PgOptions, PgStore};
+
+/// The time at which a client of these tests begins.
+const BEGIN: i64 = 1_000_000;
+
+fn push(client: &mut Client, count: i32) {
+    client.execute("SELECT waterline.push('q', 'k', '1') FROM generate_series(1, $1)", &[&count]).unwrap();
+}
+
+/// Calls `work` as a worker of this name and number, for so many slots. It says nothing of its
+/// jobs.
+fn work(client: &mut Client, name: &str, number: i64, slots: i32) {
+    let about = format!(r#"{{"number": {number}, "process": 7, "host": "h", "language": "python", "version": "1.0"}}"#);
+    client
+        .execute("SELECT waterline.work('q', $1, '{k}', $2, p_about => $3::text::json)", &[&name, &slots, &about])
+        .unwrap();
+}
+
+/// The name of each worker, its busy slots, the time since it was heard of, and if it is silent.
+type Seen = (Option<String>, i64, i64, bool);
+
+fn seen(client: &mut Client) -> Vec<Seen> {
+    let rows = client.query("SELECT name, busy, silent_for, silent FROM waterline.workers_of('q')", &[]).unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect()
+}
+
+fn of(name: &str, busy: i64, silent_for: i64, silent: bool) -> Seen {
+    (Some(name.to_owned()), busy, silent_for, silent)
+}
+
+fn rows(client: &mut Client) -> i64 {
+    client.query_one("SELECT count(*) FROM waterline.worker", &[]).unwrap().get(0)
+}
+
+#[test]
+fn runners_of_two_processes_are_seen_from_a_third_until_they_stop() {
+    let bench = bench();
+    let store = |name: &str| {
+        let options = PgOptions::new().ttl(Duration::from_secs(60)).holder(name);
+        PgStore::connect(bench.config.clone(), NoTls, options).unwrap()
+    };
+    let (begins, begun) = unbounded();
+    let (release, is_released) = bounded::<()>(0);
+    let runner = |store: &PgStore, kinds: &[&str], slots| {
+        let queue = store.queue("q", QueueOptions::default()).unwrap();
+        let builder = kinds.iter().fold(Runner::builder(&queue), |builder, kind| {
+            let (begins, is_released) = (begins.clone(), is_released.clone());
+            builder.on(*kind, move |job, ()| {
+                begins.send(job.id().to_owned()).unwrap();
+                _ = is_released.recv();
+                Ok(Outcome::Done)
+            })
+        });
+        builder.max_processing(slots).start().unwrap()
+    };
+    let (a, b, third) = (store("a"), store("b"), store("third"));
+    let (first, second) = (runner(&a, &["mail", "scan"], 2), runner(&b, &["scan"], 5));
+    let queue = third.queue("q", QueueOptions::default()).unwrap();
+    queue.push(NewJob::new("mail", &()).unwrap().id("m")).unwrap();
+    assert_eq!(begun.recv_timeout(common::LONG).unwrap(), "m");
+    let busy = |workers: &[WorkerInfo]| workers.iter().map(|worker| worker.busy).collect::<Vec<_>>();
+    common::eventually("both workers", || busy(&third.workers("q").unwrap()) == [1, 0]);
+    let workers = queue.workers().unwrap();
+    let what = |worker: &WorkerInfo| (worker.to_string(), worker.slots, worker.kinds.clone().unwrap().join(" "));
+    let seen: Vec<_> = workers.iter().map(what).collect();
+    assert_eq!(seen, [("a".to_owned(), Some(2), "mail scan".to_owned()), ("b".to_owned(), Some(5), "scan".to_owned())]);
+    for worker in &workers {
+        assert_eq!((worker.process, worker.language.as_deref()), (Some(std::process::id()), Some("rust")));
+        assert_eq!(worker.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        assert!(worker.host.as_deref().is_some_and(|host| !host.is_empty()));
+        assert!(!worker.is_silent && !worker.is_stopping && worker.silent_for < Duration::from_secs(40));
+    }
+    assert_eq!((&*workers[0].jobs[0].id, &*workers[0].jobs[0].kind), ("m", "mail"));
+    assert!(workers[0].lease_left > Some(Duration::from_secs(20)) && workers[1].lease_left.is_none());
+    assert!(matches!(third.workers("other"), Err(error) if error.to_string().contains("other")));
+    // One without a job is gone with its stop, and one with a job when that has ended.
+    second.stop().unwrap();
+    assert_eq!(busy(&third.workers("q").unwrap()), [1]);
+    let stops = std::thread::spawn(move || first.stop().unwrap());
+    common::eventually("the stop", || third.workers("q").unwrap().iter().all(|worker| worker.is_stopping));
+    assert_eq!(busy(&third.workers("q").unwrap()), [1]);
+    drop(release);
+    stops.join().unwrap();
+    assert_eq!(third.workers("q").unwrap(), []);
+}
+
+#[test]
+fn a_worker_that_is_killed_is_no_longer_heard_of_before_its_leases_end_and_others_take_its_jobs() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    push(&mut client, 3);
+    work(&mut client, "w1", 1, 2);
+    work(&mut client, "w2", 2, 0);
+    assert_eq!(seen(&mut client), [of("w1", 2, 0, false), of("w2", 0, 0, false)]);
+    set_clock(&mut client, BEGIN + 20_000);
+    work(&mut client, "w2", 2, 0);
+    assert_eq!(seen(&mut client), [of("w1", 2, 20_000, false), of("w2", 0, 0, false)]);
+    set_clock(&mut client, BEGIN + 20_001);
+    assert_eq!(seen(&mut client), [of("w2", 0, 1, false), of("w1", 2, 20_001, true)]);
+    let sql = "SELECT lease_left, newest_ran, jobs->0->>'id' FROM waterline.workers_of('q', 1) WHERE silent";
+    let row = client.query_one(sql, &[]).unwrap();
+    let (left, newest, id): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!((left, newest, &*id), (9_999, 20_001, "~1"));
+    // Its leases end, and others take its jobs. It is told of for a day.
+    set_clock(&mut client, BEGIN + 30_001);
+    work(&mut client, "w2", 2, 3);
+    assert_eq!(seen(&mut client), [of("w2", 3, 0, false), of("w1", 0, 30_001, true)]);
+}
+
+#[test]
+fn a_worker_that_says_nothing_is_seen_by_its_name_its_jobs_and_their_renewals() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    push(&mut client, 2);
+    let claim = "SELECT job, token FROM waterline.claim('q', 2, 'plain')";
+    let claimed = client.query(claim, &[]).unwrap();
+    let (jobs, tokens): (Vec<i64>, Vec<i64>) =
+        claimed.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
+    assert_eq!((seen(&mut client), rows(&mut client)), (vec![of("plain", 2, 0, false)], 0));
+    set_clock(&mut client, BEGIN + 15_000);
+    client.execute("SELECT waterline.renew($1, $2)", &[&jobs, &tokens]).unwrap();
+    set_clock(&mut client, BEGIN + 25_000);
+    assert_eq!(seen(&mut client), [of("plain", 2, 10_000, false)]);
+    client.execute("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
+    assert_eq!(seen(&mut client), []);
+    // One that finds no job has no other sign of life.
+    client.execute(claim, &[]).unwrap();
+    client.execute("SELECT waterline.work('q', NULL, NULL)", &[]).unwrap();
+    assert_eq!(seen(&mut client), [(None, 0, 0, false), of("plain", 0, 0, false)]);
+    set_clock(&mut client, BEGIN + 45_001);
+    assert_eq!(seen(&mut client), [(None, 0, 20_001, true), of("plain", 0, 20_001, true)]);
+}
+
+#[test]
+fn workers_of_one_name_are_told_apart_by_their_numbers_and_their_jobs_by_their_times() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    push(&mut client, 5);
+    work(&mut client, "w", 1, 3);
+    // Its process dies, and comes back.
+    set_clock(&mut client, BEGIN + 25_000);
+    work(&mut client, "w", 2, 1);
+    assert_eq!(seen(&mut client), [of("w", 1, 0, false), of("w", 3, 25_000, true)]);
+    // Two that begin in one millisecond: one of them has the jobs.
+    work(&mut client, "w", 3, 1);
+    let busy: i64 = seen(&mut client).iter().map(|(_, busy, ..)| busy).sum();
+    assert_eq!(busy, 5);
+    // The rows of one queue are not those of another one.
+    client.execute("SELECT waterline.create_queue('r')", &[]).unwrap();
+    let others: i64 = client.query_one("SELECT count(*) FROM waterline.workers_of('r')", &[]).unwrap().get(0);
+    assert_eq!(others, 0);
+}
+
+#[test]
+fn one_row_is_written_in_a_third_of_a_lease_and_a_stop_at_once() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    let written = |client: &mut Client| -> (i64, i64) {
+        let row = client.query_one("SELECT seen, xmin::text::bigint FROM waterline.worker", &[]).unwrap();
+        (row.get(0), row.get(1))
+    };
+    let mut writes = Vec::new();
+    for after in (0..35_000).step_by(100) {
+        set_clock(&mut client, BEGIN + after);
+        work(&mut client, "w", 1, 2);
+        // Other slots are said after a second.
+        let slots = if (20_500..21_000).contains(&after) { 3 } else { 2 };
+        work(&mut client, "w", 1, slots);
+        writes.push(written(&mut client));
+    }
+    writes.dedup();
+    let times: Vec<_> = writes.iter().map(|(seen, _)| seen - BEGIN).collect();
+    assert_eq!(times, [0, 10_000, 20_000, 30_000]);
+    let slots = |client: &mut Client, after: i64, slots: i32| -> i32 {
+        set_clock(client, BEGIN + after);
+        work(client, "w", 1, slots);
+        client.query_one("SELECT slots FROM waterline.worker", &[]).unwrap().get(0)
+    };
+    assert_eq!([slots(&mut client, 30_999, 5), slots(&mut client, 31_000, 5)], [2, 5]);
+    let stop = "SELECT waterline.work('q', 'w', '{k}', 5, p_stops => $1, p_about => '{\"number\": 1}')";
+    client.execute(stop, &[&true]).unwrap();
+    assert_eq!(seen(&mut client), []);
+    set_clock(&mut client, BEGIN + 31_001);
+    client.execute(stop, &[&false]).unwrap();
+    let began: i64 = client.query_one("SELECT began FROM waterline.workers_of('q')", &[]).unwrap().get(0);
+    assert_eq!(began, BEGIN + 31_001, "it has begun anew");
+}
+
+#[test]
+fn whoever_has_the_row_of_a_worker_in_an_open_transaction_stops_nobody() {
+    let (config, mut client) = client(r#"{"lease_ms": 30000}"#);
+    let mut other = config.connect(NoTls).unwrap();
+    other.batch_execute("SET waterline.now = '1000000'").unwrap();
+    client.batch_execute("SET statement_timeout = '20s'").unwrap();
+    let number = |client: &mut Client| -> Vec<i64> {
+        let rows = client.query("SELECT seen FROM waterline.worker ORDER BY number", &[]).unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    // It makes the row, and has not committed.
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT waterline.work('q', 'w', '{k}', 1, p_about => '{\"number\": 1}')", &[]).unwrap();
+    push(&mut client, 1);
+    work(&mut client, "w", 1, 1);
+    assert_eq!(number(&mut client), [0_i64; 0]);
+    transaction.commit().unwrap();
+    for lock in [
+        "SELECT FROM waterline.worker FOR UPDATE",
+        "DELETE FROM waterline.worker",
+        "UPDATE waterline.worker SET host = 'x'",
+    ] {
+        let mut transaction = other.transaction().unwrap();
+        transaction.execute(lock, &[]).unwrap();
+        set_clock(&mut client, BEGIN + 60_000);
+        push(&mut client, 1);
+        work(&mut client, "w", 1, 1);
+        assert_eq!(number(&mut client), [BEGIN], "{lock}");
+        client
+            .batch_execute("SET search_path = waterline; SELECT drop_workers(q, clock() + 90000000) FROM queue q")
+            .unwrap();
+        assert_eq!(number(&mut client), [BEGIN], "{lock}");
+        transaction.rollback().unwrap();
+    }
+    work(&mut client, "w", 1, 1);
+    assert_eq!(number(&mut client), [BEGIN + 60_000]);
+}
+
+#[test]
+fn what_is_no_call_of_its_own_and_what_may_not_write_notes_no_worker() {
+    let (_, mut client) = client("{}");
+    let old = "BEGIN; SELECT pg_sleep(1.1)"; // as old as a transaction of a user's may be
+    for begin in [old, "BEGIN READ ONLY"] {
+        client.batch_execute(begin).unwrap();
+        let note = r#"SELECT waterline.glance_now('q', 'w', NULL, '[{"queue": "q", "name": "w", "number": 1}]')"#;
+        client.execute(note, &[]).unwrap();
+        client.batch_execute("COMMIT").unwrap();
+        assert_eq!(rows(&mut client), 0, "{begin}");
+    }
+    let misspelt = "SELECT waterline.work('q', 'w', NULL, p_about => '{\"proces\": 1}')";
+    let refused = client.execute(misspelt, &[]).unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "WQ002", "{refused}");
+}
+
+#[test]
+fn a_worker_is_forgotten_after_a_day_and_one_that_has_stopped_a_minute_after_its_lease() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    work(&mut client, "dead", 1, 1);
+    work(&mut client, "stopped", 2, 1);
+    let stop = "SELECT waterline.work('q', 'stopped', '{k}', 1, p_stops => true, p_about => '{\"number\": 2}')";
+    client.execute(stop, &[]).unwrap();
+    // More than one piece of a sweep.
+    let many = "INSERT INTO waterline.worker (queue, number, began, seen) SELECT id, n, 0, 1000000
+        FROM waterline.queue, generate_series(1000, 4000) n";
+    client.execute(many, &[]).unwrap();
+    let left = |client: &mut Client, after: i64| {
+        set_clock(client, BEGIN + after);
+        client.execute("SELECT waterline.claim('q')", &[]).unwrap();
+        rows(client)
+    };
+    let day = 86_400_000;
+    assert_eq!([60_000, 90_000].map(|after| left(&mut client, after)), [3_003; 2]);
+    assert_eq!([150_000, day].map(|after| left(&mut client, after)), [3_002; 2]);
+    assert_eq!(left(&mut client, day + 60_000), 0);
+}
+
+#[test]
+fn a_worker_that_was_silent_stays_so_when_the_clock_is_set_back() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    work(&mut client, "dead", 1, 1);
+    set_clock(&mut client, BEGIN + 25_000);
+    work(&mut client, "well", 2, 1);
+    assert_eq!(seen(&mut client), [of("well", 0, 0, false), of("dead", 0, 25_000, true)]);
+    set_clock(&mut client, BEGIN - 900_000);
+    work(&mut client, "well", 2, 1);
+    assert_eq!(seen(&mut client), [of("well", 0, 0, false), of("dead", 0, 25_000, true)]);
+}
+
+#[test]
+fn long_texts_and_many_kinds_are_bounded_and_a_damaged_row_hides_no_other_one() {
+    let (_, mut client) = client("{}");
+    let call = "SELECT waterline.work('q', repeat('w', 10000), ARRAY(SELECT 'k' || n FROM generate_series(1, $1) n),
+        p_about => json_build_object('number', $1, 'host', repeat('h', 10000), 'process', 'none', 'version', -1))";
+    for kinds in [256, 257] {
+        client.execute(call, &[&kinds]).unwrap();
+    }
+    let sql =
+        "SELECT array_agg(concat_ws(' ', length(name), length(host), cardinality(kinds), process) ORDER BY number)
+        FROM waterline.worker";
+    let seen: Vec<String> = client.query_one(sql, &[]).unwrap().get(0);
+    assert_eq!(seen, ["255 255 256", "255 255"], "no process, and of the second one no kinds");
+    let store = bench();
+    let mut client = store.config.connect(NoTls).unwrap();
+    drop(store.store.queue("q", QueueOptions::default()).unwrap());
+    let (low, high) = (i64::MIN, i64::MAX);
+    let damaged = format!(
+        "INSERT INTO waterline.worker SELECT id, 1, NULL, -7, '', NULL, E'\\n', '{{NULL,a}}', -1, -1, {low}, {high}, false FROM waterline.queue;
+        INSERT INTO waterline.worker SELECT id, 2, 'x', 7, '', NULL, 'x', '{{}}', 1, 2147483647, {high}, {low}, false FROM waterline.queue;"
+    );
+    client.batch_execute(&damaged).unwrap();
+    let workers = store.store.workers("q").unwrap();
+    let shown: Vec<_> = workers.iter().map(|worker| (worker.kinds.clone(), worker.slots, worker.process)).collect();
+    assert_eq!(shown, [(Some(vec!["a".to_owned()]), None, None), (Some(Vec::new()), Some(1), Some(7))]);
+    // Each is written anew when its worker is heard of.
+    for number in [1, 2] {
+        work(&mut client, "w", number, 1);
+    }
+    let well = "SELECT count(*) FROM waterline.workers_of('q') WHERE name = 'w' AND slots = 1 AND NOT silent";
+    let well: i64 = client.query_one(well, &[]).unwrap().get(0);
+    assert_eq!(well, 2);
+}
