@@ -67,12 +67,12 @@ impl Queue {
     /// [`accept`](Self::accept), or has a job. In a read-only store it is the process beside, with
     /// the jobs that run; nothing more is known of it.
     ///
-    /// In a database that many processes share, it is each one that was heard of within a day, and
-    /// does not stop well since: up to 256, those first that are heard of. A worker is heard of with
-    /// its claims, while it waits for jobs, and when it renews its leases: three times in a lease,
-    /// and each second at most. So what it has said of itself is as old as that. Its jobs are as the
-    /// database has them now, up to 10,000 of all workers. Two workers of one name are told apart by
-    /// the time at which they began.
+    /// In a database that many processes share, it is each one that was heard of within a day and
+    /// does not stop well since: up to 256, those first that are heard of. A worker is heard of
+    /// with its claims, while it waits for jobs, and when it renews its leases: three times in a
+    /// lease, and each second at most. So what it has said of itself is as old as that. Its jobs
+    /// are as the database has them now, up to 10,000 of all workers. Two workers of one name are
+    /// told apart by the time at which they began.
     ///
     /// ```
     /// use waterline::Store;
