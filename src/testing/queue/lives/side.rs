@@ -240,9 +240,12 @@ impl Side {
     }
 }
 
-/// The place of an id among all of them, however the engine calls those that it has made.
-fn rank(made: &[String], id: &str) -> (Option<usize>, String) {
-    (made.iter().position(|made| made == id), id.to_owned())
+/// The place of an id among all of them, however the engine calls those that it has made: their
+/// numbers go up.
+fn rank(made: &[String], id: &str) -> (bool, usize, usize, String) {
+    let is_made = id.starts_with('~');
+    let known = made.iter().position(|made| made == id).unwrap_or(usize::MAX);
+    (is_made, known, if is_made { id.len() } else { 0 }, id.to_owned())
 }
 
 /// Returns what is stored of a queue. It knows these ids that it has made.
