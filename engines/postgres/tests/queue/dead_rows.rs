@@ -42,7 +42,7 @@ fn an_open_transaction_keeps_dead_rows_and_claims_stay_as_cheap_as_they_were() {
 
 /// Claims all jobs in one call.
 const ALL: &str = "SELECT FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 6000, NULL, NULL, NULL, 'w', false, \
-    NULL, NULL, 8388608)";
+    NULL, NULL, p_room => 8388608)";
 const NONE: &str = "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 16, NULL, NULL, NULL, 'w', false, NULL, NULL)";
 
 #[test]

@@ -43,7 +43,7 @@ impl Worker {
     fn turn(&mut self, (jobs, tokens): (Vec<i64>, Vec<i64>), most: i32) -> (Vec<i64>, Vec<i64>) {
         let turn =
             "SELECT what, number, token FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL,
-            'w', false, NULL, NULL, 8388608) WHERE what IN ('claimed', 'again') ORDER BY priority & 3, priority";
+            'w', false, NULL, NULL, p_room => 8388608) WHERE what IN ('claimed', 'again') ORDER BY priority & 3, priority";
         let rows = self.0.query(turn, &[&jobs, &tokens, &vec!["finished"; jobs.len()], &most]).unwrap();
         let (claimed, again): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.get::<_, &str>(0) == "claimed");
         let mut claimed: (Vec<i64>, Vec<i64>) =
