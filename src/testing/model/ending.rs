@@ -175,7 +175,7 @@ impl Jobs {
         // In the order of their list, but for those that others waited for, which come first.
         let is_dead = |job: &Job| job.row.state == JobState::Dead;
         let mut ids = self.ids(is_dead);
-        ids.sort_by_key(|id| self.all[id].row.place);
+        ids.sort_by_key(|id| self.list_place(id, &self.all[id]));
         let count = ids.len() as u64;
         let mut order = CausesFirst::new(ids);
         let next = |order: &mut CausesFirst, jobs: &Self| {
