@@ -93,6 +93,10 @@ impl QueueStatus {
             Waits::Gate { .. } => (Verdict::Waits, "It goes on by itself when the program opens the gate."),
             Waits::Limited { .. } => (Verdict::Waits, "It goes on by itself. If it is too slow, raise the limit."),
             Waits::Busy { .. } => (Verdict::Waits, "It goes on as jobs end."),
+            Waits::StandsStill { .. } => (
+                Verdict::NeedsYou,
+                "Find out what that job waits for. To free its slot, cancel it, or start its process again.",
+            ),
             Waits::Alone { .. } => (Verdict::Waits, "It goes on by itself when that job has ended."),
             Waits::NoWorker => match self.vantage {
                 Vantage::Whole => (Verdict::NeedsYou, "Start a runner in the program."),
@@ -145,6 +149,7 @@ mod tests {
         let limited = Waits::Limited { limit: LimitOf::Queue, held: 1, left: None };
         let busy = Waits::Busy { slots: 1, since, oldest: "a".to_owned() };
         let alone = Waits::Alone { runs: true, since, oldest: "a".to_owned() };
+        let still = Waits::StandsStill { slots: 1, oldest: "a".to_owned(), kind: "k".to_owned(), since, no_end: since };
         let fails = Waits::StoreFails { error: "no".to_owned(), since };
         for (waits, of_each) in [
             (Waits::No, [GoesWell, Wait, GoesWell]),
@@ -155,6 +160,7 @@ mod tests {
             (Waits::Gate { name: "disk".to_owned(), since }, [Wait; 3]),
             (limited, [Wait; 3]),
             (busy, [Wait; 3]),
+            (still, [NeedsYou; 3]),
             (alone, [Wait; 3]),
             (Waits::NoWorker, [NeedsYou, Wait, Wait]),
             (fails, [NeedsYou; 3]),

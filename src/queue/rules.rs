@@ -13,3 +13,4 @@ pub(crate) mod lanes;
 pub(crate) mod notes;
 pub(crate) mod pushing;
 pub(crate) mod set_back;
+pub(crate) mod still;

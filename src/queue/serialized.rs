@@ -200,6 +200,7 @@ impl Waits {
             Self::Limited { .. } => "limited",
             Self::OtherKinds => "other_kinds",
             Self::Busy { .. } => "busy",
+            Self::StandsStill { .. } => "stands_still",
             Self::Alone { .. } => "alone",
             Self::NoWorker => "no_worker",
             Self::StoreFails { .. } => "store_fails",

@@ -35,6 +35,7 @@ mod runner_futures;
 mod runner_gates;
 mod runner_losses;
 mod runner_slots;
+mod runner_stalls;
 mod sorts;
 mod states;
 mod time;

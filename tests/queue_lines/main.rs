@@ -2,6 +2,7 @@
 //! job, and may be told to a subscriber that uses the same store.
 
 mod kinds;
+mod standing;
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

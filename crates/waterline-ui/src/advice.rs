@@ -103,7 +103,7 @@ fn of_waits(
         Waits::Limited { limit: LimitOf::Kind(kind), .. } => jobs(&format!("state=ready&kind={}", encoded(kind))),
         Waits::Limited { limit: LimitOf::Key(key), .. } => jobs(&format!("state=ready&key={}", encoded(key))),
         Waits::Limited { .. } => jobs("state=ready"),
-        Waits::Busy { oldest, .. } => job("Look at the oldest job", oldest),
+        Waits::Busy { oldest, .. } | Waits::StandsStill { oldest, .. } => job("Look at the oldest job", oldest),
         Waits::Alone { oldest, .. } => job("Look at the job", oldest),
         _ => None,
     }

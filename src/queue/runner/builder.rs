@@ -248,7 +248,7 @@ impl RunnerBuilder {
         self
     }
 
-    /// Tells this of each attempt, for metrics and logs. It should be quick, as
+    /// Tells this of each [`QueueEvent`], for metrics and logs. It should be quick, as
     /// [`teardown`](Self::teardown) should. A panic in it is logged.
     pub fn observe(mut self, observer: impl Fn(&QueueEvent<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.observers.push(Box::new(observer));

@@ -123,4 +123,25 @@ pub enum QueueEvent<'a> {
         /// The end.
         ended: &'a AttemptEnd,
     },
+    /// The queue stands still: all slots of the runner are busy, and no job has ended for longer
+    /// than the lease and than ten usual runs of the kinds that run. It comes on a thread of its
+    /// own when a line of the log says so, and again after twice the time, until a job ends.
+    #[non_exhaustive]
+    Stalled {
+        /// The name of the queue of the job that has run longest.
+        queue: &'a str,
+        /// The slots of the runner.
+        slots: usize,
+        /// The id of that job.
+        id: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// The number of its attempt, from 1.
+        attempt: u32,
+        /// The time since its claim.
+        elapsed: Duration,
+        /// The time since the last end of a job; since the claim of the last slot if that came
+        /// later.
+        no_end: Duration,
+    },
 }

@@ -30,6 +30,7 @@ mod cutting;
 mod gating;
 mod line;
 mod resizing;
+mod standing;
 pub(super) mod stopping;
 mod tray;
 mod tried;
@@ -63,6 +64,8 @@ pub(super) struct Pool {
     stirred: Condvar,
     /// The first in the line sleeps here while it watches the other threads.
     watching: Condvar,
+    /// The thread that notices a standstill sleeps here.
+    standing: Condvar,
     stopping: Arc<AtomicBool>,
     timeouts: Option<Arc<Timeouts>>,
     begun: Instant,
@@ -103,6 +106,12 @@ struct State {
     abandoned: bool,
     over: bool,
     claims: u64,
+    /// The number of claims at the last look that found the queue paused.
+    paused_at: Option<u64>,
+    /// The time of the last end.
+    last_end: Option<Instant>,
+    /// True once there is a thread that notices a standstill.
+    is_watched: bool,
     /// Jobs that were lost and may not have begun yet. Once so many jobs have begun, they have.
     lost_early: Vec<(FlightId, u64)>,
     /// The ends of the jobs of each queue.
@@ -210,6 +219,7 @@ impl Pool {
             line: Mutex::default(),
             stirred: Condvar::new(),
             watching: Condvar::new(),
+            standing: Condvar::new(),
             stopping: Arc::default(),
             timeouts,
             begun,
@@ -224,6 +234,8 @@ impl Pool {
         let runs: Weak<dyn Runs> = Arc::downgrade(&(pool.clone() as Arc<dyn Runs>));
         pool.source().tell_losses_to(&runs);
         pool.source().note_begin();
+        let waits: Weak<dyn Waits> = Arc::downgrade(&(pool.clone() as Arc<dyn Waits>));
+        pool.source().clock().tell(waits);
         let started = pool.spawn().and_then(|()| pool.spawn_timeouts());
         #[cfg(feature = "metrics")]
         let started = started.and_then(|()| pool.spawn_gauges());
@@ -353,6 +365,7 @@ impl Pool {
             state.over = true;
             state.roster.end(Box::new(()));
             self.source().ring();
+            self.standing.notify_all();
             self.timeouts.iter().for_each(|timeouts| timeouts.close());
             #[cfg(feature = "metrics")]
             self.settings.gauges.iter().for_each(|gauges| gauges.close());

@@ -179,7 +179,7 @@ impl Source {
     }
 
     pub(super) fn are_paused(&self) -> bool {
-        self.members.queues().all(|queue| queue.glance().is_paused)
+        self.members.queues().all(|queue| queue.glance_for(self.kinds.as_deref()).is_paused)
     }
 
     /// Leaves a queue of a group aside for a while, since a record of it cannot be read: the others

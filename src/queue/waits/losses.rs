@@ -4,7 +4,7 @@
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::queue::words::job::JobId;
 use std::sync::Weak;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A runner, as its queues see it.
 pub(crate) trait Runs: Send + Sync {
@@ -13,6 +13,21 @@ pub(crate) trait Runs: Send + Sync {
 
     /// Returns the jobs of this queue that are lost and still run.
     fn stuck(&self, queue: u32) -> Option<Stuck>;
+
+    /// Returns its slots, if all of them are busy.
+    fn all_busy(&self) -> Option<AllBusy>;
+}
+
+/// The slots of a runner, all of them busy.
+pub(crate) struct AllBusy {
+    pub(crate) slots: usize,
+    /// The time of the last end, or of the claim that took the last slot if that came later.
+    pub(crate) since: Instant,
+    /// The time without an end after which it stands still.
+    pub(crate) patience: Duration,
+    /// The job that has run longest, since when, and its kind.
+    pub(crate) oldest: (Instant, JobId),
+    pub(crate) kind: String,
 }
 
 /// Jobs that are lost and still run.
@@ -73,6 +88,10 @@ impl Losses {
     pub(crate) fn stuck(&self) -> Option<Stuck> {
         let (queue, runner) = self.runner()?;
         runner.stuck(queue)
+    }
+
+    pub(crate) fn all_busy(&self) -> Option<AllBusy> {
+        self.runner()?.1.all_busy()
     }
 
     fn runner(&self) -> Option<(u32, Arc<dyn Runs>)> {

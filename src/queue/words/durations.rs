@@ -2,6 +2,7 @@
 
 #[cfg(doc)]
 use crate::queue::Queue;
+use std::fmt;
 use std::time::Duration;
 
 /// The weight of the average beside the newest duration. An average of this kind is on the whole as
@@ -31,6 +32,21 @@ impl Durations {
     }
 }
 
+/// A duration as people say a long one: `12.5s`, `12m`, `5h`, `3d`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Long(pub(crate) Duration);
+
+impl fmt::Display for Long {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            0..120 => write!(f, "{:.1?}", self.0),
+            seconds @ 120..7_200 => write!(f, "{}m", seconds / 60),
+            seconds @ 7_200..172_800 => write!(f, "{}h", seconds / 3_600),
+            seconds => write!(f, "{}d", seconds / 86_400),
+        }
+    }
+}
+
 pub(crate) fn from_nanos(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
@@ -56,6 +72,13 @@ mod tests {
         let moved = seconds((0..1_000).map(|_| 1).chain((0..100).map(|_| 101)));
         assert!((80..95).contains(&moved.mean.as_secs()), "{moved:?}");
         assert_eq!(seconds([5; 10_000]).mean, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_long_duration_is_said_in_two_digits_or_so() {
+        let said = [0, 90, 119, 120, 725, 7_199, 7_200, 172_799, 172_800, 999_999];
+        let said = said.map(|seconds| Long(Duration::from_secs(seconds)).to_string());
+        assert_eq!(said, ["0.0ns", "90.0s", "119.0s", "2m", "12m", "119m", "2h", "47h", "2d", "11d"]);
     }
 
     proptest! {

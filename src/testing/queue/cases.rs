@@ -269,6 +269,9 @@ macro_rules! __each_queue_case {
             runner_losses:
                 a_function_whose_job_is_removed_is_to_stop_and_the_status_says_that_it_holds_a_slot,
                 a_deferred_job_that_is_removed_frees_its_slot_and_its_late_report_changes_nothing;
+            runner_stalls:
+                a_runner_with_all_slots_busy_for_a_lease_says_so_and_again_only_after_twice_the_time,
+                a_runner_of_jobs_that_take_long_stands_still_after_ten_of_their_usual_runs;
             states:
                 c01_to_c05_a_push_on_each_state_does_as_the_table_says,
                 c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says,

@@ -312,6 +312,7 @@ pub(super) fn an_observer_hears_of_each_attempt_and_may_ask_the_queue(on: &Bench
                 QueueEvent::AttemptEnded { id, attempt, elapsed, ended, .. } => {
                     format!("{id} {attempt} {elapsed:?} {ended:?}")
                 }
+                QueueEvent::Stalled { id, .. } => format!("{id} holds up all others"),
             };
             said.send(line).unwrap();
         })
@@ -343,6 +344,7 @@ pub(super) fn each_hook_hears_once_of_each_attempt_however_many_ends_are_written
         .observe(move |event| match event {
             QueueEvent::AttemptBegun { id, .. } => begun(id),
             QueueEvent::AttemptEnded { id, .. } => ended(id),
+            QueueEvent::Stalled { .. } => panic!("no time has passed"),
         })
         .max_processing(6)
         .drain(DrainLimits::default());

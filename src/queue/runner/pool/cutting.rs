@@ -6,7 +6,7 @@ use crate::queue::runner::attempt::{Attempt, Desk, Report};
 use crate::queue::runner::handler::{Handler, is_direct};
 use crate::queue::runner::pool::Pool;
 use crate::queue::runner::running::{FlightId, Running};
-use crate::queue::waits::losses::{Runs, Stuck};
+use crate::queue::waits::losses::{AllBusy, Runs, Stuck};
 use std::time::Duration;
 
 /// The error of an attempt whose job was lost. The store has none of it: that job is not its own.
@@ -87,6 +87,10 @@ impl Runs for Pool {
         if self.crew.spawn("wl-lost", move || me.report_lost(jobs)).is_err() {
             self.report_lost(deferred);
         }
+    }
+
+    fn all_busy(&self) -> Option<AllBusy> {
+        self.busy_slots()
     }
 
     fn stuck(&self, queue: u32) -> Option<Stuck> {

@@ -308,9 +308,23 @@ impl Pool {
 
     /// Sleeps until there may be a job. A job of another kind is left to others who are asleep.
     fn sleep_for_job(&self, news: u64) {
+        self.note_pause();
         let (takes, tried) = (Takes::of(&self.source().wanted()), self.state.lock().tried.since(news));
         self.source().sleep(news, self.drain_deadline(), takes, &tried);
         self.state.lock().tried.forget();
+    }
+
+    /// Tells the log if the queue is paused, once until a job has begun.
+    fn note_pause(&self) {
+        let is_paused = self.source().are_paused();
+        let mut state = self.state.lock();
+        let noted = is_paused.then_some(state.claims);
+        let is_new = noted.is_some() && state.paused_at != noted;
+        state.paused_at = noted;
+        drop(state);
+        if is_new {
+            tracing::info!(target: "waterline", queue = self.source().name(), "the queue is paused, so no job is claimed: resume it");
+        }
     }
 
     /// True if a claim may find a job now, and the last one has found some.

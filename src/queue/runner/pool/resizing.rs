@@ -7,10 +7,14 @@ use crate::queue::runner::pool::{Pool, State};
 impl Pool {
     /// Sets the most jobs in flight. Threads that are too many end when they have no job.
     pub(in crate::queue::runner) fn resize(self: &Arc<Self>, max_processing: usize) {
-        {
+        let is_first_full = {
             let mut state = self.state.lock();
             state.max_processing = max_processing;
             self.source().set_slots(max_processing);
+            self.is_first_full(&mut state)
+        };
+        if is_first_full {
+            self.spawn_watch();
         }
         // All threads may be in handlers, so nobody looks for a job that may start now.
         self.grow();
@@ -83,11 +87,19 @@ mod tests {
     #[track_caller]
     fn until_threads(runner: &Runner, wanted: usize) {
         let (pool, until) = (runner.pool.as_ref().unwrap(), Instant::now() + LONG);
-        let threads = || (pool.state.lock().threads, pool.crew.running());
+        let threads = || {
+            let watchers = watchers(runner);
+            (pool.state.lock().threads, pool.crew.running() - watchers)
+        };
         while threads() != (wanted, wanted) {
             assert!(Instant::now() < until, "{:?} threads, and not {wanted}", threads());
             std::thread::park_timeout(Duration::from_millis(1));
         }
+    }
+
+    /// A test beside this one may listen, so that a thread watches.
+    fn watchers(runner: &Runner) -> usize {
+        usize::from(runner.pool.as_ref().unwrap().state.lock().is_watched)
     }
 
     #[test]
@@ -100,7 +112,7 @@ mod tests {
             end.send_timeout((), LONG).unwrap();
             until_threads(&runner, left);
         }
-        assert!(runner.pool.as_ref().unwrap().crew.unjoined() <= 3);
+        assert!(runner.pool.as_ref().unwrap().crew.unjoined() <= 3 + watchers(&runner));
         runner.set_max_processing(5).unwrap();
         queue.push_all((0..5).map(|_| NewJob::new("k", &()).unwrap())).unwrap();
         (0..5).for_each(|_| begins.recv_timeout(LONG).unwrap());

@@ -1,7 +1,6 @@
 //! The steps of the threads of a runner, made one by one in the orders in which they can meet.
 
 use super::*;
-use crate::base::sync::Ordering;
 use crate::commit::changes::Changes;
 use crate::effects::Effects;
 use crate::kv::memory::MemoryKv;
@@ -54,10 +53,11 @@ pub(super) fn pool_of(members: Arc<Members>, most: usize, limits: Option<DrainLi
     Arc::new_cyclic(|me| Pool {
         settings,
         crew: Crew::new(me.clone()),
-        state: Mutex::new(State { max_processing: most, ..State::default() }),
+        state: Mutex::new(State { max_processing: most, is_watched: true, ..State::default() }),
         line: Mutex::default(),
         stirred: Condvar::new(),
         watching: Condvar::new(),
+        standing: Condvar::new(),
         stopping: Arc::default(),
         timeouts: None,
         begun,

@@ -124,7 +124,7 @@ impl Pool {
     pub(super) fn begin(&self, claimed: Claimed) -> Next {
         let (job, payload) = self.claimed(claimed);
         let (mut is_lost, mut is_abandoned) = (false, false);
-        let is_stopping = {
+        let (is_stopping, is_first_full) = {
             let mut state = self.state.lock();
             state.reserved = state.reserved.saturating_sub(1);
             state.claims += 1;
@@ -148,8 +148,11 @@ impl Pool {
                 is_lost = state.lost_early.iter().any(|(lost, _)| *lost == flight);
                 state.lost_early.retain(|(_, until)| *until > begun);
             }
-            is_stopping
+            (is_stopping, self.is_first_full(&mut state))
         };
+        if is_first_full {
+            self.spawn_watch();
+        }
         if is_abandoned {
             self.give_up(&job);
         }
@@ -290,6 +293,7 @@ impl Pool {
         {
             let mut state = self.state.lock();
             state.telling += settled.len();
+            state.last_end = if settled.is_empty() { state.last_end } else { Some(now) };
             for Ended { report, ended, .. } in &settled {
                 state.tally(self.source().place_of(&report.job)).count(ended);
                 state.flights.remove(&report.job.flight());

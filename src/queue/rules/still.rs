@@ -1,0 +1,50 @@
+//! When a queue stands still: all slots are busy, and no job ends.
+//!
+//! The line of the log and the sentence of the status go by this rule, whether the slots are those
+//! of one runner or of all workers of a database.
+
+use std::time::Duration;
+
+/// The usual runs of a kind in which a job of it ends, however slow it is.
+const RUNS: u32 = 10;
+
+/// Returns how long it may take until one of the jobs ends that hold all slots. After that the
+/// queue stands still. `usual` is the longest usual run of their kinds, as far as it is known.
+pub(crate) fn patience(lease: Duration, usual: Option<Duration>) -> Duration {
+    usual.map_or(lease, |usual| lease.max(usual.saturating_mul(RUNS)))
+}
+
+/// True if all slots have been busy for so long without an end that the queue stands still.
+pub(crate) fn stands_still(no_end: Duration, patience: Duration) -> bool {
+    no_end >= patience
+}
+
+/// Returns the time without an end after which the next line is due, behind so many that have told
+/// of it: each after twice the time of the one before.
+pub(crate) fn next_line(patience: Duration, told: u32) -> Duration {
+    patience.saturating_mul(1_u32.checked_shl(told).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_stands_still_after_the_lease_or_ten_usual_runs_whichever_is_longer() {
+        let second = Duration::from_secs(1);
+        for (lease, usual, patience_of) in
+            [(60, None, 60), (60, Some(0), 60), (60, Some(6), 60), (60, Some(7), 70), (1, Some(u64::MAX), u64::MAX)]
+        {
+            let patience = patience(second * lease, usual.map(Duration::from_secs));
+            assert_eq!(patience.as_secs(), patience_of, "{lease} {usual:?}");
+            assert!(stands_still(patience, patience) && !stands_still(patience - second, patience));
+        }
+    }
+
+    #[test]
+    fn each_line_comes_after_twice_the_time_of_the_one_before() {
+        let minute = Duration::from_secs(60);
+        assert_eq!([0, 1, 2, 5].map(|told| next_line(minute, told)), [1, 2, 4, 32].map(|times| minute * times));
+        assert_eq!(next_line(minute, 40), minute * u32::MAX, "no line is due at once");
+    }
+}
