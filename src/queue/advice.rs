@@ -1,12 +1,8 @@
 //! What an operator has to do at each status of a queue.
 
 use crate::base::advice::{Advice, Verdict};
-use crate::queue::status::{QueueStatus, Vantage, Waits};
+use crate::queue::status::{QueueStatus, UNTAKEN, Vantage, Waits};
 use std::time::Duration;
-
-/// The time after which a job that is due has no worker, where many processes share the queue:
-/// workers look once a second.
-const UNTAKEN: Duration = Duration::from_secs(60);
 
 impl QueueStatus {
     /// Returns the verdict on the queue: the worst of [`advice`](Self::advice).
@@ -50,6 +46,7 @@ impl QueueStatus {
         let others = [
             self.unknown(),
             self.left(),
+            self.silent(),
             self.of_stuck(),
             Advice::left_over("dead", self.counts.dead, "any more", dead),
             Advice::left_over("damaged", self.counts.damaged, "any more", damaged),
@@ -66,13 +63,33 @@ impl QueueStatus {
         Some(Advice { reason: "unknown_kinds", verdict: Verdict::NeedsYou, sentence, help })
     }
 
-    /// Where many processes share the queue, another one may take them, and soon.
     fn left(&self) -> Option<Advice> {
         let sentence = self.of_untaken()?;
-        let is_late = self.vantage == Vantage::Whole || self.due_for() >= UNTAKEN;
-        let verdict = if is_late { Verdict::NeedsYou } else { Verdict::Waits };
+        let verdict = if self.is_untaken_for_good() { Verdict::NeedsYou } else { Verdict::Waits };
         let help = "Start a worker that has a handler for them, or cancel them.";
         Some(Advice { reason: "untaken", verdict, sentence, help })
+    }
+
+    /// True if it is known that no worker takes the kinds that are due. Where no process is heard
+    /// of, one may come soon.
+    fn is_untaken_for_good(&self) -> bool {
+        match self.vantage {
+            Vantage::Whole => true,
+            Vantage::Shared if self.fleet.workers > 0 => true,
+            Vantage::Shared | Vantage::Beside => self.due_for() >= UNTAKEN,
+        }
+    }
+
+    /// Others take the jobs of a worker that is no longer heard of, if there are others.
+    fn silent(&self) -> Option<Advice> {
+        let (sentence, first) = (self.of_silent()?, self.fleet.silent.first()?);
+        let is_over = first.lease_left.is_zero() && self.fleet.workers == 0;
+        let (verdict, help) = if is_over {
+            (Verdict::NeedsYou, "Start a worker, and find out why that one has died.")
+        } else {
+            (Verdict::Waits, "It goes on by itself. Find out if that worker has died, or cannot reach the database.")
+        };
+        Some(Advice { reason: "silent", verdict, sentence, help })
     }
 
     fn of_stuck(&self) -> Option<Advice> {
@@ -87,7 +104,15 @@ impl QueueStatus {
             Waits::No if self.vantage == Vantage::Beside => {
                 (Verdict::Waits, "If its process has died, start it again.")
             }
-            Waits::No | Waits::NothingReady { .. } | Waits::OtherKinds => (Verdict::GoesWell, ""),
+            Waits::No | Waits::NothingReady { .. } => (Verdict::GoesWell, ""),
+            Waits::OtherKinds if self.is_untaken_for_good() => {
+                (Verdict::NeedsYou, "Start a worker that has a handler for them, or cancel them.")
+            }
+            Waits::OtherKinds => (Verdict::Waits, "If no worker takes them, start one."),
+            Waits::Idle { .. } => (
+                Verdict::NeedsYou,
+                "See what the workers log: a gate may be closed, or they cannot write to the database.",
+            ),
             Waits::Paused { left: None } => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
             Waits::Paused { left: Some(_) } => (Verdict::Waits, "It goes on by itself when the pause is over."),
             Waits::Gate { .. } => (Verdict::Waits, "It goes on by itself when the program opens the gate."),
@@ -108,9 +133,9 @@ impl QueueStatus {
         }
     }
 
-    /// Returns the time for which the oldest ready job has been due.
+    /// Returns the time for which the oldest ready job has been due, or one whose lease is over.
     pub(super) fn due_for(&self) -> Duration {
-        self.oldest_ready.as_ref().map_or(Duration::ZERO, |(_, age)| *age)
+        self.oldest_ready.as_ref().map_or(Duration::ZERO, |(_, age)| *age).max(self.lapsed_for)
     }
 
     /// Returns the sentence for a process that cannot know all that its runners do, if the whole
@@ -124,9 +149,9 @@ impl QueueStatus {
                 "has jobs that are due; only its process knows if a runner runs".to_owned()
             }
             (Waits::NoWorker, Vantage::Shared) if self.due_for() >= UNTAKEN => {
-                format!("has a job that was due {}s ago, and no worker has any job", self.due_for().as_secs())
+                format!("has a job that was due {}s ago, and no worker is heard of", self.due_for().as_secs())
             }
-            (Waits::NoWorker, Vantage::Shared) => "has jobs that are due, and no worker has any job yet".to_owned(),
+            (Waits::NoWorker, Vantage::Shared) => "has jobs that are due, and no worker is heard of yet".to_owned(),
             _ => return None,
         })
     }
@@ -135,8 +160,9 @@ impl QueueStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::status::StuckSlots;
+    use crate::queue::rules::fleet::{Fleet, SilentWorker};
     use crate::queue::status::tests::status;
+    use crate::queue::status::{StuckSlots, UntakenKind};
     use crate::queue::words::job::Counts;
     use crate::queue::words::limit::LimitOf;
 
@@ -149,12 +175,14 @@ mod tests {
         let limited = Waits::Limited { limit: LimitOf::Queue, held: 1, left: None };
         let busy = Waits::Busy { slots: 1, since, oldest: "a".to_owned() };
         let alone = Waits::Alone { runs: true, since, oldest: "a".to_owned() };
-        let still = Waits::StandsStill { slots: 1, oldest: "a".to_owned(), kind: "k".to_owned(), since, no_end: since };
+        let (slots, workers, worker, oldest, kind, no_end) = (1, None, None, "a".to_owned(), "k".to_owned(), since);
+        let still = Waits::StandsStill { slots, workers, worker, oldest, kind, since, no_end };
         let fails = Waits::StoreFails { error: "no".to_owned(), since };
         for (waits, of_each) in [
             (Waits::No, [GoesWell, Wait, GoesWell]),
             (Waits::NothingReady { due_in: None }, [GoesWell; 3]),
-            (Waits::OtherKinds, [GoesWell; 3]),
+            (Waits::OtherKinds, [NeedsYou, Wait, Wait]),
+            (Waits::Idle { workers: 2, free: Some(3) }, [NeedsYou; 3]),
             (Waits::Paused { left: None }, [NeedsYou; 3]),
             (Waits::Paused { left: Some(second) }, [Wait; 3]),
             (Waits::Gate { name: "disk".to_owned(), since }, [Wait; 3]),
@@ -176,7 +204,7 @@ mod tests {
         let old = Some(("a".to_owned(), UNTAKEN));
         let untaken = QueueStatus { vantage: Shared, oldest_ready: old, ..status(Waits::NoWorker) };
         assert_eq!(untaken.verdict(), NeedsYou);
-        assert!(untaken.sentence().ends_with("has a job that was due 60s ago, and no worker has any job"));
+        assert!(untaken.sentence().ends_with("has a job that was due 60s ago, and no worker is heard of"));
     }
 
     #[test]
@@ -202,5 +230,77 @@ mod tests {
         let advice = QueueStatus { stuck, ..running }.advice();
         let sentence = "2 slots have jobs that were removed or taken back and do not end, \"h0\" for 40.0s";
         assert_eq!((advice[1].reason, advice[1].verdict, &*advice[1].sentence), ("stuck", Verdict::NeedsYou, sentence));
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A queue that many processes share, with so many workers of two slots.
+    fn shared(waits: Waits, workers: usize, silent: Vec<SilentWorker>) -> QueueStatus {
+        let fleet = Fleet { workers, slots: Some(2 * workers as u64), silent, ..Fleet::of(&[]) };
+        QueueStatus { vantage: Vantage::Shared, fleet, ..status(waits) }
+    }
+
+    #[test]
+    fn workers_that_are_no_longer_heard_of_are_named_and_need_an_operator_once_no_other_one_is_left() {
+        use Verdict::{NeedsYou, Waits as Wait};
+        for (workers, seconds, others, verdict, says) in [
+            (1, 15, 0, Wait, "its 3 jobs may be taken by others in 15.0s"),
+            (0, 15, 1, Wait, "its 3 jobs may be taken by others in 15.0s; 1 more worker is silent"),
+            (2, 0, 0, Wait, "its 3 jobs may be taken by others now"),
+            (0, 0, 2, NeedsYou, "no worker is left that could take its 3 jobs; 2 more workers are silent"),
+        ] {
+            let lease_left = SECOND * seconds;
+            let one = SilentWorker { name: "w1".to_owned(), jobs: 3, silent_for: SECOND * 45, lease_left };
+            let status = shared(Waits::No, workers, vec![one; 1 + others]);
+            let advice = &status.advice()[1];
+            let sentence = format!("w1 was last heard of 45.0s ago, and {says}");
+            assert_eq!((advice.reason, advice.verdict, &advice.sentence), ("silent", verdict, &sentence));
+            assert!(status.sentence().ends_with(&sentence), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_many_processes_share_says_what_its_workers_do() {
+        let says = |waits: Waits, workers| shared(waits, workers, Vec::new()).sentence();
+        let paused = says(Waits::Paused { left: None }, 3);
+        assert!(
+            paused.ends_with("is paused until somebody resumes it; 3 workers with 6 slots wait for that"),
+            "{paused}"
+        );
+        assert!(says(Waits::Paused { left: None }, 0).ends_with("until somebody resumes it"));
+        let idle = QueueStatus {
+            oldest_ready: Some(("a".to_owned(), SECOND * 75)),
+            ..shared(Waits::Idle { workers: 2, free: Some(3) }, 2, Vec::new())
+        };
+        let expected = "has a job that was due 75s ago, and 2 workers with 3 free slots began none for a minute";
+        assert!(idle.sentence().ends_with(expected), "{idle}");
+        let busy = says(Waits::Busy { slots: 4, since: SECOND, oldest: "a".to_owned() }, 2);
+        assert!(busy.contains("has all 4 slots of 2 workers busy; its oldest job, \"a\", has run for 1.0s"), "{busy}");
+        let still = Waits::StandsStill {
+            slots: 16,
+            workers: Some(2),
+            worker: Some("w1".to_owned()),
+            oldest: "h0".to_owned(),
+            kind: "k".to_owned(),
+            since: SECOND * 725,
+            no_end: SECOND * 660,
+        };
+        let expected =
+            "16 slots of 2 workers are busy; the oldest, \"h0\" of w1, runs for 12m, and no job has ended for 11m";
+        assert!(says(still, 2).ends_with(expected));
+        // A job whose lease is over, and that nobody takes back, is due, too.
+        let lapsed = QueueStatus { lapsed_for: SECOND * 471, ..shared(Waits::NoWorker, 0, Vec::new()) };
+        assert_eq!(lapsed.verdict(), Verdict::NeedsYou);
+        assert!(lapsed.sentence().ends_with("was due 471s ago, and no worker is heard of"), "{lapsed}");
+    }
+
+    #[test]
+    fn a_kind_that_no_worker_has_needs_an_operator_at_once_where_workers_are_known() {
+        let untaken = || vec![UntakenKind { kind: "receipt".to_owned(), jobs: 40 }];
+        for (workers, verdict) in [(2, Verdict::NeedsYou), (0, Verdict::Waits)] {
+            let status = QueueStatus { untaken: untaken(), ..shared(Waits::OtherKinds, workers, Vec::new()) };
+            let verdicts: Vec<_> = status.advice().iter().map(|advice| (advice.reason, advice.verdict)).collect();
+            assert_eq!(verdicts, [("other_kinds", verdict), ("untaken", verdict)]);
+        }
     }
 }

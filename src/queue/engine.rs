@@ -248,6 +248,13 @@ pub struct Survey {
     pub oldest_running: Option<(Instant, JobId)>,
     /// The workers of all processes, as far as the database knows them, summed up.
     pub fleet: Fleet,
+    /// The running jobs whose leases are over, which nobody has taken back so far, and the time
+    /// since the first of these ends.
+    pub lapsed: (usize, Duration),
+    /// The longest of the usual runs of the kinds that run, as far as the database knows them.
+    pub usual: Option<Duration>,
+    /// The lease of the queue, if the database knows it.
+    pub lease: Option<Duration>,
     /// The time by which the clock of the database was set back last, and for how long that is
     /// known, if the database notes it.
     pub set_back: Option<(Duration, Duration)>,

@@ -203,6 +203,7 @@ impl Waits {
             Self::StandsStill { .. } => "stands_still",
             Self::Alone { .. } => "alone",
             Self::NoWorker => "no_worker",
+            Self::Idle { .. } => "idle",
             Self::StoreFails { .. } => "store_fails",
         }
     }

@@ -6,6 +6,7 @@ mod sentences;
 
 #[cfg(doc)]
 use crate::queue::handle::Queue;
+use crate::queue::rules::fleet::Fleet;
 use crate::queue::words::job::{Counts, JobId};
 use crate::queue::words::limit::LimitOf;
 use std::time::Duration;
@@ -42,6 +43,10 @@ pub struct QueueStatus {
     pub set_back: Option<SetBack>,
     /// The place from which the queue was seen.
     pub(super) vantage: Vantage,
+    /// The workers of the queue.
+    pub(super) fleet: Fleet,
+    /// The time since the first lease has ended of a job that nobody has taken back.
+    pub(super) lapsed_for: Duration,
 }
 
 /// The place from which a queue is seen: it decides what the process can know of its runners.
@@ -90,6 +95,10 @@ pub struct SetBack {
     /// The time since that was noticed.
     pub since: Duration,
 }
+
+/// The time after which a job that is due has no worker, where many processes share the queue:
+/// workers look once a second.
+pub(super) const UNTAKEN: Duration = Duration::from_secs(60);
 
 /// The reason why no job of a queue starts right now.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,8 +151,13 @@ pub enum Waits {
     /// run no job has ended.
     #[non_exhaustive]
     StandsStill {
-        /// The number of slots.
+        /// The number of slots: of the runner, or of all workers of a database that many processes
+        /// share.
         slots: usize,
+        /// The number of these workers.
+        workers: Option<usize>,
+        /// The worker of the next one, as it is named.
+        worker: Option<String>,
         /// The id of the job that has run longest.
         oldest: JobId,
         /// Its kind.
@@ -166,8 +180,17 @@ pub enum Waits {
         /// The time for which that one has run.
         since: Duration,
     },
-    /// No runner runs, and nobody accepts jobs.
+    /// No runner runs, and nobody accepts jobs. In a database that many processes share: no worker
+    /// is heard of.
     NoWorker,
+    /// Workers are there that have free slots and take the kinds that are due, and for a minute none
+    /// of them has begun a job.
+    Idle {
+        /// The number of these workers.
+        workers: usize,
+        /// The number of their free slots; `None`: one has no bound.
+        free: Option<u64>,
+    },
     /// The store cannot be used, or a record in it is damaged. The call is tried again.
     StoreFails {
         /// The error.
@@ -185,6 +208,19 @@ pub(super) mod tests {
     pub(in crate::queue) fn status(waits: Waits) -> QueueStatus {
         let (queue, counts, vantage) = ("mail".to_owned(), Counts::default(), Vantage::Whole);
         let (oldest_ready, stuck, set_back, unknown_kinds, untaken) = (None, None, None, Vec::new(), Vec::new());
-        QueueStatus { queue, counts, oldest_ready, waits, unknown_kinds, untaken, stuck, set_back, vantage }
+        let (fleet, lapsed_for) = (Fleet::of(&[]), Duration::ZERO);
+        QueueStatus {
+            queue,
+            counts,
+            oldest_ready,
+            waits,
+            unknown_kinds,
+            untaken,
+            stuck,
+            set_back,
+            vantage,
+            fleet,
+            lapsed_for,
+        }
     }
 }

@@ -5,6 +5,7 @@ use crate::rows::{Advice, Consumer, Queue, Verdict, read};
 use crate::words::word;
 use serde_json::{Map, Value, json};
 use waterline::ConsumerInfo;
+use waterline::queue::{QueueStatus, Waits};
 
 /// Returns the consumers with what their records prove.
 pub(crate) fn saved(consumers: Vec<ConsumerInfo>) -> Result<Vec<Consumer>, Fault> {
@@ -66,6 +67,22 @@ pub(crate) fn of_queue(reason: &str, name: &str) -> Option<String> {
         "dead" => Some(format!("jobs {name} --state dead, then: requeue {name} --dead, or: cancel {name} ID")),
         "damaged" => Some(format!("jobs {name} --state damaged, then: cancel {name} ID")),
         _ => None,
+    }
+}
+
+/// Returns the command that helps a queue whose status is known, at this reason: as the button of a
+/// page does.
+pub(crate) fn of_status(reason: &str, status: &QueueStatus) -> Option<String> {
+    let name = word(&status.queue);
+    match (reason, &status.waits) {
+        ("untaken" | "other_kinds", _) => {
+            let most = status.untaken.iter().max_by_key(|kind| kind.jobs)?;
+            Some(format!("jobs {name} --state ready --kind {}", word(&most.kind)))
+        }
+        ("busy", Waits::Busy { oldest, .. })
+        | ("stands_still", Waits::StandsStill { oldest, .. })
+        | ("alone", Waits::Alone { oldest, .. }) => Some(format!("job {name} {}", word(oldest))),
+        _ => of_queue(reason, &status.queue),
     }
 }
 

@@ -87,6 +87,11 @@ pub(crate) fn of_queue(row: &mut Value, name: &str, status: &QueueStatus, home: 
             let kind = status.unknown_kinds.first().map(|kind| format!("state={state}&kind={}", encoded(kind)));
             jobs(&kind.unwrap_or_default())
         }
+        "untaken" | "other_kinds" => {
+            let most = status.untaken.iter().max_by_key(|kind| kind.jobs);
+            most.and_then(|most| jobs(&format!("state=ready&kind={}", encoded(&most.kind))))
+        }
+        "silent" => None,
         _ => of_waits(name, &status.waits, &home, &jobs),
     });
 }

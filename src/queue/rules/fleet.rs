@@ -43,6 +43,16 @@ pub struct SilentWorker {
 }
 
 impl Fleet {
+    /// True if one of those that take jobs takes this kind.
+    pub(crate) fn takes(&self, kind: &str) -> bool {
+        self.workers > 0 && self.kinds.as_ref().is_none_or(|kinds| kinds.iter().any(|own| own == kind))
+    }
+
+    /// Returns the slots of those that take jobs, if all of them are taken.
+    pub(crate) fn full(&self) -> Option<u64> {
+        self.slots.filter(|slots| *slots > 0 && self.busy >= *slots)
+    }
+
     /// Sums up these workers.
     #[must_use]
     pub fn of(workers: &[WorkerInfo]) -> Self {

@@ -2,8 +2,8 @@
 
 use crate::base::clock::Moment;
 use crate::queue::engine::Survey;
-use crate::queue::rules::still::stands_still;
-use crate::queue::status::Waits;
+use crate::queue::rules::still::{patience, stands_still};
+use crate::queue::status::{UNTAKEN, Waits};
 use crate::queue::waits::losses::{AllBusy, Stuck};
 use crate::queue::waits::shared::Trouble;
 use crate::queue::words::limit::LimitOf;
@@ -24,6 +24,9 @@ pub(super) struct Facts<'a> {
     pub(super) is_awaited: bool,
     /// The number of kinds in lines that no worker takes.
     pub(super) untaken: usize,
+    /// True if any number of processes share the queue.
+    pub(super) is_shared: bool,
+    pub(super) lease: Duration,
 }
 
 impl Facts<'_> {
@@ -41,10 +44,12 @@ impl Facts<'_> {
         if let Some(stands_still) = self.standstill() {
             return stands_still;
         }
-        if counts.ready == 0 && survey.due.is_none_or(|due| due > at.wall) {
+        if counts.ready == 0 && survey.lapsed.0 == 0 && survey.due.is_none_or(|due| due > at.wall) {
             return Waits::NothingReady { due_in: survey.due.map(till) };
         }
-        if let Some((name, begun)) = &trouble.closed {
+        let fleet = &survey.fleet;
+        // It is closed in this process alone.
+        if let Some((name, begun)) = trouble.closed.as_ref().filter(|_| !self.is_shared || fleet.workers <= 1) {
             return Waits::Gate { name: name.clone(), since: self.since(*begun) };
         }
         if let (Some(runs), Some((begun, oldest))) = (survey.alone, &survey.oldest_running) {
@@ -56,10 +61,11 @@ impl Facts<'_> {
         if let Some((limit, held, until)) = survey.held.as_ref().filter(|_| survey.only_held) {
             return Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) };
         }
-        if survey.only_in_lines && self.untaken == survey.lines.len() {
+        let nobody = self.is_shared && self.is_nobody_here();
+        if survey.only_in_lines && self.untaken == survey.lines.len() && !nobody {
             return Waits::OtherKinds;
         }
-        self.of_workers()
+        if self.is_shared && !self.is_only_worker() { self.of_fleet() } else { self.of_workers() }
     }
 
     fn since(&self, since: Instant) -> Duration {
@@ -68,14 +74,69 @@ impl Facts<'_> {
 
     /// Returns the reason if no job ends, so that none starts.
     fn standstill(&self) -> Option<Waits> {
+        let fleet = &self.survey.fleet;
+        if !self.is_shared || self.is_only_worker() {
+            return self.standstill_here();
+        }
+        let (slots, no_end, (worker, job)) = (fleet.full()?, fleet.newest_ran_for?, fleet.oldest.as_ref()?);
+        let waits = Waits::StandsStill {
+            slots: usize::try_from(slots).unwrap_or(usize::MAX),
+            workers: Some(fleet.workers),
+            worker: Some(worker.to_string()),
+            oldest: job.id.clone(),
+            kind: job.kind.clone(),
+            since: job.ran_for,
+            no_end,
+        };
+        stands_still(no_end, patience(self.lease, self.survey.usual)).then_some(waits)
+    }
+
+    /// The same of the runner in this process.
+    fn standstill_here(&self) -> Option<Waits> {
         let AllBusy { slots, since, patience, oldest: (begun, oldest), kind } = self.all_busy?;
         let no_end = self.since(*since);
         let (oldest, kind, slots) = (oldest.clone(), kind.clone(), *slots);
-        let waits = Waits::StandsStill { slots, oldest, kind, since: self.since(*begun), no_end };
+        let since = self.since(*begun);
+        let waits = Waits::StandsStill { slots, workers: None, worker: None, oldest, kind, since, no_end };
         stands_still(no_end, *patience).then_some(waits)
     }
 
-    /// Returns the reason if all workers are busy, or none is there.
+    /// True if this process has a runner, and is the only one. So it knows best.
+    fn is_only_worker(&self) -> bool {
+        self.slots.is_some() && self.survey.fleet.workers <= 1
+    }
+
+    /// True if no process is heard of that takes jobs, or ends those that it has. This one may not
+    /// have said that it does, and one that has just taken a job may be in no list.
+    fn is_nobody_here(&self) -> bool {
+        let Survey { fleet, running, lapsed: (lapsed, _), .. } = self.survey;
+        let is_seen = running <= lapsed || !fleet.silent.is_empty();
+        fleet.workers + fleet.stopping == 0 && is_seen && self.slots.is_none() && !self.is_awaited
+    }
+
+    /// Returns the reason if all workers of all processes are busy, or none is there, or takes
+    /// none. A job of a worker that is no longer heard of does not count as one that runs.
+    fn of_fleet(&self) -> Waits {
+        let (survey, fleet) = (self.survey, &self.survey.fleet);
+        if self.is_nobody_here() {
+            return Waits::NoWorker;
+        }
+        if let (Some(slots), Some((_, job))) = (fleet.full(), &fleet.oldest) {
+            let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+            return Waits::Busy { slots, since: job.ran_for, oldest: job.id.clone() };
+        }
+        let due_for = survey.oldest_ready.as_ref().map_or(0, |(_, since)| self.at.wall.saturating_sub(*since));
+        let none_began = fleet.newest_ran_for.is_none_or(|ran| ran >= UNTAKEN);
+        // Those that limits hold, or that wait in lines, may be old.
+        let is_free = survey.held.is_none() && survey.lines.is_empty() && fleet.workers > 0;
+        if is_free && none_began && Duration::from_millis(due_for) >= UNTAKEN {
+            let free = fleet.slots.map(|slots| slots.saturating_sub(fleet.busy));
+            return Waits::Idle { workers: fleet.workers, free };
+        }
+        Waits::No
+    }
+
+    /// Returns the reason if all slots of this process are busy, or there are none.
     fn of_workers(&self) -> Waits {
         let running = self.survey.running;
         let busy = running + self.stuck.map_or(0, |stuck| stuck.count);
@@ -88,5 +149,190 @@ impl Facts<'_> {
             (None, _) if !self.is_awaited && running == 0 => Waits::NoWorker,
             _ => Waits::No,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::rules::fleet::Fleet;
+    use crate::queue::words::job::{Counts, JobId};
+    use crate::queue::words::worker::{WorkerInfo, WorkerJob};
+    use std::time::SystemTime;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    /// The time of now.
+    const WALL: u64 = 1_000_000_000;
+
+    /// A worker with two slots, whose jobs have run for so many seconds.
+    fn worker(name: &str, jobs: &[u64]) -> WorkerInfo {
+        let ran = |seconds: u64| SECOND * u32::try_from(seconds).unwrap();
+        let job =
+            |seconds: &u64| WorkerJob { id: format!("{name}-{seconds}"), kind: "k".into(), ran_for: ran(*seconds) };
+        WorkerInfo {
+            name: Some(name.to_owned()),
+            process: None,
+            host: None,
+            language: None,
+            version: None,
+            kinds: Some(vec!["k".to_owned()]),
+            slots: Some(2),
+            busy: u32::try_from(jobs.len()).unwrap(),
+            began: SystemTime::UNIX_EPOCH,
+            silent_for: SECOND,
+            is_silent: false,
+            is_stopping: false,
+            jobs: jobs.iter().map(job).collect(),
+            newest_ran_for: jobs.iter().min().map(|seconds| ran(*seconds)),
+            lease_left: (!jobs.is_empty()).then_some(SECOND * 40),
+        }
+    }
+
+    /// A queue that these workers share. A job has been due for so many seconds.
+    fn survey(workers: &[WorkerInfo], due_for: u64) -> Survey {
+        let oldest_ready: Option<(JobId, u64)> = Some(("due".to_owned(), WALL - due_for * 1_000));
+        Survey {
+            counts: Counts { ready: 1, ..Counts::default() },
+            oldest_ready,
+            only_held: false,
+            lines: Vec::new(),
+            only_in_lines: false,
+            due: None,
+            paused_until: None,
+            alone: None,
+            full: None,
+            held: None,
+            running: workers.iter().map(|worker| worker.jobs.len()).sum(),
+            oldest_running: None,
+            fleet: Fleet::of(workers),
+            lapsed: (0, Duration::ZERO),
+            usual: None,
+            lease: None,
+            set_back: None,
+        }
+    }
+
+    fn waits_with(survey: &Survey, change: impl FnOnce(&mut Facts<'_>)) -> Waits {
+        let at = Moment { wall: WALL, now: Instant::now(), chance: 0.0 };
+        let mut facts = Facts {
+            at: &at,
+            survey,
+            trouble: &Trouble::default(),
+            slots: None,
+            stuck: None,
+            all_busy: None,
+            is_awaited: false,
+            untaken: 0,
+            is_shared: true,
+            lease: SECOND * 60,
+        };
+        change(&mut facts);
+        facts.waits()
+    }
+
+    fn waits(survey: &Survey) -> Waits {
+        waits_with(survey, |_| ())
+    }
+
+    #[test]
+    fn all_slots_of_all_workers_have_to_be_busy_for_a_lease_or_ten_usual_runs() {
+        let stands_still = |oldest: &str, worker: &str, since: u32, no_end: u32| Waits::StandsStill {
+            slots: 4,
+            workers: Some(2),
+            worker: Some(worker.to_owned()),
+            oldest: oldest.to_owned(),
+            kind: "k".to_owned(),
+            since: SECOND * since,
+            no_end: SECOND * no_end,
+        };
+        let busy =
+            |oldest: &str, since: u32| Waits::Busy { slots: 4, since: SECOND * since, oldest: oldest.to_owned() };
+        let hangs = survey(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
+        assert_eq!(waits(&hangs), stands_still("a-720", "a", 720, 60));
+        // Without a job that is due, too.
+        let nothing_due = Survey { counts: Counts::default(), ..hangs.clone() };
+        assert_eq!(waits(&nothing_due), stands_still("a-720", "a", 720, 60));
+        // An end, and the claim behind it.
+        assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a-720", 720));
+        assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a-720", 720));
+        assert_eq!(waits(&Survey { usual: Some(SECOND * 6), ..hangs.clone() }), stands_still("a-720", "a", 720, 60));
+        assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80])], 0)), Waits::No);
+        // Slots of one that is no longer heard of are none.
+        let dead = WorkerInfo { is_silent: true, ..worker("dead", &[]) };
+        assert_eq!(
+            waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), dead], 0)),
+            stands_still("a-720", "a", 720, 60)
+        );
+        let unbounded = WorkerInfo { slots: None, ..worker("c", &[]) };
+        assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), unbounded], 0)), Waits::No);
+        // A pause is what the operator asked for.
+        assert_eq!(waits(&Survey { paused_until: Some(u64::MAX), ..hangs }), Waits::Paused { left: None });
+    }
+
+    #[test]
+    fn a_job_of_a_worker_that_is_no_longer_heard_of_hides_no_job_that_is_due() {
+        let dead = WorkerInfo { is_silent: true, ..worker("dead", &[500]) };
+        assert_eq!(waits(&survey(std::slice::from_ref(&dead), 471)), Waits::NoWorker);
+        assert_eq!(waits(&survey(&[dead.clone(), worker("a", &[])], 1)), Waits::No);
+        let stops = WorkerInfo { is_stopping: true, ..worker("stops", &[5]) };
+        assert_eq!(waits(&survey(&[stops], 1)), Waits::No, "it ends its job");
+        // A worker of this process may not have said that it is there.
+        assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.is_awaited = true), Waits::No);
+        assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.slots = Some(1)), Waits::No);
+        // Its job is the only one, and nobody takes it back.
+        let lapsed =
+            |workers: &[WorkerInfo]| Survey { counts: Counts::default(), lapsed: (1, SECOND), ..survey(workers, 0) };
+        assert_eq!(waits(&lapsed(std::slice::from_ref(&dead))), Waits::NoWorker);
+        assert_eq!(waits(&lapsed(&[dead.clone(), worker("a", &[])])), Waits::No);
+        let leased = Survey { counts: Counts::default(), ..survey(&[dead], 0) };
+        assert_eq!(waits(&leased), Waits::NothingReady { due_in: None });
+    }
+
+    #[test]
+    fn workers_with_free_slots_that_begin_nothing_for_a_minute_are_idle() {
+        let idle = Waits::Idle { workers: 2, free: Some(3) };
+        let workers = [worker("a", &[60]), worker("b", &[])];
+        assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
+        assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
+        // Jobs that limits hold, or that are in lines, may be as old as they like.
+        let held = Survey { held: Some((LimitOf::Queue, 1, None)), ..survey(&workers, 600) };
+        let in_line = Survey { lines: vec![("x".to_owned(), 1)], ..survey(&workers, 600) };
+        assert_eq!([&held, &in_line].map(waits), [Waits::No, Waits::No]);
+    }
+
+    #[test]
+    fn kinds_that_no_worker_takes_are_the_reason_only_while_there_are_workers() {
+        let in_line = |workers: &[WorkerInfo]| {
+            let lines = vec![("x".to_owned(), 4)];
+            Survey { lines, only_held: true, only_in_lines: true, ..survey(workers, 1) }
+        };
+        let there = in_line(&[worker("a", &[])]);
+        assert!(there.fleet.takes("k") && !there.fleet.takes("x"));
+        assert_eq!(waits_with(&there, |facts| facts.untaken = 1), Waits::OtherKinds);
+        assert_eq!(waits(&there), Waits::No, "another one takes them");
+        assert_eq!(waits_with(&in_line(&[]), |facts| facts.untaken = 1), Waits::NoWorker);
+    }
+
+    #[test]
+    fn a_gate_that_is_closed_in_this_process_is_the_reason_if_no_other_one_works() {
+        let trouble = Trouble { closed: Some(("disk".to_owned(), Instant::now())), ..Trouble::default() };
+        let of = |workers: &[WorkerInfo]| {
+            let survey = survey(workers, 1);
+            let at = Moment { wall: WALL, now: Instant::now(), chance: 0.0 };
+            let facts = Facts {
+                at: &at,
+                survey: &survey,
+                trouble: &trouble,
+                slots: Some(2),
+                stuck: None,
+                all_busy: None,
+                is_awaited: false,
+                untaken: 0,
+                is_shared: true,
+                lease: SECOND,
+            };
+            matches!(facts.waits(), Waits::Gate { .. })
+        };
+        assert_eq!([of(&[worker("a", &[])]), of(&[worker("a", &[]), worker("b", &[])])], [true, false]);
     }
 }

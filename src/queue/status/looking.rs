@@ -34,7 +34,14 @@ impl Queue {
         let trouble = self.shared.trouble();
         let since = |since: Instant| at.now.saturating_duration_since(since);
         let (stuck, all_busy) = (self.shared.losses.stuck(), self.shared.losses.all_busy());
-        let untaken: Vec<_> = survey.lines.iter().filter(|(kind, _)| !self.shared.kinds.is_handled(kind)).collect();
+        let vantage = match (self.capabilities().one_process, self.writable()) {
+            (false, _) => Vantage::Shared,
+            (true, Err(_)) => Vantage::Beside,
+            (true, Ok(())) => Vantage::Whole,
+        };
+        let is_taken =
+            |kind: &str| self.shared.kinds.is_handled(kind) || vantage == Vantage::Shared && survey.fleet.takes(kind);
+        let untaken: Vec<_> = survey.lines.iter().filter(|(kind, _)| !is_taken(kind)).collect();
         let facts = Facts {
             at: &at,
             survey: &survey,
@@ -44,17 +51,15 @@ impl Queue {
             all_busy: all_busy.as_ref(),
             is_awaited: self.shared.is_awaited(),
             untaken: untaken.len(),
+            is_shared: vantage == Vantage::Shared,
+            lease: survey.lease.unwrap_or(self.shared.options.lease),
         };
         let waits = facts.waits();
         let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
         let oldest_ready = survey.oldest_ready.map(|(id, since)| (id, age(since)));
-        let (queue, unknown_kinds) = (self.name().to_owned(), self.shared.kinds.unhandled());
+        let (queue, mut unknown_kinds) = (self.name().to_owned(), self.shared.kinds.unhandled());
+        unknown_kinds.retain(|kind| !is_taken(kind));
         let untaken = untaken.into_iter().map(|(kind, jobs)| UntakenKind { kind: kind.clone(), jobs: *jobs }).collect();
-        let vantage = match (self.capabilities().one_process, self.writable()) {
-            (false, _) => Vantage::Shared,
-            (true, Err(_)) => Vantage::Beside,
-            (true, Ok(())) => Vantage::Whole,
-        };
         let stuck = stuck.map(|Stuck { count, first: (lost, first), .. }| {
             let since = since(lost);
             StuckSlots { slots: count, first, since }
@@ -63,6 +68,19 @@ impl Queue {
         let set_back = survey.set_back.or(own).map(|(by, since)| SetBack { by, since });
         let set_back = set_back.filter(|set_back| set_back.since < TOLD_FOR);
         let counts = survey.counts;
-        Ok(QueueStatus { queue, counts, oldest_ready, waits, unknown_kinds, untaken, stuck, set_back, vantage })
+        let (fleet, (_, lapsed_for)) = (survey.fleet, survey.lapsed);
+        Ok(QueueStatus {
+            queue,
+            counts,
+            oldest_ready,
+            waits,
+            unknown_kinds,
+            untaken,
+            stuck,
+            set_back,
+            vantage,
+            fleet,
+            lapsed_for,
+        })
     }
 }

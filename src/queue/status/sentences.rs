@@ -1,6 +1,7 @@
 //! The sentences of a status.
 
-use crate::queue::status::{QueueStatus, SetBack, StuckSlots, UntakenKind, Waits};
+use crate::queue::rules::fleet::{Fleet, SilentWorker};
+use crate::queue::status::{QueueStatus, SetBack, StuckSlots, UntakenKind, Vantage, Waits};
 use crate::queue::words::durations::Long;
 use crate::queue::words::job::Counts;
 use std::fmt;
@@ -44,6 +45,11 @@ impl fmt::Display for QueueStatus {
             None => f.write_str(")"),
         }
     }
+}
+
+/// Returns a number with its noun.
+fn count(many: usize, noun: &str) -> String {
+    format!("{many} {noun}{}", if many == 1 { "" } else { "s" })
 }
 
 /// The sentence alone.
@@ -106,10 +112,42 @@ impl QueueStatus {
         })
     }
 
+    /// Returns the sentence of the workers that are no longer heard of and still have jobs.
+    pub(in crate::queue) fn of_silent(&self) -> Option<String> {
+        let [first, others @ ..] = &self.fleet.silent[..] else { return None };
+        let SilentWorker { name, jobs, silent_for, lease_left } = first;
+        let others = match others.len() {
+            0 => String::new(),
+            1 => "; 1 more worker is silent".to_owned(),
+            more => format!("; {more} more workers are silent"),
+        };
+        let (jobs, heard) = (count(usize::try_from(*jobs).unwrap_or(usize::MAX), "job"), Long(*silent_for));
+        let what = if lease_left.is_zero() && self.fleet.workers == 0 {
+            format!("no worker is left that could take its {jobs}")
+        } else if lease_left.is_zero() {
+            format!("its {jobs} may be taken by others now")
+        } else {
+            format!("its {jobs} may be taken by others in {}", Long(*lease_left))
+        };
+        Some(format!("{name} was last heard of {heard} ago, and {what}{others}"))
+    }
+
+    /// Returns who waits for the end of a pause.
+    fn waiting_workers(&self) -> Option<String> {
+        let Fleet { workers, slots, .. } = &self.fleet;
+        if self.vantage != Vantage::Shared || *workers == 0 {
+            return None;
+        }
+        let slots = slots.map_or_else(String::new, |slots| format!(" with {slots} slots"));
+        let wait = if *workers == 1 { "waits" } else { "wait" };
+        Some(format!("; {}{slots} {wait} for that", count(*workers, "worker")))
+    }
+
     fn write_sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_why(f)?;
         self.of_unknown_kinds().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))?;
         self.of_untaken().map_or(Ok(()), |kinds| write!(f, "; {kinds}"))?;
+        self.of_silent().map_or(Ok(()), |silent| write!(f, "; {silent}"))?;
         self.stuck.as_ref().map_or(Ok(()), |stuck| {
             write!(f, "; {stuck}: let the handler return when is_stopping is true, or restart the process")
         })
@@ -125,6 +163,33 @@ impl QueueStatus {
         })
     }
 
+    fn write_busy(&self, f: &mut fmt::Formatter<'_>, slots: usize, since: Duration, oldest: &str) -> fmt::Result {
+        let of_workers = match self.fleet.workers {
+            workers @ 2.. if self.vantage == Vantage::Shared => format!(" of {workers} workers"),
+            _ => String::new(),
+        };
+        write!(f, "has all {slots} slots{of_workers} busy; its oldest job, {oldest:?}, has run for {since:.1?}")?;
+        if self.stuck.is_none() {
+            f.write_str(": raise max_processing, or find out why that job takes so long")?;
+        }
+        Ok(())
+    }
+
+    fn write_standstill(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Waits::StandsStill { slots, workers, worker, oldest, kind: _, since, no_end } = &self.waits else {
+            return Ok(());
+        };
+        let of_workers = workers.map_or_else(String::new, |workers| format!(" of {}", count(workers, "worker")));
+        let of_worker = worker.as_ref().map_or_else(String::new, |worker| format!(" of {worker}"));
+        let (slots, are) = (count(*slots, "slot"), if *slots == 1 { "is" } else { "are" });
+        let (since, no_end) = (Long(*since), Long(*no_end));
+        write!(
+            f,
+            "stands still: {slots}{of_workers} {are} busy; the oldest, {oldest:?}{of_worker}, runs for {since}, and no job has \
+             ended for {no_end}"
+        )
+    }
+
     fn write_waits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the queue {:?} ", self.queue)?;
         if let Some(sentence) = self.seen_elsewhere() {
@@ -136,7 +201,10 @@ impl QueueStatus {
             Waits::NothingReady { due_in: Some(due_in) } => {
                 write!(f, "has no job that is ready; the next one is due in {due_in:.1?}")?;
             }
-            Waits::Paused { left: None } => f.write_str("is paused until somebody resumes it")?,
+            Waits::Paused { left: None } => {
+                f.write_str("is paused until somebody resumes it")?;
+                self.waiting_workers().map_or(Ok(()), |workers| f.write_str(&workers))?;
+            }
             Waits::Paused { left: Some(left) } => write!(f, "is paused for another {left:.1?}")?,
             Waits::Gate { name, since } => {
                 write!(f, "claims no job while the gate {name:?} is closed, which it has been for {since:.1?}")?;
@@ -149,19 +217,12 @@ impl QueueStatus {
                 }
             }
             Waits::OtherKinds => f.write_str("has no due job of a kind that a worker here takes")?,
-            Waits::Busy { slots, since, oldest } => {
-                write!(f, "has all {slots} slots busy; its oldest job, {oldest:?}, has run for {since:.1?}")?;
-                if self.stuck.is_none() {
-                    f.write_str(": raise max_processing, or find out why that job takes so long")?;
-                }
-            }
-            Waits::StandsStill { slots, oldest, kind: _, since, no_end } => {
-                let are = if *slots == 1 { "slot is" } else { "slots are" };
-                let (since, no_end) = (Long(*since), Long(*no_end));
-                write!(
-                    f,
-                    "stands still: {slots} {are} busy; the oldest, {oldest:?}, runs for {since}, and no job has ended for {no_end}"
-                )?;
+            Waits::Busy { slots, since, oldest } => self.write_busy(f, *slots, *since, oldest)?,
+            Waits::StandsStill { .. } => self.write_standstill(f)?,
+            Waits::Idle { workers, free } => {
+                let free = free.map_or_else(String::new, |free| format!(" with {free} free slots"));
+                let (due, workers) = (self.due_for().as_secs(), count(*workers, "worker"));
+                write!(f, "has a job that was due {due}s ago, and {workers}{free} began none for a minute")?;
             }
             Waits::Alone { runs: true, oldest, since } => write!(
                 f,

@@ -357,6 +357,9 @@ impl Jobs {
             running,
             oldest_running,
             fleet,
+            lapsed: (0, Duration::ZERO),
+            usual: None,
+            lease: None,
             set_back: None,
         }
     }

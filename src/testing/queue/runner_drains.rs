@@ -219,7 +219,7 @@ pub(super) fn the_status_says_in_one_sentence_what_the_queue_waits_for(on: &Benc
     says(match bench.can().one_process {
         true => "has jobs that are due, and no runner and no caller of accept: start one",
         // Other processes may have one.
-        false => "has jobs that are due, and no worker has any job yet",
+        false => "has jobs that are due, and no worker is heard of yet",
     });
     queue.push(of("k").id("first")).unwrap();
     clock.advance(SECOND * 5);

@@ -49,7 +49,7 @@ pub(super) fn row(queue: &Queue) -> Result<Row, Fault> {
         "paused": matches!(status.waits, Waits::Paused { .. }),
     });
     let (first, others) = advice::split(&status.advice());
-    advice::put(&mut row, first, others, |reason| advice::of_queue(reason, &status.queue));
+    advice::put(&mut row, first, others, |reason| advice::of_status(reason, &status));
     read(row)
 }
 

@@ -114,7 +114,7 @@ fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
     client.batch_execute(late).unwrap();
     let doctor = world.at.call("doctor").out;
     let found =
-        doctor.contains("a job that was due 600s ago, and no worker has any job\n    Start a worker for its kind.");
+        doctor.contains("a job that was due 600s ago, and no worker is heard of\n    Start a worker for its kind.");
     assert!(found, "{doctor}");
     // Each problem of the doctor is what the tables say that it needs somebody, and no other one.
     let needs_you = |table: &str| {

@@ -122,7 +122,7 @@ const OF_STREAMS: [(&str, &str); 21] = [
 ];
 
 /// The name, the reason and the verdict of each queue.
-const OF_QUEUES: [(&str, &str, &str); 15] = [
+const OF_QUEUES: [(&str, &str, &str); 16] = [
     ("alone", "alone", "waits"),
     ("busy", "busy", "waits"),
     ("gate", "gate", "waits"),
@@ -136,6 +136,7 @@ const OF_QUEUES: [(&str, &str, &str); 15] = [
     ("paused for an hour", "paused", "waits"),
     ("runs", "no", "goes_well"),
     ("scheduled", "nothing_ready", "goes_well"),
+    ("stands still", "stands_still", "needs_you"),
     ("store fails", "store_fails", "needs_you"),
     ("stuck slot", "nothing_ready", "needs_you"),
 ];
@@ -307,7 +308,10 @@ pub(crate) fn run() -> Result<(), BoxError> {
 fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     let fails: &FaultyStore = Box::leak(Box::new(FaultyStore::new()?));
     let failing = fails.store();
-    let open = |name: &str| Queue::open(if name == "store fails" { &failing } else { store }, name, options());
+    let open = |name: &str| {
+        let options = if name == "stands still" { options().lease(SOON) } else { options() };
+        Queue::open(if name == "store fails" { &failing } else { store }, name, options)
+    };
     let queues = OF_QUEUES.map(|(name, ..)| open(name)).into_iter().collect::<Result<Vec<_>, _>>()?;
     let of = |name: &str| queues.iter().find(|queue| queue.name() == name).expect("it is open");
     let push = |name: &str, kind: &str| of(name).push(NewJob::new(kind, &())?).map(drop);
@@ -342,7 +346,7 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     push("other kinds", "unknown")?;
     push("stuck slot", "k")?;
     fails.fail(..);
-    for name in ["busy", "gate", "has unknown", "other kinds", "store fails", "stuck slot"] {
+    for name in ["busy", "gate", "has unknown", "other kinds", "stands still", "store fails", "stuck slot"] {
         let is_open = name != "gate";
         let unknown = if name == "has unknown" { Unknown::Dead } else { Unknown::Leave };
         let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));

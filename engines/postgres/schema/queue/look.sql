@@ -216,6 +216,13 @@ BEGIN
     ORDER BY j.since, j.place LIMIT 1;
 END $$;
 
+-- The running jobs whose leases are over, since when the first one is, and the longest of the usual runs of the kinds of the
+-- others, in nanoseconds.
+CREATE FUNCTION how_they_run(p_queue int, p_now bigint, OUT lapsed bigint, OUT lapsed_at bigint, OUT usual bigint) LANGUAGE sql AS
+$$ SELECT l.count, l.at, (SELECT max(a.mean) FROM average a WHERE a.queue = p_queue
+        AND a.kind IN (SELECT j.kind FROM job j WHERE j.queue = p_queue AND j.state = 'running' AND j.at > p_now))
+    FROM (SELECT count(*), min(at) AS at FROM job WHERE queue = p_queue AND state = 'running' AND at <= p_now) l $$;
+
 -- What the status of a queue is made from.
 CREATE FUNCTION survey(p_queue text, p_worker text DEFAULT NULL) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
@@ -228,6 +235,7 @@ DECLARE
     v_first job;
     v_token bigint;
     v_runs record;
+    v_how record := how_they_run(v_queue.id, v_now);
     v_ready record;
 BEGIN
     SELECT * INTO v_runs FROM who_runs(p_queue);
@@ -261,6 +269,7 @@ BEGIN
             THEN v_glance.next END,
         'held_by', v_tally.held_by, 'held', v_tally.held, 'held_until', v_token,
         'set_back_by', v_queue.set_back_by, 'set_back_for', v_now - v_queue.set_back_at,
+        'lease', v_queue.lease, 'lapsed', v_how.lapsed, 'lapsed_for', CASE WHEN v_how.lapsed > 0 THEN v_now - greatest(v_how.lapsed_at, 0) END, 'usual', v_how.usual,
         'running', v_runs.running, 'oldest_running', v_runs.id, 'oldest_running_ran', v_runs.ran);
 END $$;
 

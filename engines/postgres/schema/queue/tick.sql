@@ -232,6 +232,10 @@ BEGIN
     -- The silence at the end of a run is no part of it. Of one whose process died nobody knows how long it was.
     v_told := end_one(p_queue, p_job, v_end, NULL, CASE WHEN v_end = 'failed' THEN v_error END, NULL,
         CASE WHEN p_job.silent THEN p_job.at - p_queue.lease - p_job.since ELSE 0 END, p_now);
+    IF v_end = 'crashed' AND EXISTS (SELECT FROM job WHERE number = p_job.number) THEN
+        v_told := v_told || line('taken_back', v_id, p_job.kind, p_job.failures,
+            concat_ws(' ', 'its worker', to_json(p_job.worker)::text) || ' was not heard of for ' || shown_time(p_queue.lease));
+    END IF;
     IF v_end <> 'failed' THEN RETURN v_told; END IF;
     v_told := v_told || line('taken_back', v_id, p_job.kind, p_job.failures, v_error);
     IF NOT EXISTS (SELECT FROM job WHERE number = p_job.number) THEN

@@ -230,6 +230,12 @@ impl Queues {
             running: number("running").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
             oldest_running: running_since(queue, text("oldest_running"), number("oldest_running_ran")),
             fleet: Fleet::of(&self.workers_of(queue, 1)?),
+            lapsed: (
+                number("lapsed").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
+                Duration::from_millis(number("lapsed_for").unwrap_or(0)),
+            ),
+            usual: number("usual").map(Duration::from_nanos),
+            lease: number("lease").map(Duration::from_millis),
             set_back: number("set_back_by")
                 .zip(number("set_back_for"))
                 .map(|(by, since)| (Duration::from_millis(by), Duration::from_millis(since))),

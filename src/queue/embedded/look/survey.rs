@@ -16,6 +16,7 @@ use crate::queue::words::job::{Counts, JobId, JobState, Priority};
 use crate::queue::words::row::Row;
 use crate::queue::words::worker::WorkerInfo;
 use std::ops::Range;
+use std::time::Duration;
 
 /// The most lines of kinds that one look shows, and the most jobs of each that it counts.
 const KINDS: usize = 64;
@@ -61,6 +62,9 @@ impl Look<'_> {
                 running: live.running.len(),
                 oldest_running: oldest.map(|holder| (holder.since, holder.id.clone())),
                 fleet,
+                lapsed: (0, Duration::ZERO),
+                usual: None,
+                lease: None,
                 set_back: None,
             }
         }))
