@@ -183,8 +183,8 @@ pub enum Waits {
     /// No runner runs, and nobody accepts jobs. In a database that many processes share: no worker
     /// is heard of.
     NoWorker,
-    /// Workers are there that have free slots and take the kinds that are due, and for a minute none
-    /// of them has begun a job.
+    /// Workers are there that have free slots and take the kinds that are due, and for a minute
+    /// none of them has begun a job.
     Idle {
         /// The number of these workers.
         workers: usize,

@@ -337,8 +337,9 @@ impl Shared {
         self.settle();
     }
 
-    /// Notes the kind of a job that is pushed, unless that is refused. The caller holds no lock.
-    pub(crate) fn note_kind(&self, kind: &str, is_sound: impl FnOnce() -> bool) {
+    /// Notes the kind of a job that is pushed, unless that is refused, or that nobody takes. The
+    /// caller holds no lock.
+    pub fn note_kind(&self, kind: &str, is_sound: impl FnOnce() -> bool) {
         if !self.kinds.has(kind) && is_sound() {
             self.lines.add(self.kinds.add(kind));
             self.settle();

@@ -296,7 +296,9 @@ pub(super) fn the_status_names_the_limit_that_holds_the_jobs_and_the_time_of_its
     let text = status.to_string();
     assert!(text.contains("the key \"a\" holds 4 of them, until a job ends"), "{text}");
     running.finish(None).unwrap();
-    assert_eq!(bench.queue.status().unwrap().waits, Waits::NoWorker);
+    // A database may still know this process as a worker.
+    let waits = bench.queue.status().unwrap().waits;
+    assert!(matches!(waits, Waits::NoWorker | Waits::No), "{waits:?}");
     let bench = on.bench_with(options(&[Limit::kind("k").rate(Rate::new(1, SECOND))]));
     bench.queue.push_all((0..3).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
     assert_eq!(bench.claim_all(), ["a0"]);

@@ -1,11 +1,13 @@
 //! The tool at a database in PostgreSQL: a real server, as the tests of the engine start it.
 #![cfg(unix)]
 
+mod outages;
 #[path = "../tool/program.rs"]
 mod program;
 #[path = "../../../../engines/postgres/tests/server/mod.rs"]
 mod server;
 mod tls;
+mod workers;
 
 use postgres::Client;
 use program::{At, json};

@@ -223,6 +223,14 @@ $$ SELECT l.count, l.at, (SELECT max(a.mean) FROM average a WHERE a.queue = p_qu
         AND a.kind IN (SELECT j.kind FROM job j WHERE j.queue = p_queue AND j.state = 'running' AND j.at > p_now))
     FROM (SELECT count(*), min(at) AS at FROM job WHERE queue = p_queue AND state = 'running' AND at <= p_now) l $$;
 
+-- Up to two kinds with jobs in lines that no worker takes which is heard of, for the log of the caller: any two of them.
+CREATE FUNCTION untaken(p_queue queue, p_now bigint) RETURNS SETOF answer LANGUAGE sql AS
+$$ SELECT ROW('lined', NULL, NULL, NULL, NULL, NULL, l.kind, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer
+    FROM (SELECT substr(n, 2) AS kind FROM unnest(first_lines(p_queue.id, 64)) n) l
+    WHERE octet_length(l.kind) <= 64 AND NOT EXISTS (SELECT FROM worker w WHERE w.queue = p_queue.id AND NOT w.stopping
+        AND w.seen > p_now - p_queue.lease AND (w.kinds IS NULL OR l.kind = ANY (w.kinds)))
+    ORDER BY random() LIMIT 2 $$;
+
 -- What the status of a queue is made from.
 CREATE FUNCTION survey(p_queue text, p_worker text DEFAULT NULL) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE

@@ -478,7 +478,8 @@ $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(
 -- * line: something for the log; `outcome` is died, taken_back, held, skipped, unmade, damaged or damaged_schedule.
 -- * glance: what a worker may look for.
 -- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.
--- * lined: jobs of kinds that the caller does not take went into their lines, for others to look at.
+-- * lined: jobs of kinds that the caller does not take went into their lines, for others to look at. Those with a kind name one
+--   that no worker takes.
 -- * short: there were fewer jobs than the caller wanted, and it is told no glance.
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,

@@ -209,7 +209,10 @@ BEGIN
     END LOOP;
     IF v_claims AND v_got < p_most AND (v_more AND v_got = 0 OR v_claiming.again) THEN RETURN NEXT word('again'); END IF;
     -- While this call had them locked, others passed by jobs that they take.
-    IF v_lined THEN RETURN NEXT word('lined'); END IF;
+    IF v_lined THEN
+        RETURN NEXT word('lined');
+        RETURN QUERY SELECT * FROM untaken(v_queue, v_now);
+    END IF;
     IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
         RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, p_worker, p_kinds, v_now)
             ELSE word('short') END;

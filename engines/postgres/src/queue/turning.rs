@@ -136,9 +136,10 @@ impl Queues {
             // Its look behind its own ends stays true after them.
             changes = queue.note_own_change(changes);
         }
-        let mut claimed = Vec::new();
+        let (mut claimed, mut untaken) = (Vec::new(), Vec::new());
         for answer in answers {
             match answer.what.as_str() {
+                "lined" => untaken.extend(answer.kind),
                 "claimed" => claimed.push(answer.claimed(queue.number)),
                 "again" => turned.again = true,
                 "glance" => {
@@ -173,6 +174,7 @@ impl Queues {
         }
         lost.tell();
         queue.shared.settle();
+        untaken.iter().for_each(|kind| queue.shared.note_kind(kind, || true));
         turned
     }
 

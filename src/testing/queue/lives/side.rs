@@ -182,8 +182,8 @@ impl Side {
     }
 
     fn set_clock(&mut self, time: Duration, is_back: bool) {
-        // Where nothing moves a job when its time comes, a clock that goes back a little lets it wait
-        // for that moment once more, unless a claim has met it. So it goes back by more.
+        // Where nothing moves a job when its time comes, a clock that goes back a little lets it
+        // wait for that moment once more, unless a claim has met it. So it goes back by more.
         let goes_further = is_back && !self.bench.can().one_process;
         let time = if goes_further { time + SECOND + MILLI } else { time };
         // A call notes the time before and after. (A crash may lose what was noted.)

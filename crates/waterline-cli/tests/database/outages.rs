@@ -1,0 +1,151 @@
+//! What an operator reads in an outage, with three worker processes on a real server: in each the
+//! page, the doctor and the log say what it is, and what helps, within three seconds.
+
+use crate::server::{End, Server};
+use crate::workers::{Fleet, LEASE, SLOTS, STREAM, Worker, within};
+use std::time::{Duration, Instant};
+use waterline::queue::{JobState, NewJob};
+
+/// Longer than anything here takes; only a test that fails waits for it.
+fn eventually(what: &str, is_true: impl FnMut() -> bool) -> Instant {
+    common::eventually(what, is_true);
+    Instant::now()
+}
+
+#[test]
+fn jobs_that_hang_in_all_slots_are_named_with_the_oldest_of_them() {
+    let fleet = Fleet::start(Server::shared(), "hangs");
+    (0..3 * SLOTS + 2).for_each(|n| fleet.push("hangs", &format!("h{n}")));
+    let full = eventually("all slots to be busy", || fleet.queue.counts().running == 3 * SLOTS as u64);
+    let sentence = "the queue \"mail\" stands still: 6 slots of 3 workers are busy; the oldest, \"h0\" of w";
+    fleet.says(full + LEASE, &[sentence, "Find out what that job waits for.", "job mail h0"], "the queue stands still");
+}
+
+#[test]
+fn a_job_that_kills_each_process_is_dead_and_named_with_the_command_that_runs_it_again() {
+    let mut fleet = Fleet::start(Server::shared(), "poison");
+    // Two of them die, one after the other.
+    fleet.push("poison", "p");
+    let mut died = Vec::new();
+    for _ in 0..2 {
+        let first = eventually("a worker to die", || fleet.workers.iter_mut().any(Worker::has_died));
+        died.push(first);
+        let at = fleet.workers.iter_mut().position(Worker::has_died).unwrap();
+        let gone = fleet.workers.remove(at);
+        // The others hear of it when its lease is over.
+        if died.len() == 1 {
+            within(first + LEASE, "the log", || {
+                let said: Vec<_> = fleet.workers.iter().map(Worker::said).collect();
+                let is_said =
+                    said.iter().any(|said| said.contains("was not heard of for 2s, so the job is taken back"));
+                is_said.then_some(()).ok_or_else(|| said.join("\n"))
+            });
+        }
+        drop(gone);
+    }
+    fleet.says(
+        died[1] + LEASE,
+        &["1 dead job, which nothing runs any more", "its process died 2 times while it ran", "requeue mail --dead"],
+        "its process died 2 times while it ran",
+    );
+    assert_eq!(fleet.queue.state("p").unwrap(), Some(JobState::Dead));
+}
+
+#[test]
+fn a_kind_that_no_worker_has_needs_an_operator_at_once() {
+    let fleet = Fleet::start(Server::shared(), "welcome");
+    (0..4).for_each(|n| fleet.push("receipt", &format!("r{n}")));
+    let sentence = "4 jobs of kind \"receipt\" are due, and no worker that is here has it";
+    let parts = [sentence, "Start a worker that has a handler for them", "jobs mail --state ready --kind receipt"];
+    fleet.says(Instant::now(), &parts, "kind=\"receipt\"");
+    // One that has it takes them, and nothing is said any more.
+    let _other = Worker::start(&fleet.database, Server::shared(), "w4", "receipt");
+    let done = eventually("all to be done", || fleet.queue.counts().finished == 4);
+    for (who, at) in fleet.doctors() {
+        within(done, who, || {
+            let said = at.call("doctor");
+            (said.code == 0).then_some(()).ok_or(said.out)
+        });
+    }
+}
+
+#[test]
+fn a_queue_that_is_paused_says_so_with_its_workers_and_the_command_that_resumes_it() {
+    let fleet = Fleet::start(Server::shared(), "welcome");
+    fleet.queue.pause(None).unwrap();
+    let since = Instant::now();
+    fleet.push("welcome", "ann");
+    let sentence = "the queue \"mail\" is paused until somebody resumes it; 3 workers with 6 slots wait for that";
+    fleet.says(since, &[sentence, "Resume it", "resume mail"], "the queue is paused");
+    fleet.queue.resume().unwrap();
+    eventually("the job to be done", || fleet.queue.counts().finished == 1);
+}
+
+#[test]
+fn workers_that_are_gone_are_named_with_their_jobs_and_hide_nothing_that_waits() {
+    let mut fleet = Fleet::start(Server::shared(), "hangs");
+    (0..2).for_each(|n| fleet.push("hangs", &format!("h{n}")));
+    eventually("both to run", || fleet.queue.counts().running == 2);
+    let died = fleet.workers.iter_mut().map(Worker::kill).max().unwrap();
+    within(died + LEASE, "the doctor", || {
+        let said = fleet.tool.call("doctor").out;
+        let parts = ["was last heard of", "no worker is left", "Start a worker"];
+        parts.iter().all(|part| said.contains(part)).then_some(()).ok_or(said)
+    });
+}
+
+#[test]
+fn a_database_that_has_stopped_is_named_and_all_goes_on_once_it_is_back() {
+    let server = Server::start(&[]);
+    let fleet = Fleet::start(&server, "welcome");
+    fleet.push("welcome", "ann");
+    eventually("the first job to be done", || fleet.queue.counts().finished == 1);
+    server.stop(End::Immediate);
+    let stopped = Instant::now();
+    within(stopped, "the page", || {
+        let said = fleet.workers[2].page.call("doctor").out;
+        let parts = ["the queue \"mail\" cannot be looked at", "look at its server", "Connection refused"];
+        parts.iter().all(|part| said.contains(part)).then_some(()).ok_or(said)
+    });
+    within(stopped, "the doctor", || {
+        let said = fleet.tool.call("doctor");
+        (said.code == 1 && said.error.contains("cannot be used")).then_some(()).ok_or(format!("{said:?}"))
+    });
+    within(stopped, "the log", || {
+        let said = fleet.workers[2].said();
+        said.contains("cannot be").then_some(()).ok_or(said)
+    });
+    server.start_again();
+    // A connection of before is found broken first.
+    eventually("a push", || fleet.queue.push(NewJob::new("welcome", &()).unwrap().id("bob")).is_ok());
+    eventually("the second job to be done", || fleet.queue.counts().finished == 2);
+}
+
+/// It takes a minute of real time: so long a source may fail before it needs an operator.
+#[test]
+fn a_source_that_is_down_is_named_at_once_and_needs_an_operator_after_a_minute() {
+    let server = Server::shared();
+    let database = server.database();
+    drop(database.store(waterline_postgres::PgOptions::new()));
+    let begun = Instant::now();
+    // One has the name, and the others wait for it.
+    let workers = ["w1", "w2", "w3"].map(|name| Worker::start(&database, server, name, STREAM));
+    let says = |since: Instant, parts: &[&str]| {
+        within(since, "the page", || {
+            let said: Vec<_> = workers.iter().map(|worker| worker.page.call("doctor").out).collect();
+            let says = |said: &String| parts.iter().all(|part| said.contains(part));
+            said.iter().any(says).then_some(()).ok_or_else(|| said.join("\n"))
+        });
+    };
+    let sentence = "the source cannot be read at 0; the consumer goes on as soon as it can be: no route to the node";
+    says(Instant::now(), &["note: ", sentence, "The source is asked again by itself, or now."]);
+    within(Instant::now(), "the log", || {
+        let said: Vec<_> = workers.iter().map(Worker::said).collect();
+        let says =
+            |said: &String| said.contains("the source failed; retrying") && said.contains("no route to the node");
+        said.iter().any(says).then_some(()).ok_or_else(|| said.join("\n"))
+    });
+    let minute = Duration::from_secs(60);
+    common::eventually("the minute to be over", || begun.elapsed() > minute);
+    says(Instant::now(), &["problem: ", sentence, "check blocks"]);
+}
