@@ -89,8 +89,14 @@ fn the_gauges_show_the_queue_while_its_runner_is_busy_and_its_end() {
     eventually("the age of the oldest job", || kept.get("oldest_ready_seconds", None) == 30.0);
     // The jobs in flight are counted before the other jobs, and the last gauge is set after all.
     eventually("the jobs in flight", || kept.get("in_flight", None) == 1.0);
+    let workers = || ["taking", "stopping", "silent"].map(|state| kept.get("workers", Some(("state", state))));
+    let slots = || [kept.get("slots", None), kept.get("slots_busy", None)];
+    eventually("the worker", || workers() == [1.0, 0.0, 0.0] && slots() == [1.0, 1.0]);
     eventually("the last gauge", || kept.get("up", None) == 1.0);
     queue.pause(None).unwrap();
+    // None of the others begins meanwhile.
+    runner.set_max_processing(4).unwrap();
+    eventually("more slots", || slots() == [4.0, 1.0]);
     end.send_timeout((), LONG).unwrap();
     runner.stop().unwrap();
     assert_eq!((kept.get("up", None), kept.get("in_flight", None)), (0.0, 0.0));

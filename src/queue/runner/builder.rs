@@ -341,16 +341,17 @@ impl RunnerBuilder {
     /// |---|---|---|
     /// | `waterline_queue_up` | gauge | 1 while the runner runs, 0 once it has ended |
     /// | `waterline_queue_in_flight` | gauge | the jobs that the runner runs |
-    /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state` |
+    /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state`: `scheduled`, `ready`, `running`, `finished`, `dead`, `waiting`, `damaged` |
     /// | `waterline_queue_verdict` | gauge | 0 if it goes well, 1 if it waits, 2 if it [needs you](crate::Verdict), by the label `on`: `movement` (why no job starts), `unknown_kinds`, `dead`, `damaged` |
     /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
-    /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended` |
+    /// | `waterline_queue_workers` | gauge | the [workers](crate::queue::Queue::workers) of all processes, by the label `state`: `taking` jobs, `stopping`, `silent` (no longer heard of, and they still have jobs: up to 8) |
+    /// | `waterline_queue_slots` | gauge | the slots of the workers of all processes that take jobs, or 0 if one of them has no bound |
+    /// | `waterline_queue_slots_busy` | gauge | those slots that are taken |
+    /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended`: `finished`, `retried`, `snoozed`, `dead`, `lost`, `put back` (see [`AttemptEnd`]) |
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
     ///
-    /// The label `queue` is the name of the queue. `state` is `scheduled`, `ready`, `running`,
-    /// `finished`, `dead`, `waiting` or `damaged`; `ended` is `finished`, `retried`, `snoozed`,
-    /// `dead`, `lost` or `put back`: see [`AttemptEnd`]. Queues of the same name in two stores need
-    /// two recorders.
+    /// The label `queue` is the name of the queue. Queues of the same name in two stores need two
+    /// recorders.
     ///
     /// A thread sets the gauges once a second, also while nothing happens. When the runner ends,
     /// `waterline_queue_up` becomes 0 and the other gauges stay, so alert on `waterline_queue_up`

@@ -6,6 +6,7 @@ use crate::base::guard::guarded;
 use crate::base::recorder::{Recorder, as_f64};
 use crate::base::sync::{Condvar, Mutex, wait_until};
 use crate::queue::handle::Queue;
+use crate::queue::rules::fleet::Fleet;
 use crate::queue::runner::outcome::QueueEvent;
 use crate::queue::status::QueueStatus;
 use crate::queue::words::ended::AttemptEnd;
@@ -82,7 +83,14 @@ struct OfQueue {
     oldest: Gauge,
     jobs: [Gauge; STATES.len()],
     verdicts: [Gauge; ON.len()],
+    workers: [Gauge; WORKERS.len()],
+    slots: Gauge,
+    busy: Gauge,
 }
+
+/// The states of workers as labels: they take jobs, they stop, or they are no longer heard of and
+/// still have jobs.
+const WORKERS: [&str; 3] = ["taking", "stopping", "silent"];
 
 /// What a verdict is on: why no job starts, and the reasons of what is left over.
 const ON: [&str; 4] = ["movement", "unknown_kinds", "dead", "damaged"];
@@ -90,6 +98,7 @@ const ON: [&str; 4] = ["movement", "unknown_kinds", "dead", "damaged"];
 impl OfQueue {
     fn new(queue: &str) -> Self {
         let (name, text) = ("waterline_queue_jobs", "Jobs, by their state.");
+        let (workers, of_workers) = ("waterline_queue_workers", "Workers of all processes, by their state.");
         Recorder::make("queue", queue, |recorder| Self {
             up: recorder.gauge("waterline_queue_up", Unit::Count, "1 while the runner runs, 0 once it has ended."),
             in_flight: recorder.gauge("waterline_queue_in_flight", Unit::Count, "Jobs that the runner runs."),
@@ -100,6 +109,13 @@ impl OfQueue {
             ),
             jobs: STATES.map(|state| recorder.with("state", state).gauge(name, Unit::Count, text)),
             verdicts: ON.map(|on| recorder.with("on", on).gauge("waterline_queue_verdict", Unit::Count, VERDICT)),
+            workers: WORKERS.map(|state| recorder.with("state", state).gauge(workers, Unit::Count, of_workers)),
+            slots: recorder.gauge(
+                "waterline_queue_slots",
+                Unit::Count,
+                "Slots of the workers of all processes that take jobs, or 0 if one of them has no bound.",
+            ),
+            busy: recorder.gauge("waterline_queue_slots_busy", Unit::Count, "Those slots that are taken."),
         })
     }
 
@@ -116,9 +132,15 @@ impl OfQueue {
             let verdict = if fails { Verdict::NeedsYou } else { Advice::worst_of(&advice, is_it) };
             gauge.set(as_f64(verdict as u64));
         }
-        // A store that cannot be read now says nothing of the age.
-        if let Ok(status) = status {
-            self.oldest.set(status.oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
+        // A store that cannot be read now says nothing of the age and of the workers.
+        if let Ok(QueueStatus { oldest_ready, fleet, .. }) = status {
+            self.oldest.set(oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
+            let Fleet { workers, stopping, slots, busy, silent, .. } = fleet;
+            for (gauge, number) in self.workers.iter().zip([workers, stopping, silent.len()]) {
+                gauge.set(as_f64(number as u64));
+            }
+            self.slots.set(as_f64(slots.unwrap_or(0)));
+            self.busy.set(as_f64(busy));
         }
     }
 }
