@@ -168,7 +168,7 @@ impl Browser {
 
     /// Writes a picture of the page.
     pub(crate) fn picture(&self, path: &Path) {
-        let height = self.run("return Math.min(document.documentElement.scrollHeight, 1100)").as_u64().unwrap() as u32;
+        let height = self.run("return Math.min(document.documentElement.scrollHeight, 1400)").as_u64().unwrap() as u32;
         let width = self.run("return innerWidth").as_u64().unwrap() as u32;
         self.resize(width, height);
         self.run("window.dispatchEvent(new Event('redraw'))");
