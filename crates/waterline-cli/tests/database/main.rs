@@ -1,6 +1,7 @@
 //! The tool at a database in PostgreSQL: a real server, as the tests of the engine start it.
 #![cfg(unix)]
 
+mod fleet;
 mod outages;
 #[path = "../tool/program.rs"]
 mod program;
