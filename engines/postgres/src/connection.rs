@@ -30,10 +30,11 @@ pub(crate) fn in_transaction<R>(
     call: impl FnOnce(&mut Client) -> Result<R, Error>,
 ) -> Result<R, Error> {
     let still = STANDS.as_millis();
-    client.batch_execute(&format!(
+    let begun = client.batch_execute(&format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {still}"
-    ))?;
-    let answer = call(client);
+    ));
+    // A failure between the two leaves a transaction, which is rolled back, too.
+    let answer = begun.map_err(Error::from).and_then(|()| call(client));
     if answer.is_ok() {
         client.batch_execute("COMMIT")?;
     } else {

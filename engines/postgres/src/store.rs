@@ -90,7 +90,7 @@ impl PgStore {
     /// long transaction of yours with rows of these tables may make it fail: call it again.
     ///
     /// Processes that start take their turns, so the server ends the transaction of one that stands
-    /// still in it for a second: it is told that the connection is closed, and calls it again.
+    /// still in it for a second. Its error says that the connection is closed: call this again.
     ///
     /// Only the owner of the schema may change it. Any role of the schema may call this if there is
     /// nothing to change.

@@ -488,7 +488,7 @@ BEGIN
                 CASE WHEN bytes_of(a) <= v_room THEN a.data END, a.failures, a.crashes, a.pushed, a.more
             FROM unnest(v_answers) a WHERE a.what = 'claimed';
     ELSE
-        -- Of one whose payload does not fit, its kind does, but for many long ones.
+        -- A job whose payload does not fit is still named by its kind, unless many of them have long kinds.
         RETURN QUERY SELECT a.number, a.token, CASE WHEN a.fits THEN id_of(a.id, a.number) END, CASE WHEN a.names THEN a.kind END,
                 CASE WHEN a.fits THEN a.payload END, CASE WHEN a.fits THEN a.data END, CASE WHEN a.names THEN a.failures END,
                 CASE WHEN a.names THEN a.crashes END, CASE WHEN a.names THEN a.pushed END, CASE WHEN a.fits THEN a.more END

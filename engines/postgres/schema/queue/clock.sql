@@ -45,11 +45,11 @@ BEGIN
         due = CASE WHEN j.state = 'running' OR j.named OR j.due <= 0 THEN j.due ELSE j.due - shift_of(j.since, p_now, p_by) END,
         since = j.since - shift_of(j.since, p_now, p_by), renewed = j.renewed - shift_of(j.renewed, p_now, p_by),
         resubmit = j.resubmit - shift_of(j.resubmitted, p_now, p_by), resubmitted = j.resubmitted - shift_of(j.resubmitted, p_now, p_by),
-        expires = j.expires - shift_of(j.pushed, p_now, p_by), pushed = j.pushed - shift_of(j.pushed, p_now, p_by)
+        expires = CASE WHEN j.expires > 0 THEN j.expires - shift_of(j.pushed, p_now, p_by) ELSE j.expires END, pushed = j.pushed - shift_of(j.pushed, p_now, p_by)
     WHERE j.number = ANY (ARRAY(SELECT a.number FROM job a
         WHERE a.number = ANY (ARRAY(SELECT ahead_jobs(p_queue.id, p_now) LIMIT c_most)) FOR UPDATE SKIP LOCKED));
     UPDATE ended e SET gone_at = e.gone_at - shift_of(e.since, p_now, p_by), since = e.since - shift_of(e.since, p_now, p_by),
-        expires = e.expires - shift_of(e.pushed, p_now, p_by), pushed = e.pushed - shift_of(e.pushed, p_now, p_by)
+        expires = CASE WHEN e.expires > 0 THEN e.expires - shift_of(e.pushed, p_now, p_by) ELSE e.expires END, pushed = e.pushed - shift_of(e.pushed, p_now, p_by)
     WHERE e.number = ANY (ARRAY(SELECT a.number FROM ended a
         WHERE a.number = ANY (ARRAY(SELECT ahead_ended(p_queue.id, p_now) LIMIT c_most)) FOR UPDATE SKIP LOCKED));
     UPDATE mark SET until = until - shift_of(since, p_now, p_by), since = since - shift_of(since, p_now, p_by)

@@ -223,12 +223,15 @@ $$ SELECT l.count, l.at, (SELECT max(a.mean) FROM average a WHERE a.queue = p_qu
         AND a.kind IN (SELECT j.kind FROM job j WHERE j.queue = p_queue AND j.state = 'running' AND j.at > p_now))
     FROM (SELECT count(*), min(at) AS at FROM job WHERE queue = p_queue AND state = 'running' AND at <= p_now) l $$;
 
--- Up to two kinds with jobs in lines that no worker takes which is heard of, for the log of the caller: any two of them.
+-- Up to two of the kinds that have jobs in lines, and that no worker takes of those heard of within a lease: the caller names
+-- them in its log. They are drawn by chance, since the first two would hide the others for ever. A worker that calls `claim`
+-- alone is seen by the jobs that it has.
 CREATE FUNCTION untaken(p_queue queue, p_now bigint) RETURNS SETOF answer LANGUAGE sql AS
 $$ SELECT ROW('lined', NULL, NULL, NULL, NULL, NULL, l.kind, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer
     FROM (SELECT substr(n, 2) AS kind FROM unnest(first_lines(p_queue.id, 64)) n) l
     WHERE octet_length(l.kind) <= 64 AND NOT EXISTS (SELECT FROM worker w WHERE w.queue = p_queue.id AND NOT w.stopping
         AND w.seen > p_now - p_queue.lease AND (w.kinds IS NULL OR l.kind = ANY (w.kinds)))
+        AND NOT EXISTS (SELECT FROM job j WHERE j.queue = p_queue.id AND j.state = 'running' AND j.kind = l.kind AND j.at > p_now)
     ORDER BY random() LIMIT 2 $$;
 
 -- What the status of a queue is made from.

@@ -395,6 +395,10 @@ CREATE FUNCTION push_across(p_queues text[], p_counts int[], p_kinds text[], p_p
 DECLARE v_to int := 0; v_code text; v_text text; v_detail text; v_hint text;
 BEGIN
     answers := '{}';
+    IF 0 > ANY (p_counts) OR cardinality(p_counts) IS DISTINCT FROM cardinality(p_queues)
+        OR (SELECT count(*) FILTER (WHERE c IS NULL) > 0 OR coalesce(sum(c), 0) <> cardinality(p_kinds) FROM unnest(p_counts) c) THEN
+        PERFORM refuse('each queue has a count, and all counts together are the jobs');
+    END IF;
     FOR v_at IN 1 .. cardinality(p_queues) LOOP
         v_to := v_to + p_counts[v_at];
         PERFORM await_named(p_queues[v_at], p_settings[v_to - p_counts[v_at] + 1:v_to]);
@@ -407,7 +411,7 @@ BEGIN
                 p_settings[v_to - p_counts[v_at] + 1:v_to], p_batches[v_at]) || word('next');
         EXCEPTION WHEN OTHERS THEN
             GET STACKED DIAGNOSTICS v_code = RETURNED_SQLSTATE, v_text = MESSAGE_TEXT, v_detail = PG_EXCEPTION_DETAIL, v_hint = PG_EXCEPTION_HINT;
-            RAISE USING ERRCODE = v_code, MESSAGE = v_text, DETAIL = v_detail, HINT = v_hint, TABLE = p_queues[v_at];
+            RAISE USING ERRCODE = v_code, MESSAGE = left(v_text, 1000), DETAIL = left(v_detail, 1000), HINT = v_hint, TABLE = left(p_queues[v_at], 255);
         END;
     END LOOP;
 END $$;

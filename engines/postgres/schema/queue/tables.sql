@@ -555,7 +555,7 @@ DECLARE v_queue queue;
 BEGIN
     SELECT * INTO v_queue FROM queue WHERE name = p_queue;
     IF NOT FOUND THEN
-        RAISE 'waterline: there is no queue "%": make it with create_queue', p_queue USING ERRCODE = 'WQ001';
+        RAISE 'waterline: there is no queue "%": make it with create_queue', left(p_queue, 255) USING ERRCODE = 'WQ001';
     END IF;
     RETURN v_queue;
 END $$;

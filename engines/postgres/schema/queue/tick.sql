@@ -234,7 +234,8 @@ BEGIN
         CASE WHEN p_job.silent THEN p_job.at - p_queue.lease - p_job.since ELSE 0 END, p_now);
     IF v_end = 'crashed' AND EXISTS (SELECT FROM job WHERE number = p_job.number) THEN
         v_told := v_told || line('taken_back', v_id, p_job.kind, p_job.failures,
-            concat_ws(' ', 'its worker', to_json(p_job.worker)::text) || ' was not heard of for ' || shown_time(p_queue.lease));
+            concat_ws(' ', 'its worker', to_json(p_job.worker)::text) || ' was not heard of for '
+                || shown_time(round(greatest(p_job.at - greatest(p_job.since, p_job.renewed), 0), -1)::bigint));
     END IF;
     IF v_end <> 'failed' THEN RETURN v_told; END IF;
     v_told := v_told || line('taken_back', v_id, p_job.kind, p_job.failures, v_error);

@@ -84,7 +84,8 @@ END $$;
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
 -- answers. `p_tick`: do all that time has brought, and not only once a second; null: nothing of it. `p_arm`: if there is no
 -- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
--- `p_about`: notes the caller as a worker (`note_workers`). `p_room`: the bytes of the answer. Null: those that the server keeps until the commit, for a claim of up to 16 jobs.
+-- `p_about`: notes the caller as a worker (`note_workers`).
+-- `p_room`: the bytes of the answer. Null: those that the server keeps until the commit, for a claim of up to 16 jobs.
 --
 -- The common way, of jobs that finish and others that begin, has as few statements and calls as there may be: to
 -- begin one costs more than to run it. So this function is long: two calls for its parts would cost 5 % of a job.

@@ -36,7 +36,13 @@ BEGIN
     IF p_lease <= 0 THEN PERFORM refuse('a lease has 1 millisecond or more, or is null: that of the queue'); END IF;
     p_slots := coalesce(p_slots, 1);
     p_poll := coalesce(p_poll, 1000);
-    PERFORM note_worker(v_queue, p_worker, p_about, p_kinds, p_slots, p_stops, v_now);
+    BEGIN
+        PERFORM note_worker(v_queue, p_worker, p_about, p_kinds, p_slots, p_stops, v_now);
+    EXCEPTION WHEN data_exception OR SQLSTATE 'WQ002' THEN
+        -- A misspelt word shows at the first call. What a worker says of itself is no reason to lose its leases and ends.
+        IF json_array_length(p_jobs) = 0 THEN RAISE; END IF;
+        PERFORM warn_of_about(SQLERRM);
+    END;
     SELECT coalesce(array_agg(u.job), '{}') AS jobs, coalesce(array_agg(u.token), '{}') AS tokens,
         -- Data that the queue does not take would be refused each time, and with it the whole call.
         array_agg(CASE WHEN u.is_large THEN format('its data has %s bytes, and its queue takes %s at most', octet_length(u.said), v_queue.max_payload)

@@ -19,9 +19,10 @@ BEGIN
     SELECT * INTO v_old FROM worker WHERE queue = p_queue.id AND number = v_new.number;
     v_was := FOUND;
     p_stops := coalesce(p_stops, false);
-    IF v_old.seen <= p_now AND v_old.stopping = p_stops AND v_old.seen > p_now - 1000
+    -- Two may share a name, of which one stops, and the other one begins anew in each call.
+    IF v_old.seen <= p_now AND (v_old.stopping OR NOT p_stops) AND v_old.seen > p_now - 1000
         OR current_setting('transaction_read_only') = 'on' OR statement_timestamp() - transaction_timestamp() > interval '1 s' THEN RETURN; END IF;
-    v_new.kinds := CASE WHEN cardinality(p_kinds) <= c_kinds AND octet_length(p_kinds::text) <= 16384 THEN p_kinds END;
+    v_new.kinds := CASE WHEN coalesce(array_ndims(p_kinds), 1) = 1 AND cardinality(p_kinds) <= c_kinds AND octet_length(p_kinds::text) <= 16384 THEN p_kinds END;
     IF v_old.seen <= p_now AND v_old.stopping = p_stops AND v_old.seen > p_now - p_queue.lease / 3
         AND v_old.slots IS NOT DISTINCT FROM p_slots AND v_old.kinds IS NOT DISTINCT FROM v_new.kinds THEN RETURN; END IF;
     IF p_about IS NOT NULL THEN
@@ -58,6 +59,14 @@ BEGIN
                 THEN ARRAY(SELECT json_array_elements_text(v_one->'kinds')) END,
             (v_one->>'slots')::int, (v_one->>'stopping')::boolean, v_now);
     END LOOP;
+EXCEPTION WHEN data_exception OR SQLSTATE 'WQ002' THEN
+    -- The call has leases and ends with it.
+    PERFORM warn_of_about(SQLERRM);
+END $$;
+
+CREATE FUNCTION warn_of_about(p_error text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM warn('a worker is not noted', p_error, 'The call goes on. Mend what the worker says of itself (`p_about`).');
 END $$;
 
 -- Deletes the workers that were not heard of for a day, or since they have stopped.

@@ -66,7 +66,8 @@ impl Opened {
             "language": "rust",
             "version": env!("CARGO_PKG_VERSION"),
             "kinds": presence.kinds.as_deref(),
-            "slots": presence.slots,
+            // The column has 32 bits.
+            "slots": presence.slots.map(|slots| i32::try_from(slots).unwrap_or(i32::MAX)),
             "stuck": presence.stuck,
             "stopping": presence.is_stopping,
         });

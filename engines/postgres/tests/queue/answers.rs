@@ -433,8 +433,15 @@ fn a_push_into_several_queues_is_one_call_and_a_full_one_is_named() {
     assert!(matches!(cycle, QueueError::Cycle { .. }), "{cycle:?}");
     let counts = ["one", "two"].map(|name| group.queue(name).unwrap().counts().ready);
     assert_eq!(counts, [1, 2], "all or none");
-    // No transaction of several statements stands open between them.
     let mut client = config.connect(NoTls).unwrap();
+    // A caller who counts wrong would lose a job without a word.
+    for counts in ["{1,NULL}", "{-1,3}", "{1}", "{1,2}"] {
+        let push =
+            "SELECT waterline.push_across('{one,two}', $1::text::int[], '{k,k}', '{1,1}', ARRAY['{}', '{}'], '{f,f}')";
+        let refused = client.execute(push, &[&counts]).unwrap_err();
+        assert_eq!(refused.code().map(|code| code.code()), Some("WQ002"), "{counts}: {refused:?}");
+    }
+    // No transaction of several statements stands open between them.
     let last = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%push_across_and_commit%'";
     assert!(client.query_one(last, &[]).unwrap().get::<_, i64>(0) > 0);
 }

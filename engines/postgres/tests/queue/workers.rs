@@ -313,3 +313,63 @@ fn long_texts_and_many_kinds_are_bounded_and_a_damaged_row_hides_no_other_one() 
     let well: i64 = client.query_one(well, &[]).unwrap().get(0);
     assert_eq!(well, 2);
 }
+
+#[test]
+fn what_a_worker_says_of_itself_loses_it_no_lease_and_no_end() {
+    let (_, mut client) = client("{}");
+    push(&mut client, 2);
+    set_clock(&mut client, BEGIN);
+    // A misspelt word shows at the first call.
+    let wrong = ["[1]", r#"{"pid": 1}"#, r#"{"host": "a\u0000b"}"#, r#"{"process": 1e400000}"#];
+    for about in wrong {
+        let first = client.execute("SELECT waterline.work('q', 'w', NULL, p_about => $1::text::json)", &[&about]);
+        assert!(first.is_err() || about.contains("process"), "{about}");
+    }
+    let got = "SELECT number, token FROM waterline.claim('q', 2, 'w', p_lease => 3000)";
+    let held: Vec<(i64, i64)> = client.query(got, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    let [(one, token), (two, other)] = held[..] else { panic!("{held:?}") };
+    let jobs = format!(r#"[{{"job": {one}, "token": {token}}}]"#);
+    // Each of them renews in time, though nothing of it is noted.
+    for (nth, about) in (1..).zip(wrong) {
+        set_clock(&mut client, BEGIN + nth * 2_500);
+        let work =
+            "SELECT waterline.work('q', 'w', NULL, 1, 3000, p_jobs => $1::text::json, p_about => $2::text::json)";
+        client.execute(work, &[&jobs, &about]).unwrap();
+        let renew = "SELECT waterline.renew(ARRAY[$1::bigint], ARRAY[$2::bigint], 3000, p_about => $3)";
+        client.execute(renew, &[&two, &other, &about]).unwrap();
+    }
+    for about in [
+        "5",
+        "null",
+        "{}",
+        "x",
+        r#"[{"queue": "q", "slots": 2147483648}]"#,
+        r#"[{"queue": "q", "stopping": "perhaps"}]"#,
+    ] {
+        let renew = "SELECT cardinality(waterline.renew(ARRAY[$1::bigint], ARRAY[$2::bigint], 3000, p_about => $3))";
+        assert_eq!(client.query_one(renew, &[&two, &other, &about]).unwrap().get::<_, i32>(0), 1, "{about}");
+    }
+    let end = format!(r#"[{{"job": {one}, "token": {token}, "end": "finish"}}]"#);
+    let work = "SELECT waterline.work('q', 'w', NULL, 1, 3000, p_jobs => $1::text::json, p_about => '[1]')";
+    client.execute(work, &[&end]).unwrap();
+    let left = "SELECT count(*), sum(crashes) FROM waterline.job WHERE state = 'running'";
+    let left = client.query_one(left, &[]).unwrap();
+    assert_eq!((left.get::<_, i64>(0), left.get::<_, i64>(1)), (1, 0));
+    // Kinds of two dimensions hide no worker.
+    client.execute("SELECT waterline.claim('q', 1, 'w2', ARRAY[['a', 'b'], ['c', 'd']])", &[]).unwrap();
+    assert!(!seen(&mut client).is_empty());
+}
+
+#[test]
+fn two_of_one_name_of_which_one_stops_write_one_row_in_a_second() {
+    let (_, mut client) = client("{}");
+    set_clock(&mut client, BEGIN);
+    let mut written = || {
+        for stops in [false, true, false, true] {
+            client.execute("SELECT waterline.work('q', 'w', NULL, p_stops => $1)", &[&stops]).unwrap();
+        }
+        client.query_one("SELECT ctid::text FROM waterline.worker", &[]).unwrap().get::<_, String>(0)
+    };
+    let first = written();
+    assert_eq!(written(), first, "the row is where it was");
+}
