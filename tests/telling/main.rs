@@ -293,7 +293,11 @@ fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_c
     consumer.stop().unwrap();
     let lines = lines_of("endless");
     let seconds = time.passed().as_secs() as usize;
-    for (says, happened) in [("has attempts left", handle.status().failed), ("tried again", handle.status().retries)] {
+    // The last attempt may have failed behind the stop.
+    let put_back = lines.iter().filter(|line| line.message().contains("the job is put back")).count() as u64;
+    assert!(put_back <= 1, "{lines:#?}");
+    let failed = handle.status().failed - put_back;
+    for (says, happened) in [("has attempts left", failed), ("tried again", handle.status().retries)] {
         let lines: Vec<_> = lines.iter().filter(|line| line.message().contains(says)).collect();
         // One at once, one a second, and the held lines at the end.
         assert!(lines.len() <= seconds + 2, "{} lines in {seconds} s", lines.len());
