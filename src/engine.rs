@@ -279,6 +279,7 @@ pub const NO_WORKER: WorkerInfo = WorkerInfo {
     lease_left: None,
 };
 
+/// Makes a job that a worker has, of its id, its kind and the time for which it runs.
 pub fn worker_job(id: JobId, kind: String, ran_for: Duration) -> WorkerJob {
     WorkerJob { id, kind, ran_for }
 }

@@ -23,8 +23,9 @@ impl QueueStatus {
     }
 
     /// Returns what is to be said of the queue: first why no job starts, with what helps, then what
-    /// is left over: jobs of kinds without a handler, slots of jobs that were removed, dead jobs
-    /// and damaged ones. The page `operating` has a row for each reason.
+    /// is left over: jobs of kinds without a handler, or that no worker takes, workers that are no
+    /// longer heard of, slots of jobs that were removed, dead jobs and damaged ones. The page
+    /// `operating` has a row for each reason.
     ///
     /// ```
     /// use waterline::Store;
@@ -109,6 +110,7 @@ impl QueueStatus {
                 (Verdict::NeedsYou, "Start a worker that has a handler for them, or cancel them.")
             }
             Waits::OtherKinds => (Verdict::Waits, "If no worker takes them, start one."),
+            Waits::Idle { free: Some(0), .. } => (Verdict::NeedsYou, "Start these workers again."),
             Waits::Idle { .. } => (
                 Verdict::NeedsYou,
                 "See what the workers log: a gate may be closed, or they cannot write to the database.",
@@ -120,7 +122,8 @@ impl QueueStatus {
             Waits::Busy { .. } => (Verdict::Waits, "It goes on as jobs end."),
             Waits::StandsStill { .. } => (
                 Verdict::NeedsYou,
-                "Find out what that job waits for. To free its slot, cancel it, or start its process again.",
+                "Find out what that job waits for. To free its slot, start its process again; to cancel it is enough if \
+                 its handler is a future, or looks at is_stopping.",
             ),
             Waits::Alone { .. } => (Verdict::Waits, "It goes on by itself when that job has ended."),
             Waits::NoWorker => match self.vantage {
@@ -149,7 +152,11 @@ impl QueueStatus {
                 "has jobs that are due; only its process knows if a runner runs".to_owned()
             }
             (Waits::NoWorker, Vantage::Shared) if self.due_for() >= UNTAKEN => {
-                format!("has a job that was due {}s ago, and no worker is heard of", self.due_for().as_secs())
+                let due = self.due_for().as_secs();
+                match self.fleet.stopping {
+                    0 => format!("has a job that was due {due}s ago, and no worker is heard of"),
+                    _ => format!("has a job that was due {due}s ago, and all workers stop"),
+                }
             }
             (Waits::NoWorker, Vantage::Shared) => "has jobs that are due, and no worker is heard of yet".to_owned(),
             _ => return None,
@@ -236,7 +243,8 @@ mod tests {
 
     /// A queue that many processes share, with so many workers of two slots.
     fn shared(waits: Waits, workers: usize, silent: Vec<SilentWorker>) -> QueueStatus {
-        let fleet = Fleet { workers, slots: Some(2 * workers as u64), silent, ..Fleet::of(&[]) };
+        let fleet =
+            Fleet { workers, slots: Some(2 * workers as u64), silent_count: silent.len(), silent, ..Fleet::of(&[]) };
         QueueStatus { vantage: Vantage::Shared, fleet, ..status(waits) }
     }
 
@@ -274,6 +282,14 @@ mod tests {
         };
         let expected = "has a job that was due 75s ago, and 2 workers with 3 free slots began none for a minute";
         assert!(idle.sentence().ends_with(expected), "{idle}");
+        let stuck = QueueStatus { waits: Waits::Idle { workers: 2, free: Some(0) }, ..idle };
+        let expected =
+            "due 75s ago, and all slots of 2 workers hold jobs that were removed or taken back and do not end";
+        assert!(stuck.sentence().ends_with(expected), "{stuck}");
+        assert_eq!(stuck.advice()[0].help, "Start these workers again.");
+        let late = QueueStatus { oldest_ready: stuck.oldest_ready, ..shared(Waits::NoWorker, 0, Vec::new()) };
+        let stops = QueueStatus { fleet: Fleet { stopping: 1, ..Fleet::of(&[]) }, ..late };
+        assert!(stops.sentence().ends_with("has a job that was due 75s ago, and all workers stop"), "{stops}");
         let busy = says(Waits::Busy { slots: 4, since: SECOND, oldest: "a".to_owned() }, 2);
         assert!(busy.contains("has all 4 slots of 2 workers busy; its oldest job, \"a\", has run for 1.0s"), "{busy}");
         let still = Waits::StandsStill {

@@ -30,9 +30,9 @@ pub struct QueueStatus {
     /// read. A kind stays here when its jobs are gone, and if its push was refused later, as by a
     /// full queue. Jobs that were pushed in an earlier life are seen when the runner takes them.
     pub unknown_kinds: Vec<String>,
-    /// The kinds of which jobs are due, and that no worker takes that this process knows of: the
-    /// runner here has no handler for them, and claims of other kinds have passed them by. Another
-    /// process that shares the queue may have one.
+    /// The kinds of which jobs are due, and that no worker takes: neither the runner here nor, in a
+    /// database that many processes share, one that is heard of. Claims of other kinds have passed
+    /// them by.
     pub untaken: Vec<UntakenKind>,
     /// The slots of the runner in this process that jobs hold which are no longer its own. `None`
     /// if there are none, as without a runner.

@@ -63,6 +63,10 @@ impl Group {
 
     /// Returns the reason why no job starts, if that is that all slots of the runner are busy.
     fn busy(&self) -> Option<Waits> {
+        // Where other processes run jobs, the status of each queue has the slots of all of them.
+        if !self.members.queue(0).capabilities().one_process {
+            return None;
+        }
         let now = self.members.queue(0).moment().now;
         let (mut running, mut slots, mut oldest) = (0, None, None);
         for queue in self.members.queues() {

@@ -18,14 +18,18 @@ pub struct Fleet {
     pub slots: Option<u64>,
     /// The slots of theirs that are taken.
     pub busy: u64,
+    /// One of them has a free slot, as far as is known: who has no bound may have none.
+    pub has_free: bool,
     /// The kinds that they take together, in their order; `None`: one of them takes all.
     pub kinds: Option<Vec<String>>,
-    /// Those that are no longer heard of and still have jobs, the one first whose leases end first:
-    /// up to 8.
+    /// Those that are no longer heard of and still have jobs.
+    pub silent_count: usize,
+    /// The first of these, the one before the others whose leases end first: up to 8.
     pub silent: Vec<SilentWorker>,
-    /// The running job that began first, with its worker, which may be silent.
+    /// The job of those that take jobs that began first, with its worker. A worker that is silent,
+    /// or that stops, holds none of their slots.
     pub oldest: Option<(WorkerInfo, WorkerJob)>,
-    /// The time for which the job runs that began last.
+    /// The time for which the job of theirs runs that began last.
     pub newest_ran_for: Option<Duration>,
 }
 
@@ -73,19 +77,24 @@ impl Fleet {
         };
         let mut silent: Vec<_> =
             workers.iter().filter(|worker| worker.is_silent && !worker.jobs.is_empty()).map(silent).collect();
+        let silent_count = silent.len();
         silent.sort_by_key(|worker| worker.lease_left);
         silent.truncate(NAMED);
-        let oldest = workers.iter().filter_map(|worker| Some((worker, worker.jobs.first()?)));
+        let oldest = takers.iter().filter_map(|worker| Some((*worker, worker.jobs.first()?)));
         let oldest = oldest.max_by_key(|(_, job)| job.ran_for);
+        // What a worker has said of slots without a job here may be old by a third of a lease.
+        let busy = |worker: &WorkerInfo| worker.slots.map_or(worker.busy, |slots| worker.busy.min(slots));
         Self {
             workers: takers.len(),
             stopping: stopping.len(),
             slots: takers.iter().map(|worker| worker.slots.map(u64::from)).sum(),
-            busy: takers.iter().map(|worker| u64::from(worker.busy)).sum(),
+            busy: takers.iter().map(|worker| u64::from(busy(worker))).sum(),
+            has_free: takers.iter().any(|worker| worker.slots.is_some_and(|slots| worker.busy < slots)),
             kinds: kinds.map(|kinds| kinds.into_iter().collect()),
+            silent_count,
             silent,
             oldest: oldest.map(|(worker, job)| (worker.clone(), job.clone())),
-            newest_ran_for: workers.iter().filter_map(|worker| worker.newest_ran_for).min(),
+            newest_ran_for: takers.iter().filter_map(|worker| worker.newest_ran_for).min(),
         }
     }
 }
@@ -127,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_and_kinds_are_those_of_the_workers_that_take_jobs_and_jobs_are_everybodys() {
+    fn slots_kinds_and_jobs_are_those_of_the_workers_that_take_jobs() {
         let stops = WorkerInfo { is_stopping: true, ..worker("stops", Some(8), Some(&["x"]), &[7]) };
         let dead = WorkerInfo { is_silent: true, ..worker("dead", Some(8), Some(&["y"]), &[90, 3]) };
         let old = WorkerInfo { is_silent: true, ..worker("old", Some(8), None, &[]) };
@@ -142,18 +151,27 @@ mod tests {
         ];
         let fleet = Fleet::of(&workers);
         assert_eq!((fleet.workers, fleet.stopping, fleet.slots, fleet.busy), (2, 1, Some(5), 2));
+        assert_eq!((fleet.has_free, fleet.silent_count), (true, 2));
         assert_eq!(fleet.kinds, Some(vec!["a".to_owned(), "b".into(), "mail".into()]));
         let silent: Vec<_> = fleet.silent.iter().map(|one| (&*one.name, one.jobs, one.lease_left)).collect();
         assert_eq!(silent, [("dead", 2, SECOND * 40), ("dead", 2, SECOND * 50)]);
         let oldest = fleet.oldest.map(|(worker, job)| (worker.to_string(), job.id));
-        assert_eq!(oldest, Some(("dead".to_owned(), "dead90".to_owned())));
-        assert_eq!(fleet.newest_ran_for, Some(SECOND * 3));
+        assert_eq!(oldest, Some(("a".to_owned(), "a30".to_owned())));
+        assert_eq!(fleet.newest_ran_for, Some(SECOND * 20));
+        let many: Vec<_> =
+            (0..20).map(|_| WorkerInfo { is_silent: true, ..worker("dead", None, None, &[1]) }).collect();
+        let fleet = Fleet::of(&many);
+        assert_eq!((fleet.silent.len(), fleet.silent_count, fleet.has_free), (NAMED, 20, false));
     }
 
     #[test]
     fn one_worker_of_all_kinds_or_without_a_bound_is_enough_for_all() {
         let fleet = Fleet::of(&[worker("a", None, Some(&["x"]), &[]), worker("b", Some(1), None, &[])]);
-        assert_eq!((fleet.workers, fleet.slots, fleet.kinds), (2, None, None));
+        assert_eq!((fleet.workers, fleet.slots, fleet.kinds, fleet.has_free), (2, None, None, true));
+        // One without a bound may be busy with all that it takes. Slots of other queues count once.
+        assert!(!Fleet::of(&[worker("a", None, None, &[])]).has_free);
+        let other = WorkerInfo { busy: 9, ..worker("a", Some(2), None, &[5]) };
+        assert_eq!((Fleet::of(std::slice::from_ref(&other)).busy, Fleet::of(&[other]).has_free), (2, false));
     }
 
     #[test]

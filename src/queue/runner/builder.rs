@@ -344,7 +344,7 @@ impl RunnerBuilder {
     /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::queue::JobState), by the label `state`: `scheduled`, `ready`, `running`, `finished`, `dead`, `waiting`, `damaged` |
     /// | `waterline_queue_verdict` | gauge | 0 if it goes well, 1 if it waits, 2 if it [needs you](crate::Verdict), by the label `on`: `movement` (why no job starts), `unknown_kinds`, `dead`, `damaged` |
     /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
-    /// | `waterline_queue_workers` | gauge | the [workers](crate::queue::Queue::workers) of all processes, by the label `state`: `taking` jobs, `stopping`, `silent` (no longer heard of, and they still have jobs: up to 8) |
+    /// | `waterline_queue_workers` | gauge | the [workers](crate::queue::Queue::workers) of all processes, by the label `state`: `taking` jobs, `stopping`, `silent` (no longer heard of, and they still have jobs) |
     /// | `waterline_queue_slots` | gauge | the slots of the workers of all processes that take jobs, or 0 if one of them has no bound |
     /// | `waterline_queue_slots_busy` | gauge | those slots that are taken |
     /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended`: `finished`, `retried`, `snoozed`, `dead`, `lost`, `put back` (see [`AttemptEnd`]) |

@@ -135,8 +135,8 @@ impl OfQueue {
         // A store that cannot be read now says nothing of the age and of the workers.
         if let Ok(QueueStatus { oldest_ready, fleet, .. }) = status {
             self.oldest.set(oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
-            let Fleet { workers, stopping, slots, busy, silent, .. } = fleet;
-            for (gauge, number) in self.workers.iter().zip([workers, stopping, silent.len()]) {
+            let Fleet { workers, stopping, slots, busy, silent_count, .. } = fleet;
+            for (gauge, number) in self.workers.iter().zip([workers, stopping, silent_count]) {
                 gauge.set(as_f64(number as u64));
             }
             self.slots.set(as_f64(slots.unwrap_or(0)));

@@ -20,6 +20,8 @@ pub(super) struct Facts<'a> {
     pub(super) stuck: Option<&'a Stuck>,
     /// The same slots if all of them are busy.
     pub(super) all_busy: Option<&'a AllBusy>,
+    /// True if that runner claims no more jobs.
+    pub(super) is_stopping: bool,
     /// True if a thread here waits for a job.
     pub(super) is_awaited: bool,
     /// The number of kinds in lines that no worker takes.
@@ -41,15 +43,15 @@ impl Facts<'_> {
         if let Some(until) = survey.paused_until {
             return Waits::Paused { left: (until < u64::MAX).then(|| till(until)) };
         }
-        if let Some(stands_still) = self.standstill() {
-            return stands_still;
-        }
+        // Jobs may be meant to run for long. They hold nothing up while no other one is due.
         if counts.ready == 0 && survey.lapsed.0 == 0 && survey.due.is_none_or(|due| due > at.wall) {
             return Waits::NothingReady { due_in: survey.due.map(till) };
         }
-        let fleet = &survey.fleet;
+        if let Some(stands_still) = self.standstill() {
+            return stands_still;
+        }
         // It is closed in this process alone.
-        if let Some((name, begun)) = trouble.closed.as_ref().filter(|_| !self.is_shared || fleet.workers <= 1) {
+        if let Some((name, begun)) = trouble.closed.as_ref().filter(|_| !self.is_shared || self.is_alone()) {
             return Waits::Gate { name: name.clone(), since: self.since(*begun) };
         }
         if let (Some(runs), Some((begun, oldest))) = (survey.alone, &survey.oldest_running) {
@@ -103,15 +105,28 @@ impl Facts<'_> {
 
     /// True if this process has a runner, and is the only one. So it knows best.
     fn is_only_worker(&self) -> bool {
-        self.slots.is_some() && self.survey.fleet.workers <= 1
+        self.slots.is_some() && self.is_alone()
     }
 
-    /// True if no process is heard of that takes jobs, or ends those that it has. This one may not
-    /// have said that it does, and one that has just taken a job may be in no list.
+    /// True if no other process takes jobs. One that stops is none of those that do.
+    fn is_alone(&self) -> bool {
+        self.survey.fleet.workers + usize::from(self.is_stopping) <= 1
+    }
+
+    /// True if no process is heard of that takes jobs, or ends those that it has within a minute.
+    /// This one may not have said that it does, and one that has just taken a job may be in no
+    /// list.
     fn is_nobody_here(&self) -> bool {
         let Survey { fleet, running, lapsed: (lapsed, _), .. } = self.survey;
-        let is_seen = running <= lapsed || !fleet.silent.is_empty();
-        fleet.workers + fleet.stopping == 0 && is_seen && self.slots.is_none() && !self.is_awaited
+        let (stops, is_late) = (fleet.stopping > 0, self.due_for() >= UNTAKEN);
+        let is_seen = running <= lapsed || !fleet.silent.is_empty() || stops;
+        fleet.workers == 0 && (!stops || is_late) && is_seen && self.slots.is_none() && !self.is_awaited
+    }
+
+    /// Returns the time for which the oldest job has been due.
+    fn due_for(&self) -> Duration {
+        let due = self.survey.oldest_ready.as_ref();
+        Duration::from_millis(due.map_or(0, |(_, since)| self.at.wall.saturating_sub(*since)))
     }
 
     /// Returns the reason if all workers of all processes are busy, or none is there, or takes
@@ -125,11 +140,11 @@ impl Facts<'_> {
             let slots = usize::try_from(slots).unwrap_or(usize::MAX);
             return Waits::Busy { slots, since: job.ran_for, oldest: job.id.clone() };
         }
-        let due_for = survey.oldest_ready.as_ref().map_or(0, |(_, since)| self.at.wall.saturating_sub(*since));
         let none_began = fleet.newest_ran_for.is_none_or(|ran| ran >= UNTAKEN);
         // Those that limits hold, or that wait in lines, may be old.
-        let is_free = survey.held.is_none() && survey.lines.is_empty() && fleet.workers > 0;
-        if is_free && none_began && Duration::from_millis(due_for) >= UNTAKEN {
+        let is_late = survey.held.is_none() && survey.lines.is_empty() && self.due_for() >= UNTAKEN;
+        // Without a job, full slots are those of jobs that were removed.
+        if is_late && none_began && (fleet.has_free || fleet.full().is_some()) {
             let free = fleet.slots.map(|slots| slots.saturating_sub(fleet.busy));
             return Waits::Idle { workers: fleet.workers, free };
         }
@@ -221,6 +236,7 @@ mod tests {
             slots: None,
             stuck: None,
             all_busy: None,
+            is_stopping: false,
             is_awaited: false,
             untaken: 0,
             is_shared: true,
@@ -249,9 +265,9 @@ mod tests {
             |oldest: &str, since: u32| Waits::Busy { slots: 4, since: SECOND * since, oldest: oldest.to_owned() };
         let hangs = survey(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
         assert_eq!(waits(&hangs), stands_still("a-720", "a", 720, 60));
-        // Without a job that is due, too.
+        // Without a job that is due, they hold nothing up.
         let nothing_due = Survey { counts: Counts::default(), ..hangs.clone() };
-        assert_eq!(waits(&nothing_due), stands_still("a-720", "a", 720, 60));
+        assert_eq!(waits(&nothing_due), Waits::NothingReady { due_in: None });
         // An end, and the claim behind it.
         assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a-720", 720));
         assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a-720", 720));
@@ -275,7 +291,25 @@ mod tests {
         assert_eq!(waits(&survey(std::slice::from_ref(&dead), 471)), Waits::NoWorker);
         assert_eq!(waits(&survey(&[dead.clone(), worker("a", &[])], 1)), Waits::No);
         let stops = WorkerInfo { is_stopping: true, ..worker("stops", &[5]) };
-        assert_eq!(waits(&survey(&[stops], 1)), Waits::No, "it ends its job");
+        let stopping = std::slice::from_ref(&stops);
+        assert_eq!(waits(&survey(stopping, 59)), Waits::No, "it ends its job");
+        assert_eq!(waits(&survey(stopping, 60)), Waits::NoWorker, "another one should be there by now");
+        // One that stops is not the only one beside another worker, whose slots are free.
+        let beside = survey(&[stops, worker("a", &[])], 1);
+        let full = AllBusy {
+            slots: 2,
+            since: Instant::now().checked_sub(SECOND * 90).unwrap(),
+            patience: SECOND * 60,
+            oldest: (Instant::now().checked_sub(SECOND * 90).unwrap(), "x".to_owned()),
+            kind: "k".to_owned(),
+        };
+        let seen = |is_stopping| {
+            waits_with(&beside, |facts| {
+                (facts.slots, facts.all_busy, facts.is_stopping) = (Some(2), Some(&full), is_stopping);
+            })
+        };
+        assert!(matches!(seen(false), Waits::StandsStill { .. }));
+        assert_eq!(seen(true), Waits::No);
         // A worker of this process may not have said that it is there.
         assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.is_awaited = true), Waits::No);
         assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.slots = Some(1)), Waits::No);
@@ -294,6 +328,12 @@ mod tests {
         let workers = [worker("a", &[60]), worker("b", &[])];
         assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
         assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
+        // A caller of accept may be busy with what it has, and nobody knows how much it would take.
+        let unbounded = |jobs: &[u64]| WorkerInfo { slots: None, ..worker("c", jobs) };
+        assert_eq!([&[][..], &[90]].map(|jobs| waits(&survey(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
+        // All slots are those of jobs that were removed and do not end.
+        let stuck = WorkerInfo { busy: 2, ..worker("a", &[]) };
+        assert_eq!(waits(&survey(&[stuck], 60)), Waits::Idle { workers: 1, free: Some(0) });
         // Jobs that limits hold, or that are in lines, may be as old as they like.
         let held = Survey { held: Some((LimitOf::Queue, 1, None)), ..survey(&workers, 600) };
         let in_line = Survey { lines: vec![("x".to_owned(), 1)], ..survey(&workers, 600) };
@@ -326,6 +366,7 @@ mod tests {
                 slots: Some(2),
                 stuck: None,
                 all_busy: None,
+                is_stopping: false,
                 is_awaited: false,
                 untaken: 0,
                 is_shared: true,

@@ -49,6 +49,7 @@ impl Queue {
             slots: self.shared.slots(),
             stuck: stuck.as_ref(),
             all_busy: all_busy.as_ref(),
+            is_stopping: self.shared.at_work.is_stopping(),
             is_awaited: self.shared.is_awaited(),
             untaken: untaken.len(),
             is_shared: vantage == Vantage::Shared,

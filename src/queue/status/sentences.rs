@@ -88,8 +88,8 @@ impl QueueStatus {
         Sentence(self).to_string()
     }
 
-    /// Returns the sentence without those of [`unknown_kinds`](Self::unknown_kinds) and of
-    /// [`stuck`](Self::stuck).
+    /// Returns the sentence without those of what is left over: kinds that no worker takes, workers
+    /// that are silent, and slots that are [`stuck`](Self::stuck).
     pub(in crate::queue) fn why(&self) -> String {
         Why(self).to_string()
     }
@@ -114,9 +114,8 @@ impl QueueStatus {
 
     /// Returns the sentence of the workers that are no longer heard of and still have jobs.
     pub(in crate::queue) fn of_silent(&self) -> Option<String> {
-        let [first, others @ ..] = &self.fleet.silent[..] else { return None };
-        let SilentWorker { name, jobs, silent_for, lease_left } = first;
-        let others = match others.len() {
+        let SilentWorker { name, jobs, silent_for, lease_left } = self.fleet.silent.first()?;
+        let others = match self.fleet.silent_count.saturating_sub(1) {
             0 => String::new(),
             1 => "; 1 more worker is silent".to_owned(),
             more => format!("; {more} more workers are silent"),
@@ -219,6 +218,11 @@ impl QueueStatus {
             Waits::OtherKinds => f.write_str("has no due job of a kind that a worker here takes")?,
             Waits::Busy { slots, since, oldest } => self.write_busy(f, *slots, *since, oldest)?,
             Waits::StandsStill { .. } => self.write_standstill(f)?,
+            Waits::Idle { workers, free: Some(0) } => {
+                let (due, workers) = (self.due_for().as_secs(), count(*workers, "worker"));
+                let hold = "hold jobs that were removed or taken back and do not end";
+                write!(f, "has a job that was due {due}s ago, and all slots of {workers} {hold}")?;
+            }
             Waits::Idle { workers, free } => {
                 let free = free.map_or_else(String::new, |free| format!(" with {free} free slots"));
                 let (due, workers) = (self.due_for().as_secs(), count(*workers, "worker"));

@@ -14,6 +14,9 @@ pub(crate) trait Runs: Send + Sync {
     /// Returns the jobs of this queue that are lost and still run.
     fn stuck(&self, queue: u32) -> Option<Stuck>;
 
+    /// Returns the number of its slots that have jobs of other queues than this one.
+    fn elsewhere(&self, queue: u32) -> usize;
+
     /// Returns its slots, if all of them are busy.
     fn all_busy(&self) -> Option<AllBusy>;
 }
@@ -88,6 +91,10 @@ impl Losses {
     pub(crate) fn stuck(&self) -> Option<Stuck> {
         let (queue, runner) = self.runner()?;
         runner.stuck(queue)
+    }
+
+    pub(crate) fn elsewhere(&self) -> usize {
+        self.runner().map_or(0, |(queue, runner)| runner.elsewhere(queue))
     }
 
     pub(crate) fn all_busy(&self) -> Option<AllBusy> {

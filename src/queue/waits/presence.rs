@@ -14,7 +14,8 @@ pub struct Presence {
     pub slots: Option<usize>,
     /// The kinds that it takes; `None`: all.
     pub kinds: Option<Arc<[String]>>,
-    /// The slots whose jobs are no longer its own.
+    /// The slots without a job of this queue: of jobs that are no longer its own, and of those of
+    /// the other queues of its group.
     pub stuck: usize,
     /// True if it claims no more jobs.
     pub is_stopping: bool,
@@ -48,8 +49,7 @@ impl AtWork {
         self.0.lock().is_stopping = true;
     }
 
-    #[cfg(feature = "engine")]
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.0.lock().is_stopping
     }
 

@@ -368,7 +368,7 @@ impl Shared {
     #[must_use]
     pub fn presence(&self) -> Option<Presence> {
         let slots = self.slots();
-        let stuck = self.losses.stuck().map_or(0, |stuck| stuck.count);
+        let stuck = self.losses.stuck().map_or(0, |stuck| stuck.count) + self.losses.elsewhere();
         (slots.is_some() || self.is_awaited()).then(|| self.at_work.presence(slots, stuck))
     }
 

@@ -89,6 +89,10 @@ impl Runs for Pool {
         }
     }
 
+    fn elsewhere(&self, queue: u32) -> usize {
+        self.state.lock().flights.keys().filter(|id| id.0 != queue).count()
+    }
+
     fn all_busy(&self) -> Option<AllBusy> {
         self.busy_slots()
     }
@@ -126,6 +130,8 @@ mod tests {
         assert_eq!([first, second, third].map(|job| job.is_stopping()), [true, false, true]);
         assert_eq!(pool.stuck(queue.number).unwrap().count, 2);
         assert!(pool.stuck(queue.number + 1).is_none());
+        let runs = pool.state.lock().flights.len();
+        assert_eq!([queue.number, queue.number + 1].map(|queue| pool.elsewhere(queue)), [0, runs]);
         assert!(pool.state.lock().lost_early.is_empty(), "nothing of what never comes is kept");
         pool.clone().lost(queue.number, &tokens);
         assert!(pool.state.lock().lost_early.is_empty() && pool.stuck(queue.number).unwrap().count == 3);

@@ -77,11 +77,9 @@ impl Pool {
         while !state.over {
             let now = clock.now();
             let full = self.full(&state);
-            let until = match &full {
-                Some(full) => told.due(full),
-                // If all are busy right after this look, that lasts for a lease at the soonest.
-                None => now.checked_add(self.shortest_lease()),
-            };
+            // If all are busy right after this look, that lasts for a lease at the soonest.
+            let until =
+                full.as_ref().and_then(|full| told.due(full)).or_else(|| now.checked_add(self.shortest_lease()));
             match full.filter(|_| until.is_some_and(|until| until <= now)) {
                 None => _ = clock.wait(&self.standing, &mut state, until),
                 Some(full) => {
@@ -104,7 +102,11 @@ impl Pool {
         let since = runs().map(Running::begun).chain(state.last_end).max()?;
         let patience = runs().map(|job| {
             let shared = &job.queue().shared;
-            patience(shared.options.lease, shared.averages.expected(job.kind()))
+            // Its jobs are meant to run on and on.
+            match shared.options.heal_after {
+                Some(_) => Duration::MAX,
+                None => patience(shared.options.lease, shared.averages.expected(job.kind())),
+            }
         });
         Some(Full { slots, since, patience: patience.max()?, oldest: oldest.clone() })
     }
