@@ -1,4 +1,4 @@
-//! The history of a progress: a record of each move that somebody made on purpose.
+//! The history of a progress: a record of each move that an operator made on purpose.
 
 use super::life::{stored_time, wall_time};
 use crate::base::error::{Error, StoreError};
@@ -22,7 +22,7 @@ const FIXED: usize = 1 + 8 + 1 + 8 + 8;
 const SEEK: u8 = 0;
 const SKIP: u8 = 1;
 
-/// A move of a progress that somebody made on purpose. [`StoreProgress::history`] lists them.
+/// A move of a progress that an operator made on purpose. [`StoreProgress::history`] lists them.
 ///
 /// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
 ///

@@ -179,7 +179,7 @@ pub(crate) struct Parked {
     pub(crate) redrive_wanted: bool,
 }
 
-/// A move that somebody made on purpose.
+/// A move that an operator made on purpose.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Move {
     pub(crate) at: At,
@@ -314,7 +314,7 @@ pub(crate) struct Worker {
     pub(crate) version: Option<String>,
     /// `None`: it takes all.
     pub(crate) kinds: Option<Vec<String>>,
-    /// `None`: it has no bound, or nobody knows it.
+    /// `None`: it has no bound, or has not said it.
     pub(crate) slots: Option<u32>,
     pub(crate) busy: u32,
     pub(crate) began: Option<At>,

@@ -54,7 +54,11 @@ fn look(way: &Way) -> Result<Seen, Fault> {
         at: At::now(),
         consumers: place.consumers()?,
         logs: place.logs()?,
-        workers: read.map(workers).collect(),
+        // Of a store without a job that runs, only its process knows if a runner takes its jobs.
+        workers: read
+            .map(workers)
+            .filter(|(_, seen)| !(place.store().is_some() && seen.as_ref().is_ok_and(Vec::is_empty)))
+            .collect(),
         queues,
         freshness: place.freshness(),
     })

@@ -1,10 +1,10 @@
 //! Looks at the workers of a queue, and at the jobs that each of them has.
 
 use crate::fault::Fault;
-use crate::place::{Place, check_queue};
+use crate::place::{Holders, Place, check_queue};
 use crate::print::{Cell, Report, record};
 use crate::rows::Worker;
-use crate::words::{At, count, cut, length, number};
+use crate::words::{At, count, cut, length, number, word};
 use std::time::Duration;
 
 /// The longest list of kinds in a table.
@@ -108,7 +108,7 @@ pub(crate) fn workers(place: &dyn Place, name: &str, most: usize) -> Result<Repo
     let (mut workers, now, mut report) = (place.workers(name)?, At::now(), Report::default());
     workers.sort_by_key(Worker::rank);
     if workers.is_empty() {
-        report.line(format!("The queue {name:?} has no worker. {}", none(place)));
+        report.line(none(place, name));
         return Ok(report);
     }
     report.line(format!("The queue {name:?} has {}.", summed(&workers)));
@@ -119,7 +119,7 @@ pub(crate) fn workers(place: &dyn Place, name: &str, most: usize) -> Result<Repo
         let rest = count((workers.len() - shown.len()) as u64, "worker");
         report.line(Cell::from(format!("and {rest} more: --limit 0 shows all")).faint());
     }
-    jobs(&mut report, shown);
+    jobs(&mut report, name, shown);
     if place.store().is_some() {
         report.line(Cell::from("Only its process knows its slots and its kinds: --url asks its page.").faint());
     }
@@ -127,12 +127,16 @@ pub(crate) fn workers(place: &dyn Place, name: &str, most: usize) -> Result<Repo
     Ok(report)
 }
 
-/// Says what helps where nobody takes jobs.
-fn none(place: &dyn Place) -> &'static str {
-    if place.store().is_some() {
-        "No process has its store open: start its program."
-    } else {
-        "Start a program that has a runner of it, or that calls accept."
+/// Says what helps where no worker is seen.
+fn none(place: &dyn Place, name: &str) -> String {
+    let none = format!("The queue {name:?} has no worker.");
+    match (place.store(), place.holders()) {
+        (None, _) => format!("{none} Start a program that has a runner of it, or that calls accept."),
+        (Some(_), Holders::None) => format!("{none} No process has its store open: start its program."),
+        (Some(_), _) => format!(
+            "The queue {name:?} has no job that runs. Only the process that has its store open knows if a runner takes its \
+             jobs: --url asks its page."
+        ),
     }
 }
 
@@ -156,7 +160,7 @@ fn row(worker: &Worker, now: At) -> Vec<Cell> {
 }
 
 /// Adds a table of the jobs of these workers.
-fn jobs(report: &mut Report, workers: &[Worker]) {
+fn jobs(report: &mut Report, name: &str, workers: &[Worker]) {
     let row = |worker: &Worker| {
         let shown = worker.shown();
         let rows = worker.jobs.iter().map(move |job| {
@@ -172,7 +176,7 @@ fn jobs(report: &mut Report, workers: &[Worker]) {
         report.table(&["WORKER", "JOB", "KIND", "RUNS FOR"], rows);
     }
     if rest > 0 {
-        let text = format!("and {} more: jobs QUEUE --state running", count(rest, "busy slot"));
+        let text = format!("and {} more: see jobs {} --state running", count(rest, "busy slot"), word(name));
         report.line(Cell::from(text).faint());
     }
 }

@@ -58,7 +58,7 @@ function heardOf(worker) {
   if (worker.is_stopping && !worker.is_silent) return h("span", { class: "waits" }, "stopping");
   // Of one beside a store nothing is known but its jobs.
   if (!worker.is_silent) return worker.silent_for ? `${seconds(worker.silent_for / 1000)} ago` : worker.process === null ? "–" : "now";
-  const left = worker.lease_left === null ? "when its program is started again" : `in ${seconds(worker.lease_left / 1000)}`;
+  const left = worker.lease_left === null ? "when its program is started again" : worker.lease_left === 0 ? "now" : `in ${seconds(worker.lease_left / 1000)}`;
   const jobs = worker.busy === 0 ? "it has no job" : worker.busy === 1 ? `its job comes back ${left}` : `its ${number(worker.busy)} jobs come back ${left}`;
   return h("span", { class: "stuck" }, `no longer heard of; ${jobs}`);
 }
@@ -145,7 +145,7 @@ export class QueueView {
     return h("section", { key: "workers" }, h("h3", null, "Workers"),
       h("p", { class: `summary ${fleet.workers.some((worker) => worker.is_silent && worker.busy) ? "stuck" : ""}` }, fleetText(fleet)),
       rows.length ? table("Workers and the jobs that each of them runs", ["worker", "process", "program", "kinds", "busy", "began", "heard of", "jobs"], rows) : null,
-      more > 0 ? h("p", { class: "help" }, `And ${number(more)} more: waterline workers, or api/workers.`) : null);
+      more > 0 ? h("p", { class: "help" }, `And ${number(more)} more: waterline workers ${this.name} --limit 0, or api/workers.`) : null);
   }
 
   limits(queue) {

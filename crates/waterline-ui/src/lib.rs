@@ -49,7 +49,7 @@
 //! | `api/stream` | `name` | the row, the window as a `strip` with its `running` and its `retries`, and the `last_halt` |
 //! | `api/stored` | `name` | a consumer of [`Page::stored`], its parked `jobs` and its `moves`, 100 of each at most |
 //! | `api/parked` | `stream`, `from`, `limit` | a page of parked `jobs`, their `count`, and the index of the `next` page |
-//! | `api/history` | `stream`, `skip`, `limit` | the `moves` that somebody made on purpose, the newest first |
+//! | `api/history` | `stream`, `skip`, `limit` | the `moves` that an operator made on purpose, the newest first |
 //! | `api/plots` | `stream` or `queue`, `span` (`minute`, `hour`) | a list of numbers for each plot, with their `time` in seconds |
 //! | `api/queue` | `name` | the row, the `limits`, the `gate`, the `slots` of the runner, and the run times of each of the `kinds` |
 //! | `api/schedules` | `queue` | the periodic jobs |

@@ -18,7 +18,7 @@ pub(crate) enum Look {
         /// The name of its progress.
         name: String,
     },
-    /// List the moves of a consumer that somebody made on purpose: seeks and skips
+    /// List the moves of a consumer that an operator made on purpose: seeks and skips
     History {
         /// The name of its progress.
         name: String,

@@ -81,10 +81,8 @@ impl Place for Files {
     fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault> {
         let mut workers: Vec<Worker> = read(self.handle(queue)?.workers()?)?;
         match self.holders() {
+            // Without a job that runs, nothing tells if it has a runner.
             Holders::One(holder) => {
-                if workers.is_empty() {
-                    workers.push(Worker::default());
-                }
                 for worker in &mut workers {
                     (worker.process, worker.name) = (Some(holder.process), Some(holder.program.clone()));
                 }

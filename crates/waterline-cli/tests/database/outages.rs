@@ -122,6 +122,36 @@ fn a_database_that_has_stopped_is_named_and_all_goes_on_once_it_is_back() {
     eventually("the second job to be done", || fleet.queue.counts().finished == 2);
 }
 
+/// The bytes beyond which no table grows on a full disk. The files of the log have as many.
+const FULL: u64 = 1 << 20;
+
+/// Jobs that have ended, more than that, of which a page of the table has room for four and for
+/// nothing else.
+const OLD: &str = "INSERT INTO waterline.ended (number, queue, kind, payload, pushed, since, place, priority, died)
+    SELECT -n, 0, 'old', repeat('x', 1900), 0, 0, 0, 2, false FROM generate_series(1, 560) n";
+
+#[test]
+fn a_disk_that_is_full_is_named_and_all_goes_on_once_it_has_room() {
+    let server = Server::start(&[]);
+    let fleet = Fleet::start(&server, "welcome");
+    fleet.database.client().batch_execute(OLD).unwrap();
+    server.bound_files_now(Some(FULL));
+    (0..200).for_each(|n| fleet.push("welcome", &format!("u{n}")));
+    let since = eventually("a table that cannot grow", || server.log().contains("could not extend file"));
+    let says = |who: &str, parts: &[&str], said: &dyn Fn(&Worker) -> String| {
+        within(since, who, || {
+            let said: Vec<_> = fleet.workers.iter().map(said).collect();
+            let says = |said: &String| parts.iter().all(|part| said.contains(part));
+            said.iter().any(says).then_some(()).ok_or_else(|| said.join("\n"))
+        });
+    };
+    let parts = ["cannot use its store", "could not extend file", "Make room on the disk"];
+    says("the page", &parts, &|worker: &Worker| worker.page.call("doctor").out);
+    says("the log", &["cannot be written; it is tried again", "could not extend file"], &Worker::said);
+    server.bound_files_now(None);
+    eventually("all jobs to be done", || fleet.queue.counts().finished == 200);
+}
+
 /// It takes a minute of real time: so long a source may fail before it needs an operator.
 #[test]
 fn a_source_that_is_down_is_named_at_once_and_needs_an_operator_after_a_minute() {

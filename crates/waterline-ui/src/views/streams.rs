@@ -128,7 +128,7 @@ pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     Ok(json!({"jobs": jobs, "count": count, "next": rest.next().map(|job| job.index)}))
 }
 
-/// The moves that somebody made on purpose, the newest first.
+/// The moves that an operator made on purpose, the newest first.
 pub(super) fn history(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let (limit, skip) = (limit(query)?, number(query, "skip", 0_usize)?);
     let all = shared.store()?.progress(progress(shared, query)?).history()?;
