@@ -158,14 +158,25 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
 
 -- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that
 -- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
--- of a worker that was silent, and no crash. `p_stops`: the worker stops, and gives them up. It waits for nobody. A job
--- that an open transaction has locked holds, since nobody takes it back before that ends: its lease goes on from the
--- next renewal. `p_about`: notes the caller as a worker (`note_workers`).
+-- of a worker that was silent, and no crash. `p_stops`: the worker stops, and gives them up. A job that an open
+-- transaction has locked holds, since nobody takes it back before that ends: its lease goes on from the next renewal.
+-- Only `p_silent` and `p_stops` are said once, so they wait for it, for a second at most. `p_about`: notes the caller as a
+-- worker (`note_workers`).
 CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL,
     p_stops boolean DEFAULT NULL, p_about text DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE v_patience text := current_setting('lock_timeout');
 BEGIN
     IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
     IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
+    IF p_silent OR p_stops THEN
+        BEGIN
+            -- A claim that has seen the job ready has locked it until its commit, though it is not its own.
+            PERFORM set_config('lock_timeout', '1000', true);
+            PERFORM FROM job WHERE number = ANY (p_jobs) ORDER BY number FOR NO KEY UPDATE;
+            PERFORM set_config('lock_timeout', v_patience, true);
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN NULL;
+        END;
+    END IF;
     RETURN renew_all(p_jobs, p_tokens, p_lease, p_silent, p_stops);
 END $$;
 

@@ -409,7 +409,7 @@ fn lines_that_do_not_fit_into_an_answer_are_counted_in_a_line_of_the_log() {
     let all: u64 = lines.iter().map(|(_, count)| count).sum();
     // Those beyond the pace are counted in the next line, which does not come.
     let untold: u64 = lines.iter().filter(|(line, _)| line.contains("had no room")).map(|(_, count)| count).sum();
-    assert!((200..300).contains(&untold) && (untold + 10..=300).contains(&all), "{untold} of {all}: {lines:?}");
+    assert!((200..300).contains(&untold) && (untold + 1..=300).contains(&all), "{untold} of {all}: {lines:?}");
     assert!(lines.iter().any(|(line, _)| line.contains("are in the lists of these states")), "{lines:?}");
 }
 

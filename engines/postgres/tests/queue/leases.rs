@@ -2,7 +2,7 @@
 
 use crate::bench::bench;
 use crossbeam_channel::{bounded, unbounded};
-use postgres::NoTls;
+use postgres::{Client, NoTls};
 use std::time::Duration;
 use waterline::queue::{AttemptEnd, NewJob, Outcome, QueueError, QueueOptions, Runner};
 
@@ -110,6 +110,48 @@ fn a_job_that_another_process_removes_is_lost_with_the_next_renewal() {
 
 /// The note of the stop fails, or comes when the process has gone.
 #[test]
+fn a_job_that_somebody_has_locked_for_a_moment_is_given_up_all_the_same() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    queue.push(NewJob::new("k", &()).unwrap()).unwrap();
+    let [mut claims, mut gives_up, mut looks] = [(); 3].map(|()| bench.config.connect(NoTls).unwrap());
+    let held = claims.query_one("SELECT job, token FROM waterline.claim('q', 1, 'w')", &[]).unwrap();
+    let held: (i64, i64) = (held.get(0), held.get(1));
+    let pid: i32 = gives_up.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let is_given_up = |client: &mut Client| -> bool {
+        client.query_one("SELECT stopping AND silent FROM waterline.job", &[]).unwrap().get(0)
+    };
+    let gives_up = std::thread::scope(|scope| {
+        let mut locks = claims.transaction().unwrap();
+        locks.execute("SELECT FROM waterline.job FOR UPDATE", &[]).unwrap();
+        let thread = scope.spawn(move || {
+            let renew = "SELECT waterline.renew(ARRAY[$1::bigint], ARRAY[$2::bigint], 1000, true, true)";
+            let renewed: Vec<i64> = gives_up.query_one(renew, &[&held.0, &held.1]).unwrap().get(0);
+            (renewed, gives_up)
+        });
+        common::eventually("the call to wait", || {
+            let waits = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+            looks.query_one(waits, &[&pid]).unwrap().get(0)
+        });
+        locks.commit().unwrap();
+        let (renewed, gives_up) = thread.join().unwrap();
+        assert_eq!(renewed, [held.0]);
+        gives_up
+    });
+    assert!(is_given_up(&mut looks));
+    // One that stays locked ends with its lease, and holds nobody up.
+    looks.batch_execute("UPDATE waterline.job SET stopping = false").unwrap();
+    let mut locks = claims.transaction().unwrap();
+    locks.execute("SELECT FROM waterline.job FOR UPDATE", &[]).unwrap();
+    let mut gives_up = gives_up;
+    let renew = "SELECT waterline.renew(ARRAY[$1::bigint], ARRAY[$2::bigint], 1000, true, true), current_setting('lock_timeout')";
+    let row = gives_up.query_one(renew, &[&held.0, &held.1]).unwrap();
+    assert_eq!((row.get::<_, Vec<i64>>(0), row.get::<_, String>(1)), (vec![held.0], "0".to_owned()));
+    locks.commit().unwrap();
+    assert!(!is_given_up(&mut looks));
+}
+
+#[test]
 fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_the_stop() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
@@ -134,7 +176,7 @@ fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_th
     queue.push(NewJob::new("k", &()).unwrap()).unwrap();
     begun.recv_timeout(common::LONG).unwrap();
     assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
-    let job = |client: &mut postgres::Client| {
+    let job = |client: &mut Client| {
         let row = client.query_one("SELECT state::text, failures, crashes, error FROM waterline.job", &[]).unwrap();
         (row.get::<_, String>(0), row.get::<_, i32>(1), row.get::<_, i32>(2), row.get::<_, Option<String>>(3))
     };
@@ -144,9 +186,9 @@ fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_th
         row.get(0)
     });
     assert_eq!(job(&mut client).0, "running");
-    // The end of the lease, without a wait for it.
-    client.batch_execute("UPDATE waterline.job SET at = 0").unwrap();
+    // The end of the lease, without a wait for it. A renewal that had begun may come in between.
     common::eventually("the end of the lease", || {
+        client.batch_execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'").unwrap();
         client.batch_execute("SELECT waterline.claim('q', 0)").unwrap();
         job(&mut client).0 != "running"
     });
