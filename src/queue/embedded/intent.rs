@@ -1,7 +1,7 @@
 //! A call of a queue that changes something, as an intent of the store's writer.
 
 use crate::base::clock::Moment;
-use crate::base::error::{Error, describe};
+use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Changes;
@@ -191,12 +191,12 @@ where
     for queue in queues.as_ref() {
         queue.shared.settle();
         match &answer {
-            Err(error @ QueueError::Store(Error::Store { .. })) => queue.shared.note_failing(Some(describe(error))),
+            Err(error @ QueueError::Store(Error::Store { .. })) => queue.shared.note_failing(Some(error)),
             // The damaged record is in one of them.
             Err(error @ QueueError::Store(Error::Corrupt { name, .. }))
                 if queues.as_ref().len() == 1 || *name == queue.name =>
             {
-                queue.shared.note_failing(Some(describe(error)));
+                queue.shared.note_failing(Some(error));
             }
             // A call that writes nothing says nothing about the store.
             Ok((_, true)) if queue.shared.is_failing() => queue.shared.note_failing(None),

@@ -53,7 +53,8 @@ impl Group {
         if let Some(busy) = self.busy() {
             let claims = |status: &QueueStatus| self.members.queues().any(|queue| queue.name() == status.queue);
             for status in queues.iter_mut().filter(|status| status.waits == Waits::No && status.counts.ready > 0) {
-                if claims(status) {
+                // Beside other workers, the status of the queue knows the slots of all of them.
+                if claims(status) && status.fleet.workers <= 1 {
                     status.waits = busy.clone();
                 }
             }
@@ -63,10 +64,6 @@ impl Group {
 
     /// Returns the reason why no job starts, if that is that all slots of the runner are busy.
     fn busy(&self) -> Option<Waits> {
-        // Where other processes run jobs, the status of each queue has the slots of all of them.
-        if !self.members.queue(0).capabilities().one_process {
-            return None;
-        }
         let now = self.members.queue(0).moment().now;
         let (mut running, mut slots, mut oldest) = (0, None, None);
         for queue in self.members.queues() {

@@ -3,6 +3,7 @@
 
 use crate::base::clock::{Moment, Waits};
 use crate::base::config::ConfigError;
+use crate::base::error::describe;
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::base::wakers::Called;
 use crate::queue::waits::averages::Averages;
@@ -18,6 +19,7 @@ use crate::queue::waits::subscribers::Subscribers;
 use crate::queue::waits::subscribers::{Read, Watched};
 use crate::queue::words::durations::Durations;
 use crate::queue::words::ended::AttemptEnd;
+use crate::queue::words::error::QueueError;
 use crate::queue::words::options::QueueOptions;
 use crate::queue::words::progress::JobProgress;
 use crate::queue::words::told::{Fate, Happened, Line};
@@ -272,9 +274,9 @@ impl Shared {
         lines::ended(&self.lines, &self.name, job, ended);
     }
 
-    /// Notes that a write failed, or that one succeeded.
-    pub fn note_failing(&self, error: Option<String>) {
-        let now = self.moment().now;
+    /// Notes that a write failed, for this reason and its causes, or that one succeeded.
+    pub fn note_failing(&self, error: Option<&QueueError>) {
+        let (now, error) = (self.moment().now, error.map(|error| describe(error)));
         let mut trouble = self.trouble.lock();
         trouble.failing = error.map(|error| (error, trouble.failing.take().map_or(now, |(_, since)| since)));
     }

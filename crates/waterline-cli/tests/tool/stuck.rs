@@ -354,7 +354,7 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
         let runner = runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() });
         Box::leak(Box::new(runner.unknown(unknown).start()?));
     }
-    push("busy", "k")?;
+    ["busy", "stands still"].into_iter().try_for_each(|name| push(name, "k"))?;
     let begun = Instant::now();
     let slot = of("stuck slot");
     let runs = || slot.list(JobState::Running, None, 1).map(|jobs| jobs.into_iter().next());

@@ -161,7 +161,7 @@ impl Queues {
         let rows = match self.rows(queue, "count jobs", "counts", &[(&queue.name(), Type::TEXT)]) {
             Ok(rows) => rows,
             Err(error) => {
-                queue.shared.note_failing(Some(error.to_string()));
+                queue.shared.note_failing(Some(&error));
                 return self.counted_last(queue);
             }
         };
@@ -305,7 +305,7 @@ impl Queues {
                 break Glance { ready: 1, ..unknown() };
             }
             if let Err(error) = self.look_again(queue, kinds) {
-                queue.shared.note_failing(Some(error.to_string()));
+                queue.shared.note_failing(Some(&error));
                 break unknown();
             }
             looks += 1;

@@ -193,7 +193,7 @@ impl Queues {
         } else {
             self.committed(queue, doing, "turn_and_commit", values)
         };
-        queue.shared.note_failing(answers.as_ref().err().map(ToString::to_string));
+        queue.shared.note_failing(answers.as_ref().err());
         answers
     }
 
