@@ -296,16 +296,12 @@ mod tests {
         assert_eq!(waits(&survey(stopping, 60)), Waits::NoWorker, "another one should be there by now");
         // One that stops is not the only one beside another worker, whose slots are free.
         let beside = survey(&[stops, worker("a", &[])], 1);
-        let full = AllBusy {
-            slots: 2,
-            since: Instant::now().checked_sub(SECOND * 90).unwrap(),
-            patience: SECOND * 60,
-            oldest: (Instant::now().checked_sub(SECOND * 90).unwrap(), "x".to_owned()),
-            kind: "k".to_owned(),
-        };
+        let since = Instant::now().checked_sub(SECOND * 90).unwrap();
+        let (oldest, kind) = ((since, "x".to_owned()), "k".to_owned());
+        let full: &AllBusy = Box::leak(Box::new(AllBusy { slots: 2, since, patience: SECOND * 60, oldest, kind }));
         let seen = |is_stopping| {
             waits_with(&beside, |facts| {
-                (facts.slots, facts.all_busy, facts.is_stopping) = (Some(2), Some(&full), is_stopping);
+                (facts.slots, facts.all_busy, facts.is_stopping) = (Some(2), Some(full), is_stopping);
             })
         };
         assert!(matches!(seen(false), Waits::StandsStill { .. }));
