@@ -15,7 +15,10 @@ use waterline::queue::{Limit, QueueOptions, Retention};
 
 mod cluster;
 mod lagging;
+mod life;
 mod pushing;
+mod stopped;
+mod stopping;
 mod workers;
 
 const LEASE: Duration = Duration::from_millis(2000);
