@@ -33,6 +33,7 @@ use std::time::{Duration, SystemTime};
 /// let notes = queue.notes("thumbnail")?;
 /// let shared = notes.clone();
 /// Runner::builder(&queue)
+///     .max_processing(1)
 ///     .on_transactional("thumbnail", move |_job, name: String, effects| {
 ///         shared.set_for("last", name, Duration::from_secs(3600))?;
 ///         effects.add_note(&shared, "made", 1)?;         // with the end of the job, or not at all
