@@ -128,10 +128,6 @@ impl Consumer {
     pub(crate) fn all_advice(&self) -> impl Iterator<Item = &Advice> {
         std::iter::once(&self.advice).chain(&self.also)
     }
-
-    pub(crate) fn needs_you(&self) -> bool {
-        self.all_advice().any(Advice::needs_you)
-    }
 }
 
 impl Queue {

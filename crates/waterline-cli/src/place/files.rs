@@ -10,7 +10,7 @@ use crate::words::{At, plain};
 use std::fs;
 use std::path::{Path, PathBuf};
 use waterline::queue::{Queue, QueueOptions};
-use waterline::{Error, Store, StoreOptions};
+use waterline::{Store, StoreOptions};
 
 /// The files of a directory whose locks say who has its store open: that of SQLite, and that of
 /// RocksDB.
@@ -158,7 +158,7 @@ pub(crate) fn open(options: StoreOptions, path: &Path) -> Result<Store, Fault> {
     #[cfg(feature = "sqlite")]
     if path.is_file() {
         return options.attach_sqlite(path).map_err(|error| match error {
-            Error::NotFound { .. } => {
+            waterline::Error::NotFound { .. } => {
                 let path = path.display();
                 Fault::new(format!("the file {path} has no tables of waterline, and is left as it is: check the path"))
             }

@@ -128,7 +128,7 @@ pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, V
 
 /// Says how many need somebody.
 fn summary(seen: &Seen) -> (String, Look) {
-    let stuck = seen.consumers.iter().filter(|consumer| consumer.needs_you()).count()
+    let stuck = seen.consumers.iter().filter(|consumer| consumer.all_advice().any(Advice::needs_you)).count()
         + seen.queues.iter().filter(|queue| queue.as_ref().map_or(true, Queue::needs_you)).count();
     match (stuck, seen.consumers.len() + seen.queues.len()) {
         (_, 0) => ("There is no consumer and no queue.".to_owned(), Look::Plain),
