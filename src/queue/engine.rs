@@ -337,9 +337,10 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// if it is over.
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool;
 
-    /// Lets a lease end by silence: no worker has the job any more, and the lease lasts once more
-    /// from now on. `is_stopping`: its runner stops, so the end of the lease counts no attempt.
-    fn give_up(&self, job: &Held, is_stopping: bool);
+    /// Lets leases end by silence: no worker has the jobs any more, and each lease lasts once more
+    /// from now on. `is_stopping`: their runner stops, so the ends of the leases count no attempt.
+    /// One call for all of them: each one that somebody has locked is waited for at the same time.
+    fn give_up(&self, jobs: &[Held], is_stopping: bool);
 
     /// True if the lease holds.
     fn holds(&self, job: &Held) -> bool;

@@ -1,17 +1,17 @@
 //! The example `webhooks` as a process: its calls, its deaths and its end, with a receiver of the
 //! test.
-#![cfg_attr(not(feature = "disk"), allow(dead_code, reason = "some tests need a disk"))]
+#![cfg_attr(not(any(feature = "rocksdb", feature = "sqlite")), allow(dead_code, reason = "some tests need a disk"))]
 
 mod calls;
-#[cfg(all(feature = "disk", target_os = "linux"))]
+#[cfg(all(any(feature = "rocksdb", feature = "sqlite"), target_os = "linux"))]
 mod figures;
-#[cfg(all(feature = "disk", unix))]
+#[cfg(all(any(feature = "rocksdb", feature = "sqlite"), unix))]
 mod kills;
 #[cfg(target_os = "linux")]
 mod polls;
 mod receiver;
 mod service;
-#[cfg(all(feature = "disk", unix))]
+#[cfg(all(any(feature = "rocksdb", feature = "sqlite"), unix))]
 mod stop;
 
 use std::future::Future;

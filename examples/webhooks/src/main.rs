@@ -128,13 +128,13 @@ async fn upkeep(metrics: PrometheusHandle) {
 fn store(args: &Args) -> Result<Store, BoxError> {
     match &args.directory {
         None => Ok(Store::in_memory()),
-        #[cfg(feature = "disk")]
+        #[cfg(any(feature = "rocksdb", feature = "sqlite"))]
         Some(directory) => {
             let durability =
                 if args.buffered { waterline::Durability::Buffered } else { waterline::Durability::Synced };
             Ok(Store::options().durability(durability).open(directory)?)
         }
-        #[cfg(not(feature = "disk"))]
+        #[cfg(not(any(feature = "rocksdb", feature = "sqlite")))]
         Some(_) => Err("this program was built without an engine, so it keeps events in memory alone".into()),
     }
 }

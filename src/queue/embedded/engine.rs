@@ -283,12 +283,14 @@ impl QueueEngine for Embedded {
         state.renew(job.token, deadline)
     }
 
-    fn give_up(&self, job: &Held, is_stopping: bool) {
-        let state = self.state(job.queue);
-        if is_stopping {
-            state.note_stop(job.token);
+    fn give_up(&self, jobs: &[Held], is_stopping: bool) {
+        for job in jobs {
+            let state = self.state(job.queue);
+            if is_stopping {
+                state.note_stop(job.token);
+            }
+            state.renew(job.token, state.moment().now.checked_add(state.options.lease));
         }
-        state.renew(job.token, state.moment().now.checked_add(state.options.lease));
     }
 
     fn holds(&self, job: &Held) -> bool {

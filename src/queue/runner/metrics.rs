@@ -5,6 +5,7 @@ use crate::base::error::describe;
 use crate::base::guard::guarded;
 use crate::base::recorder::{Recorder, as_f64};
 use crate::base::sync::{Condvar, Mutex, wait_until};
+use crate::base::time::now;
 use crate::queue::handle::Queue;
 use crate::queue::rules::fleet::Fleet;
 use crate::queue::runner::outcome::QueueEvent;
@@ -15,8 +16,17 @@ use metrics::{Counter, Gauge, Histogram, Unit};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The time between two looks at the queue.
+/// The time between two looks at the queue, if they cost little, and the longest one.
 const EVERY: Duration = Duration::from_secs(1);
+const AT_LAST: Duration = Duration::from_secs(60);
+
+/// Returns the pause behind looks that have taken so long, while so many workers look. A look reads
+/// all workers, so without this, their looks together would cost the square of their number. With
+/// it they keep a tenth of one connection busy.
+fn pause(taken: Duration, workers: usize) -> Duration {
+    let workers = u32::try_from(workers).unwrap_or(u32::MAX);
+    taken.saturating_mul(10).saturating_mul(workers).clamp(EVERY, AT_LAST)
+}
 
 /// The states as labels, in the order of [`numbers`].
 const STATES: [&str; 7] = ["scheduled", "ready", "running", "finished", "dead", "waiting", "damaged"];
@@ -119,7 +129,8 @@ impl OfQueue {
         })
     }
 
-    fn set(&self, queue: &Queue, in_flight: usize) {
+    /// Returns the number of workers that the queue has.
+    fn set(&self, queue: &Queue, in_flight: usize) -> usize {
         for (gauge, number) in self.jobs.iter().zip(numbers(&queue.counts())) {
             gauge.set(as_f64(number));
         }
@@ -133,15 +144,15 @@ impl OfQueue {
             gauge.set(as_f64(verdict as u64));
         }
         // A store that cannot be read now says nothing of the age and of the workers.
-        if let Ok(QueueStatus { oldest_ready, fleet, .. }) = status {
-            self.oldest.set(oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
-            let Fleet { workers, stopping, slots, busy, silent_count, .. } = fleet;
-            for (gauge, number) in self.workers.iter().zip([workers, stopping, silent_count]) {
-                gauge.set(as_f64(number as u64));
-            }
-            self.slots.set(as_f64(slots.unwrap_or(0)));
-            self.busy.set(as_f64(busy));
+        let Ok(QueueStatus { oldest_ready, fleet, .. }) = status else { return 0 };
+        self.oldest.set(oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
+        let Fleet { workers, stopping, slots, busy, silent_count, .. } = fleet;
+        for (gauge, number) in self.workers.iter().zip([workers, stopping, silent_count]) {
+            gauge.set(as_f64(number as u64));
         }
+        self.slots.set(as_f64(slots.unwrap_or(0)));
+        self.busy.set(as_f64(busy));
+        workers
     }
 }
 
@@ -162,9 +173,10 @@ impl Gauges {
     pub(super) fn watch(&self, queues: &[&Queue], in_flight: impl Fn(&Queue) -> usize) {
         loop {
             let is_over = *self.over.lock();
+            let (came, mut workers) = (now(), 0);
             let set = guarded(|| {
                 for (gauges, queue) in self.queues.iter().zip(queues) {
-                    gauges.set(queue, in_flight(queue));
+                    workers = workers.max(gauges.set(queue, in_flight(queue)));
                     // This comes last: who sees it at 1 sees the other gauges of this life.
                     gauges.up.set(f64::from(u8::from(!is_over)));
                 }
@@ -178,9 +190,26 @@ impl Gauges {
             if is_over {
                 return;
             }
-            let until = crate::base::time::now().checked_add(EVERY);
+            let left = now();
+            let until = left.checked_add(pause(left.saturating_duration_since(came), workers));
             let mut over = self.over.lock();
             while !*over && !wait_until(&self.bell, &mut over, until) {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_looks_of_many_workers_together_take_a_tenth_of_the_time_and_each_looks_once_a_minute() {
+        let ms = Duration::from_millis;
+        for (taken, workers, seconds) in
+            [(1, 1, 1), (5, 0, 1), (5, 100, 5), (50, 100, 50), (50, 1_000, 60), (9_000, 1, 60)]
+        {
+            assert_eq!(pause(ms(taken), workers), ms(1_000 * seconds), "{taken} {workers}");
+        }
+        assert_eq!(pause(Duration::MAX, usize::MAX), AT_LAST);
     }
 }

@@ -286,11 +286,12 @@ impl QueueEngine for Model {
         true
     }
 
-    fn give_up(&self, job: &Held, is_stopping: bool) {
-        let stopping = if is_stopping { std::slice::from_ref(job) } else { &[] };
-        let _ = self.note_stop(&[], stopping);
-        let lease = of(&mut self.queues.lock(), job.queue).jobs.options.lease;
-        self.renew(job, Some(lease));
+    fn give_up(&self, jobs: &[Held], is_stopping: bool) {
+        let _ = self.note_stop(&[], if is_stopping { jobs } else { &[] });
+        for job in jobs {
+            let lease = of(&mut self.queues.lock(), job.queue).jobs.options.lease;
+            self.renew(job, Some(lease));
+        }
     }
 
     fn holds(&self, job: &Held) -> bool {

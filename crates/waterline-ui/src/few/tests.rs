@@ -119,7 +119,8 @@ fn a_request_has_ten_seconds_for_its_headers_and_for_its_body() {
         .into_iter()
         .map(|thread| thread.join().unwrap())
         .collect();
-    assert!(closed.iter().all(|time| (PATIENCE / 2..5 * PATIENCE).contains(time)), "{closed:?}");
+    // Without a bound of the page's own, hyper ends a head after 30 s.
+    assert!(closed.iter().all(|time| (PATIENCE / 2..PATIENCE * 5 / 2).contains(time)), "{closed:?}");
 }
 
 /// Returns the most sockets that this process may have open, and keeps some for the rest.

@@ -272,9 +272,11 @@ BEGIN
         'only_held', NOT (v_glance.ready OR v_glance.has_place), 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
             WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM (SELECT substr(n, 2) FROM unnest(first_lines(v_queue.id, 64)) n) l(kind)),
         'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
-        -- In the process of the caller: the others go on.
-        'alone', (SELECT bool_or(state::text = 'running') FROM job WHERE queue = v_queue.id AND suspect AND worker = p_worker
-            AND (state::text = 'running' OR alone_until > v_now)),
+        -- A worker that has no such job goes on.
+        'alone', (SELECT a.runs FROM (SELECT bool_or(state::text = 'running') AS runs, array_agg(DISTINCT coalesce(worker, '')) AS have
+                FROM job WHERE queue = v_queue.id AND suspect AND (state::text = 'running' OR alone_until > v_now)) a
+            WHERE NOT EXISTS (SELECT FROM worker w WHERE w.queue = v_queue.id AND NOT w.stopping AND w.seen > v_now - v_queue.lease
+                AND coalesce(w.name, '') <> ALL (a.have))),
         'full', v_glance.is_full,
         'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR v_runs.running < v_all.at_once)
             THEN v_glance.next END,

@@ -90,7 +90,8 @@ END $$;
 
 -- The workers of a queue, those first that are heard of, each with so many of its jobs: {id, kind, ran}. A job is of the
 -- newest worker of its name that was there when it was claimed. Workers that call `claim` alone are seen by their jobs.
--- `silent`: two thirds of its lease have passed since it was heard of, or since its leases were renewed.
+-- One that has a job that runs alone has no free slot. `silent`: two thirds of its lease have passed since it was heard of, or
+-- since its leases were renewed.
 CREATE FUNCTION workers_of(p_queue text, p_jobs int DEFAULT 64)
 RETURNS TABLE (name text, process bigint, host text, language text, version text, kinds text[], slots bigint, busy bigint, began bigint,
     silent_for bigint, silent boolean, stopping boolean, newest_ran bigint, lease_left bigint, jobs json) STABLE LANGUAGE plpgsql AS $$
@@ -108,9 +109,9 @@ BEGIN
         FROM worker x WHERE x.queue = v_queue.id
     ), e AS (
         SELECT w.name, w.began AS since, 0 AS kind_of, w.began, NULL::bigint AS number, NULL::text AS id, NULL::text AS kind, NULL::bigint AS until,
-            NULL::boolean AS silent, NULL::boolean AS stopping, NULL::bigint AS heard FROM w WHERE w.nth = 1
+            NULL::boolean AS silent, NULL::boolean AS stopping, NULL::boolean AS alone, NULL::bigint AS heard FROM w WHERE w.nth = 1
         UNION ALL (SELECT coalesce(j.worker, ''), least(greatest(j.since, 0), v_now), 1, NULL, j.number, id_of(j.name, j.number), j.kind,
-                greatest(bounded(j.at), 0), j.silent, j.stopping, least(greatest(j.since, j.renewed, 0), v_now)
+                greatest(bounded(j.at), 0), j.silent, j.stopping, j.suspect, least(greatest(j.since, j.renewed, 0), v_now)
             FROM job j WHERE j.queue = v_queue.id AND j.state = 'running' LIMIT c_jobs)
     ), h AS (
         -- In one pass: a join of jobs and workers would be planned for few of them.
@@ -120,7 +121,7 @@ BEGIN
         SELECT h.*, row_number() OVER (PARTITION BY h.name, h.of ORDER BY h.since, h.number) AS nth FROM h WHERE h.kind_of = 1
     ), g AS (
         SELECT o.name, o.of AS began, count(*) AS busy, max(o.heard) AS heard, min(o.since) AS first, max(o.since) AS newest, max(o.until) AS until,
-            max(o.until - o.heard) FILTER (WHERE NOT o.silent) AS lease, bool_or(o.stopping) AS stopping,
+            max(o.until - o.heard) FILTER (WHERE NOT o.silent) AS lease, bool_or(o.stopping) AS stopping, bool_or(o.alone) AS alone,
             json_agg(json_build_object('id', o.id, 'kind', o.kind, 'ran', v_now - o.since) ORDER BY o.since, o.number)
                 FILTER (WHERE o.nth <= p_jobs) AS jobs
         FROM o GROUP BY o.name, o.of
@@ -128,13 +129,13 @@ BEGIN
         SELECT coalesce(w.name, g.name) AS name, w.process, w.host, w.language, w.version, w.kinds, w.slots, coalesce(w.stuck, 0) AS stuck,
             least(w.began, g.first) AS began, v_now - greatest(w.seen, g.heard) AS silent_for,
             CASE WHEN g.lease IS NULL THEN greatest(bounded(v_queue.lease) * 2 / 3, 3000) ELSE g.lease * 2 / 3 END AS patience,
-            coalesce(w.stopping, g.stopping, false) AS stopping, g.busy, g.newest, g.until, g.jobs
+            coalesce(w.stopping, g.stopping, false) AS stopping, g.busy, g.alone, g.newest, g.until, g.jobs
         FROM w FULL JOIN g ON w.name = g.name AND w.began = g.began AND w.nth = 1
         WHERE w.stopping IS NOT TRUE OR g.busy > 0
     )
     SELECT nullif(a.name, ''), CASE WHEN a.process >= 0 THEN a.process::bigint END, a.host, a.language, a.version,
         array_remove(a.kinds, NULL), CASE WHEN a.slots >= 0 THEN a.slots::bigint END,
-        coalesce(a.busy, 0) + greatest(a.stuck, 0), a.began, a.silent_for, a.silent_for > a.patience, a.stopping,
+        CASE WHEN a.alone THEN greatest(a.slots, a.busy) ELSE coalesce(a.busy, 0) + greatest(a.stuck, 0) END, a.began, a.silent_for, a.silent_for > a.patience, a.stopping,
         v_now - a.newest, CASE WHEN a.busy > 0 THEN greatest(a.until - v_now, 0) END, coalesce(a.jobs, '[]')
     FROM a ORDER BY a.silent_for > a.patience, a.name, a.began LIMIT c_workers;
 END $$;

@@ -18,7 +18,7 @@ use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
     Survey, Traffic, Turned, check_payload, counted_in, counter_error, durations, halt_error, home, is_by_hand,
-    options_of, prepare,
+    prepare,
 };
 use waterline::queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related, WorkerInfo,
@@ -331,13 +331,12 @@ impl QueueEngine for Queues {
         self.turn_of(&queue, &[], None, true).map(drop)
     }
 
-    fn give_up(&self, job: &Held, is_stopping: bool) {
-        let lease = options_of(&self.of(job.queue).shared.options).lease;
-        self.prolong(job, Some(lease), is_stopping);
+    fn give_up(&self, jobs: &[Held], is_stopping: bool) {
+        self.give_up_all(jobs, is_stopping);
     }
 
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {
-        self.prolong(job, silence, false)
+        self.prolong(job, silence)
     }
 
     fn holds(&self, job: &Held) -> bool {

@@ -232,35 +232,48 @@ impl Leases {
 }
 
 impl Queues {
-    /// Renews a lease, which ends by silence if it says how long that lasts. `is_stopping`: its
-    /// runner has stopped, and gives the job up. Returns false if the lease is over.
-    pub(super) fn prolong(&self, job: &Held, silence: Option<Duration>, is_stopping: bool) -> bool {
-        let queue = self.of(job.queue);
-        let now = queue.moment().now;
-        if !self.leases.prolong(job, now, silence) {
-            return false;
+    /// Renews a lease, which ends by silence if it says how long that lasts. Returns false if it is
+    /// over.
+    pub(super) fn prolong(&self, job: &Held, silence: Option<Duration>) -> bool {
+        let is_held = self.leases.prolong(job, self.of(job.queue).moment().now, silence);
+        is_held && self.renew_now(&[job], silence.map(whole), silence.is_some(), false).is_empty()
+    }
+
+    /// Lets leases end by silence, which last once more from now on. The server knows how long.
+    pub(super) fn give_up_all(&self, jobs: &[Held], is_stopping: bool) {
+        let is_held = |job: &&Held| {
+            let queue = self.of(job.queue);
+            let lease = options_of(&queue.shared.options).lease;
+            self.leases.prolong(job, queue.moment().now, Some(lease))
+        };
+        for jobs in jobs.iter().filter(is_held).collect::<Vec<_>>().chunks(RENEWED) {
+            self.renew_now(jobs, None, true, is_stopping);
         }
-        let numbers = [self.leases.number(job).unwrap_or(0)];
-        let (numbers, tokens, lease) = (&numbers[..], &[signed(job.token)][..], silence.map(whole));
+    }
+
+    /// Sends a renewal of leases of one store at once. Returns the tokens of those that are over,
+    /// whose workers are told. If the server does not answer, each one holds as long as it did.
+    fn renew_now(&self, jobs: &[&Held], lease: Option<i64>, is_silent: bool, is_stopping: bool) -> Vec<u64> {
+        let (numbers, tokens): (Vec<_>, Vec<_>) =
+            jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();
         let values: [crate::sql::Value<'_>; 5] = [
             (&numbers, Type::INT8_ARRAY),
             (&tokens, Type::INT8_ARRAY),
             (&lease, Type::INT8),
-            (&silence.is_some(), Type::BOOL),
+            (&is_silent, Type::BOOL),
             (&is_stopping.then_some(true), Type::BOOL),
         ];
-        let renewed = self.rows(&queue, "renew a lease", "renew", &values);
-        queue.forget_glance();
-        queue.wake_all();
-        match renewed.map(|rows| rows.first().is_some_and(|row| !row.get::<_, Vec<i64>>(0).is_empty())) {
-            Ok(true) => true,
-            Ok(false) => {
-                self.leases.mark_lost(job).tell();
-                false
-            }
-            // It holds as long as it did.
-            Err(_) => true,
+        let Some(first) = jobs.first().map(|job| self.of(job.queue)) else { return Vec::new() };
+        let renewed = self.rows(&first, "renew a lease", "renew", &values);
+        let queues: HashSet<_> = jobs.iter().map(|job| job.queue).collect();
+        for queue in queues.into_iter().map(|queue| self.of(queue)) {
+            queue.forget_glance();
+            queue.wake_all();
         }
+        let Ok(rows) = renewed else { return Vec::new() };
+        let renewed: Vec<i64> = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        let over = jobs.iter().zip(&numbers).filter(|(_, number)| !renewed.contains(number));
+        over.map(|(job, _)| (self.leases.mark_lost(job).tell(), job.token).1).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bench::bench;
 use crossbeam_channel::{bounded, unbounded};
-use postgres::{Client, NoTls};
+use postgres::{Client, NoTls, Row};
 use std::time::Duration;
 use waterline::queue::{AttemptEnd, NewJob, Outcome, QueueError, QueueOptions, Runner};
 
@@ -10,11 +10,11 @@ const SLOTS: usize = 8;
 const LEASE: Duration = Duration::from_millis(900);
 
 /// Notes each call: its jobs in their order, and its time.
-const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], at timestamptz DEFAULT clock_timestamp());
+const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], silent boolean, at timestamptz DEFAULT clock_timestamp());
     ALTER FUNCTION waterline.renew RENAME TO unnoted;
     CREATE FUNCTION waterline.renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL,
         p_silent boolean DEFAULT NULL, p_stops boolean DEFAULT NULL, p_about text DEFAULT NULL) RETURNS bigint[] LANGUAGE sql AS
-    $$ INSERT INTO public.calls (jobs) SELECT array_agg(j ORDER BY j) FROM unnest(p_jobs) j;
+    $$ INSERT INTO public.calls (jobs, silent) SELECT array_agg(j ORDER BY j), p_silent FROM unnest(p_jobs) j;
         SELECT waterline.unnoted(p_jobs, p_tokens, p_lease, p_silent, p_stops) $$";
 
 /// The time between two calls has a least value, and on a loaded machine no largest one. So the
@@ -152,7 +152,7 @@ fn a_job_that_somebody_has_locked_for_a_moment_is_given_up_all_the_same() {
 }
 
 #[test]
-fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_the_stop() {
+fn jobs_that_outlive_the_stop_of_their_runner_are_put_back_without_the_note_of_the_stop() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -162,9 +162,11 @@ fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_th
             LANGUAGE plpgsql AS $$ BEGIN RAISE 'no notes today'; END $$",
         )
         .unwrap();
+    client.batch_execute(NOTED).unwrap();
     let (begins, begun) = unbounded();
     let (release, is_released) = bounded::<()>(0);
     let runner = Runner::builder(&queue)
+        .max_processing(3)
         .on("k", move |_, ()| {
             begins.send(()).unwrap();
             _ = is_released.recv();
@@ -173,25 +175,32 @@ fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_without_the_note_of_th
         .start()
         .unwrap();
     let release = release;
-    queue.push(NewJob::new("k", &()).unwrap()).unwrap();
-    begun.recv_timeout(common::LONG).unwrap();
+    queue.push_all((0..3).map(|_| NewJob::new("k", &()).unwrap())).unwrap();
+    (0..3).for_each(|_| begun.recv_timeout(common::LONG).unwrap());
     assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
-    let job = |client: &mut Client| {
-        let row = client.query_one("SELECT state::text, failures, crashes, error FROM waterline.job", &[]).unwrap();
-        (row.get::<_, String>(0), row.get::<_, i32>(1), row.get::<_, i32>(2), row.get::<_, Option<String>>(3))
+    let jobs = |client: &mut Client| {
+        let rows =
+            client.query("SELECT DISTINCT state::text, failures, crashes, error FROM waterline.job", &[]).unwrap();
+        let job = |row: &Row| {
+            (row.get::<_, String>(0), row.get::<_, i32>(1), row.get::<_, i32>(2), row.get::<_, Option<String>>(3))
+        };
+        rows.iter().map(job).collect::<Vec<_>>()
     };
-    // What gives it up comes later than the end of the call, and would renew the lease.
-    common::eventually("the job to be given up", || {
-        let row = client.query_one("SELECT stopping AND silent FROM waterline.job", &[]).unwrap();
+    // What gives them up comes later than the end of the call, and would renew the leases.
+    common::eventually("the jobs to be given up", || {
+        let row = client.query_one("SELECT bool_and(stopping AND silent) FROM waterline.job", &[]).unwrap();
         row.get(0)
     });
-    assert_eq!(job(&mut client).0, "running");
-    // The end of the lease, without a wait for it. A renewal that had begun may come in between.
-    common::eventually("the end of the lease", || {
+    assert_eq!(jobs(&mut client)[0].0, "running");
+    // In one call: jobs that somebody has locked would be waited for one after the other.
+    let calls = client.query_one("SELECT array_agg(cardinality(jobs)) FROM calls WHERE silent", &[]).unwrap();
+    assert_eq!(calls.get::<_, Vec<i32>>(0), [3]);
+    // The end of the leases, without a wait for it. A renewal that had begun may come in between.
+    common::eventually("the end of the leases", || {
         client.batch_execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'").unwrap();
         client.batch_execute("SELECT waterline.claim('q', 0)").unwrap();
-        job(&mut client).0 != "running"
+        jobs(&mut client).iter().all(|job| job.0 != "running")
     });
-    assert_eq!(job(&mut client), ("ready".to_owned(), 0, 0, None));
+    assert_eq!(jobs(&mut client), [("ready".to_owned(), 0, 0, None)]);
     drop(release);
 }

@@ -159,6 +159,27 @@ fn workers_of_one_name_are_told_apart_by_their_numbers_and_their_jobs_by_their_t
 }
 
 #[test]
+fn a_job_that_runs_alone_is_told_to_whoever_looks_unless_another_worker_goes_on() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    let alone = |client: &mut Client| -> Option<bool> {
+        client.query_one("SELECT (waterline.survey('q', 'looks')->>'alone')::boolean", &[]).unwrap().get(0)
+    };
+    push(&mut client, 1);
+    work(&mut client, "a", 1, 8);
+    assert_eq!((alone(&mut client), seen(&mut client)), (None, vec![of("a", 1, 0, false)]));
+    client.batch_execute("UPDATE waterline.job SET suspect = true").unwrap();
+    assert_eq!((alone(&mut client), seen(&mut client)), (Some(true), vec![of("a", 8, 0, false)]), "it begins no other");
+    work(&mut client, "b", 2, 4);
+    let both = vec![of("a", 8, 0, false), of("b", 0, 0, false)];
+    assert_eq!((alone(&mut client), seen(&mut client)), (None, both));
+    client.batch_execute("UPDATE waterline.worker SET stopping = true WHERE name = 'b'").unwrap();
+    assert_eq!(alone(&mut client), Some(true));
+    // It is to run alone, and another job of its process has not ended.
+    client.batch_execute("UPDATE waterline.job SET state = 'ready', alone_until = 1000001").unwrap();
+    assert_eq!(alone(&mut client), Some(false));
+}
+
+#[test]
 fn one_row_is_written_in_a_third_of_a_lease_and_a_stop_at_once() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     let written = |client: &mut Client| -> (i64, i64) {

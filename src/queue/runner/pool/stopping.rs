@@ -160,9 +160,8 @@ impl Pool {
             });
             in_tray
         };
-        self.give_up_claimed(in_tray);
         jobs.sort_by_key(Running::flight);
-        jobs.iter().for_each(|job| self.give_up(job));
+        self.give_up(jobs.iter().map(Running::held).chain(in_tray.iter().map(held)).collect());
         #[cfg(feature = "tokio")]
         tasks.iter().for_each(tokio::task::AbortHandle::abort);
         self.end_if_over(&mut self.state.lock());
@@ -192,17 +191,12 @@ impl Pool {
             return;
         }
         let end = End::PutBack { error: String::new() };
-        let ending = |Claimed { queue, id, row, .. }: &Claimed| Ending {
-            job: Held { queue: *queue, id: id.clone(), token: row.place },
-            end: end.clone(),
-            data: None,
-            durations: None,
-        };
+        let ending = |job: &Claimed| Ending { job: held(job), end: end.clone(), data: None, durations: None };
         let ends: Vec<_> = jobs.iter().map(ending).collect();
         if let Err(error) = self.source().first().engine.turn(&ends, None, Beside::Nothing) {
             let (queue, error) = (self.source().name(), error.report());
             tracing::warn!(target: "waterline", queue, error, "a runner that stops cannot put back the jobs that have not begun; they are ready again once their lease is over");
-            self.give_up_claimed(jobs.iter().cloned());
+            self.give_up_claimed(jobs);
         }
         let mut state = self.state.lock();
         state.reserved = state.reserved.saturating_sub(jobs.len());
@@ -221,15 +215,22 @@ impl Pool {
     }
 
     /// Lets the leases of jobs that were claimed, and never begin, end by silence.
-    pub(super) fn give_up_claimed(&self, jobs: impl IntoIterator<Item = Claimed>) {
-        jobs.into_iter().for_each(|claimed| self.give_up(&self.claimed(claimed).0));
+    pub(super) fn give_up_claimed<'j>(&self, jobs: impl IntoIterator<Item = &'j Claimed>) {
+        self.give_up(jobs.into_iter().map(held).collect());
     }
 
-    /// Lets the lease of a job end by silence. A stop comes along with it, since its note may be
+    /// Lets the leases of jobs end by silence. A stop comes along with it, since its note may be
     /// late, or never be written. The caller holds no lock.
-    pub(super) fn give_up(&self, job: &Running) {
-        job.queue().engine.give_up(&job.held(), self.stopping.load(Ordering::Relaxed));
+    pub(super) fn give_up(&self, jobs: Vec<Held>) {
+        if !jobs.is_empty() {
+            self.source().first().engine.give_up(&jobs, self.stopping.load(Ordering::Relaxed));
+        }
     }
+}
+
+/// The lease of a job that was claimed.
+fn held(job: &Claimed) -> Held {
+    Held { queue: job.queue, id: job.id.clone(), token: job.row.place }
 }
 
 /// The calls of those who wait for the end without a thread.
@@ -298,7 +299,7 @@ mod tests {
             let pool = pool(&queue, 3);
             let claimed = claim_three(&pool);
             pool.stopping.store(is_stopping, Ordering::Relaxed);
-            pool.give_up_claimed(claimed);
+            pool.give_up_claimed(&claimed);
             clock.advance(Duration::from_secs(60));
             let state = if is_stopping { JobState::Ready } else { JobState::Scheduled };
             let jobs = queue.list(state, None, 9).unwrap();

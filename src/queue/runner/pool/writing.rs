@@ -108,7 +108,7 @@ impl Pool {
                 state.tray.put(others);
                 self.clear_tray_if_abandoned(&mut state)
             };
-            self.give_up_claimed(abandoned);
+            self.give_up_claimed(&abandoned);
         }
         self.source().slot_is_free();
         self.source().pass_on();
@@ -154,7 +154,7 @@ impl Pool {
             self.spawn_watch();
         }
         if is_abandoned {
-            self.give_up(&job);
+            self.give_up(vec![job.held()]);
         }
         if let Some(me) = self.crew.host().upgrade().filter(|_| is_lost) {
             me.lost(job.flight().0, &[job.token()]);
@@ -231,7 +231,7 @@ impl Pool {
         let told = catch_unwind(AssertUnwindSafe(|| ended.into_iter().for_each(|ended| self.tell(ended))));
         if let Err(panic) = told {
             if let Ok(Answer::Jobs(claimed)) = answer {
-                self.give_up_claimed(claimed.iter().cloned());
+                self.give_up_claimed(claimed);
             }
             resume_unwind(panic);
         }
