@@ -100,14 +100,14 @@ impl Fleet {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::time::SystemTime;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A worker of this name that has a job for each of these seconds for which one runs.
-    fn worker(name: &str, slots: Option<u32>, kinds: Option<&[&str]>, jobs: &[u32]) -> WorkerInfo {
+    pub(crate) fn worker(name: &str, slots: Option<u32>, kinds: Option<&[&str]>, jobs: &[u32]) -> WorkerInfo {
         let job = |ran: &u32| WorkerJob { id: format!("{name}{ran}"), kind: "k".to_owned(), ran_for: SECOND * *ran };
         WorkerInfo {
             name: Some(name.to_owned()),
@@ -123,7 +123,7 @@ mod tests {
             is_silent: false,
             is_stopping: false,
             jobs: jobs.iter().map(job).collect(),
-            newest_ran_for: jobs.last().map(|ran| SECOND * *ran),
+            newest_ran_for: jobs.iter().min().map(|ran| SECOND * *ran),
             lease_left: (!jobs.is_empty()).then_some(SECOND * 40),
         }
     }

@@ -353,10 +353,9 @@ impl RunnerBuilder {
     /// The label `queue` is the name of the queue. Queues of the same name in two stores need two
     /// recorders.
     ///
-    /// A thread sets the gauges once a second, also while nothing happens. Where that would cost a
-    /// database of many workers too much, it does so less often, and once a minute at least. When
-    /// the runner ends, `waterline_queue_up` becomes 0 and the other gauges stay, so alert on
-    /// `waterline_queue_up` too. A recorder that panics is logged, and gets no gauges from then on.
+    /// A thread sets the gauges once a second, or, where many workers look at one database, once a
+    /// minute at least. When the runner ends, `waterline_queue_up` becomes 0 and the other gauges
+    /// stay, so alert on it too. A recorder that panics is logged, and gets no gauges from then on.
     ///
     /// ```
     /// use waterline::Store;

@@ -170,37 +170,18 @@ impl Facts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::rules::fleet::Fleet;
+    use crate::queue::rules::fleet::{self, Fleet};
     use crate::queue::words::job::{Counts, JobId};
-    use crate::queue::words::worker::{WorkerInfo, WorkerJob};
-    use std::time::SystemTime;
+    use crate::queue::words::worker::WorkerInfo;
+    use std::sync::LazyLock;
 
     const SECOND: Duration = Duration::from_secs(1);
     /// The time of now.
     const WALL: u64 = 1_000_000_000;
 
     /// A worker with two slots, whose jobs have run for so many seconds.
-    fn worker(name: &str, jobs: &[u64]) -> WorkerInfo {
-        let ran = |seconds: u64| SECOND * u32::try_from(seconds).unwrap();
-        let job =
-            |seconds: &u64| WorkerJob { id: format!("{name}-{seconds}"), kind: "k".into(), ran_for: ran(*seconds) };
-        WorkerInfo {
-            name: Some(name.to_owned()),
-            process: None,
-            host: None,
-            language: None,
-            version: None,
-            kinds: Some(vec!["k".to_owned()]),
-            slots: Some(2),
-            busy: u32::try_from(jobs.len()).unwrap(),
-            began: SystemTime::UNIX_EPOCH,
-            silent_for: SECOND,
-            is_silent: false,
-            is_stopping: false,
-            jobs: jobs.iter().map(job).collect(),
-            newest_ran_for: jobs.iter().min().map(|seconds| ran(*seconds)),
-            lease_left: (!jobs.is_empty()).then_some(SECOND * 40),
-        }
+    fn worker(name: &str, jobs: &[u32]) -> WorkerInfo {
+        fleet::tests::worker(name, Some(2), Some(&["k"]), jobs)
     }
 
     /// A queue that these workers share. A job has been due for so many seconds.
@@ -227,12 +208,13 @@ mod tests {
         }
     }
 
-    fn waits_with(survey: &Survey, change: impl FnOnce(&mut Facts<'_>)) -> Waits {
-        let at = Moment { wall: WALL, now: Instant::now(), chance: 0.0 };
+    fn waits_with<'f>(survey: &'f Survey, change: impl FnOnce(&mut Facts<'f>)) -> Waits {
+        static AT: LazyLock<Moment> = LazyLock::new(|| Moment { wall: WALL, now: Instant::now(), chance: 0.0 });
+        static NO_TROUBLE: LazyLock<Trouble> = LazyLock::new(Trouble::default);
         let mut facts = Facts {
-            at: &at,
+            at: &AT,
             survey,
-            trouble: &Trouble::default(),
+            trouble: &NO_TROUBLE,
             slots: None,
             stuck: None,
             all_busy: None,
@@ -264,20 +246,20 @@ mod tests {
         let busy =
             |oldest: &str, since: u32| Waits::Busy { slots: 4, since: SECOND * since, oldest: oldest.to_owned() };
         let hangs = survey(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
-        assert_eq!(waits(&hangs), stands_still("a-720", "a", 720, 60));
+        assert_eq!(waits(&hangs), stands_still("a720", "a", 720, 60));
         // Without a job that is due, they hold nothing up.
         let nothing_due = Survey { counts: Counts::default(), ..hangs.clone() };
         assert_eq!(waits(&nothing_due), Waits::NothingReady { due_in: None });
         // An end, and the claim behind it.
-        assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a-720", 720));
-        assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a-720", 720));
-        assert_eq!(waits(&Survey { usual: Some(SECOND * 6), ..hangs.clone() }), stands_still("a-720", "a", 720, 60));
+        assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a720", 720));
+        assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a720", 720));
+        assert_eq!(waits(&Survey { usual: Some(SECOND * 6), ..hangs.clone() }), stands_still("a720", "a", 720, 60));
         assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80])], 0)), Waits::No);
         // Slots of one that is no longer heard of are none.
         let dead = WorkerInfo { is_silent: true, ..worker("dead", &[]) };
         assert_eq!(
             waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), dead], 0)),
-            stands_still("a-720", "a", 720, 60)
+            stands_still("a720", "a", 720, 60)
         );
         let unbounded = WorkerInfo { slots: None, ..worker("c", &[]) };
         assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), unbounded], 0)), Waits::No);
@@ -298,10 +280,10 @@ mod tests {
         let beside = survey(&[stops, worker("a", &[])], 1);
         let since = Instant::now().checked_sub(SECOND * 90).unwrap();
         let (oldest, kind) = ((since, "x".to_owned()), "k".to_owned());
-        let full: &AllBusy = Box::leak(Box::new(AllBusy { slots: 2, since, patience: SECOND * 60, oldest, kind }));
+        let full = AllBusy { slots: 2, since, patience: SECOND * 60, oldest, kind };
         let seen = |is_stopping| {
             waits_with(&beside, |facts| {
-                (facts.slots, facts.all_busy, facts.is_stopping) = (Some(2), Some(full), is_stopping);
+                (facts.slots, facts.all_busy, facts.is_stopping) = (Some(2), Some(&full), is_stopping);
             })
         };
         assert!(matches!(seen(false), Waits::StandsStill { .. }));
@@ -325,7 +307,7 @@ mod tests {
         assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
         assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
         // A caller of accept may be busy with what it has, and nobody knows how much it would take.
-        let unbounded = |jobs: &[u64]| WorkerInfo { slots: None, ..worker("c", jobs) };
+        let unbounded = |jobs: &[u32]| WorkerInfo { slots: None, ..worker("c", jobs) };
         assert_eq!([&[][..], &[90]].map(|jobs| waits(&survey(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
         // All slots are those of jobs that were removed and do not end.
         let stuck = WorkerInfo { busy: 2, ..worker("a", &[]) };
@@ -354,21 +336,8 @@ mod tests {
         let trouble = Trouble { closed: Some(("disk".to_owned(), Instant::now())), ..Trouble::default() };
         let of = |workers: &[WorkerInfo]| {
             let survey = survey(workers, 1);
-            let at = Moment { wall: WALL, now: Instant::now(), chance: 0.0 };
-            let facts = Facts {
-                at: &at,
-                survey: &survey,
-                trouble: &trouble,
-                slots: Some(2),
-                stuck: None,
-                all_busy: None,
-                is_stopping: false,
-                is_awaited: false,
-                untaken: 0,
-                is_shared: true,
-                lease: SECOND,
-            };
-            matches!(facts.waits(), Waits::Gate { .. })
+            let waits = waits_with(&survey, |facts| (facts.trouble, facts.slots) = (&trouble, Some(2)));
+            matches!(waits, Waits::Gate { .. })
         };
         assert_eq!([of(&[worker("a", &[])]), of(&[worker("a", &[]), worker("b", &[])])], [true, false]);
     }

@@ -4,6 +4,7 @@
 #[path = "../../tests/server/mod.rs"]
 mod server;
 
+mod edges;
 mod graphile;
 mod held;
 mod kinds;
@@ -62,6 +63,7 @@ fn main() {
     is_within &= !has("queue") || !wanted("whole runners") || graphile::measure(&server);
     is_within &= !has("queue") || !wanted("a transaction stays open") || held::measure(&server);
     is_within &= !has("queue") || !wanted("claims of kinds") || kinds::measure(&server);
+    is_within &= !has("queue") || !wanted("jobs that wait for one") || edges::measure(&server);
     is_within &= !has("writing") || measure_writing(&server);
     is_within &= !has("looks") || looks::measure(&server);
     assert!(is_within, "a ratio is beyond its limit");

@@ -7,7 +7,7 @@ use crate::sharing::set_clock;
 use crossbeam_channel::{bounded, unbounded};
 use postgres::{Client, NoTls};
 use std::time::Duration;
-use waterline::queue::{NewJob, Outcome, QueueOptions, Runner, WorkerInfo};
+use waterline::queue::{NewJob, Outcome, QueueOptions, Runner, Waits, WorkerInfo};
 use waterline_postgres::{PgOptions, PgStore};
 
 /// The time at which a client of these tests begins.
@@ -92,6 +92,42 @@ fn runners_of_two_processes_are_seen_from_a_third_until_they_stop() {
     drop(release);
     stops.join().unwrap();
     assert_eq!(third.workers("q").unwrap(), []);
+}
+
+/// The slots of a runner are those of all its queues together.
+#[test]
+fn a_runner_of_two_queues_that_stands_still_is_seen_so_in_each_of_them() {
+    let bench = bench();
+    let options = || QueueOptions::default().lease(Duration::from_secs(1));
+    let group = |store: &PgStore| {
+        let group = store.queue_group().queue("mail", ["m"], options()).queue("thumbs", ["t"], options());
+        group.open().unwrap()
+    };
+    let (begins, begun) = unbounded();
+    let (release, is_released) = bounded::<()>(0);
+    let group_here = group(&bench.store);
+    let runner = ["m", "t"].into_iter().fold(group_here.runner(), |builder, kind| {
+        let (begins, is_released) = (begins.clone(), is_released.clone());
+        builder.on(kind, move |_, ()| {
+            begins.send(()).unwrap();
+            _ = is_released.recv();
+            Ok(Outcome::Done)
+        })
+    });
+    let runner = runner.max_processing(2).start().unwrap();
+    let other = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new().holder("other")).unwrap();
+    let group = group(&other);
+    for _ in 0..2 {
+        group.push_all(["m", "t"].map(|kind| NewJob::new(kind, &()).unwrap())).unwrap();
+    }
+    (0..2).for_each(|_| begun.recv_timeout(common::LONG).unwrap());
+    let stands = |waits: &Waits| matches!(waits, Waits::StandsStill { slots: 2, workers: Some(1), .. });
+    common::eventually("both queues to stand still", || {
+        let status = group.status().unwrap();
+        status.queues.len() == 2 && status.queues.iter().all(|status| stands(&status.waits))
+    });
+    drop(release);
+    runner.stop().unwrap();
 }
 
 #[test]
