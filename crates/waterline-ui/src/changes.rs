@@ -1,7 +1,8 @@
 //! The changes that people make: `POST api/change`, with the change as JSON.
 
+use crate::failure::Failure;
 use crate::shared::{QueueRow, Shared, Stream};
-use crate::views::{Failure, Filter, MOST_READ, Query, queue_of_name};
+use crate::views::{Filter, MOST_READ, Query, queue_of_name};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! A connection carries one request. Until that is whole it may have to go for a newer one, so
 //! those who open sockets and say nothing, or little, keep nobody out.
 
-use crate::web::{LONGEST, refuse_long};
+use crate::answer::{LONGEST, refuse_long};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};

@@ -1,5 +1,6 @@
 //! The checks of each request. They are pure: a request is its method and its headers.
 
+use crate::error::NotAnOrigin;
 use crate::session::{Sessions, Token};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
@@ -17,13 +18,6 @@ pub(crate) struct Address {
     pub(crate) host: String,
     /// `/waterline/`: it begins and ends with a slash. `None` if the address has no path.
     pub(crate) path: Option<String>,
-}
-
-/// The text is no address of a page.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{url:?} is no address of a page: write it as https://ops.example.org or http://10.0.0.7:8080/waterline")]
-pub struct NotAnOrigin {
-    url: String,
 }
 
 impl Address {

@@ -106,24 +106,30 @@
 //! [`Queue::run_now`](waterline::queue::Queue::run_now). Cancelling is removing.
 
 mod advice;
+mod answer;
 mod assets;
 mod changes;
+mod error;
+mod failure;
 mod few;
 mod guard;
 #[cfg(test)]
 mod lines;
 mod live;
 mod page;
+mod parts;
 mod samples;
 mod serve;
 mod session;
 mod shared;
+mod site;
 mod views;
 mod web;
 
-pub use guard::NotAnOrigin;
-pub use page::{Page, Watched};
-pub use serve::{ServeError, Served};
+pub use error::{NotAnOrigin, ServeError};
+pub use page::Page;
+pub use parts::Watched;
+pub use serve::Served;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

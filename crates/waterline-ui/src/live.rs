@@ -1,12 +1,14 @@
 //! Views that are followed: server-sent events.
 
-use crate::views::Query;
-use crate::web::{Site, aside, text_of};
+use crate::answer::make_exact;
+use crate::site::{Site, aside};
+use crate::views::{Query, view};
 use axum::extract::{Path, Query as Parameters, State};
 use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use futures_util::stream::{Stream, unfold};
+use serde_json::Value;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -59,4 +61,16 @@ pub(crate) async fn follow(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let follower = Follower { site, view, query, headers, ticks, last: Ok(String::new()) };
     Sse::new(unfold(follower, Follower::next)).keep_alive(KeepAlive::default())
+}
+
+/// Returns a view as the text of an event.
+///
+/// # Errors
+/// The answer to a request that has failed, in the same form.
+fn text_of(site: &Site, name: &str, query: &Query) -> Result<String, String> {
+    let text = |mut value: Value| {
+        make_exact(&mut value);
+        value.to_string()
+    };
+    view(&site.shared, &site.guard, name, query).map(text).map_err(|failure| text(failure.json()))
 }

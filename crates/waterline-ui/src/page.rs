@@ -1,15 +1,17 @@
 //! The page as its user builds it.
 
-use crate::guard::{Address, Guard, NotAnOrigin};
-use crate::serve::{ServeError, Served};
+use crate::error::{NotAnOrigin, ServeError};
+use crate::guard::{Address, Guard};
+use crate::parts::{Part, Watched};
+use crate::serve::Served;
 use crate::session::Token;
-use crate::shared::{Part, Shared};
+use crate::shared::Shared;
 use axum::Router;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
+use waterline::Store;
 use waterline::queue::{Group, Queue, RunnerHandle};
-use waterline::{Handle, PipelineHandle, Store};
 
 /// A page for the browser that shows consumers and queues, and lets people steer them.
 ///
@@ -49,44 +51,6 @@ pub struct Page {
     origin: Result<Option<Address>, NotAnOrigin>,
     /// One for all routers and servers of this page, so that one thread takes the samples.
     shared: Arc<OnceLock<Arc<Shared>>>,
-}
-
-/// A thing that a page [watches](Page::watch).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Watched {
-    /// A consumer.
-    Consumer(Handle),
-    /// The stages of a pipeline.
-    Pipeline(PipelineHandle),
-    /// A queue.
-    Queue(Queue),
-    /// All queues of a group.
-    Group(Group),
-}
-
-impl From<&Queue> for Watched {
-    fn from(queue: &Queue) -> Self {
-        Self::Queue(queue.clone())
-    }
-}
-
-impl From<&Group> for Watched {
-    fn from(group: &Group) -> Self {
-        Self::Group(group.clone())
-    }
-}
-
-impl From<Handle> for Watched {
-    fn from(handle: Handle) -> Self {
-        Self::Consumer(handle)
-    }
-}
-
-impl From<PipelineHandle> for Watched {
-    fn from(handle: PipelineHandle) -> Self {
-        Self::Pipeline(handle)
-    }
 }
 
 impl Page {

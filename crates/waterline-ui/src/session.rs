@@ -1,6 +1,6 @@
 //! The token of a page, and the sessions of people who typed it.
 
-use crate::serve::ServeError;
+use crate::error::ServeError;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;

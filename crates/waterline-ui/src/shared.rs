@@ -1,9 +1,10 @@
-//! The parts of a page, and the thread that takes their samples.
+//! What the requests of a page share: its consumers and queues, and the thread that takes their
+//! samples.
 
-use crate::page::Watched;
+use crate::failure::Failure;
+use crate::parts::{Part, Watched};
 use crate::samples::{OfQueue, OfStream, Samples};
 use crate::session::{Sessions, Wrong};
-use crate::views::Failure;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -14,13 +15,6 @@ use waterline::{ConsumerInfo, Handle, PipelineHandle, Status, Store};
 
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
-
-/// A thing that the user has put on the page.
-#[derive(Clone)]
-pub(crate) enum Part {
-    Watched(Watched),
-    Runner(RunnerHandle),
-}
 
 /// A consumer on the page.
 pub(crate) struct Stream {

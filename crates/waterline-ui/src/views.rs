@@ -1,77 +1,22 @@
 //! The views of a page as JSON. Each is a `GET` below `api/`, and can be followed.
 
+use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::shared::Shared;
-use axum::http::StatusCode;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use waterline::queue::QueueError;
-use waterline::{Error, Verdict};
+use waterline::Verdict;
 
 mod filter;
 mod jobs;
+mod query;
 mod queues;
 mod stored;
 mod streams;
 mod workers;
 
 pub(crate) use filter::{Filter, MOST_READ};
+pub(crate) use query::Query;
 pub(crate) use queues::of_name as queue_of_name;
-
-/// The parameters behind the `?` of an address.
-pub(crate) type Query = HashMap<String, String>;
-
-/// A request that cannot be answered, in words for a person.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) status: StatusCode,
-    pub(crate) text: String,
-}
-
-impl Failure {
-    pub(crate) fn bad(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, text: text.into() }
-    }
-
-    pub(crate) fn not_found(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, text: text.into() }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        json!({ "error": self.text })
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        let status = match &error {
-            Error::NotParked { .. } | Error::NotFound { .. } => StatusCode::NOT_FOUND,
-            Error::InUse { .. } | Error::Stopped | Error::AlreadyDone { .. } | Error::NothingSaved { .. } => {
-                StatusCode::CONFLICT
-            }
-            Error::Config(_) => StatusCode::BAD_REQUEST,
-            Error::ReadOnly => StatusCode::FORBIDDEN,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self { status, text: error.report() }
-    }
-}
-
-impl From<QueueError> for Failure {
-    fn from(error: QueueError) -> Self {
-        match error {
-            QueueError::Store(error) => error.into(),
-            error => {
-                let status = match &error {
-                    QueueError::NotFound { .. } => StatusCode::NOT_FOUND,
-                    QueueError::Config(_) => StatusCode::BAD_REQUEST,
-                    _ => StatusCode::CONFLICT,
-                };
-                Self { status, text: error.report() }
-            }
-        }
-    }
-}
 
 /// Returns a view as JSON.
 ///
@@ -156,20 +101,4 @@ fn plots(shared: &Shared, query: &Query) -> Result<Value, Failure> {
         Some(_) => Ok(queues::named(shared, query)?.samples.lock().plots(seconds)),
         None => Ok(streams::named(shared, query)?.samples.lock().plots(seconds)),
     }
-}
-
-/// Returns a parameter that has to be there.
-pub(crate) fn wanted<'q>(query: &'q Query, name: &str) -> Result<&'q str, Failure> {
-    query.get(name).map(String::as_str).ok_or_else(|| Failure::bad(format!("the parameter {name:?} is missing")))
-}
-
-/// Returns a parameter that is a number, or this one if it is not there.
-fn number<T: std::str::FromStr>(query: &Query, name: &str, without: T) -> Result<T, Failure> {
-    let wrong = |text: &String| Failure::bad(format!("the parameter {name:?} is a number, and not {text:?}"));
-    query.get(name).map_or(Ok(without), |text| text.parse().map_err(|_| wrong(text)))
-}
-
-/// Returns the number of rows of a page of a list.
-fn limit(query: &Query) -> Result<usize, Failure> {
-    Ok(number(query, "limit", 50_usize)?.clamp(1, 500))
 }

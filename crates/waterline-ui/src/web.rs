@@ -1,12 +1,15 @@
 //! The routes, and what stands before them.
 
+use crate::answer::{LONGEST, answer, html, refuse};
 use crate::assets::{self, Place};
 use crate::changes::Change;
+use crate::failure::Failure;
 use crate::guard::{Guard, Refusal};
 use crate::live;
 use crate::session::LASTS;
 use crate::shared::Shared;
-use crate::views::{Failure, Query, VIEWS, view};
+use crate::site::{Site, aside};
+use crate::views::{Query, VIEWS, view};
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -14,23 +17,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, extract};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
 use waterline::Verdict;
-
-/// The longest body of a request.
-pub(crate) const LONGEST: usize = 64 * 1024;
-
-/// The largest integer that a browser does not round.
-const EXACT: u64 = (1 << 53) - 1;
-
-/// The state that the routes have in common.
-#[derive(Clone)]
-pub(crate) struct Site {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) guard: Arc<Guard>,
-}
 
 /// Makes the routes of a page.
 pub(crate) fn router(shared: Arc<Shared>, guard: Guard) -> Router {
@@ -100,42 +90,6 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Refuses a request whose body is too long.
-pub(crate) fn refuse_long() -> Response {
-    answer(StatusCode::PAYLOAD_TOO_LARGE, json!({"error": "the page takes no change of more than 64 KiB"}))
-}
-
-pub(crate) fn refuse(refusal: Refusal) -> Response {
-    answer(refusal.status(), json!({"error": refusal.text()}))
-}
-
-pub(crate) fn answer(status: StatusCode, mut value: Value) -> Response {
-    make_exact(&mut value);
-    (status, [(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
-}
-
-fn html(status: StatusCode, text: String) -> Response {
-    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        answer(self.status, self.json())
-    }
-}
-
-/// Makes a text of each integer that a browser would round.
-pub(crate) fn make_exact(value: &mut Value) {
-    match value {
-        Value::Number(number) if number.as_u64().is_some_and(|number| number > EXACT) => {
-            *value = Value::String(number.to_string());
-        }
-        Value::Array(values) => values.iter_mut().for_each(make_exact),
-        Value::Object(fields) => fields.values_mut().for_each(make_exact),
-        _ => {}
-    }
-}
-
 /// Returns the place of the page, as the browser has it.
 fn place(guard: &Guard, path: &str, original: Option<&OriginalUri>) -> Place {
     let original = original.map_or(path, |original| original.path());
@@ -182,15 +136,6 @@ async fn asset(Path(name): Path<String>) -> Response {
 
 async fn index() -> Response {
     answer(StatusCode::OK, json!({"views": VIEWS, "change": "POST api/change", "follow": "GET api/live/{view}"}))
-}
-
-/// Runs this on a thread that may wait for a store.
-pub(crate) async fn aside<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<R, Failure> {
-    let ended = tokio::task::spawn_blocking(run).await;
-    ended.map_err(|_| Failure {
-        status: StatusCode::INTERNAL_SERVER_ERROR,
-        text: "the page has a bug, which the log shows".to_owned(),
-    })
 }
 
 async fn look(
@@ -276,16 +221,4 @@ async fn log_out(State(site): State<Site>, original: OriginalUri, headers: Heade
     let back = back(&site.guard, "/logout", &original);
     let cookie = format!("{}=; Max-Age=0; {}", site.guard.cookie(), site.guard.cookie_settings());
     (StatusCode::SEE_OTHER, [(header::LOCATION, back), (header::SET_COOKIE, cookie)]).into_response()
-}
-
-/// Returns a view as the text of an event.
-///
-/// # Errors
-/// The answer to a request that has failed, in the same form.
-pub(crate) fn text_of(site: &Site, name: &str, query: &Query) -> Result<String, String> {
-    let text = |mut value: Value| {
-        make_exact(&mut value);
-        value.to_string()
-    };
-    view(&site.shared, &site.guard, name, query).map(text).map_err(|failure| text(failure.json()))
 }

@@ -1,6 +1,7 @@
 //! The jobs of a queue that a filter shows.
 
-use super::{Failure, Query};
+use super::query::Query;
+use crate::failure::Failure;
 use waterline::queue::{JobInfo, JobState, Queue};
 
 /// The most rows that one request reads.

@@ -1,7 +1,9 @@
 //! The views of jobs.
 
+use super::filter::{Filter, MOST_READ};
+use super::query::{Query, limit, wanted};
 use super::queues::named;
-use super::{Failure, Filter, MOST_READ, Query, limit, wanted};
+use crate::failure::Failure;
 use crate::shared::Shared;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};

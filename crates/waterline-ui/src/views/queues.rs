@@ -1,7 +1,8 @@
 //! The views of queues.
 
-use super::{Failure, Query, wanted};
+use super::query::{Query, wanted};
 use crate::advice;
+use crate::failure::Failure;
 use crate::shared::{QueueRow, Shared};
 use axum::http::StatusCode;
 use serde_json::{Value, json};

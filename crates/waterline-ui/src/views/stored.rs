@@ -1,7 +1,8 @@
 //! The consumers of a store as they are saved, for a page that runs none of them.
 
-use super::{Failure, Query, wanted};
+use super::query::{Query, wanted};
 use crate::advice;
+use crate::failure::Failure;
 use crate::shared::Shared;
 use serde_json::{Value, json};
 use waterline::ConsumerInfo;

@@ -1,7 +1,8 @@
 //! The views of consumers and of pipelines.
 
-use super::{Failure, Query, limit, number, wanted};
+use super::query::{Query, limit, number, wanted};
 use crate::advice;
+use crate::failure::Failure;
 use crate::shared::{Shared, Stream};
 use serde_json::{Value, json};
 use waterline::{Blocked, ConsumerInfo, LastHalt, State, Status, Verdict};

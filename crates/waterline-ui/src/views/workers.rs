@@ -1,7 +1,8 @@
 //! The workers of a queue, and the jobs that each of them has.
 
+use super::query::{Query, limit, number};
 use super::queues::named;
-use super::{Failure, Query, limit, number};
+use crate::failure::Failure;
 use crate::shared::Shared;
 use serde_json::{Value, json};
 use waterline::queue::WorkerInfo;

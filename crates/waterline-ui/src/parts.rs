@@ -1,0 +1,49 @@
+//! The parts of a page, as its user puts them on it.
+
+use waterline::queue::{Group, Queue, RunnerHandle};
+use waterline::{Handle, PipelineHandle};
+
+/// A thing that a page [watches](crate::Page::watch).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Watched {
+    /// A consumer.
+    Consumer(Handle),
+    /// The stages of a pipeline.
+    Pipeline(PipelineHandle),
+    /// A queue.
+    Queue(Queue),
+    /// All queues of a group.
+    Group(Group),
+}
+
+impl From<&Queue> for Watched {
+    fn from(queue: &Queue) -> Self {
+        Self::Queue(queue.clone())
+    }
+}
+
+impl From<&Group> for Watched {
+    fn from(group: &Group) -> Self {
+        Self::Group(group.clone())
+    }
+}
+
+impl From<Handle> for Watched {
+    fn from(handle: Handle) -> Self {
+        Self::Consumer(handle)
+    }
+}
+
+impl From<PipelineHandle> for Watched {
+    fn from(handle: PipelineHandle) -> Self {
+        Self::Pipeline(handle)
+    }
+}
+
+/// A thing that the user has put on the page.
+#[derive(Clone)]
+pub(crate) enum Part {
+    Watched(Watched),
+    Runner(RunnerHandle),
+}
