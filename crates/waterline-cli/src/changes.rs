@@ -1,39 +1,19 @@
 //! Changes: each is planned by a look, and made only with `--yes`.
 
-use crate::args::Change;
+use crate::args::{Change, Parked};
 use crate::fault::Fault;
 use crate::place::{Made, Place};
 use crate::print::{Cell, Report};
+use plan::Plan;
 use serde_json::{Map, Value};
 
+mod plan;
 mod queues;
 mod streams;
 
-/// A change that is planned.
-struct Plan {
-    /// The command.
-    change: &'static str,
-    /// The change in words, behind "would": `redrive job 3 of "blocks"`.
-    what: String,
-    /// The fields of its record, beside those that each change has.
-    fields: Map<String, Value>,
-    /// The state in which it has seen the job.
-    seen: Option<String>,
-}
-
-impl Plan {
-    fn new(change: &'static str, what: String, fields: Value) -> Self {
-        let fields = if let Value::Object(fields) = fields { fields } else { Map::new() };
-        Self { change, what, fields, seen: None }
-    }
-}
-
 /// Makes a change, or says what it would do.
 pub(crate) fn change(place: Box<dyn Place>, change: &Change) -> Result<Report, Fault> {
-    let plan = match change {
-        Change::OfQueue(change) => queues::plan(&*place, change),
-        change => streams::plan(&*place, change),
-    }?;
+    let plan = plan(&*place, change)?;
     let (is_sure, reason) = change.how();
     let mut record = plan.fields;
     record.insert("type".to_owned(), "change".into());
@@ -66,6 +46,22 @@ pub(crate) fn change(place: Box<dyn Place>, change: &Change) -> Result<Report, F
     }
     report.record(Value::Object(record));
     Ok(report)
+}
+
+/// Plans a change: a look at the place says what it would do.
+fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
+    match change {
+        Change::Redrive { name, index, .. } => streams::redrive(place, name, *index),
+        Change::Discard { name, which: Parked { index: Some(index), .. }, .. } => streams::discard(place, name, *index),
+        Change::Discard { name, which, .. } => streams::discard_all(place, name, *which),
+        Change::Skip { name, index, .. } => streams::skip(place, name, *index),
+        Change::Seek { name, next, new: false, .. } => streams::seek(place, name, *next),
+        Change::Seek { name, next, new: true, .. } => streams::seek_new(place, name, *next),
+        Change::Remove { name, .. } => streams::remove(place, name),
+        Change::Check { name, .. } => streams::check(place, name),
+        Change::RemoveQueue { queue, .. } => queues::removal(place, queue),
+        Change::OfQueue(change) => queues::plan(place, change),
+    }
 }
 
 /// Says what a change has done, if that may be other than what was planned.

@@ -6,6 +6,7 @@ mod args;
 mod changes;
 mod content;
 mod doctor;
+mod end;
 mod fault;
 mod place;
 mod print;
@@ -16,18 +17,21 @@ mod serve;
 mod streams;
 #[cfg(feature = "top")]
 mod top;
+mod wait;
 mod words;
 mod workers;
 
 use args::{Command, CommandLine, LogCommand, Look};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use end::End;
 use fault::Fault;
 use place::Place;
 use print::{Cell, Report};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use wait::wait;
 
 /// Clears the screen of a terminal, and goes to its first line.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
@@ -47,25 +51,6 @@ fn main() -> ExitCode {
             eprintln!("waterline: the output cannot be written: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// The reason why a command has ended early.
-enum End {
-    Fault(Fault),
-    /// The output cannot be written. True if something was found that somebody has to mend.
-    Output(io::Error, bool),
-}
-
-impl From<Fault> for End {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<io::Error> for End {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error, false)
     }
 }
 
@@ -135,14 +120,6 @@ fn run(line: CommandLine) -> Result<bool, End> {
 /// Ends with a wrong command line.
 fn misused(kind: ErrorKind, text: &str) -> ! {
     CommandLine::command().error(kind, text).exit()
-}
-
-/// Waits for this long: a parked thread may wake up by itself.
-fn wait(pause: Duration) {
-    let begun = Instant::now();
-    while let Some(left) = pause.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
-        std::thread::park_timeout(left);
-    }
 }
 
 /// Looks at a place.

@@ -1,15 +1,13 @@
 //! The places that a command looks at and changes: the files of a store, or the page of an
 //! application. The commands know this seam alone.
 
-use crate::args::{Change, CommandLine, State};
+use crate::args::{Change, State};
 use crate::fault::Fault;
 use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole, Worker};
 use crate::words::count;
-use clap::error::ErrorKind;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use waterline::Store;
 
 #[cfg(feature = "postgres")]
@@ -22,6 +20,9 @@ mod page;
 mod passfile;
 #[cfg(feature = "postgres")]
 mod tls;
+mod way;
+
+pub(crate) use way::{Way, open};
 
 /// The jobs of a queue that are wanted: a page of them.
 #[derive(Clone, Copy, Debug)]
@@ -228,54 +229,6 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// The way to a place, as a command line names it.
-#[derive(Clone, Debug)]
-pub(crate) enum Way {
-    Store(PathBuf),
-    Url(String),
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "a program without it only says so"))]
-    Postgres {
-        url: String,
-        schema: String,
-    },
-}
-
-impl Way {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// The misuse: there is none, or more than one.
-    pub(crate) fn of(line: &CommandLine) -> Result<Self, (ErrorKind, &'static str)> {
-        let postgres = line.postgres.clone().map(|url| Self::Postgres { url, schema: line.schema.clone() });
-        let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url), postgres];
-        let mut ways = ways.into_iter().flatten();
-        match (ways.next(), ways.next()) {
-            (Some(way), None) => Ok(way),
-            (None, _) => {
-                Err((ErrorKind::MissingRequiredArgument, "say where it is: --store PATH, --url URL or --postgres URL"))
-            }
-            _ => Err((
-                ErrorKind::ArgumentConflict,
-                "one of --store, --url and --postgres is enough: they may be several places",
-            )),
-        }
-    }
-}
-
-/// Opens a place to look at it.
-pub(crate) fn open(way: &Way) -> Result<Box<dyn Place>, Fault> {
-    Ok(match way {
-        Way::Store(path) => Box::new(files::Files::look(path)?),
-        Way::Url(url) => Box::new(page::Page::new(url)?),
-        #[cfg(feature = "postgres")]
-        Way::Postgres { url, schema } => Box::new(database::Database::connect(url, schema)?),
-        #[cfg(not(feature = "postgres"))]
-        Way::Postgres { .. } => {
-            return Err(Fault::new("this program was built without PostgreSQL: build it with the feature `postgres`"));
-        }
-    })
-}
-
 /// Returns the consumer of this name, or the fault that names the nearest one.
 pub(crate) fn consumer(place: &dyn Place, name: &str) -> Result<Consumer, Fault> {
     if let Some(consumer) = place.consumer(name)? {
@@ -319,6 +272,11 @@ const CHUNK: usize = 500;
 /// Returns the fault for a command that needs the files.
 pub(crate) fn needs_files(what: &str) -> Fault {
     Fault::new(format!("{what} are read from the files of a store: call it with --store PATH on its machine"))
+}
+
+/// Returns the fault for a change that only a process makes.
+pub(crate) fn needs_process(what: &str) -> Fault {
+    Fault::new(format!("a consumer is {what} by its process alone: go through its page, with --url"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The page for a store that no application serves: read-only, until somebody interrupts it.
 
-use crate::End;
+use crate::end::End;
 use crate::fault::Fault;
+use crate::wait::wait;
 use crate::words::plain;
 use std::env::{self, VarError};
 use std::io::{self, Write};
@@ -32,6 +33,6 @@ pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
     out.flush()?;
     drop(out);
     loop {
-        crate::wait(Duration::from_secs(3_600));
+        wait(Duration::from_secs(3_600));
     }
 }

@@ -4,22 +4,21 @@
 mod history;
 mod lines;
 mod screen;
+mod seen;
+mod state;
 #[cfg(all(test, unix))]
 mod tests;
 
-use crate::End;
+use crate::end::End;
 use crate::fault::Fault;
-use crate::place::{self, Way};
+use crate::place::Way;
 use crate::print;
-use crate::rows::{Consumer, Log, Queue, Worker};
-use crate::words::At;
-use history::Histories;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use screen::Screen;
-use std::collections::BTreeMap;
+use seen::watch;
+use state::Top;
 use std::io::{self, IsTerminal};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::thread;
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 /// The longest time between two looks for a new answer, for keys, and for a signal.
@@ -27,66 +26,6 @@ const BEAT: Duration = Duration::from_millis(100);
 
 /// The lines that a page key moves.
 const PAGE: u16 = 10;
-
-/// The findings of one look.
-#[derive(Default)]
-pub(crate) struct Seen {
-    pub(crate) at: At,
-    pub(crate) consumers: Vec<Consumer>,
-    pub(crate) logs: Vec<Log>,
-    /// Each queue, or the reason why it cannot be read.
-    pub(crate) queues: Vec<Result<Queue, (String, String)>>,
-    /// The workers of each queue, by its name, or the reason why they cannot be read.
-    pub(crate) workers: BTreeMap<String, Result<Vec<Worker>, String>>,
-    pub(crate) freshness: String,
-}
-
-/// Looks once.
-fn look(way: &Way) -> Result<Seen, Fault> {
-    let place = place::open(way)?;
-    let queue = |name: &String| place.queue(name).map_err(|fault| (name.clone(), fault.to_string()));
-    let names = place.queue_names()?;
-    let queues: Vec<_> = names.iter().map(queue).collect();
-    // One that cannot be read says so once.
-    let read = queues.iter().filter_map(|queue| queue.as_ref().ok()).map(|queue| queue.name.clone());
-    let workers = |name: String| (name.clone(), place.workers(&name).map_err(|fault| fault.to_string()));
-    Ok(Seen {
-        at: At::now(),
-        consumers: place.consumers()?,
-        logs: place.logs()?,
-        // Of a store without a job that runs, only its process knows if a runner takes its jobs.
-        workers: read
-            .map(workers)
-            .filter(|(_, seen)| !(place.store().is_some() && seen.as_ref().is_ok_and(Vec::is_empty)))
-            .collect(),
-        queues,
-        freshness: place.freshness(),
-    })
-}
-
-/// Looks again and again on a thread of its own, for as long as somebody wants the answers.
-fn watch(way: Way, every: Duration) -> Result<Receiver<Result<Seen, Fault>>, Fault> {
-    let (seen, news) = channel();
-    let looks = move || {
-        while seen.send(look(&way)).is_ok() {
-            crate::wait(every);
-        }
-    };
-    let started = thread::Builder::new().name("look".to_owned()).spawn(looks);
-    started.map_err(|error| Fault::new(format!("a thread cannot be started: {error}")))?;
-    Ok(news)
-}
-
-/// The state of the screen.
-#[derive(Default)]
-pub(crate) struct Top {
-    seen: Option<Seen>,
-    /// The reason why the last look has failed.
-    failed: Option<String>,
-    histories: Histories,
-    /// The lines that are above the screen.
-    scroll: u16,
-}
 
 /// The wish that a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,19 +51,6 @@ fn wish(event: &Event) -> Wish {
         KeyCode::PageDown | KeyCode::Char(' ') => Wish::Down(PAGE),
         KeyCode::Home => Wish::Up(u16::MAX),
         _ => Wish::Nothing,
-    }
-}
-
-impl Top {
-    fn take(&mut self, looked: Result<Seen, Fault>) {
-        match looked {
-            Ok(seen) => {
-                self.histories.note(&seen);
-                (self.seen, self.failed) = (Some(seen), None);
-            }
-            // It looks again: somebody may be about to restore the store.
-            Err(fault) => self.failed = Some(fault.to_string()),
-        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Plans of changes of queues.
 
-use super::Plan;
+use super::plan::Plan;
 use crate::args::{QueueChange, State};
 use crate::fault::Fault;
-use crate::place::{Place, check_queue, consumer, each_job};
+use crate::place::{Place, check_queue, consumer, each_job, needs_process};
 use crate::rows::{Counts, Job};
 use crate::words::count;
 use serde_json::{Map, Value, json};
@@ -87,7 +87,7 @@ pub(super) fn done(change: &QueueChange, made: &Map<String, Value>) -> Option<St
 fn of_consumer(place: &dyn Place, name: &str, pauses: bool) -> Result<Plan, Fault> {
     consumer(place, name)?;
     if !place.has_processes() {
-        return Err(super::streams::needs_process("paused or resumed"));
+        return Err(needs_process("paused or resumed"));
     }
     let fields = json!({ "consumer": name });
     Ok(if pauses {

@@ -1,9 +1,9 @@
 //! Plans of changes of consumers.
 
-use super::Plan;
-use crate::args::{Change, Parked};
+use super::plan::Plan;
+use crate::args::Parked;
 use crate::fault::Fault;
-use crate::place::{Place, consumer};
+use crate::place::{Place, consumer, needs_process};
 use crate::rows;
 use crate::words::{count, cut};
 use serde_json::json;
@@ -12,22 +12,7 @@ use waterline::Error;
 /// The longest error in a sentence.
 const ERROR: usize = 80;
 
-pub(super) fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
-    match change {
-        Change::Redrive { name, index, .. } => redrive(place, name, *index),
-        Change::Discard { name, which: Parked { index: Some(index), .. }, .. } => discard(place, name, *index),
-        Change::Discard { name, which, .. } => discard_all(place, name, *which),
-        Change::Skip { name, index, .. } => skip(place, name, *index),
-        Change::Seek { name, next, new: false, .. } => seek(place, name, *next),
-        Change::Seek { name, next, new: true, .. } => seek_new(place, name, *next),
-        Change::Remove { name, .. } => remove(place, name),
-        Change::Check { name, .. } => check(place, name),
-        Change::RemoveQueue { queue, .. } => super::queues::removal(place, queue),
-        Change::OfQueue(change) => super::queues::plan(place, change),
-    }
-}
-
-fn redrive(place: &dyn Place, name: &str, index: Option<u64>) -> Result<Plan, Fault> {
+pub(super) fn redrive(place: &dyn Place, name: &str, index: Option<u64>) -> Result<Plan, Fault> {
     consumer(place, name)?;
     let parked = place.parked(name)?;
     let (jobs, what) = match index {
@@ -49,7 +34,7 @@ pub(super) fn redrives(name: &str, many: u64) -> String {
     format!("redrive {} of {name:?}", count(many, "parked job"))
 }
 
-fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
+pub(super) fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
     let of = consumer(place, name)?;
     let error = match place.parked(name) {
         Ok(parked) => cut(&find(&parked, name, index)?.error, ERROR),
@@ -61,7 +46,7 @@ fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
     Ok(Plan::new("discard", what, json!({ "consumer": name, "index": index })))
 }
 
-fn discard_all(place: &dyn Place, name: &str, which: Parked) -> Result<Plan, Fault> {
+pub(super) fn discard_all(place: &dyn Place, name: &str, which: Parked) -> Result<Plan, Fault> {
     consumer(place, name)?;
     let range = which.range();
     let jobs: Vec<_> = place.parked(name)?.iter().map(|job| job.index).filter(|index| range.contains(index)).collect();
@@ -79,7 +64,7 @@ fn find<'p>(parked: &'p [rows::Parked], name: &str, index: u64) -> Result<&'p ro
     job.ok_or_else(|| Error::NotParked { name: name.to_owned(), index }.into())
 }
 
-fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
+pub(super) fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
     let next = consumer(place, name)?.next.ok_or_else(|| Error::NothingSaved { name: name.to_owned() })?;
     if index < next {
         return Err(Error::AlreadyDone { name: name.to_owned(), index }.into());
@@ -89,7 +74,7 @@ fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
 }
 
 /// Plans the first place of a consumer of which nothing is saved.
-fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
+pub(super) fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
     if place.consumer(name)?.is_some() {
         return Err(Fault::new(format!("there is a consumer {name:?}: seek it without --new")));
     }
@@ -97,7 +82,7 @@ fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
     Ok(Plan::new("seek", what, json!({ "consumer": name, "from": null, "to": next })))
 }
 
-fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
+pub(super) fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
     let consumer = consumer(place, name).map_err(|fault| fault.or("--new seeks a name of which nothing is saved"))?;
     let from = consumer.next;
     let effect = match from {
@@ -142,7 +127,7 @@ fn there(place: &dyn Place, log: Option<&str>, next: u64) -> Result<String, Faul
     }
 }
 
-fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
+pub(super) fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
     let consumer = consumer(place, name)?;
     let done = match (&consumer.unreadable, consumer.last_processed) {
         (Some(_), _) => "which cannot be read".to_owned(),
@@ -157,15 +142,10 @@ fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
     Ok(Plan::new("remove", what, json!({ "consumer": name, "last_processed": consumer.last_processed })))
 }
 
-fn check(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
+pub(super) fn check(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
     consumer(place, name)?;
     if !place.has_processes() {
         return Err(needs_process("told to look at its source"));
     }
     Ok(Plan::new("check", format!("make {name:?} look at its source now"), json!({ "consumer": name })))
-}
-
-/// Returns the fault for a change that only a process makes.
-pub(super) fn needs_process(what: &str) -> Fault {
-    Fault::new(format!("a consumer is {what} by its process alone: go through its page, with --url"))
 }

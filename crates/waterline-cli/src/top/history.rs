@@ -1,6 +1,6 @@
 //! The last numbers of each name, for rates and for the small plots.
 
-use super::Seen;
+use super::seen::Seen;
 use crate::rows::Consumer;
 use crate::words::At;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,7 +1,8 @@
 //! The lines of the screen, from what was seen.
 
 use super::history::Histories;
-use super::{Seen, Top};
+use super::seen::Seen;
+use super::state::Top;
 use crate::rows::{Advice, Consumer, Queue, Verdict, Worker};
 use crate::words::{count, length, number, plain, rate};
 use crate::workers::summed;

@@ -1,7 +1,8 @@
 //! The terminal while the screen is open. It is as it was before after each end: that of this
 //! value, a panic on any thread, a signal.
 
-use super::{Top, lines};
+use super::lines;
+use super::state::Top;
 use ratatui::DefaultTerminal;
 use ratatui::text::Text;
 use ratatui::widgets::Paragraph;
