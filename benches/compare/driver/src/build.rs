@@ -1,6 +1,7 @@
 //! Builds the programs.
 
-use crate::{Result, checkout};
+use crate::folders::checkout;
+use crate::result::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,9 +1,11 @@
 //! Puts the figures into the pages: the tables of docs/compare.md, the six rows of README.md, the
 //! plots, and the tables of docs/costs.md.
 
-use crate::figures::{Figure, Figures, number, time, unit};
+use crate::figures::{Figure, Figures, figures, number, time, unit};
+use crate::folders::{checkout, raw};
 use crate::questions::{Kind, Question, Row};
-use crate::{Result, checkout, plots, questions, raw};
+use crate::result::Result;
+use crate::{plots, questions};
 use std::fs;
 
 pub fn draw() -> Result<()> {
@@ -34,10 +36,6 @@ pub fn draw() -> Result<()> {
         fs::write(page, text)?;
     }
     Ok(())
-}
-
-pub fn figures(name: &str) -> Result<Figures> {
-    Figures::read(&raw().join(format!("{name}.csv")))
 }
 
 /// Returns a row of a table without the spaces that line up its columns.

@@ -1,6 +1,7 @@
 //! The figures: one line of a file for each run of a program.
 
-use crate::Result;
+use crate::folders::raw;
+use crate::result::Result;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -88,6 +89,11 @@ impl Figures {
         let cell = self.all.iter().filter(|figure| figure.row == row && figure.column == column);
         cell.map(|figure| figure.none.as_str()).find(|none| !none.is_empty()).unwrap_or_default()
     }
+}
+
+/// Returns the figures of a question, as they were measured.
+pub fn figures(name: &str) -> Result<Figures> {
+    Figures::read(&raw().join(format!("{name}.csv")))
 }
 
 /// The unit of numbers of this size: its name and its length.

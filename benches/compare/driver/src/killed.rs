@@ -1,6 +1,6 @@
 //! Kills a program, starts it again, and counts the jobs that finished and ran again.
 
-use crate::Result;
+use crate::result::Result;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -10,15 +10,14 @@
 mod build;
 mod draw;
 mod figures;
+mod folders;
 mod killed;
 mod measure;
 mod plots;
 mod questions;
+mod result;
 
-use std::error::Error;
-use std::path::PathBuf;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use result::Result;
 
 fn main() -> Result<()> {
     let words: Vec<_> = std::env::args().skip(1).collect();
@@ -27,15 +26,4 @@ fn main() -> Result<()> {
         Some((command, _)) if command == "draw" => draw::draw(),
         _ => Err("say `measure`, with words of the questions if not all of them are wanted, or `draw`".into()),
     }
-}
-
-/// Returns the folder of the checkout.
-fn checkout() -> PathBuf {
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    own.ancestors().nth(3).expect("it is benches/compare/driver").to_owned()
-}
-
-/// Returns the folder of the raw figures.
-fn raw() -> PathBuf {
-    checkout().join("benches/compare/raw")
 }

@@ -2,8 +2,10 @@
 
 use crate::build::Programs;
 use crate::figures::{Figure, Figures};
+use crate::folders::{checkout, raw};
 use crate::questions::{Kind, Question, Row};
-use crate::{Result, checkout, draw, killed, questions, raw};
+use crate::result::Result;
+use crate::{draw, killed, questions};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! The plots of docs/compare.md: bars on a logarithmic axis.
 
-use crate::figures::Figures;
-use crate::{Result, checkout, draw};
+use crate::figures::{Figures, figures};
+use crate::folders::checkout;
+use crate::result::Result;
 use base64::Engine as _;
 use plotters::prelude::*;
 use std::fmt::Write as _;
@@ -29,12 +30,12 @@ type Group = (String, Vec<Option<f64>>);
 /// Draws all plots. Rustdoc has no files beside its pages, so it takes them from definitions of
 /// links that hold the pictures.
 pub fn draw() -> Result<()> {
-    let stream = draw::figures("stream")?;
+    let stream = figures("stream")?;
     let rows = ["no-op, 2 in flight", "1 µs, 2 in flight", "10 µs, 2 in flight", "100 µs, 2 in flight"];
     let columns = ["waterline", "without read", "by hand", "rayon", "disruptor", "buffer_unordered", "spawned tasks"];
     let wall = |figures: &Figures, row: &str, column: &str| figures.median(row, column, |figure| figure.wall / 1e3);
     bars("stream", "Ordered stream: µs a job", &columns, &groups(&rows, &columns, |r, c| wall(&stream, r, c)))?;
-    let killed = draw::figures("killed")?;
+    let killed = figures("killed")?;
     let rows = ["no job is stuck", "one is stuck"];
     // A logarithm has no zero.
     let again =
@@ -45,7 +46,7 @@ pub fn draw() -> Result<()> {
         &columns,
         &groups(&rows, &columns, again),
     )?;
-    let queue = draw::figures("queue")?;
+    let queue = figures("queue")?;
     let rows = ["push, one by one", "push, 256 at a time", "run, 8 at a time"];
     let columns = ["on RocksDB", "on SQLite", "raw RocksDB", "raw SQLite", "effectum", "apalis-sqlite"];
     bars("queue", "Queue: µs a job", &columns, &groups(&rows, &columns, |r, c| wall(&queue, r, c)))?;
