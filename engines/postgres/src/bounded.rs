@@ -2,7 +2,7 @@
 //! a proxy in between, lets nobody wait for ever. It counts what was asked and answered: the driver
 //! gives a statement up without waiting for the answer, and asks the next thing meanwhile.
 
-use crate::tls::{AnyStream, Plain};
+use crate::stream::{AnyStream, Plain};
 use postgres::Socket;
 use postgres::tls::{ChannelBinding, TlsStream};
 use std::future::Future;
@@ -170,26 +170,6 @@ impl AsyncWrite for Bounded {
 impl TlsStream for Bounded {
     fn channel_binding(&self) -> ChannelBinding {
         self.stream.channel_binding()
-    }
-}
-
-impl AsyncRead for Plain {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, into)
-    }
-}
-
-impl AsyncWrite for Plain {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

@@ -85,6 +85,7 @@ mod schema;
 mod sql;
 mod statements;
 mod store;
+mod stream;
 mod tls;
 
 pub use error::Error;

@@ -5,9 +5,10 @@
 //! of an answer is bounded.
 
 use crate::bounded::{Bounded, Process};
+use crate::stream::AnyStream;
 use postgres::Socket;
 use postgres::config::{SslMode, SslNegotiation};
-use postgres::tls::{ChannelBinding, MakeTlsConnect, NoTls, TlsConnect, TlsStream};
+use postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
 use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
@@ -16,13 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use waterline::BoxError;
-
-/// A stream of any kind.
-pub(crate) type AnyStream = Pin<Box<dyn TlsStreamOfAnyKind>>;
-
-pub(crate) trait TlsStreamOfAnyKind: TlsStream + Send {}
-
-impl<S: TlsStream + Send> TlsStreamOfAnyKind for S {}
 
 /// The message that asks a server for TLS: its length, and a number that no version has.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
@@ -131,14 +125,5 @@ impl Handshake {
             }
         }
         Ok(Bounded::new(connect(socket).await?, self.limit, self.process))
-    }
-}
-
-/// A socket without TLS.
-pub(crate) struct Plain(pub(crate) Socket);
-
-impl TlsStream for Plain {
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
     }
 }
