@@ -4,6 +4,7 @@ use crate::connection::STANDS;
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};
 use crate::options::quoted;
+use crate::sql::version_sql;
 use postgres::{Client, IsolationLevel, Row, Transaction};
 use std::time::Duration;
 
@@ -22,11 +23,6 @@ impl Version {
     pub(crate) fn of(row: Option<&Row>) -> Result<Self, postgres::Error> {
         row.map_or(Ok(Self::default()), |row| Ok(Self { found: row.try_get(0)?, serves: row.try_get(1)? }))
     }
-}
-
-/// The statement that reads it.
-pub(crate) fn version_sql(schema: &str) -> String {
-    format!("SELECT version, coalesce(serves, version) FROM {}.version ORDER BY version DESC LIMIT 1", quoted(schema))
 }
 
 /// The statements that make the tables and the functions, by subject.

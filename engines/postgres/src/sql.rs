@@ -82,7 +82,7 @@ impl Sql {
             settings: settings(options.ttl),
             noted_settings: format!("{}; SELECT {BEGAN}", settings(options.ttl)),
             began: format!("SELECT {BEGAN}"),
-            version: crate::schema::version_sql(&options.schema),
+            version: version_sql(&options.schema),
             take: format!(
                 "INSERT INTO {s}.progress AS p (name, epoch, token, timeline, holder, expires, renewed)
                  VALUES ($1, 1, $2, {TIMELINE}, $3, clock_timestamp() + $4 * interval '1 millisecond', clock_timestamp())
@@ -215,6 +215,12 @@ impl Sql {
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
+}
+
+/// The statement that reads the version of the tables, and the oldest one of a program that they
+/// serve.
+pub(crate) fn version_sql(schema: &str) -> String {
+    format!("SELECT version, coalesce(serves, version) FROM {}.version ORDER BY version DESC LIMIT 1", quoted(schema))
 }
 
 /// Returns the settings of a transaction. A statement ends within the TTL. A process that stands
