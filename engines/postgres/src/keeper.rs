@@ -3,26 +3,23 @@
 
 use crate::connection::Dial;
 use crate::error::Error;
-use crate::lease::LeaseClock;
 use crate::options::PgOptions;
-use crate::row::Mine;
 use crate::sql::Sql;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use tokio::sync::Notify;
 use waterline::Tenure;
 
+mod desk;
 mod serving;
 mod thread;
 mod wishes;
 
+pub(crate) use desk::Lease;
+use desk::{Desk, Ring};
 pub(crate) use wishes::{DISCARD, REDRIVE};
-
-/// Rings the part of this process that waits for a channel.
-pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
 
 /// The thread, and the work that is given to it. Its end ends the thread.
 pub(crate) struct Keeper {
@@ -30,61 +27,9 @@ pub(crate) struct Keeper {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The part that the thread shares with those that give it work.
-pub(crate) struct Desk {
-    dial: Dial,
-    sql: Arc<Sql>,
-    options: PgOptions,
-    work: Mutex<Work>,
-    /// There is something new to do.
-    news: Notify,
-    /// A lease was renewed whose consumer is held.
-    moved: Notify,
-    /// The thread is to end.
-    end: Notify,
-}
-
-#[derive(Default)]
-struct Work {
-    leases: Vec<Arc<Lease>>,
-    /// Those that wait for a name.
-    waiting: Vec<(u64, String, Tenure)>,
-    /// Those that wait for a notification on a channel.
-    listeners: Vec<(u64, String, Ring)>,
-    last_key: u64,
-    ends: bool,
-}
-
-/// A name that a life of this process has.
-pub(crate) struct Lease {
-    pub(crate) name: String,
-    pub(crate) mine: Mine,
-    tenure: Option<Tenure>,
-    state: Mutex<LeaseState>,
-}
-
-struct LeaseState {
-    clock: LeaseClock,
-    /// The reason why the last renewal did not come through.
-    failed: String,
-    /// True if somebody may have left a wish.
-    wishes: bool,
-    /// The time of the next look for wishes, if nobody is heard: a notification may be missed.
-    next_look: Instant,
-}
-
-impl Lease {
-    /// A lease that was asked for at this time.
-    pub(crate) fn new(name: &str, mine: Mine, tenure: Option<Tenure>, clock: LeaseClock) -> Arc<Self> {
-        let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true, next_look: Instant::now() };
-        Arc::new(Self { name: name.to_owned(), mine, tenure, state: Mutex::new(state) })
-    }
-}
-
 impl Keeper {
     pub(crate) fn new(dial: Dial, sql: Arc<Sql>, options: PgOptions) -> Self {
-        let (work, news, moved, end) = (Mutex::default(), Notify::new(), Notify::new(), Notify::new());
-        Self { desk: Arc::new(Desk { dial, sql, options, work, news, moved, end }), thread: Mutex::new(None) }
+        Self { desk: Desk::new(dial, sql, options), thread: Mutex::new(None) }
     }
 
     /// Renews this lease until the answer is dropped.
@@ -127,37 +72,6 @@ impl Keeper {
         }
         self.desk.news.notify_one();
         Ok(())
-    }
-}
-
-impl Desk {
-    fn add(&self, add: impl FnOnce(&mut Work, u64)) -> u64 {
-        let mut work = self.work.lock();
-        work.last_key += 1;
-        let key = work.last_key;
-        add(&mut work, key);
-        key
-    }
-
-    fn leases(&self) -> Vec<Arc<Lease>> {
-        self.work.lock().leases.clone()
-    }
-
-    /// A renewal of this lease that was sent at this time has come through. The thread tells the
-    /// consumer: it alone does, so no call overtakes another one.
-    fn renewed(&self, lease: &Lease, sent: Instant) {
-        if lease.state.lock().clock.renewed(sent) {
-            self.moved.notify_one();
-        }
-    }
-
-    /// Renews this lease no more. Returns false if nobody wanted that any longer.
-    fn forget(&self, lease: &Arc<Lease>) -> bool {
-        let mut work = self.work.lock();
-        let at = work.leases.iter().position(|other| Arc::ptr_eq(other, lease)).map(|at| work.leases.swap_remove(at));
-        drop(work);
-        self.news.notify_one();
-        at.is_some()
     }
 }
 

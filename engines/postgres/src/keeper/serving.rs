@@ -1,6 +1,6 @@
 //! The work on a connection that lives: to listen, to renew, and to take up wishes.
 
-use super::{Desk, Lease, Ring};
+use super::desk::{Desk, Lease, Ring};
 use crate::error::{Error, fenced};
 use crate::options::quoted;
 use crate::row::Found;
@@ -10,8 +10,12 @@ use postgres::types::Type;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, IsolationLevel, Transaction};
+use tokio_postgres::Client;
 use waterline::Tenure;
+
+/// The shortest pause between two attempts to connect: the first one, also after a connection that
+/// has served.
+pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Desk {
     /// Serves until there is nothing to do, or the connection fails.
@@ -29,7 +33,7 @@ impl Desk {
                     tended => tended?,
                 }
             }
-            *pause = super::thread::SHORTEST_PAUSE;
+            *pause = SHORTEST_PAUSE;
             if client.is_closed() {
                 return Err(Error::Closed);
             }
@@ -94,18 +98,6 @@ impl Desk {
         tenures.iter().for_each(Tenure::try_now);
         rings.iter().for_each(|ring| ring());
         Ok(())
-    }
-
-    /// Begins a transaction with our settings. A row that somebody has locked is left for the next
-    /// round: one round of all leases waits for a sixth of the TTL, so the others are renewed in
-    /// time.
-    pub(super) async fn begin<'a>(&self, client: &'a mut Client) -> Result<Transaction<'a>, Error> {
-        let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
-        let transaction = transaction.start().await?;
-        let all = self.leases().len().max(1) as f64;
-        let longest = (self.options.ttl.div_f64(6.0 * all).as_millis()).max(1);
-        transaction.batch_execute(&format!("{}; SET LOCAL lock_timeout = {longest}", self.sql.settings)).await?;
-        Ok(transaction)
     }
 
     /// Renews a lease. If the row is no longer that of its life, the consumer hears of it.

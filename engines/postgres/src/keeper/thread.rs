@@ -1,7 +1,8 @@
 //! The loop of the thread: it connects, serves, and connects anew after a loss. In each of its
 //! waits it holds a consumer back in time.
 
-use super::Desk;
+use super::desk::Desk;
+use super::serving::SHORTEST_PAUSE;
 use crate::connection::Dial;
 use crate::error::Error;
 use std::future::{Future, poll_fn};
@@ -12,8 +13,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{AsyncMessage, Client};
 use waterline::Tenure;
 
-/// The pauses between two attempts to connect.
-pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(desk: &Arc<Desk>) {
@@ -70,11 +70,6 @@ async fn open(dial: &Dial, desk: &Arc<Desk>) -> Result<(Client, tokio::task::Joi
 }
 
 impl Desk {
-    pub(super) fn is_idle(&self) -> bool {
-        let work = self.work.lock();
-        work.leases.is_empty() && work.waiting.is_empty() && work.listeners.is_empty()
-    }
-
     /// Carries something out, and meanwhile holds each consumer whose lease is over, until it is
     /// renewed. `None`: the thread is to end.
     async fn attend<R>(&self, something: impl Future<Output = R>) -> Option<R> {

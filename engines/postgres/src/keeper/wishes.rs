@@ -1,6 +1,6 @@
 //! Wishes that operators left while a consumer of this process had the name.
 
-use super::{Desk, Lease};
+use super::desk::{Desk, Lease};
 use crate::error::Error;
 use crate::sql::{Value, row_of};
 use postgres::types::Type;
