@@ -2,19 +2,20 @@
 
 use crate::connection::{Connection, blocking};
 use crate::error::Error;
-use crate::keeper::{Kept, Waiting};
-use crate::pieces::Run;
-use crate::row::Mine;
+use crate::keeper::{Lease, Waiting};
+use crate::lease::LeaseClock;
 use crate::store::PgStore;
 use postgres::Transaction;
 use std::fmt;
-use std::time::Duration;
-use waterline::{BoxError, Checkpoint, CommitError, Index, Progress, SaveError, Saved, Tenure, Transactional};
+use std::time::{Duration, Instant};
+use waterline::{BoxError, Checkpoint, CommitError, Progress, SaveError, Saved, Tenure, Transactional};
 
 mod commit;
+mod life;
 mod take;
 
 pub(crate) use commit::{Place, save};
+use life::Life;
 pub(crate) use take::{Taken, begin, check_name, is_ahead, load, release, set_back, take};
 
 /// The time from one save to the next. A save is a flush of the server's log.
@@ -72,23 +73,45 @@ pub struct PgProgress {
     waiting: Option<Waiting>,
 }
 
-/// A life that has the name.
-struct Life {
-    mine: Mine,
-    /// The number of saves that are written.
-    saves: i64,
-    /// The jobs above the watermark that are stored as done.
-    done: Vec<Run>,
-    /// The piece below which no row is, in the table of the pieces.
-    lowest_piece: i64,
-    kept: Kept,
+impl PgStore {
+    /// Returns the progress of the consumer with this name: 1 to 255 bytes.
+    #[must_use]
+    pub fn progress(&self, name: impl Into<String>) -> PgProgress {
+        PgProgress::new(self, name.into())
+    }
 }
 
 impl PgProgress {
-    pub(crate) fn new(store: &PgStore, name: String) -> Self {
+    fn new(store: &PgStore, name: String) -> Self {
         let connection = store.connection();
         let token = fastrand::i64(1..);
         Self { store: store.clone(), name, token, connection, tenure: None, life: None, waiting: None }
+    }
+
+    /// Takes the name, and loads everything that is saved under it.
+    fn take_name(&mut self) -> Result<Option<Saved>, Error> {
+        let Self { store, name, token, connection, tenure, .. } = self;
+        let (sql, options) = (store.sql(), store.options());
+        let asked = Instant::now();
+        let taken = connection.call(|client| {
+            let mut transaction = begin(client, sql)?;
+            let taken = take(&mut transaction, sql, name, *token, &options.holder, options.ttl, true)?;
+            transaction.commit()?;
+            Ok(taken)
+        });
+        if is_ahead(&taken, options.ttl) {
+            connection.call(|client| {
+                let mut transaction = begin(client, sql)?;
+                set_back(&mut transaction, sql, name)?;
+                Ok(transaction.commit()?)
+            })?;
+        }
+        let Taken { mine, saves, saved } = taken?;
+        let done = saved.as_ref().map(|saved| saved.done.clone()).unwrap_or_default();
+        let lease = Lease::new(name, mine, tenure.clone(), LeaseClock::new(asked, options.ttl));
+        let kept = store.keeper().keep(lease)?;
+        self.life = Some(Life { mine, saves, done, lowest_piece: 0, kept });
+        Ok(saved)
     }
 
     /// Gives the name back, and calls those who wait for it.
@@ -178,7 +201,13 @@ impl Transactional for PgProgress {
         write: &mut (dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send),
     ) -> Result<(), CommitError> {
         // Everything of one commit on one thread, also the drop of a transaction.
-        blocking(|| self.commit_blocking(saved, write))
+        blocking(|| {
+            let Self { store, name, connection, life, .. } = self;
+            let Some(life) = life else {
+                return Err(CommitError::Retry("this value does not have the name: call `acquire` first".into()));
+            };
+            life.commit(store, name, connection, saved, write)
+        })
     }
 }
 
@@ -187,9 +216,4 @@ impl fmt::Debug for PgProgress {
         let life = self.life.as_ref().map(|life| life.mine.epoch);
         f.debug_struct("PgProgress").field("name", &self.name).field("life", &life).finish_non_exhaustive()
     }
-}
-
-/// An index, as it is stored: with its bits.
-fn stored(index: Index) -> i64 {
-    index.cast_signed()
 }

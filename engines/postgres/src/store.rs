@@ -4,7 +4,6 @@ use crate::connection::{Connection, Dial};
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::options::PgOptions;
-use crate::progress::PgProgress;
 use crate::queue::Queues;
 use crate::schema;
 use crate::sql::Sql;
@@ -73,12 +72,6 @@ impl PgStore {
         Ok(Self {
             shared: Arc::new(Shared { keeper, dial, options, sql, calls: Mutex::new(calls), queues: Mutex::default() }),
         })
-    }
-
-    /// Returns the progress of the consumer with this name: 1 to 255 bytes.
-    #[must_use]
-    pub fn progress(&self, name: impl Into<String>) -> PgProgress {
-        PgProgress::new(self, name.into())
     }
 
     /// Makes the tables, or brings them to the version of this program. Many processes may call it

@@ -1,17 +1,19 @@
 //! One commit: the user's statements, ours, and what became of them.
 
+use super::life::Life;
 use super::take::{begin, begin_noted};
-use super::{Life, PgProgress, stored};
+use crate::connection::Connection;
 use crate::error::{Error, fenced};
 use crate::fault::{Fault, fault_of, of_statement};
 use crate::pieces::{Changed, changed, piece_of};
 use crate::row::{Found, Mine, Verdict};
 use crate::schema;
 use crate::sql::{Parts, Sql, Value};
+use crate::store::PgStore;
 use postgres::types::Type;
 use postgres::{Client, Transaction};
 use std::time::{Duration, Instant};
-use waterline::{BoxError, CommitError, Saved};
+use waterline::{BoxError, CommitError, Index, Saved};
 
 /// The number of times that a transaction is made again at once, after a deadlock.
 const AGAIN: u32 = 5;
@@ -41,14 +43,17 @@ impl From<postgres::Error> for End {
     }
 }
 
-impl PgProgress {
+impl Life {
     /// Makes a commit, on a thread that may block.
-    pub(super) fn commit_blocking(&mut self, saved: &Saved, write: &mut Write<'_>) -> Result<(), CommitError> {
-        let Self { store, name, connection, life, .. } = self;
-        let Some(life) = life else {
-            return Err(CommitError::Retry("this value does not have the name: call `acquire` first".into()));
-        };
-        let change = Change { saved, pieces: changed(&life.done, &saved.done, saved.next) };
+    pub(super) fn commit(
+        &mut self,
+        store: &PgStore,
+        name: &str,
+        connection: &mut Connection,
+        saved: &Saved,
+        write: &mut Write<'_>,
+    ) -> Result<(), CommitError> {
+        let change = Change { saved, pieces: changed(&self.done, &saved.done, saved.next) };
         let sql = store.sql();
         let (mut tries, mut asked) = (0, Instant::now());
         let end = loop {
@@ -56,7 +61,7 @@ impl PgProgress {
                 Ok(client) => {
                     asked = Instant::now();
                     let ttl = store.options().ttl;
-                    change.write(client, sql, name, life, ttl, write)
+                    change.write(client, sql, name, self, ttl, write)
                 }
                 Err(error) => End::Failed(CommitError::Retry(error.into())),
             });
@@ -77,7 +82,7 @@ impl PgProgress {
             }
             End::Unknown(error) => {
                 connection.close();
-                let (mine, saves) = (life.mine, life.saves);
+                let (mine, saves) = (self.mine, self.saves);
                 let settled = settle(Instant::now() + OUTAGE, || {
                     connection.call(|client| Ok(mine.verdict(saves, look(client, sql, name)?.as_ref())))
                 });
@@ -96,10 +101,10 @@ impl PgProgress {
                 }
             }
         }
-        life.saves += 1;
-        life.lowest_piece = piece_of(saved.next);
-        life.done.clone_from(&saved.done);
-        life.kept.renewed(asked);
+        self.saves += 1;
+        self.lowest_piece = piece_of(saved.next);
+        self.done.clone_from(&saved.done);
+        self.kept.renewed(asked);
         Ok(())
     }
 }
@@ -187,6 +192,11 @@ impl Change<'_> {
             },
         }
     }
+}
+
+/// An index, as it is stored: with its bits.
+fn stored(index: Index) -> i64 {
+    index.cast_signed()
 }
 
 /// The row that a save changes, and what the life that has it knows.

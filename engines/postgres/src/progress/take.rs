@@ -1,16 +1,13 @@
 //! The first transaction of a life: it takes the name, and loads everything that is saved.
 
-use super::{Life, PgProgress};
 use crate::error::Error;
-use crate::keeper::Lease;
-use crate::lease::LeaseClock;
 use crate::pieces;
 use crate::row::{Found, Mine};
 use crate::schema;
 use crate::sql::Sql;
 use postgres::types::Type;
 use postgres::{Client, IsolationLevel, SimpleQueryMessage, Transaction};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use waterline::{Record, Saved};
 
 /// A name that was taken, and what is saved under it.
@@ -18,34 +15,6 @@ pub(crate) struct Taken {
     pub(crate) mine: Mine,
     pub(crate) saves: i64,
     pub(crate) saved: Option<Saved>,
-}
-
-impl PgProgress {
-    /// Takes the name, and loads everything that is saved under it.
-    pub(super) fn take_name(&mut self) -> Result<Option<Saved>, Error> {
-        let Self { store, name, token, connection, tenure, .. } = self;
-        let (sql, options) = (store.sql(), store.options());
-        let asked = Instant::now();
-        let taken = connection.call(|client| {
-            let mut transaction = begin(client, sql)?;
-            let taken = take(&mut transaction, sql, name, *token, &options.holder, options.ttl, true)?;
-            transaction.commit()?;
-            Ok(taken)
-        });
-        if is_ahead(&taken, options.ttl) {
-            connection.call(|client| {
-                let mut transaction = begin(client, sql)?;
-                set_back(&mut transaction, sql, name)?;
-                Ok(transaction.commit()?)
-            })?;
-        }
-        let Taken { mine, saves, saved } = taken?;
-        let done = saved.as_ref().map(|saved| saved.done.clone()).unwrap_or_default();
-        let lease = Lease::new(name, mine, tenure.clone(), LeaseClock::new(asked, options.ttl));
-        let kept = store.keeper().keep(lease)?;
-        self.life = Some(Life { mine, saves, done, lowest_piece: 0, kept });
-        Ok(saved)
-    }
 }
 
 /// Begins a transaction with our settings.
