@@ -2,7 +2,7 @@
 
 use super::Queues;
 use super::answers::Answer;
-use super::faults::queue_error;
+use super::faults::{is_of_level, queue_error};
 use super::opened::Opened;
 use crate::connection::{has_stood_still, in_transaction};
 use crate::error::Error;
@@ -14,11 +14,6 @@ use postgres::{Client, Row};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use waterline::queue::QueueError;
-
-/// True if the functions need another isolation level.
-pub(super) fn is_of_level(error: &postgres::Error) -> bool {
-    error.code().is_some_and(|code| code.code() == "WQ010")
-}
 
 /// The most times that a call is made which met another one in the database.
 const TRIES: u32 = 8;

@@ -1,6 +1,6 @@
 //! The meaning of an error of the database for a call on a queue.
 
-use super::calls::is_of_level;
+use super::opened::Opened;
 use crate::error::Error;
 use crate::fault::is_read_only;
 use postgres::error::SqlState;
@@ -35,6 +35,11 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
     }
 }
 
+/// The error of an answer that has another form than this program knows.
+pub(super) fn misread(queue: &Opened, error: postgres::Error) -> QueueError {
+    queue_error(queue.name(), "read an answer", error.into())
+}
+
 fn other(doing: &str, error: Error) -> QueueError {
     store_error(doing, look_at(&error), error.or_read_only().into())
 }
@@ -53,6 +58,11 @@ fn look_at(error: &Error) -> &'static str {
         Error::Database(failed) if is_read_only(failed) => "the reason why its server takes no writes",
         _ => "its server, the connection and what the server answers",
     }
+}
+
+/// True if the functions need another isolation level.
+pub(super) fn is_of_level(error: &postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "WQ010")
 }
 
 /// The error of a call about a queue that is not there; `None`: it is another one.

@@ -2,7 +2,7 @@
 
 use super::Queues;
 use super::answers::{count, name_of, priority_of, signed, skipped_of, state_of, time, unsigned};
-use super::faults::queue_error;
+use super::faults::misread;
 use super::opened::Opened;
 use super::workers::said;
 use postgres::Row;
@@ -18,11 +18,6 @@ use waterline::queue::{JobProgress, JobState, LimitUse, QueueError, Related, Roo
 
 /// The most looks at a queue that others change meanwhile.
 const LOOKS: u32 = 4;
-
-/// The error of an answer that has another form than this program knows.
-pub(super) fn misread(queue: &Opened, error: postgres::Error) -> QueueError {
-    queue_error(queue.name(), "read an answer", error.into())
-}
 
 /// A job as it is shown, with all that belongs to it.
 pub(super) struct Shown {
@@ -366,7 +361,7 @@ fn running_since(queue: &Opened, id: Option<String>, ran: Option<u64>) -> Option
 }
 
 /// Returns what is known of a queue that cannot be looked at now.
-pub(super) fn unknown() -> Glance {
+fn unknown() -> Glance {
     Glance {
         ready: 0,
         is_paused: false,

@@ -1,15 +1,16 @@
 //! The schedules that this process has registered: it computes their ticks, and the database
 //! decides which process makes each.
 
+use super::Queues;
 use super::answers::{Answer, happened, signed, time, unsigned, untold};
+use super::faults::misread;
 use super::opened::Opened;
-use super::settings::of_job;
-use super::{Queues, looks};
+use super::settings::{of_job, text};
 use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
 use waterline::ConfigError;
-use waterline::engine::{Happened, JobPush, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
+use waterline::engine::{Happened, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
 use waterline::queue::{Overlap, PeriodicInfo, QueueError};
 
 /// A schedule that this process has registered, and its last tick as far as it knows.
@@ -167,13 +168,9 @@ impl Queues {
             Ok(periodic_info(name, schedule.or(stored), last, next.map(time), run, skipped, damaged))
         };
         let all: Result<Vec<_>, postgres::Error> = rows.iter().map(info).collect();
-        all.map_err(|error| looks::misread(queue, error))
+        all.map_err(|error| misread(queue, error))
     }
 }
 
 /// The most jobs that one call makes of a schedule.
 const MOST: usize = 64;
-
-pub(super) fn text(push: &JobPush) -> String {
-    String::from_utf8_lossy(&push.payload).into_owned()
-}

@@ -133,3 +133,8 @@ pub(super) fn of_job(push: &JobPush) -> Option<String> {
     }
     (!all.is_empty()).then(|| Value::Object(all).to_string())
 }
+
+/// The payload of a job.
+pub(super) fn text(push: &JobPush) -> String {
+    String::from_utf8_lossy(&push.payload).into_owned()
+}

@@ -2,8 +2,8 @@
 
 use super::Queues;
 use super::answers::{self, Answer, Ended, happened, signed, state_of, unsigned, untold};
+use super::faults::misread;
 use super::held::Lost;
-use super::looks::misread;
 use super::opened::Opened;
 use super::settings::whole;
 use super::workers::said;

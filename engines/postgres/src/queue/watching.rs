@@ -4,8 +4,7 @@
 
 use super::Queues;
 use super::answers::{state_of, unsigned};
-use super::faults::queue_error;
-use super::looks::misread;
+use super::faults::{misread, queue_error};
 use super::opened::Opened;
 use parking_lot::{Condvar, Mutex};
 use postgres::Row;
