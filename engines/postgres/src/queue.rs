@@ -21,7 +21,9 @@ mod joining;
 mod looks;
 mod opened;
 mod periodics;
+mod presence;
 mod pushing;
+mod registered;
 mod removing;
 mod settings;
 mod turning;
@@ -50,7 +52,7 @@ pub(crate) struct Queues {
     counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
     watching: Arc<watching::Watching>,
     /// This process as a worker.
-    own: Arc<workers::Own>,
+    own: Arc<presence::Own>,
     me: Weak<Self>,
 }
 
@@ -178,7 +180,7 @@ impl Queues {
     pub(crate) fn new(store: PgStore) -> Arc<Self> {
         let (open, queues) = (OpenQueues::default(), RwLock::default());
         let idle = Idle::new(store.options().idle);
-        let own = Arc::new(workers::Own::new(&store.options().holder));
+        let own = Arc::new(presence::Own::new(&store.options().holder));
         Arc::new_cyclic(|me| Self {
             store,
             open,

@@ -3,8 +3,8 @@
 use super::answers::{happened, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
 use super::opened::Opened;
+use super::presence::said;
 use super::settings::of_queue;
-use super::workers::said;
 use super::{Keep, Queues, looks};
 use crate::schema;
 use crate::sql::Value;

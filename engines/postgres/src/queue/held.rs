@@ -4,8 +4,8 @@
 use super::Queues;
 use super::answers::signed;
 use super::opened::{Opened, Work};
+use super::presence::said;
 use super::settings::whole;
-use super::workers::said;
 use crate::connection::{Connection, in_transaction};
 use parking_lot::{Condvar, Mutex};
 use postgres::types::Type;

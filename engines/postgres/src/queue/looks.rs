@@ -4,7 +4,7 @@ use super::Queues;
 use super::answers::{count, name_of, priority_of, signed, skipped_of, state_of, time, unsigned};
 use super::faults::misread;
 use super::opened::Opened;
-use super::workers::said;
+use super::presence::said;
 use postgres::Row;
 use postgres::types::Type;
 use serde_json::Value;

@@ -2,9 +2,9 @@
 
 use super::answers::{Answer, unsigned};
 use super::joining::Joining;
-use super::periodics::Registered;
+use super::presence::{Own, Said};
+use super::registered::Registered;
 use super::settings::whole;
-use super::workers::{Own, Said};
 use crate::keeper::Waiting;
 use parking_lot::{Mutex, ReentrantMutex};
 use std::any::Any;
@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Glance, LONGEST_SLEEP, Moment, QueueNo, Shared, Traffic, Wake, options_of};
+use waterline::engine::{Glance, LONGEST_SLEEP, Moment, Presence, QueueNo, Shared, Traffic, Wake, options_of};
 
 /// The time after which a look into memory asks the server again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -289,6 +289,11 @@ impl Opened {
             next_time: next,
             next_change: next,
         })
+    }
+
+    /// Returns what this process says of itself with a call about the queue, if it is time.
+    pub(super) fn about(&self, now: Instant, by_hand: Option<Presence>) -> Option<serde_json::Value> {
+        self.own.about(&self.shared, &self.said, now, by_hand)
     }
 
     /// Makes everybody who waits look again.

@@ -5,6 +5,7 @@ use super::Queues;
 use super::answers::{Answer, happened, signed, time, unsigned, untold};
 use super::faults::misread;
 use super::opened::Opened;
+use super::registered::Registered;
 use super::settings::{of_job, text};
 use crate::sql::Value;
 use postgres::types::Type;
@@ -12,20 +13,6 @@ use std::sync::Arc;
 use waterline::ConfigError;
 use waterline::engine::{Happened, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
 use waterline::queue::{Overlap, PeriodicInfo, QueueError};
-
-/// A schedule that this process has registered, and its last tick as far as it knows.
-pub(super) struct Registered {
-    pub(super) periodic: Arc<Periodic>,
-    last: u64,
-}
-
-impl Registered {
-    /// Returns its next tick, or this time, if it has to begin anew since the clock was set back.
-    pub(super) fn next(&self, time: u64) -> Option<u64> {
-        let schedule = &self.periodic.schedule;
-        if last_tick(schedule, self.last, time) == self.last { next_tick(schedule, self.last) } else { Some(time) }
-    }
-}
 
 const MAKE: &str = "make the jobs of a schedule";
 

@@ -5,8 +5,8 @@ use super::answers::{self, Answer, Ended, happened, signed, state_of, unsigned, 
 use super::faults::misread;
 use super::held::Lost;
 use super::opened::Opened;
+use super::presence::said;
 use super::settings::whole;
-use super::workers::said;
 use crate::sql::Value;
 use postgres::types::Type;
 use std::collections::HashSet;

@@ -1,5 +1,4 @@
-//! Workers: what this process says of itself, with calls that it makes anyway, and what the
-//! database knows of all of them.
+//! Workers: what the database knows of all of them.
 
 use super::Queues;
 use super::answers::{time, unsigned};
@@ -8,79 +7,12 @@ use super::opened::Opened;
 use crate::sql::Value;
 use postgres::Row;
 use postgres::types::{Json, Type};
-use serde_json::json;
-use std::time::{Duration, Instant};
-use waterline::engine::{NO_WORKER, Presence, host, options_of, worker_job};
+use std::time::Duration;
+use waterline::engine::{NO_WORKER, worker_job};
 use waterline::queue::{QueueError, WorkerInfo};
 
 /// The most of its jobs that a worker is shown with.
 const SHOWN: usize = 64;
-
-/// The shortest time between two notes of a worker.
-const SHORTEST: Duration = Duration::from_secs(1);
-
-/// This process, as the database knows it.
-pub(super) struct Own {
-    /// Its number, which it has drawn: names may be equal.
-    number: i64,
-    name: String,
-}
-
-/// What was said last, and when.
-pub(super) type Said = Option<(Instant, Presence)>;
-
-impl Own {
-    pub(super) fn new(name: &str) -> Self {
-        Self { number: fastrand::i64(1..1_000_000_000_000_000_000), name: name.to_owned() }
-    }
-}
-
-/// True if there is something to be said: once in a third of the lease, of other slots or kinds
-/// after a second, and of a stop at once.
-fn is_due(said: &Said, now: Instant, lease: Duration, presence: &Presence) -> bool {
-    let Some((at, last)) = said else { return true };
-    let age = now.saturating_duration_since(*at);
-    let is_other = last.slots != presence.slots || last.kinds != presence.kinds;
-    last.is_stopping != presence.is_stopping || age >= SHORTEST && (is_other || age >= lease / 3)
-}
-
-impl Opened {
-    /// Returns what this process says of itself with a call about the queue, if it is time: as its
-    /// runner, as one that waits for a job, or as the caller of a claim.
-    pub(super) fn about(&self, now: Instant, by_hand: Option<Presence>) -> Option<serde_json::Value> {
-        let mut said = self.said.lock();
-        let is_soon = |at: &Instant| now.saturating_duration_since(*at) < SHORTEST;
-        if said.as_ref().is_some_and(|(at, last)| is_soon(at) && last.is_stopping == self.shared.is_stopping()) {
-            return None;
-        }
-        let presence = self.shared.presence().or(by_hand)?;
-        if !is_due(&said, now, options_of(&self.shared.options).lease, &presence) {
-            return None;
-        }
-        let about = json!({
-            "queue": self.name(),
-            "name": self.own.name,
-            "number": self.own.number,
-            "process": std::process::id(),
-            "host": host(),
-            "language": "rust",
-            "version": env!("CARGO_PKG_VERSION"),
-            "kinds": presence.kinds.as_deref(),
-            // The column has 32 bits.
-            "slots": presence.slots.map(|slots| i32::try_from(slots).unwrap_or(i32::MAX)),
-            "stuck": presence.stuck,
-            "stopping": presence.is_stopping,
-        });
-        *said = Some((now, presence));
-        Some(about)
-    }
-}
-
-/// Returns these as the argument of a call; `None`: nothing is to be said.
-pub(super) fn said(about: impl IntoIterator<Item = serde_json::Value>) -> Option<String> {
-    let about: Vec<_> = about.into_iter().collect();
-    (!about.is_empty()).then(|| serde_json::Value::from(about).to_string())
-}
 
 /// Reads a worker.
 fn worker(row: &Row) -> Result<WorkerInfo, postgres::Error> {
@@ -132,30 +64,5 @@ impl Queues {
             let doing = "look at the workers of a queue";
             not_found(name, &error).unwrap_or_else(|| queue_error(name, doing, error))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn a_worker_speaks_once_in_a_third_of_a_lease_of_a_change_after_a_second_and_of_a_stop_at_once() {
-        let lease = Duration::from_secs(30);
-        let now = Instant::now();
-        let plain = Presence { slots: Some(2), kinds: None, stuck: 0, is_stopping: false, began: 0 };
-        let stops = Presence { is_stopping: true, ..plain.clone() };
-        let grown = Presence { slots: Some(3), ..plain.clone() };
-        let kinds = Presence { kinds: Some(Arc::from(["a".to_owned()])), ..plain.clone() };
-        let said = Some((now, plain.clone()));
-        let is_due = |after: f64, lease, presence| is_due(&said, now + Duration::from_secs_f64(after), lease, presence);
-        assert!(super::is_due(&None, now, lease, &plain));
-        for (presence, not_after, after) in [(&plain, 9.9, 10.0), (&grown, 0.9, 1.0), (&kinds, 0.9, 1.0)] {
-            assert!(!is_due(not_after, lease, presence) && is_due(after, lease, presence), "{presence:?}");
-        }
-        assert!(is_due(0.0, lease, &stops));
-        let short = Duration::from_secs(1);
-        assert!(!is_due(0.9, short, &plain) && is_due(1.0, short, &plain), "once a second at most");
     }
 }

@@ -1,0 +1,18 @@
+//! A schedule that this process has registered, and when its next tick is.
+
+use std::sync::Arc;
+use waterline::engine::{Periodic, last_tick, next_tick};
+
+/// A schedule that this process has registered, and its last tick as far as it knows.
+pub(super) struct Registered {
+    pub(super) periodic: Arc<Periodic>,
+    pub(super) last: u64,
+}
+
+impl Registered {
+    /// Returns its next tick, or this time, if it has to begin anew since the clock was set back.
+    pub(super) fn next(&self, time: u64) -> Option<u64> {
+        let schedule = &self.periodic.schedule;
+        if last_tick(schedule, self.last, time) == self.last { next_tick(schedule, self.last) } else { Some(time) }
+    }
+}
