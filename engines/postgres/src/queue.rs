@@ -1,78 +1,35 @@
 //! The job queue in PostgreSQL: many processes and languages share it. The rules are functions of
 //! the database (`schema/queue`); this is the engine that calls them for a [`Queue`].
 
-use crate::connection::Connection;
 use crate::store::PgStore;
-use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
-use std::time::Instant;
-use waterline::engine::{Counts, OpenQueues, QueueNo};
 use waterline::queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions, WorkerInfo};
 
 mod answers;
 mod calls;
 mod engine;
 mod faults;
-mod held;
 mod idle;
 mod joining;
+mod leases;
 mod looks;
 mod opened;
 mod periodics;
 mod presence;
 mod pushing;
+mod queues;
 mod registered;
 mod removing;
+mod renewing;
 mod settings;
 mod turning;
+mod watch;
 mod watching;
 mod within;
 mod workers;
 mod writing;
 
-use held::Leases;
-use idle::Idle;
-use opened::Opened;
 pub use within::{LeaseExt, QueueExt};
 pub use writing::RunnerExt;
-
-/// The queues of one database.
-pub(crate) struct Queues {
-    store: PgStore,
-    open: OpenQueues,
-    queues: RwLock<BTreeMap<QueueNo, Arc<Opened>>>,
-    /// A pooler gives the calls sessions of another isolation level than they need.
-    says_level: AtomicBool,
-    /// The connections that no call uses now.
-    idle: Idle<Connection>,
-    leases: Arc<Leases>,
-    /// The last numbers of jobs of each queue, and when they came.
-    counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
-    watching: Arc<watching::Watching>,
-    /// This process as a worker.
-    own: Arc<presence::Own>,
-    me: Weak<Self>,
-}
-
-/// Keeps a queue open.
-struct Keep {
-    queues: Weak<Queues>,
-    number: QueueNo,
-}
-
-impl Drop for Keep {
-    fn drop(&mut self) {
-        let Some(queues) = self.queues.upgrade() else { return };
-        let mut open = queues.queues.write();
-        // Somebody may have opened it anew meanwhile.
-        let closed = open.get(&self.number).is_some_and(|queue| queue.keep.strong_count() == 0);
-        let closed = if closed { open.remove(&self.number) } else { None };
-        drop(open);
-        drop(closed);
-    }
-}
 
 impl PgStore {
     /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none. Any number of
@@ -173,32 +130,5 @@ impl PgStore {
     pub fn queue_group(&self) -> GroupBuilder {
         let store = self.clone();
         waterline::engine::group(move |name, options| store.queue(name, options))
-    }
-}
-
-impl Queues {
-    pub(crate) fn new(store: PgStore) -> Arc<Self> {
-        let (open, queues) = (OpenQueues::default(), RwLock::default());
-        let idle = Idle::new(store.options().idle);
-        let own = Arc::new(presence::Own::new(&store.options().holder));
-        Arc::new_cyclic(|me| Self {
-            store,
-            open,
-            queues,
-            says_level: AtomicBool::default(),
-            idle,
-            leases: Arc::default(),
-            counted: Mutex::default(),
-            watching: Default::default(),
-            own,
-            me: me.clone(),
-        })
-    }
-
-    /// Returns a queue that is open.
-    fn of(&self, queue: QueueNo) -> Arc<Opened> {
-        let queues = self.queues.read();
-        let Some(opened) = queues.get(&queue) else { unreachable!("a queue is open while somebody asks for it") };
-        Arc::clone(opened)
     }
 }

@@ -4,12 +4,12 @@ use crate::connection::{Connection, Dial};
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::options::PgOptions;
-use crate::queue::Queues;
 use crate::schema;
 use crate::sql::Sql;
 use parking_lot::Mutex;
 use postgres::tls::{MakeTlsConnect, TlsConnect};
 use postgres::{Config, Socket};
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -30,8 +30,8 @@ struct Shared {
     sql: Arc<Sql>,
     /// The connection of calls that belong to no consumer: migrations, lists, moves by hand.
     calls: Mutex<Connection>,
-    /// The job queues, while one is open.
-    queues: Mutex<Weak<Queues>>,
+    /// The job queues, while one is open. They stand on the store, which knows no more of them.
+    queues: Mutex<Weak<dyn Any + Send + Sync>>,
 }
 
 impl PgStore {
@@ -70,7 +70,14 @@ impl PgStore {
         let sql = Arc::new(Sql::new(&options));
         let keeper = Keeper::new(dial.clone(), Arc::clone(&sql), options.clone());
         Ok(Self {
-            shared: Arc::new(Shared { keeper, dial, options, sql, calls: Mutex::new(calls), queues: Mutex::default() }),
+            shared: Arc::new(Shared {
+                keeper,
+                dial,
+                options,
+                sql,
+                calls: Mutex::new(calls),
+                queues: Mutex::new(Weak::<()>::new()),
+            }),
         })
     }
 
@@ -129,12 +136,14 @@ impl PgStore {
         &self.shared.options
     }
 
-    /// Returns the job queues of this database. Each that is open has the store.
-    pub(crate) fn queues(&self) -> Arc<Queues> {
+    /// Returns the job queues of this database, which are made if none is open.
+    pub(crate) fn queues_or<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
         let mut queues = self.shared.queues.lock();
-        queues.upgrade().unwrap_or_else(|| {
-            let new = Queues::new(self.clone());
-            *queues = Arc::downgrade(&new);
+        let open = queues.upgrade().and_then(|queues| queues.downcast().ok());
+        open.unwrap_or_else(|| {
+            let new = make();
+            let weak: Weak<T> = Arc::downgrade(&new);
+            *queues = weak;
             new
         })
     }

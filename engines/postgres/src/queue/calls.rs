@@ -1,9 +1,9 @@
 //! Calls of the functions of the schema, each on a connection of its own for that time.
 
-use super::Queues;
 use super::answers::Answer;
 use super::faults::{is_of_level, queue_error};
 use super::opened::Opened;
+use super::queues::Queues;
 use crate::connection::{has_stood_still, in_transaction};
 use crate::error::Error;
 use crate::fault::{Fault, of_statement};

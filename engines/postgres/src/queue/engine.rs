@@ -2,10 +2,11 @@
 
 use super::answers::{happened, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
+use super::looks;
 use super::opened::Opened;
 use super::presence::said;
+use super::queues::{Keep, Queues};
 use super::settings::of_queue;
-use super::{Keep, Queues, looks};
 use crate::schema;
 use crate::sql::Value;
 use postgres::types::Type;

@@ -1,10 +1,10 @@
 //! Looks at a queue.
 
-use super::Queues;
 use super::answers::{count, name_of, priority_of, signed, skipped_of, state_of, time, unsigned};
 use super::faults::misread;
 use super::opened::Opened;
 use super::presence::said;
+use super::queues::Queues;
 use postgres::Row;
 use postgres::types::Type;
 use serde_json::Value;

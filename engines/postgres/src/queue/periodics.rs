@@ -1,10 +1,10 @@
 //! The schedules that this process has registered: it computes their ticks, and the database
 //! decides which process makes each.
 
-use super::Queues;
 use super::answers::{Answer, happened, signed, time, unsigned, untold};
 use super::faults::misread;
 use super::opened::Opened;
+use super::queues::Queues;
 use super::registered::Registered;
 use super::settings::{of_job, text};
 use crate::sql::Value;

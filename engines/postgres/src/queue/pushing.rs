@@ -1,10 +1,10 @@
 //! Pushes of jobs.
 
-use super::Queues;
 use super::answers::{Answer, happened, untold};
 use super::faults::queue_error;
 use super::joining::{FEW, Joined, MOST, Plain};
 use super::opened::{Opened, Work};
+use super::queues::Queues;
 use super::settings::{of_job, text};
 use crate::error::Error;
 use crate::sql::Value;

@@ -1,7 +1,7 @@
 //! The removal of a whole queue.
 
-use super::Queues;
 use super::faults::{not_found, queue_error};
+use super::queues::Queues;
 use crate::error::Error;
 use crate::sql::Value;
 use crate::store::PgStore;

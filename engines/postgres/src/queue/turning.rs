@@ -1,11 +1,11 @@
 //! Turns: the ends of attempts and the claims of the next jobs, in one call.
 
-use super::Queues;
 use super::answers::{self, Answer, Ended, happened, signed, state_of, unsigned, untold};
 use super::faults::misread;
-use super::held::Lost;
+use super::leases::Lost;
 use super::opened::Opened;
 use super::presence::said;
+use super::queues::Queues;
 use super::settings::whole;
 use crate::sql::Value;
 use postgres::types::Type;
@@ -162,7 +162,7 @@ impl Queues {
             queue.note_more();
         }
         if !turned.claimed.is_empty() {
-            self.leases.keep(self);
+            self.keep_leases();
         }
         if lined || !told.is_empty() || untold > 0 {
             let all = is_short != Some(true) || queue.last_glance().is_none_or(|glance| glance.ready > 0);

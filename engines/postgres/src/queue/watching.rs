@@ -2,11 +2,11 @@
 //! them, and a notification of each change would make all commits of the server take one after the
 //! other.
 
-use super::Queues;
 use super::answers::{state_of, unsigned};
 use super::faults::{misread, queue_error};
 use super::opened::Opened;
-use parking_lot::{Condvar, Mutex};
+use super::queues::Queues;
+use super::watch::Watching;
 use postgres::Row;
 use postgres::types::Type;
 use std::collections::HashMap;
@@ -20,20 +20,6 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 /// The most jobs of one look.
 const MOST: usize = 1_000;
-
-/// The thread that looks, while somebody waits.
-#[derive(Default)]
-pub(super) struct Watching {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    runs: bool,
-    /// Somebody has begun to wait since the last look.
-    is_new: bool,
-}
 
 impl Queues {
     /// Rings when another process pushes.

@@ -1,9 +1,9 @@
 //! Pushes and ends that are statements of a transaction of the user's.
 
-use super::Queues;
 use super::answers::{Answer, each_ended, signed};
 use super::faults::queue_error;
 use super::pushing::{PUSH, Pushing, outcome_of};
+use super::queues::Queues;
 use crate::sql::Value;
 use postgres::Transaction;
 use postgres::types::Type;

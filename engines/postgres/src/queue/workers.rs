@@ -1,9 +1,9 @@
 //! Workers: what the database knows of all of them.
 
-use super::Queues;
 use super::answers::{time, unsigned};
 use super::faults::{not_found, queue_error};
 use super::opened::Opened;
+use super::queues::Queues;
 use crate::sql::Value;
 use postgres::Row;
 use postgres::types::{Json, Type};

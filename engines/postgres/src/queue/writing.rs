@@ -1,7 +1,7 @@
 //! Runners whose jobs write rows: the rows and the ends of many jobs are one transaction.
 
-use super::Queues;
 use super::answers::{ended, happened, known, signed, untold};
+use super::queues::Queues;
 use super::within::queues_of;
 use crate::connection::Connection;
 use crate::error::Error;

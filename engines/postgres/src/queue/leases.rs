@@ -1,37 +1,34 @@
-//! The leases that this process has, and the thread that renews them: all of them in one call, each
-//! third of the lease.
+//! The leases that this process has, as far as it knows them.
 
-use super::Queues;
 use super::answers::signed;
 use super::opened::{Opened, Work};
-use super::presence::said;
-use super::settings::whole;
-use crate::connection::{Connection, in_transaction};
 use parking_lot::{Condvar, Mutex};
-use postgres::types::Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use waterline::engine::{Claimed, Happened, Held, QueueNo, options_of};
 
+/// The time for which a lease that is over by silence is remembered.
+const FORGET: Duration = Duration::from_secs(600);
+
 /// The leases of this process.
 #[derive(Default)]
 pub(super) struct Leases {
-    state: Mutex<State>,
-    changed: Condvar,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    held: HashMap<(QueueNo, u64), Lease>,
+pub(super) struct State {
+    pub(super) held: HashMap<(QueueNo, u64), Lease>,
     /// True while there is a thread that renews.
-    runs: bool,
+    pub(super) runs: bool,
 }
 
 #[derive(Clone)]
-struct Lease {
-    number: i64,
-    queue: Weak<Opened>,
+pub(super) struct Lease {
+    pub(super) number: i64,
+    pub(super) queue: Weak<Opened>,
     id: String,
     /// The time at which this process knew of its claim.
     since: Instant,
@@ -46,7 +43,7 @@ struct Lease {
 }
 
 /// A lease with its queue and its token.
-type Own = ((QueueNo, u64), Lease);
+pub(super) type Own = ((QueueNo, u64), Lease);
 
 /// Leases that were just found lost, which their workers are to hear of.
 #[derive(Default)]
@@ -170,26 +167,9 @@ impl Leases {
         lost
     }
 
-    /// Starts the thread if there is something to renew.
-    pub(super) fn keep(self: &Arc<Self>, queues: &Queues) {
-        let mut state = self.state.lock();
-        if state.runs || state.held.is_empty() {
-            return;
-        }
-        let (leases, connection) = (Arc::downgrade(self), queues.store.connection());
-        let schema = queues.sql_of("renew", 6);
-        let named = std::thread::Builder::new().name("wl-pg-leases".to_owned());
-        match named.spawn(move || renew(&leases, connection, &schema)) {
-            Ok(_) => state.runs = true,
-            Err(error) => {
-                tracing::error!(target: "waterline", jobs = state.held.len(), %error, "the leases of these jobs are not renewed, since a thread cannot be started; the next claim tries it again");
-            }
-        }
-    }
-
     /// Returns the leases that are to be renewed, and the time until the next look. `None`: there
     /// are no leases, and the thread ends.
-    fn due(&self) -> Option<(Duration, Vec<Own>)> {
+    pub(super) fn due(&self) -> Option<(Duration, Vec<Own>)> {
         let mut state = self.state.lock();
         // Those that end by silence are gone some time after their end.
         let now = Instant::now();
@@ -211,7 +191,7 @@ impl Leases {
         Some((shortest.unwrap_or(FORGET) / 3, own))
     }
 
-    fn note_renewed(&self, asked: Instant, sent: &[Own], renewed: &[i64]) -> Lost {
+    pub(super) fn note_renewed(&self, asked: Instant, sent: &[Own], renewed: &[i64]) -> Lost {
         let renewed: HashSet<_> = renewed.iter().collect();
         let (mut lost, mut state) = (Lost::default(), self.state.lock());
         for (key, lease) in sent {
@@ -229,120 +209,4 @@ impl Leases {
         }
         lost
     }
-}
-
-impl Queues {
-    /// Renews a lease, which ends by silence if it says how long that lasts. Returns false if it is
-    /// over.
-    pub(super) fn prolong(&self, job: &Held, silence: Option<Duration>) -> bool {
-        let is_held = self.leases.prolong(job, self.of(job.queue).moment().now, silence);
-        is_held && self.renew_now(&[job], silence.map(whole), silence.is_some(), false).is_empty()
-    }
-
-    /// Lets leases end by silence, which last once more from now on. The server knows how long.
-    pub(super) fn give_up_all(&self, jobs: &[Held], is_stopping: bool) {
-        let is_held = |job: &&Held| {
-            let queue = self.of(job.queue);
-            let lease = options_of(&queue.shared.options).lease;
-            self.leases.prolong(job, queue.moment().now, Some(lease))
-        };
-        for jobs in jobs.iter().filter(is_held).collect::<Vec<_>>().chunks(RENEWED) {
-            self.renew_now(jobs, None, true, is_stopping);
-        }
-    }
-
-    /// Sends a renewal of leases of one store at once. Returns the tokens of those that are over,
-    /// whose workers are told. If the server does not answer, each one holds as long as it did.
-    fn renew_now(&self, jobs: &[&Held], lease: Option<i64>, is_silent: bool, is_stopping: bool) -> Vec<u64> {
-        let (numbers, tokens): (Vec<_>, Vec<_>) =
-            jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();
-        let values: [crate::sql::Value<'_>; 5] = [
-            (&numbers, Type::INT8_ARRAY),
-            (&tokens, Type::INT8_ARRAY),
-            (&lease, Type::INT8),
-            (&is_silent, Type::BOOL),
-            (&is_stopping.then_some(true), Type::BOOL),
-        ];
-        let Some(first) = jobs.first().map(|job| self.of(job.queue)) else { return Vec::new() };
-        let renewed = self.rows(&first, "renew a lease", "renew", &values);
-        let queues: HashSet<_> = jobs.iter().map(|job| job.queue).collect();
-        for queue in queues.into_iter().map(|queue| self.of(queue)) {
-            queue.forget_glance();
-            queue.wake_all();
-        }
-        let Ok(rows) = renewed else { return Vec::new() };
-        let renewed: Vec<i64> = rows.first().map(|row| row.get(0)).unwrap_or_default();
-        let over = jobs.iter().zip(&numbers).filter(|(_, number)| !renewed.contains(number));
-        over.map(|(job, _)| (self.leases.mark_lost(job).tell(), job.token).1).collect()
-    }
-}
-
-/// The most leases that one call renews.
-const RENEWED: usize = 256;
-/// The time for which a lease that is over by silence is remembered.
-const FORGET: Duration = Duration::from_secs(600);
-
-/// Renews the leases until there are none.
-fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
-    loop {
-        let Some(leases) = leases.upgrade() else { return };
-        let Some((pause, own)) = leases.due() else { return };
-        let mut pause = pause;
-        for own in own.chunks(RENEWED) {
-            let asked = Instant::now();
-            let (numbers, tokens): (Vec<_>, Vec<_>) =
-                own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
-            let about = about(own);
-            let renewed = connection.ask(|client, statements| {
-                let values: [crate::sql::Value<'_>; 6] = [
-                    (&numbers, Type::INT8_ARRAY),
-                    (&tokens, Type::INT8_ARRAY),
-                    (&None::<i64>, Type::INT8),
-                    (&None::<bool>, Type::BOOL),
-                    (&None::<bool>, Type::BOOL),
-                    (&about, Type::TEXT),
-                ];
-                if statements.is_direct() {
-                    return Ok(client.query_typed(sql, &values)?);
-                }
-                // Behind a pooler the session may have a level in which two who renew fail.
-                in_transaction(client, |client| Ok(client.query_typed(sql, &values)?))
-            });
-            match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
-                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, own, &renewed).tell(),
-                Ok(other) => {
-                    let (queue, jobs) = (name_of(own), own.len());
-                    tracing::warn!(target: "waterline", queue, jobs, ?other, "the server answered a renewal of leases with something else; others take these jobs once their leases are over: see if the functions of its schema are those of this version");
-                }
-                Err(error) => {
-                    let (queue, jobs, error) = (name_of(own), own.len(), error.in_full());
-                    tracing::warn!(target: "waterline", queue, jobs, error, "the leases of these jobs are not renewed; it is tried again, and others take the jobs once their leases are over");
-                    pause /= 4;
-                    break;
-                }
-            }
-        }
-        wait(&leases, pause);
-    }
-}
-
-/// Returns what this process says of itself as a worker of their queues, if it is time.
-fn about(own: &[Own]) -> Option<String> {
-    let mut seen = HashSet::new();
-    let queues = own.iter().filter(|((queue, _), _)| seen.insert(*queue));
-    said(queues.filter_map(|(_, lease)| {
-        let queue = lease.queue.upgrade()?;
-        queue.about(queue.moment().now, None)
-    }))
-}
-
-/// Returns the name of the first of their queues.
-fn name_of(own: &[Own]) -> String {
-    let queue = own.first().and_then(|(_, lease)| lease.queue.upgrade());
-    queue.map_or(String::new(), |queue| queue.name().to_owned())
-}
-
-fn wait(leases: &Leases, pause: Duration) {
-    let mut state = leases.state.lock();
-    leases.changed.wait_for(&mut state, pause);
 }

@@ -1,0 +1,145 @@
+//! Renewals of leases: those that somebody asks for, and those of the thread, which renews all of
+//! them in one call, each third of the lease.
+
+use super::answers::signed;
+use super::leases::{Leases, Own};
+use super::presence::said;
+use super::queues::Queues;
+use super::settings::whole;
+use crate::connection::{Connection, in_transaction};
+use postgres::types::Type;
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use waterline::engine::{Held, options_of};
+
+/// The most leases that one call renews.
+const RENEWED: usize = 256;
+
+impl Queues {
+    /// Starts the thread that renews the leases, if there are any.
+    pub(super) fn keep_leases(&self) {
+        let mut state = self.leases.state.lock();
+        if state.runs || state.held.is_empty() {
+            return;
+        }
+        let (leases, connection) = (Arc::downgrade(&self.leases), self.store.connection());
+        let schema = self.sql_of("renew", 6);
+        let named = std::thread::Builder::new().name("wl-pg-leases".to_owned());
+        match named.spawn(move || renew(&leases, connection, &schema)) {
+            Ok(_) => state.runs = true,
+            Err(error) => {
+                tracing::error!(target: "waterline", jobs = state.held.len(), %error, "the leases of these jobs are not renewed, since a thread cannot be started; the next claim tries it again");
+            }
+        }
+    }
+
+    /// Renews a lease, which ends by silence if it says how long that lasts. Returns false if it is
+    /// over.
+    pub(super) fn prolong(&self, job: &Held, silence: Option<Duration>) -> bool {
+        let is_held = self.leases.prolong(job, self.of(job.queue).moment().now, silence);
+        is_held && self.renew_now(&[job], silence.map(whole), silence.is_some(), false).is_empty()
+    }
+
+    /// Lets leases end by silence, which last once more from now on. The server knows how long.
+    pub(super) fn give_up_all(&self, jobs: &[Held], is_stopping: bool) {
+        let is_held = |job: &&Held| {
+            let queue = self.of(job.queue);
+            let lease = options_of(&queue.shared.options).lease;
+            self.leases.prolong(job, queue.moment().now, Some(lease))
+        };
+        for jobs in jobs.iter().filter(is_held).collect::<Vec<_>>().chunks(RENEWED) {
+            self.renew_now(jobs, None, true, is_stopping);
+        }
+    }
+
+    /// Sends a renewal of leases of one store at once. Returns the tokens of those that are over,
+    /// whose workers are told. If the server does not answer, each one holds as long as it did.
+    fn renew_now(&self, jobs: &[&Held], lease: Option<i64>, is_silent: bool, is_stopping: bool) -> Vec<u64> {
+        let (numbers, tokens): (Vec<_>, Vec<_>) =
+            jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();
+        let values: [crate::sql::Value<'_>; 5] = [
+            (&numbers, Type::INT8_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&lease, Type::INT8),
+            (&is_silent, Type::BOOL),
+            (&is_stopping.then_some(true), Type::BOOL),
+        ];
+        let Some(first) = jobs.first().map(|job| self.of(job.queue)) else { return Vec::new() };
+        let renewed = self.rows(&first, "renew a lease", "renew", &values);
+        let queues: HashSet<_> = jobs.iter().map(|job| job.queue).collect();
+        for queue in queues.into_iter().map(|queue| self.of(queue)) {
+            queue.forget_glance();
+            queue.wake_all();
+        }
+        let Ok(rows) = renewed else { return Vec::new() };
+        let renewed: Vec<i64> = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        let over = jobs.iter().zip(&numbers).filter(|(_, number)| !renewed.contains(number));
+        over.map(|(job, _)| (self.leases.mark_lost(job).tell(), job.token).1).collect()
+    }
+}
+
+/// Renews the leases until there are none.
+fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
+    loop {
+        let Some(leases) = leases.upgrade() else { return };
+        let Some((pause, own)) = leases.due() else { return };
+        let mut pause = pause;
+        for own in own.chunks(RENEWED) {
+            let asked = Instant::now();
+            let (numbers, tokens): (Vec<_>, Vec<_>) =
+                own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
+            let about = about(own);
+            let renewed = connection.ask(|client, statements| {
+                let values: [crate::sql::Value<'_>; 6] = [
+                    (&numbers, Type::INT8_ARRAY),
+                    (&tokens, Type::INT8_ARRAY),
+                    (&None::<i64>, Type::INT8),
+                    (&None::<bool>, Type::BOOL),
+                    (&None::<bool>, Type::BOOL),
+                    (&about, Type::TEXT),
+                ];
+                if statements.is_direct() {
+                    return Ok(client.query_typed(sql, &values)?);
+                }
+                // Behind a pooler the session may have a level in which two who renew fail.
+                in_transaction(client, |client| Ok(client.query_typed(sql, &values)?))
+            });
+            match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
+                Ok(Some(Ok(renewed))) => leases.note_renewed(asked, own, &renewed).tell(),
+                Ok(other) => {
+                    let (queue, jobs) = (name_of(own), own.len());
+                    tracing::warn!(target: "waterline", queue, jobs, ?other, "the server answered a renewal of leases with something else; others take these jobs once their leases are over: see if the functions of its schema are those of this version");
+                }
+                Err(error) => {
+                    let (queue, jobs, error) = (name_of(own), own.len(), error.in_full());
+                    tracing::warn!(target: "waterline", queue, jobs, error, "the leases of these jobs are not renewed; it is tried again, and others take the jobs once their leases are over");
+                    pause /= 4;
+                    break;
+                }
+            }
+        }
+        wait(&leases, pause);
+    }
+}
+
+/// Returns what this process says of itself as a worker of their queues, if it is time.
+fn about(own: &[Own]) -> Option<String> {
+    let mut seen = HashSet::new();
+    let queues = own.iter().filter(|((queue, _), _)| seen.insert(*queue));
+    said(queues.filter_map(|(_, lease)| {
+        let queue = lease.queue.upgrade()?;
+        queue.about(queue.moment().now, None)
+    }))
+}
+
+/// Returns the name of the first of their queues.
+fn name_of(own: &[Own]) -> String {
+    let queue = own.first().and_then(|(_, lease)| lease.queue.upgrade());
+    queue.map_or(String::new(), |queue| queue.name().to_owned())
+}
+
+fn wait(leases: &Leases, pause: Duration) {
+    let mut state = leases.state.lock();
+    leases.changed.wait_for(&mut state, pause);
+}
