@@ -21,6 +21,7 @@ mod registered;
 mod removing;
 mod renewing;
 mod settings;
+mod telling;
 mod turning;
 mod watch;
 mod watching;

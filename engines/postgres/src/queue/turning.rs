@@ -2,7 +2,6 @@
 
 use super::answers::{self, Answer, Ended, happened, signed, state_of, unsigned, untold};
 use super::faults::misread;
-use super::leases::Lost;
 use super::opened::Opened;
 use super::presence::said;
 use super::queues::Queues;
@@ -70,34 +69,6 @@ fn parts_of(end: &End) -> (&'static str, Option<u64>, Option<&String>) {
 }
 
 impl Queues {
-    /// Tells those who wait what has happened, and of so many other changes, and wakes them.
-    pub(super) fn tell(&self, queue: &Opened, told: Vec<Happened>, untold: u64) {
-        if told.is_empty() && untold == 0 {
-            return;
-        }
-        queue.forget_glance();
-        queue.shared.told(told, untold);
-        queue.wake_all();
-        if untold > 0 {
-            self.watch(queue, true);
-        }
-    }
-
-    /// Notes jobs that others have now, or that are gone, by the answers to a call of this time.
-    pub(super) fn note_lost<'t>(
-        &self,
-        queue: &Opened,
-        told: impl Iterator<Item = &'t Happened>,
-        called: Instant,
-    ) -> Lost {
-        let lost = told.filter_map(|happened| match happened {
-            Happened::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),
-            _ => None,
-        });
-        let lost: HashSet<_> = lost.collect();
-        if lost.is_empty() { Lost::default() } else { self.leases.lose(queue.number, &lost, called) }
-    }
-
     fn turned(
         &self,
         queue: &Arc<Opened>,

@@ -1,0 +1,39 @@
+//! What those who wait in this process are told of the answers to a call.
+
+use super::leases::Lost;
+use super::opened::Opened;
+use super::queues::Queues;
+use std::collections::HashSet;
+use std::time::Instant;
+use waterline::engine::Happened;
+use waterline::queue::JobState;
+
+impl Queues {
+    /// Tells those who wait what has happened, and of so many other changes, and wakes them.
+    pub(super) fn tell(&self, queue: &Opened, told: Vec<Happened>, untold: u64) {
+        if told.is_empty() && untold == 0 {
+            return;
+        }
+        queue.forget_glance();
+        queue.shared.told(told, untold);
+        queue.wake_all();
+        if untold > 0 {
+            self.watch(queue, true);
+        }
+    }
+
+    /// Notes jobs that others have now, or that are gone, by the answers to a call of this time.
+    pub(super) fn note_lost<'t>(
+        &self,
+        queue: &Opened,
+        told: impl Iterator<Item = &'t Happened>,
+        called: Instant,
+    ) -> Lost {
+        let lost = told.filter_map(|happened| match happened {
+            Happened::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),
+            _ => None,
+        });
+        let lost: HashSet<_> = lost.collect();
+        if lost.is_empty() { Lost::default() } else { self.leases.lose(queue.number, &lost, called) }
+    }
+}
