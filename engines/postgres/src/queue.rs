@@ -13,6 +13,7 @@ mod joining;
 mod leases;
 mod looks;
 mod opened;
+mod opening;
 mod periodics;
 mod presence;
 mod pushing;

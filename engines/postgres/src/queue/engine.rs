@@ -3,23 +3,18 @@
 use super::answers::{happened, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
 use super::looks;
-use super::opened::Opened;
 use super::presence::said;
-use super::queues::{Keep, Queues};
-use super::settings::of_queue;
-use crate::schema;
+use super::queues::Queues;
 use crate::sql::Value;
 use postgres::types::Type;
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::ConfigError;
 use waterline::engine::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
-    NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Shared, Steer,
-    Survey, Traffic, Turned, check_payload, counted_in, counter_error, durations, halt_error, home, is_by_hand,
-    prepare,
+    NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Steer, Survey,
+    Traffic, Turned, check_payload, counted_in, counter_error, halt_error, home, prepare,
 };
 use waterline::queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related, WorkerInfo,
@@ -28,71 +23,6 @@ use waterline::queue::{
 /// The turns of a runner at once: while one waits for the disk of the server, the other one brings
 /// jobs. More of them wait for each other, and took each connection of the server under load.
 const TURNS: usize = 2;
-
-impl Queues {
-    fn open_queue(
-        &self,
-        name: &str,
-        options: &QueueOptions,
-    ) -> Result<(QueueNo, HashMap<String, waterline::queue::Durations>), QueueError> {
-        if is_by_hand(options) {
-            return Ok((self.number_of(name)?, HashMap::new()));
-        }
-        let settings = of_queue(options);
-        let doing = "open a queue";
-        let (create, averages) =
-            (self.sql_of("create_queue", 2).replace("$2", "$2::text::jsonb"), self.sql_of("averages_of", 1));
-        let schema = &self.store.options().schema;
-        let version = self.sql_of("schema_version", 0);
-        let read = self.with(None, |client, _| {
-            // Later calls find what this one has found: versions serve programs from before.
-            let row = client.query_typed(&version, &[]).map_err(|error| schema::explained(error, schema))?;
-            schema::fits(schema::Version::of(row.first())?, schema)?;
-            let number = client.query_typed(&create, &[(&name, Type::TEXT), (&settings, Type::TEXT)])?;
-            let number = number.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?;
-            let mut known = HashMap::new();
-            for row in client.query_typed(&averages, &[(&name, Type::TEXT)])? {
-                let [count, mean, last] = [1, 2, 3].map(|at| unsigned(row.try_get(at).ok()));
-                known.insert(row.try_get(0)?, durations(count, mean, last));
-            }
-            Ok((u32::try_from(number).unwrap_or(0), known))
-        });
-        read.map_err(|error| queue_error(name, doing, error))
-    }
-
-    /// Returns the names of the queues.
-    pub(super) fn names(&self) -> Result<Vec<String>, QueueError> {
-        let (names, version) = (self.sql_of("queues", 0), self.sql_of("schema_version", 0));
-        let schema = &self.store.options().schema;
-        let read = self.with(None, |client, _| {
-            let row = client.query_typed(&version, &[]).map_err(|error| schema::explained(error, schema))?;
-            schema::fits(schema::Version::of(row.first())?, schema)?;
-            client.query_typed(&names, &[])?.iter().map(|row| Ok(row.try_get(0)?)).collect()
-        });
-        read.map_err(|error: crate::error::Error| queue_error("", "list the queues", error))
-    }
-
-    /// Returns the number of a queue that is there. Its options stay as they are.
-    fn number_of(&self, name: &str) -> Result<QueueNo, QueueError> {
-        if !self.names()?.iter().any(|known| known == name) {
-            return Err(waterline::Error::NotFound { what: "queue", name: name.to_owned() }.into());
-        }
-        let create = self.sql_of("create_queue", 1);
-        let read = self.with(None, |client, _| {
-            let number = client.query_typed(&create, &[(&name, Type::TEXT)])?;
-            Ok(number.first().map_or(Ok(0), |row| row.try_get::<_, i32>(0))?)
-        });
-        let number = read.map_err(|error| queue_error(name, "open a queue", error))?;
-        Ok(u32::try_from(number).unwrap_or(0))
-    }
-
-    /// Returns the number of a queue that is open, and what keeps it open.
-    fn keep_of(&self, shared: &Arc<Shared>) -> Option<(QueueNo, Arc<dyn Any + Send + Sync>)> {
-        let queues = self.queues.read();
-        let queue = queues.values().find(|queue| Arc::ptr_eq(&queue.shared, shared))?;
-        Some((queue.number, queue.keep.upgrade()?))
-    }
-}
 
 impl QueueEngine for Queues {
     fn as_any(&self) -> &dyn Any {
@@ -110,44 +40,7 @@ impl QueueEngine for Queues {
     }
 
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Shown, QueueError> {
-        let mut number = None;
-        let shared = self.open.open::<QueueError>(name, options, |known| {
-            if let Some(known) = known.filter(|known| self.keep_of(known).is_some()) {
-                return Ok(Arc::clone(known));
-            }
-            let (made, averages) = self.open_queue(name, options)?;
-            number = Some(made);
-            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, averages)))
-        })?;
-        if let Some((number, keep)) = self.keep_of(&shared) {
-            return Ok(Shown { number, shared, keep });
-        }
-        let number = match number {
-            Some(number) => number,
-            // It was closed in this moment.
-            None => self.open_queue(name, options)?.0,
-        };
-        let keep: Arc<dyn Any + Send + Sync> = Arc::new(Keep { queues: self.me.clone(), number });
-        let queue = Arc::new(Opened {
-            own: Arc::clone(&self.own),
-            said: Default::default(),
-            number,
-            shared: Arc::clone(&shared),
-            keep: Arc::downgrade(&keep),
-            seen: Default::default(),
-            periodics: Default::default(),
-            joining: Default::default(),
-            listens: Default::default(),
-            work: Default::default(),
-            looking: Default::default(),
-            tending: Default::default(),
-        });
-        // Nobody waits at one that is open by hand.
-        if !is_by_hand(options) {
-            self.listen(&queue)?;
-        }
-        self.queues.write().insert(number, queue);
-        Ok(Shown { number, shared, keep })
+        self.open_once(name, options)
     }
 
     fn prepare(&self, queue: QueueNo, jobs: Vec<NewJob>) -> Result<Vec<JobPush>, ConfigError> {

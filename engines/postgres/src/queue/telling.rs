@@ -1,4 +1,5 @@
-//! What those who wait in this process are told of the answers to a call.
+//! What follows from the answers to a call: those who wait are told, and leases of jobs that others
+//! have now are lost.
 
 use super::leases::Lost;
 use super::opened::Opened;
