@@ -4,6 +4,7 @@ use super::answers::{Answer, each_ended, signed};
 use super::faults::queue_error;
 use super::pushing::{PUSH, Pushing, outcome_of};
 use super::queues::Queues;
+use crate::error::Error;
 use crate::sql::Value;
 use postgres::Transaction;
 use postgres::types::Type;
@@ -167,8 +168,8 @@ impl LeaseExt for Lease {
     }
 }
 
-fn is_halt(error: &crate::Error) -> bool {
-    let crate::Error::Database(error) = error else { return false };
+fn is_halt(error: &Error) -> bool {
+    let Error::Database(error) = error else { return false };
     error.code().is_some_and(|code| code.code() == "WQ007")
 }
 
@@ -188,7 +189,7 @@ impl Queues {
         jobs: &[Held],
         datas: &[Option<String>],
         is_strict: bool,
-    ) -> Result<Vec<Answer>, crate::Error> {
+    ) -> Result<Vec<Answer>, Error> {
         let numbers: Vec<_> = jobs.iter().map(|job| self.leases.number(job).unwrap_or(0)).collect();
         let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
         if let Some(wall) = jobs.first().and_then(|job| self.of(job.queue).test_clock()) {
@@ -214,7 +215,7 @@ fn set_clock(transaction: &mut Transaction<'_>, wall: u64) -> Result<(), postgre
 
 impl Pushing {
     /// Pushes in a transaction of the user's.
-    fn call(&self, transaction: &mut Transaction<'_>, sql: &str) -> Result<Vec<Answer>, crate::Error> {
+    fn call(&self, transaction: &mut Transaction<'_>, sql: &str) -> Result<Vec<Answer>, Error> {
         if let Some(wall) = self.queue.test_clock() {
             set_clock(transaction, wall)?;
         }
