@@ -12,7 +12,9 @@ pub(crate) mod draft;
 pub(crate) mod intent;
 pub(crate) mod overlay;
 pub(crate) mod participant;
+pub(crate) mod refusal;
 pub(crate) mod sealed;
+pub(crate) mod sql;
 pub(crate) mod statements;
 pub(crate) mod writer;
 

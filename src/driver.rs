@@ -42,17 +42,18 @@ pub(crate) mod tenure;
 mod tray;
 mod waiters;
 mod watching;
+mod whole;
 pub(crate) mod writing;
 
 pub(crate) use self::calls::{Calls, SOURCE_RETRY};
 pub(crate) use self::core::Core;
-use self::desks::whole::{CoreGuard, WholeCore};
 pub(crate) use self::fates::Recovered;
 pub(crate) use self::flights::Timeouts;
 use self::out::Wakes;
 use self::patience::Patience;
 use self::running::Pool;
 use self::waiters::Waiter;
+use self::whole::{CoreGuard, WholeCore};
 
 pub(crate) struct Driver {
     crew: Crew<Driver>,

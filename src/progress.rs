@@ -18,6 +18,8 @@ mod moves;
 mod parked;
 mod reads;
 mod records;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod said;
 #[cfg(test)]
 pub(crate) mod samples;
 mod saved;

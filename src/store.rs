@@ -16,6 +16,8 @@ use std::fmt;
 use std::path::Path;
 
 mod copy;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod disk;
 mod engine;
 pub(crate) mod format;
 mod ids;

@@ -32,6 +32,8 @@ mod manual_worker;
 mod model;
 mod progress;
 mod queue;
+#[cfg(test)]
+mod records;
 
 pub use faulty_progress::{FaultyProgress, Hold, ProgressFaults};
 pub use faulty_store::FaultyStore;

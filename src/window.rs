@@ -32,6 +32,7 @@ mod bits;
 mod fetching;
 mod found;
 mod gaps;
+mod hold;
 mod in_a_row;
 mod parked;
 mod queries;
@@ -43,8 +44,8 @@ mod settings;
 
 use self::ahead::DoneAhead;
 pub use self::ahead::SaveAhead;
-use self::fetching::{Fetch, Hold};
 use self::found::FoundGaps;
+use self::hold::{Fetch, Hold};
 use self::retries::Retries;
 
 /// The last index that can be a job. [`Index::MAX`] itself is never a job.

@@ -1,14 +1,13 @@
 //! The trait that a product implements to have a part in each batch, and the states of all
 //! participants within one batch.
 
-use crate::base::error::{Error, StoreError};
+use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::overlay::Overlay;
 use crate::kv::Kv;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Work that a write leaves behind, mostly with the disk. It runs after everybody was told of the
 /// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost
@@ -34,9 +33,9 @@ pub(crate) trait Participant: Send + Sync + 'static {
     /// Adds the records of one operation to the batch.
     ///
     /// # Errors
-    /// A [`Refusal`] fails the job that asks for this operation, if there is one, and no other job.
-    /// Any other error fails the intent of this operation. The tail and the batch then go back to
-    /// their state before that job, or before that intent.
+    /// A [`Refusal`](crate::commit::refusal::Refusal) fails the job that asks for this operation, if
+    /// there is one, and no other job. Any other error fails the intent of this operation. The tail
+    /// and the batch then go back to their state before that job, or before that intent.
     fn apply(&self, tail: &mut Self::Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
     /// Adds the records that say its state after everything in the batch. The writer calls it once
@@ -51,30 +50,6 @@ pub(crate) trait Participant: Send + Sync + 'static {
     /// Makes the new state visible to everybody. The writer calls it when the batch is written, and
     /// before anybody is told so.
     fn publish(self: Arc<Self>, tail: Self::Tail) -> Option<Chore>;
-}
-
-/// The answer to an operation that cannot be made, although the participant and the database are
-/// sound: whoever asks for it is to blame.
-#[derive(Debug)]
-pub(crate) struct Refusal(pub(crate) Error);
-
-impl Refusal {
-    /// Returns the reason of a refusal, and any other error as it is.
-    pub(crate) fn reason(error: BoxError) -> Result<Error, BoxError> {
-        Ok(error.downcast::<Self>()?.0)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for Refusal {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source()
-    }
 }
 
 /// A participant of any type.

@@ -11,24 +11,12 @@
 use std::fmt;
 
 mod fields;
+mod kind;
 #[cfg(test)]
-pub(crate) mod table;
+pub(crate) mod samples;
 
 pub(crate) use self::fields::{Fields, Writer};
-
-/// The length of the checksum at the end of each record.
-pub(crate) const SUM: usize = 4;
-
-/// A kind of record: the parameters of its seal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    /// The first bytes under the checksum. A new kind has a label that no other one has. The oldest
-    /// kinds have none.
-    pub(crate) label: &'static str,
-    /// The versions that this program reads; it writes the last one. Empty for a kind whose records
-    /// have no version byte.
-    pub(crate) versions: &'static [u8],
-}
+pub(crate) use self::kind::{Kind, SUM};
 
 /// The reason why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,12 +68,6 @@ impl Kind {
         Writer::new(*self, Some(version), room)
     }
 
-    /// Ends a record with its checksum.
-    pub(crate) fn close(&self, name: &str, place: &[u8], record: &mut Vec<u8>) {
-        let sum = self.checksum(name, place, record);
-        record.extend_from_slice(&sum);
-    }
-
     /// Returns the fields of a record whose checksum is right.
     pub(crate) fn open<'a>(
         &self,
@@ -106,13 +88,6 @@ impl Kind {
             return Err(Unreadable::Version { found: *version, known: self.versions });
         }
         Ok(Fields { version: *version, rest })
-    }
-
-    /// Returns the checksum of a record that ends here.
-    pub(crate) fn checksum(&self, name: &str, place: &[u8], sealed: &[u8]) -> [u8; SUM] {
-        let mut hasher = crc32fast::Hasher::new();
-        [self.label.as_bytes(), name.as_bytes(), place, sealed].iter().for_each(|bytes| hasher.update(bytes));
-        hasher.finalize().to_be_bytes()
     }
 }
 

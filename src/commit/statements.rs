@@ -1,41 +1,12 @@
-//! Statements of SQL in a batch: the transaction that they run in, and the participant that runs
-//! them. The participant has no state, since the transaction has all.
+//! Statements of SQL in a batch: the transaction that they run in.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
-use crate::commit::changes::Op;
-use crate::commit::overlay::Overlay;
-use crate::commit::participant::{AnyParticipant, Chore, Participant, Refusal};
+use crate::commit::refusal::Refusal;
 use crate::kv::Kv;
 use crate::kv::batch::Batch;
 use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction};
-use std::sync::LazyLock;
-
-/// The one participant of all stores. Each operation of it is a statement.
-static STATEMENTS: LazyLock<Arc<Statements>> = LazyLock::new(|| Arc::new(Statements));
-
-pub(crate) struct Statements;
-
-impl Statements {
-    pub(crate) fn participant() -> Arc<dyn AnyParticipant> {
-        STATEMENTS.clone()
-    }
-}
-
-impl Participant for Statements {
-    type Tail = ();
-
-    fn tail(&self) {}
-
-    fn apply(&self, _tail: &mut (), statement: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        batch.execute(statement)
-    }
-
-    fn publish(self: Arc<Self>, _tail: ()) -> Option<Chore> {
-        None
-    }
-}
 
 /// The manner in which a batch with statements is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,14 +83,6 @@ impl<'a> InBatch<'a> {
             None => self.kv.write(batch, synced).map_err(NotCommitted::Store),
         }
     }
-}
-
-/// The error of a job whose statements break a rule that is checked at the end.
-pub(super) fn broken_rule(ops: &[Op]) -> Error {
-    let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
-    let sql = last.map(|statement| statement.sql.to_owned()).unwrap_or_default();
-    let source = "a deferred foreign key of it or of a statement before it has no row to point at".into();
-    Error::Sql { sql, source }
 }
 
 /// The answer to a statement that was refused for rows that may never come to be. Nobody is told,

@@ -4,7 +4,7 @@
 mod batches;
 pub(crate) mod control;
 mod handing_out;
-mod news;
+pub(super) mod news;
 mod observing;
 mod ordered;
 mod parking;
@@ -15,4 +15,3 @@ pub(crate) mod standby;
 mod tenure;
 mod timeouts;
 mod watching;
-pub(super) mod whole;

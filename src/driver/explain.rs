@@ -368,7 +368,7 @@ impl View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Retry;
+    use crate::base::retry::Retry;
     use crate::driver::core::Core;
     use crate::window::Limits;
 

@@ -9,6 +9,7 @@ mod tray;
 use super::*;
 use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};
+use crate::base::retry::Retry;
 use crate::base::sync::{explore, spawn};
 use crate::base::time::{Sleep, model};
 use crate::commit::changes::Changes;
@@ -193,7 +194,7 @@ impl Model {
         model::begin();
         let mut window = Window::begin(0, Limits { max_processing, max_search_ahead: 2 });
         window.stop_at(jobs.jobs - 1);
-        let mut core = Core::new(window, crate::Retry::none(), usize::MAX, model::now());
+        let mut core = Core::new(window, Retry::none(), usize::MAX, model::now());
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
         let bell = Arc::<Bell>::default();
@@ -394,7 +395,7 @@ fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_
 fn standby() -> Arc<Driver> {
     model::begin();
     let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 1 });
-    let mut core = Core::new(window, crate::Retry::none(), usize::MAX, model::now());
+    let mut core = Core::new(window, Retry::none(), usize::MAX, model::now());
     let refusal = Refusal::of(Error::InUse { name: "blocks".to_owned() }).expect("somebody has the name");
     core.await_name(refusal, &Now::when_asked());
     Driver::waiting(core, Arc::default(), Watermark::new())

@@ -3,7 +3,7 @@
 use super::Effects;
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
-use crate::commit::statements::Statements;
+use crate::commit::sql::Statements;
 use crate::kv::statement::{SqlParams, Statement};
 
 impl Effects {

@@ -9,13 +9,14 @@ use super::place::{Place, no_store, opening};
 use super::statement::Transaction;
 use super::{Deletion, Each, Family, KeyRange, Kv, Order, SYSTEM, Scan};
 use crate::base::error::{Error, StoreError};
-use connection::{Connections, Mode, OnConnect};
+pub(crate) use connection::Site;
+use connection::{Connections, Mode};
 use lock::Lock;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use scan::Pages;
-use sql::Sql;
+use sql::{Sql, no_family};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use write::Writing;
 
 mod authorizer;
@@ -30,6 +31,7 @@ mod still;
 mod tests;
 mod transaction;
 mod write;
+mod writer;
 
 use failure::failed;
 
@@ -44,15 +46,6 @@ pub(crate) struct SqliteKv {
     _lock: Option<Lock>,
     /// Behind everything else.
     place: Option<Place>,
-}
-
-/// Where the database is, and who else may be in it.
-#[derive(Clone, Debug)]
-pub(crate) struct Site {
-    /// The file of the database.
-    pub(crate) file: PathBuf,
-    /// Called with each new connection.
-    pub(crate) on_connect: OnConnect,
 }
 
 impl SqliteKv {
@@ -122,10 +115,6 @@ impl SqliteKv {
     }
 }
 
-fn no_family(family: FamilyId) -> StoreError {
-    StoreError::new("find its table".to_owned(), format!("there is no family {}", family.0).into())
-}
-
 fn read_only() -> StoreError {
     StoreError::new("write".to_owned(), Error::ReadOnly.into())
 }
@@ -136,7 +125,7 @@ struct Ends(u64);
 impl Ends {
     fn of(file: &Path) -> Self {
         let length = |file: &Path| std::fs::metadata(file).map_or(0, |file| file.len());
-        Self(if length(&connection::log_of(file)) > 0 { 0 } else { length(file) })
+        Self(if length(&still::log_of(file)) > 0 { 0 } else { length(file) })
     }
 
     /// Returns an error if it is within a page. SQLite would read zeros behind it.

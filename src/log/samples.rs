@@ -2,7 +2,7 @@
 
 use super::bounds::{Bounds, SEAL};
 use super::codec::CodecName;
-use crate::commit::sealed::table::{Sample, samples as of};
+use crate::commit::sealed::samples::{Sample, samples as of};
 
 pub(crate) fn samples() -> Vec<Sample> {
     let bounds =

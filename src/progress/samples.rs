@@ -5,9 +5,9 @@ use super::history::{self, Move, MoveKind};
 use super::life::{self, Halt, Life, decode_moved, moved_entry};
 use super::parked::{self, ParkedRecord};
 use super::reads;
+use super::said::{Kind, Said};
 use crate::base::index::Index;
-use crate::commit::sealed::table::{Sample, samples as of};
-use crate::fuzzing::{Kind, Said};
+use crate::commit::sealed::samples::{Sample, samples as of};
 use std::ops::RangeInclusive;
 
 /// Returns the number that is the place of a record.

@@ -2,7 +2,7 @@
 
 use super::format::reading::decode;
 use super::{format, ids};
-use crate::commit::sealed::table::{Sample, samples as of};
+use crate::commit::sealed::samples::{Sample, samples as of};
 use std::collections::BTreeSet;
 
 fn in_use(record: &[u8]) -> Result<BTreeSet<String>, String> {

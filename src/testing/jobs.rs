@@ -7,11 +7,13 @@ use crate::source::Jobs;
 use std::fmt;
 use std::time::Duration;
 
+mod known;
 mod rules;
 mod sparse;
 mod watched;
 
-use rules::{Known, check_quiet, check_unchanged, read_equals};
+use known::Known;
+use rules::{check_quiet, check_unchanged, read_equals};
 
 /// The number of jobs of a new source.
 const SOME: u64 = 100;
@@ -217,7 +219,7 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
     fn empty(&self) -> Checked {
         const EMPTY: &str = "an empty source has no head and no job";
         let jobs = self.made(0);
-        let head = rules::head(&*jobs)?;
+        let head = known::head(&*jobs)?;
         insist(head.is_none(), EMPTY, || format!("head() is {head:?}"))?;
         check_quiet(&*jobs, None, self.sparse)?;
         let Some(extend) = &self.extend else { return Ok(()) };
@@ -233,7 +235,7 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
         for more in [1, MORE] {
             extend(&jobs, more);
             let expected = before.head.map(|head| head.saturating_add(more));
-            let head = rules::head(&*jobs)?;
+            let head = known::head(&*jobs)?;
             insist(head == expected || self.sparse && head > expected, GROWS, || {
                 format!("{more} more: {:?} became {head:?}", before.head)
             })?;

@@ -1,25 +1,9 @@
 //! Reading: which jobs to ask the source for next, and what became of them.
 
 use super::Window;
+use super::hold::{Fetch, Hold};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
-
-/// The reason why nothing new is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    No,
-    /// The source did not have the index `read`. A look at the source ends the pause, too.
-    Missing,
-    /// The source failed at the index `read`.
-    Failed,
-}
-
-/// The fetch that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fetch {
-    New,
-    Again,
-}
 
 impl Window {
     /// Sets how many more jobs may be read, by their weight. One job is read even beyond that if no

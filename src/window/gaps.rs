@@ -5,7 +5,7 @@
 //! Otherwise each of its indices is a bit above the lowest undone index, so it is cut off where the
 //! window ends. The source is asked for the rest once the window has moved.
 
-use super::fetching::Fetch;
+use super::hold::Fetch;
 use super::{LAST_JOB, Window};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! Questions to a window, which do not change it.
 
-use super::fetching::Hold;
+use super::hold::Hold;
 use super::{Limits, SaveState, Window};
 use crate::base::index::Index;
 

@@ -6,8 +6,8 @@ use crate::base::index::BoxError;
 use crate::commit::adds::Add;
 use crate::commit::cells::{At, Cell};
 use crate::commit::changes::{Asker, Changes, Op, Refused};
-use crate::commit::participant::Refusal;
-use crate::commit::statements::broken_rule;
+use crate::commit::refusal::Refusal;
+use crate::kv::statement::Statement;
 
 /// Counters as they were before one job changed them, in the order of its changes.
 type Before = Vec<(At, Cell)>;
@@ -235,4 +235,12 @@ fn in_rounds<T>(
         // The other way round: a chain that is pushed from its end takes two rounds.
         (places, all) = left.into_iter().rev().map(|(place, one, _)| (place, one)).unzip();
     }
+}
+
+/// The error of a job whose statements break a rule that is checked at the end.
+fn broken_rule(ops: &[Op]) -> Error {
+    let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
+    let sql = last.map(|statement| statement.sql.to_owned()).unwrap_or_default();
+    let source = "a deferred foreign key of it or of a statement before it has no row to point at".into();
+    Error::Sql { sql, source }
 }

@@ -1,6 +1,6 @@
 //! The fields of a record: a reader and a writer. Numbers are big-endian.
 
-use super::{Kind, SUM};
+use super::kind::{Kind, SUM};
 
 /// The fields of a record, or of an operation, that are not yet read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

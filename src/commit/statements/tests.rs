@@ -6,6 +6,7 @@ use crate::base::index::Index;
 use crate::base::sync::{AtomicU64, Mutex, Ordering, RwLock};
 use crate::commit::changes::Changes;
 use crate::commit::draft::Draft;
+use crate::commit::sql::Statements;
 use crate::kv::double::Double;
 use crate::kv::memory::MemoryKv;
 use crate::kv::statement::{SqlValue, Value};

@@ -11,11 +11,11 @@ use crate::base::wakers::Wakers;
 use crate::crew::workers::Workers;
 use crate::driver::Driver;
 use crate::driver::core::Core;
-use crate::driver::desks::whole::CoreGuard;
 use crate::driver::reach::OutOfReach;
 use crate::driver::reading::Bounding;
 #[cfg(feature = "tokio")]
 pub(crate) use crate::driver::waiters::Place;
+use crate::driver::whole::CoreGuard;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
 use crate::observe::strip::Strip;

@@ -5,7 +5,7 @@ use crate::base::index::Index;
 use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::desks::whole::CoreGuard;
+use crate::driver::whole::CoreGuard;
 use crate::progress::{LiveParking, Within};
 use std::sync::Weak;
 

@@ -100,12 +100,12 @@ impl crate::run::asynchronous::TaskDesk for Driver {
         self.stopping.clone()
     }
 
-    fn timed_out(&self, token: usize, index: Index) -> crate::Error {
+    fn timed_out(&self, token: usize, index: Index) -> crate::base::error::Error {
         let core = self.core.lock();
         let flights = &core.running.flights;
         let attempt = flights.get(token).map_or(1, |flight| flight.attempt);
         let after = flights.timeouts.as_ref().map_or_else(Default::default, |timeouts| timeouts.after);
-        crate::Error::AttemptTimeout { index, attempt, after }
+        crate::base::error::Error::AttemptTimeout { index, attempt, after }
     }
 }
 

@@ -190,7 +190,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Retry;
+    use crate::base::retry::Retry;
     use crate::driver::flights::Flight;
     use crate::driver::flights::Timeouts;
     use crate::window::{Limits, Window};

@@ -189,8 +189,8 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Retry;
     use crate::base::error::Error;
+    use crate::base::retry::Retry;
     use crate::driver::running::Batches;
     use crate::driver::tenure::Refusal;
     use crate::observe::Told;

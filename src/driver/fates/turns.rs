@@ -80,7 +80,6 @@ impl Fates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Store;
     use crate::base::retry::Retry;
     use crate::base::time::{self, Now};
     use crate::commit::changes::Changes;
@@ -89,6 +88,7 @@ mod tests {
     use crate::progress::{ParkedRecord, load_earlier};
     use crate::reader::{Due, Fetched, Order, Payloads, Then, Weights};
     use crate::source::Steps;
+    use crate::store::Store;
     use crate::window::{Limits, Window};
     use std::collections::BTreeSet;
     use std::time::{Duration, Instant};
@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn suspects_that_fail_again_and_again_without_a_pause_starve_no_other_job() {
-        let errors: [fn() -> BoxError; 2] = [|| "refused".into(), || crate::Failure::defer(Duration::ZERO).into()];
+        let errors: [fn() -> BoxError; 2] =
+            [|| "refused".into(), || crate::base::failure::Failure::defer(Duration::ZERO).into()];
         for (suspects, error) in [1, 2, 20].into_iter().flat_map(|suspects| errors.map(|error| (suspects, error))) {
             let mut life = Life::new(suspects, error);
             let others = (JOBS - suspects) as usize;

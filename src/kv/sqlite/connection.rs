@@ -1,8 +1,7 @@
 //! The connections: how each is set up, and the pool of those that read.
 
-use super::Site;
 use super::failure::failed;
-use super::still::{Still, beside};
+use super::still::Still;
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex};
@@ -48,6 +47,15 @@ impl fmt::Debug for OnConnect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "a closure" } else { "nothing" })
     }
+}
+
+/// Where the database is, and who else may be in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// The file of the database.
+    pub(crate) file: PathBuf,
+    /// Called with each new connection.
+    pub(crate) on_connect: OnConnect,
 }
 
 /// The use of a connection.
@@ -123,11 +131,6 @@ fn look(file: &Path) -> rusqlite::Result<(Connection, Option<Still>)> {
 
 fn is_unopened(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly))
-}
-
-/// Returns the write-ahead log of a database.
-pub(super) fn log_of(file: &Path) -> PathBuf {
-    beside(file, "-wal")
 }
 
 /// Turns the write-ahead log on.

@@ -4,6 +4,7 @@
 //! those of a user, who may not touch these tables. The name of the database keeps a temporary
 //! table of a user out of them.
 
+use crate::base::error::StoreError;
 use crate::kv::batch::FamilyId;
 use crate::kv::{LOGS, OURS, TABLES, UNDO};
 use std::sync::LazyLock;
@@ -85,6 +86,10 @@ pub(super) fn family(name: &str) -> Option<FamilyId> {
 /// Returns the statements for a family.
 pub(super) fn of(family: FamilyId) -> Option<&'static Sql> {
     SQL.get((family.0 as usize).checked_sub(1)?)
+}
+
+pub(super) fn no_family(family: FamilyId) -> StoreError {
+    StoreError::new("find its table".to_owned(), format!("there is no family {}", family.0).into())
 }
 
 /// Returns the statements that make all tables which are not there.

@@ -1,7 +1,6 @@
 //! A database that nobody has open. A look at it makes none of the files that SQLite puts beside a
 //! database in use.
 
-use super::connection::log_of;
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -50,10 +49,15 @@ fn state(file: &Path) -> Option<(SystemTime, u64)> {
 }
 
 /// Returns the name of a file beside a database.
-pub(super) fn beside(file: &Path, ending: &str) -> PathBuf {
+fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     name.into()
+}
+
+/// Returns the write-ahead log of a database.
+pub(super) fn log_of(file: &Path) -> PathBuf {
+    beside(file, "-wal")
 }
 
 /// Returns the name of a file that nobody changes, as SQLite reads it.

@@ -1,6 +1,7 @@
 //! The answers of SQLite beside those of memory, and what it alone does: connections, transactions
 //! and locks.
 
+use super::connection::OnConnect;
 use super::pace::PAGES;
 use super::*;
 use crate::base::error::describe;

@@ -8,7 +8,7 @@ use super::authorizer::count_ours;
 use super::connection::Connections;
 use super::failure::failed;
 use super::sql::MARK;
-use super::write::{Writer, apply, begin, roll_back};
+use super::writer::{COMMIT, Writer, apply, begin, roll_back};
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::MutexGuard;
@@ -173,7 +173,7 @@ impl Transaction for Begun<'_> {
     fn commit(mut self: Box<Self>, batch: &Batch) -> Result<(), NotCommitted> {
         self.settle().map_err(NotCommitted::Store)?;
         apply(self.connection(), batch).map_err(NotCommitted::Store)?;
-        self.call(super::write::COMMIT).map_err(|error| {
+        self.call(COMMIT).map_err(|error| {
             let is_refused = error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation);
             let error = failed("write")(error);
             if is_refused { NotCommitted::Refused(error) } else { NotCommitted::Store(error) }

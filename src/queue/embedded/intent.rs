@@ -209,12 +209,12 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzzing::Disk;
     use crate::queue::accept::Accept;
     use crate::queue::handle::Queue;
     use crate::queue::rules::ends::End;
     use crate::queue::words::new_job::NewJob;
     use crate::queue::words::options::QueueOptions;
+    use crate::store::disk::Disk;
 
     type Told = Arc<Ticket<Result<((), bool), QueueError>>>;
 

@@ -5,7 +5,8 @@ use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::commit::overlay::Overlay;
-use crate::commit::participant::{Chore, Participant, Refusal};
+use crate::commit::participant::{Chore, Participant};
+use crate::commit::refusal::Refusal;
 use crate::kv::Family;
 use crate::queue::embedded::codec::durations::{Pair, Record};
 use crate::queue::embedded::codec::head::{FREED, Head};
@@ -549,7 +550,7 @@ mod tests {
 
     #[test]
     fn a_periodic_job_whose_removal_failed_goes_on_although_somebody_has_looked_for_ticks_meanwhile() {
-        let disk = crate::fuzzing::Disk::default();
+        let disk = crate::store::disk::Disk::default();
         let clock = Clock::manual(SystemTime::now());
         let store = disk.open(&Store::options()).expect("it opens");
         let queue = Queue::open(&store, "q", QueueOptions::default().clock(clock.clone())).expect("it opens");

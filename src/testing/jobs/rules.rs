@@ -1,5 +1,6 @@
 //! The rules of a source that does not change during the check.
 
+use super::known::{self, ANSWERS, FINAL, Known, at_index, first, head};
 use super::sparse::{check_gaps_stay, check_sparse, walk};
 use crate::base::index::Index;
 use crate::source::Jobs;
@@ -8,13 +9,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-pub(super) const ANSWERS: &str = "a healthy source answers, with no error and no panic";
 const STEADY: &str = "it says the same until something changes";
 const FIRST: &str = "first() is at most head() + 1";
 const THERE: &str = "every index from first() to head() is there";
 const BEYOND: &str = "nothing is there beyond head()";
 const BELOW: &str = "below first() there is no job, or the one that always was there";
-pub(super) const FINAL: &str = "an index never changes its job";
 const APPENDS: &str = "read() leaves alone what is there already";
 const NO_MORE: &str = "read() appends no more than it is asked for";
 const EQUAL: &str = "read() appends what at_index() has, in index order";
@@ -29,28 +28,6 @@ const SAMPLE: u64 = 200;
 const LONGEST: u64 = 128;
 /// The number of random runs.
 const RUNS: u64 = 200;
-
-/// The jobs that a source has shown.
-pub(super) struct Known<T> {
-    pub(super) first: Index,
-    pub(super) head: Option<Index>,
-    /// The jobs that were looked at; all of them if the source has gaps.
-    pub(super) jobs: BTreeMap<Index, T>,
-    /// The gaps between them; `None` if the source may have none.
-    pub(super) gaps: Option<Vec<RangeInclusive<Index>>>,
-}
-
-pub(super) fn first<J: Jobs>(jobs: &J) -> Checked<Index> {
-    ask(|| jobs.first()).good(ANSWERS, || "first()".to_owned())
-}
-
-pub(super) fn head<J: Jobs>(jobs: &J) -> Checked<Option<Index>> {
-    ask(|| jobs.head()).good(ANSWERS, || "head()".to_owned())
-}
-
-pub(super) fn at_index<J: Jobs>(jobs: &J, index: Index) -> Checked<Option<J::Job>> {
-    ask(|| jobs.at_index(index)).good(ANSWERS, || format!("at_index({index})"))
-}
 
 /// Checks every rule of a source that does not change. Returns what the source showed. `before` is
 /// what it showed earlier. If `sparse` is true, there may be gaps.
@@ -83,7 +60,7 @@ pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     check_below(jobs, &known, before)?;
     check_reads(jobs, &known, before)?;
     check_sparse(jobs, &known)?;
-    let now = (self::first(jobs)?, self::head(jobs)?);
+    let now = (known::first(jobs)?, known::head(jobs)?);
     insist(now == (first, head), STEADY, || {
         format!("first() and head() were {:?}, and {now:?} after jobs were read", (first, head))
     })?;

@@ -1,6 +1,6 @@
 //! The rules of a source whose indices have gaps, and of [`Jobs::read_sparse`] in each source.
 
-use super::rules::{ANSWERS, FINAL, Known, at_index};
+use super::known::{ANSWERS, FINAL, Known, at_index, first};
 use crate::base::index::Index;
 use crate::source::{Item, Jobs, Sparse};
 use crate::testing::{Answer, Checked, ask, insist};
@@ -26,7 +26,7 @@ fn read<J: Jobs>(jobs: &J, run: RangeInclusive<Index>, most: usize) -> Checked<O
     let mut read = Sparse::within(start, *run.end(), most);
     match ask(|| jobs.read_sparse(run.clone(), most, &mut read)) {
         Answer::Good(()) => {}
-        Answer::Failed(_) if start < super::rules::first(jobs)? => return Ok(None),
+        Answer::Failed(_) if start < first(jobs)? => return Ok(None),
         failed => failed.good(ANSWERS, call)?,
     }
     let next = read.next();

@@ -1,6 +1,6 @@
 //! The rules that need threads: consumers on the source, and calls at the same time.
 
-use super::rules::{self, FINAL, Known};
+use super::known::{self, FINAL, Known};
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::base::time;
@@ -56,7 +56,7 @@ fn listener<J: Jobs>(jobs: &Arc<J>, patience: Duration) -> Checked<Option<Consum
     const LOOKS: &str = "a healthy source lets a consumer start";
     let (seen, sees) = unbounded();
     let mut builder = Consumer::builder(Watched { jobs: jobs.clone(), seen }, MemoryProgress::new());
-    if let Some(head) = rules::head(&**jobs)? {
+    if let Some(head) = known::head(&**jobs)? {
         builder = builder.start_after(head);
     }
     let consumer = builder.start(|_| Ok(())).or_else(|error| broken(LOOKS, error.report()))?;
@@ -83,7 +83,7 @@ pub(super) fn rung<J: Jobs>(jobs: &Arc<J>, push: &dyn Fn(&J), patience: Duration
     }
     for _ in 0..RINGS {
         push(jobs);
-        let Some(head) = rules::head(&**jobs)? else {
+        let Some(head) = known::head(&**jobs)? else {
             return broken(RINGS_ALL, "head() is None after a job was added");
         };
         for (who, consumer) in &listeners {
@@ -179,8 +179,8 @@ fn hear<T>(told: &Receiver<Told<T>>, deadline: Instant) -> impl Iterator<Item = 
 fn tour<J: Jobs>(jobs: &J, indices: &[Index], expected: (Index, Option<Index>)) -> Told<J::Job> {
     let mut told = Vec::new();
     for index in indices {
-        told.push((*index, rules::at_index(jobs, *index)?));
-        let now = (rules::first(jobs)?, rules::head(jobs)?);
+        told.push((*index, known::at_index(jobs, *index)?));
+        let now = (known::first(jobs)?, known::head(jobs)?);
         insist(now == expected, "first() and head()", || format!("{now:?} and {expected:?} differ"))?;
         let mut run = Vec::new();
         let end = index.saturating_add(15).min(expected.1.unwrap_or(*index));

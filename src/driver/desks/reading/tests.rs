@@ -170,7 +170,7 @@ fn a_pause_that_a_look_made_needless_ends_no_later_back_off() {
     succeeds(&mut core, &now);
     let ticket = core.hand_out(&now).expect("job 0 is there");
     core.job::<Index>(ticket);
-    let failure = Failure::boxed(crate::Failure::defer(Duration::from_secs(3_600)).into());
+    let failure = Failure::boxed(crate::base::failure::Failure::defer(Duration::from_secs(3_600)).into());
     core.report(ticket.token, Err(failure), &mut Changes::default(), &now);
     let _ = core.drain(&now);
     let later = now.get() + Duration::from_secs(1);

@@ -6,7 +6,7 @@ use super::kept::{self, Last, Marked};
 use super::limit::Record as Limited;
 use super::{durations, entry, head, limit, meta, row};
 use crate::base::retry::Retry;
-use crate::commit::sealed::table::{Sample, samples as of};
+use crate::commit::sealed::samples::{Sample, samples as of};
 use crate::queue::rules::bucket::Bucket;
 use crate::queue::rules::lanes::Lane;
 use crate::queue::rules::notes::Noted;

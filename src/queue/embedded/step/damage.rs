@@ -184,9 +184,9 @@ impl crate::queue::handle::Queue {
 mod tests {
     use crate::Store;
     use crate::base::error::Error;
-    use crate::fuzzing::Disk;
     use crate::queue::Clock;
     use crate::queue::accept::Accept;
+    use crate::store::disk::Disk;
 
     use crate::queue::handle::Queue;
     use crate::queue::words::error::QueueError;

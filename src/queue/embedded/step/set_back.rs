@@ -169,12 +169,12 @@ impl Step<'_, '_> {
 mod tests {
     use super::*;
     use crate::Store;
-    use crate::fuzzing::Disk;
     use crate::queue::Clock;
     use crate::queue::handle::Queue;
     use crate::queue::words::job::millis;
     use crate::queue::words::new_job::NewJob;
     use crate::queue::words::options::QueueOptions;
+    use crate::store::disk::Disk;
     use std::time::UNIX_EPOCH;
 
     #[test]

@@ -1,6 +1,5 @@
 //! Every record of a queue that has all kinds of them is damaged, one after the other.
 
-use crate::fuzzing::{Disk, Record};
 use crate::queue::Clock;
 use crate::queue::accept::Accept;
 use crate::queue::embedded::codec::entry;
@@ -17,6 +16,7 @@ use crate::queue::words::options::QueueOptions;
 use crate::queue::words::related::OnDead;
 use crate::queue::words::schedule::every::Every;
 use crate::queue::words::unique::Unique;
+use crate::store::disk::{Disk, Record};
 use crate::{Error, Store};
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;

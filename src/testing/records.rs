@@ -3,9 +3,8 @@
 //! Each room lists its records in a module `samples`, as they lie on disks. So this is also the
 //! test that no change of the code changes what is stored.
 
-use super::{Kind, SUM};
+use crate::commit::sealed::samples::Sample;
 use proptest::prelude::*;
-use std::fmt::Debug;
 
 /// All kinds: the label, and the versions that are read. A label never gets another meaning.
 const KINDS: [(&str, &[u8]); 20] = [
@@ -30,78 +29,6 @@ const KINDS: [(&str, &[u8]); 20] = [
     ("queue.progress", &[1]),
     ("reads", &[1]),
 ];
-
-/// A record as it lies on disks.
-pub(crate) struct Sample {
-    kind: Kind,
-    name: &'static str,
-    place: &'static str,
-    bytes: Vec<u8>,
-    /// The bytes that are written for its value.
-    written: Vec<u8>,
-    read: Box<Reader>,
-}
-
-/// Reads a record of this name at this place. Returns true if it has the value of the sample.
-type Reader = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
-
-/// Returns records of a kind that have the same name and the same place. Each is given by its value
-/// and by its bytes [in words](in_words).
-pub(crate) fn samples<T: Debug + PartialEq + Clone + 'static>(
-    kind: Kind,
-    (name, place): (&'static str, &'static str),
-    write: fn(&T, &str, &str) -> Vec<u8>,
-    read: fn(&str, &str, &[u8]) -> Result<T, String>,
-    records: impl IntoIterator<Item = (T, &'static str)>,
-) -> Vec<Sample> {
-    let sample = |(value, words): (T, &str)| {
-        let (bytes, written) = (in_words(words), write(&value, name, place));
-        let read = move |name: &str, place: &str, bytes: &[u8]| {
-            let found = read(name, place, bytes)?;
-            let again = read(name, place, &write(&found, name, place));
-            assert_eq!(again.as_ref(), Ok(&found), "what is written is read");
-            Ok(found == value)
-        };
-        Sample { kind, name, place, bytes, written, read: Box::new(read) }
-    };
-    records.into_iter().map(sample).collect()
-}
-
-/// Returns the bytes that these words say: `2a00` in hexadecimal digits, `8:42` for a number in 8
-/// bytes, and `'text'`.
-fn in_words(words: &str) -> Vec<u8> {
-    let number = |digits: &str, radix| u64::from_str_radix(digits, radix).unwrap();
-    let word = |word: &str| match word.split_once(':') {
-        Some((length, digits)) => number(digits, 10).to_be_bytes()[8 - number(length, 10) as usize..].to_vec(),
-        None => (0..word.len()).step_by(2).map(|at| number(&word[at..at + 2], 16) as u8).collect(),
-    };
-    let part = |(at, part): (usize, &str)| match at % 2 {
-        0 => part.split_whitespace().flat_map(word).collect(),
-        _ => part.as_bytes().to_vec(),
-    };
-    words.split('\'').enumerate().flat_map(part).collect()
-}
-
-impl Sample {
-    /// Reads other bytes in its place.
-    fn read(&self, bytes: &[u8]) -> Result<bool, String> {
-        (self.read)(self.name, self.place, bytes)
-    }
-
-    fn seal(&self, body: &[u8]) -> Vec<u8> {
-        let mut record = body.to_vec();
-        self.kind.close(self.name, self.place.as_bytes(), &mut record);
-        record
-    }
-
-    fn body(&self) -> &[u8] {
-        &self.bytes[..self.bytes.len() - SUM]
-    }
-
-    fn key(&self) -> (&str, &str, &str) {
-        (self.kind.label, self.name, self.place)
-    }
-}
 
 fn all() -> Vec<Sample> {
     let rooms = [

@@ -1,11 +1,11 @@
 //! A database in memory, with the bytes that a test puts there.
 
+use super::{Store, StoreOptions};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::kv::batch::Batch;
 use crate::kv::memory::MemoryKv;
 use crate::kv::{Family, Kv};
-use crate::store::{Store, StoreOptions};
 use std::fmt;
 use std::ops::Range;
 
