@@ -33,9 +33,9 @@ pub(crate) trait Participant: Send + Sync + 'static {
     /// Adds the records of one operation to the batch.
     ///
     /// # Errors
-    /// A [`Refusal`](crate::commit::refusal::Refusal) fails the job that asks for this operation, if
-    /// there is one, and no other job. Any other error fails the intent of this operation. The tail
-    /// and the batch then go back to their state before that job, or before that intent.
+    /// A [`Refusal`](crate::commit::refusal::Refusal) fails the job that asks for this operation,
+    /// if there is one, and no other job. Any other error fails the intent of this operation. The
+    /// tail and the batch then go back to their state before that job, or before that intent.
     fn apply(&self, tail: &mut Self::Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
     /// Adds the records that say its state after everything in the batch. The writer calls it once

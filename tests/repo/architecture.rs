@@ -42,8 +42,17 @@ const MAY_NAME: &[(&str, &[&str])] = &[
 
 /// The source files, by the path below `src` without its ending: `driver/core`.
 pub(super) fn sources() -> BTreeMap<String, String> {
-    let name = |path: &str| path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")).unwrap().to_owned();
-    tree::files(&["src"], &["rs"]).into_iter().map(|(path, text)| (name(&path), text)).collect()
+    sources_of("src")
+}
+
+/// The same of the member whose sources lie in this folder. The root of a program is named as that
+/// of a library.
+pub(super) fn sources_of(member: &str) -> BTreeMap<String, String> {
+    let name = |path: &str| {
+        let name = path.strip_prefix(member).and_then(|path| path.strip_prefix('/')?.strip_suffix(".rs")).unwrap();
+        if name == "main" { "lib".to_owned() } else { name.to_owned() }
+    };
+    tree::files(&[member], &["rs"]).into_iter().map(|(path, text)| (name(&path), text)).collect()
 }
 
 /// Returns a file without the tests at its end.
@@ -139,9 +148,13 @@ impl Paths {
                 }
                 proc_macro2::TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
                 other => {
+                    // `pub(super)` names nothing.
+                    let is_visibility = path == ["pub"];
                     self.add(&std::mem::take(&mut path));
                     colons = 0;
-                    if let proc_macro2::TokenTree::Group(group) = other {
+                    if let proc_macro2::TokenTree::Group(group) = other
+                        && !is_visibility
+                    {
                         self.add_tokens(group.stream());
                     }
                 }
@@ -230,7 +243,7 @@ pub(super) struct Module {
 
 impl Module {
     fn parse(name: &str, text: &str) -> Rc<Self> {
-        let file = syn::parse_file(text).unwrap_or_else(|e| panic!("src/{name}.rs cannot be parsed: {e}"));
+        let file = syn::parse_file(text).unwrap_or_else(|e| panic!("{name}.rs cannot be parsed: {e}"));
         Rc::new(Self { name: name.to_owned(), file, paths: OnceCell::new() })
     }
 
@@ -478,7 +491,7 @@ fn no_room_is_too_large() {
     }
 }
 
-/// The table has a record of each kind in it: see `src/commit/sealed/table.rs`.
+/// The table has a record of each kind in it: see `src/testing/records.rs`.
 #[test]
 fn each_kind_of_sealed_record_is_in_their_table() {
     let sources = sources();
@@ -487,7 +500,7 @@ fn each_kind_of_sealed_record_is_in_their_table() {
         for code in without_tests(text).split("Kind = Kind { label: ").skip(1) {
             let kind = code.split(['"', '}']).nth(1).unwrap_or_default();
             let listed = format!("(\"{kind}\", &[");
-            assert!(sources["commit/sealed/table"].contains(&listed), "the table lacks {kind:?} of {module}");
+            assert!(sources["testing/records"].contains(&listed), "the table lacks {kind:?} of {module}");
             found += 1;
         }
     }

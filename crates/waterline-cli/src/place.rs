@@ -254,15 +254,15 @@ pub(crate) fn each_job(
 ) -> Result<(), Fault> {
     let (mut cursor, mut cursors) = (None::<String>, BTreeSet::new());
     loop {
-        let page = place.jobs(queue, Wanted { state, kind, behind: cursor.as_deref(), most: CHUNK })?;
-        if !page.jobs.into_iter().all(&mut job) || page.next.is_none() {
+        let found = place.jobs(queue, Wanted { state, kind, behind: cursor.as_deref(), most: CHUNK })?;
+        if !found.jobs.into_iter().all(&mut job) || found.next.is_none() {
             return Ok(());
         }
         // A cursor that comes again would never end.
-        if page.next.as_ref().is_some_and(|next| !cursors.insert(next.clone())) {
+        if found.next.as_ref().is_some_and(|next| !cursors.insert(next.clone())) {
             return Err(Fault::new(format!("the list of the jobs of {queue:?} does not go on: look again")));
         }
-        cursor = page.next;
+        cursor = found.next;
     }
 }
 
