@@ -19,7 +19,7 @@ pub mod dying;
 pub mod every_write;
 mod place;
 pub mod queues;
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 pub mod raw;
 #[cfg(feature = "metrics")]
 pub mod recorder;
@@ -27,7 +27,7 @@ mod soak;
 pub mod tree;
 
 pub use place::{Place, a_directory, a_directory_of, a_store, engine, engine_of, on_engine, on_store, theirs};
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 pub use place::{make_in, open_in};
 pub use soak::{cases, seed, seeds, size};
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};

@@ -3,11 +3,11 @@
 //! The variable `WATERLINE_STORE` names it, so one program runs on each of them. Without it the
 //! store is on RocksDB if that is compiled in, else on SQLite if that is, else in memory.
 
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 use std::path::Path;
 use std::sync::OnceLock;
 use tempfile::TempDir;
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 use waterline::Error;
 use waterline::fuzzing::Disk;
 use waterline::{Engine, Store, StoreOptions, Table};
@@ -61,7 +61,7 @@ pub fn on_engine() -> StoreOptions {
 ///
 /// # Errors
 /// Those of [`StoreOptions::open`].
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 pub fn open_in(path: impl AsRef<Path>) -> Result<Store, Error> {
     on_engine().open(path)
 }
@@ -71,7 +71,7 @@ pub fn open_in(path: impl AsRef<Path>) -> Result<Store, Error> {
 ///
 /// # Panics
 /// If it cannot be made.
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 pub fn make_in(path: impl AsRef<Path>) {
     drop(open_in(path).unwrap());
 }
@@ -128,11 +128,11 @@ impl Place {
     pub fn open_with(&self, options: &StoreOptions) -> Store {
         match self {
             Self::Memory(disk) => disk.open(options).unwrap(),
-            #[cfg(feature = "disk")]
+            #[cfg(feature = "_disk")]
             Self::Directory(directory) => {
                 engine().into_iter().fold(options.clone(), StoreOptions::engine).open(directory.path()).unwrap()
             }
-            #[cfg(not(feature = "disk"))]
+            #[cfg(not(feature = "_disk"))]
             Self::Directory(_) => unreachable!("no engine is compiled in"),
         }
     }

@@ -1,5 +1,5 @@
 //! Processes that are killed, or that kill themselves, on a disk.
-#![cfg(all(feature = "disk", unix))]
+#![cfg(all(feature = "_disk", unix))]
 
 mod crash;
 mod crashes;

@@ -2,7 +2,7 @@
 
 #[cfg(all(feature = "rocksdb", unix))]
 mod balances;
-#[cfg(all(feature = "disk", unix))]
+#[cfg(all(feature = "_disk", unix))]
 mod mailer;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -350,7 +350,7 @@ fn promise_08_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_chang
     }
 }
 
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 mod on_disk {
     use super::*;
     use common::raw::Raw;

@@ -2,18 +2,18 @@
 
 #[cfg(feature = "rocksdb")]
 mod attach;
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 mod backup;
 mod codec;
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 mod cut;
 mod formats;
 mod kept;
 mod log;
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 mod look;
 mod moves;
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 mod on_disk;
 mod opening;
 #[cfg(feature = "sqlite")]

@@ -40,7 +40,7 @@ fn a_store_of_the_tests_that_is_unknown_or_not_compiled_in_is_refused_with_what_
         assert!(is_there || refusal(name).contains(&format!("--features {name}")));
     }
     assert_eq!(engine_of(Some("memory")), None);
-    assert_eq!(engine_of(None).is_some(), cfg!(feature = "disk"));
+    assert_eq!(engine_of(None).is_some(), cfg!(feature = "_disk"));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_pipeline_with_a_misspelled_progress_does_not_start() {
     Consumer::builder(numbers(9), strict.progress("blocks")).start(|_| Ok(())).unwrap().stop().unwrap();
 }
 
-#[cfg(feature = "disk")]
+#[cfg(feature = "_disk")]
 mod on_disk {
     use super::*;
     use common::raw::Raw;
