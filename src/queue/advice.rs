@@ -110,7 +110,9 @@ impl QueueStatus {
                 (Verdict::NeedsYou, "Start a worker that has a handler for them, or cancel them.")
             }
             Waits::OtherKinds => (Verdict::Waits, "If no worker takes them, start one."),
-            Waits::Idle { free: Some(0), .. } => (Verdict::NeedsYou, "Start these workers again."),
+            Waits::Idle { free: Some(0), .. } => {
+                (Verdict::NeedsYou, "If the other queues of these workers have none, start the workers again.")
+            }
             Waits::Idle { .. } => (
                 Verdict::NeedsYou,
                 "See what the workers log: a gate may be closed, or they cannot write to the database.",
@@ -284,9 +286,9 @@ mod tests {
         assert!(idle.sentence().ends_with(expected), "{idle}");
         let stuck = QueueStatus { waits: Waits::Idle { workers: 2, free: Some(0) }, ..idle };
         let expected =
-            "due 75s ago, and all slots of 2 workers hold jobs that were removed or taken back and do not end";
+            "all slots of 2 workers hold jobs of other queues, or jobs that were removed or taken back and do not end";
         assert!(stuck.sentence().ends_with(expected), "{stuck}");
-        assert_eq!(stuck.advice()[0].help, "Start these workers again.");
+        assert_eq!(stuck.advice()[0].help, "If the other queues of these workers have none, start the workers again.");
         let late = QueueStatus { oldest_ready: stuck.oldest_ready, ..shared(Waits::NoWorker, 0, Vec::new()) };
         let stops = QueueStatus { fleet: Fleet { stopping: 1, ..Fleet::of(&[]) }, ..late };
         assert!(stops.sentence().ends_with("has a job that was due 75s ago, and all workers stop"), "{stops}");

@@ -220,7 +220,7 @@ impl QueueStatus {
             Waits::StandsStill { .. } => self.write_standstill(f)?,
             Waits::Idle { workers, free: Some(0) } => {
                 let (due, workers) = (self.due_for().as_secs(), count(*workers, "worker"));
-                let hold = "hold jobs that were removed or taken back and do not end";
+                let hold = "hold jobs of other queues, or jobs that were removed or taken back and do not end";
                 write!(f, "has a job that was due {due}s ago, and all slots of {workers} {hold}")?;
             }
             Waits::Idle { workers, free } => {

@@ -3,6 +3,7 @@
 
 use super::answers::signed;
 use super::leases::{Leases, Own};
+use super::opened::Opened;
 use super::presence::said;
 use super::queues::Queues;
 use super::settings::whole;
@@ -24,9 +25,9 @@ impl Queues {
             return;
         }
         let (leases, connection) = (Arc::downgrade(&self.leases), self.store.connection());
-        let schema = self.sql_of("renew", 6);
+        let (schema, queues) = (self.sql_of("renew", 6), self.me.clone());
         let named = std::thread::Builder::new().name("wl-pg-leases".to_owned());
-        match named.spawn(move || renew(&leases, connection, &schema)) {
+        match named.spawn(move || renew(&leases, &queues, connection, &schema)) {
             Ok(_) => state.runs = true,
             Err(error) => {
                 tracing::error!(target: "waterline", jobs = state.held.len(), %error, "the leases of these jobs are not renewed, since a thread cannot be started; the next claim tries it again");
@@ -80,16 +81,18 @@ impl Queues {
 }
 
 /// Renews the leases until there are none.
-fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
+fn renew(leases: &Weak<Leases>, queues: &Weak<Queues>, mut connection: Connection, sql: &str) {
     loop {
         let Some(leases) = leases.upgrade() else { return };
         let Some((pause, own)) = leases.due() else { return };
-        let mut pause = pause;
+        let worked = worked(queues);
+        let shortest = worked.iter().map(|queue| options_of(&queue.shared.options).lease / 3).min();
+        let mut pause = shortest.map_or(pause, |shortest| pause.min(shortest));
         for own in own.chunks(RENEWED) {
             let asked = Instant::now();
             let (numbers, tokens): (Vec<_>, Vec<_>) =
                 own.iter().map(|((_, token), lease)| (lease.number, signed(*token))).unzip();
-            let about = about(own);
+            let about = said(worked.iter().filter_map(|queue| queue.about(queue.moment().now, None)));
             let renewed = connection.ask(|client, statements| {
                 let values: [crate::sql::Value<'_>; 6] = [
                     (&numbers, Type::INT8_ARRAY),
@@ -123,14 +126,12 @@ fn renew(leases: &Weak<Leases>, mut connection: Connection, sql: &str) {
     }
 }
 
-/// Returns what this process says of itself as a worker of their queues, if it is time.
-fn about(own: &[Own]) -> Option<String> {
-    let mut seen = HashSet::new();
-    let queues = own.iter().filter(|((queue, _), _)| seen.insert(*queue));
-    said(queues.filter_map(|(_, lease)| {
-        let queue = lease.queue.upgrade()?;
-        queue.about(queue.moment().now, None)
-    }))
+/// Returns the queues that this process works on. One without a job of it is told of the worker,
+/// too: its runner may have all slots full of jobs of other queues.
+fn worked(queues: &Weak<Queues>) -> Vec<Arc<Opened>> {
+    let Some(queues) = queues.upgrade() else { return Vec::new() };
+    let open = queues.queues.read();
+    open.values().filter(|queue| queue.shared.presence().is_some()).cloned().collect()
 }
 
 /// Returns the name of the first of their queues.
