@@ -6,6 +6,7 @@
 use crate::base::sync::{Arc, MutexGuard, wait_until};
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::drain::Reached;
+use crate::queue::runner::pool::stopping::held;
 use crate::queue::runner::pool::writing::Answer;
 use crate::queue::runner::pool::{Pool, State};
 use crate::queue::runner::running::Next;
@@ -142,12 +143,12 @@ impl Pool {
             if state.ending {
                 let jobs = state.tray.take_jobs();
                 drop(state);
-                self.put_back(&jobs);
+                self.put_back(jobs.iter().map(held).collect());
                 return None;
             }
             state.tray.swap(reports)?
         };
-        Some(self.begin(claimed))
+        self.begin(claimed)
     }
 
     /// Takes the next job from the tray. If there is none, it writes the ends of jobs, and claims

@@ -11,10 +11,9 @@ use crate::queue::engine::{Beside, Claimed, Ending, Held};
 use crate::queue::rules::ends::End;
 #[cfg(feature = "tokio")]
 use crate::queue::runner::handler::Handler;
-use crate::queue::runner::pool::{Pool, State};
+use crate::queue::runner::pool::Pool;
 use crate::queue::runner::running::Running;
 use crate::queue::words::error::QueueError;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The time for which a stop that gives up its jobs waits for its note, and until dropped futures
@@ -151,7 +150,8 @@ impl Pool {
         let in_tray = {
             let mut state = self.state.lock();
             state.abandoned = true;
-            let in_tray = self.clear_tray_if_abandoned(&mut state);
+            let in_tray = state.tray.take_jobs();
+            state.reserved = state.reserved.saturating_sub(in_tray.len());
             state.flights.retain(|_, flight| {
                 jobs.push(flight.job.clone());
                 #[cfg(feature = "tokio")]
@@ -186,37 +186,21 @@ impl Pool {
 
     /// Makes these jobs ready again, which were claimed and never begin. If that cannot be written,
     /// their leases end by silence.
-    pub(super) fn put_back(&self, jobs: &VecDeque<Claimed>) {
+    pub(super) fn put_back(&self, jobs: Vec<Held>) {
         if jobs.is_empty() {
             return;
         }
         let end = End::PutBack { error: String::new() };
-        let ending = |job: &Claimed| Ending { job: held(job), end: end.clone(), data: None, durations: None };
-        let ends: Vec<_> = jobs.iter().map(ending).collect();
+        let ending = |job: &Held| Ending { job: job.clone(), end: end.clone(), data: None, durations: None };
+        let (ends, count): (Vec<_>, _) = (jobs.iter().map(ending).collect(), jobs.len());
         if let Err(error) = self.source().first().engine.turn(&ends, None, Beside::Nothing) {
             let (queue, error) = (self.source().name(), error.report());
             tracing::warn!(target: "waterline", queue, error, "a runner that stops cannot put back the jobs that have not begun; they are ready again once their lease is over");
-            self.give_up_claimed(jobs);
+            self.give_up(jobs);
         }
         let mut state = self.state.lock();
-        state.reserved = state.reserved.saturating_sub(jobs.len());
+        state.reserved = state.reserved.saturating_sub(count);
         self.end_if_over(&mut state);
-    }
-
-    /// Takes the jobs out of the tray, if nobody is to begin a job any more. The caller gives them
-    /// up, once it holds no lock.
-    pub(super) fn clear_tray_if_abandoned(&self, state: &mut State) -> VecDeque<Claimed> {
-        if !state.abandoned {
-            return VecDeque::new();
-        }
-        let jobs = state.tray.take_jobs();
-        state.reserved = state.reserved.saturating_sub(jobs.len());
-        jobs
-    }
-
-    /// Lets the leases of jobs that were claimed, and never begin, end by silence.
-    pub(super) fn give_up_claimed<'j>(&self, jobs: impl IntoIterator<Item = &'j Claimed>) {
-        self.give_up(jobs.into_iter().map(held).collect());
     }
 
     /// Lets the leases of jobs end by silence. A stop comes along with it, since its note may be
@@ -229,7 +213,7 @@ impl Pool {
 }
 
 /// The lease of a job that was claimed.
-fn held(job: &Claimed) -> Held {
+pub(super) fn held(job: &Claimed) -> Held {
     Held { queue: job.queue, id: job.id.clone(), token: job.row.place }
 }
 
@@ -299,7 +283,7 @@ mod tests {
             let pool = pool(&queue, 3);
             let claimed = claim_three(&pool);
             pool.stopping.store(is_stopping, Ordering::Relaxed);
-            pool.give_up_claimed(&claimed);
+            pool.give_up(claimed.iter().map(held).collect());
             clock.advance(Duration::from_secs(60));
             let state = if is_stopping { JobState::Ready } else { JobState::Scheduled };
             let jobs = queue.list(state, None, 9).unwrap();

@@ -176,7 +176,7 @@ fn a_write_takes_so_many_ends_along_and_rings_for_the_others() {
     let (pool, mut ends) = (pool(&queue, 700), Vec::new());
     while let wants @ 1.. = pool.prepare(&mut Vec::new(), true) {
         let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), wants) else { panic!("no job was claimed") };
-        ends.extend(claimed.into_iter().flat_map(|claimed| done(&pool, pool.begin(claimed).0)));
+        ends.extend(claimed.into_iter().flat_map(|claimed| done(&pool, pool.begin(claimed).unwrap().0)));
     }
     for (most, left) in [(512, 188), (188, 0)] {
         pool.prepare(&mut ends, false);
@@ -221,7 +221,7 @@ fn a_write_of_a_group_claims_one_job_however_many_ends_it_takes_along() {
 }
 
 #[test]
-fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_so_are_those_that_come_too_late() {
+fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_those_that_come_too_late_go_back_at_once() {
     for too_late in [false, true] {
         let clock = Clock::manual(SystemTime::now());
         let options = QueueOptions::default().clock(clock.clone()).lease(Duration::from_secs(1));
@@ -231,16 +231,18 @@ fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_so_are_those_that_come
         let claimed = claim_three(&pool);
         if too_late {
             pool.abandon(false);
+            // It may be one that the stop has handed back, which would wait for its lease.
+            assert!(pool.take_up(claimed).is_none());
+            assert_eq!((queue.counts().running, queue.counts().ready, pool.state.lock().reserved), (0, 3, 0));
+            continue;
         }
         let _first = pool.take_up(claimed).unwrap();
-        if !too_late {
-            pool.abandon(false);
-        }
+        pool.abandon(false);
         assert!(pool.take_from_tray(&mut Vec::new()).is_none());
         assert_eq!(pool.state.lock().reserved, 0);
         clock.advance(Duration::from_secs(1));
         assert!(queue.accept(Accept::new()).unwrap().is_none());
-        assert_eq!((queue.counts().running, queue.counts().scheduled), (0, 3), "too late: {too_late}");
+        assert_eq!((queue.counts().running, queue.counts().scheduled), (0, 3));
     }
 }
 

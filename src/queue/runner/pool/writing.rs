@@ -7,12 +7,14 @@ use crate::queue::engine::{self, Claim, Claimed, Ending};
 use crate::queue::rules::ends::{End, When};
 use crate::queue::runner::attempt::{Desk, Report};
 use crate::queue::runner::outcome::QueueEvent;
+use crate::queue::runner::pool::stopping::held;
 use crate::queue::runner::pool::{Flight, Pool};
 use crate::queue::runner::running::{Next, Running};
 use crate::queue::waits::losses::Runs;
 use crate::queue::words::ended::AttemptEnd;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobState;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -106,9 +108,9 @@ impl Pool {
             let abandoned = {
                 let mut state = self.state.lock();
                 state.tray.put(others);
-                self.clear_tray_if_abandoned(&mut state)
+                if state.abandoned { state.tray.take_jobs() } else { VecDeque::new() }
             };
-            self.give_up_claimed(&abandoned);
+            self.put_back(abandoned.iter().map(held).collect());
         }
         self.source().slot_is_free();
         self.source().pass_on();
@@ -116,33 +118,35 @@ impl Pool {
             // Somebody has to see to them if the first one is long.
             self.source().ring();
         }
-        Some(next)
+        next
     }
 
     /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
-    /// sees when it is asked to end.
-    pub(super) fn begin(&self, claimed: Claimed) -> Next {
+    /// sees when it is asked to end. `None`: a stop has given up all jobs meanwhile, so this one,
+    /// which may have been handed back by that stop, goes back without a wait for its lease.
+    pub(super) fn begin(&self, claimed: Claimed) -> Option<Next> {
         let (job, payload) = self.claimed(claimed);
-        let (mut is_lost, mut is_abandoned) = (false, false);
+        let mut is_lost = false;
         let (is_stopping, is_first_full) = {
             let mut state = self.state.lock();
+            if state.abandoned {
+                drop(state);
+                self.put_back(vec![job.held()]);
+                return None;
+            }
             state.reserved = state.reserved.saturating_sub(1);
             state.claims += 1;
             let is_stopping = self.is_stopping();
             state.noting += usize::from(is_stopping);
-            if state.abandoned {
-                is_abandoned = true;
-            } else {
-                let flight = Flight {
-                    job: job.clone(),
-                    ended: false,
-                    is_noted: is_stopping,
-                    lost: None,
-                    #[cfg(feature = "tokio")]
-                    task: None,
-                };
-                state.flights.insert(job.flight(), flight);
-            }
+            let flight = Flight {
+                job: job.clone(),
+                ended: false,
+                is_noted: is_stopping,
+                lost: None,
+                #[cfg(feature = "tokio")]
+                task: None,
+            };
+            state.flights.insert(job.flight(), flight);
             if !state.lost_early.is_empty() {
                 let (flight, begun) = (job.flight(), state.claims);
                 is_lost = state.lost_early.iter().any(|(lost, _)| *lost == flight);
@@ -153,16 +157,13 @@ impl Pool {
         if is_first_full {
             self.spawn_watch();
         }
-        if is_abandoned {
-            self.give_up(vec![job.held()]);
-        }
         if let Some(me) = self.crew.host().upgrade().filter(|_| is_lost) {
             me.lost(job.flight().0, &[job.token()]);
         }
         if is_stopping {
             self.note_stop(std::slice::from_ref(&job));
         }
-        (job, payload)
+        Some((job, payload))
     }
 
     /// Makes the writes, and adds the ends that are written to the list.
@@ -231,7 +232,7 @@ impl Pool {
         let told = catch_unwind(AssertUnwindSafe(|| ended.into_iter().for_each(|ended| self.tell(ended))));
         if let Err(panic) = told {
             if let Ok(Answer::Jobs(claimed)) = answer {
-                self.give_up_claimed(claimed);
+                self.give_up(claimed.iter().map(held).collect());
             }
             resume_unwind(panic);
         }
