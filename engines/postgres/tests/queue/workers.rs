@@ -131,7 +131,7 @@ fn a_runner_of_two_queues_is_seen_in_both_though_jobs_of_one_have_its_slots() {
         let queues = group.status().unwrap().queues;
         queues.iter().any(|status| stands(&status.waits))
             && queues.iter().all(|status| !matches!(status.waits, Waits::NoWorker))
-            && ["mail", "thumbs"].iter().all(|name| all_taken(&group.queue(name).unwrap()))
+            && ["mail", "thumbs"].iter().all(|name| all_taken(group.queue(name).unwrap()))
     });
     drop(release);
     runner.stop().unwrap();
