@@ -339,7 +339,7 @@ pub trait QueueEngine: Send + Sync + 'static {
 
     /// Lets leases end by silence: no worker has the jobs any more, and each lease lasts once more
     /// from now on. `is_stopping`: their runner stops, so the ends of the leases count no attempt.
-    /// One call for all of them: each one that somebody has locked is waited for at the same time.
+    /// One call for all of them, which waits once for those that other calls have locked.
     fn give_up(&self, jobs: &[Held], is_stopping: bool);
 
     /// True if the lease holds.

@@ -6,7 +6,7 @@ use std::io;
 /// The reason why a command has ended early.
 pub(crate) enum End {
     Fault(Fault),
-    /// The output cannot be written. True if something was found that somebody has to mend.
+    /// The output cannot be written. True if something was found that an operator has to mend.
     Output(io::Error, bool),
 }
 

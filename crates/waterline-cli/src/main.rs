@@ -110,7 +110,7 @@ fn run(line: CommandLine) -> Result<bool, End> {
             wait(pause);
             match answer() {
                 Ok(report) => break report,
-                // It looks again: somebody may be about to restore the store.
+                // It looks again: an operator may be about to restore the store.
                 Err(fault) => eprintln!("waterline: {fault}"),
             }
         };

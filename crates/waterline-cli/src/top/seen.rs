@@ -46,7 +46,7 @@ fn look(way: &Way) -> Result<Seen, Fault> {
     })
 }
 
-/// Looks again and again on a thread of its own, for as long as somebody wants the answers.
+/// Looks again and again on a thread of its own, as long as the screen wants the answers.
 pub(super) fn watch(way: Way, every: Duration) -> Result<Receiver<Result<Seen, Fault>>, Fault> {
     let (seen, news) = channel();
     let looks = move || {

@@ -22,7 +22,7 @@ impl Top {
                 self.histories.note(&seen);
                 (self.seen, self.failed) = (Some(seen), None);
             }
-            // It looks again: somebody may be about to restore the store.
+            // It looks again: an operator may be about to restore the store.
             Err(fault) => self.failed = Some(fault.to_string()),
         }
     }

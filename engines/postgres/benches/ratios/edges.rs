@@ -51,7 +51,7 @@ fn told(server: &Server, what: &str, on_dead: OnDead) -> bool {
     longest <= LONGEST
 }
 
-/// Pushes, claims and ends other jobs, until nobody waits any more. Returns the times of the
+/// Pushes, claims and ends other jobs, until no job waits any more. Returns the times of the
 /// claims. Two workers that find no job go on with what is left.
 fn others(database: &Database, queue: &Queue) -> Vec<Duration> {
     let is_over = AtomicBool::new(false);

@@ -53,9 +53,9 @@ pub(super) struct LeaseState {
     pub(super) clock: LeaseClock,
     /// The reason why the last renewal did not come through.
     pub(super) failed: String,
-    /// True if somebody may have left a wish.
+    /// True if another process may have left a wish.
     pub(super) wishes: bool,
-    /// The time of the next look for wishes, if nobody is heard: a notification may be missed.
+    /// The time of the next look for wishes without a notification, which may be missed.
     pub(super) next_look: Instant,
 }
 
