@@ -13,9 +13,10 @@ use waterline::{
 };
 use waterline_ui::Page;
 
-/// The words of the reasons that somebody has to know of. Nobody has to know that a consumer has
-/// caught up (`caught_up`), or has ended (`no`).
-const REASONS: [&str; 19] = [
+/// The words of the reasons that an operator has to know of. Nobody has to know that a consumer has
+/// caught up (`caught_up`), or has ended (`no`). `looking` lasts for a second, behind which the same
+/// call is a `source` that does not answer.
+const REASONS: [&str; 18] = [
     "ahead_of_source",
     "alone",
     "deferred",
@@ -24,7 +25,6 @@ const REASONS: [&str; 19] = [
     "in_use",
     "leaving",
     "log_full",
-    "looking",
     "missing",
     "overdue",
     "paused",
@@ -97,7 +97,7 @@ fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
 
 /// The verdict on each reason to stand still, and on two consumers that do not. (A source that
 /// fails needs an operator after a minute. `parks` has caught up, and has a parked job.)
-const OF_STREAMS: [(&str, &str); 21] = [
+const OF_STREAMS: [(&str, &str); 20] = [
     ("ahead_of_source", "needs_you"),
     ("alone", "waits"),
     ("caught_up", "goes_well"),
@@ -107,7 +107,6 @@ const OF_STREAMS: [(&str, &str); 21] = [
     ("in_use", "waits"),
     ("leaving", "needs_you"),
     ("log_full", "waits"),
-    ("looking", "waits"),
     ("missing", "waits"),
     ("no", "goes_well"),
     ("overdue", "needs_you"),
@@ -214,7 +213,7 @@ impl Jobs for Odd {
     type Job = u64;
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
-        if self.0 == "looking" {
+        if self.0 == "silent" {
             hang();
         }
         Ok(if self.0 == "source_waits" { Some(0) } else { Some(2) })
@@ -407,7 +406,7 @@ fn of_sources(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
     for name in ["missing", "source", "source_waits"] {
         stuck.push((name, of(name).start(|_| Ok(()))?));
     }
-    stuck.push(("looking", of("looking").on_stall(NEVER, |_| {}).start(|_| Ok(()))?));
+    stuck.push(("source", of("silent").on_stall(SOON, |_| {}).start(|_| Ok(()))?));
     // Job 1 runs alone, once job 2 has ended.
     stuck.push(("alone", of("alone").max_crashes(9).max_processing(4).start(hangs_at(2))?));
     Consumer::builder(numbers(6), store.progress("ahead")).stop_at(5).start(|_| Ok(()))?.join()?;
