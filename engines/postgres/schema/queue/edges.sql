@@ -24,7 +24,9 @@ CREATE FUNCTION resolve(p_queue queue, p_now bigint, OUT told answer[], OUT more
 DECLARE
     c_piece CONSTANT int := 64;
     -- However long it takes, it does so many.
-    c_least CONSTANT int := 64;
+    c_least CONSTANT int := 16;
+    -- Equals that go away with a bell take less time than an edge.
+    c_equals CONSTANT int := 8;
     v_until timestamptz := clock_timestamp() + interval '20 ms';
     v_left int := 1024;
     -- The bells that this call has put at the end of the line.
@@ -49,9 +51,10 @@ BEGIN
         -- Its equals ask for the same. One that has begun already begins anew for them.
         WITH equals AS (DELETE FROM edge_bell WHERE id = ANY (ARRAY(SELECT id FROM edge_bell
             WHERE awaited = v_bell.awaited AND id <> v_bell.id ORDER BY id LIMIT 1024 FOR UPDATE SKIP LOCKED)) RETURNING died)
-        SELECT bool_or(died) AS died, count(*) > 0 AS found INTO v_others FROM equals;
+        SELECT bool_or(died) AS died, count(*) AS found INTO v_others FROM equals;
         v_bell.died := coalesce(v_bell.died, v_others.died);
-        IF v_others.found AND v_bell.behind > 0 THEN v_bell.anew := 0; END IF;
+        IF v_others.found > 0 AND v_bell.behind > 0 THEN v_bell.anew := 0; END IF;
+        v_left := greatest(v_left - v_others.found / c_equals, 1);
         -- If it lives and nobody ends it just now, each later end sees the edges that there are. One that is set aside rings
         -- when it is removed.
         PERFORM FROM job WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;

@@ -50,7 +50,7 @@ struct Bound {
 }
 
 /// Each row is one of the table of docs/operating.md.
-const BOUNDS: [Bound; 9] = [
+const BOUNDS: [Bound; 10] = [
     Bound {
         what: "jobs that wait for one that has finished",
         options: r#"{"retention_ms": 0}"#,
@@ -145,6 +145,21 @@ const BOUNDS: [Bound; 9] = [
             UPDATE waterline.limits SET at_once = at_once + 32",
         left: "job WHERE state = 'held'",
         most: 1_024,
+    },
+    Bound {
+        what: "doorbells of those who wait",
+        options: "{}",
+        prepare: |client, many| {
+            push(client, r#"{"id": "first"}"#);
+            push_many(client, 9, r#"{"after": ["first"]}"#);
+            assert_eq!(count(client, "edge_bell"), 1, "one for all that a call pushes");
+            let rings = "INSERT INTO waterline.edge_bell (queue, awaited)
+                SELECT b.queue, b.awaited FROM waterline.edge_bell b, generate_series(1, 8 * $1::int)";
+            client.execute(rings, &[&many]).unwrap();
+        },
+        call: TICK,
+        left: "edge_bell",
+        most: 8_200,
     },
     Bound {
         what: "the jobs of a purge",
