@@ -1,18 +1,19 @@
 //! The sources of jobs: the trait, gates, a source in memory, and the wake-up that a source rings.
 
 use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
 use crate::base::time::{self, Coarse};
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Watermark;
 use core::time::Duration;
 use std::ops::RangeInclusive;
 
+mod adapted;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 pub(crate) mod bound;
 mod confirmed;
 mod forward;
+mod gate;
 mod gated;
 mod memory;
 mod sparse;
@@ -23,53 +24,12 @@ pub(crate) mod watermark;
 pub use asynchronous::{AsyncJobs, OnRuntime};
 pub use confirmed::Confirmed;
 pub(crate) use forward::forward;
+pub use gate::Gate;
 pub use gated::Gated;
 pub(crate) use gated::{Keeper, Rings};
 pub use memory::MemoryJobs;
 pub use sparse::{Item, Sparse, SparseError};
 pub(crate) use sparse::{Steps, next_of};
-
-/// The limit up to which a source lets jobs start, below its head; see [`Jobs::gate`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Gate {
-    /// No limit but the head.
-    #[default]
-    Open,
-    /// Up to and including this index.
-    UpTo(Index),
-    /// No job at all.
-    Closed,
-}
-
-impl Gate {
-    /// Combines two gates: the result lets through only what both let through.
-    ///
-    /// ```
-    /// use waterline::Gate;
-    ///
-    /// assert_eq!(Gate::Open.and(Gate::UpTo(7)), Gate::UpTo(7));
-    /// assert_eq!(Gate::UpTo(3).and(Gate::UpTo(7)), Gate::UpTo(3));
-    /// assert_eq!(Gate::Closed.and(Gate::Open), Gate::Closed);
-    /// ```
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
-            (Self::Open, gate) | (gate, Self::Open) => gate,
-            (Self::UpTo(one), Self::UpTo(other)) => Self::UpTo(one.min(other)),
-        }
-    }
-
-    /// One past the last index that the gate lets through.
-    pub(crate) fn open_below(self) -> Index {
-        match self {
-            Self::Open => Index::MAX,
-            Self::UpTo(last) => last.saturating_add(1),
-            Self::Closed => 0,
-        }
-    }
-}
 
 /// The time after which the default [`Jobs::read`] returns what it has. A source that takes a
 /// second for each job then does not keep the workers waiting for a whole run.
@@ -438,12 +398,6 @@ fn read_one_by_one<T>(
         }
     }
     Ok(())
-}
-
-impl<J: Jobs + ?Sized> Jobs for Arc<J> {
-    type Job = J::Job;
-
-    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate, waits_for, call_timeout);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The embedded store: progress and tables in one database, with one writer.
 
-use crate::base::config::{ConfigError, check_name};
+use crate::base::config::ConfigError;
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::changes::Home;
@@ -24,40 +24,23 @@ mod ids;
 pub(crate) mod keys;
 #[cfg(any(test, feature = "rocksdb", feature = "sqlite-system"))]
 mod locked;
+#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
+mod opening;
 mod options;
 mod refresh;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 #[cfg(test)]
 pub(crate) mod samples;
+#[cfg(feature = "sqlite-system")]
+mod sqlite;
 mod table;
 
 pub use engine::Engine;
 use format::Format;
 pub(crate) use ids::Ids;
-pub use options::StoreOptions;
+pub use options::{Durability, StoreOptions};
 pub use table::{Rows, Table};
-
-/// The prefix of the names of the store's column families, also of later ones.
-const RESERVED: &str = "waterline.";
-
-/// The losses that an acknowledged write survives.
-///
-/// | | the process crashes | the machine loses power |
-/// |---|---|---|
-/// | `Buffered` | survives | the last seconds are lost, and their jobs run again |
-/// | `Synced` | survives | survives, if the disk honours a flush |
-///
-/// With `Buffered` the operating system writes to the disk when it likes, in order, so a loss is
-/// always a loss from the end. Neither ever loses a job: a loss of progress makes jobs run again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Durability {
-    /// The operating system writes it to the disk. This is the default: it costs microseconds where
-    /// a flush costs milliseconds, and at worst jobs run again.
-    #[default]
-    Buffered,
-    /// The write is flushed to the disk, with one flush for everything that is saved together.
-    Synced,
-}
 
 /// An embedded database that holds the progress of any number of consumers, and tables of yours
 /// beside it.
@@ -114,7 +97,7 @@ struct Inner {
     /// The place of a store in a database of somebody else. It is the last field: whoever attaches
     /// to the database again waits until the rest is gone.
     #[cfg(feature = "rocksdb")]
-    _attached: Option<engine::rocksdb::Place>,
+    _attached: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Inner {
@@ -204,50 +187,6 @@ impl Store {
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
         self.engine
-    }
-
-    /// Returns a key space of yours. The same name is the same table.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for an empty name and for a name above 255 bytes. With
-    /// [`create(false)`](StoreOptions::create) also [`Error::NotFound`] for a table without a row,
-    /// and [`Error::Store`] if the database fails.
-    pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
-        let name = name.as_ref();
-        check_name("table", name)?;
-        let prefix = keys::table_prefix(name).unwrap_or_default();
-        if !self.creates() && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
-            return self.not_found("table", name);
-        }
-        Ok(Table::new(self, name, &self.inner.tables, prefix))
-    }
-
-    /// Returns a whole column family of the database as a table, with its keys unchanged. It is a
-    /// family of yours, beside those of the store.
-    ///
-    /// In a database that you attach, you can use the families that you opened it with.
-    /// `Store::open` opens all families of the database. In [`Store::in_memory`] there is a family
-    /// of every name, so tests need no database.
-    ///
-    /// ```
-    /// let store = waterline::Store::in_memory();
-    /// let theirs = store.column_family("theirs")?;
-    /// theirs.put("key", "value")?;
-    /// assert_eq!(store.column_family("theirs")?.get("key")?.as_deref(), Some(b"value".as_slice()));
-    /// assert!(store.column_family("waterline.system").is_err());
-    /// # Ok::<(), waterline::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Config`] if the database was opened without this family, and for every name that
-    /// begins with `waterline.`, since those are the store's own.
-    pub fn column_family(&self, name: impl AsRef<str>) -> Result<Table, Error> {
-        let name = name.as_ref();
-        if name.starts_with(RESERVED) {
-            return Err(ConfigError::FamilyReserved { name: name.to_owned() }.into());
-        }
-        let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyUnknown { name: name.to_owned() })?;
-        Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
     }
 
     /// Opens the store on this key-value store. An error names the place.

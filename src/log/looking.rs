@@ -3,7 +3,8 @@
 use super::OpenLogs;
 use super::bounds::{Bounds, bounds_key};
 use super::codec::{Bytes, CODEC, Codec, CodecName, check_stored};
-use super::state::{Families, LogState, index_of, item_key};
+use super::keys::{index_of, item_key};
+use super::state::{Families, LogState};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::serialized::fields;

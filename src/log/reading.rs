@@ -2,7 +2,8 @@
 //! reading a dozen items, so the items that a consumer will ask for next are read along. If the
 //! consumer uses them about as fast as they are read, a thread reads those behind them meanwhile.
 
-use super::state::{LogState, index_of};
+use super::keys::index_of;
+use super::state::LogState;
 use crate::base::error::StoreError;
 use crate::base::index::Index;
 use crate::base::sync::Arc;

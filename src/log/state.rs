@@ -4,6 +4,7 @@
 use super::bounds::{Bounds, bounds_key};
 use super::codec::CodecName;
 use super::kept::Kept;
+use super::keys::item_key;
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
@@ -77,18 +78,6 @@ pub(super) struct Families {
     pub(super) items: Family,
     pub(super) parked: Family,
     pub(super) system: FamilyId,
-}
-
-pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..4].copy_from_slice(&id.to_be_bytes());
-    key[4..].copy_from_slice(&index.to_be_bytes());
-    key
-}
-
-/// Returns the index in an item's key.
-pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
-    Some(Index::from_be_bytes(*key.get(4..)?.first_chunk()?))
 }
 
 impl LogState {

@@ -1,67 +1,27 @@
 //! A source whose newest jobs may still be replaced.
 
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::{AtomicU64, Ordering};
-use crate::source::sparse::dense_run;
-use crate::source::{Jobs, Sparse, forward};
-use std::ops::RangeInclusive;
+use crate::base::sync::AtomicU64;
 
-/// Jobs without the newest ones, which may still be replaced. Made by [`Jobs::confirmed`].
+/// Jobs without the newest ones, which may still be replaced. Made by [`Jobs::confirmed`](crate::Jobs::confirmed).
 #[doc(alias = "reorg")]
 #[derive(Debug)]
 pub struct Confirmed<J> {
-    jobs: J,
-    behind: u64,
+    pub(super) jobs: J,
+    pub(super) behind: u64,
     /// One past the head that was shown last. Reads up to there need no other look at the head.
-    shown: AtomicU64,
+    pub(super) shown: AtomicU64,
 }
 
-impl<J: Jobs> Confirmed<J> {
+impl<J> Confirmed<J> {
     pub(super) fn new(jobs: J, behind: u64) -> Self {
         Self { jobs, behind, shown: AtomicU64::new(0) }
-    }
-
-    /// Returns the part of a run that is confirmed; `None` if its start is not.
-    fn within(&self, run: RangeInclusive<Index>) -> Result<Option<RangeInclusive<Index>>, BoxError> {
-        if *run.end() < self.shown.load(Ordering::Relaxed) {
-            return Ok(Some(run));
-        }
-        let head = self.head()?.filter(|head| run.start() <= head);
-        Ok(head.map(|head| *run.start()..=head.min(*run.end())))
-    }
-}
-
-impl<J: Jobs> Jobs for Confirmed<J> {
-    type Job = J::Job;
-
-    forward!(self: self.jobs => first, weight, subscribe, gate, waits_for, call_timeout);
-
-    fn head(&self) -> Result<Option<Index>, BoxError> {
-        let confirmed = self.jobs.head()?.and_then(|head| head.checked_sub(self.behind));
-        if let Some(head) = confirmed {
-            self.shown.store(head.saturating_add(1), Ordering::Relaxed);
-        }
-        Ok(confirmed)
-    }
-
-    fn at_index(&self, index: Index) -> Result<Option<J::Job>, BoxError> {
-        if self.within(index..=index)?.is_some() { self.jobs.at_index(index) } else { Ok(None) }
-    }
-
-    fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<J::Job>) -> Result<(), BoxError> {
-        self.within(run)?.map_or(Ok(()), |run| self.jobs.read(run, into))
-    }
-
-    fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<J::Job>) -> Result<(), BoxError> {
-        dense_run(&run, most, into)?;
-        self.within(run)?.map_or(Ok(()), |run| self.jobs.read_sparse(run, most, into))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::source::{Item, MemoryJobs};
+    use crate::base::sync::Ordering;
+    use crate::source::{Item, Jobs as _, MemoryJobs, Sparse};
 
     #[test]
     fn the_newest_jobs_are_not_shown_and_no_read_brings_them() {

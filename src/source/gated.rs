@@ -2,19 +2,18 @@
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
-use crate::source::forward;
+use crate::source::gate::Gate;
 use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
-use crate::source::{Gate, Jobs};
 use std::fmt;
 
 /// Jobs behind a gate. None starts before an upstream consumer has processed its index, or while a
-/// log is full. Made by [`Jobs::gated_by`] and [`JobLog::hold_back`](crate::JobLog::hold_back).
+/// log is full. Made by [`Jobs::gated_by`](crate::Jobs::gated_by) and [`JobLog::hold_back`](crate::JobLog::hold_back).
 #[derive(Debug)]
 pub struct Gated<J> {
-    jobs: J,
+    pub(super) jobs: J,
     /// The first gate first.
-    keepers: Vec<Arc<dyn Keeper>>,
+    pub(super) keepers: Vec<Arc<dyn Keeper>>,
 }
 
 /// Keeps a gate: lets jobs start up to some index.
@@ -79,7 +78,7 @@ impl Keeper for Upstream {
     }
 }
 
-impl<J: Jobs> Gated<J> {
+impl<J> Gated<J> {
     pub(crate) fn new(jobs: J, keeper: Arc<dyn Keeper>) -> Self {
         Self { jobs, keepers: vec![keeper] }
     }
@@ -88,28 +87,11 @@ impl<J: Jobs> Gated<J> {
         Self::new(jobs, Upstream::new(upstream))
     }
 
-    /// Adds a gate, as [`Jobs::gated_by`] does. The type stays the same, so this can be called in a
+    /// Adds a gate, as [`Jobs::gated_by`](crate::Jobs::gated_by) does. The type stays the same, so this can be called in a
     /// loop: a thousand gates cost no more than a thousand times one gate.
     #[must_use]
     pub fn gated_by(mut self, upstream: impl AsRef<Watermark>) -> Self {
         self.keepers.push(Upstream::new(upstream.as_ref().clone()));
         self
-    }
-}
-
-impl<J: Jobs> Jobs for Gated<J> {
-    type Job = J::Job;
-
-    forward!(self: self.jobs => first, head, at_index, read, read_sparse, weight, waits_for, call_timeout);
-
-    fn subscribe(&self, wakeup: Wakeup) -> bool {
-        let subscribed = self.jobs.subscribe(wakeup.clone());
-        // Behind those of the jobs themselves.
-        self.keepers.iter().for_each(|keeper| keeper.subscribe(&wakeup));
-        subscribed
-    }
-
-    fn gate(&self) -> Gate {
-        self.keepers.iter().map(|keeper| keeper.gate()).fold(self.jobs.gate(), Gate::and)
     }
 }

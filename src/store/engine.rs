@@ -3,16 +3,10 @@
 use std::fmt;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 use {
-    super::{Store, StoreOptions},
     crate::base::config::ConfigError,
     crate::base::error::{Error, StoreError},
     std::path::Path,
 };
-
-#[cfg(feature = "rocksdb")]
-pub(super) mod rocksdb;
-#[cfg(feature = "sqlite-system")]
-mod sqlite;
 
 /// The database that a [`Store`](crate::Store) on a disk lives on. Each is a feature of this crate.
 ///
@@ -63,7 +57,7 @@ impl Engine {
     }
 
     /// Returns the engine of the store in this directory, or of the one that is made there.
-    fn of(path: &Path, wanted: Option<Self>) -> Result<Self, Error> {
+    pub(super) fn of(path: &Path, wanted: Option<Self>) -> Result<Self, Error> {
         let mut there = Vec::new();
         for engine in Self::ALL {
             if path.join(engine.file()).try_exists().map_err(|e| failed(path, e))? {
@@ -89,28 +83,12 @@ impl Engine {
     }
 
     /// Says that this engine is not compiled in.
-    fn missing(self, path: &Path) -> String {
+    pub(super) fn missing(self, path: &Path) -> String {
         format!(
             "the store at {} is one of {self}: compile this crate with its feature `{}`, or give another directory",
             path.display(),
             self.feature()
         )
-    }
-
-    /// Opens the store in this directory. `again` says that it was locked a moment ago.
-    pub(super) fn open(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Error> {
-        match Self::of(path, options.engine)? {
-            #[cfg(feature = "rocksdb")]
-            Self::RocksDb => rocksdb::open(options, path, again),
-            #[cfg(feature = "sqlite-system")]
-            Self::Sqlite => {
-                // A try leaves nothing behind, however often it is made.
-                let _first_or_again = again;
-                sqlite::open(options, path)
-            }
-            #[cfg(not(all(feature = "rocksdb", feature = "sqlite-system")))]
-            engine => Err(ConfigError::Engine { why: engine.missing(path) }.into()),
-        }
     }
 }
 

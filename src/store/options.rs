@@ -1,15 +1,28 @@
 //! The options to open a store with.
 
-use super::Durability;
-use super::Engine;
-#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-use super::{Store, locked};
+use super::engine::Engine;
 #[cfg(feature = "sqlite-system")]
 use crate::kv::sqlite::connection::OnConnect;
-#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-use crate::{base::error::Error, base::time, kv::place::wait_closed};
-#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-use std::{path::Path, time::Duration};
+
+/// The losses that an acknowledged write survives.
+///
+/// | | the process crashes | the machine loses power |
+/// |---|---|---|
+/// | `Buffered` | survives | the last seconds are lost, and their jobs run again |
+/// | `Synced` | survives | survives, if the disk honours a flush |
+///
+/// With `Buffered` the operating system writes to the disk when it likes, in order, so a loss is
+/// always a loss from the end. Neither ever loses a job: a loss of progress makes jobs run again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// The operating system writes it to the disk. This is the default: it costs microseconds where
+    /// a flush costs milliseconds, and at worst jobs run again.
+    #[default]
+    Buffered,
+    /// The write is flushed to the disk, with one flush for everything that is saved together.
+    Synced,
+}
 
 /// The options to open a [`Store`](crate::Store) with; made by
 /// [`Store::options`](crate::Store::options).
@@ -175,46 +188,5 @@ impl StoreOptions {
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
-    }
-
-    /// Opens the database in this directory. It makes the database if there is none, unless
-    /// [`create`](Self::create) is `false` or the store is [read-only](Self::read_only).
-    ///
-    /// # Errors
-    /// * [`Error::Locked`] if the database is open elsewhere. A read-only store needs no lock.
-    /// * [`Error::NotFound`] if there is none and it is not made.
-    /// * [`Error::Format`] if a newer version of this library has made the store. Nothing is
-    ///   changed then.
-    /// * [`Error::Corrupt`] if the record of the version is damaged.
-    /// * [`Error::Store`] for any other error of RocksDB. For a read-only store also if the
-    ///   application replaced its files for 10 seconds in each try to read them.
-    #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        Engine::open(&self, path.as_ref(), false)
-    }
-
-    /// Opens the database like [`open`](Self::open), and tries again for at most this long while
-    /// the answer is [`Error::Locked`]. It is for a program that is replaced while it runs: the new
-    /// process starts while the old one still saves and closes.
-    ///
-    /// The thread sleeps between two tries: 5 ms at first, then twice as long each time, at most
-    /// 200 ms. A store that this very process closes wakes it. Any other error is returned at once.
-    ///
-    /// ```no_run
-    /// use std::time::Duration;
-    /// use waterline::Store;
-    ///
-    /// let store = Store::options().open_within("data", Duration::from_secs(30))?;
-    /// # Ok::<(), waterline::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// The errors of [`open`](Self::open). It is [`Error::Locked`] if the time is over and the
-    /// database is still open elsewhere.
-    #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-    pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
-        let (path, begun, mut tried) = (path.as_ref(), time::now(), false);
-        let open = || Engine::open(&self, path, std::mem::replace(&mut tried, true));
-        locked::retry(timeout, || time::now().saturating_duration_since(begun), wait_closed, open)
     }
 }

@@ -1,7 +1,7 @@
 //! Tables. A table is a part of the family of all tables, or a whole family.
 
-use super::Store;
-use crate::base::config::ConfigError;
+use super::{Store, keys};
+use crate::base::config::{ConfigError, check_name};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
 use crate::commit::counter;
@@ -9,6 +9,9 @@ use crate::kv::batch::Batch;
 use crate::kv::{Family, KeyRange, Order, Scan, prefix_end};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+
+/// The prefix of the names of the store's column families, also of later ones.
+const RESERVED: &str = "waterline.";
 
 /// A key space of yours in a [`Store`], ordered by key. No other table shares its keys.
 /// [`Store::table`] makes one, and [`Store::column_family`] makes one of a whole column family.
@@ -34,8 +37,54 @@ pub struct Table {
     prefix: Vec<u8>,
 }
 
+impl Store {
+    /// Returns a key space of yours. The same name is the same table.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an empty name and for a name above 255 bytes. With
+    /// [`create(false)`](crate::StoreOptions::create) also [`Error::NotFound`] for a table without a row,
+    /// and [`Error::Store`] if the database fails.
+    pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
+        let name = name.as_ref();
+        check_name("table", name)?;
+        let prefix = keys::table_prefix(name).unwrap_or_default();
+        if !self.creates() && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
+            return self.not_found("table", name);
+        }
+        Ok(Table::new(self, name, &self.inner.tables, prefix))
+    }
+
+    /// Returns a whole column family of the database as a table, with its keys unchanged. It is a
+    /// family of yours, beside those of the store.
+    ///
+    /// In a database that you attach, you can use the families that you opened it with.
+    /// `Store::open` opens all families of the database. In [`Store::in_memory`] there is a family
+    /// of every name, so tests need no database.
+    ///
+    /// ```
+    /// let store = waterline::Store::in_memory();
+    /// let theirs = store.column_family("theirs")?;
+    /// theirs.put("key", "value")?;
+    /// assert_eq!(store.column_family("theirs")?.get("key")?.as_deref(), Some(b"value".as_slice()));
+    /// assert!(store.column_family("waterline.system").is_err());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the database was opened without this family, and for every name that
+    /// begins with `waterline.`, since those are the store's own.
+    pub fn column_family(&self, name: impl AsRef<str>) -> Result<Table, Error> {
+        let name = name.as_ref();
+        if name.starts_with(RESERVED) {
+            return Err(ConfigError::FamilyReserved { name: name.to_owned() }.into());
+        }
+        let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyUnknown { name: name.to_owned() })?;
+        Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
+    }
+}
+
 impl Table {
-    pub(super) fn new(store: &Store, name: &str, family: &Family, prefix: Vec<u8>) -> Self {
+    fn new(store: &Store, name: &str, family: &Family, prefix: Vec<u8>) -> Self {
         Self { store: store.clone(), name: name.into(), family: family.clone(), prefix }
     }
 

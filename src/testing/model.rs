@@ -13,6 +13,7 @@ use std::sync::Weak;
 mod claiming;
 mod ending;
 mod engine;
+mod job;
 mod jobs;
 mod marks;
 mod pushing;

@@ -26,6 +26,7 @@ const UNNAMED: &str = "a save without the name is an error, and changes nothing"
 const APART: &str = "names have nothing to do with each other";
 const MOVES: &str = "it may move to another thread";
 const ONE: &str = "of several that acquire at once exactly one has the name";
+const SHUT_OUT: &str = "acquire shuts out the writer before";
 const CORRUPT: &str = "a value that cannot be read is an error, and the name stays free";
 
 /// The number of saves in a row.
@@ -36,6 +37,9 @@ const THREADS: usize = 8;
 const ROUNDS: u32 = 20;
 
 type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
+
+/// A part of the checks.
+type Check<'a, P> = dyn Fn(&ProgressSuite<'a, P>) -> Checked + 'a;
 
 /// Checks that a progress keeps the rules of [`Progress`], and panics with the rule that is broken.
 ///
@@ -94,7 +98,7 @@ pub struct ProgressSuite<'a, P> {
     ways: Ways<'a>,
     patience: Duration,
     /// Checks the transactions, of a progress that has some.
-    transactions: Option<transactions::Check<'a, P>>,
+    transactions: Option<Box<Check<'a, P>>>,
 }
 
 /// The ways in which a second value gets a name.
@@ -344,7 +348,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
                 Ok(progress)
             }
             Err(error) if is_in_use(&error) => {
-                if rule == engines::SHUT_OUT {
+                if rule == SHUT_OUT {
                     return broken(rule, format!("{name:?} is in use, though the time of the life before ran out"));
                 }
                 let rule = if rule == APART { APART } else { FREE };

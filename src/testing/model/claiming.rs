@@ -8,7 +8,8 @@ use crate::queue::words::job::{JobId, JobState};
 use crate::queue::words::limit::QUEUE;
 use crate::queue::words::unique::Until;
 use crate::queue::words::wanted::Wanted;
-use crate::testing::model::jobs::{EXPIRED, Job, Jobs};
+use crate::testing::model::job::Job;
+use crate::testing::model::jobs::{EXPIRED, Jobs};
 use std::collections::BTreeSet;
 
 impl Jobs {

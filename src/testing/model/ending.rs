@@ -9,8 +9,9 @@ use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{Happened, Line};
 use crate::queue::words::unique::Until;
-use crate::testing::model::jobs::{Answer, Job, Jobs};
-use crate::testing::model::marks::{DAY, Mark};
+use crate::testing::model::job::{Job, Mark};
+use crate::testing::model::jobs::{Answer, Jobs};
+use crate::testing::model::marks::DAY;
 use std::collections::BTreeSet;
 
 impl Jobs {

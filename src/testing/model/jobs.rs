@@ -13,45 +13,17 @@ use crate::queue::words::capabilities::Capabilities;
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::{Counts, JobId, JobState, MADE, after};
 use crate::queue::words::limit::{LimitSet, QUEUE, of_name};
-use crate::queue::words::meta::Meta;
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::{LONGEST_SLEEP, QueueOptions};
 use crate::queue::words::periodic::Periodic;
-use crate::queue::words::progress::JobProgress;
 use crate::queue::words::row::Row;
 use crate::queue::words::told::{About, Happened, Line};
 use crate::queue::words::wanted::{Wanted, is_among};
-use crate::testing::model::marks::Mark;
-use crate::testing::model::shared::Beside;
+use crate::testing::model::job::{Job, Lease, Mark};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 pub(super) const EXPIRED: &str = "it expired: no worker had taken it in time";
-
-/// A job with all that belongs to it.
-#[derive(Clone)]
-pub(super) struct Job {
-    pub(super) row: Row,
-    pub(super) payload: Vec<u8>,
-    pub(super) data: Option<Vec<u8>>,
-    pub(super) meta: Meta,
-    pub(super) progress: Option<JobProgress>,
-    /// The jobs that it waits for, or did when it died.
-    pub(super) after: BTreeSet<JobId>,
-    pub(super) lease: Option<Lease>,
-    pub(super) beside: Beside,
-}
-
-/// The lease of a running job, by the clock that measures leases.
-#[derive(Clone, Copy)]
-pub(super) struct Lease {
-    /// The time of its claim.
-    pub(super) since: Instant,
-    /// Its end; `None`: there is none.
-    pub(super) until: Option<Instant>,
-    /// It ends by the silence of its holder, who alone renews it.
-    pub(super) by_silence: bool,
-}
 
 /// The jobs of a queue.
 #[derive(Clone)]

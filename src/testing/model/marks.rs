@@ -6,18 +6,10 @@ use crate::queue::words::job::JobId;
 use crate::queue::words::related::Skipped;
 use crate::queue::words::row::Row;
 use crate::queue::words::unique::{Until, refuses_twins};
+use crate::testing::model::job::Mark;
 use crate::testing::model::jobs::Jobs;
 
 pub(super) const DAY: u64 = 24 * 60 * 60 * 1000;
-
-/// A thing that is remembered of jobs: a unique job, a run that has succeeded, or a root.
-#[derive(Clone)]
-pub(super) struct Mark {
-    pub(super) number: u64,
-    pub(super) until: u64,
-    pub(super) since: u64,
-    pub(super) id: JobId,
-}
 
 impl Mark {
     /// A mark that names no job, and is kept for so many milliseconds.

@@ -8,7 +8,8 @@ use crate::queue::words::job::{JobId, JobState, PushOutcome, Pushed, made_number
 use crate::queue::words::related::{Effect, OnDead};
 use crate::queue::words::told::Happened;
 use crate::queue::words::unique::Clash;
-use crate::testing::model::jobs::{Answer, Job, Jobs};
+use crate::testing::model::job::Job;
+use crate::testing::model::jobs::{Answer, Jobs};
 use std::collections::BTreeSet;
 
 /// The jobs that a push is to wait for, and one of them that is dead, so that it dies too.

@@ -16,21 +16,9 @@ use crate::queue::rules::set_back::SetBack;
 use crate::queue::words::info::JobInfo;
 use crate::queue::words::job::{JobId, JobState, time};
 use crate::queue::words::json::from_json;
-use crate::testing::model::jobs::{Job, Jobs, Lease};
+use crate::testing::model::job::{Beside, Job, Lease};
+use crate::testing::model::jobs::Jobs;
 use std::time::{Duration, Instant};
-
-/// What is known of a job where many processes share its queue.
-#[derive(Clone, Default)]
-pub(super) struct Beside {
-    /// The time from which it is ready.
-    pub(super) at: u64,
-    /// The number of its first push.
-    pub(super) number: u64,
-    /// The process that has it, or has taken it up.
-    worker: Option<u64>,
-    /// The time until which that process keeps a job that is to run alone from the others.
-    alone_until: u64,
-}
 
 /// The place of a job in the list of its state.
 pub(super) type ListPlace = (usize, u64, u64, JobId);

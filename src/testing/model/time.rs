@@ -10,7 +10,8 @@ use crate::queue::words::job::{JobId, JobState, time};
 use crate::queue::words::periodic::Periodic;
 use crate::queue::words::schedule::Overlap;
 use crate::queue::words::told::{Happened, Line, Passed};
-use crate::testing::model::jobs::{EXPIRED, Job, Jobs, Lease, Tick};
+use crate::testing::model::job::{Job, Lease};
+use crate::testing::model::jobs::{EXPIRED, Jobs, Tick};
 use std::time::Duration;
 
 impl Jobs {

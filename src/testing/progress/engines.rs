@@ -2,7 +2,7 @@
 //! or let a name be taken over.
 
 use super::consumed::Taken;
-use super::{ANSWERS, FREE, ProgressSuite, Ways, acquire, consumed, save, save_all, shown};
+use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, consumed, save, save_all, shown};
 use crate::base::index::Index;
 use crate::progress::{Progress, SaveError, Saved};
 use crate::testing::{Answer, Checked, ask, broken, insist};
@@ -10,7 +10,6 @@ use std::ops::RangeInclusive;
 
 const KEPT: &str = "what is done above the watermark is loaded exactly as it was saved";
 const FENCED: &str = "a fence is 0 in every life, or grows from life to life";
-pub(super) const SHUT_OUT: &str = "acquire shuts out the writer before";
 
 /// The number of saves in a row, each with more jobs done.
 const ROUNDS: u64 = 60;

@@ -12,8 +12,6 @@ const TOGETHER: &str = "a transaction has the user's rows, the save and its reco
 const ROLLED_BACK: &str = "a write that fails is CommitError::Write, and leaves nothing";
 const FENCED: &str = "a commit of a life that has lost the name is CommitError::Lost, and leaves nothing";
 
-pub(super) type Check<'a, P> = Box<dyn Fn(&ProgressSuite<'a, P>) -> Checked + 'a>;
-
 /// The key of a record, and its new value.
 type Row<'a> = (&'a [u8], Option<&'a [u8]>);
 

@@ -20,7 +20,7 @@ static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
 /// The place of a store among those that are attached, until the store is closed.
-pub(in crate::store) struct Place {
+struct Place {
     address: usize,
 }
 
@@ -183,7 +183,7 @@ fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
         CLOSED.wait(&mut attached);
     }
     let mut inner = Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?;
-    inner._attached = Some(Place { address });
+    inner._attached = Some(Box::new(Place { address }));
     let inner = Arc::new(inner);
     attached.push((address, Arc::downgrade(&inner)));
     Ok(inner)

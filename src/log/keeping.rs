@@ -1,0 +1,142 @@
+//! Items that only parked jobs keep. A trim goes past them: it copies each of them to a row of its
+//! own, so the items themselves are still deleted as one range. The row is the record that survives
+//! the process. It goes away when no consumer has the job parked any more.
+
+use super::bounds::{Bounds, bounds_key};
+use super::kept::{index_of, key, prefix};
+use super::state::LogState;
+use super::{Codec, JobLog};
+use crate::base::error::{Error, describe};
+use crate::base::guard::guarded;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Ordering;
+use crate::commit::overlay::Overlay;
+use crate::source::watermark::{Released, Watermark};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+impl LogState {
+    /// Calls this with each consumer that items are kept for, and each one that is running on the
+    /// log, until it returns true. Returns if it did.
+    fn any_consumer(&self, mut wanted: impl FnMut(&Watermark) -> bool) -> bool {
+        self.with_retained(|retained| retained.iter().any(&mut wanted)) || self.any_live(wanted)
+    }
+
+    /// True if all items are to be looked at, and can be. A consumer that has not begun has not
+    /// said which of its jobs are parked, and without any consumer nobody could.
+    fn is_to_check(&self) -> bool {
+        let mut some = false;
+        let mut waits = |consumer: &Watermark| {
+            some = true;
+            consumer.next().is_none()
+        };
+        let unchecked = self.kept.unchecked.load(Ordering::Acquire) && self.kept.count() > 0;
+        unchecked && !self.any_consumer(&mut waits) && some
+    }
+
+    /// True if there may be items to free, though no watermark has moved.
+    pub(super) fn has_items_to_free(&self) -> bool {
+        !self.kept.released.lock().is_empty() || self.is_to_check()
+    }
+
+    /// Returns all items that no consumer has parked, if these are to be looked at. Of one that is
+    /// parked its consumer tells later.
+    pub(super) fn check(&self, batch: &mut Overlay<'_>) -> Result<Vec<Index>, BoxError> {
+        if !self.is_to_check() {
+            return Ok(Vec::new());
+        }
+        // A consumer that starts from here on makes the next trim look again.
+        self.kept.unchecked.store(false, Ordering::Release);
+        let rows = batch.scan(&self.kept.family, &prefix(self.id()));
+        let items: Vec<Index> = rows
+            .map(|row| row.map(|(key, _)| index_of(&key)))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .flatten()
+            .collect();
+        Ok(items.into_iter().filter(|index| !self.is_parked(*index)).collect())
+    }
+
+    fn is_parked(&self, index: Index) -> bool {
+        self.any_consumer(|consumer| consumer.has_parked(index))
+    }
+
+    /// Copies the items in this range to rows of their own whose jobs are parked. The range is
+    /// about to be removed. Returns their number.
+    pub(super) fn keep_parked(&self, range: Range<Index>, batch: &mut Overlay<'_>) -> Result<u64, BoxError> {
+        // Before the look at the parked jobs: a job that is released after it is seen to be below.
+        self.kept.reached.fetch_max(range.end, Ordering::AcqRel);
+        let mut parked = BTreeSet::new();
+        self.any_consumer(|consumer| {
+            parked.extend(consumer.parked_within(range.clone()));
+            false
+        });
+        let mut kept = 0;
+        for index in parked {
+            if let Some(item) = batch.get(self.family(), &self.key(index))? {
+                batch.put(self.kept.family.id, &[&key(self.id(), index)], &[&item])?;
+                kept += 1;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Removes the rows of these jobs that no consumer has parked. Returns their number.
+    pub(super) fn free(&self, jobs: &[Index], batch: &mut Overlay<'_>) -> Result<u64, BoxError> {
+        let mut freed = 0;
+        for index in jobs.iter().filter(|index| !self.is_parked(**index)) {
+            let key = key(self.id(), *index);
+            if batch.get(&self.kept.family, &key)?.is_some() {
+                batch.delete(self.kept.family.id, &[&key])?;
+                freed += 1;
+            }
+        }
+        Ok(freed)
+    }
+}
+
+impl<T, C> JobLog<T, C> {
+    /// Returns the first index that is stored, if that is above this one: the item was trimmed just
+    /// now. The database knows of a trim before the log does: it has the trim and the new bounds
+    /// from one write.
+    pub(super) fn trimmed_to(&self, index: Index) -> Result<Option<Index>, Error> {
+        let name = &self.state.name;
+        let stored = self.store.kv().get(self.store.system(), &bounds_key(name))?;
+        let first = stored.and_then(|bytes| Some(Bounds::decode(name, &bytes).ok()?.first));
+        Ok(first.filter(|first| index < *first))
+    }
+}
+
+impl<T, C: Codec<T>> JobLog<T, C> {
+    /// Reads items below the first one that parked jobs keep, until one is not there.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] if even the first one is not.
+    pub(super) fn read_kept(&self, run: Range<Index>, first: Index, into: &mut Vec<T>) -> Result<(), BoxError> {
+        let start = run.start;
+        for index in run {
+            let key = key(self.state.id(), index);
+            let Some(value) = self.store.kv().get(self.state.kept.family(), &key)? else {
+                let gone = Error::Truncated { next: index, first };
+                return if index == start { Err(gone.into()) } else { Ok(()) };
+            };
+            let item = guarded(|| self.codec.decode(&value));
+            into.push(item.map_err(|error| self.corrupt(index, describe(&*error)))?);
+        }
+        Ok(())
+    }
+}
+
+impl Released for LogState {
+    fn released(&self, jobs: &[Index]) {
+        let reached = self.kept.reached.load(Ordering::Acquire);
+        let mut released = self.kept.released.lock();
+        let before = released.len();
+        released.extend(jobs.iter().filter(|index| **index < reached));
+        let has_more = released.len() > before;
+        drop(released);
+        if has_more {
+            self.trim_again();
+        }
+    }
+}
