@@ -45,9 +45,7 @@ pub use crate::queue::words::told::{About, Damaged, Happened, Line, Passed};
 pub use crate::queue::words::unique::{Fingerprint, Until};
 use crate::queue::words::used::{LimitUse, Related};
 pub use crate::queue::words::wanted::Wanted;
-use crate::queue::{
-    Durations, Finisher, GroupBuilder, JobData, Lease, Queue, QueueByHand, Root, Running, WorkerInfo, WorkerJob,
-};
+use crate::queue::{Durations, Finisher, JobData, Lease, Queue, QueueByHand, Root, Running, WorkerInfo, WorkerJob};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
@@ -65,10 +63,6 @@ pub fn by_hand(engine: Arc<dyn QueueEngine>, name: &str) -> Result<QueueByHand, 
 
 pub fn is_by_hand(options: &QueueOptions) -> bool {
     options.by_hand
-}
-
-pub fn group(open: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static) -> GroupBuilder {
-    GroupBuilder::over(open)
 }
 
 pub const NO_CAPABILITIES: Capabilities = Capabilities {

@@ -1,13 +1,11 @@
-//! Tools for tests, yours and this crate's own: suites that check a source, a progress or a queue,
-//! and parts that fail on demand.
+//! Tools for tests, yours and this crate's own: suites that check a source or a progress, and parts
+//! that fail on demand.
 //!
 //! They are in the feature `testing`, which is for dev-dependencies. With `waterline = { …,
 //! features = ["testing"] }` under `[dev-dependencies]` your program stays as it is.
 //!
 //! * [`JobsSuite`] checks that a source keeps the rules of [`Jobs`](crate::Jobs).
 //! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
-//! * [`QueueSuite`] checks that a database of queues keeps the rules of a
-//!   [`Queue`](crate::queue::Queue).
 //! * [`manual_worker()`] makes jobs that wait until the test ends them.
 //! * [`Clock::manual`](crate::Clock::manual) makes a clock that only the test moves, for a
 //!   [consumer](crate::Builder::clock) or a [queue](crate::queue::QueueOptions::clock).
@@ -31,7 +29,6 @@ mod jobs;
 mod manual_worker;
 mod model;
 mod progress;
-mod queue;
 #[cfg(test)]
 mod records;
 
@@ -41,9 +38,6 @@ pub use jobs::JobsSuite;
 pub use manual_worker::{ManualWorker, StartedJob, StartedJobs, manual_worker};
 pub use model::QueueModel;
 pub use progress::ProgressSuite;
-pub use queue::QueueSuite;
-#[doc(hidden)]
-pub use queue::bench;
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -264,14 +264,17 @@ impl Lease {
     }
 
     /// Loses it without giving the job back, as a process does that dies.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn lose(mut self) {
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn lose(mut self) {
         self.hold.ended = true;
     }
 
     /// Lets the process renew it, as a runner does with its jobs. Returns false if it is over.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn keep(&self) -> bool {
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keep(&self) -> bool {
         self.job().queue.engine.renew(&self.job().held(), None)
     }
 

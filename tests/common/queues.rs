@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use waterline::queue::{Clock, Queue, QueueError, QueueOptions};
-pub use waterline::testing::bench::*;
 use waterline::testing::{FaultyStore, QueueModel};
 use waterline::{Error, Store};
+pub use waterline_queue_suite::bench::*;
 
 /// Returns the store of this build: see [`a_store`](crate::a_store).
 pub fn built() -> Database {

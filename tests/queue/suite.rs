@@ -2,7 +2,7 @@
 
 use waterline::Store;
 use waterline::queue::{Queue, QueueError};
-use waterline::testing::QueueSuite;
+use waterline_queue_suite::QueueSuite;
 
 mod on_the_store {
     use super::*;
@@ -15,7 +15,7 @@ mod on_the_store {
         })
     }
 
-    waterline::queue_suite!(suite());
+    waterline_queue_suite::queue_suite!(suite());
 }
 
 mod on_the_model {
@@ -28,7 +28,7 @@ mod on_the_model {
         QueueSuite::on(|| Database::Model(QueueModel::new()))
     }
 
-    waterline::queue_suite!(suite());
+    waterline_queue_suite::queue_suite!(suite());
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use common::queues::Database;
 use common::{seed, size};
 use std::sync::Arc;
-use waterline::testing::{FaultyStore, QueueSuite};
+use waterline::testing::FaultyStore;
+use waterline_queue_suite::QueueSuite;
 
 #[test]
 fn each_random_life_of_the_suite_passes_on_a_disk_whose_process_dies() {

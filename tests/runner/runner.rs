@@ -1,6 +1,6 @@
 //! The runner of a queue in a store: what it writes beside the ends of jobs, what becomes of them
 //! while the store fails, its threads, and its lines of the log. The cases of the suite show the
-//! rest on each engine: see `src/testing/queue/runner.rs` and the rooms beside it.
+//! rest on each engine: see `crates/waterline-queue-suite/src/runner.rs` and the rooms beside it.
 
 use common::queues::{MINUTE, SECOND, noon, queue_in, until};
 use common::{HOUR, LONG, ends, eventually, own_threads};

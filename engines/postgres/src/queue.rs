@@ -131,6 +131,6 @@ impl PgStore {
     /// ```
     pub fn queue_group(&self) -> GroupBuilder {
         let store = self.clone();
-        waterline::engine::group(move |name, options| store.queue(name, options))
+        GroupBuilder::over(move |name, options| store.queue(name, options))
     }
 }

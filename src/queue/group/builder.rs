@@ -41,10 +41,20 @@ impl Group {
 }
 
 impl GroupBuilder {
-    /// Begins a group of the queues that this opens, all of them in one database.
-    pub(crate) fn over(
-        opens: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
-    ) -> Self {
+    /// Begins a group of the queues that this opens, all of them in one database, as those of a
+    /// database that is no [`Store`].
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline::queue::{GroupBuilder, Queue, QueueOptions};
+    ///
+    /// let store = Store::in_memory();
+    /// let group = GroupBuilder::over(move |name, options| Queue::open(&store, name, options))
+    ///     .queue("mail", ["welcome"], QueueOptions::default())
+    ///     .open()?;
+    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// ```
+    pub fn over(opens: impl Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static) -> Self {
         let opens = Box::new(opens);
         Self { opens, queues: Vec::new(), default: None, when_asked: Vec::new(), fair: Fair::default() }
     }

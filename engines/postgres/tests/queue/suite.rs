@@ -5,8 +5,8 @@ use crate::size;
 use postgres::NoTls;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use waterline::testing::QueueSuite;
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue_suite::QueueSuite;
 
 /// A process of this suite dies without a word: its leases end by their time.
 fn suite() -> QueueSuite<'static> {
@@ -23,4 +23,4 @@ fn suite() -> QueueSuite<'static> {
     suite.random_calls(size(2_500, 50_000), common::seed())
 }
 
-waterline::queue_suite!(suite());
+waterline_queue_suite::queue_suite!(suite());

@@ -1,0 +1,342 @@
+//! Subscriptions, death and retention, purges, pauses, lists, and bad input.
+
+use crate::bench::*;
+use crossbeam_channel::bounded;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use waterline::queue::{
+    Counts, JobInfo, JobState, NewJob, Priority, Proposed, PushOutcome, QueueError, QueueOptions, Retention, Unique,
+};
+use waterline::{ConfigError, Retry};
+
+#[track_caller]
+fn assert_not_found<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
+    assert!(matches!(answer, Err(QueueError::NotFound { .. })), "{answer:?}");
+}
+
+#[track_caller]
+fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
+    assert!(matches!(answer, Err(QueueError::Halt { .. })), "{answer:?}");
+}
+
+pub(super) fn c23_a_subscription_is_told_of_each_change_and_many_are_told_as_the_last_one(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.push(job("a"));
+    let mut subscription = bench.queue.subscribe("a").unwrap();
+    let mut lease = bench.claim();
+    assert_eq!(subscription.wait(LONG).unwrap().unwrap().state, Some(JobState::Running));
+    lease.update(Some(1.into())).unwrap();
+    let seen = subscription.wait(LONG).unwrap().unwrap();
+    assert_eq!((seen.state, seen.data), (Some(JobState::Running), Some(1.into())));
+    lease.update(Some(2.into())).unwrap();
+    lease.snooze(noon()).unwrap();
+    let mut lease = bench.claim();
+    lease.finish(None).unwrap();
+    let seen = subscription.wait(LONG).unwrap().unwrap();
+    assert_eq!((seen.state, seen.data), (Some(JobState::Finished), Some(2.into())));
+    assert_eq!(subscription.wait(Duration::ZERO).unwrap(), None, "they were told as one");
+    bench.push(with("a", 2));
+    let seen = subscription.wait(LONG).unwrap().unwrap();
+    assert_eq!((seen.state, seen.data), (Some(JobState::Ready), None), "its data is gone");
+}
+
+pub(super) fn c23_a_job_that_finishes_and_is_dropped_at_once_is_seen_as_finished(on: &Benches<'_>) {
+    let bench = on.bench_with(QueueOptions::default().retention(Retention::Drop));
+    bench.push(job("a"));
+    let mut subscription = bench.queue.subscribe("a").unwrap();
+    assert_eq!(bench.claim().finish(Some("end".into())).unwrap(), None);
+    let seen = subscription.wait_for(JobState::Finished, LONG).unwrap().unwrap();
+    assert_eq!(seen.data, Some("end".into()));
+    assert_eq!(bench.state("a"), None);
+}
+
+pub(super) fn c24_a_wait_ends_at_its_deadline_by_the_clock_of_the_queue_however_much_else_happens(on: &Benches<'_>) {
+    let bench = on.bench();
+    let mut lease = bench.running("a");
+    let mut subscription = bench.queue.subscribe("a").unwrap();
+    let (sender, answers) = bounded(1);
+    std::thread::spawn(move || sender.send(subscription.wait_for(JobState::Finished, MINUTE).unwrap().is_none()));
+    let mut waited = Duration::ZERO;
+    while answers.is_empty() {
+        bench.clock.advance(SECOND);
+        waited += SECOND;
+        lease.update(Some(1.into())).unwrap();
+    }
+    assert!(answers.recv_timeout(LONG).unwrap());
+    assert!(waited >= MINUTE, "it waited for {waited:?} only");
+}
+
+pub(super) fn c24_a_wait_for_a_state_ends_when_the_job_is_removed(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.push(job("a"));
+    let mut subscription = bench.queue.subscribe("a").unwrap();
+    bench.queue.remove("a").unwrap();
+    assert_eq!(subscription.wait_for(JobState::Finished, LONG).unwrap(), None);
+    assert_eq!(subscription.state(), None);
+}
+
+pub(super) fn dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count(on: &Benches<'_>) {
+    let bench = on.bench_with(QueueOptions::default().dead_for(HOUR));
+    for n in 0..100 {
+        bench.push(job(&n.to_string()));
+        bench.claim().bury("no").unwrap();
+    }
+    bench.clock.advance(HOUR - MILLI);
+    assert!(bench.accept().is_none());
+    assert_eq!(bench.queue.list(JobState::Dead, None, 1000).unwrap().len(), 100);
+    bench.clock.advance(MILLI);
+    while bench.queue.counts().dead > 0 {
+        let before = bench.queue.counts().dead;
+        assert!(bench.accept().is_none());
+        assert!(bench.queue.counts().dead < before, "each look takes some");
+    }
+    assert!(bench.queue.list(JobState::Dead, None, 1000).unwrap().is_empty());
+    assert_eq!(bench.state("7"), None);
+}
+
+pub(super) fn calls_for_many_jobs_do_first_what_time_has_brought(on: &Benches<'_>) {
+    let bench = on.bench_with(QueueOptions::default().dead_for(HOUR));
+    bench.push(job("old"));
+    bench.bury("old");
+    bench.clock.advance(HOUR);
+    assert_eq!(bench.queue.requeue_dead().unwrap(), 0, "it is kept no longer");
+    bench.push(job("expires").expires(SECOND));
+    bench.clock.advance(SECOND);
+    assert_eq!(bench.queue.purge().unwrap(), 0, "it is dead");
+    assert_eq!(bench.states(["old", "expires"]), [None, Some(JobState::Dead)]);
+}
+
+pub(super) fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps_its_payload(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.push(with("a", 7));
+    bench.claim().bury("no").unwrap();
+    assert!(bench.queue.requeue("a").unwrap());
+    assert!(!bench.queue.requeue("a").unwrap(), "it is not dead any more");
+    assert_not_found(bench.queue.requeue("x"));
+    let mut lease = bench.claim();
+    assert_eq!((lease.attempt(), lease.payload::<u32>().unwrap()), (1, 7));
+    lease.finish(None).unwrap();
+    // More than a call of a database takes at once.
+    bench.queue.push_all((0..1200).map(|n| job(&n.to_string()).expires(MINUTE))).unwrap();
+    bench.clock.advance(MINUTE);
+    eventually("all of them to expire", || {
+        bench.pass(MILLI);
+        bench.queue.counts().dead == 1200
+    });
+    assert_eq!(bench.queue.requeue_dead().unwrap(), 1200);
+    assert_eq!((bench.queue.counts().dead, bench.queue.counts().ready), (0, 1200));
+}
+
+pub(super) fn a_scheduled_job_that_is_run_now_is_ready_and_all_else_of_it_stays(on: &Benches<'_>) {
+    let bench = on.bench();
+    let retry = Retry::fixed(HOUR).max_attempts(3);
+    let job = with("a", 7).key("tenant").priority(Priority::High).retry(retry).unique(Unique::until_done());
+    let job = job.meta("by", &"ann").unwrap().delay(HOUR);
+    bench.push(job.clone());
+    let made = bench.queue.push(NewJob::new("k", &8).unwrap().delay(2 * HOUR)).unwrap().id;
+    bench.push(with("behind", 9).after(["a"]));
+    assert!(bench.queue.run_now("a").unwrap() && bench.queue.run_now(&made).unwrap());
+    assert!(!bench.queue.run_now("a").unwrap(), "it is not scheduled any more");
+    assert!(!bench.queue.run_now("behind").unwrap(), "it waits for another job");
+    assert_not_found(bench.queue.run_now("x"));
+    assert_eq!((bench.queue.counts().ready, bench.queue.counts().scheduled), (2, 0));
+    let row = bench.queue.get("a").unwrap().expect("it is there");
+    assert_eq!((row.key.as_deref(), row.priority), (Some("tenant"), Priority::High));
+    assert_eq!(row.meta["by"], serde_json::json!("ann"));
+    assert!(!bench.queue.push(job).unwrap().is_new(), "its twin is refused as before");
+    // A failed attempt waits for its back-off, and keeps its count and its data.
+    let mut lease = bench.claim();
+    assert_eq!((lease.id(), lease.payload::<u32>().unwrap()), ("a", 7));
+    assert!(!bench.queue.run_now("a").unwrap(), "it runs");
+    lease.update(Some(1.into())).unwrap();
+    lease.retry("no").unwrap();
+    assert!(bench.queue.run_now("a").unwrap());
+    let mut lease = bench.claim();
+    assert_eq!((lease.id(), lease.attempt(), lease.data()), ("a", 2, Some(1.into())));
+    lease.finish(None).unwrap();
+    assert!(!bench.queue.run_now("a").unwrap(), "it has ended, and does not run again");
+    let rest: Vec<_> = (0..2).map(|_| bench.claim().id().to_owned()).collect();
+    assert!(rest.contains(&made) && rest.contains(&"behind".to_owned()), "{rest:?}");
+}
+
+pub(super) fn purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_ended(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.finished("finished");
+    bench.running("dead").bury("no").unwrap();
+    let mut lease = bench.running("running");
+    bench.push(job("scheduled").delay(MINUTE));
+    bench.queue.push_all((0..1100).map(|n| job(&n.to_string()))).unwrap();
+    assert_eq!(bench.queue.purge().unwrap(), 1102);
+    assert_halt(lease.finish(None));
+    let counts = bench.queue.counts();
+    assert_eq!((counts.finished, counts.dead), (1, 1));
+    assert_eq!((counts.scheduled, counts.ready, counts.running), (0, 0, 0));
+    bench.push(job("running"));
+    assert_eq!(bench.claim().id(), "running");
+}
+
+pub(super) fn a_paused_queue_takes_jobs_and_hands_out_none_until_its_time_is_over(on: &Benches<'_>) {
+    let mut bench = on.bench();
+    let mut running = bench.running("running");
+    bench.queue.pause(Some(MINUTE)).unwrap();
+    bench.push(job("a"));
+    assert!(bench.accept().is_none());
+    running.finish(None).unwrap();
+    drop(running);
+    bench.reopen();
+    bench.clock.advance(MINUTE - MILLI);
+    assert!(bench.accept().is_none(), "a restart does not end it");
+    bench.clock.advance(MILLI);
+    bench.claim().finish(None).unwrap();
+    bench.queue.pause(None).unwrap();
+    bench.push(job("b"));
+    bench.clock.advance(HOUR);
+    assert!(bench.accept().is_none());
+    bench.queue.resume().unwrap();
+    bench.queue.resume().unwrap();
+    assert_eq!(bench.claim().id(), "b");
+}
+
+pub(super) fn lists_show_each_state_page_by_page_although_the_job_of_the_last_page_has_left(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.queue.push_all((0..10).map(|n| job(&format!("r{n}")))).unwrap();
+    bench.queue.push_all((0..10).map(|n| job(&format!("s{n}")).delay(SECOND * (10 - n)))).unwrap();
+    let ids = |jobs: &[JobInfo]| jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>();
+    let first = bench.queue.list(JobState::Ready, None, 4).unwrap();
+    assert_eq!(ids(&first), ["r0", "r1", "r2", "r3"]);
+    bench.queue.remove("r3").unwrap();
+    bench.queue.remove("r4").unwrap();
+    let second = bench.queue.list(JobState::Ready, first.last(), 4).unwrap();
+    assert_eq!(ids(&second), ["r5", "r6", "r7", "r8"]);
+    let scheduled = bench.queue.list(JobState::Scheduled, None, 3).unwrap();
+    assert_eq!(ids(&scheduled), ["s9", "s8", "s7"], "by their time");
+    bench.queue.remove("s7").unwrap();
+    let more = bench.queue.list(JobState::Scheduled, scheduled.last(), 100).unwrap();
+    assert_eq!(ids(&more), ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]);
+    let leases: Vec<_> = (0..5).map(|_| bench.claim()).collect();
+    let running = bench.queue.list(JobState::Running, None, 2).unwrap();
+    assert_eq!(ids(&running), ["r0", "r1"]);
+    let running = bench.queue.list(JobState::Running, running.last(), 100).unwrap();
+    assert_eq!(ids(&running), ["r2", "r5", "r6"]);
+    for (n, mut lease) in leases.into_iter().enumerate() {
+        if n % 2 == 0 { lease.finish(None) } else { lease.bury("no") }.unwrap();
+    }
+    assert_eq!(ids(&bench.queue.list(JobState::Finished, None, 100).unwrap()), ["r0", "r2", "r6"]);
+    let dead = bench.queue.list(JobState::Dead, None, 1).unwrap();
+    assert_eq!(ids(&bench.queue.list(JobState::Dead, dead.last(), 9).unwrap()), ["r5"]);
+    assert!(bench.queue.list(JobState::Dead, None, 0).unwrap().is_empty());
+}
+
+pub(super) fn a_buffer_refuses_at_once_pushes_in_order_in_one_write_and_flushes_when_it_is_dropped(on: &Benches<'_>) {
+    let bench = on.bench();
+    let mut lazy = bench.queue.lazy();
+    lazy.push(job("a")).unwrap();
+    assert!(matches!(lazy.push(job("~x")), Err(QueueError::Config(ConfigError::JobIdReserved { .. }))));
+    lazy.push(job("b")).unwrap();
+    lazy.push(job("a")).unwrap();
+    assert_eq!((lazy.len(), bench.queue.counts().ready), (3, 0));
+    let outcomes: Vec<_> = lazy.flush().unwrap().into_iter().map(|pushed| pushed.outcome).collect();
+    assert_eq!(outcomes, [PushOutcome::Added, PushOutcome::Added, PushOutcome::Duplicate("a".to_owned())]);
+    assert!(lazy.is_empty() && lazy.flush().unwrap().is_empty());
+    lazy.push(job("c")).unwrap();
+    drop(lazy);
+    assert_eq!(bench.state("c"), Some(JobState::Ready));
+}
+
+pub(super) fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do(on: &Benches<'_>) {
+    let bench = on.bench();
+    let long = "x".repeat(256);
+    let pushed = |job: NewJob| bench.queue.push(job).unwrap_err();
+    let new = |kind: &str| NewJob::new(kind, &()).unwrap();
+    let retry = Retry::fixed(SECOND).max_attempts(0);
+    let open = |name: &str, options: QueueOptions| bench.database.open(name, options).unwrap_err();
+    let options = QueueOptions::default;
+    let no_attempt =
+        "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
+    let cases = [
+        (pushed(job("")), "the id of a job has 0 bytes: use 1 to 255"),
+        (pushed(job(&long)), "the id of a job has 256 bytes: use 1 to 255"),
+        (pushed(job("~1")), "the id \"~1\" begins with `~`, as those that the queue makes: use another one, or none"),
+        (pushed(new("")), "the kind of a job has 0 bytes: use 1 to 255"),
+        (pushed(new(&long)), "the kind of a job has 256 bytes: use 1 to 255"),
+        (pushed(job("a").retry(retry)), no_attempt),
+        (open("", options()), "the queue name is 0 bytes long: use 1 to 255 bytes"),
+        (open(&long, options()), "the queue name is 256 bytes long: use 1 to 255 bytes"),
+        (
+            open("o", options().lease(Duration::ZERO)),
+            "the lease is 0, so each job would be taken back at once: use some seconds at least",
+        ),
+        (
+            open("o", options().heal_after(Duration::ZERO)),
+            "heal_after is 0, so no job would ever use up its attempts: use a time, or leave it out",
+        ),
+        (
+            open("o", options().max_crashes(0)),
+            "max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more",
+        ),
+        (open("o", options().retry(retry)), no_attempt),
+        (
+            open("o", options().max_waiting(0)),
+            "max_waiting is 0, so each push would be refused: use 1 or more (to hold the jobs back, pause the queue)",
+        ),
+    ];
+    for (error, says) in cases {
+        assert!(matches!(error, QueueError::Config(_)), "{error:?}");
+        assert_eq!(error.to_string(), says);
+    }
+    assert_eq!(bench.queue.counts(), Counts::default());
+    bench.push(job(&"x".repeat(255)));
+}
+
+pub(super) fn a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_that_names_the_job(on: &Benches<'_>) {
+    let keys = std::collections::HashMap::from([((1, 2), 3)]);
+    assert!(matches!(NewJob::new("k", &keys), Err(QueueError::Payload { id, .. }) if id == "k"));
+    let bench = on.bench();
+    let lease = bench.running("a");
+    let error = lease.payload::<Vec<String>>().unwrap_err();
+    assert!(matches!(&error, QueueError::Payload { id, .. } if id == "a"), "{error:?}");
+    assert!(bench.info("a").payload::<String>().is_err());
+    assert_eq!(lease.payload::<u32>().unwrap(), 1, "the lease is as before");
+}
+
+pub(super) fn m09_m10_a_push_of_many_jobs_of_which_one_is_refused_pushes_none_and_registers_no_root(on: &Benches<'_>) {
+    let bench = on.bench();
+    bench.push(job("old").root("tree", noon()));
+    let many = (0..100).map(|n| job(&n.to_string()).root("tree", noon() + MINUTE));
+    let refused = bench.queue.push_all(many.chain([job("last").after(["nobody"])]));
+    assert_not_found(refused);
+    assert_eq!(bench.queue.push_all([]).unwrap(), []);
+    assert_eq!((bench.claim_all(), bench.state("0")), (vec!["old".to_owned()], None), "its root is the newest one");
+}
+
+pub(super) fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still(on: &Benches<'_>) {
+    let mut bench = on.bench();
+    let mut ids = BTreeSet::new();
+    for life in 1..=3 {
+        let made = || NewJob::new("k", &1).unwrap().retention(Retention::Drop);
+        let pushed = bench.queue.push_all((0..50).map(|_| made())).unwrap();
+        ids.extend(pushed.into_iter().map(|pushed| pushed.id));
+        ids.insert(bench.queue.push(made()).unwrap().id);
+        // Nothing is left by which a number could be told.
+        assert_eq!((bench.claim_all().len(), ids.len()), (51, life * 51));
+        bench.reopen();
+    }
+}
+
+pub(super) fn qr8_a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_pushed_nowhere(on: &Benches<'_>) {
+    let hook = |job: &Proposed<'_>| if job.id == Some("no") { Err("not this one".into()) } else { Ok(()) };
+    let bench = on.bench_with(QueueOptions::default().before_push(hook));
+    let (good, bad) = (|| job("yes").unique(Unique::until_done()), || job("no").unique(Unique::until_done()));
+    let answers = [
+        bench.queue.push(bad()).map(drop),
+        bench.queue.push_all([good(), bad()]).map(drop),
+        bench.queue.push_within(bad(), SECOND).map(drop),
+        bench.queue.push_batch([bad()], good()).map(drop),
+        bench.queue.lazy().push(bad()),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert!(matches!(answer, Err(QueueError::Refused { .. })), "{number}: {answer:?}");
+    }
+    assert_eq!(bench.queue.counts(), Counts::default());
+    assert_eq!(bench.push(good()), PushOutcome::Added, "no mark is left");
+}

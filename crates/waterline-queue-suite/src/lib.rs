@@ -1,0 +1,212 @@
+//! The suite of tests that every database of queues has to pass. It is a dev-dependency of the crates
+//! that have such a database.
+#![allow(clippy::unwrap_used, reason = "a case that fails panics")]
+
+use bench::{Beginner, Benches, Database, Opener};
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use waterline::queue::{Queue, QueueError, QueueOptions};
+
+mod after;
+pub mod bench;
+mod bounded;
+mod calls;
+mod cases;
+mod claims;
+mod clocks;
+mod group;
+mod group_runner;
+mod kinds;
+mod leases;
+mod limits;
+mod lives;
+mod meta;
+mod pages;
+mod parity;
+mod periodic;
+mod requeue;
+mod roots;
+mod runner;
+mod runner_drains;
+mod runner_ends;
+#[cfg(feature = "tokio")]
+mod runner_futures;
+mod runner_gates;
+mod runner_losses;
+mod runner_slots;
+mod runner_stalls;
+mod sorts;
+mod states;
+mod time;
+mod unique;
+
+/// A case, and its name.
+type Case = (&'static str, fn(&Benches<'_>));
+
+macro_rules! listed {
+    ([] $($file:ident: $($case:ident),+;)+) => {
+        const CASES: &[Case] = &[$($((stringify!($case), $file::$case),)+)+];
+    };
+}
+crate::__each_queue_case!(listed,);
+
+/// Checks that a database of queues keeps the rules of a [`Queue`], and panics with the case that
+/// fails.
+///
+/// The suite gets a closure that makes a database without a queue, and answers how a queue of it is
+/// opened. A case opens a queue, drops it, and opens it again, as a restart does; it may open
+/// others beside it. All of them take the clock in their [`QueueOptions`], which the case moves.
+///
+/// ```
+/// use waterline::Store;
+/// use waterline::queue::Queue;
+/// use waterline_queue_suite::QueueSuite;
+///
+/// QueueSuite::new(|| {
+///     let store = Store::in_memory();
+///     move |name: &str, options| Queue::open(&store, name, options)
+/// })
+/// .case("c12_each_of_many_pushes_wakes_one_of_many_who_accept");
+/// ```
+///
+/// [`queue_suite!`] makes a test of each case, so that they run side by side,
+/// and one that fails is seen by its name.
+///
+/// The cases bring about no crash within a write, since only the database knows how it dies. Those
+/// of random calls are compared with a [`QueueModel`](waterline::testing::QueueModel) that can do as
+/// much, after each of them. One that fails says the seed, and the fewest calls that it has found.
+#[must_use = "nothing is checked before `run`"]
+pub struct QueueSuite<'a>(Benches<'a>);
+
+impl<'a> QueueSuite<'a> {
+    /// Makes a suite for databases that this closure makes, each of them empty. It answers with a
+    /// closure that opens a queue by its name, as [`Queue::open`] does.
+    pub fn new<D>(database: impl Fn() -> D + 'a) -> Self
+    where
+        D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
+    {
+        Self::on(move || Database::Other(Arc::new(database())))
+    }
+
+    /// Does the same for databases whose processes can die. The closure makes a database, and
+    /// answers with one that begins a process of it, which answers as that of [`new`](Self::new)
+    /// does. What the one before still writes counts for nothing by then, or is undone.
+    ///
+    /// ```no_run
+    /// use std::sync::Mutex;
+    /// use waterline::queue::Queue;
+    /// use waterline::testing::FaultyStore;
+    /// use waterline_queue_suite::QueueSuite;
+    ///
+    /// QueueSuite::mortal(|| {
+    ///     let disk = Mutex::new(FaultyStore::new().unwrap());
+    ///     move || {
+    ///         let mut disk = disk.lock().unwrap();
+    ///         *disk = disk.after_crash().unwrap();
+    ///         let store = disk.store();
+    ///         move |name: &str, options| Queue::open(&store, name, options)
+    ///     }
+    /// })
+    /// .run();
+    /// ```
+    pub fn mortal<P, D>(database: impl Fn() -> P + 'a) -> Self
+    where
+        P: Fn() -> D + Send + Sync + 'static,
+        D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
+    {
+        Self::on(move || {
+            let begin = database();
+            let begin: Arc<Beginner> = Arc::new(move || -> Arc<Opener> { Arc::new(begin()) });
+            Database::Mortal(begin(), begin)
+        })
+    }
+
+    #[doc(hidden)]
+    pub fn on(database: impl Fn() -> Database + 'a) -> Self {
+        Self(Benches { make: Box::new(database), calls: 400, seed: 0 })
+    }
+
+    /// Sets how many calls each case makes that makes random ones, and their seed. Default: 400,
+    /// and 0.
+    pub fn random_calls(mut self, calls: u64, seed: u64) -> Self {
+        (self.0.calls, self.0.seed) = (calls, seed);
+        self
+    }
+
+    /// The names of all cases.
+    pub fn cases() -> impl Iterator<Item = &'static str> {
+        CASES.iter().map(|(name, _)| *name)
+    }
+
+    /// Checks the case with this name.
+    ///
+    /// # Panics
+    /// If it fails, and if there is no such case.
+    pub fn case(&self, name: &str) {
+        let case = CASES.iter().find(|(case, _)| *case == name);
+        let (_, check) = case.unwrap_or_else(|| panic!("the suite has no case {name:?}"));
+        check(&self.0);
+    }
+
+    /// Checks all cases, one after the other.
+    ///
+    /// # Panics
+    /// If some fail, with the name of each and the text of its panic.
+    #[track_caller]
+    pub fn run(&self) {
+        let failure = |(name, check): &Case| {
+            let panic = catch_unwind(AssertUnwindSafe(|| check(&self.0))).err()?;
+            Some(format!("\n  {name} {}", text_of(&*panic)))
+        };
+        let failed: Vec<_> = CASES.iter().filter_map(failure).collect();
+        assert!(failed.is_empty(), "{} of {} cases failed:{}", failed.len(), CASES.len(), failed.concat());
+    }
+}
+
+/// Says what this panic was.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.as_deref().unwrap_or("a value that is no text"))
+}
+
+impl fmt::Debug for QueueSuite<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueSuite").finish_non_exhaustive()
+    }
+}
+
+/// Makes a test of each case of a [`QueueSuite`].
+///
+/// ```
+/// # #[cfg(test)]
+/// mod queues_in_memory {
+///     use waterline::testing::QueueModel;
+///     use waterline_queue_suite::QueueSuite;
+///
+///     fn suite() -> QueueSuite<'static> {
+///         QueueSuite::new(|| {
+///             let model = QueueModel::new();
+///             move |name: &str, options| model.open(name, options)
+///         })
+///     }
+///
+///     waterline_queue_suite::queue_suite!(suite());
+/// }
+/// ```
+#[macro_export]
+macro_rules! queue_suite {
+    ([$suite:expr] $($file:ident: $($case:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $case() {
+                $suite.case(stringify!($case));
+            }
+        )+)+
+    };
+    ($suite:expr) => {
+        $crate::__each_queue_case!($crate::queue_suite, $suite);
+    };
+}

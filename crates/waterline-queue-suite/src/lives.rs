@@ -1,0 +1,153 @@
+//! Random lives of a queue: calls, clocks that are set, and processes that die, on the database and
+//! on a model that can do as much. Each answer, and all that the two queues show, is the same.
+
+use crate::bench::*;
+use crate::text_of;
+use calls::{Call, Profile, options};
+use fastrand::Rng;
+use side::Side;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use waterline::queue::QueueOptions;
+use waterline::testing::QueueModel;
+
+mod calls;
+mod side;
+
+/// The most calls of a life.
+const LIFE: usize = 80;
+/// The most lives that look for fewer calls which fail too, and their time.
+const TRIALS: usize = 300;
+const PATIENCE: Duration = Duration::from_secs(40);
+/// The most calls in which a server does what time has brought.
+const ROUNDS: usize = 8;
+
+pub(super) fn a_queue_does_in_random_lives_what_its_model_does(on: &Benches<'_>) {
+    lives(on, Profile::Plain);
+}
+
+pub(super) fn jobs_that_wait_for_others_do_in_random_lives_what_the_model_does(on: &Benches<'_>) {
+    lives(on, Profile::Workflows);
+}
+
+pub(super) fn jobs_whose_processes_die_do_in_random_lives_what_the_model_does(on: &Benches<'_>) {
+    lives(on, Profile::Deaths);
+}
+
+pub(super) fn jobs_with_limits_do_in_random_lives_what_the_model_does(on: &Benches<'_>) {
+    lives(on, Profile::Limits);
+}
+
+/// Makes the lives of a case, and panics with one that fails.
+fn lives(on: &Benches<'_>, profile: Profile) {
+    let (mut made, mut seed) = (0, on.seed.wrapping_mul(1_000_003));
+    let first = on.bench();
+    let takes_turns = first.can().keys_take_turns;
+    let is_limited = profile == Profile::Limits && !takes_turns;
+    // A look at a server is dear.
+    let looks_each = if first.can().one_process { 1 } else { 20 };
+    let mut lived = 0_u64;
+    while made < on.calls {
+        let mut rng = Rng::with_seed(seed);
+        let set = rng.u8(..);
+        let calls: Vec<_> = (0..rng.usize(1..LIFE)).map(|_| profile.call(&mut rng)).collect();
+        made += calls.len() as u64;
+        let mut live = |calls: &[Call], looks_each: usize| {
+            lived += 1;
+            live(&first, &format!("life {lived}"), (&options(profile, set, takes_turns), is_limited), calls, looks_each)
+        };
+        if let Err(differs) = live(&calls, looks_each) {
+            // The first call behind which they differ, which the brief looks may have missed.
+            let differs = live(&calls[..differs.behind], 1).err().unwrap_or(differs);
+            let shorter = shorter(&calls[..differs.behind], |calls| live(calls, usize::MAX).err());
+            let (calls, Differs { how, .. }) = shorter.unwrap_or((calls, differs));
+            let calls: Vec<_> = calls.iter().map(|call| format!("  {call:?}")).collect();
+            panic!("{profile:?}, set {set}, seed {seed}, behind {made} calls:\n{}\n{how}", calls.join("\n"));
+        }
+        seed += 1;
+    }
+}
+
+/// A difference between the two queues, and the number of calls behind which it is.
+struct Differs {
+    behind: usize,
+    how: String,
+}
+
+/// Returns as few of the calls as fail too, and how; `None`: they do not any more.
+fn shorter(calls: &[Call], mut fails: impl FnMut(&[Call]) -> Option<Differs>) -> Option<(Vec<Call>, Differs)> {
+    let mut differs = fails(calls)?;
+    let mut calls = calls[..differs.behind].to_vec();
+    let (deadline, mut trials, mut piece) = (Instant::now() + PATIENCE, 0, calls.len().div_ceil(2));
+    loop {
+        let (mut from, before) = (0, calls.len());
+        while from < calls.len() && trials < TRIALS && Instant::now() < deadline {
+            let upto = (from + piece).min(calls.len());
+            let rest = [&calls[..from], &calls[upto..]].concat();
+            trials += 1;
+            match fails(&rest) {
+                Some(other) => {
+                    calls = rest;
+                    calls.truncate(other.behind);
+                    differs = other;
+                }
+                None => from = upto,
+            }
+        }
+        if piece == 1 && (calls.len() == before || trials >= TRIALS || Instant::now() >= deadline) {
+            return Some((calls, differs));
+        }
+        piece = (piece / 2).max(1);
+    }
+}
+
+/// Makes these calls on both queues, and says how they differ. It looks at all behind so many calls
+/// each time, and behind the last one.
+fn live(
+    on: &Bench,
+    name: &str,
+    (options, is_limited): (&QueueOptions, bool),
+    calls: &[Call],
+    looks_each: usize,
+) -> Result<(), Differs> {
+    let mut behind = 0;
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        let model = Database::Model(QueueModel::like(on.can()));
+        let mut both =
+            [on.database.clone(), model].map(|database| Side::new(database, name, options.clone(), is_limited));
+        for (n, call) in calls.iter().enumerate() {
+            behind = n + 1;
+            let is_crash = matches!(call, Call::Crash);
+            let call = if is_crash && !on.database.is_mortal() { &Call::Reopen } else { call };
+            let [left, right] = both.each_mut().map(|side| side.act(call));
+            same(&[left], &[right])?;
+            let is_whole = behind == calls.len() || behind % looks_each == 0;
+            let mut looks = both.each_mut().map(|side| side.looks(is_whole));
+            // A call to a server does what time has brought for so many milliseconds at most.
+            for _ in 0..if on.can().one_process { 0 } else { ROUNDS } {
+                if looks[0] == looks[1] {
+                    break;
+                }
+                looks = both.each_mut().map(|side| {
+                    side.note_time();
+                    side.looks(is_whole)
+                });
+            }
+            same(&looks[0], &looks[1])?;
+        }
+        Ok(())
+    }));
+    lived.unwrap_or_else(|panic| Err(text_of(&*panic))).map_err(|how| Differs { behind, how })
+}
+
+/// Says the first things in which the two queues differ.
+fn same(left: &[String], right: &[String]) -> Result<(), String> {
+    if left == right {
+        return Ok(());
+    }
+    let most = left.len().max(right.len());
+    let at = |side: &[String], n: usize| side.get(n).cloned().unwrap_or_else(|| "nothing".to_owned());
+    let differ = (0..most).filter(|n| left.get(*n) != right.get(*n)).take(3);
+    let told: Vec<_> = differ.map(|n| format!("  {}\n  {}", at(left, n), at(right, n))).collect();
+    Err(format!("behind the last call, the database (first) and the model differ:\n{}", told.join("\n")))
+}

@@ -1,0 +1,298 @@
+//! One of the two queues of a life: it makes the calls, and tells what it shows.
+
+use crate::bench::*;
+use crate::lives::calls::{Call, Id, Spec, Work, own_ids};
+use std::fmt::Debug;
+use std::time::{Duration, SystemTime};
+use waterline::queue::{
+    Accept, Clock, Every, JobInfo, JobState, Lease, PeriodicInfo, Queue, QueueError, QueueOptions, QueueStatus, Waits,
+};
+
+/// One of the two queues, with the leases that its worker has.
+pub(super) struct Side {
+    bench: Bench,
+    is_limited: bool,
+    leases: Vec<Lease>,
+    wall: SystemTime,
+    /// True once the clock was set back. Then the first ready job may not be the oldest one.
+    is_back: bool,
+    /// The ids that the queue has made, in the order in which they were seen. An engine takes its
+    /// numbers from where it likes.
+    made: Vec<String>,
+}
+
+/// Returns the answer of a call as text.
+fn said(answer: Result<impl Debug, QueueError>) -> String {
+    match answer {
+        Err(error) => error.to_string(),
+        Ok(answer) => format!("{answer:?}"),
+    }
+}
+
+/// Does the same with a push. Of several reasons to refuse it, each is a right answer.
+fn said_pushed(answer: Result<impl Debug, QueueError>) -> String {
+    match answer {
+        Err(QueueError::Cycle { .. } | QueueError::NotFound { .. }) => "it waits for none, or for itself".to_owned(),
+        answer => said(answer),
+    }
+}
+
+/// A job as it is shown, but for what each engine has of its own: its place, and the limits that
+/// hold jobs.
+fn shown(mut job: JobInfo) -> String {
+    job.held_by = None;
+    let text = format!("{job:?}");
+    text.rsplit_once(", place:").map_or(text.clone(), |(text, _)| text.to_owned())
+}
+
+impl Side {
+    pub(super) fn new(database: Database, name: &str, options: QueueOptions, is_limited: bool) -> Self {
+        let clock = Clock::manual(noon());
+        let options = options.clock(clock.clone());
+        let queue = database.open(name, options.clone()).unwrap();
+        let bench = Bench { queue, clock, database, options };
+        Self { bench, is_limited, leases: Vec::new(), wall: noon(), is_back: false, made: Vec::new() }
+    }
+
+    /// The id by which this queue knows a job.
+    fn named(&self, id: Id) -> String {
+        match id {
+            Id::Own(id) => id.to_owned(),
+            Id::Made(n) => self.made.iter().rev().nth(n).cloned().unwrap_or_else(|| "~99999999999999999".to_owned()),
+        }
+    }
+
+    /// Gives the ids that the queue has made the numbers in which they were seen.
+    fn renamed(&mut self, text: &str) -> String {
+        let mut parts = text.split('~');
+        let mut renamed = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(part.len());
+            let (number, rest) = part.split_at(end);
+            let id = format!("~{number}");
+            let known = self.made.iter().position(|made| *made == id);
+            let known = known.unwrap_or_else(|| {
+                self.made.push(id);
+                self.made.len() - 1
+            });
+            renamed.push_str(&format!("~{known}{rest}"));
+        }
+        renamed
+    }
+
+    fn jobs(&self, specs: &[Spec]) -> Vec<waterline::queue::NewJob> {
+        specs.iter().map(|spec| spec.job(|id| self.named(id))).collect()
+    }
+
+    /// Makes a call, and returns its answer.
+    pub(super) fn act(&mut self, call: &Call) -> String {
+        let answer = match call {
+            Call::Accept(early, kind, is_kept) => self.accept(*early, *kind, *is_kept),
+            Call::Work(n, work) => self.work(*n, *work),
+            Call::Advance(time) => {
+                self.pass(*time);
+                String::new()
+            }
+            Call::Set(time, is_back) => {
+                self.set_clock(*time, *is_back);
+                String::new()
+            }
+            Call::Reopen => {
+                self.leases.clear();
+                self.bench.reopen();
+                String::new()
+            }
+            Call::Crash => {
+                self.crash();
+                String::new()
+            }
+            call => self.ask(call),
+        };
+        self.renamed(&answer)
+    }
+
+    /// Makes a call of somebody who has no job.
+    fn ask(&self, call: &Call) -> String {
+        let (queue, named) = (&self.bench.queue, |id: &Id| self.named(*id));
+        let job = |spec: &Spec| spec.job(|id| self.named(id));
+        match call {
+            Call::Push(spec) => said_pushed(queue.push(job(spec))),
+            Call::PushAll(specs) => said_pushed(queue.push_all(self.jobs(specs))),
+            Call::Batch(specs, then) => said_pushed(queue.push_batch(self.jobs(specs), job(then))),
+            Call::SetMeta(id, value) => said(queue.set_meta(named(id), "by", value.map(Into::into))),
+            Call::Remove(id) => said(queue.remove(named(id))),
+            Call::Requeue(id) => said(queue.requeue(named(id))),
+            Call::RunNow(id) => said(queue.run_now(named(id))),
+            Call::RequeueDead => said(queue.requeue_dead()),
+            Call::Purge => said(queue.purge()),
+            Call::Pause(time) => said(queue.pause(*time)),
+            Call::Resume => said(queue.resume()),
+            Call::SetNote(value, None) => said(queue.notes("k").unwrap().set("n", *value)),
+            Call::SetNote(value, Some(time)) => said(queue.notes("k").unwrap().set_for("n", *value, *time)),
+            Call::AddNote(by) => said(queue.notes("k").unwrap().add("n", *by)),
+            Call::RemoveNote => said(queue.notes("k").unwrap().remove("n")),
+            Call::Periodic(every, overlap, catch_up, spec) => {
+                let periodic = queue.periodic("p", Every::new(*every), job(spec));
+                said(periodic.overlap(*overlap).catch_up(*catch_up).start())
+            }
+            Call::RemovePeriodic => said(queue.remove_periodic("p")),
+            _ => unreachable!("it is none of these"),
+        }
+    }
+
+    fn accept(&mut self, early: Option<Duration>, kind: Option<&'static str>, is_kept: bool) -> String {
+        let accept = early.map(|early| self.wall + early).into_iter().fold(Accept::new(), Accept::max_run_at);
+        let accept = kind.into_iter().fold(accept, |accept, kind| accept.kinds([kind]));
+        let lease = self.bench.queue.accept(accept).unwrap();
+        let kept = lease.as_ref().filter(|_| is_kept).map(Lease::keep);
+        let text = lease.as_ref().map(|lease| (lease.id().to_owned(), lease.attempt(), lease.crashes()));
+        self.leases.extend(lease);
+        format!("{text:?} {kept:?}")
+    }
+
+    fn work(&mut self, n: usize, work: Work) -> String {
+        if n >= self.leases.len() {
+            return String::new();
+        }
+        let at = |time: Duration| self.wall + time;
+        let lease = &mut self.leases[n];
+        match work {
+            Work::Finish => said(lease.finish(Some(1.into()))),
+            Work::Retry => said(lease.retry("it fails")),
+            Work::RetryAt(time) => said(lease.retry_at(at(time), "it fails")),
+            Work::Snooze(time) => said(lease.snooze(at(time))),
+            Work::Bury => said(lease.bury("no way")),
+            Work::GiveBack => format!("{:?}", drop(self.leases.remove(n))),
+            Work::Leave => format!("{:?}", self.leases.remove(n).lose()),
+            Work::Keep => format!("{:?}", lease.keep()),
+            Work::Update(data) => said(lease.update(Some(data.into()))),
+            Work::Show(percent) => {
+                // A store gets the progress of a job each half second, so a crash loses what is
+                // shown sooner.
+                self.bench.clock.advance(SECOND);
+                self.wall += SECOND;
+                said(lease.progress(f64::from(percent) / 100.0, "so far"))
+            }
+            Work::Meta(value) => said(lease.set_meta("by", Some(value.into()))),
+            Work::Resubmit(time) => said(lease.resubmit(time.map(at))),
+        }
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.bench.clock.advance(time);
+        self.wall += time;
+    }
+
+    fn set_clock(&mut self, time: Duration, is_back: bool) {
+        // Where nothing moves a job when its time comes, a clock that goes back a little lets it
+        // wait for that moment once more, unless a claim has met it. So it goes back by more.
+        let goes_further = is_back && !self.bench.can().one_process;
+        let time = if goes_further { time + SECOND + MILLI } else { time };
+        // A call notes the time before and after. (A crash may lose what was noted.)
+        self.note_time();
+        self.wall = if is_back { self.wall - time } else { self.wall + time };
+        self.is_back |= is_back;
+        self.bench.clock.set_wall(self.wall);
+        self.note_time();
+    }
+
+    /// Makes a call that claims nothing, and does what time has brought.
+    pub(super) fn note_time(&self) {
+        let taken = self.bench.queue.accept(Accept::new().kinds(["none"])).unwrap();
+        assert!(taken.is_none(), "a job of no kind: {taken:?}");
+    }
+
+    /// The process dies, and the next one opens the queue.
+    fn crash(&mut self) {
+        let next = self.bench.database.next_life().unwrap().expect("its process can die");
+        // These speak to the process that has died.
+        self.leases.drain(..).for_each(Lease::lose);
+        self.bench.queue = next.open(self.bench.queue.name(), self.bench.options.clone()).unwrap();
+        self.bench.database = next;
+    }
+
+    /// Returns what the queue shows: its counts, or all.
+    pub(super) fn looks(&mut self, is_whole: bool) -> Vec<String> {
+        if is_whole { self.look() } else { vec![format!("{:?}", self.bench.queue.counts())] }
+    }
+
+    /// Returns all that the queue shows, and checks that one who looks from beside sees it too.
+    fn look(&mut self) -> Vec<String> {
+        let mut all = stored(&self.bench.queue, &self.made, self.is_limited);
+        let status = self.bench.queue.status().unwrap();
+        let is_shared = !self.bench.can().one_process;
+        // Of two jobs that have waited equally long, either is the oldest one.
+        let age = |status: &QueueStatus| status.oldest_ready.as_ref().map(|(_, age)| *age);
+        if let Some(beside) = self.bench.beside() {
+            assert_eq!(stored(&beside, &self.made, self.is_limited), all, "beside the process (left) and within it");
+            let seen = beside.status().unwrap();
+            // Only the process itself knows that a job is to run alone, and when the next tick is.
+            if !matches!(status.waits, Waits::Alone { .. } | Waits::NothingReady { .. }) {
+                assert_eq!(format!("{:?}", seen.waits), format!("{:?}", status.waits));
+            }
+            assert_eq!(age(&seen), age(&status));
+        }
+        let oldest = age(&status).filter(|_| !self.is_back);
+        let waits = match status.waits {
+            // Of two jobs that began together, either is the oldest one.
+            Waits::Alone { runs, since, .. } if !is_shared => format!("alone {runs} {since:?}"),
+            waits @ (Waits::Paused { .. } | Waits::NothingReady { .. }) => format!("{waits:?}"),
+            // The model takes a claim for one that looks at each job, and others look at some.
+            _ => "some may begin".to_owned(),
+        };
+        all.push(format!("{waits} {oldest:?}"));
+        all.into_iter().map(|text| self.renamed(&text)).collect()
+    }
+}
+
+/// The place of an id among all of them, however the engine calls those that it has made: their
+/// numbers go up.
+fn rank(made: &[String], id: &str) -> (bool, usize, usize, String) {
+    let is_made = id.starts_with('~');
+    let known = made.iter().position(|made| made == id).unwrap_or(usize::MAX);
+    (is_made, known, if is_made { id.len() } else { 0 }, id.to_owned())
+}
+
+/// Returns what is stored of a queue. It knows these ids that it has made.
+fn stored(queue: &Queue, made: &[String], is_limited: bool) -> Vec<String> {
+    let mut all = vec![format!("{:?}", queue.counts())];
+    let mut jobs = Vec::new();
+    for state in STATES {
+        let listed = queue.list(state, None, usize::MAX).unwrap();
+        let (mut paged, mut next) = (Vec::new(), None);
+        loop {
+            let page = queue.page(state, next.as_deref(), 3).unwrap();
+            paged.extend(page.jobs);
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(paged, listed, "the pages of the {state} jobs (left) and their list");
+        let mut ids: Vec<_> = listed.iter().map(|job| job.id.clone()).collect();
+        if is_limited {
+            // An engine may list those apart that limits hold.
+            ids.sort_by_key(|id| rank(made, id));
+        }
+        all.push(format!("{state:?}: {ids:?}"));
+        jobs.extend(listed);
+    }
+    // A call to a server is dear, and this one has no rules of its own.
+    for job in jobs.iter().take(if queue.capabilities().one_process { usize::MAX } else { 1 }) {
+        assert_eq!(queue.get(&job.id).unwrap().as_ref(), Some(job), "a job by itself (left) and in its list");
+    }
+    for job in jobs.iter().filter(|job| job.state == JobState::Waiting) {
+        let mut waits_for = queue.related(&job.id, 99).unwrap().waits_for;
+        waits_for.sort_by_key(|id| rank(made, id));
+        all.push(format!("{} waits for {waits_for:?}", job.id));
+    }
+    jobs.sort_by_key(|job| rank(made, &job.id));
+    all.extend(jobs.into_iter().map(shown));
+    for id in own_ids().into_iter().filter(|_| queue.capabilities().one_process) {
+        all.push(format!("{id} is {:?}", queue.state(id).unwrap()));
+    }
+    all.push(format!("{:?}", queue.notes("k").unwrap().list(None, 9).unwrap()));
+    let ticks = |of: &PeriodicInfo| (of.name.clone(), of.last_tick, of.last_run.clone(), of.skipped);
+    all.push(format!("{:?}", queue.periodics().unwrap().iter().map(ticks).collect::<Vec<_>>()));
+    all
+}
