@@ -2,7 +2,8 @@
 
 use crate::base::sync::AtomicU64;
 
-/// Jobs without the newest ones, which may still be replaced. Made by [`Jobs::confirmed`](crate::Jobs::confirmed).
+/// Jobs without the newest ones, which may still be replaced. Made by
+/// [`Jobs::confirmed`](crate::Jobs::confirmed).
 #[doc(alias = "reorg")]
 #[derive(Debug)]
 pub struct Confirmed<J> {

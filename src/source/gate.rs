@@ -2,7 +2,8 @@
 
 use crate::base::index::Index;
 
-/// The limit up to which a source lets jobs start, below its head; see [`Jobs::gate`](crate::Jobs::gate).
+/// The limit up to which a source lets jobs start, below its head; see
+/// [`Jobs::gate`](crate::Jobs::gate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gate {

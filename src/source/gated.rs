@@ -8,7 +8,8 @@ use crate::source::watermark::{Listener, Watermark};
 use std::fmt;
 
 /// Jobs behind a gate. None starts before an upstream consumer has processed its index, or while a
-/// log is full. Made by [`Jobs::gated_by`](crate::Jobs::gated_by) and [`JobLog::hold_back`](crate::JobLog::hold_back).
+/// log is full. Made by [`Jobs::gated_by`](crate::Jobs::gated_by) and
+/// [`JobLog::hold_back`](crate::JobLog::hold_back).
 #[derive(Debug)]
 pub struct Gated<J> {
     pub(super) jobs: J,
@@ -87,8 +88,8 @@ impl<J> Gated<J> {
         Self::new(jobs, Upstream::new(upstream))
     }
 
-    /// Adds a gate, as [`Jobs::gated_by`](crate::Jobs::gated_by) does. The type stays the same, so this can be called in a
-    /// loop: a thousand gates cost no more than a thousand times one gate.
+    /// Adds a gate, as [`Jobs::gated_by`](crate::Jobs::gated_by) does. The type stays the same, so
+    /// this can be called in a loop: a thousand gates cost no more than a thousand times one gate.
     #[must_use]
     pub fn gated_by(mut self, upstream: impl AsRef<Watermark>) -> Self {
         self.keepers.push(Upstream::new(upstream.as_ref().clone()));

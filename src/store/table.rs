@@ -42,8 +42,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Config`] for an empty name and for a name above 255 bytes. With
-    /// [`create(false)`](crate::StoreOptions::create) also [`Error::NotFound`] for a table without a row,
-    /// and [`Error::Store`] if the database fails.
+    /// [`create(false)`](crate::StoreOptions::create) also [`Error::NotFound`] for a table without
+    /// a row, and [`Error::Store`] if the database fails.
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         check_name("table", name)?;

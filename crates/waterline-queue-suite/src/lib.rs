@@ -1,5 +1,5 @@
-//! The suite of tests that every database of queues has to pass. It is a dev-dependency of the crates
-//! that have such a database.
+//! The suite of tests that every database of queues has to pass. It is a dev-dependency of the
+//! crates that have such a database.
 #![allow(clippy::unwrap_used, reason = "a case that fails panics")]
 
 use bench::{Beginner, Benches, Database, Opener};
@@ -75,8 +75,9 @@ crate::__each_queue_case!(listed,);
 /// and one that fails is seen by its name.
 ///
 /// The cases bring about no crash within a write, since only the database knows how it dies. Those
-/// of random calls are compared with a [`QueueModel`](waterline::testing::QueueModel) that can do as
-/// much, after each of them. One that fails says the seed, and the fewest calls that it has found.
+/// of random calls are compared with a [`QueueModel`](waterline::testing::QueueModel) that can do
+/// as much, after each of them. One that fails says the seed, and the fewest calls that it has
+/// found.
 #[must_use = "nothing is checked before `run`"]
 pub struct QueueSuite<'a>(Benches<'a>);
 

@@ -14,8 +14,8 @@ use waterline::{
 use waterline_ui::Page;
 
 /// The words of the reasons that an operator has to know of. Nobody has to know that a consumer has
-/// caught up (`caught_up`), or has ended (`no`). `looking` lasts for a second, behind which the same
-/// call is a `source` that does not answer.
+/// caught up (`caught_up`), or has ended (`no`). `looking` lasts for a second, behind which the
+/// same call is a `source` that does not answer.
 const REASONS: [&str; 18] = [
     "ahead_of_source",
     "alone",
