@@ -71,7 +71,7 @@ BEGIN
             v_died := coalesce(v_died, v_bell.died, false);
             LOOP
                 v_jobs := ARRAY(SELECT job FROM edge WHERE awaited = v_bell.awaited AND job > v_bell.behind
-                    ORDER BY job LIMIT least(c_piece, v_left));
+                    ORDER BY job LIMIT least(CASE WHEN v_left > 1024 - c_least THEN c_least ELSE c_piece END, v_left));
                 EXIT WHEN cardinality(v_jobs) = 0;
                 v_piece := answer_well(p_queue, v_bell.awaited, v_died, v_jobs,
                     CASE WHEN v_left > 1024 - c_least THEN 'infinity' ELSE v_until END, p_now);
