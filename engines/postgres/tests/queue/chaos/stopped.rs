@@ -157,9 +157,9 @@ impl Scene {
                 AND queue IN (SELECT id FROM waterline.queue WHERE name IN ('q', 'p'))";
             self.client.query_one(due, &[]).unwrap().get::<_, i64>(0) == 0
         });
-        let wrong = "SELECT coalesce(array_agg(id || ': ' || n), '{}') FROM (
-            SELECT coalesce(e.name, '~' || e.number) AS id, (SELECT count(*) FROM effects f WHERE f.job = coalesce(e.name, '~' || e.number)) AS n
-            FROM waterline.ended e WHERE (kind LIKE 'probe%' OR kind LIKE 'writes%') AND NOT died AND skipped IS NULL) c WHERE n <> 1";
+        let wrong = "SELECT coalesce(array_agg(id || ': ' || coalesce(n, 0)), '{}') FROM (SELECT coalesce(name, '~' || number) AS id
+                FROM waterline.ended WHERE (kind LIKE 'probe%' OR kind LIKE 'writes%') AND NOT died AND skipped IS NULL) e
+            LEFT JOIN (SELECT job, count(*) AS n FROM effects GROUP BY job) f ON f.job = e.id WHERE n IS DISTINCT FROM 1";
         let wrong: Vec<String> = self.client.query_one(wrong, &[]).unwrap().get(0);
         assert!(wrong.is_empty(), "jobs that ended, and the number of their effects: {wrong:?}");
         let dead = "SELECT coalesce(array_agg(concat(name, ': ', error)), '{}') FROM waterline.ended WHERE died
