@@ -41,6 +41,8 @@ BEGIN
     told := '{}';
     more := false;
     IF NOT has_edge_bells(p_queue.id) THEN RETURN; END IF;
+    -- A push of this transaction rings anew (see `place`): its bell may be among those that go.
+    PERFORM set_config('waterline.rung', '', true) WHERE current_setting('waterline.rung', true) <> '';
     LOOP
         more := v_left <= 0 OR v_left <= 1024 - c_least AND clock_timestamp() >= v_until;
         EXIT WHEN more;

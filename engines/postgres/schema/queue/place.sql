@@ -59,10 +59,12 @@ BEGIN
     END IF;
     IF p_job.pending > 0 THEN
         INSERT INTO edge SELECT n, p_job.number FROM unnest(p_awaited) n;
-        -- One of them may end, or have ended, without sight of this transaction. One that dies now waits no more. A bell of
-        -- this transaction is heard behind its commit, so one is enough for all that it pushes.
-        INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n WHERE p_died IS NULL
-            AND (SELECT b.xmin = pg_current_xact_id()::xid AND b.behind = 0 FROM edge_bell b WHERE b.awaited = n ORDER BY b.id DESC LIMIT 1) IS NOT TRUE;
+        -- One of them may end, or have ended, without sight of this transaction. One that dies now waits no more. A bell is
+        -- heard behind the commit, so one is enough for all that this transaction pushes one after the other.
+        IF p_died IS NULL AND current_setting('waterline.rung', true) IS DISTINCT FROM p_queue.bell::oid || p_awaited::text THEN
+            INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n;
+            PERFORM set_config('waterline.rung', p_queue.bell::oid || p_awaited::text, true);
+        END IF;
     END IF;
     IF p_died IS NOT NULL THEN
         told := told || told(v_id, 'ready') || end_unrun(p_queue, p_job, died_with(p_died), NULL, p_now);

@@ -244,6 +244,18 @@ fn a_queue_without_limits_any_more_lets_go_of_its_jobs_and_claims_as_if_it_never
 }
 
 #[test]
+fn a_push_rings_anew_behind_a_bell_of_its_transaction_that_is_gone() {
+    let (_, mut client) = client("{}");
+    push(&mut client, r#"{"id": "first"}"#);
+    let waits = r#"SELECT waterline.push('q', 'k', '1', '{"after": ["first"]}');"#;
+    for lost in [TICK, "ROLLBACK TO SAVEPOINT s"] {
+        run(&mut client, &format!("BEGIN; SAVEPOINT s; {waits} {waits} {lost}; {waits} {waits} COMMIT"));
+        assert_eq!(count(&mut client, "edge_bell"), 1, "{lost}");
+        run(&mut client, TICK);
+    }
+}
+
+#[test]
 fn jobs_that_stay_waiting_are_passed_by_and_one_that_is_locked_is_told_later() {
     let (config, mut client) = client("{}");
     push(&mut client, r#"{"id": "first"}"#);
