@@ -12,7 +12,7 @@
 
 use crate::cost::{Cost, Stopwatch};
 use crate::sources::Numbers;
-use crate::{Row, Table};
+use crate::table::{Row, Table};
 use futures_util::stream::{self, StreamExt};
 use std::hint::black_box;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! Jobs in batches of 256, beside the same jobs one by one in the same run.
 
 use crate::cost::{Cost, Stopwatch};
+use crate::ours::{JOBS, consume};
 use crate::sources::Numbers;
-use crate::{JOBS, Row, Table, consume};
+use crate::table::{Row, Table};
 use std::hint::black_box;
 use std::time::Duration;
 use waterline::{Consumer, MemoryProgress};

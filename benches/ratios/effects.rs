@@ -2,8 +2,9 @@
 //! hand.
 
 use crate::cost::{Cost, Stopwatch};
+use crate::ours::{COUNTED, counted_by_hand, counted_by_jobs};
 use crate::sources::Numbers;
-use crate::{COUNTED, Row, Table, counted_by_hand, counted_by_jobs};
+use crate::table::{Row, Table};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
 use std::path::Path;
 use waterline::{Consumer, Durability, Store};

@@ -9,7 +9,7 @@
 //!   same run the job is asked for again at once, and else after 20 ms.
 
 use crate::cost::{Cost, Stopwatch};
-use crate::{Row, Table};
+use crate::table::{Row, Table};
 use parking_lot::Mutex;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};

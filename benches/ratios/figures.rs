@@ -1,10 +1,18 @@
 //! Figures without a floor, and the highest value that each may have.
 
+use crate::measures;
+use crate::ours::JOBS;
 use crate::sources::Numbers;
-use crate::{ALLOCATOR, JOBS, Table, measures};
+use crate::table::Table;
+use cap::Cap;
 use cpu_time::ProcessTime;
+use std::alloc::System;
 use std::time::Duration;
 use waterline::{Consumer, MemoryProgress, Store};
+
+/// It counts what the program has.
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 /// The time for which an idle consumer is measured.
 const IDLE: Duration = Duration::from_secs(10);

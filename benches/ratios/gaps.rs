@@ -6,8 +6,9 @@
 //! * **no gap, read_sparse**: the cost of the call itself.
 
 use crate::cost::{Cost, Stopwatch};
+use crate::ours::JOBS;
 use crate::sources::Numbers;
-use crate::{JOBS, Row, Table};
+use crate::table::{Row, Table};
 use std::hint::black_box;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

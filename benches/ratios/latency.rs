@@ -4,8 +4,9 @@
 //! * **push → run**: from a push to the job.
 //! * **done → seen**: from the report of a job to whoever waits for the watermark.
 
+use crate::latencies;
 use crate::protocol::{Answer, each_timed};
-use crate::{ROUNDS, Table, latencies, median, range};
+use crate::table::{ROUNDS, Table, median, range};
 use crossbeam_channel::bounded;
 use std::time::Duration;
 use waterline::Store;

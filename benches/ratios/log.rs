@@ -10,7 +10,8 @@
 //! for the way from the bytes to the digits and back.
 
 use crate::cost::{Cost, Stopwatch};
-use crate::{Row, Table, consumed};
+use crate::ours::consumed;
+use crate::table::{Row, Table};
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, WriteBatch, WriteOptions};
 use std::hint::black_box;
 use std::path::Path;

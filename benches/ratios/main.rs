@@ -45,14 +45,10 @@
 //! quick source themselves, and before they were woken only when the awake ones did not cope. It
 //! was 5 to 24 hops when every job woke a sleeping thread.
 
-use cap::Cap;
-use std::alloc::System;
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use waterline::window::{Action, Limits, Window};
-use waterline::{Builder, Consumer, Event, Index, Jobs, MemoryProgress, Progress};
+use waterline::{Index, MemoryProgress};
 
 // The bench needs its progress alone.
 #[allow(dead_code)]
@@ -84,6 +80,7 @@ mod measures;
 mod on_sqlite;
 #[cfg(feature = "rocksdb")]
 mod options;
+mod ours;
 #[path = "../compare/protocol/src/lib.rs"]
 #[allow(dead_code, missing_docs)]
 mod protocol;
@@ -101,55 +98,14 @@ mod sources;
 mod sqlite;
 #[cfg(feature = "rocksdb")]
 mod store;
+mod table;
 
 use self::cost::{Cost, Stopwatch};
-use self::sources::{Numbers, OneByOne, Slow};
+use self::ours::{JOBS, SLOW_JOBS, consume, consume_from, consume_observed, consume_slowly};
+use self::sources::OneByOne;
+use self::table::{Row, Table};
 
-#[global_allocator]
-static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
-
-const ROUNDS: usize = 7;
-const JOBS: u64 = 500_000;
 const COMPLETIONS: u64 = 1_000_000;
-/// A number of jobs that take a fifth of a second if they are asked for one by one.
-const SLOW_JOBS: u64 = 192;
-
-/// Runs a consumer from start to end.
-fn consume(progress: impl Progress, max_processing: usize) -> Cost {
-    consume_from(Numbers(JOBS), progress, max_processing)
-}
-
-fn consume_from(jobs: impl Jobs<Job = Index>, progress: impl Progress, max_processing: usize) -> Cost {
-    run(Consumer::builder(jobs, progress).max_processing(max_processing))
-}
-
-/// Runs a consumer with an observer that only counts.
-fn consume_observed(max_processing: usize) -> Cost {
-    let heard = AtomicU64::new(0);
-    let count = move |_: &Event<'_>| _ = heard.fetch_add(1, Ordering::Relaxed);
-    run(Consumer::builder(Numbers(JOBS), MemoryProgress::new()).max_processing(max_processing).observe(count))
-}
-
-fn run(builder: Builder<impl Jobs<Job = Index>, impl Progress>) -> Cost {
-    let begun = Stopwatch::now();
-    let consumer = builder.max_search_ahead(100_000).stop_at(JOBS - 1).start(|job| {
-        black_box(job.payload);
-        Ok(())
-    });
-    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
-    begun.elapsed()
-}
-
-/// Runs a consumer of a source that takes a millisecond for each call.
-fn consume_slowly(in_runs: bool) -> Cost {
-    let begun = Stopwatch::now();
-    let consumer = Consumer::builder(Slow { jobs: SLOW_JOBS, in_runs }, MemoryProgress::new())
-        .max_processing(8)
-        .stop_at(SLOW_JOBS - 1)
-        .start(|_| Ok(()));
-    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
-    begun.elapsed()
-}
 
 /// Completes a million jobs in the pure core, in windows of this width, with the first job of each
 /// stuck.
@@ -176,76 +132,6 @@ fn straggle(width: u64) -> Cost {
         assert_eq!((window.done_ahead(), window.lowest_undone()), (width - 1, 0));
     }
     begun.elapsed()
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
-/// The tables. They print row by row.
-struct Table {
-    /// A part of the names of the rows to measure.
-    wanted: Option<String>,
-    /// The number of rows that have a limit, and the names of those that missed it.
-    limited: Cell<usize>,
-    missed: RefCell<Vec<String>>,
-}
-
-/// A row: its name, and how often the floor and the subject run in a round.
-struct Row<'a> {
-    name: &'a str,
-    floor: &'a str,
-    times: u64,
-    /// The highest ratio that the row may have.
-    most: f64,
-}
-
-impl Table {
-    fn wants(&self, name: &str) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str()))
-    }
-
-    /// Measures the floor and the subject in turns, and prints the ratio of their medians, with the
-    /// lowest and the highest one of a round.
-    fn row(&self, Row { name, floor, times, most }: Row<'_>, lowest: impl Fn() -> Cost, ours: impl Fn() -> Cost) {
-        if !self.wants(name) {
-            return;
-        }
-        let rounds: Vec<_> = (0..ROUNDS).map(|_| (lowest(), ours())).collect();
-        let of = |cost: fn(&(Cost, Cost)) -> Duration| {
-            median(rounds.iter().map(cost).collect()).as_nanos() as f64 / times as f64
-        };
-        let [below, below_cpu] = [of(|round| round.0.wall), of(|round| round.0.cpu)];
-        let [above, above_cpu] = [of(|round| round.1.wall), of(|round| round.1.cpu)];
-        let ratios = rounds.iter().map(|(floor, ours)| ours.wall.as_secs_f64() / floor.wall.as_secs_f64());
-        let (ratio, range) = (above / below, range(ratios));
-        println!(
-            "| {name:<46} | {:>34} | {above:>7.0} / {above_cpu:>7.0} ns | {ratio:>5.2} | {range:>13} | {most:>7} |",
-            format!("{floor} {below:.0} / {below_cpu:.0} ns")
-        );
-        self.note(name, ratio, most);
-    }
-
-    /// Notes if a row missed its limit.
-    fn note(&self, name: &str, value: f64, most: f64) {
-        self.limited.set(self.limited.get() + 1);
-        if value > most {
-            self.missed.borrow_mut().push(format!("{name} ({value:.2}, at most {most})"));
-        }
-    }
-
-    /// Says which rows missed their limits.
-    fn verdict(&self) -> String {
-        let (limited, missed) = (self.limited.get(), self.missed.borrow());
-        let names = if missed.is_empty() { String::new() } else { format!(": {}", missed.join("; ")) };
-        format!("rows that missed their limits: {} of {limited}{names}", missed.len())
-    }
-}
-
-/// Returns the lowest and the highest of these ratios.
-fn range(ratios: impl Iterator<Item = f64> + Clone) -> String {
-    format!("{:.2} – {:.2}", ratios.clone().fold(f64::MAX, f64::min), ratios.fold(0.0, f64::max))
 }
 
 fn main() {
@@ -309,49 +195,6 @@ fn main() {
     latency::print(&table);
     figures::print(&table);
     println!("\n{}", table.verdict());
-}
-
-/// Consumes so many items of a log, with the progress of this round.
-#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
-fn consumed<T: Send + 'static, C: waterline::Codec<T>>(
-    store: &waterline::Store,
-    log: &waterline::JobLog<T, C>,
-    items: u64,
-    round: u64,
-) -> Cost {
-    let begun = Stopwatch::now();
-    let consumer = Consumer::builder(log.clone(), store.progress(format!("{round}")))
-        .max_processing(2)
-        .max_search_ahead(100_000)
-        .stop_at(items)
-        .start(|job| {
-            black_box(job.payload);
-            Ok(())
-        });
-    consumer.and_then(Consumer::join).expect("jobs that do nothing do not fail");
-    begun.elapsed()
-}
-
-/// The jobs that put a row and add to a counter.
-#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
-const COUNTED: u64 = 200_000;
-
-#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
-fn counted_by_hand<D: counted::Database>() -> Cost {
-    let dir = tempfile::tempdir().expect("a directory for the database");
-    let mut database = D::create(dir.path());
-    let begun = Stopwatch::now();
-    counted::by_hand(&mut database, COUNTED, 256, |_| ());
-    begun.elapsed()
-}
-
-#[cfg(any(feature = "rocksdb", feature = "sqlite"))]
-fn counted_by_jobs(open: impl Fn(&std::path::Path) -> waterline::Store, max_processing: usize) -> Cost {
-    let dir = tempfile::tempdir().expect("a directory for the database");
-    let store = open(dir.path());
-    let begun = Stopwatch::now();
-    counted::by_jobs(&store, COUNTED, max_processing, |_| ());
-    begun.elapsed()
 }
 
 #[cfg(feature = "rocksdb")]

@@ -10,9 +10,10 @@
 //! * **synced push**: beside a transaction that is flushed, for each item.
 
 use crate::cost::{Cost, Stopwatch};
+use crate::ours::{COUNTED, JOBS, consume, consumed, counted_by_hand, counted_by_jobs};
 use crate::raw_sqlite::{BYTES, Raw, RawQueue, UPSERT};
 use crate::sources::Numbers;
-use crate::{COUNTED, JOBS, Row, Table, consume, consumed, counted_by_hand, counted_by_jobs, median};
+use crate::table::{Row, Table, median};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@
 //! claim reads and writes no more. The rows *queue* beside the raw loop show that.
 
 use crate::cost::{Cost, Stopwatch};
-use crate::{Row, Table};
+use crate::table::{Row, Table};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 use waterline::Retry;

@@ -13,7 +13,7 @@
 
 use crate::cost::{Cost, Stopwatch};
 use crate::raw_rocksdb::Raw;
-use crate::{Row, Table};
+use crate::table::{Row, Table};
 use std::time::Duration;
 use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{Consumer, Durability, Store};

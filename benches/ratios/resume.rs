@@ -1,7 +1,7 @@
 //! The cost of keeping the jobs that are done above the watermark, and of resuming from them.
 
-use crate::median;
 use crate::sources::Numbers;
+use crate::table::median;
 use common::until;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@
 
 use crate::adapter::{SqliteProgress, TABLES};
 use crate::cost::{Cost, Stopwatch};
-use crate::{Row, Table};
+use crate::table::{Row, Table};
 use rusqlite::{Connection, Transaction};
 use std::path::Path;
 use waterline::{BoxError, Consumer, Index, MemoryJobs};

@@ -6,7 +6,7 @@
 //! in files.
 
 use crate::cost::{Cost, Stopwatch};
-use crate::{Row, Table};
+use crate::table::{Row, Table};
 use rocksdb::{DB, DBCompressionType, Options, WriteBatch, WriteOptions};
 use std::cell::Cell;
 use std::hint::black_box;

@@ -16,6 +16,7 @@ use waterline::{BoxError, Clock, Consumer, Handle, Index, Jobs, MemoryJobs, Memo
 pub mod database;
 #[cfg(unix)]
 pub mod dying;
+mod engine;
 pub mod every_write;
 mod place;
 pub mod queues;
@@ -26,9 +27,10 @@ pub mod recorder;
 mod soak;
 pub mod tree;
 
-pub use place::{Place, a_directory, a_directory_of, a_store, engine, engine_of, on_engine, on_store, theirs};
+pub use engine::{a_directory, a_directory_of, engine, engine_of, on_engine};
 #[cfg(feature = "_disk")]
-pub use place::{make_in, open_in};
+pub use engine::{make_in, open_in};
+pub use place::{Place, a_store, on_store, theirs};
 pub use soak::{cases, seed, seeds, size};
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 

@@ -1,7 +1,7 @@
 //! The database of a store without the store: what lies in it, byte by byte, and what does not
 //! belong there.
 
-use crate::engine;
+use crate::engine::engine;
 use std::path::Path;
 use waterline::Engine;
 use waterline::fuzzing::Record;

@@ -1,6 +1,6 @@
 //! Compares the output and the store of the example with git.
 
-use super::{example, git, piped, report, text};
+use crate::program::{example, git, piped, report, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Made histories with everything that git can record.
 
-use super::{git, piped};
+use crate::program::{git, piped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;

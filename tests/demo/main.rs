@@ -3,11 +3,10 @@
 use common::size;
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde_json::Value;
-use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
@@ -15,9 +14,11 @@ use waterline::{Consumer, MemoryJobs, Retry, Store};
 mod agree;
 mod made;
 mod page;
+mod program;
 
 use agree::{agrees_with_git, trims_the_log};
 use made::imported;
+use program::{command, example, git, last_line, piped, report, stderr, text};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -475,57 +476,6 @@ impl Life {
 
 /// The most microseconds from a save to a kill. The program does different work at each kill.
 const SOON: u64 = 2_000;
-
-fn command(repo: &Path, db: &Path, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_git_history"));
-    command.arg(repo).arg("--json").arg("--db").arg(db).args(more);
-    command
-}
-
-fn example(repo: &Path, db: &Path, more: &[&str]) -> Output {
-    command(repo, db, more).output().unwrap()
-}
-
-/// The end of the output if all went well.
-fn report(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
-    last_line(output)
-}
-
-fn last_line(output: &Output) -> Value {
-    serde_json::from_str(String::from_utf8_lossy(&output.stdout).lines().last().unwrap()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn text(output: &[u8]) -> String {
-    String::from_utf8_lossy(output).trim_end().to_owned()
-}
-
-fn git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>) -> Vec<u8> {
-    piped(dir, args, b"")
-}
-
-/// Runs git with this input, the same on every machine. Returns its output.
-fn piped<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>, input: &[u8]) -> Vec<u8> {
-    let mut command = Command::new("git");
-    command.args(["-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"]).args(args).current_dir(dir);
-    command.env("GIT_CONFIG_GLOBAL", if cfg!(windows) { "NUL" } else { "/dev/null" }).env("GIT_CONFIG_NOSYSTEM", "1");
-    for role in ["AUTHOR", "COMMITTER"] {
-        command.env(format!("GIT_{role}_NAME"), "A U Thor").env(format!("GIT_{role}_EMAIL"), "author@example.com");
-        command.env(format!("GIT_{role}_DATE"), "2020-01-02T03:04:05Z");
-    }
-    for leaked in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"] {
-        command.env_remove(leaked);
-    }
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", stderr(&output));
-    output.stdout
-}
 
 /// Makes a repository with this many commits of one changed path each.
 fn small(dir: &TempDir, commits: usize) -> PathBuf {

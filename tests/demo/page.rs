@@ -1,6 +1,7 @@
 //! The page that the example serves: `make demo ARGS="--page"`.
 
-use super::{command, made::imported};
+use crate::made::imported;
+use crate::program::command;
 use tempfile::TempDir;
 
 #[cfg(all(unix, feature = "page"))]
@@ -37,5 +38,5 @@ fn a_program_without_its_page_says_how_to_get_it() {
     let repo = imported(&dir, "repo", 50, 6);
     let output = command(&repo, &dir.path().join("db"), &["--page"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(super::stderr(&output).contains("make demo ARGS=\"--page\""), "{output:?}");
+    assert!(crate::program::stderr(&output).contains("make demo ARGS=\"--page\""), "{output:?}");
 }

@@ -244,7 +244,7 @@ fn disk(records: &[Record]) -> Disk {
 /// The records without what differs from one life to the next: the times that are those of the
 /// machine, with the checksums over them, and what a runner leaves beside its durations.
 fn steady(mut records: Vec<Record>) -> Vec<Record> {
-    let timed = queues::number_of(&records, "timed");
+    let timed = number_of(&records, "timed");
     records.retain(|(family, key, _)| {
         let is_of_runner = ["waterline.queue", "waterline.ready"].contains(&family.as_str()) && key.starts_with(&timed);
         !is_of_runner || family == "waterline.queue" && key[4] == b't'
@@ -261,6 +261,18 @@ fn steady(mut records: Vec<Record>) -> Vec<Record> {
         value[sum..].fill(0);
     }
     records
+}
+
+/// The key of the record with the number of a queue.
+fn name_key(name: &str) -> Vec<u8> {
+    [&[0xff; 4][..], name.as_bytes()].concat()
+}
+
+/// The number of a queue, with which the keys of its records begin.
+fn number_of(records: &[Record], name: &str) -> [u8; 4] {
+    let key = name_key(name);
+    let (.., value) = records.iter().find(|(_, of, _)| *of == key).expect("there is such a queue");
+    value[1..5].try_into().unwrap()
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The latencies that the driver asks for.
 
+use crate::asked::{engine, open};
+use crate::latencies;
 use crate::protocol::{Answer, Question};
-use crate::{engine, latencies, open};
 use waterline::Durability;
 
 const LATENCIES: u64 = 2_000;
@@ -9,7 +10,7 @@ const LATENCIES: u64 = 2_000;
 pub(crate) fn pushed(question: &Question) -> Answer {
     let (column, in_memory) = (question.word("column"), question.word("store") == "memory");
     if in_memory {
-        return if column == "waterline" { latencies::pushed_in_memory(LATENCIES) } else { crate::OTHER };
+        return if column == "waterline" { latencies::pushed_in_memory(LATENCIES) } else { crate::asked::OTHER };
     }
     match open(question, engine(column), Durability::Buffered) {
         Some(store) if column.starts_with("queue") => latencies::pushed_to_queue(&store, LATENCIES),
@@ -20,7 +21,7 @@ pub(crate) fn pushed(question: &Question) -> Answer {
 
 pub(crate) fn seen(question: &Question) -> Answer {
     if question.word("column") != "waterline" {
-        return crate::OTHER;
+        return crate::asked::OTHER;
     }
     match open(question, question.word("store"), Durability::Buffered) {
         Some(store) => latencies::seen(&store, LATENCIES),

@@ -12,7 +12,7 @@ pub(crate) fn answer(question: &Question) -> Answer {
     match column {
         "on RocksDB" | "on SQLite" => {
             let durability = if flushed { Durability::Synced } else { Durability::Buffered };
-            let Some(store) = crate::open(question, crate::engine(column), durability) else {
+            let Some(store) = crate::asked::open(question, crate::asked::engine(column), durability) else {
                 return Answer::None("built without it");
             };
             let log = store.log_with("l", Bytes).expect("a good name");
@@ -35,7 +35,7 @@ pub(crate) fn answer(question: &Question) -> Answer {
         "SQLite NORMAL" if !flushed => by_hand::answer(question, "NORMAL"),
         #[cfg(feature = "sqlite")]
         "SQLite FULL" if flushed => by_hand::answer(question, "FULL"),
-        _ => crate::OTHER,
+        _ => crate::asked::OTHER,
     }
 }
 

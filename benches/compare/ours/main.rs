@@ -5,6 +5,7 @@
 //! Everything is at its default, apart from what a question asks for: the jobs in flight, the
 //! engine, and whether each write is flushed.
 
+mod asked;
 #[path = "../../raw/cost.rs"]
 #[allow(dead_code)]
 mod cost;
@@ -29,11 +30,7 @@ mod raw_rocksdb;
 mod raw_sqlite;
 mod stream;
 
-use protocol::{Answer, Question};
 use std::process::ExitCode;
-use waterline::{Durability, Engine, Store};
-
-const OTHER: Answer = Answer::None("not asked");
 
 fn main() -> ExitCode {
     let ours = "this version with its defaults";
@@ -64,24 +61,6 @@ fn main() -> ExitCode {
         "queue" => queue::answer(question),
         "pushed" => latency::pushed(question),
         "seen" => latency::seen(question),
-        _ => OTHER,
+        _ => asked::OTHER,
     })
-}
-
-/// Opens the store of this run, on the engine of this name. `None` if the program was built
-/// without it.
-fn open(question: &Question, engine: &str, durability: Durability) -> Option<Store> {
-    let engine = match engine {
-        "memory" => return Some(Store::in_memory()),
-        "rocksdb" if cfg!(feature = "rocksdb") => Engine::RocksDb,
-        "sqlite" if cfg!(feature = "sqlite") => Engine::Sqlite,
-        _ => return None,
-    };
-    let options = Store::options().engine(engine).durability(durability);
-    Some(options.open(question.directory().join("store")).expect("the directory can be written"))
-}
-
-/// The engine in the name of a column.
-fn engine(column: &str) -> &'static str {
-    if column.ends_with("SQLite") { "sqlite" } else { "rocksdb" }
 }

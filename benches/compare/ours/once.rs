@@ -13,7 +13,7 @@ pub(crate) fn answer(question: &Question) -> Answer {
         "a write a job" => 1,
         "256 a write" => 256,
         "10,000 a write" | "rayon, 10,000 a write" => 10_000,
-        _ => return crate::OTHER,
+        _ => return crate::asked::OTHER,
     };
     match engine {
         #[cfg(feature = "rocksdb")]
@@ -25,7 +25,7 @@ pub(crate) fn answer(question: &Question) -> Answer {
 }
 
 fn ours(question: &Question, engine: &str) -> Answer {
-    let Some(store) = crate::open(question, engine, Durability::Buffered) else {
+    let Some(store) = crate::asked::open(question, engine, Durability::Buffered) else {
         return Answer::None("built without it");
     };
     let task = Task::of(question);

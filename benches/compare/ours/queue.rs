@@ -9,7 +9,7 @@ pub(crate) fn answer(question: &Question) -> Answer {
     let pushes = question.word("call") == "push";
     match column {
         "on RocksDB" | "on SQLite" => {
-            let Some(store) = crate::open(question, crate::engine(column), Durability::Buffered) else {
+            let Some(store) = crate::asked::open(question, crate::asked::engine(column), Durability::Buffered) else {
                 return Answer::None("built without it");
             };
             let queue = Queue::open(&store, "q", QueueOptions::default()).expect("it opens");
@@ -41,7 +41,7 @@ pub(crate) fn answer(question: &Question) -> Answer {
             raw.push(jobs, block);
             timed(|| _ = raw.run(jobs))
         }
-        _ => crate::OTHER,
+        _ => crate::asked::OTHER,
     }
 }
 

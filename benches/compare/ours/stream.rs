@@ -43,12 +43,12 @@ impl Jobs for OneByOne {
 
 pub(crate) fn answer(question: &Question) -> Answer {
     let engine = if cfg!(feature = "rocksdb") { "rocksdb" } else { "sqlite" };
-    let store = crate::open(question, engine, Durability::Buffered).expect("one of them is there");
+    let store = crate::asked::open(question, engine, Durability::Buffered).expect("one of them is there");
     match question.word("column") {
         "waterline" => run(question, Numbers(question.jobs()), &store),
         "without read" => run(question, OneByOne(question.jobs()), &store),
         "async" => run_async(question, &store),
-        _ => crate::OTHER,
+        _ => crate::asked::OTHER,
     }
 }
 

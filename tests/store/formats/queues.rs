@@ -3,18 +3,6 @@
 use super::*;
 use waterline::queue::{Accept, Every, JobState, NewJob, Queue, QueueError, QueueOptions, Unique, Waits};
 
-/// The key of the record with the number of a queue.
-fn name_key(name: &str) -> Vec<u8> {
-    [&[0xff; 4][..], name.as_bytes()].concat()
-}
-
-/// The number of a queue, with which the keys of its records begin.
-pub fn number_of(records: &[Record], name: &str) -> [u8; 4] {
-    let key = name_key(name);
-    let (.., value) = records.iter().find(|(_, of, _)| *of == key).expect("there is such a queue");
-    value[1..5].try_into().unwrap()
-}
-
 #[test]
 fn promise_08_jobs_with_each_setting_are_read_and_go_on_from_where_they_were() {
     let queue = queue(&disk(&records(FIXTURE)).open(&making(false)).unwrap(), "pages").unwrap();

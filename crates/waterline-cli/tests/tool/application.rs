@@ -1,23 +1,20 @@
 //! The application: this test program, started once more, with a store of its own.
 
-use crate::program::TOKEN;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::mem::ManuallyDrop;
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
 use tempfile::TempDir;
-use waterline::queue::{Accept, Every, NewJob, Queue, QueueOptions};
-use waterline::{Consumer, Error, Handle, MemoryJobs, OnExhausted};
+use waterline::Handle;
+use waterline::queue::Queue;
 use waterline_ui::Served;
 
 /// The variables that tell the child what to do.
-const STORE: &str = "WATERLINE_TEST_STORE";
-const MODE: &str = "WATERLINE_TEST_MODE";
+pub(crate) const STORE: &str = "WATERLINE_TEST_STORE";
+pub(crate) const MODE: &str = "WATERLINE_TEST_MODE";
 
 /// The line by which the child says that everything is saved.
-const READY: &str = "everything is saved";
+pub(crate) const READY: &str = "everything is saved";
 
 /// The words before the address of the page that the child serves.
 const SERVED: &str = "the page is at ";
@@ -68,7 +65,7 @@ impl Application {
         let directory = tempfile::tempdir().unwrap();
         let program = std::env::current_exe().unwrap();
         let child = Command::new(program)
-            .args(["--exact", "application::an_application", "--ignored", "--nocapture"])
+            .args(["--exact", "modes::an_application", "--ignored", "--nocapture"])
             .env(STORE, directory.path().join("data"))
             .env(MODE, mode)
             .stdin(Stdio::piped())
@@ -139,85 +136,6 @@ impl Left {
     pub(crate) fn store(&self) -> PathBuf {
         self.directory.path().join("data")
     }
-}
-
-#[test]
-#[ignore = "other tests start it as their application"]
-fn an_application() {
-    let (Ok(path), Ok(mode)) = (std::env::var(STORE), std::env::var(MODE)) else { return };
-    run(Path::new(&path), &mode).unwrap();
-}
-
-fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    if mode == "stuck" {
-        return crate::stuck::run();
-    }
-    let store = common::open_in(path)?;
-    if mode == "fails" {
-        let first = Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("assets"));
-        let first = first.max_crashes(5).max_processing(1);
-        assert!(first.start(|_| Err("the first asset is missing".into()))?.join().is_err());
-        return Ok(());
-    }
-    let heights = store.table("heights")?;
-    heights.put("everest", "8849")?;
-    heights.put("k2", "8611")?;
-    heights.put("visits", 12i64.to_be_bytes())?;
-    let words: Vec<String> = ["to", "be", "or", "not"].map(str::to_owned).to_vec();
-    store.log::<String>("words")?.push_all(&words)?;
-    let read = Consumer::builder(store.log::<String>("words")?, store.progress("words")).stop_at(3);
-    read.start(|_| Ok(()))?.join()?;
-    if mode == "ends" {
-        let mail = Queue::open(&store, "mail", QueueOptions::default())?;
-        mail.push(NewJob::new("welcome", "ann")?.id("ann"))?;
-        mail.accept(Accept::new())?.expect("it is ready").finish(None)?;
-        return Ok(());
-    }
-
-    let mail = Queue::open(&store, "mail", QueueOptions::default())?;
-    mail.push(NewJob::new("welcome", "carl")?.id("carl"))?;
-    mail.accept(Accept::new())?.expect("it is ready").bury("no such customer")?;
-    mail.push(NewJob::new("welcome", "dora")?.id("dora"))?;
-    let runs = mail.accept(Accept::new())?.expect("it is ready");
-    mail.push(NewJob::new("welcome", "ann")?.id("ann").meta("by", "the shop")?)?;
-    mail.push(NewJob::new("digest", "bob")?.id("bob").delay(Duration::from_secs(86_400)))?;
-    let daily = mail.periodic("daily", Every::new(Duration::from_secs(86_400)), NewJob::new("report", &())?);
-    daily.start_at_next().start()?;
-
-    // Blocks 3 and 5 have no header. The budget of `blocks` has room for both, that of `prices` has
-    // not.
-    let blocks = |name: &str, budget| {
-        let jobs: MemoryJobs<u64> = (0..10).collect();
-        let blocks = Consumer::builder(jobs, store.progress(name)).max_processing(1).max_search_ahead(1);
-        blocks.on_exhausted(OnExhausted::Park { budget }).start(|job| match job.index {
-            3 | 5 => Err("the block has no header".into()),
-            _ => Ok(()),
-        })
-    };
-    let prices = if mode == "runs" { None } else { Some(blocks("prices", 1)?) };
-    let halted = prices.as_ref().map(Consumer::handle);
-    if let Some(prices) = prices {
-        assert!(matches!(prices.join(), Err(Error::Job { index: 5, .. })));
-    }
-    let consumer = blocks("blocks", 9)?;
-    assert!(consumer.handle().wait_for(9, Duration::MAX));
-    if mode == "halts" {
-        consumer.stop()?;
-        // The lease is never dropped, so its job still runs when the process ends.
-        let _runs = ManuallyDrop::new(runs);
-        return Ok(());
-    }
-    if let Some(halted) = halted {
-        let handles = [consumer.handle(), halted];
-        let page = handles.iter().fold(waterline_ui::Page::new(&store), |page, handle| page.watch(handle.clone()));
-        let page = page.queue(&mail).title("the shop").allow_writes(true).token(TOKEN);
-        tell(&page.serve("127.0.0.1:0")?, &handles, &[mail])?;
-        return Ok(());
-    }
-    println!("{READY}");
-    std::io::stdin().read_to_end(&mut Vec::new())?;
-    drop(runs);
-    Ok(())
 }
 
 /// Says where the page is, and answers each line with the statuses.

@@ -8,6 +8,7 @@ mod changes;
 mod doctor;
 mod faults;
 mod looks;
+mod modes;
 mod program;
 mod races;
 mod refused;

@@ -2,8 +2,8 @@
 //! brings that program, into the target folder. Without npm the row is left out.
 
 use crate::member::{self, queue};
+use crate::row::{PAYLOAD, line, median, rate};
 use crate::server::{Database, Server};
-use crate::{PAYLOAD, line, median, rate};
 use postgres::{Client, NoTls};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Jobs that go through the queue while a transaction stays open all the time, so that no row that
 //! is gone can be cleaned up: the last round beside the first one.
 
+use crate::row::{PAYLOAD, line, rate};
 use crate::server::{Database, Server};
-use crate::{PAYLOAD, line, rate};
 use std::sync::atomic::{AtomicU64, Ordering};
 use waterline::queue::{Limit, NewJob, Queue, QueueOptions, Retention};
 use waterline_postgres::PgOptions;

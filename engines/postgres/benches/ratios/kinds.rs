@@ -1,8 +1,8 @@
 //! Claims of some kinds, beside claims of all, and behind due jobs of kinds that nobody takes.
 
 use crate::held::work;
+use crate::row::{PAYLOAD, ROUNDS, line, median, rate};
 use crate::server::Server;
-use crate::{PAYLOAD, ROUNDS, line, median, rate};
 use waterline::queue::{NewJob, Queue, QueueOptions, Retention};
 use waterline_postgres::PgOptions;
 

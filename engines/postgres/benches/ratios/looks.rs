@@ -1,8 +1,8 @@
 //! The table as a stream: the cost of a look, and the time from a commit to the moment at which the
 //! row may be read.
 
+use crate::row::{ROUNDS, line, median};
 use crate::server::{Database, Server};
-use crate::{ROUNDS, line, median};
 use parking_lot::Mutex;
 use postgres::{Client, NoTls};
 use std::sync::atomic::{AtomicBool, Ordering};

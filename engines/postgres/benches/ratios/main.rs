@@ -12,17 +12,17 @@ mod looks;
 mod member;
 mod pickup;
 mod queue;
+mod row;
 mod takeover;
 
 use postgres::{Client, NoTls, Transaction};
+use row::{PAYLOAD, ROUNDS, line, median, per_second, rate};
 use server::{Database, Server};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use waterline::queue::{DrainLimits, NewJob, Queue, QueueOptions, Runner, Running};
 use waterline::{BoxError, Consumer, Index, MemoryJobs};
 use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
 
-/// The number of rounds. Floor and subject take turns, and the median counts.
-const ROUNDS: usize = 5;
 /// The jobs of a round, and those of a round with a transaction for each.
 const JOBS: u64 = 40_000;
 const SINGLE_JOBS: u64 = 1_000;
@@ -35,10 +35,6 @@ const CONNECTIONS: u64 = 8;
 
 /// The parts of the bench.
 const PARTS: [&str; 3] = ["queue", "writing", "looks"];
-
-/// The payload of a row: 100 bytes.
-const PAYLOAD: &str =
-    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
 const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) id";
 const COUNT: &str = "UPDATE counter SET n = n + $1";
@@ -181,24 +177,4 @@ fn one_by_one(database: &Database) {
             });
         }
     });
-}
-
-/// Returns the jobs per second.
-fn rate(jobs: u64, run: impl FnOnce()) -> f64 {
-    let begun = Instant::now();
-    run();
-    per_second(jobs, begun)
-}
-
-fn per_second(jobs: u64, begun: Instant) -> f64 {
-    f64::from(u32::try_from(jobs).expect("they are few")) / begun.elapsed().max(Duration::from_nanos(1)).as_secs_f64()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-fn line(what: &str, floor: f64, ours: f64) {
-    println!("{what:<68} {floor:>12.0} {ours:>12.0} {:>8.2}", ours / floor);
 }

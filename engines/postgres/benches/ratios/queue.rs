@@ -1,8 +1,8 @@
 //! The job queue, beside the least statements that it could be and beside those that another queue
 //! sends, which is graphile-worker: re-stated here, for jobs that are in none of its named queues.
 
+use crate::row::{PAYLOAD, ROUNDS, line, median, rate};
 use crate::server::{Database, Server};
-use crate::{PAYLOAD, ROUNDS, line, median, rate};
 use postgres::types::ToSql;
 use postgres::{Client, NoTls, Statement};
 use std::time::Duration;

@@ -8,52 +8,18 @@ use crate::size;
 use cluster::{Cluster, USERS, wait_for_work};
 use postgres::Client;
 use pushing::{Pushed, Pusher};
+use settings::Event;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
-use waterline::Retry;
-use waterline::queue::{Limit, QueueOptions, Retention};
 
 mod cluster;
 mod lagging;
 mod life;
 mod pushing;
+mod settings;
 mod stopped;
 mod stopping;
 mod workers;
-
-const LEASE: Duration = Duration::from_millis(2000);
-/// The most jobs of the kind `narrow` at once.
-const NARROW: u32 = 2;
-
-fn options() -> QueueOptions {
-    QueueOptions::default()
-        .lease(LEASE)
-        .retry(Retry::fixed(Duration::from_millis(50)))
-        .unlimited_crashes()
-        .retention(Retention::Keep)
-        .limit(Limit::each_key().at_once(1))
-        .limit(Limit::kind("narrow").at_once(NARROW))
-}
-
-/// A fault of one of the workers, or of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Kill,
-    /// It stands still for longer than its leases, and goes on.
-    Stop,
-    /// All of its connections are cut.
-    Disconnect,
-    /// A connection is cut at an end: true, after the server has got it.
-    CutEnd(bool),
-    /// The server dies, and comes back.
-    Crash,
-    /// No table grows any more; then the disk has room again.
-    FullDisk,
-    /// The log cannot be written, so the server dies, and comes back when there is room.
-    FullLog,
-    /// The server dies, and its replica takes its place. Each commit that was told is there.
-    Failover,
-}
 
 /// The events of a run, each so many times, and the worker that it happens to.
 fn events(random: &mut fastrand::Rng) -> Vec<(Event, usize)> {

@@ -1,7 +1,8 @@
 //! A server and its replica, the workers on them with a proxy each, and what happens to both.
 
 use super::pushing::Pusher;
-use super::{Event, LEASE, options, workers};
+use super::settings::{Event, LEASE, options};
+use super::workers;
 use crate::languages::{self, Language, Worker};
 use crate::proxy::Proxy;
 use crate::server::replica::FOLLOWED;

@@ -1,7 +1,7 @@
 //! The workers in Rust, as processes: a runner, and one whose rows are in the transaction of the
 //! end.
 
-use super::{LEASE, options};
+use super::settings::{LEASE, options};
 use parking_lot::Mutex;
 use postgres::{Client, Config, NoTls, Transaction};
 use std::io::{Read, Write};
