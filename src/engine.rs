@@ -33,7 +33,7 @@ use crate::queue::words::error::QueueError;
 pub use crate::queue::words::info::{JobInfo, PeriodicInfo};
 pub use crate::queue::words::job::{Counts, JobId, JobState, Priority, PushOutcome, Pushed, Retention};
 pub use crate::queue::words::limit::{Bounds, LimitOf};
-pub use crate::queue::words::meta::Meta;
+pub use crate::queue::words::meta::{Meta, size_error as meta_error};
 pub use crate::queue::words::new_job::NewJob;
 use crate::queue::words::options::QueueOptions;
 pub use crate::queue::words::page::Place;

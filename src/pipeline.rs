@@ -146,10 +146,11 @@ impl<'a> PipelineBuilder<'a> {
     pub fn start(self) -> Result<Pipeline, Error> {
         let names: Vec<String> = self.stages.iter().map(|(name, _)| name.clone()).collect();
         if names.is_empty() {
-            return Err(ConfigError::NoStages.into());
+            return Err(refused("none", [], "the pipeline has no stage: give it at least one".to_owned()));
         }
-        if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
-            return Err(ConfigError::StageTwice { name: twice.1.clone() }.into());
+        if let Some((_, name)) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
+            let why = format!("two stages have the name {name:?}: give each stage a name of its own");
+            return Err(refused("twice", [name], why));
         }
         let known: Vec<(&str, Watermark)> = names.iter().map(|name| (name.as_str(), Watermark::new())).collect();
         let (mut consumers, mut running) = (Vec::new(), Vec::new());
@@ -164,7 +165,8 @@ impl<'a> PipelineBuilder<'a> {
             };
             let started = start(&stage).and_then(|consumer| {
                 let same = consumer.handle().as_ref().is_same(stage.watermark);
-                same.then_some(consumer).ok_or_else(|| ConfigError::StageForeign { name: name.clone() }.into())
+                let why = "returned a consumer that was not made with `Stage::consumer`: call that instead of `Consumer::builder`";
+                same.then_some(consumer).ok_or_else(|| refused("foreign", [&name], format!("the stage {name:?} {why}")))
             });
             let weight = stage.weight.into_inner();
             let consumer = started.map_err(|source| Error::Stage { name: name.clone(), source: source.into() })?;
@@ -175,6 +177,10 @@ impl<'a> PipelineBuilder<'a> {
         }
         Ok(Pipeline { consumers, shared: Stages::new(running) })
     }
+}
+
+fn refused<const N: usize>(fault: &'static str, names: [&str; N], why: String) -> Error {
+    ConfigError::Stage { fault, names: names.map(str::to_owned).into(), why }.into()
 }
 
 impl Stage<'_> {
@@ -195,8 +201,8 @@ impl Stage<'_> {
     /// [`Error::Config`] if no stage before this one has that name.
     pub fn after(&self, name: &str) -> Result<Watermark, Error> {
         let found = self.before.iter().find(|(other, _)| *other == name);
-        let unknown = || ConfigError::StageUnknown { stage: self.name.to_owned(), name: name.to_owned() };
-        Ok(found.ok_or_else(unknown)?.1.clone())
+        let why = format!("no stage before {:?} has the name {name:?}: add the upstream stages first", self.name);
+        Ok(found.ok_or_else(|| refused("unknown", [self.name, name], why))?.1.clone())
     }
 
     /// Sets the weight of a job at an index, such as the size of a block. The estimate of the time

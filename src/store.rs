@@ -121,10 +121,7 @@ impl Inner {
     /// Loads the store that has lived on this key-value store, or makes one. An error names the
     /// place.
     fn on(kv: Arc<dyn Kv>, create: bool, place: &dyn fmt::Display) -> Result<Self, Error> {
-        let family = |name: &str| {
-            let id = kv.family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
-            Ok::<_, Error>(Family::new(name, id))
-        };
+        let family = |name: &str| family(&*kv, name, MISSING);
         let system = family(SYSTEM)?;
         // The format is read before the other families are opened: a newer version may have others.
         let stored = format::read(&*kv, &system, create, place)?;
@@ -257,8 +254,7 @@ impl Store {
 
     /// Returns one of the store's other families, by its name.
     pub(crate) fn family(&self, name: &str) -> Result<Family, Error> {
-        let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyMissing { name: name.to_owned() })?;
-        Ok(Family::new(name, id))
+        family(self.kv(), name, MISSING)
     }
 
     /// Returns the family of the job logs.
@@ -310,6 +306,19 @@ impl fmt::Debug for Store {
         store.field("synced", &self.synced).field("create", &self.create).field("read_only", &self.read_only);
         store.finish_non_exhaustive()
     }
+}
+
+/// What is wrong if the database lacks a family that the store needs, and what to do.
+const MISSING: (&str, &str) = (
+    "missing",
+    "open it with the families of `Store::column_families()` and your own, and with `create_missing_column_families(true)`",
+);
+
+/// Returns a family of the database.
+fn family(kv: &dyn Kv, name: &str, (fault, instead): (&'static str, &str)) -> Result<Family, Error> {
+    let why = || format!("the database has no column family {name:?}: {instead}");
+    let lacking = || ConfigError::Family { fault, name: name.to_owned(), why: why() };
+    Ok(Family::new(name, kv.family(name)?.ok_or_else(lacking)?))
 }
 
 /// A progress name that is in use.

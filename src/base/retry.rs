@@ -1,6 +1,6 @@
 //! The schedule of retries. It is pure: it has no clock, and no source of random numbers.
 
-use crate::base::config::{ConfigError, check_zero};
+use crate::base::config::{ConfigError, check_number, check_zero};
 use std::time::Duration;
 
 /// The number of attempts of a job, and the back-off between them.
@@ -216,15 +216,10 @@ impl Retry {
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let why = "the retry allows 0 attempts, and the first attempt counts: use `Retry::none()` for a single attempt";
         check_zero("max_attempts", self.max_attempts == Some(0), why)?;
-        if !(0.0..=1.0).contains(&self.jitter) {
-            return Err(ConfigError::Jitter { value: self.jitter });
-        }
-        if let Growth::Factor(factor) = self.growth
-            && !(1.0..=f64::MAX).contains(&factor)
-        {
-            return Err(ConfigError::Factor { value: factor });
-        }
-        Ok(())
+        let sentence = ("the retry's jitter", "use a share between 0.0 (none) and 1.0 (full)");
+        check_number("jitter", self.jitter, 0.0..=1.0, sentence)?;
+        let Growth::Factor(factor) = self.growth else { return Ok(()) };
+        check_number("factor", factor, 1.0..=f64::MAX, ("the factor of the back-off", "use 1 or more"))
     }
 }
 
@@ -321,7 +316,10 @@ mod tests {
             Err(ConfigError::Zero { setting: "max_attempts", .. })
         ));
         for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            assert!(matches!(Retry::fixed(MS).jitter(bad).validate(), Err(ConfigError::Jitter { .. })), "{bad}");
+            assert!(
+                matches!(Retry::fixed(MS).jitter(bad).validate(), Err(ConfigError::Number { setting: "jitter", .. })),
+                "{bad}"
+            );
         }
         assert!(Retry::fixed(MS).jitter(1.0).validate().is_ok());
     }

@@ -65,7 +65,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// ```
     ///
     /// # Errors
-    /// [`ConfigError::BatchSize`](crate::ConfigError::BatchSize) if `max` is 0 or larger than
+    /// [`ConfigError::Size`](crate::ConfigError::Size) if `max` is 0 or larger than
     /// `max_processing`, and the errors of [`start`](Self::start).
     pub fn start_batched<F>(self, max: usize, linger: Duration, run: F) -> Result<Consumer, Error>
     where

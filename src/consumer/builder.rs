@@ -3,8 +3,8 @@
 use super::Consumer;
 use crate::base::clock::Clock;
 use crate::base::config::{
-    self, ConfigError, OnExhausted, check_attempt_timeout, check_max_crashes, check_max_processing, check_read_ahead,
-    check_search_ahead, check_zero,
+    self, ConfigError, OnExhausted, check_attempt_timeout, check_index, check_max_crashes, check_max_processing,
+    check_read_ahead, check_search_ahead, check_zero,
 };
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
@@ -401,12 +401,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let why = "the time of on_stall is zero, so each job would be a stall: use a second or more";
         check_zero("on_stall", self.on_stall.iter().any(|(after, _)| after.is_zero()), why)?;
         check_attempt_timeout(self.attempt_timeout)?;
-        if self.start_at == Some(None) {
-            return Err(ConfigError::StartAtMax);
-        }
-        if self.stop_at == Some(Index::MAX) {
-            return Err(ConfigError::StopAtMax);
-        }
+        check_index("start_at", self.start_at.map_or(0, |first| first.unwrap_or(Index::MAX)))?;
+        check_index("stop_at", self.stop_at.unwrap_or(0))?;
         let why = "poll_every is zero, so the consumer would never sleep: use a millisecond or more, or let the source ring its \
                    `Wakeup`";
         check_zero("poll_every", self.poll_every == Some(Duration::ZERO), why)?;

@@ -121,7 +121,8 @@ impl Effects {
 
     fn run(&mut self, sql: &str, values: impl SqlParams, rows: Option<u64>) -> Result<(), Error> {
         if !self.store.takes_sql {
-            return Err(self.refuse_config(ConfigError::SqlUnsupported));
+            let why = "this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store";
+            return Err(self.refuse_config(ConfigError::Unsupported { setting: "execute", why: why.to_owned() }));
         }
         let statement = Statement::encode(sql, &values.into_values(), rows);
         self.admit_more(statement.len())?;

@@ -2,7 +2,7 @@
 
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_index};
 use crate::base::error::{Error, describe};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
@@ -23,8 +23,8 @@ pub(super) enum End {
 
 impl End {
     /// Refuses the index that no stream has.
-    pub(super) fn check(self) -> Result<(), Error> {
-        if matches!(self, Self::At(Index::MAX)) { Err(ConfigError::StopAtMax.into()) } else { Ok(()) }
+    pub(super) fn check(self) -> Result<(), ConfigError> {
+        if let Self::At(index) = self { check_index("stop_at", index) } else { Ok(()) }
     }
 }
 

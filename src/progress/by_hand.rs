@@ -4,7 +4,7 @@ use super::history::{Move, MoveKind};
 use super::moves::with_done;
 use super::parked::{Anew, NO_NAME, ParkedRecord, job_key};
 use super::{Record, Saved, load_records};
-use crate::base::config::{ConfigError, MAX_SKIP, check_reason};
+use crate::base::config::{ConfigError, MAX_SKIP, check_index, check_reason};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use std::time::SystemTime;
@@ -36,7 +36,8 @@ impl Saved {
     /// [`Error::Config`] for a bad reason, and for [`Index::MAX`]; [`Error::Corrupt`] for a record
     /// that cannot be read.
     pub fn seek(before: Option<&Self>, next: Index, reason: &str, at: SystemTime) -> Result<(Self, Move), Error> {
-        check_target(next, reason)?;
+        check_index("seek", next)?;
+        check_reason(reason)?;
         let mut after = Self::new(next.checked_sub(1), next, Vec::new());
         let records = before.map(|before| (before.records.clone(), before.parked.clone())).unwrap_or_default();
         for job in load_records(records, true, NO_NAME)?.into_iter().flat_map(|earlier| earlier.jobs) {
@@ -57,7 +58,8 @@ impl Saved {
     /// [`Error::AlreadyDone`] if the job is done or parked; [`Error::Config`] for a bad reason, for
     /// [`Index::MAX`], and for a job that is too far ahead.
     pub fn skip(&self, name: &str, index: Index, reason: &str, at: SystemTime) -> Result<(Self, Move), Error> {
-        check_target(index, reason)?;
+        check_index("skip", index)?;
+        check_reason(reason)?;
         let mut after = with_done(self, index).ok_or_else(|| Error::AlreadyDone { name: name.to_owned(), index })?;
         if index - self.next >= MAX_SKIP {
             return Err(ConfigError::SkipTooFar { index, next: self.next }.into());
@@ -65,13 +67,6 @@ impl Saved {
         after.records.push(record(&ParkedRecord::by_hand(index, reason, super::life::stored_time(at))));
         Ok((after, Move::new(at, MoveKind::Skip, Some(self.next), index, reason)))
     }
-}
-
-fn check_target(index: Index, reason: &str) -> Result<(), Error> {
-    if index == Index::MAX {
-        return Err(ConfigError::MoveToMax.into());
-    }
-    Ok(check_reason(reason)?)
 }
 
 fn record(job: &ParkedRecord) -> Record {

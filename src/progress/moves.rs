@@ -5,7 +5,7 @@ use super::history::{History, Move, MoveKind};
 use super::ledger::{Ledger, Loaded};
 use super::parked::{ParkedRecord, ParkedRecords};
 use super::{Saved, Snapshot, reads};
-use crate::base::config::{ConfigError, MAX_SKIP, check_name, check_reason};
+use crate::base::config::{ConfigError, MAX_SKIP, check_index, check_name, check_reason};
 use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::time;
@@ -30,9 +30,7 @@ impl StoreProgress {
         reason: &str,
         allowed: impl FnOnce(&str) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        if next == Index::MAX {
-            return Err(ConfigError::MoveToMax.into());
-        }
+        check_index("seek", next)?;
         let moving = self.begin_move(reason)?;
         reads::load(self.store(), self.name())?.map_or(Ok(()), |log| allowed(&log))?;
         let after = Saved::new(next.checked_sub(1), next, Vec::new());
@@ -79,9 +77,7 @@ impl StoreProgress {
     ///   the stream begins, so [`seek`](Self::seek) there first.
     /// * [`Error::Config`] for a job that is too far ahead, too.
     pub fn skip(&self, index: Index, reason: &str) -> Result<(), Error> {
-        if index == Index::MAX {
-            return Err(ConfigError::MoveToMax.into());
-        }
+        check_index("skip", index)?;
         let moving = self.begin_move(reason)?;
         let Some(before) = &moving.before else { return Err(Error::NothingSaved { name: self.name().to_owned() }) };
         let after =

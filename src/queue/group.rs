@@ -10,7 +10,7 @@ use crate::queue::handle::Queue;
 use crate::queue::lease::Lease;
 use crate::queue::rules::fair::Rule;
 use crate::queue::waits::bell::Takes;
-use crate::queue::words::error::QueueError;
+use crate::queue::words::error::{QueueError, group_error, unknown_queue};
 use crate::queue::words::job::{Counts, JobState, Pushed};
 use crate::queue::words::new_job::NewJob;
 use crate::queue::words::typed::TypedJob;
@@ -73,13 +73,18 @@ struct Inner {
     handles: AtomicU64,
 }
 
+fn no_queue() -> ConfigError {
+    let instead = "add one with `queue`, and leave one in with `only_when_asked`, `only` and `except`";
+    group_error("empty", [], format!("the group has no queue to claim from: {instead}"))
+}
+
 impl Group {
     /// Makes the group that claims from these of its queues.
     fn of(inner: Arc<Inner>, claims: impl Fn(&str) -> bool) -> Result<Self, QueueError> {
         let all = &inner.queues;
         let places: Vec<_> = (0..all.len()).filter(|place| claims(all[*place].name())).collect();
         if places.is_empty() {
-            return Err(ConfigError::GroupEmpty.into());
+            return Err(no_queue().into());
         }
         let queues = places.iter().map(|place| all[*place].clone()).collect();
         let turn = inner.handles.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +115,9 @@ impl Group {
     }
 
     fn route(&self, job: &NewJob) -> Result<usize, ConfigError> {
-        self.place_of(&job.kind).ok_or_else(|| ConfigError::GroupKindUnknown { kind: job.kind.clone() })
+        let instead = "add it to one of them, or set a `default_queue`";
+        let why = |kind| format!("no queue of the group takes the kind {kind:?}: {instead}");
+        self.place_of(&job.kind).ok_or_else(|| group_error("kind unknown", [&job.kind], why(&job.kind)))
     }
 
     /// Returns the queue that takes this job.
@@ -127,7 +134,7 @@ impl Group {
     /// Pushes a job into the queue that takes its kind, as [`Queue::push`] does.
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::GroupKindUnknown`] for a kind that no queue has;
+    /// [`QueueError::Config`] with [`ConfigError::Group`] for a kind that no queue has;
     /// otherwise those of [`Queue::push`].
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.routed(&job)?.push(job)
@@ -189,8 +196,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::GroupQueueUnknown`] for a queue that is not here,
-    /// and with [`ConfigError::GroupEmpty`] for none.
+    /// [`QueueError::Config`] with [`ConfigError::Group`] for a queue that is not here, and for
+    /// none.
     pub fn only<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Self, QueueError> {
         let names = self.known(queues)?;
         Self::of(self.inner.clone(), |name| names.contains(&name))
@@ -211,7 +218,7 @@ impl Group {
     fn known<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Vec<&str>, ConfigError> {
         let known = |name: N| match self.queue(name.as_ref()) {
             Some(queue) => Ok(queue.name()),
-            None => Err(ConfigError::GroupQueueUnknown { queue: name.as_ref().to_owned() }),
+            None => Err(unknown_queue(name.as_ref())),
         };
         queues.into_iter().map(known).collect()
     }

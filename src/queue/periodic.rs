@@ -56,10 +56,9 @@ impl PeriodicBuilder {
     /// # Errors
     /// [`QueueError::Config`] for a name that is empty or longer than 255 bytes, an interval of
     /// zero, a job that no queue takes, one with an id or a time of its own, or that waits for
-    /// others ([`ConfigError::PeriodicJob`]), for [`CatchUp::All`] with [`Overlap::Skip`]
-    /// ([`ConfigError::CatchUpSkips`]), and while the name is registered with anything else
-    /// ([`ConfigError::PeriodicTwice`]). [`QueueError::Store`] when the database fails, or the
-    /// record of the name is damaged. Nothing is registered then.
+    /// others, for [`CatchUp::All`] with [`Overlap::Skip`], and while the name is registered with
+    /// anything else ([`ConfigError::Periodic`] for these). [`QueueError::Store`] when the database
+    /// fails, or the record of the name is damaged. Nothing is registered then.
     pub fn start(self) -> Result<(), QueueError> {
         let Self { queue, periodic } = self;
         periodic.check()?;

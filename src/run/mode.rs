@@ -1,6 +1,6 @@
 //! The modes in which a consumer runs its jobs, and the settings that fit each of them.
 
-use crate::base::config::{self, ConfigError, check_effects, check_zero};
+use crate::base::config::{self, ConfigError, check_effects, check_supported, check_zero};
 
 /// The way in which jobs are run, one for each `start_*` call of the builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +47,14 @@ pub(crate) struct Settings {
 impl Mode {
     /// Refuses settings that do not fit this mode: a setting that nobody reads is a mistake.
     pub(crate) fn settings(self, asked: Asked) -> Result<Settings, ConfigError> {
-        if asked.threads.is_some() && self != Self::Deferred {
-            return Err(ConfigError::ThreadsWithoutDeferred);
-        }
+        let why = "threads is only for `start_deferred`: leave it out, and limit the jobs in flight by max_processing instead";
+        check_supported("threads", asked.threads.is_none() || self == Self::Deferred, why)?;
         let has_effects = matches!(self, Self::Transactional | Self::BatchedTransactional);
-        if asked.max_effects.is_some() && !has_effects {
-            return Err(ConfigError::EffectsWithoutTransactional);
-        }
-        if asked.max_unwritten.is_some() && self != Self::Writing {
-            return Err(ConfigError::UnwrittenWithoutWriting);
-        }
+        let why =
+            "max_effects is only for `start_transactional`, also in batches; here jobs have no effects: leave it out";
+        check_supported("max_effects", asked.max_effects.is_none() || has_effects, why)?;
+        let why = "max_unwritten is only for `start_writing`; here no job waits to be written: leave it out";
+        check_supported("max_unwritten", asked.max_unwritten.is_none() || self == Self::Writing, why)?;
         let mut settings = Settings { threads: None, effects: None, unwritten: None };
         match self {
             Self::Direct | Self::Ordered | Self::Batched => {}
@@ -108,19 +106,20 @@ mod tests {
             let effects = mode.settings(Asked { max_effects: Some(9), ..Asked::default() });
             let unwritten = mode.settings(Asked { max_unwritten: Some(7), ..Asked::default() });
             let none = Settings { threads: None, effects: None, unwritten: None };
+            let refused = |setting| move |error: ConfigError| matches!(error, ConfigError::Unsupported { setting: told, .. } if told == setting);
             match mode {
                 Mode::Deferred => assert_eq!(threads, Ok(Settings { threads: Some(2), ..none })),
-                _ => assert_eq!(threads, Err(ConfigError::ThreadsWithoutDeferred)),
+                _ => assert!(threads.is_err_and(refused("threads"))),
             }
             match mode {
                 Mode::Transactional | Mode::BatchedTransactional => {
                     assert_eq!(effects, Ok(Settings { effects: Some(9), ..none }));
                 }
-                _ => assert_eq!(effects, Err(ConfigError::EffectsWithoutTransactional)),
+                _ => assert!(effects.is_err_and(refused("max_effects"))),
             }
             match mode {
                 Mode::Writing => assert_eq!(unwritten, Ok(Settings { unwritten: Some(7), ..none })),
-                _ => assert_eq!(unwritten, Err(ConfigError::UnwrittenWithoutWriting)),
+                _ => assert!(unwritten.is_err_and(refused("max_unwritten"))),
             }
             assert!(mode.settings(Asked::default()).is_ok(), "{mode:?}");
         }

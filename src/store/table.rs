@@ -1,6 +1,6 @@
 //! Tables. A table is a part of the family of all tables, or a whole family.
 
-use super::{Store, keys};
+use super::{Store, family, keys};
 use crate::base::config::{ConfigError, check_name};
 use crate::base::error::Error;
 use crate::base::sync::Arc;
@@ -76,10 +76,12 @@ impl Store {
     pub fn column_family(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         if name.starts_with(RESERVED) {
-            return Err(ConfigError::FamilyReserved { name: name.to_owned() }.into());
+            let why = "belongs to the store, as all do whose names begin with \"waterline.\": use another name";
+            let why = format!("the column family {name:?} {why}");
+            return Err(ConfigError::Family { fault: "reserved", name: name.to_owned(), why }.into());
         }
-        let id = self.kv().family(name)?.ok_or_else(|| ConfigError::FamilyUnknown { name: name.to_owned() })?;
-        Ok(Table::new(self, name, &Family::new(name, id), Vec::new()))
+        let unknown = ("unknown", "open it with that, or use a table (SQLite has no families)");
+        Ok(Table::new(self, name, &family(self.kv(), name, unknown)?, Vec::new()))
     }
 }
 

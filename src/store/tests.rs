@@ -346,3 +346,13 @@ fn a_change_of_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_chan
     assert_eq!(*kv.shut_out.lock(), [true, true]);
     assert!(store.writer().rows().try_write().is_some(), "and only meanwhile");
 }
+
+#[test]
+fn a_family_that_the_store_needs_and_the_database_lacks_is_refused_with_the_reason() {
+    // A database on memory makes each family but that without a name.
+    let error = on(&Arc::default()).family("").unwrap_err();
+    assert!(matches!(&error, Error::Config(ConfigError::Family { fault: "missing", name, .. }) if name.is_empty()));
+    let text = "the database has no column family \"\": open it with the families of `Store::column_families()` and your own, \
+                and with `create_missing_column_families(true)`";
+    assert_eq!(error.to_string(), text);
+}

@@ -94,9 +94,12 @@ fn a_note_that_cannot_be_is_refused() {
             QueueError::Config(ConfigError::Length { what: "metadata key", length: 70_000, .. })
         ));
         let large = notes.set("a", long.clone()).unwrap_err();
-        assert!(matches!(large, QueueError::Config(ConfigError::MetaSize { bytes: 70_002 })));
+        assert!(matches!(large, QueueError::Config(ConfigError::Length { what: "metadata", length: 70_002, .. })));
         let write = bench.store().write(|effects| effects.set_note(&notes, "a", long.clone()).or(Ok(())));
-        assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::MetaSize { .. })), "a refused change fails it");
+        assert!(
+            matches!(write.unwrap_err(), Error::Config(ConfigError::Length { what: "metadata", .. })),
+            "a refused change fails it"
+        );
         let foreign = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         let write = bench.store().write(|effects| effects.add_note(&foreign.notes("k")?, "a", 1));
         assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Foreign { .. })));

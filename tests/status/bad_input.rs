@@ -37,32 +37,34 @@ fn numbers_that_cannot_be_are_refused_and_take_nothing() {
     let first = |builder| {
         let (max, last) = (Index::MAX, Index::MAX - 1);
         let says = format!("the first index would be {max}, which is never a job: start at {last} or below");
-        (never(builder), StartAtMax, says)
+        (never(builder), NoJob { setting: "start_at", why: says.clone() }, says)
     };
     check(
         [plain().start_at(Index::MAX), plain().start_after(Index::MAX), plain().start_after(Index::MAX - 1)].map(first),
     );
     let says =
         format!("stop_at is {}, which is never a job: leave `stop_at` out to follow the stream for ever", Index::MAX);
-    check([(never(plain().stop_at(Index::MAX)), StopAtMax, says)]);
+    check([(never(plain().stop_at(Index::MAX)), NoJob { setting: "stop_at", why: says.clone() }, says)]);
     let jitter = |value| {
         let says = format!("the retry's jitter is {value}: use a share between 0.0 (none) and 1.0 (full)");
-        (never(plain().retry(Retry::fixed(HOUR).jitter(value))), Jitter { value }, says)
+        let error = Number { setting: "jitter", value, why: says.clone() };
+        (never(plain().retry(Retry::fixed(HOUR).jitter(value))), error, says)
     };
     check([-0.1, 1.5].map(jitter));
     let (no_number, ..) = jitter(f64::NAN);
-    assert!(matches!(no_number, Err(Error::Config(Jitter { .. }))), "{no_number:?}");
+    assert!(matches!(no_number, Err(Error::Config(Number { setting: "jitter", .. }))), "{no_number:?}");
     let batch = |max| plain().start_batched(max, Duration::ZERO, |_| Ok(()));
     let too_large = |(started, max)| {
         let says = format!("the most jobs of a batch are {max}: use 1 to 4, which is max_processing, or raise that");
-        (started, BatchSize { max, max_processing: 4 }, says)
+        (started, Size { setting: "batch", value: max, most: 4, why: says.clone() }, says)
     };
     check([0, 5, usize::MAX].map(|max| too_large((batch(max), max))));
     let stored = || Consumer::builder(numbers(9), store.progress("p")).max_processing(4);
     check([too_large((stored().start_batched_transactional(5, Duration::ZERO, |_, _| Ok(())), 5))]);
     let effects = |bytes| stored().max_effects(bytes).start_transactional(|_, _| Ok(()));
     let cannot_wait = |bytes| {
-        (effects(bytes), MaxEffects { bytes }, format!("max_effects is {bytes} bytes: use 1 to 1073741824 (1 GiB)"))
+        let says = format!("max_effects is {bytes} bytes: use 1 to 1073741824 (1 GiB)");
+        (effects(bytes), Size { setting: "max_effects", value: bytes, most: 1 << 30, why: says.clone() }, says)
     };
     check([0, (1 << 30) + 1].map(cannot_wait));
     // Each refusal leaves the progress free, and the numbers beside the refused ones are taken.
@@ -154,14 +156,14 @@ fn settings_that_do_not_fit_their_start_or_their_progress_are_refused_and_take_n
     let engine = || Consumer::builder(numbers(9), database.engine());
     let threads = |started| {
         let says = "threads is only for `start_deferred`: leave it out, and limit the jobs in flight by max_processing instead";
-        (started, ThreadsWithoutDeferred, says.to_owned())
+        unsupported(started, "threads", says)
     };
     let one = Duration::ZERO;
     check([never(plain().threads(2)), plain().threads(1).start_batched(1, one, |_| Ok(()))].map(threads));
     let effects = |started| {
         let says =
             "max_effects is only for `start_transactional`, also in batches; here jobs have no effects: leave it out";
-        (started, EffectsWithoutTransactional, says.to_owned())
+        unsupported(started, "max_effects", says)
     };
     check([never(stored().max_effects(9)), stored().max_effects(9).start_batched(1, one, |_| Ok(()))].map(effects));
     #[cfg(feature = "tokio")]
@@ -172,7 +174,7 @@ fn settings_that_do_not_fit_their_start_or_their_progress_are_refused_and_take_n
         check([effects(stored().max_effects(2).start_async(runtime.handle(), run))]);
     }
     let says = "max_unwritten is only for `start_writing`; here no job waits to be written: leave it out";
-    check([(never(engine().max_unwritten(5)), UnwrittenWithoutWriting, says.to_owned())]);
+    check([unsupported(never(engine().max_unwritten(5)), "max_unwritten", says)]);
     let park = OnExhausted::Park { budget: 1 };
     for refused in [never(plain().on_exhausted(park)), never(engine().on_exhausted(park))] {
         let says = "this progress cannot keep parked jobs: use `Store::progress` or one that keeps records, or `OnExhausted::Halt`";
@@ -205,7 +207,11 @@ fn a_source_that_is_asked_for_a_bounded_time_and_a_timeout_that_nothing_keeps_to
     let without = [Retry::fixed(Duration::ZERO), Retry::exponential(HOUR, Duration::ZERO)];
     check(without.map(|retry| zero((never(plain().source_retry(retry)), "source_retry", says))));
     let says = "the retry's jitter is 1.5: use a share between 0.0 (none) and 1.0 (full)".to_owned();
-    check([(never(plain().source_retry(Retry::fixed(HOUR).jitter(1.5))), Jitter { value: 1.5 }, says)]);
+    check([(
+        never(plain().source_retry(Retry::fixed(HOUR).jitter(1.5))),
+        Number { setting: "jitter", value: 1.5, why: says.clone() },
+        says,
+    )]);
     let says = "source_timeout is zero, so no call could end in time: leave it out for the default, or use `Duration::MAX` for \
                 no limit";
     check([zero((never(plain().source_timeout(Duration::ZERO)), "source_timeout", says))]);

@@ -46,9 +46,11 @@ fn debug_of_an_error_is_its_report_and_the_alternate_form_is_its_structure() {
     assert_eq!(format!("{error:#?}"), structure);
     assert_eq!(format!("{:#?}", Error::Stopped), "Stopped");
 
-    let config = Error::from(ConfigError::MaxEffects { bytes: 0 });
-    assert_eq!(format!("{config:?}"), "max_effects is 0 bytes: use 1 to 1073741824 (1 GiB)");
-    let structure = "Config(\n    MaxEffects {\n        bytes: 0,\n    },\n)";
+    let config = Error::from(ConfigError::SkipTooFar { index: 9, next: 0 });
+    let text = "job 9 is too far above job 0, the lowest one that is not done, to be skipped: skip jobs below 1073741824, or seek \
+                ahead first";
+    assert_eq!(format!("{config:?}"), text);
+    let structure = "Config(\n    SkipTooFar {\n        index: 9,\n        next: 0,\n    },\n)";
     assert_eq!(format!("{config:#?}"), structure);
 
     let faulty = waterline::testing::FaultyStore::new().unwrap();

@@ -4,10 +4,10 @@
 use common::*;
 use std::time::{Duration, SystemTime};
 use waterline::queue::{
-    Accept, Every, Fair, Group, Limit, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Runner, RunnerGate,
-    Running,
+    Accept, CatchUp, Every, Fair, Group, Limit, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Runner,
+    RunnerGate, Running,
 };
-use waterline::{BoxError, Codec, ConfigError, Error, Jobs, Sparse, Store};
+use waterline::{BoxError, Codec, ConfigError, Error, Index, Jobs, Retry, Sparse, Store};
 
 /// The error of a call that was refused.
 trait Refusal {
@@ -218,16 +218,19 @@ fn limits_and_groups_that_cannot_be_are_refused_with_the_reason() {
 #[test]
 fn a_job_that_cannot_be_is_refused_with_its_reason() {
     let name = || "n".to_owned();
+    let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+    queue.push(job()).unwrap();
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
     check([
         (
-            ConfigError::MetaSize { bytes: 70_000 },
+            queue.push(job().meta("k", &"x".repeat(69_992)).unwrap()).refusal(),
             "the metadata, or the note, would have 70000 bytes: use at most 65,536, and keep more in a table",
         ),
         (
             ConfigError::JsonDepth,
             "the JSON is nested deeper than 127 arrays and objects: store the inner part as a text",
         ),
-        (ConfigError::Fraction { value: 1.5 }, "the progress of the job is 1.5: use 0 to 1"),
+        (lease.progress(1.5, "").refusal(), "the progress of the job is 1.5: use 0 to 1"),
         (
             ConfigError::FingerprintField { field: name() },
             "the job is compared with others by the field \"n\", which its payload does not have: the payload must be an \
@@ -247,57 +250,43 @@ fn a_job_that_cannot_be_is_refused_with_its_reason() {
 #[test]
 fn a_schedule_or_a_runner_that_cannot_be_is_refused_with_its_reason() {
     let name = || "n".to_owned();
+    let store = Store::in_memory();
+    let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
+    let periodic = |hours, job| queue.periodic("n", Every::hours(hours), job);
+    periodic(1, job()).start().unwrap();
+    let runner = || Runner::builder(&queue);
+    let twice = ["k", "k"].into_iter().fold(runner(), |runner, kind| runner.on(kind, |_, ()| Ok(Outcome::Done)));
+    let factor = QueueOptions::default().retry(Retry::exponential(HOUR, HOUR).factor(0.5));
     check([
         (
-            ConfigError::PeriodicTwice { name: name() },
+            periodic(2, job()).start().refusal(),
             "the periodic job \"n\" is registered with another schedule, job or setting: use the same one, or call \
              `remove_periodic` first (after a restart, another one holds)",
         ),
         (
-            ConfigError::PeriodicJob { name: name() },
+            periodic(1, job().id("a")).start().refusal(),
             "the job of the periodic job \"n\" has an id, a delay or a time of its own, or waits for other jobs: leave them \
              out, since each tick makes a new job at its time",
         ),
         (
-            ConfigError::CatchUpSkips { name: name() },
+            periodic(1, job()).catch_up(CatchUp::All).start().refusal(),
             "the periodic job \"n\" makes up for all missed ticks at once, and skips a tick while a run has not ended: allow \
              runs side by side with `Overlap::Allow`, or use `CatchUp::One`",
-        ),
-        (
-            ConfigError::CronFields { expression: "* *".into(), fields: 2 },
-            "the cron expression \"* *\" has 2 fields: use 5 (minute, hour, day of month, month, day of week)",
-        ),
-        (
-            ConfigError::CronField {
-                expression: "x * * * *".into(),
-                field: "minute",
-                value: "x".into(),
-                reason: "no number".into(),
-            },
-            "the minute \"x\" of the cron expression \"x * * * *\" cannot be read: no number",
-        ),
-        (
-            ConfigError::CronNever { expression: "0 0 30 2 *".into() },
-            "no time matches the cron expression \"0 0 30 2 *\", so the job would never run: use a date that exists",
-        ),
-        (
-            ConfigError::TimeZone { name: "Mars".into() },
-            "there is no time zone \"Mars\": use a name of the IANA time zone database, for example \"Europe/Berlin\"",
         ),
         (
             ConfigError::QueueOptions { name: name() },
             "the queue \"n\" is open with other options: use the same ones, or clone the queue (after a restart, other \
              options hold)",
         ),
-        (ConfigError::HandlerTwice { kind: "k".into() }, "the runner has two handlers for the kind \"k\": use one"),
-        (ConfigError::NoHandlers, "the runner has no handler, so it would run nothing: add one with `on`"),
-        (ConfigError::Factor { value: 0.5 }, "the factor of the back-off is 0.5: use 1 or more"),
+        (twice.start().refusal(), "the runner has two handlers for the kind \"k\": use one"),
+        (runner().start().refusal(), "the runner has no handler, so it would run nothing: add one with `on`"),
+        (Queue::open(&store, "f", factor).refusal(), "the factor of the back-off is 0.5: use 1 or more"),
     ]);
 }
 
 #[test]
 fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
-    let name = || "n".to_owned();
+    let (name, store) = (|| "n".to_owned(), Store::in_memory());
     check([
         (
             ConfigError::Foreign { what: "table", name: name() },
@@ -305,7 +294,7 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
              store that is attached to the same database",
         ),
         (
-            ConfigError::MoveToMax,
+            store.progress("p").seek(Index::MAX, "r").refusal(),
             "the index is 18446744073709551615, which is never a job: seek to 18446744073709551614 or below, and skip jobs \
              up to there",
         ),
@@ -320,21 +309,16 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
              use `range_rev` to walk from the end",
         ),
         (
-            ConfigError::FamilyMissing { name: name() },
-            "the database has no column family \"n\": open it with the families of `Store::column_families()` and your own, \
-             and with `create_missing_column_families(true)`",
+            store.column_family("").refusal(),
+            "the database has no column family \"\": open it with that, or use a table (SQLite has no families)",
         ),
         (
-            ConfigError::FamilyUnknown { name: name() },
-            "the database has no column family \"n\": open it with that, or use a table (SQLite has no families)",
-        ),
-        (
-            ConfigError::SqlUnsupported,
+            store.write(|effects| effects.execute("SELECT 1", ())).refusal(),
             "this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store",
         ),
         (
-            ConfigError::FamilyReserved { name: name() },
-            "the column family \"n\" belongs to the store, as all do whose names begin with \"waterline.\": use another name",
+            store.column_family("waterline.n").refusal(),
+            "the column family \"waterline.n\" belongs to the store, as all do whose names begin with \"waterline.\": use another name",
         ),
     ]);
 }
@@ -368,17 +352,6 @@ fn consumers_that_cannot_go_together_are_refused_with_the_reason() {
             ended(Some(3)),
             "\"c\" begins with job 7, but its upstream \"u\" has ended with job 3 as the last one processed: start the \
              upstream again, and gate \"c\" by the new one",
-        ),
-        (ConfigError::NoStages, "the pipeline has no stage: give it at least one"),
-        (ConfigError::StageTwice { name: name() }, "two stages have the name \"n\": give each stage a name of its own"),
-        (
-            ConfigError::StageUnknown { stage: "s".into(), name: name() },
-            "no stage before \"s\" has the name \"n\": add the upstream stages first",
-        ),
-        (
-            ConfigError::StageForeign { name: name() },
-            "the stage \"n\" returned a consumer that was not made with `Stage::consumer`: call that instead of \
-             `Consumer::builder`",
         ),
         (
             ConfigError::OwnThread,

@@ -350,7 +350,7 @@ fn a_locked_file_is_an_error_of_the_store_and_every_save_is_tried_again() {
 fn another_store_takes_no_statement_at_the_first_call() {
     let store = Store::in_memory();
     let refused = store.write(|effects| effects.execute("SELECT 1", ()));
-    assert!(matches!(refused, Err(Error::Config(ConfigError::SqlUnsupported))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Config(ConfigError::Unsupported { setting: "execute", .. }))), "{refused:?}");
     let consumer = Consumer::builder(numbers(1), store.progress("jobs"))
         .start_transactional(|_, effects| effects.execute("SELECT 1", ()).map_err(BoxError::from));
     let error = consumer.unwrap().join().unwrap_err().report();

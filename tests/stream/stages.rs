@@ -151,7 +151,7 @@ fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
         assert_eq!(counted(&store), (50 * FAN_OUT, true));
         way.run_to_head(chunked(&Store::in_memory(), &MemoryJobs::new())).unwrap();
         let error = way.run_to(chunked(&store, &blocks), Index::MAX).unwrap_err();
-        assert!(matches!(error, Error::Config(ConfigError::StopAtMax)));
+        assert!(matches!(error, Error::Config(ConfigError::NoJob { setting: "stop_at", .. })));
     });
 }
 
@@ -318,22 +318,31 @@ fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_st
         other => panic!("{other:?}"),
     };
     let refused = |builder: waterline::PipelineBuilder<'_>| config(builder.start().unwrap_err());
-    assert_eq!(refused(Pipeline::builder()), ConfigError::NoStages);
+    let stage = |fault, names: &[&str], why: &str| {
+        let names = names.iter().map(|name| name.to_string()).collect();
+        ConfigError::Stage { fault, names, why: why.to_owned() }
+    };
+    let none = stage("none", &[], "the pipeline has no stage: give it at least one");
+    assert_eq!(refused(Pipeline::builder()), none);
     let fine = |stage: &waterline::Stage<'_>| stage.consumer(numbers(3), MemoryProgress::new()).start(|_| Ok(()));
     let twice = Pipeline::builder().stage("a", fine).stage("a", fine);
-    assert_eq!(refused(twice), ConfigError::StageTwice { name: "a".into() });
+    let why = "two stages have the name \"a\": give each stage a name of its own";
+    assert_eq!(refused(twice), stage("twice", &["a"], why));
     let progress = MemoryProgress::new();
     let unknown = Pipeline::builder()
         .stage("a", |stage| {
             stage.consumer(jobs.clone().gated_by(stage.after("b")?), MemoryProgress::new()).start(|_| Ok(()))
         })
         .stage("b", |stage| stage.consumer(jobs.clone(), progress.clone()).start(|_| Ok(())));
-    assert_eq!(refused(unknown), ConfigError::StageUnknown { stage: "a".into(), name: "b".into() });
+    let why = "no stage before \"a\" has the name \"b\": add the upstream stages first";
+    assert_eq!(refused(unknown), stage("unknown", &["a", "b"], why));
     // The second stage was stopped again, so its progress is free.
     Consumer::builder(jobs.clone(), progress).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
     let foreign =
         Pipeline::builder().stage("a", |_| Consumer::builder(numbers(3), MemoryProgress::new()).start(|_| Ok(())));
-    assert_eq!(refused(foreign), ConfigError::StageForeign { name: "a".into() });
+    let why = "the stage \"a\" returned a consumer that was not made with `Stage::consumer`: call that instead of \
+               `Consumer::builder`";
+    assert_eq!(refused(foreign), stage("foreign", &["a"], why));
 }
 
 #[test]

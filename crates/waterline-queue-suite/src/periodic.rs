@@ -405,7 +405,7 @@ pub(super) fn a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered
         Err(QueueError::Config(config)) => config,
         other => panic!("{other:?}"),
     };
-    let name = || "digest".to_owned();
+    let is_refused = |refused: &ConfigError, why| matches!(refused, ConfigError::Periodic { fault, name, .. } if (*fault, name.as_str()) == (why, "digest"));
     for name in ["".to_owned(), "x".repeat(256)] {
         let refused = refused(bench.queue.periodic(&name, Every::hours(1), job()));
         assert!(matches!(refused, ConfigError::Length { what: "periodic job", length, .. } if length == name.len()));
@@ -413,10 +413,10 @@ pub(super) fn a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered
     assert!(matches!(refused(digest(&bench, Every::seconds(0))), ConfigError::Zero { setting: "every", .. }));
     for job in [job().id("a"), job().delay(SECOND), job().run_at(noon()), job().after(["b"])] {
         let refused = refused(bench.queue.periodic("digest", Every::hours(1), job));
-        assert_eq!(refused, ConfigError::PeriodicJob { name: name() });
+        assert!(is_refused(&refused, "job"), "{refused:?}");
     }
     let both = digest(&bench, Every::hours(1)).catch_up(CatchUp::All);
-    assert_eq!(refused(both), ConfigError::CatchUpSkips { name: name() });
+    assert!(is_refused(&refused(both), "catch_up"));
     let kind = NewJob::new("", &()).unwrap();
     assert!(matches!(
         refused(bench.queue.periodic("digest", Every::hours(1), kind)),
@@ -433,7 +433,7 @@ pub(super) fn a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered
         digest(&bench, Every::hours(1)).catch_up(CatchUp::None),
         bench.queue.periodic("digest", Every::hours(1), other_job),
     ] {
-        assert_eq!(refused(other), ConfigError::PeriodicTwice { name: name() });
+        assert!(is_refused(&refused(other), "twice"));
     }
     assert_eq!(run(&bench), [0], "the second registration of the same is none");
     assert!(bench.queue.remove_periodic("digest").unwrap());

@@ -1,6 +1,8 @@
 //! The defaults of settings, their bounds, and the checks of both.
 
 use super::ConfigError;
+use crate::base::index::Index;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Returns the default number of threads that run a consumer's jobs, which is also their limit.
@@ -42,6 +44,34 @@ pub(crate) fn check_zero(setting: &'static str, is_zero: bool, why: &str) -> Res
 /// Refuses a setting that a part of this consumer cannot keep to.
 pub(crate) fn check_supported(setting: &'static str, supported: bool, why: &str) -> Result<(), ConfigError> {
     if supported { Ok(()) } else { Err(ConfigError::Unsupported { setting, why: why.to_owned() }) }
+}
+
+/// Refuses a number outside its range. The sentence says what it is of, and what to write instead.
+pub(crate) fn check_number(
+    setting: &'static str,
+    value: f64,
+    range: RangeInclusive<f64>,
+    (of, instead): (&str, &str),
+) -> Result<(), ConfigError> {
+    let why = || format!("{of} is {value}: {instead}");
+    if range.contains(&value) { Ok(()) } else { Err(ConfigError::Number { setting, value, why: why() }) }
+}
+
+/// Refuses a size of 0, and one above its bound.
+fn check_size(setting: &'static str, value: usize, most: usize, why: String) -> Result<(), ConfigError> {
+    if (1..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Size { setting, value, most, why }) }
+}
+
+/// Refuses the index that is never one of a job.
+pub(crate) fn check_index(setting: &'static str, index: Index) -> Result<(), ConfigError> {
+    let last = Index::MAX - 1;
+    let (of, instead) = match setting {
+        _ if index <= last => return Ok(()),
+        "start_at" => ("the first index would be", format!("start at {last} or below")),
+        "stop_at" => ("stop_at is", "leave `stop_at` out to follow the stream for ever".to_owned()),
+        _ => ("the index is", format!("seek to {last} or below, and skip jobs up to there")),
+    };
+    Err(ConfigError::NoJob { setting, why: format!("{of} {index}, which is never a job: {instead}") })
 }
 
 /// Refuses an empty text, and one that is too long.
@@ -96,7 +126,8 @@ pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
 pub(crate) const MAX_EFFECTS: usize = 1 << 30;
 
 pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
-    if (1..=MAX_EFFECTS).contains(&bytes) { Ok(()) } else { Err(ConfigError::MaxEffects { bytes }) }
+    let why = format!("max_effects is {bytes} bytes: use 1 to {MAX_EFFECTS} (1 GiB)");
+    check_size("max_effects", bytes, MAX_EFFECTS, why)
 }
 
 /// The default of `max_read_ahead`: the most bytes of jobs that were read and have not started.
@@ -114,7 +145,8 @@ pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {
 }
 
 pub(crate) fn check_batch(max: usize, max_processing: usize) -> Result<(), ConfigError> {
-    if (1..=max_processing).contains(&max) { Ok(()) } else { Err(ConfigError::BatchSize { max, max_processing }) }
+    let instead = format!("use 1 to {max_processing}, which is max_processing, or raise that");
+    check_size("batch", max, max_processing, format!("the most jobs of a batch are {max}: {instead}"))
 }
 
 pub(crate) fn check_search_ahead(n: u64) -> Result<(), ConfigError> {
@@ -131,13 +163,4 @@ pub(crate) fn check_max_crashes(most: Option<u32>) -> Result<(), ConfigError> {
 pub(crate) fn check_attempt_timeout(after: Option<Duration>) -> Result<(), ConfigError> {
     let why = "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout";
     check_zero("attempt_timeout", after == Some(Duration::ZERO), why)
-}
-
-/// Says that a group would take a kind of jobs from two places.
-pub(super) fn taken_twice(kind: &str, first: &str, second: &str) -> String {
-    if first == second {
-        format!("the queue {first:?} of the group takes the kind {kind:?} twice: name it once")
-    } else {
-        format!("the queues {first:?} and {second:?} of the group both take the kind {kind:?}: give it to one of them")
-    }
 }

@@ -23,7 +23,7 @@ impl Periodics {
         let mut all = self.all.lock();
         match all.iter().find(|other| other.name == periodic.name) {
             Some(other) if **other == **periodic => Ok(false),
-            Some(_) => Err(ConfigError::PeriodicTwice { name: periodic.name.clone() }),
+            Some(_) => Err(periodic.registered_otherwise()),
             None => {
                 all.push(periodic.clone());
                 Ok(true)

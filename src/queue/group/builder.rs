@@ -2,10 +2,10 @@
 
 use crate::base::config::ConfigError;
 use crate::base::sync::{Arc, AtomicU64};
-use crate::queue::group::{Group, Inner};
+use crate::queue::group::{Group, Inner, no_queue};
 use crate::queue::handle::Queue;
 use crate::queue::rules::fair::Fair;
-use crate::queue::words::error::QueueError;
+use crate::queue::words::error::{QueueError, group_error, unknown_queue};
 use crate::queue::words::job::check_kind;
 use crate::queue::words::options::QueueOptions;
 use crate::store::Store;
@@ -102,7 +102,7 @@ impl GroupBuilder {
     pub fn open(self) -> Result<Group, QueueError> {
         let routes = self.routes()?;
         let place = |name: &String| self.queues.iter().position(|part| part.name == *name);
-        let known = |name: &String| place(name).ok_or_else(|| ConfigError::GroupQueueUnknown { queue: name.clone() });
+        let known = |name: &String| place(name).ok_or_else(|| unknown_queue(name));
         let default = self.default.as_ref().map(known).transpose()?;
         for name in &self.when_asked {
             known(name)?;
@@ -118,20 +118,28 @@ impl GroupBuilder {
 
     /// Returns the place of the queue that takes each kind.
     fn routes(&self) -> Result<HashMap<String, usize>, ConfigError> {
-        let Some(first) = self.queues.first() else { return Err(ConfigError::GroupEmpty) };
+        let Some(first) = self.queues.first() else { return Err(no_queue()) };
         let mut routes: HashMap<String, usize> = HashMap::new();
         for (place, Part { name, kinds, options }) in self.queues.iter().enumerate() {
             if self.queues[..place].iter().any(|other| other.name == *name) {
-                return Err(ConfigError::GroupQueueTwice { queue: name.clone() });
+                let why = format!("the queue {name:?} is twice in the group: name it once, with all of its kinds");
+                return Err(group_error("queue twice", [name], why));
             }
             if options.clock != first.options.clock {
-                return Err(ConfigError::GroupClock { queue: name.clone() });
+                let why = "has another clock than the first queue of the group: give all of them the same one";
+                return Err(group_error("clock", [name], format!("the queue {name:?} {why}")));
             }
             for kind in kinds {
                 check_kind(kind)?;
                 if let Some(other) = routes.insert(kind.clone(), place) {
-                    let (first, second) = (self.queues[other].name.clone(), name.clone());
-                    return Err(ConfigError::GroupKindTwice { kind: kind.clone(), first, second });
+                    let first = &self.queues[other].name;
+                    let why = if first == name {
+                        format!("the queue {name:?} of the group takes the kind {kind:?} twice: name it once")
+                    } else {
+                        let both = format!("the queues {first:?} and {name:?} of the group");
+                        format!("{both} both take the kind {kind:?}: give it to one of them")
+                    };
+                    return Err(group_error("kind twice", [kind, first, name], why));
                 }
             }
         }

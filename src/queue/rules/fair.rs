@@ -1,6 +1,7 @@
 //! The choice among queues that have jobs. It is pure: no store, no clock, no chance of its own.
 
 use crate::base::config::ConfigError;
+use crate::queue::words::error::unknown_queue;
 use std::time::Duration;
 
 /// The choice of a [`Group`](crate::queue::Group) among its queues that have a job to claim. Each
@@ -53,7 +54,7 @@ impl Fair {
                 return Err(ConfigError::GroupWeight { queue: name.clone(), weight: *weight });
             }
             let at = names.iter().position(|known| known == name);
-            let at = at.ok_or_else(|| ConfigError::GroupQueueUnknown { queue: name.clone() })?;
+            let at = at.ok_or_else(|| unknown_queue(name))?;
             all[at] = *weight;
         }
         Ok(Rule::Weighted(all))

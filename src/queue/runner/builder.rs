@@ -187,7 +187,7 @@ impl RunnerBuilder {
         let kind = kind.into();
         self.refuse(check_kind(&kind));
         if self.handlers.insert(kind.clone(), handler).is_some() {
-            self.refuse(Err(ConfigError::HandlerTwice { kind }));
+            self.refuse(Err(Handler::refused(Some(kind))));
         }
         self
     }
@@ -287,7 +287,7 @@ impl RunnerBuilder {
             return Err(config.into());
         }
         if self.handlers.is_empty() {
-            return Err(ConfigError::NoHandlers.into());
+            return Err(Handler::refused(None).into());
         }
         let max_processing = self.max_processing.unwrap_or_else(|| Handler::slots(self.handlers.values()));
         check_max_processing(max_processing)?;

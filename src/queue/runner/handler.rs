@@ -1,6 +1,6 @@
 //! The user's code of a runner: handlers and hooks. A panic in them is an error.
 
-use crate::base::config::available_parallelism;
+use crate::base::config::{ConfigError, available_parallelism};
 use crate::base::failure::Failure;
 use crate::base::index::BoxError;
 use crate::effects::Effects;
@@ -43,6 +43,15 @@ impl Handler {
     pub(super) fn slots<'a>(mut all: impl Iterator<Item = &'a Self>) -> usize {
         let takes_thread = |handler: &Self| matches!(handler, Self::Direct(_) | Self::Transactional(_));
         if all.any(takes_thread) { available_parallelism() } else { WITHOUT_THREADS }
+    }
+
+    /// The error of a runner with two handlers for one kind of jobs, or with none at all.
+    pub(super) fn refused(kind: Option<String>) -> ConfigError {
+        let (fault, why) = match &kind {
+            Some(kind) => ("twice", format!("the runner has two handlers for the kind {kind:?}: use one")),
+            None => ("none", "the runner has no handler, so it would run nothing: add one with `on`".to_owned()),
+        };
+        ConfigError::Handler { fault, kind, why }
     }
 }
 

@@ -168,7 +168,9 @@ impl RunnerBuilder {
     /// that takes its kind.
     pub(super) fn check_kinds(&self) -> Result<(), ConfigError> {
         if let Some(kind) = self.times.of_kinds.keys().filter(|kind| !self.handlers.contains_key(*kind)).min() {
-            return Err(ConfigError::TimeoutWithoutHandler { kind: kind.clone() });
+            let why =
+                format!("the runner has a timeout for the kind {kind:?}, and no handler: add one, or correct the kind");
+            return Err(ConfigError::Handler { fault: "timeout", kind: Some(kind.clone()), why });
         }
         let queues = self.source.queues();
         for (limit, job) in &self.wanted {

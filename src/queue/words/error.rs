@@ -200,6 +200,17 @@ impl From<QueueError> for Error {
     }
 }
 
+/// The error of a group that cannot be.
+pub(crate) fn group_error<const N: usize>(fault: &'static str, names: [&str; N], why: String) -> ConfigError {
+    ConfigError::Group { fault, names: names.map(str::to_owned).into(), why }
+}
+
+/// The error of a name of a queue that a group does not have.
+pub(crate) fn unknown_queue(name: &str) -> ConfigError {
+    let why = format!("the group has no queue {name:?}: add it with `queue`, or mend the name");
+    group_error("queue unknown", [name], why)
+}
+
 /// True if this error says that a stored record is damaged.
 pub(crate) fn is_damage(error: &BoxError) -> bool {
     matches!(error.downcast_ref(), Some(Error::Corrupt { .. }))

@@ -174,7 +174,8 @@ pub(crate) fn check(limits: &[Limit]) -> Result<(), ConfigError> {
         }
         let limit = of.to_string();
         if bounds.at_once.is_none() && bounds.rate.is_none() {
-            return Err(ConfigError::LimitEmpty { limit });
+            let why = "has neither a number of jobs at once nor a rate: set one of them, or leave it out";
+            return Err(ConfigError::Limit { fault: "empty", why: format!("the limit of {limit} {why}"), limit });
         }
         let why = format!(
             "the limit of {limit} lets 0 jobs run at once, so none would ever run: use 1 at least, or pause the queue"
@@ -184,7 +185,8 @@ pub(crate) fn check(limits: &[Limit]) -> Result<(), ConfigError> {
         let why = format!("the rate of {limit} has a count, a period or a burst of 0: each must be above 0");
         check_zero("rate", bounds.rate.is_some_and(is_zero), &why)?;
         if limits[..number].iter().any(|other| other.of == *of) {
-            return Err(ConfigError::LimitTwice { limit });
+            let why = format!("the limit of {limit} is set twice: set both numbers in one limit");
+            return Err(ConfigError::Limit { fault: "twice", limit, why });
         }
     }
     Ok(())

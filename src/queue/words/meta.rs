@@ -20,8 +20,15 @@ pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
 pub(crate) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
     match text.len() {
         0..=MOST => check_depth(text),
-        bytes => Err(ConfigError::MetaSize { bytes }),
+        bytes => Err(size_error(bytes)),
     }
+}
+
+/// The error of metadata, or of a note, that is too large.
+pub fn size_error(length: usize) -> ConfigError {
+    let why =
+        format!("the metadata, or the note, would have {length} bytes: use at most 65,536, and keep more in a table");
+    ConfigError::Length { what: "metadata", length, most: MOST, why }
 }
 
 /// Returns the text of metadata: an object of JSON, with its keys in ascending order.

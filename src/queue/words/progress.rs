@@ -1,6 +1,6 @@
 //! The progress of a job.
 
-use crate::base::config::ConfigError;
+use crate::base::config::{ConfigError, check_number};
 use crate::queue::words::job::time;
 use std::time::SystemTime;
 
@@ -23,9 +23,7 @@ pub struct JobProgress {
 impl JobProgress {
     /// Returns the progress that a worker shows at this time, in milliseconds since 1970.
     pub(crate) fn new(fraction: f64, note: &str, wall: u64) -> Result<Self, ConfigError> {
-        if !(0.0..=1.0).contains(&fraction) {
-            return Err(ConfigError::Fraction { value: fraction });
-        }
+        check_number("progress", fraction, 0.0..=1.0, ("the progress of the job", "use 0 to 1"))?;
         if note.len() > LONGEST {
             let why = format!("the note of the progress has {} bytes: use at most 1,024", note.len());
             return Err(ConfigError::Length { what: "progress note", length: note.len(), most: LONGEST, why });

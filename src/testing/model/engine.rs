@@ -245,7 +245,7 @@ impl QueueEngine for Model {
     fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError> {
         self.change(queue, |jobs, at| match jobs.periodics.get(&periodic.name) {
             Some((last, Some(other))) if **other == *periodic => Ok(last.tick),
-            Some((_, Some(_))) => Err(ConfigError::PeriodicTwice { name: periodic.name.clone() }.into()),
+            Some((_, Some(_))) => Err(periodic.registered_otherwise().into()),
             _ => Ok(jobs.start_periodic(&periodic, at)),
         })
     }

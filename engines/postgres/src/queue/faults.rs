@@ -25,7 +25,7 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
         "WQ007" => waterline::engine::halt_error(queue, id),
         // A character that no text of the server has. The same call fails always.
         "22021" | "22P05" => ConfigError::Nul { subject: format!("a text of the call to {doing}") }.into(),
-        "WQ008" => ConfigError::MetaSize { bytes: id.parse().unwrap_or(0) }.into(),
+        "WQ008" => waterline::engine::meta_error(id.parse().unwrap_or(0)).into(),
         "WQ012" => {
             let what = if answer.message().contains("payload") { "payload" } else { "data" };
             let most = answer.hint().and_then(|most| most.parse().ok()).unwrap_or(0);

@@ -10,7 +10,6 @@ use super::settings::{of_job, text};
 use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
-use waterline::ConfigError;
 use waterline::engine::{Happened, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
 use waterline::queue::{Overlap, PeriodicInfo, QueueError};
 
@@ -18,13 +17,10 @@ const MAKE: &str = "make the jobs of a schedule";
 
 impl Queues {
     pub(super) fn register(&self, queue: &Opened, periodic: Arc<Periodic>) -> Result<u64, QueueError> {
-        let known = queue.periodics.lock().iter().find(|one| one.periodic.name == periodic.name).map(|one| {
-            if *one.periodic == *periodic {
-                Ok(one.last)
-            } else {
-                Err(ConfigError::PeriodicTwice { name: one.periodic.name.clone() })
-            }
-        });
+        let known =
+            queue.periodics.lock().iter().find(|one| one.periodic.name == periodic.name).map(|one| {
+                if *one.periodic == *periodic { Ok(one.last) } else { Err(periodic.registered_otherwise()) }
+            });
         if let Some(known) = known {
             return Ok(queue.of_server(known?));
         }

@@ -67,25 +67,28 @@ impl Cron {
     /// Reads a cron expression. Its time zone is UTC.
     ///
     /// # Errors
-    /// [`ConfigError::CronFields`] unless there are five fields, [`ConfigError::CronField`] for a
-    /// field that cannot be read, and [`ConfigError::CronNever`] if no time matches
-    /// (`0 0 30 2 *`).
+    /// [`ConfigError::Cron`] unless there are five fields, for a field that cannot be read, and if
+    /// no time matches (`0 0 30 2 *`).
     pub fn parse(expression: impl AsRef<str>) -> Result<Self, ConfigError> {
         let expression = expression.as_ref().trim();
         let nickname = NICKNAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(expression));
         let fields: Vec<_> = nickname.map_or(expression, |(_, fields)| *fields).split_whitespace().collect();
         if fields.len() != FIELDS.len() {
-            return Err(ConfigError::CronFields { expression: expression.to_owned(), fields: fields.len() });
+            let number = fields.len().to_string();
+            let why = "use 5 (minute, hour, day of month, month, day of week)";
+            let why = format!("the cron expression {expression:?} has {number} fields: {why}");
+            return Err(refused("fields", expression, &number, why));
         }
         for (at, (field, value)) in FIELDS.iter().zip(&fields).enumerate() {
-            field.check(at, value).map_err(|reason| ConfigError::CronField {
-                expression: expression.to_owned(),
-                field: field.name,
-                value: (*value).to_owned(),
-                reason,
+            field.check(at, value).map_err(|reason| {
+                let of = format!("the {} {value:?} of the cron expression {expression:?}", field.name);
+                refused(field.name, expression, value, format!("{of} cannot be read: {reason}"))
             })?;
         }
-        let never = |_| ConfigError::CronNever { expression: expression.to_owned() };
+        let never = |_| {
+            let why = "so the job would never run: use a date that exists";
+            refused("never", expression, "", format!("no time matches the cron expression {expression:?}, {why}"))
+        };
         let pattern = parser().parse(&fields.join(" ")).map_err(never)?;
         // The calendar repeats itself after 400 years.
         pattern.find_next_occurrence(&date(1970, 1, 1).at(0, 0, 0, 0), true).map_err(never)?;
@@ -97,11 +100,12 @@ impl Cron {
     /// written in small letters.
     ///
     /// # Errors
-    /// [`ConfigError::TimeZone`] if there is no zone of this name.
+    /// [`ConfigError::Cron`] if there is no zone of this name.
     pub fn in_zone(mut self, name: impl AsRef<str>) -> Result<Self, ConfigError> {
         let name = name.as_ref();
-        let zone = TimeZoneDatabase::bundled().get(name);
-        self.zone = zone.map_err(|_| ConfigError::TimeZone { name: name.to_owned() })?;
+        let instead = "use a name of the IANA time zone database, for example \"Europe/Berlin\"";
+        let unknown = |_| refused("time zone", name, "", format!("there is no time zone {name:?}: {instead}"));
+        self.zone = TimeZoneDatabase::bundled().get(name).map_err(unknown)?;
         Ok(self)
     }
 
@@ -212,6 +216,10 @@ const NICKNAMES: [(&str, &str); 5] = [
     ("@monthly", "0 0 1 * *"),
     ("@yearly", "0 0 1 1 *"),
 ];
+
+fn refused(fault: &'static str, expression: &str, value: &str, why: String) -> ConfigError {
+    ConfigError::Cron { fault, expression: expression.to_owned(), value: value.to_owned(), why }
+}
 
 /// A field of an expression.
 struct Field {
