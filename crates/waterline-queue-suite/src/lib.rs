@@ -136,6 +136,12 @@ impl<'a> QueueSuite<'a> {
         self
     }
 
+    /// Makes random lives on disks that fail or stop taking writes, for the queue of a store.
+    #[doc(hidden)]
+    pub fn lives_on_disks_at_fault(calls: u64, seed: u64) {
+        lives::on_disks_at_fault(calls, seed);
+    }
+
     /// The names of all cases.
     pub fn cases() -> impl Iterator<Item = &'static str> {
         CASES.iter().map(|(name, _)| *name)

@@ -12,6 +12,7 @@ use waterline::queue::QueueOptions;
 use waterline::testing::QueueModel;
 
 mod calls;
+mod faults;
 mod side;
 
 /// The most calls of a life.
@@ -38,23 +39,43 @@ pub(super) fn jobs_with_limits_do_in_random_lives_what_the_model_does(on: &Bench
     lives(on, Profile::Limits);
 }
 
+/// Makes lives on disks that fail, or stop taking writes, some of them with durable ones alone.
+pub(super) fn on_disks_at_fault(calls: u64, seed: u64) {
+    each((calls, seed), Profile::Faults, 1, |lived, set, calls, _| {
+        faults::live(&format!("life {lived}"), &options(Profile::Faults, set, false), set % 2 == 0, calls)
+    });
+}
+
 /// Makes the lives of a case, and panics with one that fails.
 fn lives(on: &Benches<'_>, profile: Profile) {
-    let (mut made, mut seed) = (0, on.seed.wrapping_mul(1_000_003));
     let first = on.bench();
     let takes_turns = first.can().keys_take_turns;
     let is_limited = profile == Profile::Limits && !takes_turns;
     // A look at a server is dear.
     let looks_each = if first.can().one_process { 1 } else { 20 };
+    each((on.calls, on.seed), profile, looks_each, |lived, set, calls, looks_each| {
+        live(&first, &format!("life {lived}"), (&options(profile, set, takes_turns), is_limited), calls, looks_each)
+    });
+}
+
+/// Draws lives of so many calls, and panics with one that fails. The closure gets the number of the
+/// life and of its settings, the calls, and the calls behind which it looks at all.
+fn each(
+    (most, seed): (u64, u64),
+    profile: Profile,
+    looks_each: usize,
+    live: impl Fn(u64, u8, &[Call], usize) -> Result<(), Differs>,
+) {
+    let (mut made, mut seed) = (0, seed.wrapping_mul(1_000_003));
     let mut lived = 0_u64;
-    while made < on.calls {
+    while made < most {
         let mut rng = Rng::with_seed(seed);
         let set = rng.u8(..);
         let calls: Vec<_> = (0..rng.usize(1..LIFE)).map(|_| profile.call(&mut rng)).collect();
         made += calls.len() as u64;
         let mut live = |calls: &[Call], looks_each: usize| {
             lived += 1;
-            live(&first, &format!("life {lived}"), (&options(profile, set, takes_turns), is_limited), calls, looks_each)
+            live(lived, set, calls, looks_each)
         };
         if let Err(differs) = live(&calls, looks_each) {
             // The first call behind which they differ, which the brief looks may have missed.
@@ -110,18 +131,17 @@ fn live(
     calls: &[Call],
     looks_each: usize,
 ) -> Result<(), Differs> {
-    let mut behind = 0;
-    let lived = catch_unwind(AssertUnwindSafe(|| {
+    lived(|behind| {
         let model = Database::Model(QueueModel::like(on.can()));
         let mut both =
             [on.database.clone(), model].map(|database| Side::new(database, name, options.clone(), is_limited));
         for (n, call) in calls.iter().enumerate() {
-            behind = n + 1;
+            *behind = n + 1;
             let is_crash = matches!(call, Call::Crash);
             let call = if is_crash && !on.database.is_mortal() { &Call::Reopen } else { call };
             let [left, right] = both.each_mut().map(|side| side.act(call));
             same(&[left], &[right])?;
-            let is_whole = behind == calls.len() || behind % looks_each == 0;
+            let is_whole = *behind == calls.len() || *behind % looks_each == 0;
             let mut looks = both.each_mut().map(|side| side.looks(is_whole));
             // A call to a server does what time has brought for so many milliseconds at most.
             for _ in 0..if on.can().one_process { 0 } else { ROUNDS } {
@@ -136,7 +156,13 @@ fn live(
             same(&looks[0], &looks[1])?;
         }
         Ok(())
-    }));
+    })
+}
+
+/// Makes the calls of a life, which count them, and says how it ends.
+fn lived(live: impl FnOnce(&mut usize) -> Result<(), String>) -> Result<(), Differs> {
+    let mut behind = 0;
+    let lived = catch_unwind(AssertUnwindSafe(|| live(&mut behind)));
     lived.unwrap_or_else(|panic| Err(text_of(&*panic))).map_err(|how| Differs { behind, how })
 }
 

@@ -6,8 +6,9 @@ use std::fmt;
 use std::time::Duration;
 use waterline::Retry;
 use waterline::queue::{
-    CatchUp, Clash, Limit, NewJob, OnDead, Overlap, Priority, QueueOptions, Rate, Retention, Unique,
+    Accept, CatchUp, Clash, Limit, NewJob, OnDead, Overlap, Priority, QueueOptions, Rate, Retention, Root, Unique,
 };
+use waterline::testing::QueueModel;
 
 /// The calls of a life.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +21,8 @@ pub(super) enum Profile {
     Deaths,
     /// Limits, and a bound for the jobs that wait.
     Limits,
+    /// Writes that fail, and a disk that takes none any more.
+    Faults,
 }
 
 /// The id of a job: one that the user gave, or one of those that the queue has made.
@@ -44,6 +47,9 @@ pub(super) enum Work {
     Resubmit(Option<Duration>),
     Keep,
     Leave,
+    /// Writes of the worker's own, alone and with the end of the job.
+    Write,
+    FinishWith,
 }
 
 /// A job that is to be pushed.
@@ -58,6 +64,7 @@ pub(super) struct Spec {
     unique: Option<(Until, Clash)>,
     skips: bool,
     root: Option<Duration>,
+    leaf: bool,
     retention: Option<Retention>,
     expires: Option<Duration>,
     after: Vec<Id>,
@@ -79,8 +86,12 @@ pub(super) enum Call {
     Push(Spec),
     PushAll(Vec<Spec>),
     Batch(Vec<Spec>, Spec),
+    /// Pushes in a write of the user's.
+    Enqueue(Vec<Spec>),
     /// It takes jobs early, those of a kind, and the process renews the lease.
     Accept(Option<Duration>, Option<&'static str>, bool),
+    /// It takes a job that has been due for so long.
+    AcceptOld(Duration),
     Work(usize, Work),
     SetMeta(Id, Option<u8>),
     Remove(Id),
@@ -100,6 +111,10 @@ pub(super) enum Call {
     Set(Duration, bool),
     Reopen,
     Crash,
+    /// The write of the next call with this number fails.
+    Fail(u64),
+    /// The write with this number and all later ones only seem to work.
+    Stop(u64),
 }
 
 const OWN: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -154,6 +169,10 @@ pub(super) fn options(profile: Profile, set: u8, takes_turns: bool) -> QueueOpti
         .retry(Retry::fixed(SECOND).max_attempts(2))
         .retention(Retention::For(5 * MINUTE))
         .max_crashes(4);
+    if profile == Profile::Faults {
+        let retry = Retry::exponential(SECOND, 20 * SECOND).max_attempts(4).jitter(0.5);
+        return options.retry(retry).dead_for(2 * MINUTE).max_crashes(3);
+    }
     if profile != Profile::Limits {
         return options;
     }
@@ -184,7 +203,7 @@ impl Profile {
         };
         let priority = |rng: &mut Rng| any(rng, &[Priority::Urgent, Priority::High, Priority::Normal, Priority::Low]);
         // Twins and skipped jobs would hide the others.
-        let often = if self == Self::Plain { 30 } else { 8 };
+        let often = if matches!(self, Self::Plain | Self::Faults) { 30 } else { 8 };
         let limited = if self == Self::Limits { 60 } else { 0 };
         Spec {
             kind: kind(rng),
@@ -194,6 +213,7 @@ impl Profile {
             unique: some(rng, often, |rng| (until(rng), clash(rng))),
             skips: rng.u32(..100) < often / 2,
             root: some(rng, often / 3, time),
+            leaf: self == Self::Faults && rng.bool(),
             retention: some(rng, 30, retention),
             expires: some(rng, often / 2, time),
             key: some(rng, limited, |rng| any(rng, &["x", "y"])),
@@ -203,7 +223,11 @@ impl Profile {
     }
 
     fn spec(self, rng: &mut Rng) -> Spec {
-        let after = if self == Self::Workflows { 60 } else { 15 };
+        let after = match self {
+            Self::Workflows => 60,
+            Self::Faults => 30,
+            _ => 15,
+        };
         let after =
             some(rng, after, |rng| (0..rng.usize(1..4)).map(|_| awaited(rng)).collect::<Vec<_>>()).unwrap_or_default();
         let on_dead = |rng: &mut Rng| any(rng, &[OnDead::Die, OnDead::Run, OnDead::Hold]);
@@ -241,8 +265,36 @@ impl Profile {
         }
     }
 
+    /// Draws a fault of the disk, or a call that only a store has.
+    fn fault(self, rng: &mut Rng) -> Option<Call> {
+        Some(match rng.u32(..100) {
+            0..7 => Call::Fail(rng.u64(..3)),
+            7..10 => Call::Stop(rng.u64(..3)),
+            10..13 => Call::Enqueue(self.enqueued(rng)),
+            13..16 => Call::AcceptOld(time(rng)),
+            16..19 => Call::Work(rng.usize(..3), Work::Write),
+            19..25 => Call::Work(rng.usize(..3), Work::FinishWith),
+            _ => return None,
+        })
+    }
+
+    /// Returns jobs that a model may push one after the other: a store finds an order for those
+    /// that wait for each other.
+    fn enqueued(self, rng: &mut Rng) -> Vec<Spec> {
+        let mut specs = self.specs(rng, 3);
+        if specs.len() > 1 {
+            specs.iter_mut().for_each(|spec| (spec.after, spec.on_dead) = (Vec::new(), None));
+        }
+        specs
+    }
+
     /// Draws the next call.
     pub(super) fn call(self, rng: &mut Rng) -> Call {
+        if self == Self::Faults
+            && let Some(call) = self.fault(rng)
+        {
+            return call;
+        }
         let is_kept = self == Self::Deaths && rng.u8(..4) > 0;
         // A tick of each minute of some days would be too many jobs.
         let every = |rng: &mut Rng| any(rng, &[12 * HOUR, DAY]);
@@ -298,6 +350,7 @@ impl Spec {
         });
         let job = if self.skips { job.skip_if_executed() } else { job };
         let job = self.root.into_iter().fold(job, |job, time| job.root("tree", noon() + time));
+        let job = if self.leaf { self.root.into_iter().fold(job, |job, time| job.leaf(&root(time))) } else { job };
         let job = self.retention.into_iter().fold(job, NewJob::retention);
         let job = self.expires.into_iter().fold(job, NewJob::expires);
         let job = self.meta.into_iter().fold(job, |job, value| job.meta("by", &value).unwrap());
@@ -306,6 +359,13 @@ impl Spec {
         let job = if after.is_empty() { job } else { job.after(&after) };
         self.on_dead.into_iter().fold(job, NewJob::on_dead)
     }
+}
+
+/// The root of the tree with this time, as a worker sees it.
+fn root(time: Duration) -> Root {
+    let queue = QueueModel::new().open("roots", QueueOptions::default()).unwrap();
+    queue.push(NewJob::new("k", &()).unwrap().root("tree", noon() + time)).unwrap();
+    queue.accept(Accept::new()).unwrap().unwrap().root().unwrap().clone()
 }
 
 impl fmt::Debug for Id {
@@ -331,7 +391,7 @@ impl fmt::Debug for Spec {
             ("attempts", debug(&self.retry)),
             ("unique", debug(&self.unique)),
             ("skips", self.skips.then_some(&self.skips as &dyn fmt::Debug)),
-            ("root", debug(&self.root)),
+            (if self.leaf { "leaf" } else { "root" }, debug(&self.root)),
             ("retention", debug(&self.retention)),
             ("expires", debug(&self.expires)),
             ("after", (!self.after.is_empty()).then_some(&self.after as &dyn fmt::Debug)),

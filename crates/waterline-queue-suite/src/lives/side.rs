@@ -2,11 +2,14 @@
 
 use crate::bench::*;
 use crate::lives::calls::{Call, Id, Spec, Work, own_ids};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
 use waterline::queue::{
-    Accept, Clock, Every, JobInfo, JobState, Lease, PeriodicInfo, Queue, QueueError, QueueOptions, QueueStatus, Waits,
+    Accept, Clock, Every, JobInfo, JobState, Lease, NewJob, PeriodicInfo, Queue, QueueError, QueueOptions, QueueStatus,
+    Waits,
 };
+use waterline::{Effects, Error, Table};
 
 /// One of the two queues, with the leases that its worker has.
 pub(super) struct Side {
@@ -19,11 +22,19 @@ pub(super) struct Side {
     /// The ids that the queue has made, in the order in which they were seen. An engine takes its
     /// numbers from where it likes.
     made: Vec<String>,
+    /// How often the worker has written for each job, if it does.
+    writes: Option<BTreeMap<String, i64>>,
 }
+
+/// The answer to a call whose write has failed.
+pub(super) const FAILED: &str = "a write has failed";
+/// What a queue shows for what its jobs wait for, if that is the store.
+pub(super) const FAILS: &str = "the store fails";
 
 /// Returns the answer of a call as text.
 fn said(answer: Result<impl Debug, QueueError>) -> String {
     match answer {
+        Err(QueueError::Store(Error::Store { .. })) => FAILED.to_owned(),
         Err(error) => error.to_string(),
         Ok(answer) => format!("{answer:?}"),
     }
@@ -51,7 +62,7 @@ impl Side {
         let options = options.clock(clock.clone());
         let queue = database.open(name, options.clone()).unwrap();
         let bench = Bench { queue, clock, database, options };
-        Self { bench, is_limited, leases: Vec::new(), wall: noon(), is_back: false, made: Vec::new() }
+        Self { bench, is_limited, leases: Vec::new(), wall: noon(), is_back: false, made: Vec::new(), writes: None }
     }
 
     /// The id by which this queue knows a job.
@@ -80,7 +91,7 @@ impl Side {
         renamed
     }
 
-    fn jobs(&self, specs: &[Spec]) -> Vec<waterline::queue::NewJob> {
+    fn jobs(&self, specs: &[Spec]) -> Vec<NewJob> {
         specs.iter().map(|spec| spec.job(|id| self.named(id))).collect()
     }
 
@@ -88,7 +99,16 @@ impl Side {
     pub(super) fn act(&mut self, call: &Call) -> String {
         let answer = match call {
             Call::Accept(early, kind, is_kept) => self.accept(*early, *kind, *is_kept),
-            Call::Work(n, work) => self.work(*n, *work),
+            Call::AcceptOld(time) => {
+                let due = self.wall - *time;
+                self.claim(Accept::new().max_run_at(due), false)
+            }
+            // The newest lease comes first: those before it are mostly over.
+            Call::Work(n, work) => match self.leases.len().checked_sub(n + 1) {
+                None => String::new(),
+                Some(n) if matches!(work, Work::Write | Work::FinishWith) => self.write_with(n, *work),
+                Some(n) => self.work(n, *work),
+            },
             Call::Advance(time) => {
                 self.pass(*time);
                 String::new()
@@ -119,6 +139,7 @@ impl Side {
             Call::Push(spec) => said_pushed(queue.push(job(spec))),
             Call::PushAll(specs) => said_pushed(queue.push_all(self.jobs(specs))),
             Call::Batch(specs, then) => said_pushed(queue.push_batch(self.jobs(specs), job(then))),
+            Call::Enqueue(specs) => said_pushed(self.enqueue(self.jobs(specs))),
             Call::SetMeta(id, value) => said(queue.set_meta(named(id), "by", value.map(Into::into))),
             Call::Remove(id) => said(queue.remove(named(id))),
             Call::Requeue(id) => said(queue.requeue(named(id))),
@@ -143,7 +164,14 @@ impl Side {
     fn accept(&mut self, early: Option<Duration>, kind: Option<&'static str>, is_kept: bool) -> String {
         let accept = early.map(|early| self.wall + early).into_iter().fold(Accept::new(), Accept::max_run_at);
         let accept = kind.into_iter().fold(accept, |accept, kind| accept.kinds([kind]));
-        let lease = self.bench.queue.accept(accept).unwrap();
+        self.claim(accept, is_kept)
+    }
+
+    fn claim(&mut self, accept: Accept, is_kept: bool) -> String {
+        let lease = match self.bench.queue.accept(accept) {
+            Ok(lease) => lease,
+            Err(error) => return said(Err::<(), _>(error)),
+        };
         let kept = lease.as_ref().filter(|_| is_kept).map(Lease::keep);
         let text = lease.as_ref().map(|lease| (lease.id().to_owned(), lease.attempt(), lease.crashes()));
         self.leases.extend(lease);
@@ -151,9 +179,6 @@ impl Side {
     }
 
     fn work(&mut self, n: usize, work: Work) -> String {
-        if n >= self.leases.len() {
-            return String::new();
-        }
         let at = |time: Duration| self.wall + time;
         let lease = &mut self.leases[n];
         match work {
@@ -175,6 +200,44 @@ impl Side {
             }
             Work::Meta(value) => said(lease.set_meta("by", Some(value.into()))),
             Work::Resubmit(time) => said(lease.resubmit(time.map(at))),
+            Work::Write | Work::FinishWith => unreachable!("it is none of these"),
+        }
+    }
+
+    /// The table of the worker, if it has one.
+    fn table(&self) -> Option<Table> {
+        let Database::Disk(disk) = &self.bench.database else { return None };
+        self.writes.as_ref().map(|_| disk.store().table("writes").unwrap())
+    }
+
+    /// Writes for a job, in one write with a call of its lease.
+    fn write_with(&mut self, n: usize, work: Work) -> String {
+        let table = self.table();
+        let lease = &mut self.leases[n];
+        let id = lease.id().to_owned();
+        let add = |writes: &mut Effects| table.iter().try_for_each(|table| writes.add(table, &id, 1));
+        let answer = match (work, &table) {
+            (Work::FinishWith, Some(_)) => lease.finish_with(add),
+            (Work::FinishWith, None) => lease.finish(None),
+            (_, Some(_)) => lease.write(add).map(|()| None),
+            (_, None) => lease.update(None).map(|()| None),
+        };
+        if let (Ok(_), Some(writes)) = (&answer, &mut self.writes) {
+            *writes.entry(id).or_default() += 1;
+        }
+        said(answer)
+    }
+
+    /// Pushes jobs in a write of the user's, or one after the other where there is none.
+    fn enqueue(&self, jobs: Vec<NewJob>) -> Result<(), QueueError> {
+        match &self.bench.database {
+            Database::Disk(disk) => {
+                let queue = &self.bench.queue;
+                let mut jobs = jobs.into_iter();
+                let written = disk.store().write(|all| jobs.try_for_each(|job| all.enqueue(queue, job).map(drop)));
+                written.map_err(QueueError::from)
+            }
+            _ => self.bench.queue.push_all(jobs).map(drop),
         }
     }
 
@@ -205,10 +268,17 @@ impl Side {
     /// The process dies, and the next one opens the queue.
     fn crash(&mut self) {
         let next = self.bench.database.next_life().unwrap().expect("its process can die");
+        assert_eq!(self.begin(next), Ok(()));
+    }
+
+    /// The process dies, and the next one opens the queue on this database.
+    pub(super) fn begin(&mut self, next: Database) -> Result<(), String> {
         // These speak to the process that has died.
         self.leases.drain(..).for_each(Lease::lose);
-        self.bench.queue = next.open(self.bench.queue.name(), self.bench.options.clone()).unwrap();
+        let opened = next.open(self.bench.queue.name(), self.bench.options.clone());
+        self.bench.queue = opened.map_err(|error| said(Err::<(), _>(error)))?;
         self.bench.database = next;
+        Ok(())
     }
 
     /// Returns what the queue shows: its counts, or all.
@@ -226,23 +296,70 @@ impl Side {
         if let Some(beside) = self.bench.beside() {
             assert_eq!(stored(&beside, &self.made, self.is_limited), all, "beside the process (left) and within it");
             let seen = beside.status().unwrap();
-            // Only the process itself knows that a job is to run alone, and when the next tick is.
-            if !matches!(status.waits, Waits::Alone { .. } | Waits::NothingReady { .. }) {
+            // Only the process itself knows that a job is to run alone, when the next tick is, and
+            // which write has failed.
+            if !matches!(status.waits, Waits::Alone { .. } | Waits::NothingReady { .. } | Waits::StoreFails { .. }) {
                 assert_eq!(format!("{:?}", seen.waits), format!("{:?}", status.waits));
             }
             assert_eq!(age(&seen), age(&status));
         }
         let oldest = age(&status).filter(|_| !self.is_back);
-        let waits = match status.waits {
+        let waits = match &status.waits {
             // Of two jobs that began together, either is the oldest one.
             Waits::Alone { runs, since, .. } if !is_shared => format!("alone {runs} {since:?}"),
             waits @ (Waits::Paused { .. } | Waits::NothingReady { .. }) => format!("{waits:?}"),
             // The model takes a claim for one that looks at each job, and others look at some.
             _ => "some may begin".to_owned(),
         };
-        all.push(format!("{waits} {oldest:?}"));
+        let fails = matches!(status.waits, Waits::StoreFails { .. });
+        all.push(if fails { FAILS.to_owned() } else { format!("{waits} {oldest:?}") });
+        all.extend(self.written());
         all.into_iter().map(|text| self.renamed(&text)).collect()
     }
+}
+
+impl Side {
+    /// A side whose worker writes for its jobs.
+    pub(super) fn writing(self) -> Self {
+        Self { writes: Some(BTreeMap::new()), ..self }
+    }
+
+    /// Returns what the worker has written for the jobs.
+    fn written(&self) -> Option<String> {
+        let table = self.table();
+        let writes = self.writes.as_ref()?;
+        let count = |id: &str| match &table {
+            Some(table) => table.counter(id).unwrap(),
+            None => writes.get(id).copied().unwrap_or_default(),
+        };
+        let ids = own_ids().into_iter().chain(self.made.iter().map(String::as_str));
+        let counts: Vec<_> = ids.map(|id| (id, count(id))).filter(|(_, count)| *count != 0).collect();
+        Some(format!("writes: {counts:?}"))
+    }
+
+    /// Returns what a process finds of the model that begins now.
+    pub(super) fn past(&self) -> Past {
+        let database = self.bench.database.next_life().unwrap().expect("its process can die");
+        Past { database, made: self.made.len(), writes: self.writes.clone() }
+    }
+
+    /// Forgets what is not of this past.
+    pub(super) fn forget(&mut self, past: &Past) {
+        self.made.truncate(past.made);
+        self.writes.clone_from(&past.writes);
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        let counts = self.bench.queue.counts();
+        counts.scheduled + counts.ready + counts.running + counts.waiting == 0
+    }
+}
+
+/// A queue as the next process finds it.
+pub(super) struct Past {
+    pub(super) database: Database,
+    made: usize,
+    writes: Option<BTreeMap<String, i64>>,
 }
 
 /// The place of an id among all of them, however the engine calls those that it has made: their
