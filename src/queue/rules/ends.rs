@@ -206,3 +206,6 @@ impl AttemptEnd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

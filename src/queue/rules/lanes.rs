@@ -43,3 +43,23 @@ impl Lane {
         [&mut self.next, &mut self.end, &mut self.deleted]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_eighth_claim_takes_the_lowest_priority_that_has_a_job_and_the_others_the_highest() {
+        let full = Lane { next: 3, end: 4, deleted: 0 };
+        let none = Lane { next: 4, end: 4, deleted: 0 };
+        let taken = |lanes| (0..17).filter_map(|claims| lane(&lanes, claims)).collect::<Vec<_>>();
+        let turns = |high, low| (0..17).map(move |claims| if [7, 15].contains(&claims) { low } else { high });
+        assert_eq!(taken([full, none, full, none]), turns(0, 2).collect::<Vec<_>>());
+        assert_eq!(taken([none, full, full, full]), turns(1, 3).collect::<Vec<_>>());
+        assert_eq!(taken([none; 4]).len(), 0);
+        assert_eq!((lanes(6), lanes(7), lanes(8)), ([0, 1, 2, 3], [3, 2, 1, 0], [0, 1, 2, 3]));
+        let before = |claims| [0, 1, 2].map(|priority| is_before(priority, Some(1), claims));
+        assert_eq!((before(0), before(7)), ([true, true, false], [false, true, true]));
+        assert!(is_before(3, None, 0));
+    }
+}

@@ -164,3 +164,41 @@ fn extras_of(new: &NewJob, wall: u64) -> Result<Option<Box<Extras>>, ConfigError
         ..NO_EXTRAS.clone()
     })))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_of_an_id_that_is_there_moves_flags_or_renews_its_job_and_changes_nothing_if_the_time_is_the_same() {
+        use JobState::{Damaged, Dead, Finished, Ready, Running, Scheduled, Waiting};
+        for (states, at_its_time, at_another) in [
+            (&[Scheduled, Ready, Waiting][..], Again::Same, Again::Move),
+            (&[Running], Again::Flag, Again::Flag),
+            (&[Finished, Dead, Damaged], Again::Renew, Again::Renew),
+        ] {
+            for state in states {
+                let again = [5, 4, 6].map(|due| push_again(*state, 5, due));
+                assert_eq!(again, [at_its_time, at_another, at_another], "{state:?}");
+            }
+        }
+        assert_eq!([None, Some(3), Some(2)].map(|most| has_room(2, most)), [true, true, false]);
+    }
+
+    #[test]
+    fn a_job_keeps_each_of_its_settings_when_it_is_pushed() {
+        let second = Duration::from_secs(1);
+        let job = || NewJob::new("k", &1).expect("it is JSON");
+        let made = |new| prepare(new, 7, || 3).expect("it is a job");
+        let new = job().after(["b", "a", "b"]).on_dead(OnDead::Hold).expires(second).delay(second).key("x").cost(2);
+        let push = made(new);
+        assert_eq!((push.id.as_str(), push.made, push.is_delayed), ("~3", Some(3), true));
+        assert_eq!(push.after, ["a", "b"]);
+        assert_eq!((push.row.pushed, push.row.due, push.row.named), (7, 1_007, false));
+        let extras = push.row.extras();
+        assert_eq!((extras.on_dead, extras.expires, extras.cost), (OnDead::Hold, Some(1_007), 2));
+        assert_eq!(extras.key.as_deref(), Some("x"));
+        let named = made(job().id("a").run_at(std::time::UNIX_EPOCH + second)).row;
+        assert_eq!((named.due, named.named, named.extras), (1_000, true, None));
+    }
+}
