@@ -9,7 +9,7 @@
 //! and a circle of jobs that wait for each other is not seen through a damaged record of a wait.
 
 use crate::mixed::Life;
-use crate::ops::{Act, BEGIN, Op, Profile, STATES, Trouble, at, id};
+use crate::ops::{Act, BEGIN, Op, STATES, Trouble, at, id, step};
 use common::queues::SECOND;
 use common::{HOUR, cases, ends, size};
 use proptest::prelude::*;
@@ -106,7 +106,7 @@ struct Trial {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        20 => Profile::Mixed.step().prop_map(|(trouble, op)| Event::Call(trouble, op)),
+        20 => step().prop_map(|(trouble, op)| Event::Call(trouble, op)),
         3 => proptest::collection::vec(Harm::strategy(), 1..4).prop_map(Event::Damage),
         1 => Just(Event::Periodic),
         1 => (1..60_000u64).prop_map(Event::Note),

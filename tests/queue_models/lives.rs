@@ -21,5 +21,5 @@ fn each_random_life_of_the_suite_passes_on_a_disk_whose_process_dies() {
 #[test]
 fn random_lives_pass_on_disks_whose_writes_fail_and_that_stop_at_one() {
     common::watch();
-    QueueSuite::lives_on_disks_at_fault(size(4_000, 400_000), seed());
+    QueueSuite::lives_on_disks_at_fault(size(2_000, 200_000), seed());
 }

@@ -2,7 +2,7 @@
 //! and clocks that are set: each job is in one place, no more of them run than the limits allow,
 //! the counters are right, and everything comes to its end.
 
-use crate::ops::{Act, BEGIN, Drain, Op, Profile, STATES, Spec, Trouble, at, id};
+use crate::ops::{Act, BEGIN, Drain, Op, STATES, Spec, Trouble, at, id, steps};
 use common::HOUR;
 use common::cases;
 use common::queues::{SECOND, open_anew};
@@ -102,7 +102,7 @@ pub struct Life {
 }
 
 fn job(spec: &Spec, payload: &AtomicU64, wall: u64) -> NewJob {
-    spec.job(payload.fetch_add(1, Ordering::SeqCst), wall).0
+    spec.job(payload.fetch_add(1, Ordering::SeqCst), wall)
 }
 
 impl Life {
@@ -331,7 +331,7 @@ proptest! {
 
     #[test]
     fn jobs_with_any_mix_of_settings_are_in_one_place_and_come_to_their_end(
-        steps in Profile::Mixed.steps(), set in any::<u8>(),
+        steps in steps(), set in any::<u8>(),
     ) {
         let mut life = Life::begin(Disk::default(), Clock::manual(at(BEGIN)), BEGIN, set);
         for (trouble, op) in &steps {

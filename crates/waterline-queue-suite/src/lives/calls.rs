@@ -212,7 +212,7 @@ impl Profile {
             retry: some(rng, 20, |rng| rng.u32(1..3)),
             unique: some(rng, often, |rng| (until(rng), clash(rng))),
             skips: rng.u32(..100) < often / 2,
-            root: some(rng, often / 3, time),
+            root: some(rng, if self == Self::Faults { 25 } else { often / 3 }, time),
             leaf: self == Self::Faults && rng.bool(),
             retention: some(rng, 30, retention),
             expires: some(rng, often / 2, time),
@@ -304,6 +304,7 @@ impl Profile {
             22..24 => Call::Batch(self.specs(rng, 2), self.spec(rng)),
             // Behind a job that a limit holds, an engine hands out others early.
             24..44 if self == Self::Limits => Call::Accept(None, some(rng, 20, kind), is_kept),
+            24..44 if self == Self::Faults => Call::Accept(some(rng, 30, time), some(rng, 10, kind), is_kept),
             24..44 => Call::Accept(some(rng, 10, time), some(rng, 20, kind), is_kept),
             44..60 => Call::Work(rng.usize(..3), self.work(rng)),
             60..62 => Call::SetMeta(id(rng), some(rng, 70, |rng| rng.u8(..))),
