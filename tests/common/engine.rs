@@ -1,6 +1,6 @@
-//! The engine of the stores of a run. The variable `WATERLINE_STORE` names it, so one program runs on
-//! each of them. Without it the store is on RocksDB if that is compiled in, else on SQLite if that
-//! is, else in memory.
+//! The engine of the stores of a run. The variable `WATERLINE_STORE` names it, so one program runs
+//! on each of them. Without it the store is on RocksDB if that is compiled in, else on SQLite if
+//! that is, else in memory.
 
 #[cfg(feature = "_disk")]
 use std::path::Path;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a case that fails panics")]
 
 use bench::{Beginner, Benches, Database, Opener};
-use std::any::Any;
+use panics::text_of;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ mod limits;
 mod lives;
 mod meta;
 mod pages;
+mod panics;
 mod parity;
 mod periodic;
 mod requeue;
@@ -170,13 +171,6 @@ impl<'a> QueueSuite<'a> {
         let failed: Vec<_> = CASES.iter().filter_map(failure).collect();
         assert!(failed.is_empty(), "{} of {} cases failed:{}", failed.len(), CASES.len(), failed.concat());
     }
-}
-
-/// Says what this panic was.
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.as_deref().unwrap_or("a value that is no text"))
 }
 
 impl fmt::Debug for QueueSuite<'_> {

@@ -2,16 +2,16 @@
 //! on a model that can do as much. Each answer, and all that the two queues show, is the same.
 
 use crate::bench::*;
-use crate::text_of;
 use calls::{Call, Profile, options};
+use differs::{Differs, lived, same};
 use fastrand::Rng;
 use side::Side;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use waterline::queue::QueueOptions;
 use waterline::testing::QueueModel;
 
 mod calls;
+mod differs;
 mod faults;
 mod side;
 
@@ -89,12 +89,6 @@ fn each(
     }
 }
 
-/// A difference between the two queues, and the number of calls behind which it is.
-struct Differs {
-    behind: usize,
-    how: String,
-}
-
 /// Returns as few of the calls as fail too, and how; `None`: they do not any more.
 fn shorter(calls: &[Call], mut fails: impl FnMut(&[Call]) -> Option<Differs>) -> Option<(Vec<Call>, Differs)> {
     let mut differs = fails(calls)?;
@@ -157,23 +151,4 @@ fn live(
         }
         Ok(())
     })
-}
-
-/// Makes the calls of a life, which count them, and says how it ends.
-fn lived(live: impl FnOnce(&mut usize) -> Result<(), String>) -> Result<(), Differs> {
-    let mut behind = 0;
-    let lived = catch_unwind(AssertUnwindSafe(|| live(&mut behind)));
-    lived.unwrap_or_else(|panic| Err(text_of(&*panic))).map_err(|how| Differs { behind, how })
-}
-
-/// Says the first things in which the two queues differ.
-fn same(left: &[String], right: &[String]) -> Result<(), String> {
-    if left == right {
-        return Ok(());
-    }
-    let most = left.len().max(right.len());
-    let at = |side: &[String], n: usize| side.get(n).cloned().unwrap_or_else(|| "nothing".to_owned());
-    let differ = (0..most).filter(|n| left.get(*n) != right.get(*n)).take(3);
-    let told: Vec<_> = differ.map(|n| format!("  {}\n  {}", at(left, n), at(right, n))).collect();
-    Err(format!("behind the last call, the database (first) and the model differ:\n{}", told.join("\n")))
 }

@@ -5,8 +5,8 @@
 
 use crate::bench::*;
 use crate::lives::calls::{Call, Work};
+use crate::lives::differs::{Differs, lived, same};
 use crate::lives::side::{FAILED, FAILS, Past, Side};
-use crate::lives::{Differs, lived, same};
 use std::sync::Arc;
 use waterline::Durability;
 use waterline::queue::QueueOptions;
