@@ -56,7 +56,7 @@ BEGIN
         SELECT bool_or(died) AS died, count(*) AS found INTO v_others FROM equals;
         v_bell.died := coalesce(v_bell.died, v_others.died);
         IF v_others.found > 0 AND v_bell.behind > 0 THEN v_bell.anew := 0; END IF;
-        v_left := greatest(v_left - v_others.found / c_equals, 1);
+        v_left := v_left - v_others.found / c_equals;
         -- If it lives and nobody ends it just now, each later end sees the edges that there are. One that is set aside rings
         -- when it is removed.
         PERFORM FROM job WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
@@ -73,7 +73,7 @@ BEGIN
             v_died := coalesce(v_died, v_bell.died, false);
             LOOP
                 v_jobs := ARRAY(SELECT job FROM edge WHERE awaited = v_bell.awaited AND job > v_bell.behind
-                    ORDER BY job LIMIT least(CASE WHEN v_left > 1024 - c_least THEN c_least ELSE c_piece END, v_left));
+                    ORDER BY job LIMIT greatest(least(CASE WHEN v_left > 1024 - c_least THEN c_least ELSE c_piece END, v_left), 1));
                 EXIT WHEN cardinality(v_jobs) = 0;
                 v_piece := answer_well(p_queue, v_bell.awaited, v_died, v_jobs,
                     CASE WHEN v_left > 1024 - c_least THEN 'infinity' ELSE v_until END, p_now);
