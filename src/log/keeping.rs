@@ -23,7 +23,7 @@ impl LogState {
     }
 
     /// True if all items are to be looked at, and can be. A consumer that has not begun has not
-    /// said which of its jobs are parked, and without any consumer nobody could.
+    /// said which of its jobs are parked, and without any consumer nothing does.
     fn is_to_check(&self) -> bool {
         let mut some = false;
         let mut waits = |consumer: &Watermark| {

@@ -13,7 +13,7 @@ use waterline::{
 };
 use waterline_ui::Page;
 
-/// The words of the reasons that an operator has to know of. Nobody has to know that a consumer has
+/// The words of the reasons that the doctor tells an operator. It is silent of a consumer that has
 /// caught up (`caught_up`), or has ended (`no`). `looking` lasts for a second, behind which the
 /// same call is a `source` that does not answer.
 const REASONS: [&str; 18] = [

@@ -37,7 +37,7 @@ struct Pair {
     /// The write of the next call that fails.
     fails: Option<u64>,
     stops: Stops,
-    /// Nobody can say what the process has found, so the life is over.
+    /// The model cannot tell what the process has found, so the life is over.
     is_over: bool,
 }
 
@@ -102,7 +102,7 @@ impl Pair {
         self.store.heal();
         let has_failed = self.store.writes() - before > write;
         if let (true, Call::Work(n, Work::GiveBack)) = (has_failed, call) {
-            // Nobody hears of it, and the job is as one whose worker says nothing.
+            // The queue does not hear of it, so the job is as one whose worker says nothing.
             self.model.act(&Call::Work(*n, Work::Leave));
             return Ok(());
         }

@@ -66,10 +66,10 @@ fn others(database: &Database, queue: &Queue) -> Vec<Duration> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _over = Over(&is_over);
-        let others = &is_over;
+        let over = &is_over;
         scope.spawn(move || {
             let mut client = database.client();
-            while !others.load(Ordering::Relaxed) {
+            while !over.load(Ordering::Relaxed) {
                 client.query("SELECT FROM waterline.claim('q', 1, 'other', '{none}')", &[]).expect("within 2 s");
             }
         });
