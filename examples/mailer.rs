@@ -162,7 +162,7 @@ fn send_all(shop: &Shop, orders: Orders) -> Result<(), BoxError> {
             move |order, effects| {
                 // Some time to look the customer up.
                 std::thread::park_timeout(Duration::from_millis(1));
-                effects.enqueue(&queue, NewJob::new("mail", &(order.index, order.payload))?)?;
+                queue.push_with(effects, NewJob::new("mail", &(order.index, order.payload))?)?;
                 Ok(())
             }
         })?;

@@ -4,8 +4,10 @@ use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::Index;
+use crate::base::sync::Arc;
 use crate::commit::adds::Add;
 use crate::commit::changes::{Changes, Home};
+use crate::commit::participant::Participant;
 use crate::kv::batch::LARGEST;
 use crate::log::commit::push_op;
 use crate::log::{Codec, JobLog};
@@ -269,6 +271,11 @@ impl Effects {
             return Err(self.refuse(Refusal::TooLarge(self.limit)));
         }
         Ok(())
+    }
+
+    /// Adds an operation that its participant may refuse.
+    pub(crate) fn refusable_op(&mut self, participant: Arc<impl Participant>, op: Vec<u8>) {
+        self.changes.refusable_op(participant, op);
     }
 
     fn refuse(&mut self, refused: Refusal) -> Error {

@@ -48,8 +48,7 @@
 //!   # assert_eq!(runner.drain(DrainLimits::default())?.finished, 1);
 //!   # Ok::<(), waterline::queue::QueueError>(())
 //!   ```
-//! * [`Effects::enqueue`](crate::Effects::enqueue) pushes in an atomic write: so a stream, or a
-//!   job, pushes exactly once.
+//! * [`Queue::push_with`] pushes in an atomic write: so a stream, or a job, pushes exactly once.
 //! * [`Runner`] runs jobs with handlers: functions, deferred ones, futures. [`Outcome`] is the
 //!   answer of a handler, [`Failure`](crate::Failure) an error that says more, [`Running`] the job.
 //! * [`NewJob::after`] and [`Queue::push_batch`] run a job when others have ended,
@@ -103,7 +102,7 @@
 //! Runner::builder(&queue)
 //!     .on_transactional("order", move |_job, pieces: i64, effects| {
 //!         effects.add(&stock, "pieces", -pieces)?;
-//!         effects.enqueue(&next, NewJob::new("parcel", &pieces)?)?;
+//!         next.push_with(effects, NewJob::new("parcel", &pieces)?)?;
 //!         Ok(Outcome::Done)       // with both writes, or without either
 //!     })
 //!     .on("parcel", |_job, _pieces: i64| Ok(Outcome::Done))
@@ -152,7 +151,6 @@ mod by_hand;
 mod durations;
 mod embedded;
 pub(crate) mod engine;
-mod enqueue;
 mod group;
 mod handle;
 mod in_hand;
@@ -163,6 +161,7 @@ mod meta;
 mod notes;
 mod pausing;
 mod periodic;
+mod push_with;
 pub(crate) mod rules;
 pub(crate) mod runner;
 mod serialized;

@@ -397,7 +397,7 @@ pub enum Error {
     /// [`Store::write`](crate::Store::write) that pushes into a queue that is full, and then writes
     /// nothing. `QueueError::from` turns it back into the [`QueueError`](crate::queue::QueueError).
     #[error("a queue has refused a call, and says why and what to do")]
-    Queue {
+    Refused {
         /// The [`QueueError`](crate::queue::QueueError).
         source: BoxError,
     },

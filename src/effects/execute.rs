@@ -73,7 +73,7 @@ impl Effects {
     /// store.write(|effects| effects.execute("CREATE TABLE orders (item TEXT NOT NULL)", ()))?;
     /// store.write(|effects| {
     ///     effects.execute("INSERT INTO orders VALUES (?1)", ["lamp"])?;
-    ///     effects.enqueue(&mails, NewJob::new("confirm", "lamp")?).map(drop)
+    ///     mails.push_with(effects, NewJob::new("confirm", "lamp")?).map(drop)
     /// })?;
     /// assert_eq!(mails.counts().ready, 1);
     /// # Ok(()) }

@@ -39,7 +39,7 @@ impl Store {
     /// # Errors
     /// The error of the closure, or that of a change that was refused, even if the closure returned
     /// `Ok`. [`Error::EffectsTooLarge`] for more than 64 MiB, [`Error::Counter`] for an
-    /// [`add`](Effects::add) that cannot be made, [`Error::Queue`] for a push that its queue
+    /// [`add`](Effects::add) that cannot be made, [`Error::Refused`] for a push that its queue
     /// refuses, since it is full for example, [`Error::ReadOnly`] if the store is read-only,
     /// [`Error::Spawn`] if the thread that writes cannot be started, [`Error::Store`] if the
     /// database fails. Nothing is written then. (After a failure of the database the changes may be

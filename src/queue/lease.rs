@@ -137,7 +137,7 @@ impl Lease {
     /// let state = lease
     ///     .with(|effects| {
     ///         effects.add(&totals, "lost files", 1)?;
-    ///         effects.enqueue(&queue, NewJob::new("tell the owner", "none.csv")?).map(drop)
+    ///         queue.push_with(effects, NewJob::new("tell the owner", "none.csv")?).map(drop)
     ///     })?
     ///     .bury("there is no such file")?;
     /// assert_eq!(state, Some(JobState::Dead));

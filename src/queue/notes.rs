@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 /// deleted by the calls that come later. The time is that of the clock on the wall.
 ///
 /// Each change is one atomic write. Use them in handlers, beside them, or in the write of a job's
-/// end ([`Effects::add_note`], [`Effects::set_note`]). For many values use a
+/// end ([`add_with`](Self::add_with), [`set_with`](Self::set_with)). For many values use a
 /// [`Table`](crate::Table).
 ///
 /// ```
@@ -36,7 +36,7 @@ use std::time::{Duration, SystemTime};
 ///     .max_processing(1)
 ///     .on_transactional("thumbnail", move |_job, name: String, effects| {
 ///         shared.set_for("last", name, Duration::from_secs(3600))?;
-///         effects.add_note(&shared, "made", 1)?;         // with the end of the job, or not at all
+///         shared.add_with(effects, "made", 1)?;         // with the end of the job, or not at all
 ///         Ok(Outcome::Done)
 ///     })
 ///     .drain(DrainLimits::default())?;
@@ -177,38 +177,36 @@ impl Notes {
     }
 }
 
-impl Effects {
-    /// Adds to a number among the [`Notes`] of a kind of jobs, in this atomic write: so a job
-    /// counts exactly once. Additions side by side lose nothing.
+impl Notes {
+    /// Adds to the number under this key, in an atomic write: so a job counts exactly once.
+    /// Additions side by side lose nothing.
     ///
     /// Only the write shows that the note is no whole number, or that the sum is too large. Then
     /// the write fails with [`Error::Counter`]. A job of a queue is dead, since no attempt mends
-    /// that. A stream saves nothing more until somebody sets or removes the note, and says so in
-    /// its status.
+    /// that. A stream saves nothing more until the note is set or removed, and says so in its
+    /// status.
     ///
     /// # Errors
     /// [`Error::Config`] for a key that does not have 1 to 255 bytes; otherwise those of
-    /// [`enqueue`](Self::enqueue).
-    pub fn add_note(&mut self, notes: &Notes, key: impl AsRef<str>, by: i64) -> Result<(), Error> {
-        self.change_note(notes, key.as_ref(), Change::Add(by))
+    /// [`Queue::push_with`].
+    pub fn add_with(&self, effects: &mut Effects, key: impl AsRef<str>, by: i64) -> Result<(), Error> {
+        self.change_with(effects, key.as_ref(), Change::Add(by))
     }
 
-    /// Sets a value among the [`Notes`] of a kind of jobs, in this atomic write. It stays until it
-    /// is removed.
+    /// Sets the value under this key, in an atomic write. It stays until it is removed.
     ///
     /// # Errors
-    /// Those of [`add_note`](Self::add_note), and [`Error::Config`] for a value of more than 64
+    /// Those of [`add_with`](Self::add_with), and [`Error::Config`] for a value of more than 64
     /// KiB.
-    pub fn set_note(&mut self, notes: &Notes, key: impl AsRef<str>, value: impl Into<Value>) -> Result<(), Error> {
-        self.change_note(notes, key.as_ref(), Change::Set(value.into(), 0))
+    pub fn set_with(&self, effects: &mut Effects, key: impl AsRef<str>, value: impl Into<Value>) -> Result<(), Error> {
+        self.change_with(effects, key.as_ref(), Change::Set(value.into(), 0))
     }
 
-    fn change_note(&mut self, notes: &Notes, key: &str, change: Change) -> Result<(), Error> {
+    fn change_with(&self, effects: &mut Effects, key: &str, change: Change) -> Result<(), Error> {
         if let Err(config) = check(key, &change) {
-            return Err(self.refuse_config(config));
+            return Err(effects.refuse_config(config));
         }
-        let op = encode_change(&place(&notes.kind, key), &change);
-        self.ask(&notes.queue, op)
+        self.queue.ask(effects, encode_change(&place(&self.kind, key), &change))
     }
 }
 

@@ -34,7 +34,7 @@ fn push_once(store: &Store, queue: &Queue, jobs: usize) {
     let pushed = store.write(|effects| {
         effects.put(&begun, "all", "1")?;
         for number in 0..jobs {
-            effects.enqueue(queue, NewJob::new("count", &number)?.id(number.to_string()))?;
+            queue.push_with(effects, NewJob::new("count", &number)?.id(number.to_string()))?;
         }
         Ok::<(), waterline::Error>(())
     });

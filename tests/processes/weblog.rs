@@ -112,7 +112,7 @@ fn reading_child() {
                 let (counts, visitor) =
                     counts(&job.payload).ok_or_else(|| format!("no line of a log: {}", job.payload))?;
                 counts.into_iter().for_each(|(key, by)| *sums.entry(key).or_default() += by);
-                effects.enqueue(&visitors, NewJob::new("greet", &visitor)?.unique(Unique::within(YEAR)))?;
+                visitors.push_with(effects, NewJob::new("greet", &visitor)?.unique(Unique::within(YEAR)))?;
             }
             sums.into_iter().try_for_each(|(key, by)| effects.add(&counted, key, by))?;
             lines.say("a batch has run");

@@ -46,13 +46,13 @@ impl Bench {
     fn ask(&self, what: &'static str) -> impl Fn(Index, &mut Effects) -> Result<(), Error> + Send + Sync + 'static {
         let (queue, notes) = (self.queue.clone(), self.notes.clone());
         move |index, effects| {
-            effects.enqueue(&queue, job(&format!("job {index}")))?;
+            queue.push_with(effects, job(&format!("job {index}")))?;
             match what {
                 _ if index != 3 => return Ok(()),
-                "an id that never was" => effects.enqueue(&queue, job("child").after(["nobody"])).map(drop)?,
-                "a cycle" => effects.enqueue(&queue, job("base").after(["waits"])).map(drop)?,
-                "a job that runs" => effects.enqueue(&queue, job("runs").after(["base"])).map(drop)?,
-                "a note that is no number" => effects.add_note(&notes, "text", 1)?,
+                "an id that never was" => queue.push_with(effects, job("child").after(["nobody"])).map(drop)?,
+                "a cycle" => queue.push_with(effects, job("base").after(["waits"])).map(drop)?,
+                "a job that runs" => queue.push_with(effects, job("runs").after(["base"])).map(drop)?,
+                "a note that is no number" => notes.add_with(effects, "text", 1)?,
                 _ => {}
             }
             Ok(())
@@ -72,7 +72,7 @@ fn job(id: &str) -> NewJob {
 /// Says if this is the error of the request.
 fn is_of(what: &str, error: &Error) -> bool {
     match error {
-        Error::Queue { source } => match source.downcast_ref().unwrap() {
+        Error::Refused { source } => match source.downcast_ref().unwrap() {
             QueueError::NotFound { .. } => what == "an id that never was",
             QueueError::Cycle { .. } => what == "a cycle",
             QueueError::AlreadyRuns { .. } => what == "a job that runs",
@@ -151,10 +151,10 @@ fn a_child_that_comes_before_its_parent_finds_it_in_a_later_attempt() {
     let consumer = bench.consumer().retry(NOW).start_transactional(move |job, effects| {
         // The parent is pushed in the second attempt of the child, so the first one is refused.
         match (job.index, job.attempt) {
-            (0, 1) => effects.enqueue(&queue, self::job("child").after(["parent"])).map(drop)?,
+            (0, 1) => queue.push_with(effects, self::job("child").after(["parent"])).map(drop)?,
             (0, _) => {
                 queue.push(self::job("parent")).unwrap();
-                effects.enqueue(&queue, self::job("child").after(["parent"])).map(drop)?;
+                queue.push_with(effects, self::job("child").after(["parent"])).map(drop)?;
             }
             _ => {}
         }
@@ -174,9 +174,9 @@ fn a_chain_that_one_job_pushes_from_its_end_is_made_from_its_begin() {
     let consumer = bench.consumer().start_transactional(move |job, effects| {
         if job.index == 0 {
             for link in (1..=5u32).rev() {
-                effects.enqueue(&queue, self::job(&format!("{link}")).after([format!("{}", link - 1)]))?;
+                queue.push_with(effects, self::job(&format!("{link}")).after([format!("{}", link - 1)]))?;
             }
-            effects.enqueue(&queue, self::job("0"))?;
+            queue.push_with(effects, self::job("0"))?;
         }
         Ok(())
     });
@@ -227,9 +227,9 @@ fn promise_09_each_push_is_in_once_wherever_the_disk_stops_although_a_job_is_ref
                 .retry(NOW.max_attempts(2))
                 .on_exhausted(OnExhausted::Park { budget: 9 })
                 .start_transactional(move |job, effects| {
-                    effects.enqueue(&queue, NewJob::new("mail", &job.index)?)?;
+                    queue.push_with(effects, NewJob::new("mail", &job.index)?)?;
                     if job.index == 3 {
-                        effects.enqueue(&queue, self::job("child").after(["nobody"]))?;
+                        queue.push_with(effects, self::job("child").after(["nobody"]))?;
                     }
                     Ok(())
                 });
@@ -245,9 +245,9 @@ fn promise_09_each_push_is_in_once_wherever_the_disk_stops_although_a_job_is_ref
                 .stop_at(COUNT - 1)
                 .on_exhausted(OnExhausted::Park { budget: 9 })
                 .start_transactional(move |job, effects| {
-                    effects.enqueue(&again, NewJob::new("mail", &job.index)?)?;
+                    again.push_with(effects, NewJob::new("mail", &job.index)?)?;
                     if job.index == 3 {
-                        effects.enqueue(&again, self::job("child").after(["nobody"]))?;
+                        again.push_with(effects, self::job("child").after(["nobody"]))?;
                     }
                     Ok(())
                 });

@@ -54,8 +54,8 @@ fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
         bench
             .store()
             .write(|effects| {
-                ids = effects.enqueue_batch(queue, [job("a"), job("b")], job("c"))?;
-                ids.extend(effects.enqueue_batch(queue, [], made)?);
+                ids = queue.push_batch_with(effects, [job("a"), job("b")], job("c"))?;
+                ids.extend(queue.push_batch_with(effects, [], made)?);
                 Ok(())
             })
             .unwrap();
@@ -65,7 +65,7 @@ fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
         assert_eq!(bench.info("c").waits_for, 2);
         let refused = bench.store().write(|effects| {
             effects.put(&table, "key", "value")?;
-            effects.enqueue_batch(queue, [job("x")], job("y").after(["never"])).map(drop)
+            queue.push_batch_with(effects, [job("x")], job("y").after(["never"])).map(drop)
         });
         let refused = QueueError::from(refused.unwrap_err());
         assert!(matches!(&refused, QueueError::NotFound { id, .. } if id == "never"), "{refused:?}");
@@ -88,7 +88,7 @@ fn a_stream_whose_push_waits_for_a_job_that_never_was_halts_there_and_skips_noth
                 .start_transactional(move |order, effects| {
                     effects.add(&table, "seen", 1)?;
                     let new = job(&format!("order {}", order.payload));
-                    effects.enqueue(&queue, if order.payload == 1 { new.after(["first"]) } else { new })?;
+                    queue.push_with(effects, if order.payload == 1 { new.after(["first"]) } else { new })?;
                     Ok(())
                 })
                 .unwrap()
@@ -116,7 +116,7 @@ fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
             Runner::builder(&bench.queue).on_transactional("k", move |job, id: String, effects| {
                 if id == "a" {
                     let child = if job.attempt() == 1 { "never" } else { "was" };
-                    effects.enqueue(&next, self::job("b").after([child]))?;
+                    next.push_with(effects, self::job("b").after([child]))?;
                 }
                 Ok(Outcome::Done)
             })

@@ -373,8 +373,8 @@ fn a_waker_may_call_the_queue() {
         ("a write of the store", |bench, _| {
             let queue = bench.queue.clone();
             let renew = NewJob::new("k", &1).unwrap().id("a").delay(HOUR);
-            bench.store().write(|effects| effects.enqueue(&queue, renew).map(drop)).unwrap();
-            bench.store().write(|effects| effects.enqueue(&queue, job("b")).map(drop)).unwrap();
+            bench.store().write(|effects| queue.push_with(effects, renew).map(drop)).unwrap();
+            bench.store().write(|effects| queue.push_with(effects, job("b")).map(drop)).unwrap();
         }),
     ];
     for (what, change) in changes {

@@ -39,7 +39,7 @@ fn a_stream_waits_for_room_and_pushes_each_job_once() {
             .start_transactional(move |order, effects| {
                 // Each pushes more jobs than may ever wait.
                 for part in 0..3 {
-                    effects.enqueue(&queue, NewJob::new("part", &(order.payload, part))?)?;
+                    queue.push_with(effects, NewJob::new("part", &(order.payload, part))?)?;
                 }
                 Ok(())
             })
@@ -73,7 +73,7 @@ fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
                 .on_transactional("parent", move |job, n: u32, effects| {
                     assert_eq!(job.attempt(), 1, "an attempt that was snoozed does not count");
                     for child in 0..2 {
-                        effects.enqueue(&next, NewJob::new("child", &(n, child))?)?;
+                        next.push_with(effects, NewJob::new("child", &(n, child))?)?;
                     }
                     effects.add(&counted, "parents", 1)?;
                     Ok(Outcome::Done)
@@ -102,13 +102,13 @@ fn a_lease_and_a_write_are_told_that_the_queue_is_full_and_may_try_again() {
         let end = |lease: &mut Lease| {
             lease.finish_with(|effects| {
                 effects.add(&done, "a", 1)?;
-                effects.enqueue(&bench.queue, job("c")).map(drop)
+                bench.queue.push_with(effects, job("c")).map(drop)
             })
         };
         assert_full(end(&mut lease), 1);
-        let write = bench.store().write(|effects| effects.enqueue(&bench.queue, job("c")).map(drop));
+        let write = bench.store().write(|effects| bench.queue.push_with(effects, job("c")).map(drop));
         let error = write.unwrap_err();
-        assert!(matches!(&error, Error::Queue { .. }), "the store is well: {error:?}");
+        assert!(matches!(&error, Error::Refused { .. }), "the store is well: {error:?}");
         let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
         assert!(matches!(cause, Some(QueueError::Full { .. })), "{error:?}");
         assert_full(Err::<(), QueueError>(error.into()), 1);
@@ -217,11 +217,11 @@ fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
     let stream = |name: &str, is_strict: bool| {
         let numbers: MemoryJobs<i64> = [1, -1, 2].into_iter().collect();
         let queue = queue.clone();
-        Consumer::builder(numbers, store.progress(name)).stop_at(2).start_transactional(move |job, effects| {
-            match effects.enqueue(&queue, NewJob::new("k", &job.payload)?) {
-                Err(Error::Queue { .. }) if !is_strict => Ok(()),
-                pushed => Ok(pushed.map(drop)?),
-            }
+        Consumer::builder(numbers, store.progress(name)).stop_at(2).start_transactional(move |job, effects| match queue
+            .push_with(effects, NewJob::new("k", &job.payload)?)
+        {
+            Err(Error::Refused { .. }) if !is_strict => Ok(()),
+            pushed => Ok(pushed.map(drop)?),
         })
     };
     stream("lenient", false).unwrap().join().unwrap();
@@ -229,7 +229,7 @@ fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
     let error = stream("strict", true).unwrap().join().unwrap_err();
     assert!(matches!(&error, Error::Job { index: 1, .. }) && error.report().contains("refused a job"), "{error:?}");
     // A refusal that is no decision of the hook's fails the write even if the closure goes on.
-    let write = store.write(|effects| effects.enqueue(&queue, with(1).id("")).map(drop).or(Ok(())));
+    let write = store.write(|effects| queue.push_with(effects, with(1).id("")).map(drop).or(Ok(())));
     assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Length { what: "job id", .. })));
 }
 

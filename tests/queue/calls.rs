@@ -23,7 +23,7 @@ fn c14_finish_writes_the_end_and_the_users_writes_together() {
         let queue = bench.queue.clone();
         let state = lease.finish_with(|effects| {
             effects.put(&table, "row", "x")?;
-            effects.enqueue(&queue, job("next")).map(drop)
+            queue.push_with(effects, job("next")).map(drop)
         });
         assert_eq!(state.unwrap(), Some(JobState::Finished));
         assert_eq!(table.get("row").unwrap().as_deref(), Some(b"x".as_slice()));
@@ -68,7 +68,7 @@ fn a_change_of_a_queue_that_fails_names_what_it_was() {
 fn a_push_into_the_queue_of_another_store_is_refused() {
     on_store(|bench| {
         let other = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
-        let refused = bench.store().write(|effects| effects.enqueue(&other, job("a")).map(drop));
+        let refused = bench.store().write(|effects| other.push_with(effects, job("a")).map(drop));
         assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
         assert_eq!(other.counts().ready + bench.queue.counts().ready, 0);
     });

@@ -125,15 +125,15 @@ fn a_write_of_the_users_pushes_into_a_group() {
         let group = abc(store, &Clock::manual(noon())).open().unwrap();
         store
             .write(|effects| {
-                effects.enqueue_in(&group, job("a"))?;
-                effects.enqueue_in(&group, job("c"))?;
+                group.push_with(effects, job("a"))?;
+                group.push_with(effects, job("c"))?;
                 Ok(())
             })
             .unwrap();
         assert_eq!((queue(&group, "a").counts().ready, queue(&group, "c").counts().ready), (1, 1));
         let refused = store.write(|effects| {
-            effects.enqueue_in(&group, job("b"))?;
-            drop(effects.enqueue_in(&group, job("d")));
+            group.push_with(effects, job("b"))?;
+            drop(group.push_with(effects, job("d")));
             Ok(())
         });
         assert!(matches!(refused, Err(Error::Config(ConfigError::Group { fault: "kind unknown", .. }))), "{refused:?}");

@@ -43,7 +43,7 @@ fn json_that_could_not_be_read_again_is_refused_at_its_write() {
         let notes = queue.notes("k").unwrap();
         notes.set("k", deep(127)).unwrap();
         assert_too_deep(notes.set("k", deep(128)));
-        let refused = store.write(|effects| effects.set_note(&notes, "k", deep(128)));
+        let refused = store.write(|effects| notes.set_with(effects, "k", deep(128)));
         assert!(matches!(refused, Err(Error::Config(ConfigError::JsonDepth))), "{refused:?}");
         assert_eq!(notes.get("k").unwrap(), Some(deep(127)));
         let listed = queue.list(JobState::Running, None, 9).unwrap();

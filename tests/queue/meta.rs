@@ -30,8 +30,8 @@ fn a_job_that_is_enqueued_in_a_write_has_its_metadata() {
         bench
             .store()
             .write(|effects| {
-                effects.enqueue(&bench.queue, NewJob::new("k", &7)?.id("a").meta("for", "ann")?)?;
-                effects.enqueue(&bench.queue, NewJob::new("k", &8)?.id("b")).map(drop)
+                bench.queue.push_with(effects, NewJob::new("k", &7)?.id("a").meta("for", "ann")?)?;
+                bench.queue.push_with(effects, NewJob::new("k", &8)?.id("b")).map(drop)
             })
             .unwrap();
         assert_eq!((bench.meta("a"), bench.meta("b")), (json!({"for": "ann"}), json!({})));
@@ -54,8 +54,8 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
         Runner::builder(&bench.queue)
             .max_processing(1)
             .on_transactional("k", move |job, key: String, effects| {
-                effects.set_note(&shared, "last", job.id())?;
-                effects.add_note(&shared, key, 1)?;
+                shared.set_with(effects, "last", job.id())?;
+                shared.add_with(effects, key, 1)?;
                 if job.id() == "d" { Err("it fails".into()) } else { Ok(Outcome::Done) }
             })
             .drain(DrainLimits::default())
@@ -68,8 +68,8 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
         assert_eq!(notes.get("full").unwrap(), Some(i64::MAX.into()));
         // A write of one's own, and a direct call.
         let write = bench.store().write(|effects| {
-            effects.set_note(&notes, "last", "written")?;
-            effects.add_note(&notes, "text", 1)
+            notes.set_with(effects, "last", "written")?;
+            notes.add_with(effects, "text", 1)
         });
         assert!(matches!(write.unwrap_err(), Error::Counter { .. }));
         assert!(matches!(notes.add("full", 1).unwrap_err(), QueueError::Store(Error::Counter { .. })));
@@ -95,13 +95,13 @@ fn a_note_that_cannot_be_is_refused() {
         ));
         let large = notes.set("a", long.clone()).unwrap_err();
         assert!(matches!(large, QueueError::Config(ConfigError::Length { what: "metadata", length: 70_002, .. })));
-        let write = bench.store().write(|effects| effects.set_note(&notes, "a", long.clone()).or(Ok(())));
+        let write = bench.store().write(|effects| notes.set_with(effects, "a", long.clone()).or(Ok(())));
         assert!(
             matches!(write.unwrap_err(), Error::Config(ConfigError::Length { what: "metadata", .. })),
             "a refused change fails it"
         );
         let foreign = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
-        let write = bench.store().write(|effects| effects.add_note(&foreign.notes("k")?, "a", 1));
+        let write = bench.store().write(|effects| foreign.notes("k")?.add_with(effects, "a", 1));
         assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Foreign { .. })));
         assert_eq!(notes.list(None, 9).unwrap(), []);
     });
@@ -246,7 +246,7 @@ impl Life {
         life.call(|queue| queue.push(with("c", "four").delay(2 * SECOND)));
         let notes = life.queue.notes("k").unwrap();
         let mut lease = life.call(|queue| queue.accept(Accept::new())).unwrap();
-        life.call(|_| lease.finish_with(|effects| effects.add_note(&notes, "count", 2)));
+        life.call(|_| lease.finish_with(|effects| notes.add_with(effects, "count", 2)));
         life.advance(SECOND);
         // The note whose time is over is swept with this push.
         life.call(|queue| queue.push(with("b", "five")));

@@ -81,7 +81,7 @@ fn c18_a_job_pushes_itself_for_later_in_the_write_of_its_end() {
     in_lives(|bench| {
         let queue = bench.queue.clone();
         let mut lease = bench.running("a");
-        lease.finish_with(|effects| effects.enqueue(&queue, with("a", 2).delay(HOUR)).map(drop)).unwrap();
+        lease.finish_with(|effects| queue.push_with(effects, with("a", 2).delay(HOUR)).map(drop)).unwrap();
         let bench = bench.next_life();
         assert_eq!((bench.state("a"), bench.payload("a")), (Some(JobState::Scheduled), 2));
         assert_eq!(bench.info("a").crashes, 0);
@@ -122,10 +122,10 @@ fn m07_a_job_that_splits_itself_keeps_the_queue_short() {
                 assert!(asks.counts().ready <= LEAVES, "the rest is pushed last, behind its leaves");
                 let split = to.min(from + LEAVES);
                 for leaf in from..split {
-                    effects.enqueue(&next, NewJob::new("leaf", &leaf)?)?;
+                    next.push_with(effects, NewJob::new("leaf", &leaf)?)?;
                 }
                 if split < to {
-                    effects.enqueue(&next, NewJob::new("range", &(split, to))?)?;
+                    next.push_with(effects, NewJob::new("range", &(split, to))?)?;
                 }
                 Ok(Outcome::Done)
             })
@@ -242,8 +242,8 @@ fn m29_jobs_for_several_queues_are_pushed_in_one_write() {
         let other = bench.database.open("other", bench.options.clone()).unwrap();
         let push = |is_good: bool| {
             let written = bench.store().write(|effects| {
-                effects.enqueue(&bench.queue, job("a"))?;
-                effects.enqueue(&other, job("b"))?;
+                bench.queue.push_with(effects, job("a"))?;
+                other.push_with(effects, job("b"))?;
                 if is_good { Ok(()) } else { Err(Error::Stopped) }
             });
             written.is_ok()
@@ -267,7 +267,7 @@ fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still() {
             let pushed = bench.queue.push_all((0..1000).map(|_| made())).unwrap();
             ids.extend(pushed.into_iter().map(|pushed| pushed.id));
             let queue = bench.queue.clone();
-            bench.store().write(|effects| effects.enqueue(&queue, made()).map(drop)).unwrap();
+            bench.store().write(|effects| queue.push_with(effects, made()).map(drop)).unwrap();
             ids.extend(bench.queue.list(JobState::Ready, None, 2000).unwrap().into_iter().map(|job| job.id));
             count += 1001;
             // Nothing is left by which a number could be told.
@@ -286,7 +286,7 @@ fn q40_a_job_spawns_others_and_gathers_their_results() {
         let summary = Runner::builder(&bench.queue)
             .on_transactional("sum", move |_, parts: u64, effects| {
                 for n in 0..parts {
-                    effects.enqueue(&children, NewJob::new("part", &n)?.id(format!("part {n}")))?;
+                    children.push_with(effects, NewJob::new("part", &n)?.id(format!("part {n}")))?;
                 }
                 Ok(Outcome::Done)
             })
@@ -329,7 +329,7 @@ fn each_transition_of_a_job_is_one_write() {
     lease
         .finish_with(|effects| {
             effects.put(&table, "row", "x")?;
-            effects.enqueue(&queue, job("next")).map(drop)
+            queue.push_with(effects, job("next")).map(drop)
         })
         .unwrap();
     writes("complete, with the user's writes and the next job", 1);

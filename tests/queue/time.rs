@@ -84,7 +84,7 @@ fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
     type Push = fn(&Bench);
     let pushes: [(&str, Push); 3] = [
         ("push", |bench| drop(bench.push(job("later")))),
-        ("enqueue", |bench| bench.store().write(|all| all.enqueue(&bench.queue, job("later")).map(drop)).unwrap()),
+        ("enqueue", |bench| bench.store().write(|all| bench.queue.push_with(all, job("later")).map(drop)).unwrap()),
         ("group", |bench| {
             let group = Group::new(&bench.store()).queue("q", ["k"], bench.options.clone());
             group.open().unwrap().push(job("later")).unwrap();
@@ -123,7 +123,7 @@ fn the_end_of_a_job_that_pushes_itself_answers_the_state_that_it_has_then() {
     on_store(|bench| {
         let again = |delay: Duration| {
             let mut lease = bench.running("a");
-            lease.finish_with(|all| all.enqueue(&bench.queue, job("a").delay(delay)).map(drop)).unwrap()
+            lease.finish_with(|all| bench.queue.push_with(all, job("a").delay(delay)).map(drop)).unwrap()
         };
         assert_eq!(again(SECOND), Some(JobState::Scheduled));
         bench.clock.advance(SECOND);

@@ -68,7 +68,7 @@ fn q29_a_refused_job_registers_nothing() {
         assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
         let store = bench.store().clone();
         let given_up = store.write(|effects| {
-            effects.enqueue(&bench.queue, page("c", "/c", Unique::until_done()))?;
+            bench.queue.push_with(effects, page("c", "/c", Unique::until_done()))?;
             Err(Error::Stopped)
         });
         assert!(given_up.is_err());
@@ -82,7 +82,7 @@ fn m11_twins_within_one_call_are_one_job_the_first_and_a_users_write_has_the_sam
         let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
         let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
         assert_eq!(outcomes, [PushOutcome::Added, duplicate("a"), duplicate("a")]);
-        bench.store().write(|effects| effects.enqueue(&bench.queue, until_claimed("d")).map(drop)).unwrap();
+        bench.store().write(|effects| bench.queue.push_with(effects, until_claimed("d")).map(drop)).unwrap();
         assert_eq!((bench.queue.counts().ready, bench.state("d")), (1, None));
     });
 }

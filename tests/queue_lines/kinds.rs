@@ -51,7 +51,7 @@ fn each_way_of_a_push_tells_of_its_kind_once_and_the_status_has_it_as_long_as_th
         ("within", |_, queue, kind| drop(queue.push_within(job(kind), SECOND).unwrap())),
         ("lazy", |_, queue, kind| queue.lazy().push(job(kind)).unwrap()),
         ("enqueue", |store, queue, kind| {
-            store.write(|effects| effects.enqueue(queue, job(kind)).map(drop)).unwrap();
+            store.write(|effects| queue.push_with(effects, job(kind)).map(drop)).unwrap();
         }),
         ("periodic", |_, queue, kind| queue.periodic(kind, Every::hours(1), job(kind)).start().unwrap()),
     ];
@@ -142,7 +142,7 @@ fn in_a_group_the_queue_that_took_the_push_tells_of_it() {
     let runner = group.runner().on("k", |_, ()| Ok(Outcome::Done)).start().unwrap();
     assert_eq!(told("group rest"), ["early"]);
     group.push_all(["k", "x", "other", "asked"].map(job)).unwrap();
-    store.write(|effects| effects.enqueue_in(&group, job("late")).map(drop)).unwrap();
+    store.write(|effects| group.push_with(effects, job("late")).map(drop)).unwrap();
     assert_eq!((told("group mail"), told("group rest")), (vec!["x".into()], vec!["other".to_owned(), "late".into()]));
     let status = group.status().unwrap();
     let unknown: Vec<_> = status.queues.iter().map(|queue| queue.unknown_kinds.join(" ")).collect();

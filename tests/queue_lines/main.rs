@@ -319,7 +319,7 @@ fn a_subscriber_may_push_into_the_same_store() {
     Consumer::builder(stream, store.progress("stream"))
         .stop_at(0)
         .start_transactional(move |of, effects| {
-            effects.enqueue(&pushes, job(of.payload).after(["dead"]))?;
+            pushes.push_with(effects, job(of.payload).after(["dead"]))?;
             Ok(())
         })
         .unwrap()

@@ -105,7 +105,7 @@ impl Life {
             let consumer = Consumer::builder(orders, store.progress("orders")).stop_at(2).start_transactional(
                 move |order, effects| {
                     let id = format!("order{}", order.payload);
-                    effects.enqueue(&queue, new(&id, "count"))?;
+                    queue.push_with(effects, new(&id, "count"))?;
                     Ok(())
                 },
             );

@@ -158,7 +158,7 @@ impl Life {
             }
             Op::Enqueue(specs) => {
                 let mut jobs = self.jobs(specs).into_iter();
-                let pushed = self.store.write(|all| jobs.try_for_each(|job| all.enqueue(&self.queue, job).map(drop)));
+                let pushed = self.store.write(|all| jobs.try_for_each(|job| self.queue.push_with(all, job).map(drop)));
                 self.said.done(pushed.map_err(QueueError::from));
             }
             Op::Accept(most) => {
@@ -236,7 +236,7 @@ impl Life {
                 move |running: &Running, data: serde_json::Value, effects| {
                     let left = budget.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
                     if left.is_ok() {
-                        effects.enqueue(&queue, job(&pushes, &payload, wall))?;
+                        queue.push_with(effects, job(&pushes, &payload, wall))?;
                     }
                     handler(running, data)
                 }

@@ -22,7 +22,7 @@ fn chain(queue: &Queue) -> RunnerBuilder {
     let next = queue.clone();
     let handler = move |_: &_, left: u64, effects: &mut waterline::Effects| {
         if let Some(left) = left.checked_sub(1) {
-            effects.enqueue(&next, job(left))?;
+            next.push_with(effects, job(left))?;
         }
         Ok(Outcome::Done)
     };

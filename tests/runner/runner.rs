@@ -57,7 +57,7 @@ fn writes_of_a_transactional_job_are_made_with_its_success_and_otherwise_not_at_
             let (queue, table, count) = (queue.clone(), table.clone(), count.clone());
             move |job, (), effects| {
                 effects.put(&table, job.id(), "x")?;
-                effects.enqueue(&queue, NewJob::new("child", &())?.id(format!("{}/child", job.id())))?;
+                queue.push_with(effects, NewJob::new("child", &())?.id(format!("{}/child", job.id())))?;
                 match job.id() {
                     "error" => Err("no".into()),
                     "panic" => panic!("out of order"),

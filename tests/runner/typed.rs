@@ -63,8 +63,8 @@ fn typed(builder: RunnerBuilder, queue: &Queue) -> RunnerBuilder {
             Ok(Outcome::Done)
         })
         .job_transactional(move |_, Import(path), effects| {
-            effects.enqueue(&next, NewJob::of(&welcome(&path))?)?;
-            effects.enqueue_batch(&next, [NewJob::of(&Report(7))?], NewJob::of(&Report(8))?)?;
+            next.push_with(effects, NewJob::of(&welcome(&path))?)?;
+            next.push_batch_with(effects, [NewJob::of(&Report(7))?], NewJob::of(&Report(8))?)?;
             Ok(Outcome::Done)
         });
     #[cfg(not(feature = "tokio"))]

@@ -299,13 +299,13 @@ fn statements_and_rows_and_jobs_of_a_queue_are_one_write() {
         (Queue::open(&store, "mails", QueueOptions::default()).unwrap(), store.table("totals").unwrap());
     let order = |item: &str| {
         store.write(|effects| {
-            effects.enqueue(&mails, NewJob::new("confirm", &item)?.id(item))?;
+            mails.push_with(effects, NewJob::new("confirm", &item)?.id(item))?;
             effects.add(&totals, "orders", 1)?;
             effects.execute("INSERT INTO orders (item) VALUES (?1)", [item])
         })
     };
     order("book").unwrap();
-    assert!(matches!(order("book"), Err(Error::Queue { .. } | Error::Sql { .. })));
+    assert!(matches!(order("book"), Err(Error::Refused { .. } | Error::Sql { .. })));
     order("lamp").unwrap();
     // A handler of the queue writes with the end of its job.
     let runner = Runner::builder(&mails)

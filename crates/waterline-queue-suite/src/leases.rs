@@ -207,7 +207,7 @@ pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is
         let mut lease = bench.running("a");
         lease.update(Some("old".into())).unwrap();
         if !bench.can().writes_beside {
-            let refused = lease.with(|effects| effects.enqueue(&queue, job("next")).map(drop));
+            let refused = lease.with(|effects| queue.push_with(effects, job("next")).map(drop));
             assert!(matches!(&refused, Err(QueueError::Config(ConfigError::Foreign { .. }))), "{refused:?}");
             drop(refused);
             assert_eq!(call(lease.with(|_| Ok(())).unwrap()).unwrap(), Some(state));
@@ -215,19 +215,19 @@ pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is
         }
         let before = bench.info("a");
         let writes = lease.with(|effects| {
-            effects.enqueue(&queue, job("next"))?;
-            effects.enqueue(&queue, job("other").after(["never"])).map(drop)
+            queue.push_with(effects, job("next"))?;
+            queue.push_with(effects, job("other").after(["never"])).map(drop)
         });
         let refused = call(writes.unwrap());
         assert!(matches!(&refused, Err(QueueError::NotFound { .. })), "{refused:?}");
         assert_eq!((bench.info("a"), bench.state("next")), (before, None), "neither");
         assert_eq!(
-            call(lease.with(|effects| effects.enqueue(&queue, job("next")).map(drop)).unwrap()).unwrap(),
+            call(lease.with(|effects| queue.push_with(effects, job("next")).map(drop)).unwrap()).unwrap(),
             Some(state)
         );
         assert_eq!(bench.states(["a", "next"]), [Some(state), Some(JobState::Ready)], "both");
         bench.queue.remove("a").unwrap();
-        let writes = lease.with(|effects| effects.enqueue(&queue, job("late")).map(drop)).unwrap();
+        let writes = lease.with(|effects| queue.push_with(effects, job("late")).map(drop)).unwrap();
         assert_halt(call(writes));
         assert_eq!(bench.states(["a", "late"]), [None, None], "the lease is over");
     }
@@ -247,11 +247,11 @@ pub(super) fn a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer(
         (|writes| writes.snooze(noon() + HOUR), JobState::Ready),
     ];
     for (call, state) in states {
-        let writes = lease.with(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
+        let writes = lease.with(|effects| queue.push_with(effects, job("a")).map(drop)).unwrap();
         assert_eq!(call(writes).unwrap(), Some(state));
         lease = bench.claim();
     }
-    lease.write(|effects| effects.enqueue(&queue, job("a")).map(drop)).unwrap();
+    lease.write(|effects| queue.push_with(effects, job("a")).map(drop)).unwrap();
     assert!(lease.is_resubmitted(), "the call that pushes it shows that");
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
 }

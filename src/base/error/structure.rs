@@ -46,7 +46,7 @@ impl fmt::Debug for Error {
                 Thread {},
                 Spawn { source },
                 Runtime {},
-                Queue { source },
+                Refused { source },
             ]
         )
     }

@@ -423,7 +423,7 @@ fn refusal(error: BoxError) -> BoxError {
         },
     };
     match error {
-        error @ (Error::Queue { .. } | Error::Counter { .. } | Error::Corrupt { .. }) => Refusal(error).into(),
+        error @ (Error::Refused { .. } | Error::Counter { .. } | Error::Corrupt { .. }) => Refusal(error).into(),
         other => other.into(),
     }
 }

@@ -54,7 +54,7 @@ impl RunnerBuilder {
     /// Runner::builder(&queue)
     ///     .job_transactional(move |_job, Order(pieces), effects| {
     ///         effects.add(&stock, "pieces", -pieces)?;
-    ///         effects.enqueue(&next, NewJob::of(&Parcel(pieces))?)?;
+    ///         next.push_with(effects, NewJob::of(&Parcel(pieces))?)?;
     ///         Ok(Outcome::Done)
     ///     })
     ///     .job(|_job, Parcel(_pieces)| Ok(Outcome::Done))

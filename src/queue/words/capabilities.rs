@@ -18,7 +18,7 @@ use crate::queue::{JobInfo, Lease, Queue, RunnerBuilder};
 #[non_exhaustive]
 pub struct Capabilities {
     /// A write of yours is one with a push or with the end of a job:
-    /// [`Effects::enqueue`](crate::Effects::enqueue), [`Lease::finish_with`],
+    /// [`Queue::push_with`](crate::queue::Queue::push_with), [`Lease::finish_with`],
     /// [`RunnerBuilder::on_transactional`]. Without it, these calls are refused.
     pub writes_beside: bool,
     /// The keys that a limit holds take turns. Without it, the first of all held jobs in the order

@@ -173,9 +173,9 @@ impl From<Error> for QueueError {
     fn from(error: Error) -> Self {
         match error {
             Error::Config(config) => Self::Config(config),
-            Error::Queue { source } => match source.downcast() {
+            Error::Refused { source } => match source.downcast() {
                 Ok(error) => *error,
-                Err(source) => Self::Store(Error::Queue { source }),
+                Err(source) => Self::Store(Error::Refused { source }),
             },
             error => Self::Store(error),
         }
@@ -195,7 +195,7 @@ impl From<QueueError> for Error {
         match error {
             QueueError::Config(config) => config.into(),
             QueueError::Store(error) => error,
-            other => Self::Queue { source: Box::new(other) },
+            other => Self::Refused { source: Box::new(other) },
         }
     }
 }

@@ -247,7 +247,7 @@ impl NewJob {
     /// after its row has gone, for
     /// [`QueueOptions::ids_for`](crate::queue::QueueOptions::ids_for). Jobs of one
     /// [`push_all`](crate::queue::Queue::push_all) may name earlier ones, and those of one atomic
-    /// write any other ([`Effects::enqueue`](crate::Effects::enqueue)).
+    /// write any other ([`Queue::push_with`](crate::queue::Queue::push_with)).
     ///
     /// ```
     /// use waterline::Store;

@@ -215,7 +215,7 @@ impl QueueOptions {
     ///
     /// A push that adds no job (a duplicate, a move, one more run of a running job) is never
     /// refused, nor is the next attempt of a job that has failed, or a dead job that is requeued.
-    /// So a few more may wait. [`Effects::enqueue`](crate::Effects::enqueue) says what a full queue
+    /// So a few more may wait. [`Queue::push_with`](crate::queue::Queue::push_with) says what a full queue
     /// means for a stream.
     pub fn max_waiting(mut self, jobs: u64) -> Self {
         self.max_waiting = Some(jobs);

@@ -234,7 +234,7 @@ impl Side {
             Database::Disk(disk) => {
                 let queue = &self.bench.queue;
                 let mut jobs = jobs.into_iter();
-                let written = disk.store().write(|all| jobs.try_for_each(|job| all.enqueue(queue, job).map(drop)));
+                let written = disk.store().write(|all| jobs.try_for_each(|job| queue.push_with(all, job).map(drop)));
                 written.map_err(QueueError::from)
             }
             _ => self.bench.queue.push_all(jobs).map(drop),

@@ -5,18 +5,16 @@ use crate::effects::Effects;
 use crate::queue::embedded::codec::push::encode_pushes;
 use crate::queue::group::Group;
 use crate::queue::handle::Queue;
-use crate::queue::rules::pushing::Push;
 #[cfg(doc)]
 use crate::queue::words::error::QueueError;
 use crate::queue::words::job::JobId;
 use crate::queue::words::new_job::NewJob;
 
-impl Effects {
-    /// Pushes a job into a queue of the same store, in this atomic write, and returns its id. So a
-    /// stream enqueues exactly once, and a finished job enqueues the next one together with its own
-    /// end.
+impl Queue {
+    /// Pushes a job in an atomic write of the same store, and returns its id. So a stream pushes
+    /// exactly once, and a finished job pushes the next one together with its own end.
     ///
-    /// It follows the rules of [`Queue::push`]. Only the write shows if a job of this id is there
+    /// It follows the rules of [`push`](Self::push). Only the write shows if a job of this id is there
     /// already. And only the write shows if the queue refuses the job, since one that it is to run
     /// [`after`](NewJob::after) never was ([`QueueError::NotFound`]), waits for it
     /// ([`QueueError::Cycle`]), or since it runs by now ([`QueueError::AlreadyRuns`]):
@@ -58,7 +56,7 @@ impl Effects {
     ///     .start_transactional({
     ///         let queue = queue.clone();
     ///         move |order, effects| {
-    ///             effects.enqueue(&queue, NewJob::new("confirm", &order.payload)?)?;
+    ///             queue.push_with(effects, NewJob::new("confirm", &order.payload)?)?;
     ///             Ok(())
     ///         }
     ///     })?
@@ -70,35 +68,23 @@ impl Effects {
     /// # Errors
     /// [`Error::Config`] for a job that no queue takes and for a queue of another store,
     /// [`Error::ReadOnly`] for a read-only queue, and [`Error::EffectsTooLarge`] as those of
-    /// [`put`](Self::put). [`Error::Queue`] with [`QueueError::Refused`] as its source for a job
+    /// [`Effects::put`]. [`Error::Refused`] with [`QueueError::Refused`] as its source for a job
     /// that the hook of the queue refuses: the closure may go on without that job.
     #[doc(alias = "outbox")]
-    pub fn enqueue(&mut self, queue: &Queue, job: NewJob) -> Result<JobId, Error> {
+    pub fn push_with(&self, effects: &mut Effects, job: NewJob) -> Result<JobId, Error> {
         // A job that the hook refuses changes nothing, so the closure may go on without it.
-        queue.ask_before_push(&job)?;
-        let push = match queue.prepare(job) {
+        self.ask_before_push(&job)?;
+        let push = match self.prepare(job) {
             Ok(push) => push,
-            Err(config) => return Err(self.refuse_config(config)),
+            Err(config) => return Err(effects.refuse_config(config)),
         };
-        self.enqueue_pushes(queue, std::slice::from_ref(&push))?;
+        self.ask(effects, encode_pushes(std::slice::from_ref(&push)))?;
         Ok(push.id)
     }
 
-    fn enqueue_pushes(&mut self, queue: &Queue, pushes: &[Push]) -> Result<(), Error> {
-        let op = encode_pushes(pushes);
-        self.ask(queue, op)
-    }
-
-    /// Asks for an operation on a queue of the same store.
-    pub(crate) fn ask(&mut self, queue: &Queue, op: Vec<u8>) -> Result<(), Error> {
-        let Some(embedded) = queue.embedded() else { return Err(self.refuse_foreign("queue", queue.name())) };
-        self.admit(embedded.store(), "queue", queue.name(), op.len())?;
-        self.changes.refusable_op(embedded.state(queue.number), op);
-        Ok(())
-    }
-
-    /// Pushes a batch of jobs and the one that runs when all of them have ended, in this atomic
-    /// write. Returns their ids, with that of the last one at the end. See [`Queue::push_batch`].
+    /// Pushes a batch of jobs and the one that runs when all of them have ended, in an atomic
+    /// write. Returns their ids, with that of the last one at the end. See
+    /// [`push_batch`](Self::push_batch).
     ///
     /// ```
     /// use waterline::Store;
@@ -110,7 +96,7 @@ impl Effects {
     /// Runner::builder(&queue)
     ///     .on_transactional("split", move |_job, count: u32, effects| {
     ///         let all = (1..=count).map(|page| NewJob::new("page", &page)).collect::<Result<Vec<_>, _>>()?;
-    ///         let ids = effects.enqueue_batch(&pages, all, NewJob::new("bind", &count)?)?;
+    ///         let ids = pages.push_batch_with(effects, all, NewJob::new("bind", &count)?)?;
     ///         assert_eq!(ids.len(), count as usize + 1);
     ///         Ok(Outcome::Done)       // with the pages and the binding, or without any
     ///     })
@@ -122,33 +108,43 @@ impl Effects {
     /// ```
     ///
     /// # Errors
-    /// Those of [`enqueue`](Self::enqueue).
-    pub fn enqueue_batch(
-        &mut self,
-        queue: &Queue,
+    /// Those of [`push_with`](Self::push_with).
+    pub fn push_batch_with(
+        &self,
+        effects: &mut Effects,
         jobs: impl IntoIterator<Item = NewJob>,
         then: NewJob,
     ) -> Result<Vec<JobId>, Error> {
         let jobs: Vec<_> = jobs.into_iter().collect();
         // A job that the hook refuses changes nothing, so the closure may go on without the batch.
-        queue.ask_before_pushes(jobs.iter().chain([&then]))?;
-        let pushes = match queue.prepare_batch(jobs, then) {
+        self.ask_before_pushes(jobs.iter().chain([&then]))?;
+        let pushes = match self.prepare_batch(jobs, then) {
             Ok(pushes) => pushes,
-            Err(config) => return Err(self.refuse_config(config)),
+            Err(config) => return Err(effects.refuse_config(config)),
         };
-        self.enqueue_pushes(queue, &pushes)?;
+        self.ask(effects, encode_pushes(&pushes))?;
         Ok(pushes.into_iter().map(|push| push.id).collect())
     }
 
-    /// Pushes a job into the queue of a [`Group`] that takes its kind, in this atomic write.
+    /// Adds an operation of this queue to a write of the same store.
+    pub(crate) fn ask(&self, effects: &mut Effects, op: Vec<u8>) -> Result<(), Error> {
+        let Some(embedded) = self.embedded() else { return Err(effects.refuse_foreign("queue", self.name())) };
+        effects.admit(embedded.store(), "queue", self.name(), op.len())?;
+        effects.refusable_op(embedded.state(self.number), op);
+        Ok(())
+    }
+}
+
+impl Group {
+    /// Pushes a job into the queue that takes its kind, in an atomic write.
     ///
     /// # Errors
     /// [`Error::Config`] for a kind that no queue takes; otherwise those of
-    /// [`enqueue`](Self::enqueue).
-    pub fn enqueue_in(&mut self, group: &Group, job: NewJob) -> Result<JobId, Error> {
-        match group.routed(&job) {
-            Ok(queue) => self.enqueue(queue, job),
-            Err(config) => Err(self.refuse_config(config)),
+    /// [`Queue::push_with`].
+    pub fn push_with(&self, effects: &mut Effects, job: NewJob) -> Result<JobId, Error> {
+        match self.routed(&job) {
+            Ok(queue) => queue.push_with(effects, job),
+            Err(config) => Err(effects.refuse_config(config)),
         }
     }
 }
