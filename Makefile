@@ -5,8 +5,8 @@
 # CARGO_TARGET_DIR names another folder for what is compiled. ARGS is passed on to the program:
 # make demo ARGS="--help"
 
-.PHONY: help setup demo test test-engines test-ui test-cli test-others soak bench bench-engines compare draw loom \
-	mutants fuzz fixture deny check
+.PHONY: help setup demo test test-quick test-engines test-ui test-cli test-others soak bench bench-engines compare draw \
+	loom mutants fuzz fixture deny check
 
 help: ## List these targets (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,10 @@ demo: ## Run the example: the history of a git repository, in parallel (STORE=ro
 
 test: setup ## Run each test: in memory, and on SQLite and RocksDB if its subject is a store
 	@bash .ci/test
+
+test-quick: ## Run the tests that need no RocksDB: in memory and on SQLite, from nothing in minutes
+	@bash .ci/setup sqlite
+	@bash .ci/test --no-rocksdb
 
 test-engines: ## Run the tests of the engines, each on a real server that they start (PostgreSQL)
 	@bash .ci/setup engines

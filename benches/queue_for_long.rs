@@ -12,8 +12,8 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{BoxError, Retry, Store};
+use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 
 const MILLION: u64 = 1_000_000;
 /// The jobs that are pushed, and then run, in one go. The queue never has many more.
@@ -81,7 +81,7 @@ fn turn_over(queue: &Queue, first: u64) -> Result<(), BoxError> {
     Ok(())
 }
 
-fn runner(queue: &Queue) -> waterline::queue::RunnerBuilder {
+fn runner(queue: &Queue) -> waterline_queue::RunnerBuilder {
     Runner::builder(queue).max_processing(8).on("k", |_, _: String| Ok(Outcome::Done)).on(
         "fails once",
         |job, _: String| {

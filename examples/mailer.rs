@@ -19,8 +19,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use waterline::queue::{JobInfo, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, Running};
 use waterline::{BoxError, Consumer, Effects, Failure, Index, Jobs, Retry, Store, Table};
+use waterline_queue::{JobInfo, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, Running};
 
 /// The number of deaths of its process after which a mail is dead. The default is 5; one less makes
 /// the demonstration shorter, since the later deaths have the longer back-offs.

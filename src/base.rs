@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod failure;
 pub(crate) mod guard;
 pub(crate) mod index;
+#[cfg(feature = "seam")]
 pub(crate) mod process;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;
@@ -16,4 +17,5 @@ pub(crate) mod serialized;
 pub(crate) mod structure;
 pub(crate) mod sync;
 pub(crate) mod time;
+#[cfg(any(feature = "seam", feature = "tokio"))]
 pub(crate) mod wakers;

@@ -20,10 +20,10 @@ pub(crate) mod stopping;
 mod tests;
 pub(crate) mod workers;
 
-pub(crate) use self::own::Own;
+pub use self::own::Own;
 use self::own::Owner;
 use self::roster::Left;
-pub(crate) use self::roster::Roster;
+pub use self::roster::Roster;
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
 use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
@@ -37,7 +37,7 @@ use std::time::Instant;
 
 /// The part that has a crew and its work: it keeps the roster, and is told what happens to the
 /// threads.
-pub(crate) trait Host: Send + Sync + Sized + 'static {
+pub trait Host: Send + Sync + Sized + 'static {
     fn crew(&self) -> &Crew<Self>;
     /// Lends the roster under the lock of the work, and says how many tokens of jobs are out.
     fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R;
@@ -55,7 +55,7 @@ pub(crate) trait Host: Send + Sync + Sized + 'static {
 }
 
 /// The threads of one host.
-pub(crate) struct Crew<H> {
+pub struct Crew<H> {
     owner: Owner,
     host: Weak<H>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -67,7 +67,7 @@ pub(crate) struct Crew<H> {
 }
 
 impl<H: Host> Crew<H> {
-    pub(crate) fn new(host: Weak<H>) -> Self {
+    pub fn new(host: Weak<H>) -> Self {
         Self {
             owner: Owner::new(),
             host,
@@ -80,7 +80,7 @@ impl<H: Host> Crew<H> {
 
     /// Returns the tasks that wait until everybody is gone.
     #[cfg(feature = "tokio")]
-    pub(crate) fn awaited(&self) -> &Wakers {
+    pub fn awaited(&self) -> &Wakers {
         &self.awaited
     }
 
@@ -92,23 +92,23 @@ impl<H: Host> Crew<H> {
     }
 
     /// Returns the host, for a thread that is to have it.
-    pub(crate) fn host(&self) -> &Weak<H> {
+    pub fn host(&self) -> &Weak<H> {
         &self.host
     }
 
     /// True if the calling thread belongs to this crew, so that it must not wait for the crew's
     /// end.
-    pub(crate) fn is_own_thread(&self) -> bool {
+    pub fn is_own_thread(&self) -> bool {
         Own::is(self.owner)
     }
 
     /// Makes the calling thread one of the crew's own until the answer is dropped.
-    pub(crate) fn enter(&self) -> Own {
+    pub fn enter(&self) -> Own {
         Own::enter(self.owner)
     }
 
     /// Counts a thread in and starts it.
-    pub(crate) fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         if let Some(host) = self.host.upgrade() {
             host.with_roster(|roster, _| roster.count_in());
         }
@@ -149,13 +149,13 @@ impl<H: Host> Crew<H> {
 
     /// Joins the threads that have ended, while others go on. A thread that leaves calls this,
     /// since there may be no new one to join those before it: then one at most is left unjoined.
-    pub(crate) fn join_finished(&self) {
+    pub fn join_finished(&self) {
         let finished = take_finished(&mut self.threads.lock());
         join_all(finished);
     }
 
     /// Joins all threads, and gives up at the deadline. True if all have ended.
-    pub(crate) fn join(&self, deadline: Option<Instant>) -> bool {
+    pub fn join(&self, deadline: Option<Instant>) -> bool {
         let threads = std::mem::take(&mut *self.threads.lock());
         match deadline {
             Some(deadline) => join_until(threads, deadline),
@@ -194,7 +194,7 @@ impl<H: Host> Crew<H> {
     }
 
     /// Counts the owner out.
-    pub(crate) fn leave_as_owner(&self) {
+    pub fn leave_as_owner(&self) {
         if let Some(host) = self.host.upgrade() {
             host.with_roster(|roster, _| roster.owner_leaves());
         }
@@ -203,7 +203,7 @@ impl<H: Host> Crew<H> {
 
     /// Waits until all threads are gone and the owner would not have to wait. Returns false if the
     /// deadline came first. The caller is no thread of this crew.
-    pub(crate) fn wait_gone<S>(&self, state: &mut MutexGuard<'_, S>, deadline: Option<Instant>) -> bool
+    pub fn wait_gone<S>(&self, state: &mut MutexGuard<'_, S>, deadline: Option<Instant>) -> bool
     where
         S: AsRef<Roster>,
     {
@@ -218,14 +218,14 @@ impl<H: Host> Crew<H> {
     }
 
     /// Returns the number of threads that have not ended.
-    #[cfg(test)]
-    pub(crate) fn running(&self) -> usize {
+    #[cfg(any(test, all(feature = "seam", feature = "testing")))]
+    pub fn running(&self) -> usize {
         self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
     }
 
     /// Returns the number of threads that were not joined.
-    #[cfg(test)]
-    pub(crate) fn unjoined(&self) -> usize {
+    #[cfg(any(test, all(feature = "seam", feature = "testing")))]
+    pub fn unjoined(&self) -> usize {
         self.threads.lock().len()
     }
 }

@@ -4,10 +4,10 @@ use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
 use crate::base::guard::guarded;
 use crate::base::index::Index;
+#[cfg(feature = "seam")]
 use crate::base::sync::Arc;
 use crate::commit::adds::Add;
 use crate::commit::changes::{Changes, Home};
-use crate::commit::participant::Participant;
 use crate::kv::batch::LARGEST;
 use crate::log::commit::push_op;
 use crate::log::{Codec, JobLog};
@@ -42,15 +42,20 @@ pub struct Effects {
     refused: Option<Refusal>,
 }
 
+#[cfg(feature = "seam")]
+type MakeError = Arc<dyn Fn() -> Error + Send + Sync>;
+
 /// The reason why a change was refused.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Refusal {
     Foreign(&'static str, String),
     ReadOnly,
     TooLarge(usize),
     Needed(String, Index, Option<Index>),
-    /// A job that no queue takes.
     Config(ConfigError),
+    /// Something that belongs to another crate, which makes the error anew.
+    #[cfg(feature = "seam")]
+    Other(MakeError),
     /// The log, and the text of the error. The caller of the change has got the error itself.
     Item(String, String),
 }
@@ -61,6 +66,8 @@ impl From<Refusal> for Error {
             Refusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
             Refusal::ReadOnly => Error::ReadOnly,
             Refusal::Config(config) => config.into(),
+            #[cfg(feature = "seam")]
+            Refusal::Other(make) => make(),
             Refusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
             Refusal::Needed(log, index, last_processed) => Error::Needed { log, index, last_processed },
             Refusal::Item(log, source) => Error::Item { log, source: source.into() },
@@ -248,9 +255,10 @@ impl Effects {
         self.refuse(Refusal::Config(config))
     }
 
-    /// Refuses something that is in another database, and returns the error.
-    pub(crate) fn refuse_foreign(&mut self, what: &'static str, name: &str) -> Error {
-        self.refuse(Refusal::Foreign(what, name.to_owned()))
+    /// Refuses something for an error that this makes, and returns the error.
+    #[cfg(feature = "seam")]
+    pub(crate) fn refuse_for(&mut self, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
+        self.refuse(Refusal::Other(Arc::new(make)))
     }
 
     /// Checks that the job may ask for so many more bytes of this store.
@@ -271,11 +279,6 @@ impl Effects {
             return Err(self.refuse(Refusal::TooLarge(self.limit)));
         }
         Ok(())
-    }
-
-    /// Adds an operation that its participant may refuse.
-    pub(crate) fn refusable_op(&mut self, participant: Arc<impl Participant>, op: Vec<u8>) {
-        self.changes.refusable_op(participant, op);
     }
 
     fn refuse(&mut self, refused: Refusal) -> Error {

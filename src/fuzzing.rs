@@ -15,10 +15,7 @@ use crate::store::{Store, format as of_store, keys};
 use crate::window::reference::{Choice, Trial, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
-mod queue;
-
 pub use crate::store::disk::{Disk, Record};
-pub use queue::queue;
 
 /// The most choices of one trial. The model, which is made of sets, does that many in a moment.
 const MOST_CHOICES: usize = 400;
@@ -27,26 +24,28 @@ const MOST_CHOICES: usize = 400;
 const MOST_ROWS: usize = 64;
 
 /// The bytes that are not yet used. After their end there are zeros.
-struct Input<'a>(&'a [u8]);
+#[derive(Debug)]
+pub struct Input<'a>(pub &'a [u8]);
 
+#[allow(missing_docs, clippy::should_implement_trait, reason = "only fuzzers use it")]
 impl<'a> Input<'a> {
-    fn next(&mut self) -> Option<u8> {
+    pub fn next(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    fn byte(&mut self) -> u8 {
+    pub fn byte(&mut self) -> u8 {
         self.next().unwrap_or_default()
     }
 
-    fn array<const N: usize>(&mut self) -> [u8; N] {
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
         core::array::from_fn(|_| self.byte())
     }
 
     /// Takes as many bytes as the next byte says, or as there are. Mostly few, so that something is
     /// left for the next step.
-    fn some(&mut self) -> &'a [u8] {
+    pub fn some(&mut self) -> &'a [u8] {
         let length = match self.byte() {
             few @ 0..224 => few % 8,
             many => many,
@@ -57,7 +56,7 @@ impl<'a> Input<'a> {
     }
 
     /// Takes a name, which may be empty or too long. A byte that is not UTF-8 becomes three bytes.
-    fn name(&mut self) -> String {
+    pub fn name(&mut self) -> String {
         String::from_utf8_lossy(self.some()).into_owned()
     }
 }
@@ -337,11 +336,6 @@ mod tests {
         #[test]
         fn any_bytes_are_stored_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             stored(&bytes);
-        }
-
-        #[test]
-        fn any_bytes_are_records_of_a_queue(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            queue(&bytes);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::kv::statement::Transaction;
 use std::ops::Range;
 
 pub(crate) mod batch;
-#[cfg(test)]
+#[cfg(any(test, all(feature = "seam", feature = "testing")))]
 pub(crate) mod double;
 pub(crate) mod memory;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
@@ -53,9 +53,9 @@ pub(crate) const OURS: [&str; 7] = [SYSTEM, TABLES, LOGS, PARKED, QUEUE, READY, 
 /// A key space: a column family of RocksDB, by its name and by the number that it had when it was
 /// looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Family {
-    pub(crate) name: Arc<str>,
-    pub(crate) id: FamilyId,
+pub struct Family {
+    pub name: Arc<str>,
+    pub id: FamilyId,
 }
 
 impl Family {
@@ -72,7 +72,7 @@ pub(crate) type Scan<'a> = Box<dyn Iterator<Item = Result<Pair, StoreError>> + S
 
 /// The direction in which keys are walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     Ascending,
     Descending,
 }
@@ -80,14 +80,14 @@ pub(crate) enum Order {
 /// A range of keys: from the first one on, and below the second one. Without the second one it has
 /// no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyRange {
-    pub(crate) from: Vec<u8>,
-    pub(crate) to: Option<Vec<u8>>,
+pub struct KeyRange {
+    pub from: Vec<u8>,
+    pub to: Option<Vec<u8>>,
 }
 
 impl KeyRange {
     /// The range of all keys that begin with this prefix.
-    pub(crate) fn prefix(prefix: &[u8]) -> Self {
+    pub fn prefix(prefix: &[u8]) -> Self {
         Self { from: prefix.to_vec(), to: prefix_end(prefix) }
     }
 
@@ -101,12 +101,12 @@ pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
 /// The ways in which an engine deletes ranges of keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deletion {
+pub struct Deletion {
     /// The most rows and the most bytes that a write may delete and still take a few milliseconds.
-    pub(crate) rows: u64,
-    pub(crate) bytes: u64,
+    pub rows: u64,
+    pub bytes: u64,
     /// True if [`Kv::reclaim`] does anything.
-    pub(crate) reclaims: bool,
+    pub reclaims: bool,
 }
 
 impl Default for Deletion {
@@ -117,7 +117,7 @@ impl Default for Deletion {
 }
 
 /// An ordered key-value store with atomic batches.
-pub(crate) trait Kv: Send + Sync {
+pub trait Kv: Send + Sync {
     /// Returns the number of the family with this name, if there is one.
     fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError>;
 
@@ -185,7 +185,7 @@ pub(crate) trait Kv: Send + Sync {
 }
 
 /// Returns the lowest key above every key with this prefix; `None` when there is no such key.
-pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)? + 1;
     let mut end = prefix[..keep].to_vec();
     end[keep - 1] += 1;

@@ -7,10 +7,9 @@
         "[compare]: crate::compare\n",
         "[costs]: crate::costs\n",
         "[design]: crate::design\n",
+        "[exactly_once]: crate::exactly_once\n",
         "[failures]: crate::failures\n",
         "[operating]: crate::operating\n",
-        "[parity]: crate::queue::parity\n",
-        "[queue]: crate::queue::design\n",
         "[service_page]: crate::service\n",
         "[storage]: crate::storage\n",
         "[why]: crate::why\n",
@@ -46,14 +45,15 @@
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
 //! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
 //!   the next one.
-//! * [`queue`]: jobs that are pushed one by one, run later, are tried again, and die visibly: a
-//!   durable job queue in the store (delay, priority, lease, heartbeat, dead letter).
+//! * [`exactly_once`]: a program whose effects are made once, and one with stages.
+//! * A queue of jobs that are pushed one by one, run later, are tried again, and die visibly is the
+//!   crate [`waterline-queue`](https://docs.rs/waterline-queue). It lives in the same [`Store`].
 //! * [`OnExhausted`], [`Failure`], [`Parked`]: jobs that fail for good, or are not ready.
 //! * [`StoreProgress::seek`], [`StoreProgress::skip`], [`Move`]: to move a progress by hand, with a
 //!   history.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
 //! * [`design`]: the parts and their work. [`storage`]: the stored format, and the guarantees that
-//!   the disk must give. [`queue::design`]: the rules of the queue.
+//!   the disk must give.
 //! * [`failures`]: retries, parked jobs, crashes, timeouts, moves by hand.
 //! * [`service`]: the lines of the log, metrics, a standby, a look from beside.
 //! * [`operating`]: what each reason to stand still asks for, alarms, backup and restore, upgrade,
@@ -64,14 +64,10 @@
 //! * [`costs`]: the cost of a job, beside a floor. [`compare`]: beside what people would pick
 //!   instead.
 //! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
-//!   (consumer groups). [`queue::parity`]: the queue beside those of other systems.
+//!   (consumer groups).
 #![cfg_attr(
     feature = "tokio",
     doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
-)]
-#![cfg_attr(
-    feature = "cron",
-    doc = "* [`queue::Cron`]: periodic jobs of a queue by a cron expression, in any time zone."
 )]
 #![cfg_attr(
     feature = "metrics",
@@ -83,8 +79,13 @@
 )]
 // Tests of the library may read clocks.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-// Without the seam, its types are public for nobody.
-#![cfg_attr(feature = "engine", warn(unreachable_pub))]
+// What the seam shows is no API. Each set of features without it looks at all that is one.
+#![cfg_attr(
+    feature = "seam",
+    allow(missing_docs, missing_debug_implementations, clippy::missing_errors_doc, clippy::missing_panics_doc),
+    allow(clippy::len_without_is_empty, clippy::new_ret_no_self, clippy::must_use_candidate),
+    warn(unreachable_pub)
+)]
 #![warn(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 extern crate alloc;
@@ -95,9 +96,6 @@ mod consumer;
 mod crew;
 mod driver;
 mod effects;
-#[cfg(feature = "engine")]
-#[doc(hidden)]
-pub mod engine;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -107,10 +105,12 @@ mod notifier;
 mod observe;
 mod pipeline;
 mod progress;
-pub mod queue;
 mod reader;
 mod run;
 mod saver;
+#[cfg(feature = "seam")]
+#[doc(hidden)]
+pub mod seam;
 mod source;
 mod store;
 #[cfg(feature = "testing")]
@@ -147,12 +147,12 @@ pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
 pub use store::{Durability, Engine, Rows, Store, StoreOptions, Table};
 
-// The pages. Those about the queue are in its module. A program of these two, and one of README.md,
-// need `tokio`, so without it the page is shown, and no program of it is run.
+// The pages. A program of this one needs `tokio`, so without it the page is shown, and no program
+// of it is run.
 #[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/async.md"))]
 pub mod async_code {}
 
-#[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/service.md"))]
+#[doc = include_str!("../docs/service.md")]
 pub mod service {}
 
 // Rustdoc has no files beside a page. These definitions of links hold the plots, and go before
@@ -166,6 +166,9 @@ pub mod costs {}
 
 #[doc = include_str!("../docs/design.md")]
 pub mod design {}
+
+#[doc = include_str!("../docs/exactly_once.md")]
+pub mod exactly_once {}
 
 #[doc = include_str!("../docs/failures.md")]
 pub mod failures {}

@@ -8,10 +8,9 @@
 //! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
 //! * [`manual_worker()`] makes jobs that wait until the test ends them.
 //! * [`Clock::manual`](crate::Clock::manual) makes a clock that only the test moves, for a
-//!   [consumer](crate::Builder::clock) or a [queue](crate::queue::QueueOptions::clock).
+//!   [consumer](crate::Builder::clock) or a queue.
 //! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
 //!   crash. A [`FaultyProgress`] also loses its name, and holds its consumer back.
-//! * [`QueueModel`] is a database of job queues in plain maps, with which engines are compared.
 //!
 //! Nothing here waits for ever. If something does not happen in time, it panics and names that.
 
@@ -27,7 +26,6 @@ mod faulty_progress;
 mod faulty_store;
 mod jobs;
 mod manual_worker;
-mod model;
 mod progress;
 #[cfg(test)]
 mod records;
@@ -36,7 +34,6 @@ pub use faulty_progress::{FaultyProgress, Hold, ProgressFaults};
 pub use faulty_store::FaultyStore;
 pub use jobs::JobsSuite;
 pub use manual_worker::{ManualWorker, StartedJob, StartedJobs, manual_worker};
-pub use model::QueueModel;
 pub use progress::ProgressSuite;
 
 /// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.

@@ -17,8 +17,8 @@ use crate::table::{Row, Table, median};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{Consumer, Durability, Engine, JobLog, Jobs as _, MemoryProgress, Store};
+use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 
 /// The rows of a round: a whole number of blocks.
 const ROWS: u64 = 800 * BLOCK;

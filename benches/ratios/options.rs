@@ -32,7 +32,7 @@ use serde_json::json;
 use std::time::{Duration, SystemTime};
 use waterline::Retry;
 use waterline::Store;
-use waterline::queue::{
+use waterline_queue::{
     DrainLimits, Limit, NewJob, Outcome, Priority, Queue, QueueOptions, Rate, Retention, Runner, Unique,
 };
 

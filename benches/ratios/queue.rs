@@ -15,8 +15,8 @@ use crate::cost::{Cost, Stopwatch};
 use crate::raw_rocksdb::Raw;
 use crate::table::{Row, Table};
 use std::time::Duration;
-use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline::{Consumer, Durability, Store};
+use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 
 /// The jobs of one round: a whole number of blocks.
 const JOBS: u64 = 200 * BLOCK;

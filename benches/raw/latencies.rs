@@ -3,8 +3,8 @@
 use crate::protocol::{Answer, each_prepared, each_timed};
 use crossbeam_channel::{Receiver, unbounded};
 use std::time::Duration;
-use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::{BoxError, Builder, Consumer, Done, Jobs, MemoryJobs, MemoryProgress, Progress, Store};
+use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 
 /// From a push into memory to the job of an idle consumer.
 pub(crate) fn pushed_in_memory(times: u64) -> Answer {

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| waterline::fuzzing::queue(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| waterline_queue::fuzzing::queue(bytes));

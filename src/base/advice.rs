@@ -7,7 +7,7 @@ use std::fmt;
 /// Whether a consumer or a queue needs an operator. The greater verdict is the worse one.
 ///
 /// [`Status::verdict`](crate::Status::verdict),
-/// [`QueueStatus::verdict`](crate::queue::QueueStatus::verdict) and
+/// `QueueStatus::verdict` and
 /// [`ConsumerInfo::verdict`](crate::ConsumerInfo::verdict) decide it. The page, the doctor, `top`,
 /// the health check, the metrics `waterline_verdict` and `waterline_queue_verdict` and their alarms
 /// all show this decision.
@@ -51,7 +51,7 @@ impl Serialize for Verdict {
 
 /// One thing that is to be said of a consumer or a queue: why it does not move, or what is left
 /// over. From [`Status::advice`](crate::Status::advice),
-/// [`QueueStatus::advice`](crate::queue::QueueStatus::advice) and
+/// `QueueStatus::advice` and
 /// [`ConsumerInfo::advice`](crate::ConsumerInfo::advice).
 ///
 /// `serde` writes its fields.
@@ -73,7 +73,7 @@ fields!(Advice, of: reason = of.reason, verdict = of.verdict, sentence = of.sent
 
 /// The text of the metrics that show a verdict.
 #[cfg(feature = "metrics")]
-pub(crate) const VERDICT: &str = "0 if it goes well, 1 if it waits, 2 if it needs you: an operator has to act.";
+pub const VERDICT: &str = "0 if it goes well, 1 if it waits, 2 if it needs you: an operator has to act.";
 
 impl Advice {
     /// Returns the verdict on all of these together.
@@ -86,16 +86,11 @@ impl Advice {
         all.iter().filter(|advice| is_such(advice.reason)).map(|advice| advice.verdict).max().unwrap_or_default()
     }
 
-    /// Says that so many jobs are left over, if there are any. The reason is the word for them.
-    pub(crate) fn left_over(reason: &'static str, many: u64, until: &str, help: &'static str) -> Option<Self> {
-        let plural = if many == 1 { "" } else { "s" };
-        let sentence = format!("{many} {reason} job{plural}, which nothing runs {until}");
-        (many > 0).then_some(Self { reason, verdict: Verdict::NeedsYou, sentence, help })
-    }
-
     /// Says that a consumer has parked jobs.
     pub(crate) fn parked(many: u64) -> Option<Self> {
+        let plural = if many == 1 { "" } else { "s" };
+        let sentence = format!("{many} parked job{plural}, which nothing runs before a redrive");
         let help = "Remove the cause, then redrive them, or discard them.";
-        Self::left_over("parked", many, "before a redrive", help)
+        (many > 0).then_some(Self { reason: "parked", verdict: Verdict::NeedsYou, sentence, help })
     }
 }

@@ -4,40 +4,25 @@ use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
 use crate::base::time::{self, Coarse, Now, Set};
 use std::fmt;
 use std::sync::Weak;
+use std::time::Instant;
 #[cfg(any(test, feature = "testing"))]
-use std::time::SystemTime;
-use std::time::{Duration, Instant};
-
-/// The moment of one call: both clocks, and its chance.
-#[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    /// Milliseconds since 1970. It may jump, and decides when jobs of a queue are due.
-    pub wall: u64,
-    /// The monotonic clock, by which leases run out.
-    pub now: Instant,
-    /// A random number in 0..=1.
-    pub chance: f64,
-}
-
-impl Moment {
-    /// Returns the end of a pause that begins now; `None`: it has no end.
-    pub(crate) fn after(&self, pause: Option<Duration>) -> Option<Instant> {
-        pause.and_then(|pause| self.now.checked_add(pause))
-    }
-}
+use std::time::{Duration, SystemTime};
 
 /// Hears that a clock was set, so that a wait is looked at again.
 ///
 /// A thread that sleeps until a moment reads the clock under the lock that it sleeps with. This
 /// call takes the same lock before it wakes the thread. So the thread either sleeps by then, or
 /// reads the clock after it was set.
-pub(crate) trait Waits: Send + Sync {
-    #[cfg_attr(not(any(test, feature = "testing")), expect(dead_code, reason = "only a test sets a clock"))]
+pub trait Waits: Send + Sync {
+    #[cfg_attr(
+        not(any(test, feature = "seam", feature = "testing")),
+        expect(dead_code, reason = "only a test sets a clock")
+    )]
     fn clock_was_set(&self);
 }
 
 /// The clock of a consumer ([`Builder::clock`](crate::Builder::clock)) or of a queue
-/// ([`QueueOptions::clock`](crate::queue::QueueOptions::clock)): that of the system, unless a test
+/// (`QueueOptions::clock`): that of the system, unless a test
 /// hands in another one. A clone is the same clock.
 #[derive(Clone, Default)]
 pub struct Clock(Option<Arc<Manual>>);
@@ -84,7 +69,7 @@ impl Clock {
     /// ```
     /// use std::time::{Duration, SystemTime};
     /// use waterline::{Clock, Store};
-    /// use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+    /// use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
     ///
     /// let clock = Clock::manual(SystemTime::now());
     /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()))?;
@@ -92,7 +77,7 @@ impl Clock {
     /// assert!(queue.accept(Accept::new())?.is_none());
     /// clock.advance(Duration::from_secs(3600));
     /// assert!(queue.accept(Accept::new())?.expect("it is due").pushed_at() < clock.wall_time());
-    /// # Ok::<(), waterline::queue::QueueError>(())
+    /// # Ok::<(), waterline_queue::QueueError>(())
     /// ```
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
@@ -126,7 +111,7 @@ impl Clock {
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn wall_time(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_millis(self.moment().wall)
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.wall())
     }
 
     #[cfg(any(test, feature = "testing"))]
@@ -149,11 +134,6 @@ impl Clock {
             None => Now::of_system(),
             Some(manual) => manual.when_asked(),
         }
-    }
-
-    pub(crate) fn moment(&self) -> Moment {
-        let now = self.when_asked();
-        Moment { wall: now.wall(), now: now.get(), chance: now.chance() }
     }
 
     /// Reads the monotonic clock alone.

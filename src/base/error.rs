@@ -11,7 +11,8 @@ mod structure;
 mod text;
 
 pub use store::StoreError;
-pub(crate) use text::{describe, is_halt_of_job};
+pub use text::describe;
+pub(crate) use text::is_halt_of_job;
 use text::{not_found, still, times};
 
 /// Every error of this crate: what happened, and what to do about it.
@@ -395,10 +396,10 @@ pub enum Error {
 
     /// A call of a queue that failed where the crate's own error is expected: for example a
     /// [`Store::write`](crate::Store::write) that pushes into a queue that is full, and then writes
-    /// nothing. `QueueError::from` turns it back into the [`QueueError`](crate::queue::QueueError).
+    /// nothing. `QueueError::from` turns it back into the `QueueError`.
     #[error("a queue has refused a call, and says why and what to do")]
     Refused {
-        /// The [`QueueError`](crate::queue::QueueError).
+        /// The `QueueError`.
         source: BoxError,
     },
 
@@ -409,7 +410,7 @@ pub enum Error {
 
 impl Error {
     /// True if a write that was refused for this is refused each time.
-    pub(crate) fn is_for_good(&self) -> bool {
+    pub fn is_for_good(&self) -> bool {
         matches!(self, Self::Counter { .. } | Self::Sql { .. })
     }
 

@@ -36,7 +36,7 @@ pub struct Failure {
 
 /// The fate of a job whose attempt did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The retry decides.
     Retry,
     /// The job is not tried again.
@@ -48,7 +48,7 @@ pub(crate) enum Verdict {
 impl Failure {
     /// The job will never succeed: it is not tried again, whatever [`Retry`](crate::Retry) says.
     /// The consumer halts, or [parks](crate::OnExhausted::Park) the job. A job of a
-    /// [`queue`](crate::queue) is dead.
+    /// `queue` is dead.
     #[must_use]
     pub fn permanent(error: impl Into<BoxError>) -> Self {
         Self { error: Some(error.into()), verdict: Verdict::Permanent }
@@ -85,7 +85,7 @@ const CAUSES: usize = 32;
 
 /// Returns the fate that this error gives its job. It calls the user's code, so never call it with
 /// a lock held.
-pub(crate) fn verdict(error: &(dyn StdError + 'static)) -> Verdict {
+pub fn verdict(error: &(dyn StdError + 'static)) -> Verdict {
     guarded(|| Ok(search(error))).ok().flatten().unwrap_or(Verdict::Retry)
 }
 

@@ -29,13 +29,13 @@ impl fmt::Display for Panic {
 impl std::error::Error for Panic {}
 
 /// Calls user code, and turns a panic in it into an error.
-pub(crate) fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
+pub fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
     // The closure touches only values of the user, and the user decides what a panic leaves behind.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(Panic::caught(payload)))
 }
 
 /// Drops a value of the user. A panic in its destructor must not end a thread that others need.
-pub(crate) fn drop_guarded<U>(users: U) {
+pub fn drop_guarded<U>(users: U) {
     if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(users))) {
         // The destructor of the payload may panic too, so it never runs.
         let _ = std::mem::ManuallyDrop::new(payload);

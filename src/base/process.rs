@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// Returns the name of this machine, or that of the container.
-pub(crate) fn host() -> &'static str {
+pub fn host() -> &'static str {
     static HOST: OnceLock<String> = OnceLock::new();
     HOST.get_or_init(|| {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -8,36 +8,37 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with
 const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
 
 /// The recorder, as it takes metrics with the same labels. It is user code.
-pub(crate) struct Recorder<'a> {
+pub struct Recorder<'a> {
     inner: &'a dyn metrics::Recorder,
     labels: Vec<Label>,
 }
 
 impl Recorder<'_> {
     /// Makes metrics that have this label.
-    pub(crate) fn make<M>(label: &'static str, value: &str, make: impl FnOnce(&Recorder<'_>) -> M) -> M {
+    pub fn make<M>(label: &'static str, value: &str, make: impl FnOnce(&Recorder<'_>) -> M) -> M {
         let labels = vec![Label::new(label, value.to_owned())];
         with_recorder(|inner| make(&Recorder { inner, labels }))
     }
 
     /// Returns the recorder for metrics that have this label too.
-    pub(crate) fn with(&self, label: &'static str, value: &'static str) -> Self {
+    #[must_use]
+    pub fn with(&self, label: &'static str, value: &'static str) -> Self {
         let labels = self.labels.iter().cloned().chain([Label::new(label, value)]);
         Self { inner: self.inner, labels: labels.collect() }
     }
 
-    pub(crate) fn counter(&self, name: &'static str, text: &'static str) -> Counter {
+    pub fn counter(&self, name: &'static str, text: &'static str) -> Counter {
         self.inner.describe_counter(name.into(), Some(Unit::Count), text.into());
         self.inner.register_counter(&self.key(name), &METADATA)
     }
 
-    pub(crate) fn gauge(&self, name: &'static str, unit: Unit, text: &'static str) -> Gauge {
+    pub fn gauge(&self, name: &'static str, unit: Unit, text: &'static str) -> Gauge {
         self.inner.describe_gauge(name.into(), Some(unit), text.into());
         self.inner.register_gauge(&self.key(name), &METADATA)
     }
 
     /// Makes a histogram of durations.
-    pub(crate) fn seconds(&self, name: &'static str, text: &'static str) -> Histogram {
+    pub fn seconds(&self, name: &'static str, text: &'static str) -> Histogram {
         self.inner.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
         self.inner.register_histogram(&self.key(name), &METADATA)
     }

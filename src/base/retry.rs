@@ -6,8 +6,8 @@ use std::time::Duration;
 /// The number of attempts of a job, and the back-off between them.
 ///
 /// [`Retry::none`] is the default of a consumer: the first failure halts it. A retry must be your
-/// decision, since a job may fail for ever. (A queue has [another
-/// default](crate::queue::QueueOptions::retry), since a job that fails holds up no other.)
+/// decision, since a job may fail for ever. (A queue has another
+/// default, since a job that fails holds up no other.)
 /// [`fixed`](Retry::fixed) and [`exponential`](Retry::exponential) retry without end unless you set
 /// [`max_attempts`](Retry::max_attempts).
 ///
@@ -43,9 +43,6 @@ pub enum Growth {
     /// It is multiplied by the square of the number of attempts that failed.
     Quadratic,
 }
-
-/// The length of a stored [`Retry`].
-pub(crate) const RETRY_BYTES: usize = 1 + 3 * 8 + 4 + 8;
 
 impl Retry {
     /// One attempt and no retry. The default.
@@ -157,50 +154,17 @@ impl Retry {
     }
 
     /// Returns its parts: first pause, growth, cap, attempts and jitter.
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "seam")]
     pub(crate) fn parts(&self) -> (Duration, Growth, Duration, Option<u32>, f64) {
         (self.first, self.growth, self.cap, self.max_attempts, self.jitter)
     }
 
-    /// Returns its bytes: the growth, the first pause, the cap and the factor (8 bytes each), the
-    /// attempts (0: no limit) and the jitter. Pauses are in nanoseconds, and at most 584 years.
-    pub(crate) fn to_bytes(self) -> [u8; RETRY_BYTES] {
-        let (growth, factor) = match self.growth {
-            Growth::None => (0, 0.0),
-            Growth::Doubling => (1, 0.0),
-            Growth::Factor(factor) => (2, factor),
-            Growth::Quadratic => (3, 0.0),
-        };
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_be_bytes();
-        let mut bytes = [0; RETRY_BYTES];
-        bytes[0] = growth;
-        bytes[1..9].copy_from_slice(&nanos(self.first));
-        bytes[9..17].copy_from_slice(&nanos(self.cap));
-        bytes[17..25].copy_from_slice(&f64::to_be_bytes(factor));
-        bytes[25..29].copy_from_slice(&self.max_attempts.unwrap_or(0).to_be_bytes());
-        bytes[29..].copy_from_slice(&self.jitter.to_be_bytes());
-        bytes
-    }
-
-    /// Reads its bytes; `None` if they are none of an acceptable value.
-    pub(crate) fn of_bytes(bytes: &[u8; RETRY_BYTES]) -> Option<Self> {
-        let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let attempts = u32::from_be_bytes(*bytes[25..].first_chunk()?);
-        let growth = match bytes[0] {
-            0 => Growth::None,
-            1 => Growth::Doubling,
-            2 => Growth::Factor(f64::from_bits(number(17))),
-            3 => Growth::Quadratic,
-            _ => return None,
-        };
-        let retry = Self {
-            first: Duration::from_nanos(number(1)),
-            cap: Duration::from_nanos(number(9)),
-            growth,
-            max_attempts: (attempts > 0).then_some(attempts),
-            jitter: f64::from_bits(number(29)),
-        };
-        retry.validate().is_ok().then_some(retry)
+    /// Puts the parts together, checked by nothing.
+    #[cfg(feature = "seam")]
+    pub(crate) fn of_parts(
+        (first, growth, cap, max_attempts, jitter): (Duration, Growth, Duration, Option<u32>, f64),
+    ) -> Self {
+        Self { first, cap, growth, max_attempts, jitter }
     }
 
     /// True if no number of attempts is the last.
@@ -305,7 +269,6 @@ mod tests {
         assert_eq!(seconds(mosquito, 0.0), [2, 8, 18, 32]);
         for retry in [couchdb, mediawiki, change_propagation, mosquito] {
             assert!(retry.validate().is_ok(), "{retry:?}");
-            assert_eq!(Retry::of_bytes(&retry.to_bytes()), Some(retry));
         }
     }
 

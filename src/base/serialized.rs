@@ -6,8 +6,18 @@
 use crate::base::time::millis;
 use std::time::{Duration, SystemTime};
 
-/// Writes an object with these fields by this serializer.
-macro_rules! object {
+/// Writes a struct with these fields, or an object with these by this serializer.
+#[doc(hidden)]
+#[cfg_attr(feature = "seam", macro_export)]
+macro_rules! fields {
+    ($type:ident, $of:ident: $($name:ident = $value:expr,)+) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let $of = self;
+                fields!(serializer, stringify!($type); $($name = $value,)+)
+            }
+        }
+    };
     ($serializer:ident, $name:expr; $($field:ident = $value:expr),+ $(,)?) => {{
         let count = [$(stringify!($field)),+].len();
         let mut fields = serde::ser::Serializer::serialize_struct($serializer, $name, count)?;
@@ -16,19 +26,7 @@ macro_rules! object {
     }};
 }
 
-/// Writes a struct with these fields.
-macro_rules! fields {
-    ($type:ident, $of:ident: $($name:ident = $value:expr,)+) => {
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let $of = self;
-                $crate::base::serialized::object!(serializer, stringify!($type); $($name = $value,)+)
-            }
-        }
-    };
-}
-
-pub(crate) use {fields, object};
+pub(crate) use fields;
 
 /// Returns a time as a number: milliseconds since 1970.
 pub(crate) fn at(time: SystemTime) -> u64 {

@@ -6,6 +6,8 @@
 
 /// Shows the structure of an enum. The compiler refuses a list in which a variant or a field is
 /// missing.
+#[doc(hidden)]
+#[cfg_attr(feature = "seam", macro_export)]
 macro_rules! structure {
     ($error:expr, $f:expr, [$($tuple:ident),*], [$($variant:ident { $($field:ident),* }),* $(,)?]) => {
         match $error {

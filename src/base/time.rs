@@ -98,23 +98,9 @@ pub(crate) enum Sleep {
 }
 
 /// Returns the milliseconds from 1970 to a time, and 0 before; `None`: that is too far away.
-pub(crate) fn millis(time: SystemTime) -> Option<u64> {
+pub fn millis(time: SystemTime) -> Option<u64> {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).ok()
-}
-
-/// Returns a time, in milliseconds since 1970, as RFC 3339 writes it: `2026-11-28T10:15:00.250Z`.
-pub(crate) fn rfc3339(millis: u64) -> String {
-    // A year begins with March here, so that a leap day is its last one.
-    let (days, rest) = (millis / 86_400_000 + 719_468, millis % 86_400_000);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day = day_of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1_000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", rest % 1_000)
 }
 
 /// Lets time pass on a coarse clock: rounded up, so that a pause of this length is over by then.
@@ -127,7 +113,7 @@ pub(super) fn later(coarse: Coarse, by: Duration) -> Coarse {
 /// Reads the monotonic clock.
 #[cfg(not(waterline_loom))]
 #[allow(clippy::disallowed_methods)]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
@@ -162,7 +148,7 @@ fn chance() -> f64 {
 }
 
 #[cfg(waterline_loom)]
-pub(crate) use self::model::{chance, coarse, coarse as coarse_uncached, now, wall};
+pub use self::model::{chance, coarse, coarse as coarse_uncached, now, wall};
 
 /// The time of a model stands still until the model lets it pass, so each run of it is the same.
 #[cfg(waterline_loom)]
@@ -178,7 +164,7 @@ pub(crate) mod model {
     }
 
     #[allow(clippy::disallowed_methods)]
-    pub(crate) fn now() -> Instant {
+    pub fn now() -> Instant {
         static BEGIN: OnceLock<Instant> = OnceLock::new();
         *BEGIN.get_or_init(Instant::now) + PASSED.get()
     }
@@ -222,20 +208,5 @@ mod tests {
     fn the_wall_clock_says_milliseconds_since_1970() {
         const IN_2020: u64 = 1_577_836_800_000;
         assert!((IN_2020..100 * IN_2020).contains(&wall()));
-    }
-
-    #[test]
-    fn a_time_is_written_as_rfc_3339_does_also_on_leap_days_and_at_the_ends_of_years() {
-        for (millis, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (68_256_000_000, "1972-03-01T00:00:00.000Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_709_164_800_250, "2024-02-29T00:00:00.250Z"),
-            (4_107_542_399_999, "2100-02-28T23:59:59.999Z"),
-            (253_402_300_799_998, "9999-12-31T23:59:59.998Z"),
-        ] {
-            assert_eq!(rfc3339(millis), text);
-        }
-        assert!(!rfc3339(u64::MAX).is_empty());
     }
 }

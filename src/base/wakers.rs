@@ -5,13 +5,17 @@
 mod waits;
 
 #[cfg(feature = "tokio")]
-pub(crate) use self::waits::{Wakers, off_thread, wait_at, within};
+pub(crate) use self::waits::Wakers;
+#[cfg(all(feature = "seam", feature = "tokio"))]
+pub use self::waits::wait_at;
+#[cfg(feature = "tokio")]
+pub use self::waits::within;
 use std::collections::BTreeMap;
 use std::task::Waker;
 
 /// The tasks that wait at one place. The lock of that place guards them.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
+pub struct Tasks {
     #[cfg(feature = "tokio")]
     next: u64,
     wakers: BTreeMap<u64, Waker>,
@@ -21,31 +25,34 @@ pub(crate) struct Tasks {
 /// task may drop the task.
 #[derive(Debug, Default)]
 #[must_use]
-pub(crate) struct Called(Vec<Waker>);
+pub struct Called(Vec<Waker>);
 
 impl Called {
-    pub(crate) fn is_empty(&self) -> bool {
+    #[cfg(feature = "seam")]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn append(&mut self, mut other: Self) {
+    #[cfg(feature = "seam")]
+    pub fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
 
     /// Wakes them. The caller holds no lock.
-    pub(crate) fn wake(self) {
+    pub fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Tasks {
     /// Takes tasks off the list: so many at most, those first that have waited longest.
-    pub(crate) fn call(&mut self, most: usize, called: &mut Called) {
+    pub fn call(&mut self, most: usize, called: &mut Called) {
         let wakers = std::iter::from_fn(|| self.wakers.pop_first()).map(|(_, waker)| waker);
         called.0.extend(wakers.take(most));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    #[cfg(feature = "seam")]
+    pub fn is_empty(&self) -> bool {
         self.wakers.is_empty()
     }
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// The changes that one job asks for, or several jobs in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Changes {
+pub struct Changes {
     records: Records,
     /// The adds, in a box of their own: a job that adds nothing moves and checks one word only.
     adds: Option<Box<Adds>>,
@@ -67,11 +67,11 @@ pub(crate) struct Asker {
 
 /// A job with an add or an operation that cannot be made. No change of the job is written.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub struct Refused {
     pub(crate) index: Index,
     /// The attempt that asks for it.
     pub(crate) attempt: u32,
-    pub(crate) error: Error,
+    pub error: Error,
 }
 
 impl Refused {
@@ -172,7 +172,7 @@ impl Changes {
     }
 
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.count_adds() == 0 && self.ops.is_empty()
     }
 

@@ -12,7 +12,9 @@ use crate::commit::overlay::{Overlay, OverlayMark};
 use crate::commit::participant::{Participant, Tails, TailsMark};
 use crate::commit::refusal::Refusal;
 use crate::commit::statements::Manner;
-use crate::kv::batch::{Batch, FamilyId, Record};
+#[cfg(feature = "seam")]
+use crate::kv::batch::Batch;
+use crate::kv::batch::{FamilyId, Record};
 use crate::kv::statement::NotCommitted;
 use crate::kv::{Family, Kv};
 use std::collections::HashMap;
@@ -21,7 +23,7 @@ use std::collections::hash_map::Entry;
 mod refused;
 
 /// The batch in the making, which is written as one.
-pub(crate) struct Draft<'a> {
+pub struct Draft<'a> {
     kv: &'a dyn Kv,
     overlay: Overlay<'a>,
     tails: Tails,
@@ -36,7 +38,7 @@ pub(crate) struct Draft<'a> {
 }
 
 /// A state to which a draft can go back.
-pub(crate) struct DraftMark {
+pub struct DraftMark {
     batch: OverlayMark,
     tails: TailsMark,
     /// The version of the cells.
@@ -69,22 +71,24 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the batch as it is so far.
+    #[cfg(feature = "seam")]
     pub(crate) fn batch(&self) -> &Batch {
         self.overlay.batch()
     }
 
     /// True if anybody has something in it.
-    pub(crate) fn is_touched(&self) -> bool {
+    #[cfg(feature = "seam")]
+    pub fn is_touched(&self) -> bool {
         !self.batch().is_empty() || !self.tails.is_empty()
     }
 
     /// Marks the state of now. A mark copies nothing.
-    pub(crate) fn mark(&mut self) -> DraftMark {
+    pub fn mark(&mut self) -> DraftMark {
         DraftMark { batch: self.overlay.mark(), tails: self.tails.mark(), cells: self.cells.version() }
     }
 
     /// Takes back everything that came after the mark.
-    pub(crate) fn go_back(&mut self, mark: DraftMark) {
+    pub fn go_back(&mut self, mark: DraftMark) {
         self.overlay.go_back(mark.batch);
         self.tails.go_back(mark.tails);
         if self.cells.version() != mark.cells {
@@ -116,10 +120,7 @@ impl<'a> Draft<'a> {
 
     /// Returns the tail of a participant, which an intent of that participant may change, and the
     /// batch for its records.
-    pub(crate) fn part<P: Participant>(
-        &mut self,
-        participant: &Arc<P>,
-    ) -> Result<(&mut P::Tail, &mut Overlay<'a>), BoxError> {
+    pub fn part<P: Participant>(&mut self, participant: &Arc<P>) -> Result<(&mut P::Tail, &mut Overlay<'a>), BoxError> {
         Ok((self.tails.tail(participant)?, &mut self.overlay))
     }
 
@@ -134,7 +135,7 @@ impl<'a> Draft<'a> {
     /// A job with an add or an operation that cannot be made is refused. Then nothing at all is
     /// appended: take the changes of the refused jobs, which are in ascending order, out, and
     /// append the rest again. If the change belongs to no job, the error is the reason.
-    pub(crate) fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
+    pub fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let before = all.iter().any(Changes::may_be_refused).then(|| self.mark());
         if before.is_some() && self.overlay.statements().manner.careful {
             return self.append_what_can_be(all);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A wish to have something written. It is resolved when its batch is made, so its content is true
 /// at that moment.
-pub(crate) trait Intent: Send {
+pub trait Intent: Send {
     /// Adds its changes to the draft, anew for each try. Returns false when there is nothing left
     /// to write.
     ///
@@ -36,7 +36,7 @@ pub(crate) trait Intent: Send {
 
 /// Returns the error of an intent that could not do this. If the store could not write, its cause
 /// takes the place of that error: otherwise the report would say twice where to look.
-pub(crate) fn failed(doing: &str, error: BoxError) -> StoreError {
+pub fn failed(doing: &str, error: BoxError) -> StoreError {
     let source = match error.downcast::<Arc<StoreError>>() {
         Ok(shared) => Box::new(CauseOf(*shared)),
         Err(error) => error,
@@ -61,22 +61,22 @@ impl std::error::Error for CauseOf {
 }
 
 /// The place where one thread waits for what another one tells it: the answer to an intent.
-pub(crate) struct Ticket<R> {
+pub struct Ticket<R> {
     told: Mutex<Option<Result<R, Error>>>,
     changed: Condvar,
 }
 
 impl<R> Ticket<R> {
-    pub(crate) fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         Arc::new(Self { told: Mutex::new(None), changed: Condvar::new() })
     }
 
-    pub(crate) fn tell(&self, outcome: Result<R, Error>) {
+    pub fn tell(&self, outcome: Result<R, Error>) {
         *self.told.lock() = Some(outcome);
         self.changed.notify_one();
     }
 
-    pub(crate) fn wait(&self) -> Result<R, Error> {
+    pub fn wait(&self) -> Result<R, Error> {
         let mut told = self.told.lock();
         loop {
             if let Some(outcome) = told.take() {

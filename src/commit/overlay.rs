@@ -13,7 +13,7 @@ use std::ops::Bound;
 
 /// The batch in the making, and the database beneath it. A read finds a row as it will be once the
 /// batch is written.
-pub(crate) struct Overlay<'a> {
+pub struct Overlay<'a> {
     kv: &'a dyn Kv,
     batch: Batch,
     /// An index of the batch's changes for each family that somebody has read.
@@ -109,20 +109,20 @@ impl<'a> Overlay<'a> {
     }
 
     /// Returns what it costs the database to delete by the range.
-    pub(crate) fn deletion(&self) -> Deletion {
+    pub fn deletion(&self) -> Deletion {
         self.kv.deletion()
     }
 
     /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
-    pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
+    pub fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         self.batch.put(family, key, value)
     }
 
-    pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
+    pub fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         self.batch.delete(family, key)
     }
 
-    pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
+    pub fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         self.batch.delete_range(family, from, to)
     }
 
@@ -132,7 +132,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Returns the value of this key, as it will be once the batch is written.
-    pub(crate) fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let (kv, batch, changed) = self.look(family.id);
         match changed.row(batch, key) {
             Some(value) => Ok(value.map(<[u8]>::to_vec)),
@@ -141,12 +141,12 @@ impl<'a> Overlay<'a> {
     }
 
     /// Returns every pair whose key begins with the prefix, in the order of the keys.
-    pub(crate) fn scan(&mut self, family: &Family, prefix: &[u8]) -> Scan<'_> {
+    pub fn scan(&mut self, family: &Family, prefix: &[u8]) -> Scan<'_> {
         self.rows(family, KeyRange::prefix(prefix))
     }
 
     /// Returns every pair whose key is in this range, in the order of the keys.
-    pub(crate) fn rows(&mut self, family: &Family, keys: KeyRange) -> Scan<'_> {
+    pub fn rows(&mut self, family: &Family, keys: KeyRange) -> Scan<'_> {
         let (kv, batch, changed) = self.look(family.id);
         let stored = kv.rows(family, keys.clone(), Order::Ascending);
         let mut stored =

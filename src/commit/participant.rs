@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Work that a write leaves behind, mostly with the disk. It runs after everybody was told of the
 /// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost
 /// when it fails or never runs.
-pub(crate) type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
+pub type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
 
 /// A product, or a part of one, that turns operations into records at the moment when a batch is
 /// made.
@@ -22,7 +22,7 @@ pub(crate) type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
 /// participant reads and writes only families that no other code writes. It must not read or write
 /// rows of tables: other threads put those at the same time, and the draft remembers counters among
 /// them.
-pub(crate) trait Participant: Send + Sync + 'static {
+pub trait Participant: Send + Sync + 'static {
     /// The participant's state within one batch. If an intent fails, the draft goes back to a clone
     /// of it, so it should be small.
     type Tail: Clone + Send + 'static;
@@ -134,6 +134,7 @@ pub(super) struct TailsMark {
 impl Tails {
     /// True if no participant is in the batch. (It may change its state alone, which becomes a
     /// record at the end.)
+    #[cfg(feature = "seam")]
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }

@@ -7,7 +7,7 @@ use std::fmt;
 /// The answer to an operation that cannot be made, although the participant and the database are
 /// sound: whoever asks for it is to blame.
 #[derive(Debug)]
-pub(crate) struct Refusal(pub(crate) Error);
+pub struct Refusal(pub Error);
 
 impl Refusal {
     /// Returns the reason of a refusal, and any other error as it is.

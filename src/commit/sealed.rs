@@ -10,17 +10,19 @@
 
 use std::fmt;
 
+#[cfg(any(test, all(feature = "seam", feature = "testing")))]
+pub(crate) mod checks;
 mod fields;
 mod kind;
-#[cfg(test)]
+#[cfg(any(test, all(feature = "seam", feature = "testing")))]
 pub(crate) mod samples;
 
-pub(crate) use self::fields::{Fields, Writer};
-pub(crate) use self::kind::{Kind, SUM};
+pub use self::fields::{Fields, Writer};
+pub use self::kind::{Kind, SUM};
 
 /// The reason why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub enum Unreadable {
     /// The record is shorter than any record of its kind.
     Short { length: usize },
     /// The record is damaged, or lies under the key of another record.
@@ -58,23 +60,19 @@ pub(crate) fn listed(items: &[impl fmt::Display]) -> String {
 
 impl Kind {
     /// Begins a record of the newest version, with room for a body of so many bytes.
-    pub(crate) fn begin(&self, room: usize) -> Writer {
+    pub fn begin(&self, room: usize) -> Writer {
         Writer::new(*self, self.versions.last().copied(), room)
     }
 
     /// Begins a record of this version: a kind may have a short form, and one with more fields.
-    pub(crate) fn begin_as(&self, version: u8, room: usize) -> Writer {
+    #[cfg(feature = "seam")]
+    pub fn begin_as(&self, version: u8, room: usize) -> Writer {
         debug_assert!(self.versions.contains(&version), "a version that the kind has");
         Writer::new(*self, Some(version), room)
     }
 
     /// Returns the fields of a record whose checksum is right.
-    pub(crate) fn open<'a>(
-        &self,
-        name: &str,
-        place: impl AsRef<[u8]>,
-        record: &'a [u8],
-    ) -> Result<Fields<'a>, Unreadable> {
+    pub fn open<'a>(&self, name: &str, place: impl AsRef<[u8]>, record: &'a [u8]) -> Result<Fields<'a>, Unreadable> {
         let short = Unreadable::Short { length: record.len() };
         let Some((sealed, sum)) = record.split_last_chunk::<SUM>() else { return Err(short) };
         if self.checksum(name, place.as_ref(), sealed) != *sum {

@@ -8,7 +8,9 @@
 //!
 //! This file is the shell of the threads: it alone reads the clock, and [`Batches`] decides.
 
-use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock, try_lock_awake};
+#[cfg(feature = "seam")]
+use crate::base::sync::try_lock_awake;
+use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use crate::base::time;
 use crate::commit::batches::{Batches, Next, Pending};
 use crate::commit::cells::Known;
@@ -148,6 +150,7 @@ impl Writer {
     /// Writes an intent on this thread, together with those of other callers of this that have
     /// arrived by then, unless somebody is writing. Otherwise it is in the next write. The caller
     /// then waits for the answer to its intent, and for nothing else.
+    #[cfg(feature = "seam")]
     pub(crate) fn write_together(&self, intent: Box<dyn Intent>) {
         self.arrived.lock().push(Pending::new(intent, true));
         // A write takes some microseconds, and to be woken takes longer.

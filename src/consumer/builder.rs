@@ -311,7 +311,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Calls this closure after each successful attempt, before the job counts as done, on the
     /// thread that reports it. A panic in it fails the attempt. A transactional job can still fail
     /// after this call, when its effects are written: see [`Effects::add`](crate::Effects::add) and
-    /// [`Queue::push_with`](crate::queue::Queue::push_with). A later attempt of it then calls this again.
+    /// `Queue::push_with`. A later attempt of it then calls this again.
     pub fn on_job_done(mut self, callback: impl Fn(Index) + Send + Sync + 'static) -> Self {
         self.on_job_done = Some(Arc::new(callback));
         self

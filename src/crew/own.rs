@@ -25,7 +25,7 @@ fn with<R>(use_owners: impl FnOnce(&mut Vec<Owner>) -> R) -> Option<R> {
 }
 
 /// Makes the thread belong to a crew until it is dropped.
-pub(crate) struct Own(Owner);
+pub struct Own(Owner);
 
 impl Own {
     pub(super) fn enter(crew: Owner) -> Self {

@@ -7,7 +7,7 @@ type NameGuard = Box<dyn Any + Send>;
 
 /// The state of a crew that changes together with the work. Its host keeps it under the lock of the
 /// work.
-pub(crate) struct Roster {
+pub struct Roster {
     /// The number of members: the threads, the owner, and any thread that does something for the
     /// crew, such as writing lines.
     present: usize,
@@ -44,7 +44,7 @@ impl Default for Roster {
 
 impl Roster {
     /// Keeps the name in use until everybody has left.
-    pub(crate) fn keep_name(&mut self, name: NameGuard) {
+    pub fn keep_name(&mut self, name: NameGuard) {
         self.name = Some(name);
     }
 
@@ -55,7 +55,7 @@ impl Roster {
     }
 
     /// Notes that there is no work any more. A thread of the crew drops the garbage.
-    pub(crate) fn end(&mut self, garbage: Box<dyn Any + Send>) {
+    pub fn end(&mut self, garbage: Box<dyn Any + Send>) {
         self.over = true;
         self.garbage = Some(garbage);
     }
@@ -71,7 +71,7 @@ impl Roster {
     }
 
     /// True if everything is over, so that the owner need not wait.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.over && self.alive == 0 && self.present <= usize::from(self.owned)
     }
 

@@ -66,7 +66,7 @@ impl Effects {
     /// # let directory = tempfile::tempdir()?;
     /// # let file = directory.path().join("app.db");
     /// use waterline::Store;
-    /// use waterline::queue::{NewJob, Queue, QueueOptions};
+    /// use waterline_queue::{NewJob, Queue, QueueOptions};
     ///
     /// let store = Store::attach_sqlite(&file)?;
     /// let mails = Queue::open(&store, "mails", QueueOptions::default())?;

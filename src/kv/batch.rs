@@ -18,7 +18,7 @@ const DELETE_RANGE: u8 = 0x0f;
 /// A column family's number in its database. A family that is dropped and made again has another
 /// one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct FamilyId(pub(crate) u32);
+pub struct FamilyId(pub u32);
 
 /// One change, read from bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ impl Record<'_> {
 
 /// Records without a header: the changes of one job, or of many.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Records {
+pub struct Records {
     bytes: Vec<u8>,
     count: u32,
 }
@@ -65,7 +65,7 @@ impl Records {
     ///
     /// # Errors
     /// Refuses a key and a value of more than [`LARGEST`] bytes together; then nothing is added.
-    pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
+    pub fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let (key_length, value_length) = (length(key)?, length(value)?);
         if key_length + value_length > LARGEST {
             length(&[key, value].concat())?;
@@ -196,7 +196,7 @@ fn too_large(reason: &str, limit: &str) -> StoreError {
 
 /// Changes that are written together, header included.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// Its first bytes are the header, and are kept true.
     records: Records,
 }

@@ -8,7 +8,7 @@ use crate::base::error::StoreError;
 use std::ops::Range;
 
 /// A store on memory for a test that watches or changes some of its calls: the others go through.
-pub(crate) trait Double: Send + Sync {
+pub trait Double: Send + Sync {
     fn memory(&self) -> &MemoryKv;
 
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError> {

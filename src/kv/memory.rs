@@ -77,7 +77,8 @@ fn no_family(doing: &str, family: FamilyId) -> StoreError {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct MemoryKv {
+#[allow(unreachable_pub, reason = "the seam shows it to tests")]
+pub struct MemoryKv {
     image: Mutex<Image>,
     #[cfg(any(test, feature = "testing"))]
     faults: Mutex<Faults>,
@@ -224,7 +225,7 @@ impl Faults {
 #[cfg(any(test, feature = "testing"))]
 impl MemoryKv {
     /// The writes with these numbers, counted from now, fail.
-    pub(crate) fn fail(&self, writes: Range<u64>) {
+    pub fn fail(&self, writes: Range<u64>) {
         let mut faults = self.faults.lock();
         let now = faults.writes;
         faults.failing = writes.start.saturating_add(now)..writes.end.saturating_add(now);

@@ -195,7 +195,7 @@ fn long<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 /// The answer to a statement that did not run.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
-pub(crate) enum NotRun {
+pub enum NotRun {
     /// The statement is to blame, or the rows that it meets. Nothing of it is left.
     Refused(BoxError),
     Store(StoreError),
@@ -204,7 +204,7 @@ pub(crate) enum NotRun {
 /// The answer to a commit that failed. Nothing is written.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
-pub(crate) enum NotCommitted {
+pub enum NotCommitted {
     /// The rows break a rule that is checked at the end, and one of the statements is to blame.
     Refused(StoreError),
     Store(StoreError),
@@ -212,7 +212,7 @@ pub(crate) enum NotCommitted {
 
 /// A transaction in which statements run one after the other, before a batch is written. When it is
 /// dropped, nothing has happened.
-pub(crate) trait Transaction {
+pub trait Transaction {
     /// Runs a statement, which is the next one.
     fn execute(&mut self, statement: &[u8]) -> Result<(), NotRun>;
 

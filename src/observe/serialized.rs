@@ -1,13 +1,13 @@
 //! The status of a consumer as `serde` writes it.
 
-use crate::base::serialized::{long, object};
+use crate::base::serialized::{fields, long};
 use crate::observe::calls::SourceCalls;
 use crate::observe::status::{Attempt, Blocked, State, Status};
 use serde::ser::{Serialize, Serializer};
 
 impl Serialize for Status {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "Status";
+        fields!(serializer, "Status";
             state = self.state,
             head = self.head,
             last_processed = self.last_processed,
@@ -35,13 +35,13 @@ impl Serialize for Status {
 
 impl Serialize for Attempt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "Attempt"; index = self.index, attempt = self.attempt, elapsed = long(self.elapsed))
+        fields!(serializer, "Attempt"; index = self.index, attempt = self.attempt, elapsed = long(self.elapsed))
     }
 }
 
 impl Serialize for SourceCalls {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "SourceCalls";
+        fields!(serializer, "SourceCalls";
             made = self.made,
             failed = self.failed,
             failed_in_a_row = self.failed_in_a_row,

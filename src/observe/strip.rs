@@ -1,7 +1,7 @@
 //! The window of a consumer, as a page for people draws it.
 
 use crate::base::index::Index;
-use crate::base::serialized::{long, object};
+use crate::base::serialized::{fields, long};
 use crate::observe::status::Attempt;
 use serde::ser::{Serialize, Serializer};
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl StripCell {
 
 impl Serialize for Strip {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "Strip";
+        fields!(serializer, "Strip";
             from = self.from,
             end = self.end,
             per_cell = self.per_cell,
@@ -152,7 +152,7 @@ impl Serialize for Strip {
 
 impl Serialize for StripRetry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "StripRetry"; index = self.index, attempt = self.attempt, retry_in = long(self.retry_in),
+        fields!(serializer, "StripRetry"; index = self.index, attempt = self.attempt, retry_in = long(self.retry_in),
             error = self.error)
     }
 }

@@ -1,6 +1,6 @@
 //! The status of a pipeline, for an operator.
 
-use crate::base::serialized::{long, object};
+use crate::base::serialized::{fields, long};
 use crate::observe::status::{Blocked, Status};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;
@@ -41,7 +41,7 @@ impl PipelineStatus {
 
 impl Serialize for StageStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "StageStatus";
+        fields!(serializer, "StageStatus";
             name = self.name,
             status = self.status,
             jobs_per_second = self.jobs_per_second,
@@ -52,7 +52,7 @@ impl Serialize for StageStatus {
 
 impl Serialize for PipelineStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        object!(serializer, "PipelineStatus"; stages = self.stages, text = self.to_string())
+        fields!(serializer, "PipelineStatus"; stages = self.stages, text = self.to_string())
     }
 }
 

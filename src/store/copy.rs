@@ -89,17 +89,19 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::Kv;
+    use crate::kv::batch::Records;
     use crate::kv::memory::MemoryKv;
-    use crate::queue::{NewJob, Queue, QueueOptions};
+    use crate::kv::{Kv, QUEUE};
     use std::sync::Arc;
 
     fn filled(store: &Store) {
         let table = store.table("rows").unwrap();
         (0..3_000u32).for_each(|row| table.put(row.to_be_bytes(), [7; 900]).unwrap());
         store.log::<u32>("log").unwrap().push_all(&[1, 2, 3]).unwrap();
-        let queue = Queue::open(store, "queue", QueueOptions::default()).unwrap();
-        queue.push(NewJob::new("kind", &1).unwrap()).unwrap();
+        // What another crate keeps in a family of its own.
+        let mut records = Records::default();
+        records.put(store.family(QUEUE).unwrap().id, &[b"key"], &[b"value"]).unwrap();
+        store.write_records(&records).unwrap();
     }
 
     fn rows(kv: &dyn Kv) -> Vec<(Vec<u8>, Vec<u8>)> {

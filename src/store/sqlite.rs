@@ -117,7 +117,6 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{Accept, NewJob, Queue, QueueOptions, Retention};
     use crate::{Engine, JobLog, Jobs as _};
 
     fn opened() -> (tempfile::TempDir, Store) {
@@ -150,20 +149,5 @@ mod tests {
             log.trim(..=last).unwrap();
             assert!(rows(&directory, "waterline_logs") <= 1_200);
         }
-    }
-
-    #[test]
-    fn the_entries_of_claimed_jobs_are_deleted_in_pieces() {
-        let (directory, store) = opened();
-        let queue = Queue::open(&store, "q", QueueOptions::default().retention(Retention::Drop)).unwrap();
-        queue.push_all((0..2_500).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
-        assert_eq!(rows(&directory, "waterline_ready"), 2_500);
-        for (run, left) in [(1_000, 2_500), (1, 1_500), (1_000, 500), (499, 500)] {
-            for _ in 0..run {
-                queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
-            }
-            assert_eq!(rows(&directory, "waterline_ready"), left);
-        }
-        assert!(queue.accept(Accept::new()).unwrap().is_none());
     }
 }

@@ -1,9 +1,10 @@
 //! A queue with a clock that the test moves.
 
 use std::sync::Arc;
-use waterline::queue::{Clock, Queue, QueueError, QueueOptions};
-use waterline::testing::{FaultyStore, QueueModel};
+use waterline::testing::FaultyStore;
 use waterline::{Error, Store};
+use waterline_queue::testing::QueueModel;
+use waterline_queue::{Clock, Queue, QueueError, QueueOptions};
 pub use waterline_queue_suite::bench::*;
 
 /// Returns the store of this build: see [`a_store`](crate::a_store).

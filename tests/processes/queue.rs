@@ -5,8 +5,8 @@ use common::dying::{Lines, child, dir_of_child, killed_after};
 use common::{a_directory, open_in};
 use std::path::Path;
 use std::time::Duration;
-use waterline::queue::{JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, RunnerBuilder};
 use waterline::{Retry, Store};
+use waterline_queue::{JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, RunnerBuilder};
 
 const LONG: Duration = Duration::from_secs(120);
 const MAX: u32 = 5;

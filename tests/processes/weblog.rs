@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{Counts, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, Unique};
 use waterline::{BoxError, Consumer, Index, Jobs, Sparse, Store};
+use waterline_queue::{Counts, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, Unique};
 
 const LOG: &[u8] = include_bytes!("access.log");
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
-use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention};
 use waterline::{Retry, Store};
+use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention};
 
 #[test]
 fn deaths_of_the_process_lose_no_mail_and_kill_no_neighbour_of_the_one_that_kills() {

@@ -7,8 +7,8 @@ use common::*;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{Accept, JobState, Lease, NewJob, Notes, Queue, QueueError, QueueOptions};
 use waterline::{Builder, Consumer, Effects, Error, Index, MemoryJobs, OnExhausted, Retry, Store, StoreProgress};
+use waterline_queue::{Accept, JobState, Lease, NewJob, Notes, Queue, QueueError, QueueOptions};
 
 const COUNT: u64 = 8;
 const NOW: Retry = Retry::fixed(Duration::ZERO);

@@ -5,11 +5,11 @@ use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{Bench, SECOND, noon, on_store_with, open_anew};
 use std::time::Duration;
 use waterline::fuzzing::Disk;
-use waterline::queue::{
-    Accept, Clock, DrainLimits, JobState, NewJob, OnDead, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
-};
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, Error, MemoryJobs, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, DrainLimits, JobState, NewJob, OnDead, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
+};
 
 fn options() -> QueueOptions {
     QueueOptions::default().retry(Retry::none())

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use waterline::Error;
-use waterline::queue::{
+use waterline_queue::{
     Accept, JobState, NewJob, Outcome, PushOutcome, Queue, QueueChange, QueueError, QueueOptions, Retention, Runner,
     Seen, Subscription,
 };
@@ -361,7 +361,7 @@ impl Wake for Calls {
 
 #[test]
 fn a_waker_may_call_the_queue() {
-    type Change = fn(&Bench, &mut waterline::queue::Lease);
+    type Change = fn(&Bench, &mut waterline_queue::Lease);
     let changes: [(&str, Change); 5] = [
         ("a write", |_, lease| assert!(lease.finish(None).unwrap().is_some())),
         ("progress", |_, lease| lease.progress(0.5, "").unwrap()),

@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use waterline::queue::{
-    Accept, Clock, DrainLimits, JobInfo, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueError,
+use waterline::testing::FaultyStore;
+use waterline::{Consumer, Error, MemoryJobs, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, ConfigError, DrainLimits, JobInfo, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueError,
     QueueOptions, Retention, Runner, Unique,
 };
-use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Consumer, Error, MemoryJobs, Retry, Store};
 
 fn on_store(most: u64, test: impl Fn(Bench)) {
     let options = QueueOptions::default().max_waiting(most).retry(Retry::fixed(SECOND).max_attempts(2));
@@ -230,7 +230,10 @@ fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
     assert!(matches!(&error, Error::Job { index: 1, .. }) && error.report().contains("refused a job"), "{error:?}");
     // A refusal that is no decision of the hook's fails the write even if the closure goes on.
     let write = store.write(|effects| queue.push_with(effects, with(1).id("")).map(drop).or(Ok(())));
-    assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Length { what: "job id", .. })));
+    assert!(matches!(
+        QueueError::from(write.unwrap_err()),
+        QueueError::Config(ConfigError::Length { what: "job id", .. })
+    ));
 }
 
 /// An operation of a random life, on one of few ids.

@@ -3,9 +3,9 @@
 
 use common::HOUR;
 use common::queues::{Bench, MINUTE, SECOND, job, noon, on_store};
-use waterline::queue::{Accept, Clock, JobState, Queue, QueueError, QueueOptions};
 use waterline::testing::FaultyStore;
 use waterline::{Error, Store};
+use waterline_queue::{Accept, Clock, JobState, Queue, QueueError, QueueOptions};
 
 // C13 to C18: the calls of a lease.
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, spawn_blocking, yield_now};
-use waterline::queue::{Accept, NewJob, Queue, QueueOptions};
+use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
 
 /// The tasks that wait beside the one that the change is for.
 const CROWD: u64 = 50;

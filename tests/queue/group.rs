@@ -4,12 +4,12 @@
 use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{MILLI, SECOND, noon};
 use common::{HOUR, Place, eventually, on_store};
-use waterline::queue::{
-    Accept, Clock, DrainLimits, Fair, Group, GroupBuilder, JobState, Lease, NewJob, Outcome, PushOutcome, Queue,
-    QueueError, QueueOptions, RunnerBuilder,
-};
 use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Error, Retry, Store};
+use waterline::{Error, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, ConfigError, DrainLimits, Fair, Group, GroupBuilder, JobState, Lease, NewJob, Outcome, PushOutcome,
+    Queue, QueueError, QueueOptions, RunnerBuilder,
+};
 
 fn options(clock: &Clock) -> QueueOptions {
     QueueOptions::default().clock(clock.clone()).retry(Retry::fixed(SECOND).max_attempts(3))
@@ -136,7 +136,9 @@ fn a_write_of_the_users_pushes_into_a_group() {
             drop(group.push_with(effects, job("d")));
             Ok(())
         });
-        assert!(matches!(refused, Err(Error::Config(ConfigError::Group { fault: "kind unknown", .. }))), "{refused:?}");
+        let refused = refused.map_err(QueueError::from);
+        let is_unknown = matches!(refused, Err(QueueError::Config(ConfigError::Group { fault: "kind unknown", .. })));
+        assert!(is_unknown, "{refused:?}");
         assert_eq!(group.counts().ready, 2);
     });
 }

@@ -4,11 +4,11 @@ use common::queues::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::Duration;
-use waterline::queue::{
-    Accept, AttemptEnd, Counts, DrainLimits, Every, Group, JobState, Limit, NewJob, Outcome, QueueError, QueueEvent,
-    QueueOptions, Runner,
+use waterline::Retry;
+use waterline_queue::{
+    Accept, AttemptEnd, ConfigError, Counts, DrainLimits, Every, Group, JobState, Limit, NewJob, Outcome, QueueError,
+    QueueEvent, QueueOptions, Runner,
 };
-use waterline::{ConfigError, Error, Retry};
 
 /// Arrays within each other.
 fn deep(depth: usize) -> Value {
@@ -44,7 +44,8 @@ fn json_that_could_not_be_read_again_is_refused_at_its_write() {
         notes.set("k", deep(127)).unwrap();
         assert_too_deep(notes.set("k", deep(128)));
         let refused = store.write(|effects| notes.set_with(effects, "k", deep(128)));
-        assert!(matches!(refused, Err(Error::Config(ConfigError::JsonDepth))), "{refused:?}");
+        let refused = refused.map_err(QueueError::from);
+        assert!(matches!(refused, Err(QueueError::Config(ConfigError::JsonDepth))), "{refused:?}");
         assert_eq!(notes.get("k").unwrap(), Some(deep(127)));
         let listed = queue.list(JobState::Running, None, 9).unwrap();
         assert_eq!((listed.len(), listed[0].data.as_ref(), &listed[0].meta["k"]), (1, Some(&deep(127)), &deep(126)));

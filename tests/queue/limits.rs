@@ -10,12 +10,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use waterline::queue::{
-    Accept, Clock, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Retention,
-    Runner,
-};
 use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Retry, Store};
+use waterline::{Retry, Store};
+use waterline_queue::{
+    Accept, Clock, ConfigError, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Queue, QueueError, QueueOptions,
+    Rate, Retention, Runner,
+};
 
 fn options(limits: &[Limit]) -> QueueOptions {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
@@ -323,9 +323,15 @@ fn limits_and_jobs_that_cannot_be_are_refused() {
     };
     let is_refused = |limits: &[Limit], why| matches!(refused(limits), ConfigError::Limit { fault, limit, .. } if (fault, limit.as_str()) == (why, "the queue"));
     assert!(is_refused(&[Limit::queue()], "empty"));
-    assert!(matches!(refused(&[Limit::queue().at_once(0)]), ConfigError::Zero { setting: "at_once", .. }));
+    assert!(matches!(
+        refused(&[Limit::queue().at_once(0)]),
+        ConfigError::Setting(waterline::ConfigError::Zero { setting: "at_once", .. })
+    ));
     for rate in [Rate::new(0, SECOND), Rate::new(1, Duration::ZERO), Rate::new(1, SECOND).burst(0)] {
-        assert!(matches!(refused(&[Limit::queue().rate(rate)]), ConfigError::Zero { setting: "rate", .. }));
+        assert!(matches!(
+            refused(&[Limit::queue().rate(rate)]),
+            ConfigError::Setting(waterline::ConfigError::Zero { setting: "rate", .. })
+        ));
     }
     let twice = [Limit::queue().at_once(1), Limit::queue().at_once(2)];
     assert!(is_refused(&twice, "twice"));
@@ -343,7 +349,10 @@ fn limits_and_jobs_that_cannot_be_are_refused() {
     };
     assert!(matches!(refused(job("a").key("")), ConfigError::Length { what: "job key", length: 0, .. }));
     assert!(matches!(refused(job("a").key("x".repeat(256))), ConfigError::Length { what: "job key", length: 256, .. }));
-    assert!(matches!(refused(job("a").cost(0)), ConfigError::Zero { setting: "cost", .. }));
+    assert!(matches!(
+        refused(job("a").cost(0)),
+        ConfigError::Setting(waterline::ConfigError::Zero { setting: "cost", .. })
+    ));
     for id in ["a", "b"] {
         queue.push(NewJob::new("y".repeat(255), &()).unwrap().id(id).key("x".repeat(255)).cost(u32::MAX)).unwrap();
     }

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use waterline::queue::{
-    Accept, Clock, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner,
-};
 use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Error, Retry, Store};
+use waterline::{Error, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, ConfigError, DrainLimits, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention,
+    Runner,
+};
 
 fn options() -> QueueOptions {
     QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)).retention(Retention::Keep)
@@ -97,12 +98,15 @@ fn a_note_that_cannot_be_is_refused() {
         assert!(matches!(large, QueueError::Config(ConfigError::Length { what: "metadata", length: 70_002, .. })));
         let write = bench.store().write(|effects| notes.set_with(effects, "a", long.clone()).or(Ok(())));
         assert!(
-            matches!(write.unwrap_err(), Error::Config(ConfigError::Length { what: "metadata", .. })),
+            matches!(
+                QueueError::from(write.unwrap_err()),
+                QueueError::Config(ConfigError::Length { what: "metadata", .. })
+            ),
             "a refused change fails it"
         );
         let foreign = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         let write = bench.store().write(|effects| foreign.notes("k")?.add_with(effects, "a", 1));
-        assert!(matches!(write.unwrap_err(), Error::Config(ConfigError::Foreign { .. })));
+        assert!(matches!(write.unwrap_err(), Error::Config(waterline::ConfigError::Foreign { .. })));
         assert_eq!(notes.list(None, 9).unwrap(), []);
     });
 }

@@ -6,12 +6,12 @@ use common::HOUR;
 use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, leak, noon, on_store, on_store_with, with};
 use std::collections::BTreeSet;
 use waterline::fuzzing::Disk;
-use waterline::queue::{
+use waterline::testing::FaultyStore;
+use waterline::{Error, Retry, Store};
+use waterline_queue::{
     Accept, Clock, Counts, DrainLimits, Every, JobState, Lease, NewJob, Outcome, Queue, QueueError, QueueOptions,
     Retention, Runner, Unique,
 };
-use waterline::testing::FaultyStore;
-use waterline::{Error, Retry, Store};
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {

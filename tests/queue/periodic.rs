@@ -7,12 +7,12 @@ use common::every_write::{Trial, every_write};
 use common::queues::{Bench, MINUTE, SECOND, again, leak, noon, open_anew};
 use std::time::SystemTime;
 
-use waterline::queue::{
-    Accept, CatchUp, Clock, DrainLimits, Every, JobState, NewJob, Outcome, Overlap, PeriodicBuilder, Queue, QueueError,
-    QueueOptions, Retention, Runner, Schedule,
-};
 use waterline::testing::FaultyStore;
-use waterline::{ConfigError, Error, Retry};
+use waterline::{Error, Retry};
+use waterline_queue::{
+    Accept, CatchUp, Clock, ConfigError, DrainLimits, Every, JobState, NewJob, Outcome, Overlap, PeriodicBuilder,
+    Queue, QueueError, QueueOptions, Retention, Runner, Schedule,
+};
 
 fn options() -> QueueOptions {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)).max_crashes(2);

@@ -1,7 +1,7 @@
 //! The suite of queues, on the store of this build and on the model.
 
 use waterline::Store;
-use waterline::queue::{Queue, QueueError};
+use waterline_queue::{Queue, QueueError};
 use waterline_queue_suite::QueueSuite;
 
 mod on_the_store {
@@ -21,7 +21,7 @@ mod on_the_store {
 mod on_the_model {
     use super::*;
     use common::queues::Database;
-    use waterline::testing::QueueModel;
+    use waterline_queue::testing::QueueModel;
 
     fn suite() -> QueueSuite<'static> {
         common::watch();

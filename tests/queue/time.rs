@@ -5,11 +5,11 @@ use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_store};
 use common::{ends, rest};
 use crossbeam_channel::bounded;
 use std::time::Duration;
-use waterline::queue::{
-    Clock, Group, JobState, Lease, Priority, Queue, QueueChange, QueueOptions, Retention, Subscription, Waits,
-};
 use waterline::testing::FaultyStore;
 use waterline::{Retry, Store};
+use waterline_queue::{
+    Clock, Group, JobState, Lease, Priority, Queue, QueueChange, QueueOptions, Retention, Subscription, Waits,
+};
 
 /// A job whose worker is silent, once a minute is over.
 fn silent(bench: &Bench) -> Lease {

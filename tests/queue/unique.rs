@@ -5,10 +5,10 @@ use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, noon, on_store};
 use serde_json::json;
 use waterline::fuzzing::Disk;
-use waterline::queue::{
-    Accept, Clock, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention, Skipped, Unique,
+use waterline::{Error, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, ConfigError, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention, Skipped, Unique,
 };
-use waterline::{ConfigError, Error, Retry, Store};
 
 /// A job whose twins have the same page.
 fn page(id: &str, page: &str, unique: Unique) -> NewJob {

@@ -2,7 +2,7 @@
 //! log and in the status.
 
 use super::*;
-use waterline::queue::{DrainLimits, Group, Outcome, Runner, RunnerBuilder, Unknown};
+use waterline_queue::{DrainLimits, Group, Outcome, Runner, RunnerBuilder, Unknown};
 
 fn job(kind: &str) -> NewJob {
     NewJob::new(kind, &()).unwrap()
@@ -154,7 +154,7 @@ fn in_a_group_the_queue_that_took_the_push_tells_of_it() {
 #[test]
 fn a_batch_that_the_hook_refuses_pushes_no_kind() {
     log();
-    let hook = |job: &waterline::queue::Proposed<'_>| if job.kind == "spam" { Err("no".into()) } else { Ok(()) };
+    let hook = |job: &waterline_queue::Proposed<'_>| if job.kind == "spam" { Err("no".into()) } else { Ok(()) };
     let queue = Queue::open(&Store::in_memory(), "refused", QueueOptions::default().before_push(hook)).unwrap();
     let runner = builder(&queue).start().unwrap();
     queue.push_all([job("mispelt"), job("spam")]).unwrap_err();

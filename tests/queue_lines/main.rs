@@ -10,11 +10,11 @@ use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
 use waterline::fuzzing::{Disk, Record};
-use waterline::queue::{
-    Accept, Clock, Every, JobState, Lease, Limit, NewJob, OnDead, Queue, QueueError, QueueOptions, Retention, Unique,
-};
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, Every, JobState, Lease, Limit, NewJob, OnDead, Queue, QueueError, QueueOptions, Retention, Unique,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

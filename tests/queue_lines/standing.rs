@@ -2,7 +2,7 @@
 
 use super::*;
 use crossbeam_channel::{bounded, unbounded};
-use waterline::queue::{Outcome, Runner};
+use waterline_queue::{Outcome, Runner};
 
 /// Returns the lines about a queue so far whose text has this part, with their fields.
 fn told(queue: &str, part: &str) -> Vec<Line> {

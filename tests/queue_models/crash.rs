@@ -8,11 +8,11 @@ use common::queues::{SECOND, again};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
-use waterline::queue::{
-    Accept, Clock, DrainLimits, JobState, Lease, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
-};
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
+use waterline_queue::{
+    Accept, Clock, DrainLimits, JobState, Lease, NewJob, Outcome, Queue, QueueOptions, Retention, Runner,
+};
 
 const STATES: [JobState; 5] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
@@ -47,7 +47,7 @@ fn new(id: &str, kind: &str) -> NewJob {
     NewJob::new(kind, id).unwrap().id(id)
 }
 
-fn runner(queue: &Queue, store: &Store) -> waterline::queue::RunnerBuilder {
+fn runner(queue: &Queue, store: &Store) -> waterline_queue::RunnerBuilder {
     let done = store.table("done").unwrap();
     let flaky = done.clone();
     Runner::builder(queue)

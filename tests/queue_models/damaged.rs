@@ -18,8 +18,8 @@ use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use waterline::fuzzing::{Disk, Record};
-use waterline::queue::{Accept, Clock, Every, JobState, NewJob, Queue, QueueError, QueueOptions};
 use waterline::{Error, Store};
+use waterline_queue::{Accept, Clock, Every, JobState, NewJob, Queue, QueueError, QueueOptions};
 
 const OPEN: [JobState; 4] = [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Waiting];
 

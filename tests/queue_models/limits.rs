@@ -4,8 +4,8 @@ use common::queues::{MILLI, SECOND, noon, open_anew};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use waterline::queue::{Accept, Clock, JobState, Lease, Limit, NewJob, Queue, QueueError, QueueOptions, Rate};
 use waterline::{Retry, Store};
+use waterline_queue::{Accept, Clock, JobState, Lease, Limit, NewJob, Queue, QueueError, QueueOptions, Rate};
 
 #[derive(Clone, Debug)]
 enum Op {

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::fuzzing::Disk;
-use waterline::queue::{
+use waterline::{Error, Retry, Store};
+use waterline_queue::{
     Accept, Clock, DrainLimits, JobInfo, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Queue, QueueError,
     QueueOptions, Rate, Reached, Retention, Runner, Running,
 };
-use waterline::{Error, Retry, Store};
 
 /// Returns one of several sets of limits: the jobs of each, how many of them run at once, and their
 /// rate.

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use waterline::queue::{
+use waterline::{Retry, Store};
+use waterline_queue::{
     Accept, Clash, JobState, Lease, NewJob, OnDead, Priority, Queue, QueueError, QueueOptions, Retention, Root, Unique,
 };
-use waterline::{Retry, Store};
 
 pub const STATES: [JobState; 6] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead, JobState::Waiting];

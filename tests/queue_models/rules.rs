@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use waterline::fuzzing::Disk;
-use waterline::queue::{
+use waterline::testing::FaultyStore;
+use waterline::{Error, Retry, Store};
+use waterline_queue::{
     Accept, Clock, DrainLimits, JobState, Lease, NewJob, Outcome, Priority, PushOutcome, Queue, QueueError,
     QueueOptions, Retention, Runner,
 };
-use waterline::testing::FaultyStore;
-use waterline::{Error, Retry, Store};
 
 /// Opens a queue on a clock that stands still. A job that fails waits for a second.
 fn queue_on(clock: &Clock) -> Queue {

@@ -5,11 +5,11 @@ use common::{ends, rest};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{
+use waterline::testing::FaultyStore;
+use waterline_queue::{
     Accept, Clock, DrainLimits, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Priority, Queue, QueueOptions, Rate,
     Runner, Waits,
 };
-use waterline::testing::FaultyStore;
 
 /// A bench whose process has died twice while these jobs ran, and that nobody has claimed since.
 fn suspects<const N: usize>(ids: [&str; N], options: QueueOptions) -> Bench {

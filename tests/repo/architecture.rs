@@ -9,6 +9,9 @@ use syn::visit::{self, Visit};
 
 use common::tree;
 
+/// The sources of the queue, which is a crate of its own.
+pub(super) const QUEUE: &str = "crates/waterline-queue/src";
+
 /// Each folder of `src`, bottom first, and the folders that it may name. A folder stands below
 /// those that name it, so there is no circle.
 const MAY_NAME: &[(&str, &[&str])] = &[
@@ -23,9 +26,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
     ("effects", &["base", "kv", "commit", "store", "progress", "log"]),
-    ("queue", &["base", "kv", "commit", "store", "crew", "effects"]),
-    // The seam for another crate: it names the parts of a queue, and nobody names it.
-    ("engine", &["base", "commit", "queue"]),
+    // What the crate of the queue builds on. No file here names it.
+    ("seam", &["base", "kv", "commit", "store", "crew", "effects"]),
     ("run", &["base", "observe", "crew", "commit", "effects"]),
     ("reader", &["base", "source"]),
     ("saver", &["base", "commit", "progress"]),
@@ -36,8 +38,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
         &["base", "window", "observe", "source", "progress", "effects", "run", "reader", "saver", "notifier", "driver"],
     ),
     ("pipeline", &["base", "observe", "source", "progress", "driver", "consumer"]),
-    ("testing", &["base", "source", "kv", "commit", "store", "progress", "run", "consumer", "queue"]),
-    ("fuzzing", &["base", "window", "kv", "store", "progress", "queue"]),
+    ("testing", &["base", "source", "kv", "store", "progress", "run", "consumer"]),
+    ("fuzzing", &["base", "window", "kv", "store", "progress"]),
 ];
 
 /// The source files, by the path below `src` without its ending: `driver/core`.
@@ -470,8 +472,8 @@ fn the_default_read_asks_no_exact_clock() {
 /// Transitions are made with the store's writer locked, and a subscriber may use the store.
 #[test]
 fn no_transition_of_a_queue_writes_a_line_of_the_log() {
-    let sources = sources();
-    let steps: Vec<_> = sources.iter().filter(|(module, _)| module.starts_with("queue/embedded/step")).collect();
+    let sources = sources_of(QUEUE);
+    let steps: Vec<_> = sources.iter().filter(|(module, _)| module.starts_with("embedded/step")).collect();
     assert!(steps.len() > 10);
     for (module, text) in steps {
         let lines: Vec<_> = code(text).filter(|line| line.contains("tracing::") && line.contains("!(")).collect();
@@ -491,20 +493,57 @@ fn no_room_is_too_large() {
     }
 }
 
-/// The table has a record of each kind in it: see `src/testing/records.rs`.
+/// The table of each of the two crates has a record of each of its kinds.
 #[test]
 fn each_kind_of_sealed_record_is_in_their_table() {
-    let sources = sources();
     let mut found = 0;
-    for (module, text) in &sources {
-        for code in without_tests(text).split("Kind = Kind { label: ").skip(1) {
-            let kind = code.split(['"', '}']).nth(1).unwrap_or_default();
-            let listed = format!("(\"{kind}\", &[");
-            assert!(sources["testing/records"].contains(&listed), "the table lacks {kind:?} of {module}");
-            found += 1;
+    for (sources, table) in [(sources(), "testing/records"), (sources_of(QUEUE), "embedded/codec/records")] {
+        for (module, text) in &sources {
+            for code in without_tests(text).split("Kind = Kind { label: ").skip(1) {
+                let kind = code.split(['"', '}']).nth(1).unwrap_or_default();
+                let listed = format!("(\"{kind}\", &[");
+                assert!(sources[table].contains(&listed), "the table lacks {kind:?} of {module}");
+                found += 1;
+            }
         }
     }
     assert!(found > 15, "only {found} kinds were found");
+}
+
+/// Returns the names that a file makes public, one by one.
+fn public_names(text: &str) -> Vec<String> {
+    let file = syn::parse_file(text).unwrap();
+    let mut names = Vec::new();
+    for item in &file.items {
+        match item {
+            syn::Item::Use(item) if matches!(item.vis, syn::Visibility::Public(_)) => {
+                imports(&[], &item.tree, &mut |_, name| names.extend(name.map(ToString::to_string)));
+            }
+            syn::Item::Fn(item) if matches!(item.vis, syn::Visibility::Public(_)) => {
+                names.push(item.sig.ident.to_string())
+            }
+            syn::Item::Struct(item) => names.push(item.ident.to_string()),
+            syn::Item::Trait(item) => names.push(item.ident.to_string()),
+            syn::Item::Type(item) => names.push(item.ident.to_string()),
+            syn::Item::Const(item) => names.push(item.ident.to_string()),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// A name in a seam is one that no other crate may do without, and that none of ours changes alone.
+#[test]
+fn the_two_seams_stay_narrow_and_each_name_has_a_sentence() {
+    let (seam, engine) = (&sources()["seam"], &sources_of(QUEUE)["engine_api"]);
+    let (for_the_queue, for_engines) = (public_names(seam), public_names(engine));
+    assert!((40..=80).contains(&for_the_queue.len()), "{}: {for_the_queue:?}", for_the_queue.len());
+    assert!((40..=120).contains(&for_engines.len()), "{}: {for_engines:?}", for_engines.len());
+    let lines: Vec<_> = seam.lines().collect();
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("pub ")) {
+        let above = lines[..at].iter().rev().find(|line| !line.starts_with("#["));
+        assert!(above.is_some_and(|line| line.starts_with("///")), "{line} has no sentence");
+    }
 }
 
 /// Clippy forbids these to the library, and clocks. It cannot forbid these and allow clocks here.

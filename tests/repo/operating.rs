@@ -136,15 +136,16 @@ fn check(heading: &str, rows: &BTreeMap<String, Vec<String>>, variants: &BTreeSe
 fn each_reason_to_stand_still_has_a_row_with_the_advice_of_the_library() {
     let page = read("docs/operating.md");
     for (heading, folder, reasons, function) in [
-        (STREAMS, "observe", "Blocked", "of_blocked"),
-        ("## What each sentence of a queue asks for", "queue", "Waits", "of_waits"),
+        (STREAMS, "src/observe", "Blocked", "of_blocked"),
+        ("## What each sentence of a queue asks for", "crates/waterline-queue/src", "Waits", "of_waits"),
     ] {
-        let [status, table] = ["status", "advice"].map(|file| format!("src/{folder}/{file}.rs"));
+        let [status, table] = ["status", "advice"].map(|file| format!("{folder}/{file}.rs"));
         check(heading, &rows(&page, heading), &variants(&status, reasons), &advice(&table, function, reasons));
     }
     // Advice that no reason has.
     let plain = page.replace('\n', " ");
-    let files = ["src/observe/advice.rs", "src/queue/advice.rs", "src/base/advice.rs"].map(read).concat();
+    let files =
+        ["src/observe/advice.rs", "crates/waterline-queue/src/advice.rs", "src/base/advice.rs"].map(read).concat();
     for sentence in [
         "Start the stage before it again: it has ended.",
         "Nothing runs before the program starts it again.",
@@ -180,7 +181,7 @@ fn a_row_that_is_not_there_and_one_with_other_advice_are_found() {
 /// Returns the metrics that the library has, and of these the histograms.
 fn metrics() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut all, mut histograms) = (BTreeSet::new(), BTreeSet::new());
-    for file in ["src/observe/metrics.rs", "src/queue/runner/metrics.rs"] {
+    for file in ["src/observe/metrics.rs", "crates/waterline-queue/src/runner/metrics.rs"] {
         let text = read(file);
         let (code, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
         for (at, name) in code.split('"').enumerate().filter(|(at, name)| at % 2 == 1 && name.starts_with("waterline_"))

@@ -18,6 +18,9 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The longest time of a test with a bug, beside ten times its time without one.
 const HANGS: Duration = Duration::from_secs(20);
 
+/// The crates that have pure cores, and the code that chooses a bug.
+const CRATES: [&str; 2] = ["src/lib.rs", "crates/waterline-queue/src/lib.rs"];
+
 /// The end of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -32,13 +35,13 @@ type Programs = BTreeMap<String, (PathBuf, PathBuf)>;
 
 /// Writes the copy with its bugs.
 fn write(copy: &Path, bugs: &[&Bug]) -> Result<(), String> {
-    let files: BTreeSet<_> = bugs.iter().map(|bug| bug.file.as_str()).chain(["src/lib.rs"]).collect();
+    let files: BTreeSet<_> = bugs.iter().map(|bug| bug.file.as_str()).chain(CRATES).collect();
     for file in files {
         let path = copy.join(file);
         let text = fs::read_to_string(&path).map_err(|error| format!("{file}: {error}"))?;
         let here: Vec<_> = bugs.iter().filter(|bug| bug.file == file).copied().collect();
         let mut text = planted::plant(&text, &here)?;
-        if file == "src/lib.rs" {
+        if CRATES.contains(&file) {
             text += &planted::chooser();
         }
         fs::write(&path, text).map_err(|error| format!("{file}: {error}"))?;
@@ -51,9 +54,17 @@ fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> 
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
     cargo.args(["test", "--locked", "--no-run", "--no-default-features", "--features", "cron,metrics,sqlite,tokio"]);
-    cargo.args(["-p", "waterline", "-p", "waterline-tests", "--message-format=json-render-diagnostics"]);
+    cargo.args([
+        "-p",
+        "waterline",
+        "-p",
+        "waterline-queue",
+        "-p",
+        "waterline-tests",
+        "--message-format=json-render-diagnostics",
+    ]);
     for program in bugs.iter().map(|bug| bug.program.as_str()).collect::<BTreeSet<_>>() {
-        if program == "lib" {
+        if program.ends_with("lib") {
             cargo.arg("--lib")
         } else {
             cargo.args(["--test", program])
@@ -71,6 +82,7 @@ fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> 
         let name = match (message["target"]["kind"][0].as_str()?, message["target"]["name"].as_str()?) {
             ("test", name) => name,
             ("lib", "waterline") => "lib",
+            ("lib", "waterline_queue") => "queue-lib",
             _ => return None,
         };
         Some((name.to_owned(), (file, folder)))

@@ -53,6 +53,7 @@ fn bug(number: u32, entry: &str) -> Option<Bug> {
     let (becomes, test) = rest.split_once("\nfound by: ")?;
     let (program, test) = match *test.split_whitespace().collect::<Vec<_>>() {
         ["--lib", test] => ("lib", test),
+        ["--queue-lib", test] => ("queue-lib", test),
         ["--test", program, test] => (program, test),
         _ => return None,
     };

@@ -4,8 +4,8 @@ use common::queues::{DAY, SECOND, noon};
 use common::{Place, eventually};
 use std::time::{Duration, UNIX_EPOCH};
 use waterline::Store;
-use waterline::queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::testing::FaultyStore;
+use waterline_queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 
 fn clock() -> Clock {
     Clock::manual(noon())

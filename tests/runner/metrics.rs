@@ -6,8 +6,8 @@ use common::{LONG, eventually};
 use crossbeam_channel::{bounded, unbounded};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use waterline::queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder, Unknown};
 use waterline::{BoxError, Failure, Retry, Store};
+use waterline_queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder, Unknown};
 
 /// Reads the metrics of the queue `q`.
 trait OfQueue {

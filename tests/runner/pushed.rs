@@ -3,7 +3,7 @@
 
 use common::LONG;
 use waterline::Store;
-use waterline::queue::{
+use waterline_queue::{
     DrainLimits, JobState, NewJob, Outcome, Queue, QueueOptions, Reached, Retention, Runner, RunnerBuilder,
 };
 

@@ -8,12 +8,12 @@ use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use waterline::queue::{
+use waterline::testing::FaultyStore;
+use waterline::{Error, Store};
+use waterline_queue::{
     Accept, AttemptEnd, Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions,
     Reached, Runner, RunnerGate, Unknown, Waits,
 };
-use waterline::testing::FaultyStore;
-use waterline::{Error, Store};
 
 /// Returns a queue with a clock that the test moves.
 fn queue() -> (Queue, Clock) {

@@ -6,8 +6,8 @@ use common::queues::{Bench, for_each_sort, handlers, noon, until};
 use crossbeam_channel::{bounded, unbounded};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{Clock, JobState, NewJob, Outcome, QueueError, QueueOptions};
 use waterline::testing::FaultyStore;
+use waterline_queue::{Clock, JobState, NewJob, Outcome, QueueError, QueueOptions};
 
 /// Benches whose jobs die of their first failure and of their first crash.
 fn benches() -> [Bench; 2] {

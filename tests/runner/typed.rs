@@ -5,11 +5,11 @@ use common::{LONG, eventually};
 use crossbeam_channel::unbounded;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use waterline::queue::{
-    Accept, Clock, DrainLimits, Every, Finisher, Group, JobState, Limit, LimitOf, NewJob, Outcome, Priority, Queue,
-    QueueError, QueueOptions, Rate, Runner, RunnerBuilder, TypedJob, Unique, Waits,
+use waterline::{Retry, Store};
+use waterline_queue::{
+    Accept, Clock, ConfigError, DrainLimits, Every, Finisher, Group, JobState, Limit, LimitOf, NewJob, Outcome,
+    Priority, Queue, QueueError, QueueOptions, Rate, Runner, RunnerBuilder, TypedJob, Unique, Waits,
 };
-use waterline::{ConfigError, Retry, Store};
 
 #[derive(Serialize, Deserialize)]
 struct Welcome {

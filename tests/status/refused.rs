@@ -3,11 +3,11 @@
 
 use common::*;
 use std::time::{Duration, SystemTime};
-use waterline::queue::{
-    Accept, CatchUp, Every, Fair, Group, Limit, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate, Runner,
-    RunnerGate, Running,
+use waterline::{BoxError, Codec, Error, Index, Jobs, Retry, Sparse, Store};
+use waterline_queue::{
+    Accept, CatchUp, ConfigError, Every, Fair, Group, Limit, NewJob, Outcome, Queue, QueueError, QueueOptions, Rate,
+    Runner, RunnerGate, Running,
 };
-use waterline::{BoxError, Codec, ConfigError, Error, Index, Jobs, Retry, Sparse, Store};
 
 /// The error of a call that was refused.
 trait Refusal {
@@ -17,7 +17,7 @@ trait Refusal {
 impl<T> Refusal for Result<T, Error> {
     fn refusal(self) -> ConfigError {
         let Err(Error::Config(refused)) = self else { panic!("it was not refused: {:?}", self.err()) };
-        refused
+        refused.into()
     }
 }
 
@@ -289,7 +289,7 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
     let (name, store) = (|| "n".to_owned(), Store::in_memory());
     check([
         (
-            ConfigError::Foreign { what: "table", name: name() },
+            waterline::ConfigError::Foreign { what: "table", name: name() }.into(),
             "the table \"n\" is in another store than the progress or the write: take it from the same store, or from a \
              store that is attached to the same database",
         ),
@@ -299,12 +299,12 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
              up to there",
         ),
         (
-            ConfigError::SkipTooFar { index: 1 << 31, next: 5 },
+            waterline::ConfigError::SkipTooFar { index: 1 << 31, next: 5 }.into(),
             "job 2147483648 is too far above job 5, the lowest one that is not done, to be skipped: skip jobs below \
              1073741829, or seek ahead first",
         ),
         (
-            ConfigError::RangeBackwards { table: name(), start: b"b".to_vec(), end: b"a".to_vec() },
+            waterline::ConfigError::RangeBackwards { table: name(), start: b"b".to_vec(), end: b"a".to_vec() }.into(),
             "the range of the table \"n\" ends with the key \"a\" before it begins with \"b\": put the lower key first, and \
              use `range_rev` to walk from the end",
         ),
@@ -327,20 +327,18 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
 fn consumers_that_cannot_go_together_are_refused_with_the_reason() {
     let name = || "n".to_owned();
     let (consumer, upstream) = (|| "c".to_owned(), || "u".to_owned());
-    let ended = |last_processed| ConfigError::UpstreamEnded {
-        consumer: consumer(),
-        upstream: upstream(),
-        next: 7,
-        last_processed,
+    let ended = |last_processed| {
+        waterline::ConfigError::UpstreamEnded { consumer: consumer(), upstream: upstream(), next: 7, last_processed }
+            .into()
     };
     check([
         (
-            ConfigError::WatermarkInUse { name: name() },
+            waterline::ConfigError::WatermarkInUse { name: name() }.into(),
             "another consumer publishes into the watermark that \"n\" was given: give each consumer a `Watermark::new()` of \
              its own",
         ),
         (
-            ConfigError::GateCycle { consumer: consumer(), upstream: upstream() },
+            waterline::ConfigError::GateCycle { consumer: consumer(), upstream: upstream() }.into(),
             "\"c\" waits for \"u\", which waits for \"c\": neither would ever start a job, so remove one of the gates",
         ),
         (
@@ -354,10 +352,14 @@ fn consumers_that_cannot_go_together_are_refused_with_the_reason() {
              upstream again, and gate \"c\" by the new one",
         ),
         (
+            waterline::ConfigError::OwnThread.into(),
+            "stop or join was called on one of the consumer's own threads, which would wait for itself: it was asked to stop \
+             and does so; on such a thread call `Handle::request_stop`, and `stop` or `join` on others",
+        ),
+        (
             ConfigError::OwnThread,
-            "stop or join was called on one of the consumer's own threads (or of the runner's), which would wait for itself: \
-             it was asked to stop and does so; on such a thread call `Handle::request_stop` (or drop the `Runner`), and \
-             `stop` or `join` on others",
+            "stop or join was called on one of the runner's own threads, which would wait for itself: it was asked to stop \
+             and does so; on such a thread drop the `Runner`, and call `stop` or `join` on others",
         ),
     ]);
 }

@@ -4,8 +4,8 @@
 use common::{a_directory, engine, numbers, open_in, until};
 use std::fs;
 use std::path::Path;
-use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::{Builder, Consumer, Engine, MemoryJobs, Store, StoreProgress};
+use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 
 const JOBS: u64 = 20_000;
 const MAILS: u64 = 20;

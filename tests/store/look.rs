@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "rocksdb")]
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{Accept, JobState, NewJob, Queue, QueueOptions};
 use waterline::{Bytes, Consumer, Engine, Error, Jobs, Store, Table};
+use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions};
 
 /// The store in this directory, from beside.
 fn look(path: &Path) -> Store {

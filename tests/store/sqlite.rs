@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use waterline::queue::{JobState, NewJob, Queue, QueueError, QueueOptions};
 use waterline::{BoxError, ConfigError, Consumer, Engine, Error, Jobs, Store, StoreError};
+use waterline_queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions, Retention};
 
 const FILE: &str = "waterline.sqlite";
 /// The size of a page, in bytes.
@@ -359,4 +359,25 @@ mod where_nobody_may_write {
         assert_eq!(text.matches("refused: ").count(), 2, "{text}");
         assert_eq!(open_in(&killed).unwrap().table("sums").unwrap().counter("jobs").unwrap(), 10);
     }
+}
+
+#[test]
+fn the_entries_of_claimed_jobs_are_deleted_in_pieces() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().engine(Engine::Sqlite).open(directory.path()).unwrap();
+    let entries = || {
+        let connection = Connection::open(directory.path().join(FILE)).unwrap();
+        let count = "SELECT count(*) FROM waterline_ready";
+        connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let queue = Queue::open(&store, "q", QueueOptions::default().retention(Retention::Drop)).unwrap();
+    queue.push_all((0..2_500).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+    assert_eq!(entries(), 2_500);
+    for (run, left) in [(1_000, 2_500), (1, 1_500), (1_000, 500), (499, 500)] {
+        for _ in 0..run {
+            queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
+        }
+        assert_eq!(entries(), left);
+    }
+    assert!(queue.accept(Accept::new()).unwrap().is_none());
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::{BoxError, ConfigError, Consumer, Effects, Error, Index, MemoryJobs, OnExhausted, Store};
+use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 
 /// A file with tables of a user, and a store in it.
 struct Mine {

@@ -2,7 +2,7 @@
 
 use crate::protocol::{Answer, Question, timed};
 use waterline::Durability;
-use waterline::queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
+use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
 
 pub(crate) fn answer(question: &Question) -> Answer {
     let (column, jobs, block) = (question.word("column"), question.jobs(), question.number("block").max(1));

@@ -5,7 +5,7 @@ use crate::rows::{Advice, Consumer, Queue, Verdict, read};
 use crate::words::word;
 use serde_json::{Map, Value, json};
 use waterline::ConsumerInfo;
-use waterline::queue::{QueueStatus, Waits};
+use waterline_queue::{QueueStatus, Waits};
 
 /// Returns the consumers with what their records prove.
 pub(crate) fn saved(consumers: Vec<ConsumerInfo>) -> Result<Vec<Consumer>, Fault> {

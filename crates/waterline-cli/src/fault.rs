@@ -5,7 +5,7 @@ use crate::words::{plain, word};
 use std::error::Error as StdError;
 use std::fmt;
 use waterline::Error;
-use waterline::queue::QueueError;
+use waterline_queue::QueueError;
 
 /// The reason for which a command has failed: one line, which says what to do.
 #[derive(Debug)]

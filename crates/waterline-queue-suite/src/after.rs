@@ -3,7 +3,7 @@
 use crate::bench::*;
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{
+use waterline_queue::{
     Accept, Clash, DrainLimits, JobState, NewJob, OnDead, Outcome, PushOutcome, QueueError, QueueOptions, Retention,
     Runner, Unique,
 };

@@ -6,13 +6,13 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use waterline::queue::{
-    Accept, Capabilities, Clock, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError,
-};
-use waterline::queue::{GroupBuilder, QueueOptions};
+use waterline::Store;
 use waterline::testing::FaultyStore;
-use waterline::testing::QueueModel;
-use waterline::{ConfigError, Store};
+use waterline_queue::testing::QueueModel;
+use waterline_queue::{
+    Accept, Capabilities, Clock, ConfigError, JobInfo, JobState, Lease, LimitOf, NewJob, PushOutcome, Queue, QueueError,
+};
+use waterline_queue::{GroupBuilder, QueueOptions};
 
 pub use crate::sorts::{for_each_sort, handlers};
 

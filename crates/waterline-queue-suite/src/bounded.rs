@@ -3,8 +3,10 @@
 
 use crate::bench::*;
 use std::time::Duration;
-use waterline::queue::{Accept, Clash, JobState, NewJob, PushOutcome, QueueError, QueueOptions, Retention, Unique};
-use waterline::{ConfigError, Retry};
+use waterline::Retry;
+use waterline_queue::{
+    Accept, Clash, ConfigError, JobState, NewJob, PushOutcome, QueueError, QueueOptions, Retention, Unique,
+};
 
 /// A queue in which so many jobs may wait.
 fn options(most: u64) -> QueueOptions {

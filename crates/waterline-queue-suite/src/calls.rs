@@ -4,10 +4,11 @@ use crate::bench::*;
 use crossbeam_channel::bounded;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use waterline::queue::{
-    Counts, JobInfo, JobState, NewJob, Priority, Proposed, PushOutcome, QueueError, QueueOptions, Retention, Unique,
+use waterline::Retry;
+use waterline_queue::{
+    ConfigError, Counts, JobInfo, JobState, NewJob, Priority, Proposed, PushOutcome, QueueError, QueueOptions,
+    Retention, Unique,
 };
-use waterline::{ConfigError, Retry};
 
 #[track_caller]
 fn assert_not_found<R: std::fmt::Debug>(answer: Result<R, QueueError>) {

@@ -3,8 +3,8 @@
 use crate::bench::*;
 use crossbeam_channel::bounded;
 use std::time::{Duration, UNIX_EPOCH};
-use waterline::queue::{Accept, JobState, Lease, QueueError};
-use waterline::{ConfigError, Retry};
+use waterline::Retry;
+use waterline_queue::{Accept, ConfigError, JobState, Lease, QueueError};
 
 pub(super) fn c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_it_out_early(on: &Benches<'_>) {
     let bench = on.bench();

@@ -3,11 +3,11 @@
 
 use crate::bench::*;
 use std::time::{Duration, UNIX_EPOCH};
-use waterline::queue::{
+use waterline::{Failure, Retry};
+use waterline_queue::{
     Accept, DrainLimits, Every, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueOptions, Retention, Runner,
     Schedule, Unique, Waits,
 };
-use waterline::{Failure, Retry};
 
 /// Each time that a queue reckons from the clock is as long here.
 fn options() -> QueueOptions {

@@ -3,10 +3,11 @@
 use crate::bench::*;
 use crossbeam_channel::bounded;
 use std::time::Duration;
-use waterline::queue::{
-    Accept, Clock, Fair, Group, GroupBuilder, Lease, Limit, NewJob, PushOutcome, Queue, QueueError, QueueOptions,
+use waterline::Retry;
+use waterline_queue::{
+    Accept, Clock, ConfigError, Fair, Group, GroupBuilder, Lease, Limit, NewJob, PushOutcome, Queue, QueueError,
+    QueueOptions,
 };
-use waterline::{ConfigError, Retry};
 
 pub(super) fn options(clock: &Clock) -> QueueOptions {
     QueueOptions::default().clock(clock.clone()).retry(Retry::fixed(SECOND).max_attempts(3))

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::Error;
-use waterline::queue::{
+use waterline_queue::{
     Accept, Clock, DrainLimits, Fair, Group, Lease, NewJob, Outcome, QueueError, QueueOptions, Reached, Retention,
     Runner, RunnerBuilder, Waits,
 };

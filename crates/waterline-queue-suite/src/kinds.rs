@@ -4,7 +4,7 @@ use crate::bench::*;
 use crossbeam_channel::bounded;
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{
+use waterline_queue::{
     Accept, DrainLimits, Fair, JobState, Lease, Limit, NewJob, Outcome, Priority, PushOutcome, QueueOptions, Reached,
     Runner, Unknown, Waits,
 };

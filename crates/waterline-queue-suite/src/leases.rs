@@ -3,8 +3,10 @@
 use crate::bench::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use waterline::queue::{Accept, DrainLimits, JobState, LeaseWrites, NewJob, Outcome, QueueError, QueueOptions, Runner};
-use waterline::{ConfigError, Retry};
+use waterline::Retry;
+use waterline_queue::{
+    Accept, ConfigError, DrainLimits, JobState, LeaseWrites, NewJob, Outcome, QueueError, QueueOptions, Runner,
+};
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
@@ -208,7 +210,13 @@ pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is
         lease.update(Some("old".into())).unwrap();
         if !bench.can().writes_beside {
             let refused = lease.with(|effects| queue.push_with(effects, job("next")).map(drop));
-            assert!(matches!(&refused, Err(QueueError::Config(ConfigError::Foreign { .. }))), "{refused:?}");
+            assert!(
+                matches!(
+                    &refused,
+                    Err(QueueError::Config(ConfigError::Setting(waterline::ConfigError::Foreign { .. })))
+                ),
+                "{refused:?}"
+            );
             drop(refused);
             assert_eq!(call(lease.with(|_| Ok(())).unwrap()).unwrap(), Some(state));
             continue;

@@ -7,7 +7,7 @@ use panics::text_of;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use waterline::queue::{Queue, QueueError, QueueOptions};
+use waterline_queue::{Queue, QueueError, QueueOptions};
 
 mod after;
 pub mod bench;
@@ -62,7 +62,7 @@ crate::__each_queue_case!(listed,);
 ///
 /// ```
 /// use waterline::Store;
-/// use waterline::queue::Queue;
+/// use waterline_queue::Queue;
 /// use waterline_queue_suite::QueueSuite;
 ///
 /// QueueSuite::new(|| {
@@ -76,9 +76,9 @@ crate::__each_queue_case!(listed,);
 /// and one that fails is seen by its name.
 ///
 /// The cases bring about no crash within a write, since only the database knows how it dies. Those
-/// of random calls are compared with a [`QueueModel`](waterline::testing::QueueModel) that can do
-/// as much, after each of them. One that fails says the seed, and the fewest calls that it has
-/// found.
+/// of random calls are compared with a [`QueueModel`](waterline_queue::testing::QueueModel) that
+/// can do as much, after each of them. One that fails says the seed, and the fewest calls that it
+/// has found.
 #[must_use = "nothing is checked before `run`"]
 pub struct QueueSuite<'a>(Benches<'a>);
 
@@ -98,7 +98,7 @@ impl<'a> QueueSuite<'a> {
     ///
     /// ```no_run
     /// use std::sync::Mutex;
-    /// use waterline::queue::Queue;
+    /// use waterline_queue::Queue;
     /// use waterline::testing::FaultyStore;
     /// use waterline_queue_suite::QueueSuite;
     ///
@@ -184,7 +184,7 @@ impl fmt::Debug for QueueSuite<'_> {
 /// ```
 /// # #[cfg(test)]
 /// mod queues_in_memory {
-///     use waterline::testing::QueueModel;
+///     use waterline_queue::testing::QueueModel;
 ///     use waterline_queue_suite::QueueSuite;
 ///
 ///     fn suite() -> QueueSuite<'static> {

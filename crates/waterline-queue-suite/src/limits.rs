@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{
+use waterline_queue::{
     Accept, DrainLimits, JobState, Lease, Limit, LimitOf, NewJob, Outcome, Priority, QueueOptions, Rate, Reached,
     Runner, Waits,
 };

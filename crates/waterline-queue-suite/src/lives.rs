@@ -7,8 +7,8 @@ use differs::{Differs, lived, same};
 use fastrand::Rng;
 use side::Side;
 use std::time::{Duration, Instant};
-use waterline::queue::QueueOptions;
-use waterline::testing::QueueModel;
+use waterline_queue::QueueOptions;
+use waterline_queue::testing::QueueModel;
 
 mod calls;
 mod differs;

@@ -5,11 +5,11 @@ use crate::bench::*;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use waterline::queue::{
-    Clash, DrainLimits, JobState, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions, Retention, Runner,
-    Unique,
+use waterline::Retry;
+use waterline_queue::{
+    Clash, ConfigError, DrainLimits, JobState, NewJob, Outcome, PushOutcome, Queue, QueueError, QueueOptions,
+    Retention, Runner, Unique,
 };
-use waterline::{ConfigError, Retry};
 
 fn options() -> QueueOptions {
     QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)).retention(Retention::Keep)
@@ -300,7 +300,10 @@ pub(super) fn progress_that_is_none_is_refused_and_a_lost_job_shows_nothing(on: 
     for value in [f64::NAN, -0.1, 1.000_001, f64::INFINITY] {
         let error = lease.progress(value, "").unwrap_err();
         assert!(
-            matches!(error, QueueError::Config(ConfigError::Number { setting: "progress", .. })),
+            matches!(
+                error,
+                QueueError::Config(ConfigError::Setting(waterline::ConfigError::Number { setting: "progress", .. }))
+            ),
             "{value}: {error:?}"
         );
     }

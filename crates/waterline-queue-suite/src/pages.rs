@@ -2,9 +2,10 @@
 
 use crate::bench::*;
 use std::collections::BTreeSet;
-use waterline::ConfigError;
 use waterline::Retry;
-use waterline::queue::{Accept, JobInfo, JobState, Limit, NewJob, Page, Priority, QueueError, QueueOptions, Retention};
+use waterline_queue::{
+    Accept, ConfigError, JobInfo, JobState, Limit, NewJob, Page, Priority, QueueError, QueueOptions, Retention,
+};
 
 fn ids(jobs: &[JobInfo]) -> Vec<String> {
     jobs.iter().map(|job| job.id.clone()).collect()
@@ -115,7 +116,7 @@ pub(super) fn a_cursor_holds_when_its_job_has_left_the_state_and_is_refused_for_
     bench.queue.requeue("b").unwrap();
     assert_eq!(ids(&page(&bench, JobState::Ready, Some(&cursor), 9).jobs), ["d", "b"], "it is at the end again");
     let other = bench.database.open("other", bench.options.clone()).unwrap();
-    let refused = |queue: &waterline::queue::Queue, state, cursor: &str| {
+    let refused = |queue: &waterline_queue::Queue, state, cursor: &str| {
         let error = queue.page(state, Some(cursor), 9).unwrap_err();
         assert!(matches!(&error, QueueError::Config(ConfigError::Cursor { .. })), "{error:?}");
         error.to_string()

@@ -6,11 +6,11 @@ use crate::bench::*;
 use crossbeam_channel::bounded;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use waterline::queue::{
+use waterline::{Failure, Retry};
+use waterline_queue::{
     Accept, Counts, DrainLimits, JobState, Lease, Limit, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Rate,
     Retention, Runner, Skipped, Subscription, Unknown,
 };
-use waterline::{Failure, Retry};
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
@@ -233,7 +233,7 @@ pub(super) fn p07_a_leaf_expires_with_its_root(on: &Benches<'_>) {
 
 pub(super) fn p10_a_key_that_fails_too_often_has_its_jobs_refused_for_a_while(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::none()));
-    fn customer(job: &waterline::queue::Running) -> String {
+    fn customer(job: &waterline_queue::Running) -> String {
         job.id().split('/').next().unwrap_or_default().to_owned()
     }
     let failures = bench.queue.notes("k").unwrap();

@@ -8,11 +8,11 @@ use std::time::SystemTime;
 #[cfg(feature = "cron")]
 use std::time::{Duration, UNIX_EPOCH};
 
-use waterline::queue::{
-    CatchUp, Every, JobState, NewJob, Outcome, Overlap, PeriodicBuilder, PeriodicInfo, Priority, QueueError,
-    QueueOptions, Retention, Runner, Schedule, Unique, Waits,
+use waterline::Retry;
+use waterline_queue::{
+    CatchUp, ConfigError, Every, JobState, NewJob, Outcome, Overlap, PeriodicBuilder, PeriodicInfo, Priority,
+    QueueError, QueueOptions, Retention, Runner, Schedule, Unique, Waits,
 };
-use waterline::{ConfigError, Retry};
 
 const NOTHING: [u64; 0] = [];
 
@@ -373,7 +373,7 @@ pub(super) fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts(_:
 
 #[cfg(feature = "cron")]
 pub(super) fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts(on: &Benches<'_>) {
-    use waterline::queue::Cron;
+    use waterline_queue::Cron;
 
     let mut bench = on.bench_with(options());
     let cron = || Cron::parse("30 2 * * *").unwrap().in_zone("Europe/Berlin").unwrap();
@@ -410,7 +410,10 @@ pub(super) fn a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered
         let refused = refused(bench.queue.periodic(&name, Every::hours(1), job()));
         assert!(matches!(refused, ConfigError::Length { what: "periodic job", length, .. } if length == name.len()));
     }
-    assert!(matches!(refused(digest(&bench, Every::seconds(0))), ConfigError::Zero { setting: "every", .. }));
+    assert!(matches!(
+        refused(digest(&bench, Every::seconds(0))),
+        ConfigError::Setting(waterline::ConfigError::Zero { setting: "every", .. })
+    ));
     for job in [job().id("a"), job().delay(SECOND), job().run_at(noon()), job().after(["b"])] {
         let refused = refused(bench.queue.periodic("digest", Every::hours(1), job));
         assert!(is_refused(&refused, "job"), "{refused:?}");

@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use waterline::Retry;
-use waterline::queue::{JobState, NewJob, OnDead, PushOutcome, QueueOptions};
+use waterline_queue::{JobState, NewJob, OnDead, PushOutcome, QueueOptions};
 
 fn options() -> QueueOptions {
     QueueOptions::default().retry(Retry::none())

@@ -2,8 +2,7 @@
 
 use crate::bench::*;
 use std::time::SystemTime;
-use waterline::ConfigError;
-use waterline::queue::{JobState, PushOutcome, QueueError, Root, Skipped};
+use waterline_queue::{ConfigError, JobState, PushOutcome, QueueError, Root, Skipped};
 
 fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
     bench.info(id).skipped

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{
+use waterline::{BoxError, Failure, Retry};
+use waterline_queue::{
     AttemptEnd, DrainLimits, JobState, NewJob, Outcome, QueueEvent, QueueOptions, Reached, Runner, RunnerBuilder,
     Summary, Unknown,
 };
-use waterline::{BoxError, Failure, Retry};
 
 /// A job of this kind, whose id the queue makes.
 pub(super) fn of(kind: &str) -> NewJob {

@@ -5,7 +5,7 @@ use crate::bench::*;
 use crate::runner::of;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use std::time::Duration;
-use waterline::queue::{Accept, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, Reached, Runner, Waits};
+use waterline_queue::{Accept, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, Reached, Runner, Waits};
 
 /// Returns a runner all of whose slots are taken by deferred jobs (`0`, `1`, …), with their
 /// finishers.

@@ -8,10 +8,11 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use waterline::queue::{
-    Accept, AttemptEnd, DrainLimits, Finisher, JobState, Outcome, Queue, QueueError, QueueOptions, Runner, Running,
+use waterline::{BoxError, Error, Failure, Retry};
+use waterline_queue::{
+    Accept, AttemptEnd, ConfigError, DrainLimits, Finisher, JobState, Outcome, Queue, QueueError, QueueOptions, Runner,
+    Running,
 };
-use waterline::{BoxError, ConfigError, Error, Failure, Retry};
 
 // Attempts that take too long.
 

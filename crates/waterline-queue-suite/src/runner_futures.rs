@@ -7,8 +7,10 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use waterline::queue::{AttemptEnd, DrainLimits, JobState, NewJob, Outcome, QueueError, Runner, RunnerBuilder};
-use waterline::{BoxError, ConfigError, Error, Failure};
+use waterline::{BoxError, Error, Failure};
+use waterline_queue::{
+    AttemptEnd, ConfigError, DrainLimits, JobState, NewJob, Outcome, QueueError, Runner, RunnerBuilder,
+};
 
 fn job(id: &str) -> NewJob {
     of("k").id(id)

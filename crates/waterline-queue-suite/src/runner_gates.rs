@@ -6,7 +6,7 @@ use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use waterline::queue::{
+use waterline_queue::{
     DrainLimits, Finisher, JobState, Outcome, Queue, Reached, Runner, RunnerBuilder, RunnerGate, Waits,
 };
 

@@ -3,7 +3,7 @@
 use crate::bench::*;
 use crate::runner::of;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use waterline::queue::{AttemptEnd, Finisher, JobState, NewJob, Outcome, Runner, Running, Waits};
+use waterline_queue::{AttemptEnd, Finisher, JobState, NewJob, Outcome, Runner, Running, Waits};
 
 fn job(id: &str) -> NewJob {
     of("k").id(id)

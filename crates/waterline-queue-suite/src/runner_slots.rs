@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use waterline::ConfigError;
-use waterline::queue::{
-    Accept, AttemptEnd, DrainLimits, Finisher, JobState, NewJob, Outcome, QueueError, Runner, Waits, WorkerInfo,
+use waterline_queue::{
+    Accept, AttemptEnd, ConfigError, DrainLimits, Finisher, JobState, NewJob, Outcome, QueueError, Runner, Waits,
+    WorkerInfo,
 };
 
 pub(super) fn no_more_jobs_run_or_are_claimed_than_max_processing(on: &Benches<'_>) {
@@ -150,7 +150,13 @@ pub(super) fn a_runner_without_a_slot_is_refused_and_a_handler_may_change_their_
         .start()
         .unwrap();
     let refused = runner.set_max_processing(0).unwrap_err();
-    assert!(matches!(refused, QueueError::Config(ConfigError::Zero { setting: "max_processing", .. })), "{refused}");
+    assert!(
+        matches!(
+            refused,
+            QueueError::Config(ConfigError::Setting(waterline::ConfigError::Zero { setting: "max_processing", .. }))
+        ),
+        "{refused}"
+    );
     *own.lock() = Some(runner);
     queue.push(of("k").id("a")).unwrap();
     until(&queue, "a", JobState::Finished);

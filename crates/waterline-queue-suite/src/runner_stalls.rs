@@ -4,8 +4,8 @@ use crate::bench::*;
 use crate::runner::of;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::time::Duration;
-use waterline::queue::{DrainLimits, Outcome, QueueEvent, Runner, RunnerBuilder, Waits};
 use waterline::{BoxError, Verdict};
+use waterline_queue::{DrainLimits, Outcome, QueueEvent, Runner, RunnerBuilder, Waits};
 
 /// What an observer hears: the queue, the slots and the oldest job, for how long that has run, and
 /// for how long no job has ended.
@@ -21,7 +21,7 @@ struct Long {
 
 fn long(bench: &Bench, kind: &str, slots: usize) -> Long {
     let ((begun, begins), (end, ends), (said, says)) = (unbounded(), bounded(0), unbounded());
-    let handler = move |job: &waterline::queue::Running, ()| -> Result<Outcome, BoxError> {
+    let handler = move |job: &waterline_queue::Running, ()| -> Result<Outcome, BoxError> {
         begun.send(job.id().to_owned())?;
         let _ = ends.recv();
         Err("it did not succeed".into())

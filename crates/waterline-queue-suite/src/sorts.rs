@@ -4,7 +4,7 @@
 use crate::bench::Bench;
 use std::sync::Arc;
 use waterline::BoxError;
-use waterline::queue::{Finisher, Outcome, Runner, RunnerBuilder, Running};
+use waterline_queue::{Finisher, Outcome, Runner, RunnerBuilder, Running};
 
 /// Returns a runner with a handler of each sort, each of which answers by this function.
 pub fn handlers(

@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use std::time::Duration;
-use waterline::queue::{Counts, JobState, Lease, PushOutcome, QueueError, QueueOptions, Retention};
+use waterline_queue::{Counts, JobState, Lease, PushOutcome, QueueError, QueueOptions, Retention};
 
 #[track_caller]
 fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {

@@ -4,7 +4,7 @@
 use crate::bench::*;
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{JobState, Lease, Queue, QueueOptions, Retention, Waits};
+use waterline_queue::{JobState, Lease, Queue, QueueOptions, Retention, Waits};
 
 /// A job whose worker is silent, once a minute is over.
 fn silent(bench: &Bench) -> Lease {

@@ -5,7 +5,7 @@ use crate::bench::*;
 use serde_json::json;
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{Accept, Clash, JobState, NewJob, PushOutcome, Retention, Skipped, Unique};
+use waterline_queue::{Accept, Clash, JobState, NewJob, PushOutcome, Retention, Skipped, Unique};
 
 /// A job whose twins have the same page.
 fn page(id: &str, page: &str, unique: Unique) -> NewJob {
@@ -339,7 +339,7 @@ pub(super) fn p07_a_job_that_nobody_took_in_time_is_dead_and_says_why(on: &Bench
     bench.push(job("a").expires(SECOND));
     bench.push(job("b").expires(SECOND + MILLI));
     bench.push(job("later").delay(MINUTE).expires(SECOND));
-    bench.push(job("runs").expires(SECOND).priority(waterline::queue::Priority::Urgent));
+    bench.push(job("runs").expires(SECOND).priority(waterline_queue::Priority::Urgent));
     let mut runs = bench.claim();
     bench.clock.advance(SECOND);
     assert_eq!(bench.claim_all(), ["b"]);

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use waterline::queue::{LimitOf, QueueStatus, Waits};
 use waterline::{Advice, Blocked, ConsumerInfo, Status, Verdict};
+use waterline_queue::{LimitOf, QueueStatus, Waits};
 
 /// The action that helps.
 #[derive(Clone, Debug, PartialEq, Serialize)]

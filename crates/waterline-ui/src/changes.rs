@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::time::Duration;
 use waterline::Error;
-use waterline::queue::{JobState, NewJob, Queue};
+use waterline_queue::{JobState, NewJob, Queue};
 
 /// A change, as the page sends it. The fields that it needs depend on the action.
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use waterline::Error;
-use waterline::queue::QueueError;
+use waterline_queue::QueueError;
 
 /// A request that cannot be answered, in words for a person.
 #[derive(Debug)]

@@ -53,7 +53,7 @@
 //! | `api/plots` | `stream` or `queue`, `span` (`minute`, `hour`) | a list of numbers for each plot, with their `time` in seconds |
 //! | `api/queue` | `name` | the row, the `limits`, the `gate`, the `slots` of the runner, and the run times of each of the `kinds` |
 //! | `api/schedules` | `queue` | the periodic jobs |
-//! | `api/workers` | `queue`, `skip`, `limit` | a page of the [`workers`](waterline::queue::Queue::workers), those first that are no longer heard of and have jobs; their `count`, the `next` page, and of those that are `taking` jobs the `slots` (`null`: one has no bound) and how many are `busy`; the numbers of those that are `stopping` and `silent` |
+//! | `api/workers` | `queue`, `skip`, `limit` | a page of the [`workers`](waterline_queue::Queue::workers), those first that are no longer heard of and have jobs; their `count`, the `next` page, and of those that are `taking` jobs the `slots` (`null`: one has no bound) and how many are `busy`; the numbers of those that are `stopping` and `silent` |
 //! | `api/jobs` | `queue`, `state`, `kind`, `key`, `cursor`, `limit` | a page of `jobs`, and the cursor of the `next` one |
 //! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of them, and if that `is_all` |
 //! | `api/job` | `queue`, `id` | all that is kept of a job, with those `after` which it runs, and those `before` which it runs |
@@ -63,7 +63,7 @@
 //!
 //! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
 //! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`.
-//! That of a queue has its [`status`](waterline::queue::QueueStatus), `pushes_per_second`,
+//! That of a queue has its [`status`](waterline_queue::QueueStatus), `pushes_per_second`,
 //! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute, and
 //! `null` where this process knows none. `of_this_process` says that others may have the queue,
 //! too, which they do not count.
@@ -103,7 +103,7 @@
 //! The tool for the terminal, `waterline --url`, uses this API.
 //!
 //! Running now is a push of the same id that is due now:
-//! [`Queue::run_now`](waterline::queue::Queue::run_now). Cancelling is removing.
+//! [`Queue::run_now`](waterline_queue::Queue::run_now). Cancelling is removing.
 
 mod advice;
 mod answer;

@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use waterline::Store;
-use waterline::queue::{Group, Queue, RunnerHandle};
+use waterline_queue::{Group, Queue, RunnerHandle};
 
 /// A page for the browser that shows consumers and queues, and lets people steer them.
 ///
@@ -20,7 +20,7 @@ use waterline::queue::{Group, Queue, RunnerHandle};
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, Store};
-/// use waterline::queue::{Queue, QueueOptions};
+/// use waterline_queue::{Queue, QueueOptions};
 /// use waterline_ui::Page;
 ///
 /// let store = Store::in_memory();
@@ -67,7 +67,7 @@ impl Page {
     ///
     /// ```
     /// use waterline::Store;
-    /// use waterline::queue::{Queue, QueueOptions};
+    /// use waterline_queue::{Queue, QueueOptions};
     /// use waterline_ui::Page;
     ///
     /// # let store = Store::in_memory();

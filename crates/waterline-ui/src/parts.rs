@@ -1,7 +1,7 @@
 //! The parts of a page, as its user puts them on it.
 
-use waterline::queue::{Group, Queue, RunnerHandle};
 use waterline::{Handle, PipelineHandle};
+use waterline_queue::{Group, Queue, RunnerHandle};
 
 /// A thing that a page [watches](crate::Page::watch).
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{Group, JobState, Queue, QueueError, QueueOptions, QueueStatus, RunTimes, RunnerHandle};
 use waterline::{ConsumerInfo, Handle, PipelineHandle, Status, Store};
+use waterline_queue::{Group, JobState, Queue, QueueError, QueueOptions, QueueStatus, RunTimes, RunnerHandle};
 
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@
 
 use std::time::SystemTime;
 use waterline::BoxError;
-use waterline::queue::{JobInfo, JobState, NewJob, Queue, QueueError};
+use waterline_queue::{JobInfo, JobState, NewJob, Queue, QueueError};
 
 /// The jobs of one call.
 const PIECE: usize = 1_000;
@@ -75,8 +75,8 @@ pub fn copy(from: &Queue, job: &JobInfo) -> Result<NewJob, QueueError> {
 
 #[cfg(not(test))]
 fn main() -> Result<(), BoxError> {
-    use waterline::queue::QueueOptions;
     use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
+    use waterline_queue::QueueOptions;
 
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().ok_or("the name of a queue, the old database, and the new one");

@@ -6,7 +6,6 @@ use crate::options::PgOptions;
 use crate::statements::Statements;
 use crate::tls::Connector;
 use postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
-use postgres::error::SqlState;
 use postgres::tls::{MakeTlsConnect, TlsConnect};
 use postgres::{Client, Config, Socket};
 use std::fmt;
@@ -18,11 +17,13 @@ use tokio::runtime::Handle;
 /// two of them, while the calls of others wait for what it has locked. The server ends it then.
 pub(crate) const STANDS: Duration = Duration::from_secs(1);
 
+#[cfg(feature = "queue")]
 /// True if the server has ended a transaction that stood still for longer. Nothing of it is there.
 pub(crate) fn has_stood_still(error: &postgres::Error) -> bool {
-    error.code() == Some(&SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)
+    error.code() == Some(&postgres::error::SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)
 }
 
+#[cfg(feature = "queue")]
 /// Makes a call in a transaction that says its level, and bounds the time for which it stands
 /// still.
 pub(crate) fn in_transaction<R>(

@@ -79,6 +79,7 @@ mod lease;
 mod options;
 mod pieces;
 mod progress;
+#[cfg(feature = "queue")]
 mod queue;
 mod row;
 mod schema;
@@ -93,6 +94,7 @@ pub use jobs::PgJobs;
 pub use options::PgOptions;
 pub use postgres;
 pub use progress::PgProgress;
+#[cfg(feature = "queue")]
 pub use queue::{LeaseExt, QueueExt, RunnerExt};
 pub use store::PgStore;
 

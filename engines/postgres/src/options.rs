@@ -35,7 +35,7 @@ impl PgOptions {
             ttl: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             idle: Duration::from_secs(60),
-            holder: format!("process {} on {}", std::process::id(), waterline::engine::host()),
+            holder: format!("process {} on {}", std::process::id(), waterline::seam::host()),
         }
     }
 

@@ -2,7 +2,7 @@
 //! the database (`schema/queue`); this is the engine that calls them for a [`Queue`].
 
 use crate::store::PgStore;
-use waterline::queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions, WorkerInfo};
+use waterline_queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions, WorkerInfo};
 
 mod answers;
 mod calls;
@@ -43,7 +43,7 @@ impl PgStore {
     /// the last process that opened it with others has changed them for all.
     ///
     /// ```no_run
-    /// use waterline::queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
+    /// use waterline_queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
     /// use waterline_postgres::postgres::{Config, NoTls};
     /// use waterline_postgres::{PgOptions, PgStore};
     ///
@@ -67,7 +67,7 @@ impl PgStore {
     /// Those of [`Queue::open`], where a failure of the database is
     /// [`waterline::Error::Store`].
     pub fn queue(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, QueueError> {
-        waterline::engine::open(self.queues(), name.as_ref(), options)
+        waterline_queue::engine_api::open(self.queues(), name.as_ref(), options)
     }
 
     /// Lists the names of the queues.
@@ -97,7 +97,7 @@ impl PgStore {
     /// [`QueueError::Config`] while it is open in this process with options; otherwise those of
     /// [`queue`](Self::queue).
     pub fn queue_by_hand(&self, name: impl AsRef<str>) -> Result<QueueByHand, QueueError> {
-        waterline::engine::by_hand(self.queues(), name.as_ref())
+        waterline_queue::engine_api::by_hand(self.queues(), name.as_ref())
     }
 
     /// Returns the workers of the queue with this name, as [`Queue::workers`] does, without opening
@@ -119,13 +119,13 @@ impl PgStore {
         self.queues().workers_named(queue.as_ref())
     }
 
-    /// Begins a group of queues of this database: see [`Group`](waterline::queue::Group).
+    /// Begins a group of queues of this database: see [`Group`](waterline_queue::Group).
     ///
     /// ```no_run
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
     /// # let config = "host=localhost".parse()?;
     /// # let store = PgStore::connect(config, NoTls, PgOptions::new())?;
-    /// # use waterline::queue::QueueOptions;
+    /// # use waterline_queue::QueueOptions;
     /// let group = store.queue_group().queue("mail", ["welcome"], QueueOptions::default()).open()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -4,6 +4,8 @@
 //! them, or those of somebody else. So they are for a connection that leads to the server itself:
 //! the process that it was told of when it began is the one that answers.
 
+#![cfg_attr(not(feature = "queue"), allow(dead_code, reason = "a stream alone prepares nothing"))]
+
 use crate::sql::Value;
 use postgres::error::SqlState;
 use postgres::types::{ToSql, Type};

@@ -137,6 +137,7 @@ impl PgStore {
     }
 
     /// Returns the job queues of this database, which are made if none is open.
+    #[cfg_attr(not(feature = "queue"), expect(dead_code, reason = "there are none"))]
     pub(crate) fn queues_or<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
         let mut queues = self.shared.queues.lock();
         let open = queues.upgrade().and_then(|queues| queues.downcast().ok());

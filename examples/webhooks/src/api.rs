@@ -12,7 +12,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;
 use waterline::Verdict;
-use waterline::queue::{JobInfo, JobState, Page, Pushed, Queue, QueueError, QueueStatus, Waits};
+use waterline_queue::{JobInfo, JobState, Page, Pushed, Queue, QueueError, QueueStatus, Waits};
 
 /// The longest time that a client may wait for the end of an event.
 const LONGEST_POLL: Duration = Duration::from_secs(60);

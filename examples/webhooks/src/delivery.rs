@@ -7,8 +7,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{NewJob, Outcome, Running, TypedJob, Unique};
 use waterline::{BoxError, Failure};
+use waterline_queue::{NewJob, Outcome, Running, TypedJob, Unique};
 
 /// The time for which an idempotency key is remembered, and an event that was delivered is shown.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use waterline::queue::{Limit, Queue, QueueOptions, Rate, Retention, Runner};
 use waterline::{BoxError, Retry, Store};
+use waterline_queue::{Limit, Queue, QueueOptions, Rate, Retention, Runner};
 
 /// The upper bounds of the buckets of each histogram, in seconds. Without them it is a summary, and
 /// those of several processes cannot be added.

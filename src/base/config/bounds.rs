@@ -37,17 +37,17 @@ pub(crate) const MAX_SKIP: u64 = 1 << 30;
 pub(crate) const MAX_CODEC: usize = 32;
 
 /// Refuses a setting of 0. The sentence says why, and what to write instead.
-pub(crate) fn check_zero(setting: &'static str, is_zero: bool, why: &str) -> Result<(), ConfigError> {
+pub fn check_zero(setting: &'static str, is_zero: bool, why: &str) -> Result<(), ConfigError> {
     if is_zero { Err(ConfigError::Zero { setting, why: why.to_owned() }) } else { Ok(()) }
 }
 
 /// Refuses a setting that a part of this consumer cannot keep to.
-pub(crate) fn check_supported(setting: &'static str, supported: bool, why: &str) -> Result<(), ConfigError> {
+pub fn check_supported(setting: &'static str, supported: bool, why: &str) -> Result<(), ConfigError> {
     if supported { Ok(()) } else { Err(ConfigError::Unsupported { setting, why: why.to_owned() }) }
 }
 
 /// Refuses a number outside its range. The sentence says what it is of, and what to write instead.
-pub(crate) fn check_number(
+pub fn check_number(
     setting: &'static str,
     value: f64,
     range: RangeInclusive<f64>,
@@ -89,19 +89,10 @@ pub(crate) fn check_length(
 }
 
 /// Refuses an empty name, and one that is too long.
-pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
+pub fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
     check_length(what, name, MAX_NAME, |length| {
         format!("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")
     })
-}
-
-/// Refuses a part of a job that is empty or too long, or that only some databases could keep: a
-/// queue may move from one to another. The subject begins the sentence.
-pub(crate) fn check_part(what: &'static str, subject: &str, text: &str) -> Result<(), ConfigError> {
-    if text.contains('\0') {
-        return Err(ConfigError::Nul { subject: subject.trim_end_matches(',').to_owned() });
-    }
-    check_length(what, text, MAX_NAME, |length| format!("{subject} has {length} bytes: use 1 to {MAX_NAME}"))
 }
 
 /// Refuses an empty name of a codec, and one that is too long.
@@ -139,7 +130,7 @@ pub(crate) fn check_read_ahead(bytes: usize) -> Result<(), ConfigError> {
     check_zero("max_read_ahead", bytes == 0, why)
 }
 
-pub(crate) fn check_max_processing(n: usize) -> Result<(), ConfigError> {
+pub fn check_max_processing(n: usize) -> Result<(), ConfigError> {
     let why = "max_processing is 0, so no job would ever run: use at least 1 (to hold a consumer or a queue back, use `pause`)";
     check_zero("max_processing", n == 0, why)
 }
@@ -155,12 +146,12 @@ pub(crate) fn check_search_ahead(n: u64) -> Result<(), ConfigError> {
     check_zero("max_search_ahead", n == 0, why)
 }
 
-pub(crate) fn check_max_crashes(most: Option<u32>) -> Result<(), ConfigError> {
+pub fn check_max_crashes(most: Option<u32>) -> Result<(), ConfigError> {
     let why = "max_crashes is 0, so a job that ran while its process died could never run again: use 1 or more";
     check_zero("max_crashes", most == Some(0), why)
 }
 
-pub(crate) fn check_attempt_timeout(after: Option<Duration>) -> Result<(), ConfigError> {
+pub fn check_attempt_timeout(after: Option<Duration>) -> Result<(), ConfigError> {
     let why = "attempt_timeout is zero, so no attempt could end in time: leave it out for no timeout";
     check_zero("attempt_timeout", after == Some(Duration::ZERO), why)
 }

@@ -24,7 +24,7 @@ impl StoreError {
     }
 
     /// Makes that of a store which is somewhere else.
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "seam")]
     pub(crate) fn elsewhere(doing: String, look_at: &'static str, source: BoxError) -> Self {
         Self { doing, look_at, source }
     }

@@ -20,7 +20,7 @@ const CAUSES: usize = 32;
 
 /// Returns the error with its causes, in one line of at most 4 KiB, which is kept. It calls the
 /// user's code, so never call it with a lock held.
-pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
+pub fn describe(error: &(dyn Error + 'static)) -> String {
     text_of(error, KEPT)
 }
 

@@ -107,7 +107,7 @@ impl Condvar {
         guard.held = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 
-    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) -> WaitTimeoutResult {
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) -> WaitTimeoutResult {
         self.wait(guard);
         WaitTimeoutResult
     }

@@ -1,18 +1,16 @@
 //! The futures of those who wait.
 
 use super::{Called, Tasks};
-use crate::base::error::Error;
 use crate::base::sync::Mutex;
 use crate::base::time;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use tokio::runtime::Handle;
 
 /// The tasks that wait. Mostly there is none, and an idle consumer is to be small.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Mutex<Option<Box<Tasks>>>);
+pub struct Wakers(Mutex<Option<Box<Tasks>>>);
 
 impl Wakers {
     /// Puts a task on the list, in its place if it has one. The task looks for its event after
@@ -30,7 +28,7 @@ impl Wakers {
 
     /// Waits, as a task, until this has an answer. It is asked now, and each time that all are
     /// woken.
-    pub(crate) async fn wait<R>(&self, mut answer: impl FnMut() -> Option<R>) -> R {
+    pub async fn wait<R>(&self, mut answer: impl FnMut() -> Option<R>) -> R {
         let mut seat = Seat { at: None, leave: |at| self.leave(at) };
         poll_fn(move |context| {
             self.enter(&mut seat.at, context.waker());
@@ -40,7 +38,7 @@ impl Wakers {
     }
 
     /// Wakes all of them. The caller holds no lock.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         let mut called = Called::default();
         self.0.lock().iter_mut().for_each(|tasks| tasks.call(usize::MAX, &mut called));
         called.wake();
@@ -61,7 +59,8 @@ impl<L: FnMut(Option<u64>)> Drop for Seat<L> {
 
 /// Waits, as a task, until a look at the state in this lock has an answer. It looks now, and each
 /// time that somebody wakes one of these tasks.
-pub(crate) async fn wait_at<S, R>(
+#[cfg(feature = "seam")]
+pub async fn wait_at<S, R>(
     state: &Mutex<S>,
     tasks: fn(&mut S) -> &mut Tasks,
     mut look: impl FnMut(&mut S) -> Option<R>,
@@ -85,7 +84,7 @@ pub(crate) async fn wait_at<S, R>(
 }
 
 /// Awaits this for a time. A limit beyond the end of the clock never comes.
-pub(crate) async fn within<R>(limit: Duration, future: impl Future<Output = R>) -> Option<R> {
+pub async fn within<R>(limit: Duration, future: impl Future<Output = R>) -> Option<R> {
     if time::now().checked_add(limit).is_none() {
         return Some(future.await);
     }
@@ -98,21 +97,4 @@ pub(crate) async fn within<R>(limit: Duration, future: impl Future<Output = R>) 
         .await;
     }
     tokio::time::timeout(limit, future).await.ok()
-}
-
-/// Makes a call that blocks its thread on one of the runtime's pool for such calls. Once it is
-/// polled, the call is made, whether or not somebody awaits its answer.
-///
-/// # Errors
-/// [`Error::Runtime`] outside of a runtime, and if it shuts down before the call has begun.
-pub(crate) async fn off_thread<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
-    let span = tracing::Span::current();
-    let runtime = Handle::try_current().map_err(|_| Error::Runtime)?;
-    match runtime.spawn_blocking(move || span.in_scope(call)).await {
-        Ok(answer) => Ok(answer),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Error::Runtime),
-        },
-    }
 }

@@ -4,102 +4,104 @@ use super::kind::{Kind, SUM};
 
 /// The fields of a record, or of an operation, that are not yet read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     /// The version of the record; 0 if it has none.
-    pub(crate) version: u8,
-    pub(crate) rest: &'a [u8],
+    pub version: u8,
+    pub rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
     /// Returns the fields of an operation.
-    pub(crate) fn of(rest: &'a [u8]) -> Self {
+    pub fn of(rest: &'a [u8]) -> Self {
         Self { version: 0, rest }
     }
 
-    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.rest.split_first_chunk::<N>()?;
         self.rest = rest;
         Some(*field)
     }
 
-    pub(crate) fn byte(&mut self) -> Option<u8> {
+    pub fn byte(&mut self) -> Option<u8> {
         self.take().map(|[byte]| byte)
     }
 
     /// Reads one of these, by its place among them.
-    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+    #[cfg(feature = "seam")]
+    pub fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         all.get(usize::from(self.byte()?)).copied()
     }
 
     /// Reads a number of 4 bytes.
-    pub(crate) fn count(&mut self) -> Option<u32> {
+    pub fn count(&mut self) -> Option<u32> {
         self.take().map(u32::from_be_bytes)
     }
 
     /// Reads a number of 8 bytes.
-    pub(crate) fn number(&mut self) -> Option<u64> {
+    pub fn number(&mut self) -> Option<u64> {
         self.take().map(u64::from_be_bytes)
     }
 
-    pub(crate) fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+    pub fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
         Some(bytes)
     }
 
     /// Reads a text of so many bytes.
-    pub(crate) fn text_of(&mut self, length: usize) -> Option<String> {
+    pub fn text_of(&mut self, length: usize) -> Option<String> {
         std::str::from_utf8(self.bytes(length)?).ok().map(str::to_owned)
     }
 
     /// Reads a text: its length in 2 bytes, and its bytes.
-    pub(crate) fn text(&mut self) -> Option<String> {
+    #[cfg(feature = "seam")]
+    pub fn text(&mut self) -> Option<String> {
         let length = self.take().map(u16::from_be_bytes)?;
         self.text_of(length.into())
     }
 
     /// Reads a text: its length in one byte, and its bytes.
-    pub(crate) fn short_text(&mut self) -> Option<String> {
+    pub fn short_text(&mut self) -> Option<String> {
         let length = self.byte()?;
         self.text_of(length.into())
     }
 
     /// Reads the bytes that go on to the end.
-    pub(crate) fn last_bytes(&mut self) -> &'a [u8] {
+    #[cfg(feature = "seam")]
+    pub fn last_bytes(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
     /// Reads the text that goes on to the end.
-    pub(crate) fn last_text(&mut self) -> Option<String> {
+    pub fn last_text(&mut self) -> Option<String> {
         self.text_of(self.rest.len())
     }
 
     /// Reads a field that some records have.
-    pub(crate) fn optional<T>(
-        &mut self,
-        is_there: bool,
-        read: impl FnOnce(&mut Self) -> Option<T>,
-    ) -> Option<Option<T>> {
+    #[cfg(feature = "seam")]
+    pub fn optional<T>(&mut self, is_there: bool, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if is_there { read(self).map(Some) } else { Some(None) }
     }
 
     /// Reads all fields of a record. An error says what they are not.
-    pub(crate) fn all<T>(mut self, what: &str, read: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, String> {
+    #[cfg(feature = "seam")]
+    pub fn all<T>(mut self, what: &str, read: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, String> {
         read(&mut self).filter(|_| self.rest.is_empty()).ok_or_else(|| format!("its fields are no {what}"))
     }
 }
 
 /// A record, or an operation, that is being written.
 #[must_use]
-pub(crate) struct Writer {
+pub struct Writer {
     kind: Kind,
-    pub(crate) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl Writer {
     /// Begins an operation. Nothing seals it.
     #[inline]
-    pub(crate) fn operation(room: usize) -> Self {
+    #[cfg(feature = "seam")]
+    pub fn operation(room: usize) -> Self {
         Self { kind: Kind { label: "", versions: &[] }, bytes: Vec::with_capacity(room) }
     }
 
@@ -112,55 +114,57 @@ impl Writer {
     }
 
     #[inline]
-    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
     #[inline]
-    pub(crate) fn byte(self, byte: u8) -> Self {
+    pub fn byte(self, byte: u8) -> Self {
         self.bytes(&[byte])
     }
 
     /// Writes the sum of the flags that are set.
     #[inline]
-    pub(crate) fn flags(self, flags: &[(bool, u8)]) -> Self {
+    pub fn flags(self, flags: &[(bool, u8)]) -> Self {
         self.byte(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum())
     }
 
     /// Writes a number of 4 bytes.
     #[inline]
-    pub(crate) fn count(self, number: u32) -> Self {
+    pub fn count(self, number: u32) -> Self {
         self.bytes(&number.to_be_bytes())
     }
 
     /// Writes a number of 8 bytes.
     #[inline]
-    pub(crate) fn number(self, number: u64) -> Self {
+    pub fn number(self, number: u64) -> Self {
         self.bytes(&number.to_be_bytes())
     }
 
     #[inline]
-    pub(crate) fn numbers(mut self, numbers: impl IntoIterator<Item = u64>) -> Self {
+    pub fn numbers(mut self, numbers: impl IntoIterator<Item = u64>) -> Self {
         numbers.into_iter().for_each(|number| self.bytes.extend_from_slice(&number.to_be_bytes()));
         self
     }
 
     /// Writes a text: its length in 2 bytes, and its bytes.
     #[inline]
-    pub(crate) fn text(self, text: &str) -> Self {
+    #[cfg(feature = "seam")]
+    pub fn text(self, text: &str) -> Self {
         self.bytes(&(text.len() as u16).to_be_bytes()).bytes(text.as_bytes())
     }
 
     /// Writes a text: its length in one byte, and its bytes.
     #[inline]
-    pub(crate) fn short_text(self, text: &str) -> Self {
+    pub fn short_text(self, text: &str) -> Self {
         self.byte(text.len() as u8).bytes(text.as_bytes())
     }
 
     /// Writes a field that some records have.
     #[inline]
-    pub(crate) fn optional<T>(self, value: Option<T>, write: impl FnOnce(Self, T) -> Self) -> Self {
+    #[cfg(feature = "seam")]
+    pub fn optional<T>(self, value: Option<T>, write: impl FnOnce(Self, T) -> Self) -> Self {
         match value {
             Some(value) => write(self, value),
             None => self,
@@ -169,7 +173,7 @@ impl Writer {
 
     /// Ends a record with its checksum.
     #[inline]
-    pub(crate) fn seal(mut self, name: &str, place: impl AsRef<[u8]>) -> Vec<u8> {
+    pub fn seal(mut self, name: &str, place: impl AsRef<[u8]>) -> Vec<u8> {
         self.kind.close(name, place.as_ref(), &mut self.bytes);
         self.bytes
     }

@@ -1,17 +1,17 @@
 //! A kind of sealed record, and its checksum.
 
 /// The length of the checksum at the end of each record.
-pub(crate) const SUM: usize = 4;
+pub const SUM: usize = 4;
 
 /// A kind of record: the parameters of its seal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub struct Kind {
     /// The first bytes under the checksum. A new kind has a label that no other one has. The oldest
     /// kinds have none.
-    pub(crate) label: &'static str,
+    pub label: &'static str,
     /// The versions that this program reads; it writes the last one. Empty for a kind whose records
     /// have no version byte.
-    pub(crate) versions: &'static [u8],
+    pub versions: &'static [u8],
 }
 
 impl Kind {
@@ -22,7 +22,7 @@ impl Kind {
     }
 
     /// Returns the checksum of a record that ends here.
-    pub(crate) fn checksum(&self, name: &str, place: &[u8], sealed: &[u8]) -> [u8; SUM] {
+    pub fn checksum(&self, name: &str, place: &[u8], sealed: &[u8]) -> [u8; SUM] {
         let mut hasher = crc32fast::Hasher::new();
         [self.label.as_bytes(), name.as_bytes(), place, sealed].iter().for_each(|bytes| hasher.update(bytes));
         hasher.finalize().to_be_bytes()

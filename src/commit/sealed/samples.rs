@@ -4,22 +4,22 @@ use super::{Kind, SUM};
 use std::fmt::Debug;
 
 /// A record as it lies on disks.
-pub(crate) struct Sample {
-    pub(crate) kind: Kind,
-    pub(crate) name: &'static str,
-    pub(crate) place: &'static str,
-    pub(crate) bytes: Vec<u8>,
+pub struct Sample {
+    pub kind: Kind,
+    pub name: &'static str,
+    pub place: &'static str,
+    pub bytes: Vec<u8>,
     /// The bytes that are written for its value.
-    pub(crate) written: Vec<u8>,
-    pub(crate) read: Box<Reader>,
+    pub written: Vec<u8>,
+    pub(super) read: Box<Reader>,
 }
 
 /// Reads a record of this name at this place. Returns true if it has the value of the sample.
-pub(crate) type Reader = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
+type Reader = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
 
 /// Returns records of a kind that have the same name and the same place. Each is given by its value
 /// and by its bytes [in words](in_words).
-pub(crate) fn samples<T: Debug + PartialEq + Clone + 'static>(
+pub fn samples<T: Debug + PartialEq + Clone + 'static>(
     kind: Kind,
     (name, place): (&'static str, &'static str),
     write: fn(&T, &str, &str) -> Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) fn samples<T: Debug + PartialEq + Clone + 'static>(
 /// Returns the bytes that these words say: `2a00` in hexadecimal digits, `8:42` for a number in 8
 /// bytes, and `'text'`.
 fn in_words(words: &str) -> Vec<u8> {
-    let number = |digits: &str, radix| u64::from_str_radix(digits, radix).unwrap();
+    let number = |digits: &str, radix| u64::from_str_radix(digits, radix).expect("digits");
     let word = |word: &str| match word.split_once(':') {
         Some((length, digits)) => number(digits, 10).to_be_bytes()[8 - number(length, 10) as usize..].to_vec(),
         None => (0..word.len()).step_by(2).map(|at| number(&word[at..at + 2], 16) as u8).collect(),
@@ -56,21 +56,21 @@ fn in_words(words: &str) -> Vec<u8> {
 
 impl Sample {
     /// Reads other bytes in its place.
-    pub(crate) fn read(&self, bytes: &[u8]) -> Result<bool, String> {
+    pub fn read(&self, bytes: &[u8]) -> Result<bool, String> {
         (self.read)(self.name, self.place, bytes)
     }
 
-    pub(crate) fn seal(&self, body: &[u8]) -> Vec<u8> {
+    pub fn seal(&self, body: &[u8]) -> Vec<u8> {
         let mut record = body.to_vec();
         self.kind.close(self.name, self.place.as_bytes(), &mut record);
         record
     }
 
-    pub(crate) fn body(&self) -> &[u8] {
+    pub fn body(&self) -> &[u8] {
         &self.bytes[..self.bytes.len() - SUM]
     }
 
-    pub(crate) fn key(&self) -> (&str, &str, &str) {
+    pub fn key(&self) -> (&str, &str, &str) {
         (self.kind.label, self.name, self.place)
     }
 }

@@ -3,11 +3,11 @@
 use common::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use waterline::fuzzing::{Disk, Record};
-use waterline::queue::{
+use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
+use waterline_queue::{
     Accept, Clock, DrainLimits, Every, Lease, Limit, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate,
     Retention, Root, Runner, Unique,
 };
-use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
 
 /// The records that such a life leaves.
 pub fn records() -> Vec<Record> {

@@ -1,7 +1,7 @@
 //! The records of queues in the fixture: they are read, their jobs go on, and damage is refused.
 
 use super::*;
-use waterline::queue::{Accept, Every, JobState, NewJob, Queue, QueueError, QueueOptions, Unique, Waits};
+use waterline_queue::{Accept, Every, JobState, NewJob, Queue, QueueError, QueueOptions, Unique, Waits};
 
 #[test]
 fn promise_08_jobs_with_each_setting_are_read_and_go_on_from_where_they_were() {

@@ -1,7 +1,7 @@
 //! The commands that change nothing.
 
 use clap::{Args, Subcommand, ValueEnum};
-use waterline::queue::JobState;
+use waterline_queue::JobState;
 
 /// A command that changes nothing.
 #[derive(Clone, Debug, Subcommand)]

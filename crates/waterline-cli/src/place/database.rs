@@ -9,10 +9,10 @@ use crate::args::{self, Change};
 use crate::fault::Fault;
 use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, Worker, read};
 use crate::words::At;
-use waterline::queue::QueueByHand;
 use waterline_postgres::postgres::config::{Host, SslMode};
 use waterline_postgres::postgres::{Config, NoTls};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::QueueByHand;
 
 /// The answer to an address that cannot be read.
 const NO_URL: &str = "the URL is none of a database, or has a part behind its ? that this tool does not know: write it as \

@@ -9,8 +9,8 @@ use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, Work
 use crate::words::{At, plain};
 use std::fs;
 use std::path::{Path, PathBuf};
-use waterline::queue::{Queue, QueueOptions};
 use waterline::{Store, StoreOptions};
+use waterline_queue::{Queue, QueueOptions};
 
 /// The files of a directory whose locks say who has its store open: that of SQLite, and that of
 /// RocksDB.

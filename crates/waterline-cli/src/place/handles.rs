@@ -9,7 +9,7 @@ use crate::words::{cut, hex};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use waterline::queue::{JobInfo, NewJob, Queue, QueueByHand, Waits};
+use waterline_queue::{JobInfo, NewJob, Queue, QueueByHand, Waits};
 
 /// The most of a payload that is shown.
 const PAYLOAD: usize = 64 * 1024;

@@ -7,8 +7,8 @@ use postgres::Client;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use waterline::queue::{NewJob, Outcome, QueueOptions, Runner};
 use waterline_postgres::PgOptions;
+use waterline_queue::{NewJob, Outcome, QueueOptions, Runner};
 use waterline_ui::{Page, Watched};
 
 /// Looks at a view of a page.

@@ -15,9 +15,9 @@ use program::{At, json};
 use serde_json::{Value, json};
 use server::{Database, Server};
 use std::time::Duration;
-use waterline::queue::{Accept, Every, Limit, NewJob, QueueOptions};
 use waterline::{Consumer, Error, MemoryJobs, OnExhausted};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{Accept, Every, Limit, NewJob, QueueOptions};
 use waterline_ui::{Page, Watched};
 
 /// A database with two consumers that have ended, one of them at a job that failed, and a queue.

@@ -4,7 +4,7 @@
 use crate::server::{End, Server};
 use crate::workers::{Fleet, LEASE, SLOTS, STREAM, Worker, within};
 use std::time::{Duration, Instant};
-use waterline::queue::{JobState, NewJob};
+use waterline_queue::{JobState, NewJob};
 
 /// Longer than anything here takes; only a test that fails waits for it.
 fn eventually(what: &str, is_true: impl FnMut() -> bool) -> Instant {

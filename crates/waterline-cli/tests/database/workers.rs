@@ -11,9 +11,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::{BoxError, Consumer, Index, Jobs};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline_ui::{Page, Watched};
 
 /// The variables that make a process a worker: its database, its name, and the kinds that it takes.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 use waterline::Handle;
-use waterline::queue::Queue;
+use waterline_queue::Queue;
 use waterline_ui::Served;
 
 /// The variables that tell the child what to do.

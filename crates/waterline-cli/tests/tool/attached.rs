@@ -3,8 +3,8 @@
 use crate::program::{At, json};
 use std::path::PathBuf;
 use tempfile::TempDir;
-use waterline::queue::{NewJob, Queue, QueueOptions};
 use waterline::{Consumer, MemoryJobs, Store};
+use waterline_queue::{NewJob, Queue, QueueOptions};
 
 /// A file with a table of the user's.
 fn file() -> (TempDir, PathBuf) {

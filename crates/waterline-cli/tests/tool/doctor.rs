@@ -5,8 +5,8 @@ use crate::program::{At, call, json, text};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use waterline::queue::{NewJob, Queue, QueueOptions};
 use waterline::{BoxError, Consumer, Index, Jobs, MemoryJobs, Store};
+use waterline_queue::{NewJob, Queue, QueueOptions};
 
 /// Returns the sentences of one level, each with what it is about.
 fn found(out: &str, level: &str) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 use waterline::Store;
-use waterline::queue::{JobState, Queue, QueueOptions};
+use waterline_queue::{JobState, Queue, QueueOptions};
 
 /// All looks, with a part of what they say to people.
 const LOOKS: [(&str, &[&str]); 16] = [

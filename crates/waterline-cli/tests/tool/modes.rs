@@ -6,8 +6,8 @@ use std::io::Read;
 use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::time::Duration;
-use waterline::queue::{Accept, Every, NewJob, Queue, QueueOptions};
 use waterline::{Consumer, Error, MemoryJobs, OnExhausted};
+use waterline_queue::{Accept, Every, NewJob, Queue, QueueOptions};
 
 #[test]
 #[ignore = "other tests start it as their application"]

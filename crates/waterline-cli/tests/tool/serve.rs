@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use waterline::Store;
-use waterline::queue::{NewJob, Queue, QueueOptions};
+use waterline_queue::{NewJob, Queue, QueueOptions};
 
 /// The tool while it serves.
 struct Served {

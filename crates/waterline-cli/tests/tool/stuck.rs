@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
-use waterline::queue::{Accept, JobState, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate, Unknown};
 use waterline::testing::{FaultyProgress, FaultyStore};
 use waterline::{
     BoxError, Consumer, Done, Failure, Index, Job, Jobs, MemoryJobs, MemoryProgress, OnExhausted, Retry, Store,
 };
+use waterline_queue::{Accept, JobState, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate, Unknown};
 use waterline_ui::Page;
 
 /// The words of the reasons that the doctor tells an operator. It is silent of a consumer that has

@@ -5,10 +5,10 @@ use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{
+use waterline_queue::testing::QueueModel;
+use waterline_queue::{
     Accept, CatchUp, Clash, Limit, NewJob, OnDead, Overlap, Priority, QueueOptions, Rate, Retention, Root, Unique,
 };
-use waterline::testing::QueueModel;
 
 /// The calls of a life.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,8 +9,9 @@ use crate::lives::differs::{Differs, lived, same};
 use crate::lives::side::{FAILED, FAILS, Past, Side};
 use std::sync::Arc;
 use waterline::Durability;
-use waterline::queue::QueueOptions;
-use waterline::testing::{FaultyStore, QueueModel};
+use waterline::testing::FaultyStore;
+use waterline_queue::QueueOptions;
+use waterline_queue::testing::QueueModel;
 
 /// The most jobs that run at the end of a life.
 const LAST: usize = 300;

@@ -5,11 +5,11 @@ use crate::lives::calls::{Call, Id, Spec, Work, own_ids};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
-use waterline::queue::{
+use waterline::{Effects, Error, Table};
+use waterline_queue::{
     Accept, Clock, Every, JobInfo, JobState, Lease, NewJob, PeriodicInfo, Queue, QueueError, QueueOptions, QueueStatus,
     Waits,
 };
-use waterline::{Effects, Error, Table};
 
 /// One of the two queues, with the leases that its worker has.
 pub(super) struct Side {

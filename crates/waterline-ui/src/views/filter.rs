@@ -2,7 +2,7 @@
 
 use super::query::Query;
 use crate::failure::Failure;
-use waterline::queue::{JobInfo, JobState, Queue};
+use waterline_queue::{JobInfo, JobState, Queue};
 
 /// The most rows that one request reads.
 pub(crate) const MOST_READ: usize = 10_000;

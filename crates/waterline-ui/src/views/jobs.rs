@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::shared::Shared;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use waterline::queue::{JobInfo, JobState};
+use waterline_queue::{JobInfo, JobState};
 
 /// The most bytes of a payload that are shown.
 const SHOWN: usize = 64 * 1024;

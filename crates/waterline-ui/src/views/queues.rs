@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use waterline::Verdict;
-use waterline::queue::{Counts, LimitUse, QueueError, QueueStatus, RunTimes, Waits};
+use waterline_queue::{Counts, LimitUse, QueueError, QueueStatus, RunTimes, Waits};
 
 pub(super) fn named(shared: &Shared, query: &Query) -> Result<Arc<QueueRow>, Failure> {
     let name = query.get("queue").map_or_else(|| wanted(query, "name"), |name| Ok(name))?;

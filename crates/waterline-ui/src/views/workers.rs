@@ -5,7 +5,7 @@ use super::queues::named;
 use crate::failure::Failure;
 use crate::shared::Shared;
 use serde_json::{Value, json};
-use waterline::queue::WorkerInfo;
+use waterline_queue::WorkerInfo;
 
 /// Returns the place of a worker in the list: those are first that are no longer heard of and still
 /// have jobs, and those last that have none.

@@ -3,8 +3,8 @@
 use crate::driver::Browser;
 use crate::world::{TOKEN, World};
 use serde_json::{Value, json};
-use waterline::queue::{Accept, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder};
 use waterline::{Consumer, MemoryJobs, OnExhausted, Store};
+use waterline_queue::{Accept, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerBuilder};
 use waterline_ui::Page;
 
 /// The views, with a text that each of them shows.

@@ -4,7 +4,7 @@ use crate::driver::Browser;
 use crate::world::{TOKEN, World, until};
 use serde_json::json;
 use waterline::State;
-use waterline::queue::JobState;
+use waterline_queue::JobState;
 use waterline_ui::Served;
 
 /// Opens a page that takes changes, as a person who types the token.

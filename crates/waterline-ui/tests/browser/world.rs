@@ -4,8 +4,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use waterline::queue::{Accept, Every, Lease, Limit, NewJob, Outcome, Queue, QueueOptions, Rate, Runner};
 use waterline::{BoxError, Consumer, Jobs, MemoryJobs, OnExhausted, Pipeline, Retry, Store};
+use waterline_queue::{Accept, Every, Lease, Limit, NewJob, Outcome, Queue, QueueOptions, Rate, Runner};
 use waterline_ui::Page;
 
 pub(crate) const TOKEN: &str = "the token of the tests";

@@ -3,8 +3,8 @@
 use crate::world::{World, change, until, view};
 use serde_json::{Value, json};
 use std::time::Duration;
-use waterline::queue::{Accept, Every, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline::{Consumer, MemoryJobs, State, Store};
+use waterline_queue::{Accept, Every, JobState, NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline_ui::{Page, Served};
 
 #[track_caller]

@@ -6,8 +6,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use waterline::queue::{NewJob, Queue, QueueOptions};
 use waterline::{Consumer, MemoryJobs, Store};
+use waterline_queue::{NewJob, Queue, QueueOptions};
 use waterline_ui::Page;
 
 /// The time of a measurement.

@@ -5,8 +5,8 @@ use crate::world::{World, look, until};
 use serde_json::{Value, json};
 use std::io::BufRead;
 use std::time::{Duration, Instant};
-use waterline::queue::{Accept, Group, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
 use waterline::{Consumer, MemoryJobs, Retry, Store};
+use waterline_queue::{Accept, Group, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate};
 use waterline_ui::{Page, Served, Watched};
 
 fn served(world: &World) -> Served {

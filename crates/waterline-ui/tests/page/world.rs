@@ -3,8 +3,8 @@
 use crate::http::{Answer, send};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use waterline::queue::{Limit, NewJob, Queue, QueueOptions};
 use waterline::{Consumer, Jobs, MemoryJobs, OnExhausted, Retry, Store};
+use waterline_queue::{Limit, NewJob, Queue, QueueOptions};
 use waterline_ui::{Page, Served};
 
 pub(crate) const TOKEN: &str = "the token of the tests";

@@ -4,8 +4,8 @@
 use crate::server::{Database, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use waterline::queue::{NewJob, OnDead, Priority, Queue, QueueOptions};
 use waterline_postgres::PgOptions;
+use waterline_queue::{NewJob, OnDead, Priority, Queue, QueueOptions};
 
 /// The jobs that wait for one.
 const WAITING: u64 = 200_000;

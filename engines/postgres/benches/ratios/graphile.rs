@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use waterline::queue::{Outcome, Runner};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{Outcome, Runner};
 
 const ROLE: &str = "whole";
 

@@ -4,8 +4,8 @@
 use crate::row::{PAYLOAD, line, rate};
 use crate::server::{Database, Server};
 use std::sync::atomic::{AtomicU64, Ordering};
-use waterline::queue::{Limit, NewJob, Queue, QueueOptions, Retention};
 use waterline_postgres::PgOptions;
+use waterline_queue::{Limit, NewJob, Queue, QueueOptions, Retention};
 
 const ROUNDS: usize = 5;
 /// The jobs of a round, those of a round with keys, and the keys.

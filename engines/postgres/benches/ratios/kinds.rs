@@ -3,8 +3,8 @@
 use crate::held::work;
 use crate::row::{PAYLOAD, ROUNDS, line, median, rate};
 use crate::server::Server;
-use waterline::queue::{NewJob, Queue, QueueOptions, Retention};
 use waterline_postgres::PgOptions;
+use waterline_queue::{NewJob, Queue, QueueOptions, Retention};
 
 /// The jobs of a round.
 const JOBS: u64 = 8_000;

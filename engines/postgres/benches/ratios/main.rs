@@ -19,9 +19,9 @@ use postgres::{Client, NoTls, Transaction};
 use row::{PAYLOAD, ROUNDS, line, median, per_second, rate};
 use server::{Database, Server};
 use std::time::Instant;
-use waterline::queue::{DrainLimits, NewJob, Queue, QueueOptions, Runner, Running};
 use waterline::{BoxError, Consumer, Index, MemoryJobs};
 use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
+use waterline_queue::{DrainLimits, NewJob, Queue, QueueOptions, Runner, Running};
 
 /// The jobs of a round, and those of a round with a transaction for each.
 const JOBS: u64 = 40_000;

@@ -3,8 +3,8 @@
 use crate::server::Database;
 use postgres::Config;
 use std::process::Command;
-use waterline::queue::{Queue, QueueOptions, Retention};
 use waterline_postgres::PgStore;
+use waterline_queue::{Queue, QueueOptions, Retention};
 
 const ROLE: &str = "WATERLINE_BENCH_ROLE";
 const PORT: &str = "WATERLINE_BENCH_PORT";

@@ -6,8 +6,8 @@ use postgres::NoTls;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use waterline::queue::{NewJob, Outcome, Runner};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{NewJob, Outcome, Runner};
 
 const ROLE: &str = "pick-up";
 

@@ -6,8 +6,8 @@ use crate::server::{Database, Server};
 use postgres::types::ToSql;
 use postgres::{Client, NoTls, Statement};
 use std::time::Duration;
-use waterline::queue::{DrainLimits, Limit, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 use waterline_postgres::PgOptions;
+use waterline_queue::{DrainLimits, Limit, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 
 const CLIENTS: u64 = 8;
 /// The jobs of a round: of single calls, of pushes by a thousand, of claims, and of one key.

@@ -5,10 +5,10 @@ use postgres::types::{FromSql, Kind, Type};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
-use waterline::engine::{
+use waterline_queue::engine_api::{
     About, Claimed, Damaged, Extras, Happened, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
 };
-use waterline::queue::{JobState, Priority, Root, Skipped};
+use waterline_queue::{JobState, Priority, Root, Skipped};
 
 /// The texts of an answer in the row of a procedure.
 const TEXTS: usize = 9;

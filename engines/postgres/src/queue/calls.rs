@@ -13,7 +13,7 @@ use crate::statements::Statements;
 use postgres::{Client, Row};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use waterline::queue::QueueError;
+use waterline_queue::QueueError;
 
 /// The most times that a call is made which met another one in the database.
 const TRIES: u32 = 8;

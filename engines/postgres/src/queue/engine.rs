@@ -10,13 +10,13 @@ use postgres::types::Type;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::ConfigError;
-use waterline::engine::{
+use waterline_queue::ConfigError;
+use waterline_queue::engine_api::{
     Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
     NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Steer, Survey,
     Traffic, Turned, check_payload, counted_in, counter_error, halt_error, home, prepare,
 };
-use waterline::queue::{
+use waterline_queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related, WorkerInfo,
 };
 
@@ -90,7 +90,7 @@ impl QueueEngine for Queues {
         // The answer does not repeat the data.
         answers.iter_mut().filter(|answer| answer.what == "told").for_each(|answer| answer.data.clone_from(&value));
         self.tell(&queue, happened(&answers), untold(&answers));
-        let mut row = waterline::engine::running_row(token.unwrap_or(0));
+        let mut row = waterline_queue::engine_api::running_row(token.unwrap_or(0));
         row.resubmit = resubmit.map(|due| unsigned(Some(due)));
         Ok(row)
     }
@@ -99,7 +99,7 @@ impl QueueEngine for Queues {
         let queue = self.of(job.queue);
         // No text of PostgreSQL has a NUL. That of a worker's error is shown in the same way.
         let note = note.replace('\0', "\u{fffd}");
-        let progress = waterline::engine::progress(fraction, &note, queue.server_time())?;
+        let progress = waterline_queue::engine_api::progress(fraction, &note, queue.server_time())?;
         if !self.holds(job) {
             return Err(halt_error(queue.name().to_owned(), job.id.clone()));
         }
@@ -118,7 +118,7 @@ impl QueueEngine for Queues {
         queue.shared.told_progress(&job.id, &progress);
         queue.shared.settle();
         let resubmit = answers.iter().find(|answer| answer.what == "job").and_then(|answer| answer.due);
-        let mut row = waterline::engine::running_row(job.token);
+        let mut row = waterline_queue::engine_api::running_row(job.token);
         row.resubmit = resubmit.map(|due| unsigned(Some(due)));
         Ok(Some(row))
     }

@@ -4,9 +4,8 @@ use super::opened::Opened;
 use crate::error::Error;
 use crate::fault::is_read_only;
 use postgres::error::SqlState;
-use waterline::ConfigError;
-use waterline::engine::store_error;
-use waterline::queue::QueueError;
+use waterline_queue::engine_api::store_error;
+use waterline_queue::{ConfigError, QueueError};
 
 /// Turns an error of a call into that of a queue.
 pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError {
@@ -16,20 +15,20 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
     match answer.code().code() {
         // Without a hint, the search for a circle was given up.
         "WQ003" => match answer.hint().filter(|own| !own.is_empty()) {
-            Some(own) => waterline::engine::cycle_error(queue, own.to_owned(), Some(id)),
-            None => waterline::engine::cycle_error(queue, id, None),
+            Some(own) => waterline_queue::engine_api::cycle_error(queue, own.to_owned(), Some(id)),
+            None => waterline_queue::engine_api::cycle_error(queue, id, None),
         },
-        "WQ004" => waterline::engine::not_found_error(queue, id),
+        "WQ004" => waterline_queue::engine_api::not_found_error(queue, id),
         "WQ005" => QueueError::Full { queue, max_waiting: id.parse().unwrap_or(0) },
-        "WQ006" => waterline::engine::already_runs_error(queue, id),
-        "WQ007" => waterline::engine::halt_error(queue, id),
+        "WQ006" => waterline_queue::engine_api::already_runs_error(queue, id),
+        "WQ007" => waterline_queue::engine_api::halt_error(queue, id),
         // A character that no text of the server has. The same call fails always.
         "22021" | "22P05" => ConfigError::Nul { subject: format!("a text of the call to {doing}") }.into(),
-        "WQ008" => waterline::engine::meta_error(id.parse().unwrap_or(0)).into(),
+        "WQ008" => waterline_queue::engine_api::meta_error(id.parse().unwrap_or(0)).into(),
         "WQ012" => {
             let what = if answer.message().contains("payload") { "payload" } else { "data" };
             let most = answer.hint().and_then(|most| most.parse().ok()).unwrap_or(0);
-            waterline::engine::payload_error(what, id.parse().unwrap_or(0), most).into()
+            waterline_queue::engine_api::payload_error(what, id.parse().unwrap_or(0), most).into()
         }
         _ => other(doing, error),
     }

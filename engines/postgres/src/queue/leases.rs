@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Claimed, Happened, Held, QueueNo, options_of};
+use waterline_queue::engine_api::{Claimed, Happened, Held, QueueNo, options_of};
 
 /// The time for which a lease that is over by silence is remembered.
 const FORGET: Duration = Duration::from_secs(600);

@@ -10,11 +10,11 @@ use postgres::types::Type;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::engine::{
+use waterline_queue::engine_api::{
     Counts, Extras, Fleet, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place,
     STATES, Survey, counts_of, job_info, limit_of, limit_use, progress, related,
 };
-use waterline::queue::{JobProgress, JobState, LimitUse, QueueError, Related, Root};
+use waterline_queue::{JobProgress, JobState, LimitUse, QueueError, Related, Root};
 
 /// The most looks at a queue that others change meanwhile.
 const LOOKS: u32 = 4;

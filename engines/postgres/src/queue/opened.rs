@@ -12,7 +12,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Glance, LONGEST_SLEEP, Moment, Presence, QueueNo, Shared, Traffic, Wake, options_of};
+use waterline_queue::engine_api::{
+    Glance, LONGEST_SLEEP, Moment, Presence, QueueNo, Shared, Traffic, Wake, options_of,
+};
 
 /// The time after which a look into memory asks the server again.
 const FRESH: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use postgres::types::Type;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use waterline::engine::{Opened as Shown, QueueNo, Shared, durations, is_by_hand};
-use waterline::queue::{QueueError, QueueOptions};
+use waterline_queue::engine_api::{Opened as Shown, QueueNo, Shared, durations, is_by_hand};
+use waterline_queue::{QueueError, QueueOptions};
 
 impl Queues {
     /// Opens a queue, unless it is open.
@@ -60,7 +60,7 @@ impl Queues {
         &self,
         name: &str,
         options: &QueueOptions,
-    ) -> Result<(QueueNo, HashMap<String, waterline::queue::Durations>), QueueError> {
+    ) -> Result<(QueueNo, HashMap<String, waterline_queue::Durations>), QueueError> {
         if is_by_hand(options) {
             return Ok((self.number_of(name)?, HashMap::new()));
         }

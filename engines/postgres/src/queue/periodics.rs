@@ -10,8 +10,10 @@ use super::settings::{of_job, text};
 use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
-use waterline::engine::{Happened, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
-use waterline::queue::{Overlap, PeriodicInfo, QueueError};
+use waterline_queue::engine_api::{
+    Happened, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare,
+};
+use waterline_queue::{Overlap, PeriodicInfo, QueueError};
 
 const MAKE: &str = "make the jobs of a schedule";
 

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use serde_json::json;
 use std::time::{Duration, Instant};
-use waterline::engine::{Presence, Shared, host, options_of};
+use waterline_queue::engine_api::{Presence, Shared, host, options_of};
 
 /// The shortest time between two notes of a worker.
 const SHORTEST: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
-use waterline::engine::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
-use waterline::queue::{JobState, Pushed, QueueError};
+use waterline_queue::engine_api::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
+use waterline_queue::{JobState, Pushed, QueueError};
 
 pub(super) const PUSH: &str = "push jobs";
 

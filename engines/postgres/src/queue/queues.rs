@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use waterline::engine::{Counts, OpenQueues, QueueNo};
+use waterline_queue::engine_api::{Counts, OpenQueues, QueueNo};
 
 /// The queues of one database.
 pub(super) struct Queues {

@@ -1,7 +1,7 @@
 //! A schedule that this process has registered, and when its next tick is.
 
 use std::sync::Arc;
-use waterline::engine::{Periodic, last_tick, next_tick};
+use waterline_queue::engine_api::{Periodic, last_tick, next_tick};
 
 /// A schedule that this process has registered, and its last tick as far as it knows.
 pub(super) struct Registered {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::sql::Value;
 use crate::store::PgStore;
 use postgres::types::Type;
-use waterline::queue::QueueError;
+use waterline_queue::QueueError;
 
 impl PgStore {
     /// Removes a queue with all that belongs to it: jobs in any state, history, schedules, notes,

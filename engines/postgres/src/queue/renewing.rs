@@ -12,7 +12,7 @@ use postgres::types::Type;
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline::engine::{Held, options_of};
+use waterline_queue::engine_api::{Held, options_of};
 
 /// The most leases that one call renews.
 const RENEWED: usize = 256;

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::engine::{
+use waterline_queue::engine_api::{
     Bounds, Growth, JobPush, LimitOf, Until, limits_of, options_of, rate_of, retry_parts, root_millis,
 };
-use waterline::queue::{Clash, OnDead, QueueOptions, Retention};
+use waterline_queue::{Clash, OnDead, QueueOptions, Retention};
 
 /// A duration in milliseconds, with its fraction.
 fn millis(time: Duration) -> Value {

@@ -6,8 +6,8 @@ use super::opened::Opened;
 use super::queues::Queues;
 use std::collections::HashSet;
 use std::time::Instant;
-use waterline::engine::Happened;
-use waterline::queue::JobState;
+use waterline_queue::JobState;
+use waterline_queue::engine_api::Happened;
 
 impl Queues {
     /// Tells those who wait what has happened, and of so many other changes, and wakes them.

@@ -11,8 +11,8 @@ use postgres::types::Type;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::engine::{Beside, Claim, End, Ending, Happened, NO_PRESENCE, Presence, Turned, Wake, When};
-use waterline::queue::{JobState, QueueError};
+use waterline_queue::engine_api::{Beside, Claim, End, Ending, Happened, NO_PRESENCE, Presence, Turned, Wake, When};
+use waterline_queue::{JobState, QueueError};
 
 /// The time for which one who waits for a job is notified, unless it asks again.
 const LISTENS: Duration = Duration::from_secs(3);

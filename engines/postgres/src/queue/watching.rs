@@ -12,8 +12,8 @@ use postgres::types::Type;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use waterline::engine::{JobState, Read, Wake, Watched, progress};
-use waterline::queue::QueueError;
+use waterline_queue::QueueError;
+use waterline_queue::engine_api::{JobState, Read, Wake, Watched, progress};
 
 /// The time between two looks: at first, and for one who has waited for long.
 const SHORTEST: Duration = Duration::from_millis(50);

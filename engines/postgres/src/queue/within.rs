@@ -8,15 +8,15 @@ use crate::error::Error;
 use crate::sql::Value;
 use postgres::Transaction;
 use postgres::types::Type;
-use waterline::engine::{
+use waterline_queue::engine_api::{
     Held, data_json, engine_of, foreign_error, halt_error, lease_parts, note_end_in_transaction, prepare_all, pushed,
 };
-use waterline::queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
+use waterline_queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 
 /// Pushes in a transaction of yours, for a queue that is in the same database.
 ///
 /// ```no_run
-/// use waterline::queue::{NewJob, QueueOptions};
+/// use waterline_queue::{NewJob, QueueOptions};
 /// use waterline_postgres::postgres::{Config, NoTls};
 /// use waterline_postgres::{PgOptions, PgStore, QueueExt};
 ///
@@ -38,7 +38,7 @@ use waterline::queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 /// a stream pushes exactly once:
 ///
 /// ```no_run
-/// use waterline::queue::{NewJob, QueueOptions};
+/// use waterline_queue::{NewJob, QueueOptions};
 /// use waterline::{BoxError, Consumer, MemoryJobs};
 /// use waterline_postgres::postgres::{NoTls, Transaction};
 /// use waterline_postgres::{PgOptions, PgStore, QueueExt};
@@ -61,7 +61,7 @@ use waterline::queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 #[doc(alias = "outbox")]
 pub trait QueueExt {
     /// Pushes a job in this transaction. It follows the rules of
-    /// [`Queue::push`](waterline::queue::Queue::push), and is there once the transaction is
+    /// [`Queue::push`](waterline_queue::Queue::push), and is there once the transaction is
     /// committed.
     ///
     /// The user of the transaction is a member of the role `waterline_push`, and may be another one
@@ -69,7 +69,7 @@ pub trait QueueExt {
     /// job of the same id, or of a twin, waits for it. A push of an id whose job runs waits there
     /// too, so the end of that run waits for this transaction, and so do the ends that go with it:
     /// commit well within the lease. If the queue has
-    /// [`max_waiting`](waterline::queue::QueueOptions::max_waiting), so does each push.
+    /// [`max_waiting`](waterline_queue::QueueOptions::max_waiting), so does each push.
     ///
     /// # Errors
     /// Those of that call. An error of the database leaves the transaction failed, as each
@@ -114,7 +114,7 @@ impl QueueExt for Queue {
 /// Ends a job in a transaction of yours, for a queue that is in the same database.
 ///
 /// ```no_run
-/// use waterline::queue::{Accept, QueueOptions};
+/// use waterline_queue::{Accept, QueueOptions};
 /// use waterline_postgres::postgres::{Config, NoTls};
 /// use waterline_postgres::{LeaseExt, PgOptions, PgStore};
 ///

@@ -8,8 +8,8 @@ use crate::sql::Value;
 use postgres::Row;
 use postgres::types::{Json, Type};
 use std::time::Duration;
-use waterline::engine::{NO_WORKER, worker_job};
-use waterline::queue::{QueueError, WorkerInfo};
+use waterline_queue::engine_api::{NO_WORKER, worker_job};
+use waterline_queue::{QueueError, WorkerInfo};
 
 /// The most of its jobs that a worker is shown with.
 const SHOWN: usize = 64;

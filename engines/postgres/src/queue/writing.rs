@@ -11,8 +11,8 @@ use postgres::types::Type;
 use postgres::{Client, IsolationLevel, Transaction};
 use std::time::{Duration, Instant};
 use waterline::BoxError;
-use waterline::engine::{Held, OwnEnd, options_of, running_parts, take_end};
-use waterline::queue::{Finisher, JobState, Outcome, RunnerBuilder, Running};
+use waterline_queue::engine_api::{Held, OwnEnd, options_of, running_parts, take_end};
+use waterline_queue::{Finisher, JobState, Outcome, RunnerBuilder, Running};
 
 mod batches;
 

@@ -7,9 +7,9 @@ use common::{numbers, until};
 use std::process::Command;
 use std::time::Duration;
 use waterline::Consumer;
-use waterline::queue::{Accept, JobState, NewJob, Outcome, QueueOptions, Runner};
 use waterline_postgres::postgres::Transaction;
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{Accept, JobState, NewJob, Outcome, QueueOptions, Runner};
 
 /// So many that the dump is made long before the last one.
 const JOBS: u64 = 100_000;

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use waterline::queue::{Accept, DrainLimits, Limit, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Runner};
+use waterline_queue::{Accept, DrainLimits, Limit, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Runner};
 
 /// What the server keeps until the commit.
 const KEPT: usize = 8192;

@@ -2,7 +2,7 @@
 
 use crate::calls::{claim, client, push};
 use postgres::{Client, NoTls};
-use waterline::queue::{Accept, NewJob, QueueOptions};
+use waterline_queue::{Accept, NewJob, QueueOptions};
 
 /// All that time has brought.
 pub const TICK: &str =

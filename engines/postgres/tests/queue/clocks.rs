@@ -3,8 +3,8 @@
 
 use crate::calls::{claim, client, push};
 use postgres::Client;
-use waterline::engine::{SetBack, last_tick};
-use waterline::queue::Every;
+use waterline_queue::Every;
+use waterline_queue::engine_api::{SetBack, last_tick};
 
 /// The time at which the clock of [`client`] stands, and a time that is a year ahead.
 const NOW: i64 = 1_000_000;

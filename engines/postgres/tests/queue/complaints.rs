@@ -10,9 +10,9 @@ use postgres::{Client, Config, NoTls, SimpleQueryMessage, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use waterline::queue::{JobState, NewJob, Outcome, QueueOptions, Retention, Runner, Running};
 use waterline::{BoxError, Failure, Retry};
 use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
+use waterline_queue::{JobState, NewJob, Outcome, QueueOptions, Retention, Runner, Running};
 
 /// A queue `q` with these options, and a client whose clock stands still.
 pub(crate) fn opened(options: &str) -> (Config, Client) {

@@ -5,8 +5,8 @@ use crate::server::Server;
 use postgres::NoTls;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use waterline::queue::{NewJob, Outcome, QueueOptions, Runner, Running};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{NewJob, Outcome, QueueOptions, Runner, Running};
 
 #[test]
 fn a_burst_of_calls_leaves_few_connections_once_they_have_been_idle_for_their_time() {

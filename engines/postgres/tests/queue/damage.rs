@@ -6,7 +6,7 @@ use crate::bench::bench;
 use postgres::{Client, NoTls, Transaction};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use waterline::queue::{Accept, JobState, NewJob, QueueOptions};
+use waterline_queue::{Accept, JobState, NewJob, QueueOptions};
 
 /// The time at which the rows are made.
 const BEGIN: i64 = 1_700_000_000_000;

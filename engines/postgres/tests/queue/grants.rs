@@ -3,8 +3,8 @@
 use crate::bench::{Bench, bench};
 use postgres::NoTls;
 use postgres::error::SqlState;
-use waterline::queue::{NewJob, QueueOptions};
 use waterline_postgres::QueueExt;
+use waterline_queue::{NewJob, QueueOptions};
 
 /// The calls, and the least role that may make them; `None`: only the functions themselves do.
 const CALLS: &[(Option<usize>, &str)] = &[

@@ -4,7 +4,7 @@ use crate::bench::bench;
 use crossbeam_channel::{bounded, unbounded};
 use postgres::{Client, NoTls, Row};
 use std::time::Duration;
-use waterline::queue::{AttemptEnd, NewJob, Outcome, QueueError, QueueOptions, Runner};
+use waterline_queue::{AttemptEnd, NewJob, Outcome, QueueError, QueueOptions, Runner};
 
 const SLOTS: usize = 8;
 const LEASE: Duration = Duration::from_millis(900);

@@ -5,12 +5,12 @@ use crate::server::PATIENCE;
 use crossbeam_channel::{bounded, unbounded};
 use postgres::{Client, NoTls};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{
-    Accept, Every, JobState, Limit, LimitOf, LimitUse, NewJob, OnDead, Outcome, PeriodicInfo, Queue, QueueChange,
-    QueueError, QueueOptions, Rate, Related, Runner,
-};
-use waterline::{Clock, ConfigError, Store};
+use waterline::{Clock, Store};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{
+    Accept, ConfigError, Every, JobState, Limit, LimitOf, LimitUse, NewJob, OnDead, Outcome, PeriodicInfo, Queue,
+    QueueChange, QueueError, QueueOptions, Rate, Related, Runner,
+};
 
 /// More jobs than a look may read.
 const MANY: u32 = 20_000;

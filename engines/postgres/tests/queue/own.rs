@@ -7,11 +7,11 @@ use postgres::{Client, Config, NoTls, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::queue::{
-    Accept, AttemptEnd, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner, Running,
-};
 use waterline::{BoxError, Consumer, MemoryJobs, Retry};
 use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
+use waterline_queue::{
+    Accept, AttemptEnd, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner, Running,
+};
 
 const EFFECTS: &str = "CREATE TABLE effects (job bigint NOT NULL)";
 
@@ -156,7 +156,7 @@ fn a_job_whose_rows_are_refused_fails_alone_and_the_others_of_its_transaction_ar
                 Ok(())
             },
         )
-        .drain(waterline::queue::DrainLimits::default())
+        .drain(waterline_queue::DrainLimits::default())
         .unwrap();
     // Each of the twelve has fifty attempts.
     assert_eq!((summary.finished, summary.dead, summary.retried), (188, 12, 12 * 49), "{summary:?}");

@@ -3,8 +3,8 @@
 use crate::server::Server;
 use crate::server::pooler::Pooler;
 use postgres::{Config, NoTls};
-use waterline::queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
 
 /// Notes in each call how many statements its session has prepared.
 const CLOCK: &str = "CREATE TABLE public.prepared (count bigint);

@@ -6,7 +6,7 @@ use postgres::Client;
 use serde_json::{Value, json};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::engine::{End, Growth, Next, Over, Past, When, end_of_lease, next_of, retry_parts};
+use waterline_queue::engine_api::{End, Growth, Next, Over, Past, When, end_of_lease, next_of, retry_parts};
 
 /// The end of the calendar of the library. Times of the server go on.
 const LATEST: u64 = 253_402_300_799_999;

@@ -8,10 +8,10 @@ use postgres::{Config, NoTls, Transaction};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::BoxError;
-use waterline::queue::{
+use waterline_postgres::{Error, PgOptions, PgStore, QueueExt, RunnerExt};
+use waterline_queue::{
     Accept, DrainLimits, JobState, Limit, NewJob, Outcome, QueueOptions, Retention, Runner, Running,
 };
-use waterline_postgres::{Error, PgOptions, PgStore, QueueExt, RunnerExt};
 
 /// Pushes and runs jobs of a queue with limits, some after others, from a few threads at once.
 fn runs_all(config: Config) {

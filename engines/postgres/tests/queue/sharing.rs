@@ -4,7 +4,7 @@
 use crate::bench::bench;
 use crate::calls::client;
 use postgres::Client;
-use waterline::queue::{JobState, NewJob, Outcome, QueueOptions, Runner};
+use waterline_queue::{JobState, NewJob, Outcome, QueueOptions, Runner};
 
 type Claimed = (Vec<i64>, Vec<i64>);
 

@@ -4,12 +4,12 @@ use crate::bench::bench;
 use postgres::{NoTls, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{
+use waterline::{BoxError, Retry};
+use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
+use waterline_queue::{
     Accept, Clock, DrainLimits, JobInfo, JobState, NewJob, Outcome, Priority, Queue, QueueError, QueueOptions, Runner,
     Running,
 };
-use waterline::{BoxError, Retry};
-use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
 
 #[path = "../../examples/move_queue.rs"]
 mod move_queue;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{JobState, Limit, NewJob, Outcome, QueueOptions, Retention, Runner};
 use waterline_postgres::{Error, PgOptions, PgStore};
+use waterline_queue::{JobState, Limit, NewJob, Outcome, QueueOptions, Retention, Runner};
 
 /// A next version, by the rules that stand at the head of `tables.sql`: a column of jobs, and an
 /// argument of a call.
@@ -60,7 +60,7 @@ fn a_program_of_today_goes_on_while_and_after_a_next_version_is_made_that_serves
         scope.spawn(|| {
             while !stops.load(Ordering::SeqCst) {
                 let number = pushed.fetch_add(2, Ordering::SeqCst);
-                queue.push(NewJob::new("k", &number).unwrap().priority(waterline::queue::Priority::High)).unwrap();
+                queue.push(NewJob::new("k", &number).unwrap().priority(waterline_queue::Priority::High)).unwrap();
                 let push = "SELECT outcome FROM waterline.push('q', 'k', $1)";
                 let mut outcome = other.query_one(push, &[&(number + 1).to_string()]);
                 if outcome.as_ref().is_err_and(|error| error.code() == Some(&SqlState::INTERNAL_ERROR)) {

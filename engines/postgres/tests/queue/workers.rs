@@ -7,8 +7,8 @@ use crate::sharing::set_clock;
 use crossbeam_channel::{bounded, unbounded};
 use postgres::{Client, NoTls};
 use std::time::Duration;
-use waterline::queue::{NewJob, Outcome, Queue, QueueOptions, Runner, Waits, WorkerInfo};
 use waterline_postgres::{PgOptions, PgStore};
+use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner, Waits, WorkerInfo};
 
 /// The time at which a client of these tests begins.
 const BEGIN: i64 = 1_000_000;

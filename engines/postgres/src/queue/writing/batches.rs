@@ -19,7 +19,7 @@ pub trait RunnerExt: Sized {
     /// each job has its rows *exactly once*, whatever dies, and many jobs share one commit.
     ///
     /// ```no_run
-    /// use waterline::queue::{QueueOptions, Runner};
+    /// use waterline_queue::{QueueOptions, Runner};
     /// use waterline_postgres::postgres::{NoTls, Transaction};
     /// use waterline_postgres::{PgOptions, PgStore, RunnerExt};
     ///
@@ -61,7 +61,7 @@ pub trait RunnerExt: Sized {
     /// The transaction has the isolation level READ COMMITTED. `write` must not end it. It runs on
     /// one thread of the runner at a time, and jobs that are done meanwhile go together in the next
     /// transaction. Until its end is written a job is one of
-    /// [`max_processing`](waterline::queue::RunnerBuilder::max_processing).
+    /// [`max_processing`](waterline_queue::RunnerBuilder::max_processing).
     ///
     /// A queue that is not in PostgreSQL fails these jobs for good.
     #[must_use]

@@ -8,9 +8,9 @@ use crate::server::replica::FOLLOWED;
 use crate::server::{End, Server};
 use postgres::{Client, NoTls, Transaction};
 use std::time::Duration;
-use waterline::queue::{Limit, QueueOptions, Retention, Runner, Running};
 use waterline::{BoxError, Retry};
 use waterline_postgres::{PgOptions, PgStore, RunnerExt};
+use waterline_queue::{Limit, QueueOptions, Retention, Runner, Running};
 
 fn options() -> QueueOptions {
     QueueOptions::default()

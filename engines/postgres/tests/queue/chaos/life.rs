@@ -6,12 +6,12 @@ use postgres::types::Type;
 use postgres::{Client, Config, IsolationLevel, NoTls, Transaction};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
-use waterline::queue::{
+use waterline::{BoxError, Failure, Retry};
+use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
+use waterline_queue::{
     Accept, DrainLimits, Every, JobState, Lease, Limit, NewJob, OnDead, Outcome, Queue, QueueOptions, Retention,
     Runner, Running, Unique,
 };
-use waterline::{BoxError, Failure, Retry};
-use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
 
 /// The variables that make a process such a worker: the database, and the number of its life.
 const URL: &str = "WATERLINE_STOPPED_URL";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use waterline::Retry;
-use waterline::queue::{Limit, QueueOptions, Retention};
+use waterline_queue::{Limit, QueueOptions, Retention};
 
 pub const LEASE: Duration = Duration::from_millis(2000);
 /// The most jobs of the kind `narrow` at once.

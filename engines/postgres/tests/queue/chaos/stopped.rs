@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::process::Child;
 use std::time::{Duration, Instant};
 use waterline::Failure;
-use waterline::queue::{Outcome, Runner, Running};
 use waterline_postgres::RunnerExt;
+use waterline_queue::{Outcome, Runner, Running};
 
 /// The time within which the others do everything. Beside other tests it is longer, and still less
 /// than a lease, since at its end they would go on in any case.

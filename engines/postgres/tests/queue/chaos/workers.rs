@@ -10,8 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use waterline::BoxError;
-use waterline::queue::{AttemptEnd, Outcome, Runner, Running};
 use waterline_postgres::{PgOptions, PgStore, RunnerExt};
+use waterline_queue::{AttemptEnd, Outcome, Runner, Running};
 
 /// The variables that make a process a worker: the database, its user, and the file in which it
 /// writes what it was told.

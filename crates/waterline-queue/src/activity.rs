@@ -1,0 +1,146 @@
+//! The work of a queue right now, for a page that shows it.
+
+use crate::engine::Traffic;
+use crate::handle::Queue;
+use crate::types::error::QueueError;
+use crate::types::run_times::RunTimes;
+use crate::types::used::{LimitUse, Related};
+use crate::types::worker::{SHOWN, WorkerInfo};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The work of a queue in this process, from [`Queue::activity`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Activity {
+    /// The jobs that were pushed since the queue was opened, with those of periodic jobs. `None`
+    /// here and below: the database of the queue does not count them.
+    pub pushed: Option<u64>,
+    /// The attempts that were started since the queue was opened.
+    pub started: Option<u64>,
+    /// The attempts that ended since the queue was opened.
+    pub ended: Option<u64>,
+    /// The slots of the runner; `None`: there is none.
+    pub slots: Option<usize>,
+    /// The [gate](super::RunnerBuilder::gate) of the runner that is closed, and for how long.
+    pub closed_gate: Option<(String, Duration)>,
+    /// The durations of the attempts of each kind that succeeded.
+    pub run_times: BTreeMap<String, RunTimes>,
+}
+
+impl Queue {
+    /// Returns what the queue does in this process. It reads nothing of the store.
+    ///
+    /// Rates are differences: take two of these, and divide by the time between them.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap()))?;
+    /// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;
+    /// let activity = queue.activity();
+    /// assert_eq!((activity.pushed, activity.started, activity.ended), (Some(3), Some(1), Some(1)));
+    /// assert_eq!(activity.slots, None);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        let traffic = self.engine.traffic(self.number);
+        let of = |count: fn(&Traffic) -> u64| traffic.as_ref().map(count);
+        let now = self.moment().now;
+        let closed = self.shared.trouble().closed;
+        Activity {
+            pushed: of(|traffic| traffic.pushed),
+            started: of(|traffic| traffic.started),
+            ended: of(|traffic| traffic.ended),
+            slots: self.shared.slots(),
+            closed_gate: closed.map(|(name, since)| (name, now.saturating_duration_since(since))),
+            run_times: self.shared.averages.run_times(),
+        }
+    }
+
+    /// Returns the workers of the queue, each with the jobs that it has.
+    ///
+    /// In a [`Store`](waterline::Store) that is this process, while it has a runner, waits in
+    /// [`accept`](Self::accept), or has a job. In a read-only store it is the process beside, with
+    /// the jobs that run; nothing more is known of it.
+    ///
+    /// In a database that many processes share, it is each one that was heard of within a day and
+    /// does not stop well since: up to 256, those first that are heard of. A worker is heard of
+    /// with its claims, while it waits for jobs, and when it renews its leases: three times in a
+    /// lease, and each second at most. So what it has said of itself is as old as that. Its jobs
+    /// are as the database has them now, up to 10,000 of all workers. Two workers of one name are
+    /// told apart by the time at which they began.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push(NewJob::new("mail", &1)?)?;
+    /// assert!(queue.workers()?.is_empty());
+    /// let lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// let workers = queue.workers()?;
+    /// assert_eq!(workers[0].process, Some(std::process::id()));
+    /// assert_eq!((workers[0].busy, &*workers[0].jobs[0].kind), (1, "mail"));
+    /// # drop(lease);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database cannot be read.
+    pub fn workers(&self) -> Result<Vec<WorkerInfo>, QueueError> {
+        self.catch_up();
+        self.engine.workers(self.number, SHOWN)
+    }
+
+    /// Returns the limits of the queue and how full they are: those that its options name, and of
+    /// single keys up to 64 that have jobs. That of [each key](crate::LimitOf::EachKey) has
+    /// its numbers alone: what runs and is held counts for the key. It reads a record of each. In a
+    /// database that many processes share, up to 64 keys that the options name are in it, too, and
+    /// about 10,000 jobs that limits hold are counted.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{Accept, Limit, NewJob, Queue, QueueOptions};
+    ///
+    /// let options = QueueOptions::default().limit(Limit::kind("mail").at_once(1));
+    /// let queue = Queue::open(&Store::in_memory(), "q", options)?;
+    /// queue.push_all((0..3).map(|n| NewJob::new("mail", &n).unwrap()))?;
+    /// let lease = queue.accept(Accept::new())?.expect("a job is ready");
+    /// assert!(queue.accept(Accept::new())?.is_none());
+    /// let limits = queue.limits()?;
+    /// assert_eq!((limits[0].at_once, limits[0].running, limits[0].held), (Some(1), 1, 2));
+    /// # drop(lease);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database cannot be read.
+    pub fn limits(&self) -> Result<Vec<LimitUse>, QueueError> {
+        self.engine.limits(self.number)
+    }
+
+    /// Returns the jobs that this one waits for, and those that wait for it: so many of each at
+    /// most. A job that is not there has none.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// queue.push(NewJob::new("fetch", &())?.id("a"))?;
+    /// queue.push(NewJob::new("index", &())?.id("b").after(["a"]))?;
+    /// assert_eq!(queue.related("b", 100)?.waits_for, ["a"]);
+    /// assert_eq!(queue.related("a", 100)?.awaited_by, ["b"]);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn related(&self, id: impl AsRef<str>, most: usize) -> Result<Related, QueueError> {
+        self.engine.related(self.number, id.as_ref(), most)
+    }
+}

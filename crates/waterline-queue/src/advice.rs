@@ -1,0 +1,337 @@
+//! What an operator has to do at each status of a queue.
+
+use crate::status::{QueueStatus, UNTAKEN, Vantage, Waits};
+use std::time::Duration;
+use waterline::seam::advice;
+use waterline::{Advice, Verdict};
+
+impl QueueStatus {
+    /// Returns the verdict on the queue: the worst of [`advice`](Self::advice).
+    ///
+    /// ```
+    /// use waterline::{Store, Verdict};
+    /// use waterline_queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// assert_eq!(queue.status()?.verdict(), Verdict::GoesWell);
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// assert_eq!(queue.status()?.verdict(), Verdict::NeedsYou, "nobody runs its jobs");
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        worst(&self.advice(), |_| true)
+    }
+
+    /// Returns what is to be said of the queue: first why no job starts, with what helps, then what
+    /// is left over: jobs of kinds without a handler, or that no worker takes, workers that are no
+    /// longer heard of, slots of jobs that were removed, dead jobs and damaged ones. The page
+    /// `operating` has a row for each reason.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    /// let advice = &queue.status()?.advice()[0];
+    /// assert_eq!((advice.reason, advice.help), ("no_worker", "Start a runner in the program."));
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn advice(&self) -> Vec<Advice> {
+        let (verdict, help) = self.of_waits();
+        let sentence = self.why();
+        let first = advice(self.waits.word(), verdict, sentence, help);
+        let dead = "Remove the cause that their errors name, then requeue them, or remove them.";
+        let damaged = "Look at the disk, and remove them.";
+        let others = [
+            self.unknown(),
+            self.left(),
+            self.silent(),
+            self.of_stuck(),
+            left_over("dead", self.counts.dead, dead),
+            left_over("damaged", self.counts.damaged, damaged),
+        ];
+        [first].into_iter().chain(others.into_iter().flatten()).collect()
+    }
+
+    /// The runner remembers kinds after their jobs have gone.
+    fn unknown(&self) -> Option<Advice> {
+        let counts = &self.counts;
+        let may_be_there = counts.dead + counts.scheduled + counts.ready > 0;
+        let sentence = self.of_unknown_kinds().filter(|_| may_be_there)?;
+        let help = "Add a handler for them to the program, or cancel them.";
+        Some(advice("unknown_kinds", Verdict::NeedsYou, sentence, help))
+    }
+
+    fn left(&self) -> Option<Advice> {
+        let sentence = self.of_untaken()?;
+        let verdict = if self.is_untaken_for_good() { Verdict::NeedsYou } else { Verdict::Waits };
+        let help = "Start a worker that has a handler for them, or cancel them.";
+        Some(advice("untaken", verdict, sentence, help))
+    }
+
+    /// True if it is known that no worker takes the kinds that are due. Where no process is heard
+    /// of, one may come soon.
+    fn is_untaken_for_good(&self) -> bool {
+        match self.vantage {
+            Vantage::Whole => true,
+            Vantage::Shared if self.fleet.workers > 0 => true,
+            Vantage::Shared | Vantage::Beside => self.due_for() >= UNTAKEN,
+        }
+    }
+
+    /// Others take the jobs of a worker that is no longer heard of, if there are others.
+    fn silent(&self) -> Option<Advice> {
+        let (sentence, first) = (self.of_silent()?, self.fleet.silent.first()?);
+        let is_over = first.lease_left.is_zero() && self.fleet.workers == 0;
+        let (verdict, help) = if is_over {
+            (Verdict::NeedsYou, "Start a worker, and find out why that one has died.")
+        } else {
+            (Verdict::Waits, "It goes on by itself. Find out if that worker has died, or cannot reach the database.")
+        };
+        Some(advice("silent", verdict, sentence, help))
+    }
+
+    fn of_stuck(&self) -> Option<Advice> {
+        let sentence = self.stuck.as_ref()?.to_string();
+        let help = "Let the handlers return when is_stopping is true, or start the program again.";
+        Some(advice("stuck", Verdict::NeedsYou, sentence, help))
+    }
+
+    /// The table of the reasons: who acts, and what helps. The page `operating` has the same rows.
+    fn of_waits(&self) -> (Verdict, &'static str) {
+        match &self.waits {
+            Waits::No if self.vantage == Vantage::Beside => {
+                (Verdict::Waits, "If its process has died, start it again.")
+            }
+            Waits::No | Waits::NothingReady { .. } => (Verdict::GoesWell, ""),
+            Waits::OtherKinds if self.is_untaken_for_good() => {
+                (Verdict::NeedsYou, "Start a worker that has a handler for them, or cancel them.")
+            }
+            Waits::OtherKinds => (Verdict::Waits, "If no worker takes them, start one."),
+            Waits::Idle { free: Some(0), .. } => {
+                (Verdict::NeedsYou, "If the other queues of these workers have none, start the workers again.")
+            }
+            Waits::Idle { .. } => (
+                Verdict::NeedsYou,
+                "See what the workers log: a gate may be closed, or they cannot write to the database.",
+            ),
+            Waits::Paused { left: None } => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
+            Waits::Paused { left: Some(_) } => (Verdict::Waits, "It goes on by itself when the pause is over."),
+            Waits::Gate { .. } => (Verdict::Waits, "It goes on by itself when the program opens the gate."),
+            Waits::Limited { .. } => (Verdict::Waits, "It goes on by itself. If it is too slow, raise the limit."),
+            Waits::Busy { .. } => (Verdict::Waits, "It goes on as jobs end."),
+            Waits::StandsStill { .. } => (
+                Verdict::NeedsYou,
+                "Find out what that job waits for. To free its slot, start its process again; to cancel it is enough if \
+                 its handler is a future, or looks at is_stopping.",
+            ),
+            Waits::Alone { .. } => (Verdict::Waits, "It goes on by itself when that job has ended."),
+            Waits::NoWorker => match self.vantage {
+                Vantage::Whole => (Verdict::NeedsYou, "Start a runner in the program."),
+                Vantage::Shared if self.due_for() >= UNTAKEN => (Verdict::NeedsYou, "Start a worker for its kind."),
+                Vantage::Shared => (Verdict::Waits, "If no worker takes them, start one."),
+                Vantage::Beside => (Verdict::Waits, "If no runner runs, start one."),
+            },
+            Waits::StoreFails { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
+        }
+    }
+
+    /// Returns the time for which the oldest ready job has been due, or one whose lease is over.
+    pub(super) fn due_for(&self) -> Duration {
+        self.oldest_ready.as_ref().map_or(Duration::ZERO, |(_, age)| *age).max(self.lapsed_for)
+    }
+
+    /// Returns the sentence for a process that cannot know all that its runners do, if the whole
+    /// one would be none that it knows.
+    pub(super) fn seen_elsewhere(&self) -> Option<String> {
+        Some(match (&self.waits, self.vantage) {
+            (_, Vantage::Whole) => return None,
+            (Waits::No, Vantage::Beside) => "has jobs that run, and only its process knows more".to_owned(),
+            (Waits::No, Vantage::Shared) => "has jobs that run".to_owned(),
+            (Waits::NoWorker, Vantage::Beside) => {
+                "has jobs that are due; only its process knows if a runner runs".to_owned()
+            }
+            (Waits::NoWorker, Vantage::Shared) if self.due_for() >= UNTAKEN => {
+                let due = self.due_for().as_secs();
+                match self.fleet.stopping {
+                    0 => format!("has a job that was due {due}s ago, and no worker is heard of"),
+                    _ => format!("has a job that was due {due}s ago, and all workers stop"),
+                }
+            }
+            (Waits::NoWorker, Vantage::Shared) => "has jobs that are due, and no worker is heard of yet".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// Returns the worst verdict of those whose reason is such a one.
+pub(crate) fn worst(all: &[Advice], is_such: impl Fn(&str) -> bool) -> Verdict {
+    all.iter().filter(|advice| is_such(advice.reason)).map(|advice| advice.verdict).max().unwrap_or_default()
+}
+
+/// Says that so many jobs are left over, if there are any. The reason is the word for them.
+fn left_over(reason: &'static str, many: u64, help: &'static str) -> Option<Advice> {
+    let plural = if many == 1 { "" } else { "s" };
+    let sentence = format!("{many} {reason} job{plural}, which nothing runs any more");
+    (many > 0).then(|| advice(reason, Verdict::NeedsYou, sentence, help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::fleet::{Fleet, SilentWorker};
+    use crate::status::tests::status;
+    use crate::status::{StuckSlots, UntakenKind};
+    use crate::types::job::Counts;
+    use crate::types::limit::LimitOf;
+
+    /// Each reason, from each place.
+    #[test]
+    fn each_reason_has_its_verdict_and_says_who_acts() {
+        use Vantage::{Beside, Shared, Whole};
+        use Verdict::{GoesWell, NeedsYou, Waits as Wait};
+        let (since, second) = (Duration::from_secs(3), Duration::from_secs(1));
+        let limited = Waits::Limited { limit: LimitOf::Queue, held: 1, left: None };
+        let busy = Waits::Busy { slots: 1, since, oldest: "a".to_owned() };
+        let alone = Waits::Alone { runs: true, since, oldest: "a".to_owned() };
+        let (slots, workers, worker, oldest, kind, no_end) = (1, None, None, "a".to_owned(), "k".to_owned(), since);
+        let still = Waits::StandsStill { slots, workers, worker, oldest, kind, since, no_end };
+        let fails = Waits::StoreFails { error: "no".to_owned(), since };
+        for (waits, of_each) in [
+            (Waits::No, [GoesWell, Wait, GoesWell]),
+            (Waits::NothingReady { due_in: None }, [GoesWell; 3]),
+            (Waits::OtherKinds, [NeedsYou, Wait, Wait]),
+            (Waits::Idle { workers: 2, free: Some(3) }, [NeedsYou; 3]),
+            (Waits::Paused { left: None }, [NeedsYou; 3]),
+            (Waits::Paused { left: Some(second) }, [Wait; 3]),
+            (Waits::Gate { name: "disk".to_owned(), since }, [Wait; 3]),
+            (limited, [Wait; 3]),
+            (busy, [Wait; 3]),
+            (still, [NeedsYou; 3]),
+            (alone, [Wait; 3]),
+            (Waits::NoWorker, [NeedsYou, Wait, Wait]),
+            (fails, [NeedsYou; 3]),
+        ] {
+            for (vantage, verdict) in [Whole, Beside, Shared].into_iter().zip(of_each) {
+                let status = QueueStatus { vantage, ..status(waits.clone()) };
+                let advice = &status.advice()[0];
+                assert_eq!((advice.verdict, status.verdict()), (verdict, verdict), "{waits:?} {vantage:?}");
+                assert_eq!(advice.help.is_empty(), verdict == GoesWell, "{waits:?} {vantage:?}");
+                assert_eq!(advice.sentence, status.sentence());
+            }
+        }
+        let old = Some(("a".to_owned(), UNTAKEN));
+        let untaken = QueueStatus { vantage: Shared, oldest_ready: old, ..status(Waits::NoWorker) };
+        assert_eq!(untaken.verdict(), NeedsYou);
+        assert!(untaken.sentence().ends_with("has a job that was due 60s ago, and no worker is heard of"));
+    }
+
+    #[test]
+    fn what_is_left_over_needs_an_operator_though_the_queue_runs() {
+        let running = status(Waits::No);
+        let of = |counts: Counts, kinds: &[&str]| {
+            let unknown_kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+            let advice = QueueStatus { counts, unknown_kinds, ..running.clone() }.advice();
+            let others: Vec<_> = advice[1..].iter().map(|other| (other.reason, other.sentence.clone())).collect();
+            assert!(others.is_empty() || worst(&advice, |_| true) == Verdict::NeedsYou);
+            others
+        };
+        assert_eq!(of(Counts::default(), &[]), []);
+        assert_eq!(of(Counts::default(), &["mial"]), [], "its jobs have gone");
+        let dead = "11 dead jobs, which nothing runs any more".to_owned();
+        assert_eq!(of(Counts { dead: 11, ..Counts::default() }, &[]), [("dead", dead)]);
+        let damaged = "1 damaged job, which nothing runs any more".to_owned();
+        assert_eq!(of(Counts { damaged: 1, ..Counts::default() }, &[]), [("damaged", damaged)]);
+        let unknown =
+            "jobs of the kind \"mial\" were pushed, for which its runner has no handler: add one, or correct the kind";
+        assert_eq!(of(Counts { ready: 1, ..Counts::default() }, &["mial"]), [("unknown_kinds", unknown.to_owned())]);
+        let stuck = Some(StuckSlots { slots: 2, first: "h0".to_owned(), since: Duration::from_secs(40) });
+        let advice = QueueStatus { stuck, ..running }.advice();
+        let sentence = "2 slots have jobs that were removed or taken back and do not end, \"h0\" for 40.0s";
+        assert_eq!((advice[1].reason, advice[1].verdict, &*advice[1].sentence), ("stuck", Verdict::NeedsYou, sentence));
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A queue that many processes share, with so many workers of two slots.
+    fn shared(waits: Waits, workers: usize, silent: Vec<SilentWorker>) -> QueueStatus {
+        let fleet =
+            Fleet { workers, slots: Some(2 * workers as u64), silent_count: silent.len(), silent, ..Fleet::of(&[]) };
+        QueueStatus { vantage: Vantage::Shared, fleet, ..status(waits) }
+    }
+
+    #[test]
+    fn workers_that_are_no_longer_heard_of_are_named_and_need_an_operator_once_no_other_one_is_left() {
+        use Verdict::{NeedsYou, Waits as Wait};
+        for (workers, seconds, others, verdict, says) in [
+            (1, 15, 0, Wait, "its 3 jobs may be taken by others in 15.0s"),
+            (0, 15, 1, Wait, "its 3 jobs may be taken by others in 15.0s; 1 more worker is silent"),
+            (2, 0, 0, Wait, "its 3 jobs may be taken by others now"),
+            (0, 0, 2, NeedsYou, "no worker is left that could take its 3 jobs; 2 more workers are silent"),
+        ] {
+            let lease_left = SECOND * seconds;
+            let one = SilentWorker { name: "w1".to_owned(), jobs: 3, silent_for: SECOND * 45, lease_left };
+            let status = shared(Waits::No, workers, vec![one; 1 + others]);
+            let advice = &status.advice()[1];
+            let sentence = format!("w1 was last heard of 45.0s ago, and {says}");
+            assert_eq!((advice.reason, advice.verdict, &advice.sentence), ("silent", verdict, &sentence));
+            assert!(status.sentence().ends_with(&sentence), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_many_processes_share_says_what_its_workers_do() {
+        let says = |waits: Waits, workers| shared(waits, workers, Vec::new()).sentence();
+        let paused = says(Waits::Paused { left: None }, 3);
+        assert!(
+            paused.ends_with("is paused until somebody resumes it; 3 workers with 6 slots wait for that"),
+            "{paused}"
+        );
+        assert!(says(Waits::Paused { left: None }, 0).ends_with("until somebody resumes it"));
+        let idle = QueueStatus {
+            oldest_ready: Some(("a".to_owned(), SECOND * 75)),
+            ..shared(Waits::Idle { workers: 2, free: Some(3) }, 2, Vec::new())
+        };
+        let expected = "has a job that was due 75s ago, and 2 workers with 3 free slots began none for a minute";
+        assert!(idle.sentence().ends_with(expected), "{idle}");
+        let stuck = QueueStatus { waits: Waits::Idle { workers: 2, free: Some(0) }, ..idle };
+        let expected =
+            "all slots of 2 workers hold jobs of other queues, or jobs that were removed or taken back and do not end";
+        assert!(stuck.sentence().ends_with(expected), "{stuck}");
+        assert_eq!(stuck.advice()[0].help, "If the other queues of these workers have none, start the workers again.");
+        let late = QueueStatus { oldest_ready: stuck.oldest_ready, ..shared(Waits::NoWorker, 0, Vec::new()) };
+        let stops = QueueStatus { fleet: Fleet { stopping: 1, ..Fleet::of(&[]) }, ..late };
+        assert!(stops.sentence().ends_with("has a job that was due 75s ago, and all workers stop"), "{stops}");
+        let busy = says(Waits::Busy { slots: 4, since: SECOND, oldest: "a".to_owned() }, 2);
+        assert!(busy.contains("has all 4 slots of 2 workers busy; its oldest job, \"a\", has run for 1.0s"), "{busy}");
+        let still = Waits::StandsStill {
+            slots: 16,
+            workers: Some(2),
+            worker: Some("w1".to_owned()),
+            oldest: "h0".to_owned(),
+            kind: "k".to_owned(),
+            since: SECOND * 725,
+            no_end: SECOND * 660,
+        };
+        let expected =
+            "16 slots of 2 workers are busy; the oldest, \"h0\" of w1, runs for 12m, and no job has ended for 11m";
+        assert!(says(still, 2).ends_with(expected));
+        // A job whose lease is over, and that nobody takes back, is due, too.
+        let lapsed = QueueStatus { lapsed_for: SECOND * 471, ..shared(Waits::NoWorker, 0, Vec::new()) };
+        assert_eq!(lapsed.verdict(), Verdict::NeedsYou);
+        assert!(lapsed.sentence().ends_with("was due 471s ago, and no worker is heard of"), "{lapsed}");
+    }
+
+    #[test]
+    fn a_kind_that_no_worker_has_needs_an_operator_at_once_where_workers_are_known() {
+        let untaken = || vec![UntakenKind { kind: "receipt".to_owned(), jobs: 40 }];
+        for (workers, verdict) in [(2, Verdict::NeedsYou), (0, Verdict::Waits)] {
+            let status = QueueStatus { untaken: untaken(), ..shared(Waits::OtherKinds, workers, Vec::new()) };
+            let verdicts: Vec<_> = status.advice().iter().map(|advice| (advice.reason, advice.verdict)).collect();
+            assert_eq!(verdicts, [("other_kinds", verdict), ("untaken", verdict)]);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Calls that block their thread, on the threads that a runtime has for them.
+
+use tokio::runtime::Handle;
+use waterline::Error;
+
+/// Makes a call that blocks its thread on one of the runtime's pool for such calls. Once it is
+/// polled, the call is made, whether or not somebody awaits its answer.
+///
+/// # Errors
+/// [`Error::Runtime`] outside of a runtime, and if it shuts down before the call has begun.
+pub(crate) async fn off_thread<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'static) -> Result<R, Error> {
+    let span = tracing::Span::current();
+    let runtime = Handle::try_current().map_err(|_| Error::Runtime)?;
+    match runtime.spawn_blocking(move || span.in_scope(call)).await {
+        Ok(answer) => Ok(answer),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Error::Runtime),
+        },
+    }
+}

@@ -1,0 +1,143 @@
+//! A queue in which only so many jobs may wait.
+
+use crate::engine::Glance;
+use crate::handle::Queue;
+use crate::rules::pushing::Push;
+use crate::types::error::QueueError;
+use crate::types::job::Pushed;
+use crate::types::new_job::NewJob;
+use crate::types::options::LONGEST_SLEEP;
+use std::time::{Duration, Instant};
+use waterline::seam::ClockExt;
+
+impl Queue {
+    /// Pushes a job as [`push`](Self::push) does. While the queue is full
+    /// ([`QueueOptions::max_waiting`](crate::QueueOptions::max_waiting)), it waits so long
+    /// for room, and blocks its thread. [`Duration::MAX`] waits without end. The delay of the job
+    /// counts from the call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline_queue::{Accept, NewJob, Queue, QueueError, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().max_waiting(1))?;
+    /// queue.push(NewJob::new("k", &1)?)?;
+    /// assert!(matches!(queue.push(NewJob::new("k", &2)?), Err(QueueError::Full { .. })));
+    /// let second = std::thread::spawn({
+    ///     let queue = queue.clone();
+    ///     move || queue.push_within(NewJob::new("k", &2)?, Duration::from_secs(60))
+    /// });
+    /// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;     // makes room
+    /// second.join().expect("no panic")?;
+    /// # Ok::<(), QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Full`] if the time is over and there was no room; otherwise those of
+    /// [`push`](Self::push). Nothing is pushed then.
+    pub fn push_within(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
+        let deadline = self.moment().now.checked_add(timeout);
+        self.ask_before_push(&job)?;
+        let pushes = self.engine.prepare(self.number, vec![job])?;
+        loop {
+            match self.push_if_room(pushes.clone())? {
+                Ok(pushed) => return Ok(pushed),
+                Err(full) if !self.wait_for_room(deadline) => return Err(full),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Pushes one job. If the queue is full, that is the inner answer.
+    pub(super) fn push_if_room(&self, pushes: Vec<Push>) -> Result<Result<Pushed, QueueError>, QueueError> {
+        match self.push_prepared(pushes) {
+            Err(full @ QueueError::Full { .. }) => {
+                // The jobs that have expired go, and then the next of them is known.
+                self.tidy()?;
+                Ok(Err(full))
+            }
+            pushed => Ok(Ok(pushed?.remove(0))),
+        }
+    }
+
+    /// Pushes jobs for which the hook was asked.
+    pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.push_prepared(self.engine.prepare(self.number, jobs)?)
+    }
+
+    /// Pushes jobs in one atomic write, if there is room for all of them.
+    pub(super) fn push_prepared(&self, pushes: Vec<Push>) -> Result<Vec<Pushed>, QueueError> {
+        self.engine.push(vec![(self.number, pushes)])
+    }
+
+    /// Waits until fewer jobs wait than may, or until some have expired. Returns false if that is
+    /// not so by the deadline.
+    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        loop {
+            let mut has_room = None;
+            self.shared.bell.sleep_for_room(|| match self.look_for_room(deadline) {
+                Ok(pause) => Some(self.clock().deadline(self.moment().after(pause))),
+                Err(answer) => {
+                    has_room = Some(answer);
+                    None
+                }
+            });
+            if let Some(has_room) = has_room {
+                return has_room;
+            }
+        }
+    }
+
+    /// Returns the time until the next look, if there is no room yet. Otherwise the error is true
+    /// if there is room, and false if the deadline has come.
+    pub(super) fn look_for_room(&self, deadline: Option<Instant>) -> Result<Option<Duration>, bool> {
+        let (at, glance) = (self.moment(), self.glance());
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+        if glance.has_room || rest.is_some_and(|rest| rest.is_zero()) {
+            return Err(glance.has_room);
+        }
+        Ok(pause_for_room(&glance, rest, at.wall))
+    }
+}
+
+/// Returns the time until a push for which there is no room looks again, unless an end wakes it;
+/// `None`: until then. Of all that time brings, only a job that expires makes room.
+fn pause_for_room(glance: &Glance, rest: Option<Duration>, wall: u64) -> Option<Duration> {
+    let expires = Duration::from_millis(glance.expires.saturating_sub(wall)).min(LONGEST_SLEEP);
+    rest.into_iter().chain((glance.expires < u64::MAX).then_some(expires)).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_for_which_there_is_no_room_is_woken_by_no_job_that_is_due() {
+        let due = Some(Duration::ZERO);
+        let glance = |expires| Glance {
+            ready: 1,
+            is_paused: false,
+            is_full: false,
+            is_limited: false,
+            has_room: false,
+            due: 0,
+            expires,
+            next_time: due,
+            next_change: due,
+        };
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        for (expires, rest, pause) in [
+            (u64::MAX, None, None),
+            (u64::MAX, Some(hour), Some(hour)),
+            (5_300, None, Some(Duration::from_millis(300))),
+            (5_300, Some(Duration::from_millis(20)), Some(Duration::from_millis(20))),
+            (9_000_000, Some(hour), Some(second)),
+        ] {
+            assert_eq!(pause_for_room(&glance(expires), rest, 5_000), pause, "{expires} {rest:?}");
+        }
+    }
+}

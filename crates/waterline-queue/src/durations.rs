@@ -1,0 +1,32 @@
+//! Calls about durations.
+
+use crate::handle::Queue;
+use crate::types::durations::Durations;
+use std::collections::BTreeMap;
+
+impl Queue {
+    /// Returns how long the attempts of each kind take that succeed in a
+    /// [`Runner`](crate::Runner), from the claim to the answer of the handler. It reads
+    /// nothing of the store. A kind that has never succeeded is missing.
+    ///
+    /// The averages survive a restart but for the last 10 seconds: they are stored with the end of
+    /// a job, at most so often, and cost no write. After 30 days without a success they are gone.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "mail", QueueOptions::default())?;
+    /// queue.push_all([NewJob::new("welcome", "ann")?, NewJob::new("welcome", "bob")?])?;
+    /// Runner::builder(&queue).on("welcome", |_job, _to: String| Ok(Outcome::Done)).drain(DrainLimits::default())?;
+    /// for (kind, durations) in queue.durations() {
+    ///     println!("{kind}: {:?}", durations.mean);
+    /// }
+    /// assert_eq!(queue.durations()["welcome"].count, 2);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    #[must_use]
+    pub fn durations(&self) -> BTreeMap<String, Durations> {
+        self.shared.averages.all()
+    }
+}

@@ -1,0 +1,81 @@
+//! The stored record of a limit, and its bytes.
+
+use crate::rules::bucket::Bucket;
+use waterline::seam::{Fields, Kind};
+
+/// The place of a record is its name.
+pub(crate) const SEAL: Kind = Kind { label: "queue.limit", versions: &[1] };
+
+/// The first byte of an entry: a job, or a key that waits for its first job.
+pub(crate) const JOB: u8 = b'j';
+
+pub(crate) const KEY: u8 = b'k';
+
+const CALLED: u8 = 1;
+
+const BUCKET: u8 = 2;
+
+const WAITS: u8 = 4;
+
+/// The state of a limit. One that nobody needs has no record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The opening of the queue since which jobs count as running. Those of an earlier one run no
+    /// more.
+    pub(crate) epoch: u64,
+    pub(crate) running: u64,
+    /// The bounds of the log of held jobs: the first index that may have an entry, and one past the
+    /// last.
+    pub(crate) next: u64,
+    pub(crate) end: u64,
+    /// The entries of that log which live.
+    pub(crate) held: u64,
+    /// True if it is in the log of limits with a place.
+    pub(crate) called: bool,
+    /// The time of its entry in the list of refills; 0: it has none.
+    pub(crate) timer: u64,
+    pub(crate) bucket: Option<Bucket>,
+    /// The limit of a kind for which the first held job waits too, and the place in its log.
+    pub(crate) waits: Option<(String, u64)>,
+}
+
+impl Record {
+    /// Appends: flags (1 byte: called 1, has a bucket 2, waits for another limit 4), the opening,
+    /// the running jobs, the bounds of the log, the held jobs, the time of the timer (8 bytes
+    /// each); the level and the parts of a token (16 each) and the time of the bucket (8); the
+    /// place at the other limit (8), the length of its name (2), and its name.
+    pub(crate) fn encode(&self, queue: &str, name: &str) -> Vec<u8> {
+        let flags = [(self.called, CALLED), (self.bucket.is_some(), BUCKET), (self.waits.is_some(), WAITS)];
+        let numbers = [self.epoch, self.running, self.next, self.end, self.held, self.timer];
+        let record = SEAL.begin(1 + 6 * 8 + 40).flags(&flags).numbers(numbers);
+        let record = record.optional(self.bucket, |record, Bucket { level, unit, since }| {
+            record.bytes(&level.to_be_bytes()).bytes(&unit.to_be_bytes()).number(since)
+        });
+        let record = record.optional(self.waits.as_ref(), |record, (name, place)| record.number(*place).text(name));
+        record.seal(queue, name)
+    }
+
+    pub(crate) fn decode(queue: &str, name: &str, bytes: &[u8]) -> Result<Self, String> {
+        SEAL.open(queue, name, bytes)?.all("limit", Self::read)
+    }
+
+    fn read(rest: &mut Fields<'_>) -> Option<Self> {
+        let flags = rest.byte()?;
+        let has = |flag: u8| flags & flag != 0;
+        let mut record = Self { called: has(CALLED), ..Self::default() };
+        let Self { epoch, running, next, end, held, timer, .. } = &mut record;
+        for number in [epoch, running, next, end, held, timer] {
+            *number = rest.number()?;
+        }
+        record.bucket = rest.optional(has(BUCKET), |rest| {
+            let (level, unit) = (i128::from_be_bytes(rest.take()?), u128::from_be_bytes(rest.take()?));
+            Some(Bucket { level, unit, since: rest.number()? })
+        })?;
+        record.waits = rest.optional(has(WAITS), |rest| {
+            let place = rest.number()?;
+            Some((rest.text()?, place))
+        })?;
+        let is_sound = record.next <= record.end && record.held <= record.end - record.next;
+        (flags <= CALLED + BUCKET + WAITS && is_sound).then_some(record)
+    }
+}

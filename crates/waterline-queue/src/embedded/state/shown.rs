@@ -1,0 +1,73 @@
+//! The progress of running jobs that is in memory.
+
+use crate::embedded::state::{Holder, QueueState, Shown};
+use crate::types::error::QueueError;
+use crate::types::progress::JobProgress;
+use std::time::{Duration, Instant};
+
+/// The pause between two writes of a job's progress. A person who looks sees it twice a second
+/// anyway, and the process that runs the job sees each one.
+const PACE: Duration = Duration::from_millis(500);
+
+/// True if progress is to be written so long after the last time: the first one at once, and later
+/// ones from time to time.
+fn is_due(since_written: Option<Duration>) -> bool {
+    since_written.is_none_or(|since| since >= PACE)
+}
+
+impl QueueState {
+    /// Shows progress to the readers in this process. True if it has to be written too.
+    ///
+    /// # Errors
+    /// [`QueueError::Halt`] if the lease is over.
+    pub(crate) fn show(&self, id: &str, token: u64, progress: &JobProgress, now: Instant) -> Result<bool, QueueError> {
+        self.change(|live| {
+            let Some(holder) = live.running.get_mut(&token).filter(|holder| holder.holds(now)) else {
+                return Err(self.halt(id));
+            };
+            let written = holder.shown.as_ref().and_then(|shown| shown.written);
+            let is_due = is_due(written.map(|written| now.saturating_duration_since(written)));
+            let written = if is_due { Some(now) } else { written };
+            let shown = Shown { progress: progress.clone(), written, is_ahead: !is_due };
+            match &mut holder.shown {
+                Some(old) => **old = shown,
+                none => *none = Some(Box::new(shown)),
+            }
+            // With the lock, so that it is told before the end of the job.
+            self.shared.told_progress(id, progress);
+            Ok(is_due)
+        })
+    }
+
+    /// Makes the next progress of a job one that is due, since a write of it has failed.
+    pub(crate) fn progress_was_not_written(&self, token: u64) {
+        self.change(|live| {
+            let shown = live.running.get_mut(&token).and_then(|holder| holder.shown.as_mut());
+            shown.into_iter().for_each(|shown| (shown.written, shown.is_ahead) = (None, true));
+        });
+    }
+
+    /// Returns the progress that the holder of a lease shows.
+    pub(crate) fn shown(&self, token: u64) -> Option<JobProgress> {
+        self.look(|live| Some(live.running.get(&token)?.shown.as_ref()?.progress.clone()))
+    }
+}
+
+impl Holder {
+    /// Returns the progress that it shows, if the store has an older one.
+    pub(super) fn unwritten(&self) -> Option<JobProgress> {
+        let shown = self.shown.as_ref()?;
+        shown.is_ahead.then(|| shown.progress.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_written_at_first_and_then_from_time_to_time() {
+        assert!(is_due(None) && is_due(Some(PACE)));
+        assert!(!is_due(Some(PACE - Duration::from_nanos(1))));
+    }
+}

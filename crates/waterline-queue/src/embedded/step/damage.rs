@@ -1,0 +1,446 @@
+//! Jobs that cannot be read. They are set aside, so that everything else goes on, until somebody
+//! removes them.
+//!
+//! A job that is set aside has an entry in a list of them: a byte that says if a state still counts
+//! the job, and the reason as text. Its row and its other records stay as they are.
+
+use crate::embedded::codec::entry;
+use crate::embedded::keys::{List, split_entry, split_running};
+use crate::embedded::step::Step;
+use crate::types::error::is_damage;
+use crate::types::job::JobState;
+use crate::types::row::Row;
+use crate::types::told::{Damaged, Happened};
+use waterline::BoxError;
+use waterline::seam::{KeyRange, describe};
+
+/// No state counts the job any more.
+pub(super) const GONE: u8 = 0;
+
+/// A state counts it, and nobody knows which.
+const COUNTED: u8 = 1;
+
+/// It was passed in a ready log, and is no longer counted as ready.
+const PASSED: u8 = 2;
+
+impl Step<'_, '_> {
+    /// Returns the row of a job that an entry names, which stands for this state. `None` also if
+    /// the row cannot be read: the job is set aside then, and the entry is stale.
+    pub(super) fn row_in(&mut self, state: impl Into<Option<JobState>>, id: &str) -> Result<Option<Row>, BoxError> {
+        match self.row(id) {
+            Err(error) if is_damage(&error) => {
+                self.set_aside(id, state.into(), &error)?;
+                Ok(None)
+            }
+            row => row,
+        }
+    }
+
+    /// Sets a job aside that cannot be read. The first entry of it that somebody comes across says
+    /// in which state it is counted; `None`: the entry does not say.
+    pub(crate) fn set_aside(&mut self, id: &str, state: Option<JobState>, error: &BoxError) -> Result<(), BoxError> {
+        let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
+        let stored = self.batch.get(&queue.entries, &key)?;
+        let before = stored.as_ref().and_then(|stored| stored.first().copied()).unwrap_or(COUNTED);
+        let now = match (before, state) {
+            (COUNTED, Some(JobState::Ready)) => PASSED,
+            (COUNTED, Some(_)) => GONE,
+            // Only the entries of ready logs may be stale, so this one is right.
+            (PASSED, Some(state)) if state != JobState::Ready => {
+                self.head().counts[JobState::Ready.number()] += 1;
+                GONE
+            }
+            _ => before,
+        };
+        if let Some(state) = state.filter(|_| now != before) {
+            let count = &mut self.head().counts[state.number()];
+            *count = count.saturating_sub(1);
+        }
+        if state == Some(JobState::Running) {
+            self.release_leases(id, None)?;
+        }
+        if stored.is_none() || now != before {
+            let reason = describe(&**error);
+            self.put(queue.entries.id, &key, &[&[now], reason.as_bytes()].concat())?;
+            if stored.is_none() {
+                self.tail.damaged += 1;
+                self.log_damage(Damaged::Job { id: id.to_owned(), error: reason });
+                self.tell(id, Some(JobState::Damaged), None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entry of a job that was set aside. Returns false if there is none.
+    pub(super) fn forget_damaged(&mut self, id: &str) -> Result<bool, BoxError> {
+        let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
+        if self.tail.damaged == 0 || self.batch.get(&queue.entries, &key)?.is_none() {
+            return Ok(false);
+        }
+        self.tail.damaged -= 1;
+        self.delete(queue.entries.id, &key)?;
+        Ok(true)
+    }
+
+    /// Returns the ids of all jobs that are set aside.
+    pub(super) fn all_damaged(&mut self) -> Result<Vec<String>, BoxError> {
+        let queue = self.queue;
+        let (from, to) = (queue.keys.entries_from(List::Damaged, 0), queue.keys.entries_end(List::Damaged));
+        let mut ids = Vec::new();
+        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+            ids.extend(split_entry(&pair?.0).map(|(_, id)| id.to_owned()));
+        }
+        Ok(ids)
+    }
+
+    /// Ends the leases of a job whose row does not say which one it has. With a token it ends only
+    /// that one, whose entry may be damaged, too.
+    pub(super) fn release_leases(&mut self, id: &str, token: Option<u64>) -> Result<(), BoxError> {
+        let (queue, keys) = (self.queue, self.queue.keys);
+        let (mut leases, mut others) = (Vec::new(), Vec::new());
+        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_running())) {
+            let (key, entry) = pair?;
+            let of = entry::id_in(&queue.name, &key, &entry);
+            let its = split_running(&key).filter(|at| token.map_or(of.as_deref() == Ok(id), |token| *at == token));
+            match of {
+                _ if its.is_some() => leases.extend(its),
+                Ok(of) => others.push(of),
+                // The next start names it.
+                Err(_) => {}
+            }
+        }
+        if leases.is_empty() {
+            return Ok(());
+        }
+        for token in leases {
+            self.delete(queue.rows.id, &keys.running(token))?;
+            self.tail.tell(Happened::Released { token });
+            self.tail.tell(Happened::Lost { token });
+            self.tail.gate.end();
+        }
+        // Nor does its row say which limits it runs under.
+        self.tail.gate.released += 1;
+        let rows = others.iter().filter_map(|id| self.row(id).ok().flatten());
+        let running: Vec<_> = rows.filter(|row| row.state == JobState::Running).collect();
+        self.recount_limits(None, &running)
+    }
+
+    /// Returns the row of a job whose id is pushed once more. One that cannot be read is removed,
+    /// since the push takes its place.
+    pub(super) fn row_to_replace(&mut self, id: &str) -> Result<Option<Row>, BoxError> {
+        match self.row(id) {
+            Err(error) if is_damage(&error) => self.remove_damaged(id).map(|()| None),
+            row => row,
+        }
+    }
+
+    /// Removes a job whose row cannot be read. Its row does not say in which state it is counted,
+    /// so all jobs are counted anew. Its entries are stale from now on.
+    pub(super) fn remove_damaged(&mut self, id: &str) -> Result<(), BoxError> {
+        let (queue, keys) = (self.queue, self.queue.keys);
+        for key in [keys.row(id), keys.payload(id), keys.data(id), keys.meta(id), keys.progress(id)] {
+            self.delete(queue.rows.id, &key)?;
+        }
+        self.forget_damaged(id)?;
+        self.wait_no_more(id, u32::MAX)?;
+        self.end_waits_for(id)?;
+        self.note_gone(id)?;
+        self.release_leases(id, None)?;
+        // Time never comes to this list.
+        let (from, to) = (keys.entries_from(List::Waiting, 0), keys.entries_end(List::Waiting));
+        let mut waits = Vec::new();
+        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+            let (key, _) = pair?;
+            waits.extend(split_entry(&key).filter(|(_, of)| *of == id).map(|(at, _)| at));
+        }
+        for at in waits {
+            self.remove_entry(List::Waiting, at, id)?;
+        }
+        self.recount()?;
+        self.tell(id, None, Some(None));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl crate::handle::Queue {
+    /// Flips a bit in the row of a job.
+    pub(crate) fn damage(&self, id: &str) {
+        let (state, mut batch) = (self.state_of(), waterline::seam::Records::default());
+        let mut row = self.bytes(&state.keys.row(id)).unwrap().unwrap();
+        row[5] ^= 1;
+        batch.put(state.rows.id, &[&state.keys.row(id)], &[&row]).unwrap();
+        waterline::seam::write_records(self.store(), &batch).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Clock;
+    use crate::accept::Accept;
+    use waterline::fuzzing::Disk;
+    use waterline::{Error, Store};
+
+    use crate::handle::Queue;
+    use crate::types::error::QueueError;
+    use crate::types::job::{JobState, PushOutcome};
+    use crate::types::limit::Limit;
+    use crate::types::new_job::NewJob;
+    use crate::types::options::QueueOptions;
+    use crate::types::told::{Damaged, Happened, Line};
+    use std::time::{Duration, SystemTime};
+
+    /// A queue with three jobs. The tests damage the second one.
+    fn queue() -> Queue {
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
+        queue.push_all(["a", "b", "c"].map(|id| NewJob::new("k", &()).unwrap().id(id))).unwrap();
+        queue
+    }
+
+    fn counts(queue: &Queue) -> [u64; 5] {
+        let counts = queue.counts();
+        [counts.scheduled, counts.ready, counts.running, counts.finished, counts.dead]
+    }
+
+    #[test]
+    fn a_job_whose_row_is_damaged_is_set_aside_until_somebody_removes_it() {
+        let queue = queue();
+        queue.damage("b");
+        for id in ["a", "c"] {
+            let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+            assert_eq!(lease.id(), id);
+            lease.finish(None).unwrap();
+        }
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 1));
+        assert!(queue.status().unwrap().to_string().contains("damaged 1: list them by that state, and remove them"));
+        let listed = queue.list(JobState::Damaged, None, 9).unwrap();
+        assert_eq!((listed.len(), listed[0].id.as_str(), listed[0].payload.as_slice()), (1, "b", &b"null"[..]));
+        assert!(listed[0].damaged.as_ref().unwrap().contains("the row of the job \"b\""), "{listed:?}");
+        assert!(queue.list(JobState::Damaged, Some(&listed[0]), 9).unwrap().is_empty());
+        queue.remove("b").unwrap();
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 0));
+        assert_eq!(queue.state("b").unwrap(), None);
+    }
+
+    #[test]
+    fn a_push_takes_the_place_of_a_damaged_job_whose_worker_then_loses_it() {
+        let queue = queue();
+        let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("b");
+        let job = || NewJob::new("k", &1).unwrap().id("b");
+        assert_eq!(queue.push(job()).unwrap().outcome, PushOutcome::Added);
+        assert!(matches!(leases.pop().unwrap().finish(None), Err(QueueError::Halt { .. })));
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 1, 0, 0], 0));
+        let ids = [(); 2].map(|()| queue.accept(Accept::new()).unwrap().unwrap().id().to_owned());
+        assert_eq!(ids, ["c", "b"]);
+    }
+
+    #[test]
+    fn the_end_of_a_lease_whose_row_is_damaged_says_so_and_leaves_the_lease_as_it_was() {
+        let queue = queue();
+        let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("b");
+        for _ in 0..2 {
+            let refused = leases[1].finish(None);
+            assert!(matches!(refused, Err(QueueError::Store(Error::Corrupt { .. }))), "{refused:?}");
+        }
+        leases[0].finish(None).unwrap();
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 1, 1, 1, 0], 0));
+    }
+
+    #[test]
+    fn a_damaged_job_that_nobody_has_come_across_hides_no_other_one_and_holds_up_no_call_for_many() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let options = QueueOptions::default().clock(clock.clone()).limit(Limit::kind("held").at_once(1));
+        let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
+        let job = |kind: &str, id: String| NewJob::new(kind, &()).unwrap().id(id);
+        let ids = |of: &str| (0..3).map(|n| format!("{of} {n}")).collect::<Vec<_>>();
+        let push = |of: &str| queue.push_all(ids(of).into_iter().map(|id| job("k", id))).unwrap();
+        let accept = || queue.accept(Accept::new()).unwrap().unwrap();
+        push("finished");
+        for _ in 0..3 {
+            accept().finish(None).unwrap();
+        }
+        push("dead");
+        for _ in 0..3 {
+            accept().bury("no").unwrap();
+        }
+        push("running");
+        let _leases = [(); 3].map(|()| accept());
+        queue.push(job("held", "first".to_owned())).unwrap();
+        let _first = accept();
+        queue.push_all(ids("held").into_iter().map(|id| job("held", id))).unwrap();
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        push("ready");
+        queue.push_all(ids("waiting").into_iter().map(|id| job("k", id).after(["first"]))).unwrap();
+        queue.push_all(ids("scheduled").into_iter().map(|id| job("k", id).delay(Duration::from_secs(9)))).unwrap();
+        let lists = [
+            (JobState::Finished, vec!["finished"]),
+            (JobState::Dead, vec!["dead"]),
+            (JobState::Running, vec!["running"]),
+            (JobState::Ready, vec!["ready", "held"]),
+            (JobState::Waiting, vec!["waiting"]),
+            (JobState::Scheduled, vec!["scheduled"]),
+        ];
+        for of in lists.iter().flat_map(|(_, of)| of) {
+            queue.damage(&format!("{of} 1"));
+        }
+        for (state, of) in &lists {
+            let (mut from, mut listed) = (None, Vec::new());
+            while let Some(job) = queue.list(*state, from.as_ref(), 1).unwrap().pop() {
+                assert_eq!(job.damaged.is_some(), job.id.ends_with('1') && job.state == JobState::Damaged, "{job:?}");
+                listed.push(job.id.clone());
+                from = Some(job);
+            }
+            let wanted = of.iter().flat_map(|of| ids(of));
+            assert_eq!(listed.into_iter().filter(|id| id != "first").collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        }
+        assert_eq!(queue.status().unwrap().oldest_ready.unwrap().0, "ready 0");
+        assert_eq!((queue.requeue_dead().unwrap(), queue.counts().damaged), (2, 1));
+        // Two of each state, two that were dead, and the one that holds up the others.
+        assert_eq!((queue.purge().unwrap(), queue.counts().damaged), (2 * 6 + 1, 6));
+        clock.advance(Duration::from_secs(60));
+        queue.tidy().unwrap();
+        assert_eq!((counts(&queue), queue.counts().waiting), ([0; 5], 0));
+        let damaged = queue.list(JobState::Damaged, None, 99).unwrap();
+        assert_eq!((damaged.len(), queue.counts().damaged), (7, 7));
+        for job in damaged {
+            queue.remove(job.id).unwrap();
+        }
+        assert_eq!(queue.counts(), crate::types::job::Counts::default());
+    }
+
+    #[test]
+    fn a_damaged_job_has_one_line_in_the_log_and_leaves_its_count_once_however_many_entries_it_has() {
+        for expires in [5, 9] {
+            let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+            let disk = Disk::default();
+            let options = QueueOptions::default().clock(clock.clone());
+            let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options.clone()).unwrap();
+            let later = |id: &str| NewJob::new("k", &()).unwrap().id(id).delay(Duration::from_secs(9));
+            queue.push_all([later("a"), later("b").expires(Duration::from_secs(expires))]).unwrap();
+            queue.damage("b");
+            let look = |queue: &Queue| {
+                let lines = queue.call(|step| {
+                    step.keep_house(9)?;
+                    let told = step.tail.take_told();
+                    let is_line = |told: &&Happened| matches!(told, Happened::Line(Line::Damaged(Damaged::Job { id, .. })) if id == "b");
+                    Ok(told.iter().filter(is_line).count())
+                });
+                (lines.unwrap(), queue.counts().damaged, queue.counts().scheduled)
+            };
+            assert_eq!(look(&queue), (0, 0, 2));
+            clock.advance(Duration::from_secs(5));
+            // That it expires does not say if it is scheduled.
+            let is_seen = u64::from(expires == 5);
+            assert_eq!(look(&queue), (is_seen as usize, is_seen, 2));
+            clock.advance(Duration::from_secs(4));
+            assert_eq!(look(&queue), (1 - is_seen as usize, 1, 0));
+            assert_eq!(look(&queue), (0, 1, 0));
+            let again = Disk::default();
+            again.put(&disk.records());
+            let queue = Queue::open(&again.open(&Store::options()).unwrap(), "q", options).unwrap();
+            assert_eq!(look(&queue), (0, 1, 0));
+            assert_eq!(queue.list(JobState::Damaged, None, 9).unwrap().len(), 1);
+            // A row that somebody restores makes it an ordinary job at the next start.
+            queue.damage("b");
+            let again = Disk::default();
+            again.put(&disk.records());
+            let row: Vec<_> =
+                disk.records().into_iter().filter(|(_, key, _)| *key == queue.state_of().keys.row("b")).collect();
+            let restored = row.into_iter().map(|(family, key, mut row)| {
+                row[5] ^= 1;
+                (family, key, row)
+            });
+            again.put(&restored.collect::<Vec<_>>());
+            let options = QueueOptions::default().clock(clock.clone());
+            let queue = Queue::open(&again.open(&Store::options()).unwrap(), "q", options).unwrap();
+            assert_eq!((queue.counts().damaged, queue.counts().dead), (0, 1), "it has expired by now");
+        }
+    }
+
+    #[test]
+    fn a_damaged_job_leaves_the_count_of_the_state_that_it_is_in_although_an_older_entry_is_met_first() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
+        let job = |id: &str| NewJob::new("k", &()).unwrap().id(id);
+        queue.push_all([job("a"), job("b")]).unwrap();
+        queue.push(job("a").delay(Duration::from_secs(1))).unwrap();
+        queue.damage("a");
+        assert_eq!(queue.accept(Accept::new()).unwrap().unwrap().id(), "b");
+        clock.advance(Duration::from_secs(1));
+        let _lease = queue.accept(Accept::new()).unwrap().unwrap();
+        assert!(queue.accept(Accept::new()).unwrap().is_none());
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 1, 0, 0], 1));
+    }
+
+    #[test]
+    fn a_part_of_a_job_that_cannot_be_read_hides_no_other_job() {
+        let queue = queue();
+        queue.set_meta("b", "k", Some(1.into())).unwrap();
+        let (state, mut batch) = (queue.state_of(), waterline::seam::Records::default());
+        batch.put(state.rows.id, &[&state.keys.meta("b")], &[b"damaged"]).unwrap();
+        waterline::seam::write_records(queue.store(), &batch).unwrap();
+        let damaged = |job: &crate::types::info::JobInfo| job.damaged.clone().unwrap_or_default();
+        let listed = queue.list(JobState::Ready, None, 9).unwrap();
+        let reasons: Vec<_> = listed.iter().map(|job| (job.id.as_str(), damaged(job).contains("metadata"))).collect();
+        assert_eq!(reasons, [("a", false), ("b", true), ("c", false)]);
+        assert_eq!((listed[1].kind.as_str(), listed[1].state), ("k", JobState::Ready));
+        assert!(queue.get("b").unwrap_err().to_string().contains("`Queue::remove` for a job"));
+    }
+
+    #[test]
+    fn the_removal_of_a_damaged_job_is_an_end_and_a_damaged_job_that_waits_holds_up_no_end() {
+        let queue = queue();
+        let push = |id: &str, after: &str| queue.push(NewJob::new("k", &()).unwrap().id(id).after([after])).unwrap();
+        push("d", "b");
+        // It stays damaged: once none is left, each wait is looked at.
+        queue.damage("c");
+        queue.damage("b");
+        queue.remove("b").unwrap();
+        assert_eq!(queue.state("d").unwrap(), Some(JobState::Ready));
+        // Its row is gone, and it counts as a job that was.
+        push("e", "b");
+        assert_eq!(queue.state("e").unwrap(), Some(JobState::Ready));
+        for (id, after) in [("b", "a"), ("f", "a"), ("g", "b")] {
+            push(id, after);
+        }
+        queue.damage("b");
+        queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
+        assert_eq!(queue.state("f").unwrap(), Some(JobState::Ready));
+        queue.remove("b").unwrap();
+        assert_eq!(queue.state("g").unwrap(), Some(JobState::Ready));
+        assert_eq!((counts(&queue), queue.counts().waiting), ([0, 4, 0, 1, 0], 0));
+    }
+
+    #[test]
+    fn a_running_job_whose_row_is_damaged_is_set_aside_at_a_new_start_and_its_lease_ends() {
+        let queue = queue();
+        let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("b");
+        let running: Vec<_> = (0..2).zip(["a", "b"].map(|id| Ok(id.to_owned()))).collect();
+        let recovered = queue.call(move |step| step.recover(&running));
+        assert_eq!(recovered.unwrap(), 1);
+        let mut lease = leases.pop().unwrap();
+        assert!(matches!(lease.finish(None), Err(QueueError::Halt { .. })));
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 1));
+        queue.remove("b").unwrap();
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 0));
+        assert!(queue.list(JobState::Running, None, 9).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_running_job_whose_entry_names_a_damaged_one_is_found_at_a_new_start() {
+        let queue = queue();
+        let _leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
+        queue.damage("c");
+        let running: Vec<_> = (0..2).zip(["a", "c"].map(|id| Ok(id.to_owned()))).collect();
+        queue.call(move |step| step.recover(&running)).unwrap();
+        assert_eq!(queue.state("b").unwrap(), Some(JobState::Ready));
+        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 1));
+    }
+}
+
+#[cfg(test)]
+mod every_record;

@@ -1,0 +1,204 @@
+//! Pushes: a new job, one whose id is there already, and one that has a twin.
+
+use crate::embedded::step::ending::Unrun;
+use crate::embedded::step::marks::Twin;
+use crate::embedded::step::waiting::Waits;
+use crate::embedded::step::{Room, Step};
+use crate::rules::pushing::{Again, Push};
+use crate::rules::{ends, pushing};
+use crate::types::error::QueueError;
+use crate::types::job::{JobState, PushOutcome, Pushed};
+use crate::types::row::Row;
+use crate::types::unique::Clash;
+use waterline::BoxError;
+
+impl Step<'_, '_> {
+    /// Pushes jobs, of which the last one waits for all others.
+    pub(crate) fn push_batch(&mut self, pushes: &[Push]) -> Result<Vec<Pushed>, BoxError> {
+        let Some((last, others)) = pushes.split_last() else { return Ok(Vec::new()) };
+        if others.is_empty() {
+            return Ok(vec![self.push(last)?]);
+        }
+        let mut pushed = others.iter().map(|push| self.push(push)).collect::<Result<Vec<_>, _>>()?;
+        let mut last = last.clone();
+        // A twin that is there already stands for the job that was to be pushed.
+        last.after.extend(pushed.iter().map(|pushed| pushed.id.clone()));
+        last.after.sort_unstable();
+        last.after.dedup();
+        pushed.push(self.push(&last)?);
+        Ok(pushed)
+    }
+
+    pub(crate) fn push(&mut self, push: &Push) -> Result<Pushed, BoxError> {
+        let push = &*push.of_time(self.at.wall);
+        let Push { id, made, row: new, .. } = push;
+        if let Some(number) = made {
+            let next = &mut self.head().next_id;
+            *next = (*next).max(number + 1);
+        }
+        // An id that the queue has just made is in no row.
+        let old = if made.is_some() { None } else { self.row_to_replace(id)? };
+        let waits = self.waits(id, push, old.as_ref())?;
+        // Also a job of the same id is a twin: a client that pushes once more, since it has heard
+        // no answer, must not make the work be done twice.
+        if let Some(twin) = self.twin_of(id, new)? {
+            return self.push_to_twin(twin, push);
+        }
+        let again = match old.as_ref().map(|old| pushing::push_again(old.state, old.due, new.due)) {
+            Some(Again::Same) if !self.waits_so(id, old.as_ref(), push, &waits)? => Some(Again::Move),
+            Some(Again::Flag) if !waits.is_over() => {
+                return Err(QueueError::AlreadyRuns { queue: self.queue.name.clone(), id: id.clone() }.into());
+            }
+            again => again,
+        };
+        match (old, again) {
+            (Some(_), Some(Again::Same)) => Ok(pushed(id, PushOutcome::Duplicate(id.clone()))),
+            (Some(old), Some(Again::Flag)) => {
+                self.write_row(
+                    id,
+                    &Row { resubmit: Some(new.due), resubmitted: push.reckoned_at(self.at.wall), ..old },
+                )?;
+                Ok(pushed(id, PushOutcome::Resubmit))
+            }
+            (old, again) => self.place(id, old.as_ref(), push, waits, again == Some(Again::Move)),
+        }
+    }
+
+    /// Makes pushes of the user's, if there is room for all of them. Before that, the caller does
+    /// what time has brought: what was due before them is before them, and what has expired makes
+    /// room.
+    pub(crate) fn push_bounded(&mut self, pushes: &[Push], pushed: &mut Vec<Pushed>) -> Result<(), BoxError> {
+        self.room = Room::Now;
+        let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
+        let ended = match is_batch {
+            true => self.push_batch(pushes).map(|all| pushed.extend(all)),
+            false => pushes.iter().try_for_each(|push| self.push(push).map(|one| pushed.push(one))),
+        };
+        self.room = Room::Any;
+        ended
+    }
+
+    fn check_room(&self) -> Result<(), QueueError> {
+        let waiting = match self.room {
+            Room::Any => return Ok(()),
+            Room::Now => self.tail.head.waiting(),
+            Room::AtBegin => self.tail.waited,
+        };
+        match self.queue.options.max_waiting {
+            Some(max_waiting) if !pushing::has_room(waiting, Some(max_waiting)) => {
+                Err(QueueError::Full { queue: self.queue.name.clone(), max_waiting })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a job into the place of a new one, or of an old one of its id. One that is moved keeps
+    /// its failures, or a push now and then would keep a job alive that fails for ever.
+    fn place(
+        &mut self,
+        id: &str,
+        old: Option<&Row>,
+        push: &Push,
+        waits: Waits,
+        is_moved: bool,
+    ) -> Result<Pushed, BoxError> {
+        if old.is_none_or(|old| old.state.is_ended()) {
+            self.check_room()?;
+        }
+        let waiting = ends::waiting(push.row.due, self.at.wall);
+        let state = if waits.on.is_empty() { waiting } else { JobState::Waiting };
+        let mut row = Row { state, ..push.row.clone() };
+        if let Some(old) = old {
+            self.leave(id, old)?;
+            self.settle_replaced(id, old)?;
+            row.has_data = old.has_data;
+            self.drop_data(id, &mut row)?;
+            if is_moved {
+                (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error.clone());
+                if old.extras().is_suspect {
+                    row.extras_mut().is_suspect = true;
+                }
+            }
+            inherit_lists(&mut row, old);
+            if push.after.is_empty() && !waits.on.is_empty() {
+                row.extras_mut().on_dead = old.extras().on_dead;
+            }
+        }
+        if let Some(on_dead) = push.awaited_by {
+            self.list_of(&mut row, on_dead);
+        }
+        self.wait_for(id, &mut row, &waits.on)?;
+        self.begin_anew(&mut row);
+        self.put(self.rows(), &self.queue.keys.payload(id), &push.payload)?;
+        self.replace_extra(id, old, push)?;
+        self.enter(id, &mut row)?;
+        if row.extras.is_some() {
+            self.register(id, &row, push.window)?;
+        }
+        self.tail.placed += 1;
+        match old {
+            Some(_) => self.tell(id, Some(state), Some(None)),
+            None => self.tail.tell_new(id, state),
+        }
+        if let Some(of) = &waits.died {
+            self.keep_waits(id, &mut row, &waits.kept)?;
+            self.end_unrun(id, row, Unrun::of_death(of))?;
+        }
+        Ok(pushed(id, if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }))
+    }
+
+    /// Treats a job that has a twin, as [`Clash`] says.
+    fn push_to_twin(&mut self, Twin { id, row }: Twin, push: &Push) -> Result<Pushed, BoxError> {
+        let due = push.row.due;
+        match (push.clash, row) {
+            (Clash::Replace, Some(old)) if old.state.waits() => {
+                let waits = self.waits(&id, push, Some(&old))?;
+                self.place(&id, Some(&old), push, waits, true)
+            }
+            (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && due < old.due => {
+                self.make_due(&id, old, due, push.row.named)?;
+                Ok(pushed(&id, PushOutcome::Rescheduled))
+            }
+            _ => Ok(pushed(&id, PushOutcome::Duplicate(id.clone()))),
+        }
+    }
+
+    /// Makes a job due at another time. All else of it stays.
+    fn make_due(&mut self, id: &str, old: Row, due: u64, named: bool) -> Result<(), BoxError> {
+        self.leave(id, &old)?;
+        let mut row = Row { state: ends::waiting(due, self.at.wall), due, named, ..old };
+        self.enter(id, &mut row)?;
+        self.tell(id, Some(row.state), None);
+        Ok(())
+    }
+
+    /// Makes a scheduled job due now. Returns false if it is not scheduled.
+    pub(crate) fn run_now(&mut self, id: &str) -> Result<bool, BoxError> {
+        let row = self.row(id)?.ok_or_else(|| self.queue.not_found(id))?;
+        let is_scheduled = row.state == JobState::Scheduled;
+        if is_scheduled {
+            self.make_due(id, row, 0, false)?;
+        }
+        Ok(is_scheduled)
+    }
+
+    /// Notes that only runs from now on can make a run of this job needless.
+    pub(super) fn begin_anew(&self, row: &mut Row) {
+        if row.extras().skips_from.is_some() {
+            row.extras_mut().skips_from = Some(self.tail.head.next_token);
+        }
+    }
+}
+
+/// Lets those who wait for the old job wait for the new one in its place.
+fn inherit_lists(row: &mut Row, old: &Row) {
+    let (awaited, held_up) = (old.extras().awaited, old.extras().held_up);
+    if awaited.is_some() || held_up.is_some() {
+        let extras = row.extras_mut();
+        (extras.awaited, extras.held_up) = (awaited, held_up);
+    }
+}
+
+fn pushed(id: &str, outcome: PushOutcome) -> Pushed {
+    Pushed { id: id.to_owned(), outcome }
+}

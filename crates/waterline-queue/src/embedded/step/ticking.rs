@@ -1,0 +1,128 @@
+//! The ticks of periodic jobs. A tick is noted in the same batch that has its job, so no crash
+//! makes a second job of it, and none loses it.
+
+use crate::embedded::codec::kept::Last;
+use crate::embedded::step::Step;
+use crate::rules::due::due;
+use crate::rules::set_back::last_tick;
+use crate::types::error::is_damage;
+use crate::types::job::{JobId, time};
+use crate::types::periodic::Periodic;
+use crate::types::schedule::Overlap;
+use crate::types::told::{Damaged, Happened, Line, Passed};
+use waterline::BoxError;
+use waterline::seam::describe;
+
+impl Step<'_, '_> {
+    /// Makes the jobs of all ticks that are due: so many of each periodic job.
+    pub(super) fn tick(&mut self, most: usize) -> Result<(), BoxError> {
+        let mut next = u64::MAX;
+        for periodic in self.periodics.clone() {
+            next = next.min(self.tick_of(&periodic, most)?);
+        }
+        self.tail.from.set_ticks(next);
+        Ok(())
+    }
+
+    /// Makes the jobs of the ticks of one periodic job. Returns the time of its next tick.
+    fn tick_of(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
+        let mut last = match self.last_of(&periodic.name) {
+            Err(error) if is_damage(&error) => {
+                // It stays as it is, until somebody removes the name.
+                self.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&*error) });
+                return Ok(u64::MAX);
+            }
+            // Without a record, its registration is not written yet.
+            last => match last? {
+                Some(last) => last,
+                None => return Ok(u64::MAX),
+            },
+        };
+        let before = last.tick;
+        last.tick = last_tick(&periodic.schedule, before, self.at.wall);
+        let next = periodic.schedule.next(last.tick).unwrap_or(u64::MAX);
+        if next > self.at.wall {
+            if last.tick != before {
+                self.put_last(&periodic.name, &last)?;
+            }
+            return Ok(next);
+        }
+        let has_unfinished = periodic.overlap == Overlap::Skip && self.is_unfinished(&last.run)?;
+        let rules = (periodic.overlap, periodic.catch_up);
+        let due = due(&periodic.schedule, rules, (last.tick, has_unfinished), self.at.wall, most.max(1));
+        for tick in due.run {
+            last.run = self.push_tick(periodic, tick)?;
+        }
+        let passed = |tick, why, run| Happened::Line(Line::Passed { name: periodic.name.clone(), tick, why, run });
+        if let Some(missed) = due.missed {
+            self.tail.tell(passed(missed, Passed::Missed, None));
+        }
+        if due.skipped {
+            last.skipped = last.skipped.saturating_add(1);
+            self.tail.tell(passed(due.last, Passed::Skipped, Some(last.run.clone())));
+        }
+        last.tick = due.last;
+        self.put_last(&periodic.name, &last)?;
+        Ok(due.next)
+    }
+
+    /// True if this job is there and has not ended. Its row says so: neither a crash nor a lease
+    /// that ran out holds up a tick.
+    fn is_unfinished(&mut self, id: &str) -> Result<bool, BoxError> {
+        match self.row(id) {
+            // It does not run as long as its row is damaged.
+            Err(error) if is_damage(&error) => Ok(false),
+            row => Ok(row?.is_some_and(|row| !row.state.is_ended())),
+        }
+    }
+
+    /// Pushes the job of a tick. It counts as pushed and as due at that time.
+    fn push_tick(&mut self, periodic: &Periodic, tick: u64) -> Result<JobId, BoxError> {
+        let job = periodic.job.clone().run_at(time(tick));
+        let mut push = self.queue.prepare(job, self.at.wall)?;
+        (push.row.pushed, push.row.named) = (tick, false);
+        Ok(self.push(&push)?.id)
+    }
+
+    /// Begins to make the jobs of a periodic job. Returns its last tick.
+    pub(crate) fn start_periodic(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
+        self.follow_clock()?;
+        let wall = self.at.wall;
+        let tick = match self.last_of(&periodic.name)? {
+            Some(last) => last_tick(&periodic.schedule, last.tick, wall),
+            None => {
+                let run = if periodic.at_next { JobId::new() } else { self.push_tick(periodic, wall)? };
+                self.put_last(&periodic.name, &Last { tick: wall, skipped: 0, run })?;
+                wall
+            }
+        };
+        if self.periodics.is_empty() {
+            let next = self.tick_of(periodic, most)?.min(self.tail.from.ticks());
+            self.tail.from.set_ticks(next);
+        } else {
+            // Ticks are due: this one is among the registered ones.
+            self.tick(most)?;
+        }
+        Ok(tick)
+    }
+
+    /// Removes the record of a periodic job. Returns false if there is none.
+    pub(crate) fn remove_periodic(&mut self, name: &str) -> Result<bool, BoxError> {
+        let (queue, key) = (self.queue, self.queue.keys.periodic(name));
+        let is_there = self.batch.get(&queue.rows, &key)?.is_some();
+        if is_there {
+            self.delete(queue.rows.id, &key)?;
+        }
+        Ok(is_there)
+    }
+
+    fn last_of(&mut self, name: &str) -> Result<Option<Last>, BoxError> {
+        let bytes = self.batch.get(&self.queue.rows, &self.queue.keys.periodic(name))?;
+        Ok(bytes.map(|bytes| self.queue.decode_last(name, &bytes)).transpose()?)
+    }
+
+    fn put_last(&mut self, name: &str, last: &Last) -> Result<(), BoxError> {
+        self.tail.changed = true;
+        Ok(self.put(self.rows(), &self.queue.keys.periodic(name), &last.encode(&self.queue.name, name))?)
+    }
+}

@@ -1,0 +1,400 @@
+//! The queue as a user holds it.
+
+use crate::embedded::engine::Embedded;
+#[cfg(test)]
+use crate::embedded::step::Step;
+use crate::engine::{Glance, Opened, QueueEngine, QueueNo, Steer};
+use crate::notify::shared::Shared;
+use crate::rules::pushing::Push;
+use crate::types::capabilities::Capabilities;
+use crate::types::config::ConfigError;
+use crate::types::error::QueueError;
+use crate::types::hook::Proposed;
+use crate::types::job::{JobId, Pushed};
+use crate::types::new_job::NewJob;
+use crate::types::options::QueueOptions;
+use crate::types::typed::TypedJob;
+#[cfg(doc)]
+use crate::{Clash, JobState};
+#[cfg(doc)]
+use crate::{PushOutcome, Runner};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::sync::Weak;
+#[cfg(test)]
+use waterline::BoxError;
+#[cfg(doc)]
+use waterline::Error;
+use waterline::Store;
+use waterline::seam::guarded;
+use waterline::seam::{Moment, check_name};
+use waterline::{Clock, seam};
+
+/// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
+/// thread. It keeps its store open.
+///
+/// The [module](crate) says when to use one, and shows a whole program. [`Runner`] runs its
+/// jobs, and [`accept`](Self::accept) hands one to a loop of yours.
+///
+/// Each call that changes something is one atomic write: it blocks its thread for the time of a
+/// write. If it fails, nothing is changed, and it can be made again.
+#[derive(Clone)]
+pub struct Queue {
+    pub(super) engine: Arc<dyn QueueEngine>,
+    pub(super) number: QueueNo,
+    pub(super) shared: Arc<Shared>,
+    /// It is open as long as somebody has this.
+    _keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl Queue {
+    /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none, unless
+    /// [`StoreOptions::create`](waterline::StoreOptions::create) is `false`. From the first queue
+    /// on, versions of this library that know no queues refuse the store ([`Error::Format`]).
+    ///
+    /// A queue may be opened any number of times at once, with the same options: all of them are
+    /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
+    ///
+    /// A job that was running when its process died counts a crash here, and runs again: the first
+    /// time at once, later alone and after a back-off, and not once its crashes are used up
+    /// ([`QueueOptions::max_crashes`](crate::QueueOptions::max_crashes)). If its runner
+    /// was asked to stop before, it runs again at once, and that is no crash.
+    ///
+    /// In a [read-only](waterline::StoreOptions::read_only) store the queue is there to be looked
+    /// at, mostly from beside the process that runs it. It shows what is stored: its counts, its
+    /// jobs, its notes, its periodic jobs without the time of the next tick, and its status, which
+    /// knows the limits of these options. Each call that changes something is [`Error::ReadOnly`],
+    /// and so is [`subscribe`](Self::subscribe). A [`watch`](Self::watch) hears nothing.
+    ///
+    #[cfg_attr(feature = "testing", doc = "```")]
+    #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
+    /// use waterline::Store;
+    /// use waterline_queue::{JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// # let disk = waterline::testing::FaultyStore::new()?;
+    /// # let application = disk.store();
+    /// let queue = Queue::open(&application, "mail", QueueOptions::default())?;
+    /// queue.push(NewJob::new("welcome", "ann")?)?;
+    ///
+    /// // Mostly in another process: Store::options().read_only().open(path)?
+    /// let beside = disk.store_with(&Store::options().read_only());
+    /// let queue = Queue::open(&beside, "mail", QueueOptions::default())?;
+    /// assert_eq!(queue.list(JobState::Ready, None, 100)?[0].kind, "welcome");
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// A damaged record of one job does not keep the queue from being opened. Only the two records
+    /// of the queue itself do: the one with its number, and the one with its counters.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a bad name, for options that cannot be, and while the queue is
+    /// open with other options; [`QueueError::Store`] with [`Error::NotFound`] for a queue that is
+    /// not there and is not made, [`Error::Corrupt`] when it cannot be read, and [`Error::Store`]
+    /// when the database fails.
+    pub fn open(store: &Store, name: impl AsRef<str>, options: QueueOptions) -> Result<Self, QueueError> {
+        Self::on(Arc::new(Embedded::new(store)), name.as_ref(), options)
+    }
+
+    /// Opens the queue with this name on an engine: see [`open`](Self::open).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub(crate) fn on(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Self, QueueError> {
+        check_name("queue", name)?;
+        options.check()?;
+        let Opened { number, shared, keep } = engine.open(name, &options)?;
+        Ok(Self { engine, number, shared, _keep: keep })
+    }
+
+    /// Returns the name that it was opened with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Returns what the database of the queue can do, and what it lacks.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    /// Returns its engine, and its number there.
+    pub(crate) fn parts(&self) -> (&dyn QueueEngine, QueueNo) {
+        (&*self.engine, self.number)
+    }
+
+    /// Returns the engine of a queue in a store.
+    pub(crate) fn embedded(&self) -> Option<&Embedded> {
+        self.engine.as_any().downcast_ref()
+    }
+
+    /// Refuses what needs a queue that others change and that tells of it.
+    pub(crate) fn writable(&self) -> Result<(), QueueError> {
+        self.embedded().map_or(Ok(()), |embedded| Ok(seam::writable(embedded.store())?))
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        self.shared.moment()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.shared.options.clock
+    }
+
+    pub(crate) fn glance(&self) -> Glance {
+        self.glance_for(None)
+    }
+
+    /// The same for one who claims jobs of these kinds; `None`: of all.
+    pub(crate) fn glance_for(&self, kinds: Option<&[String]>) -> Glance {
+        self.engine.glance(self.number, kinds)
+    }
+
+    /// The error of a worker whose lease is over.
+    pub(crate) fn halt(&self, id: &str) -> QueueError {
+        QueueError::Halt { queue: self.shared.name.clone(), id: id.to_owned() }
+    }
+
+    pub(crate) fn not_found(&self, id: &str) -> QueueError {
+        QueueError::NotFound { queue: self.shared.name.clone(), id: id.to_owned() }
+    }
+
+    /// Pushes a job, and returns once it is written, as durable as the store.
+    ///
+    /// A [`unique`](NewJob::unique) job that has a twin is treated as [`Clash`] says, whatever the
+    /// ids. Otherwise, if a job of the same id is there already, it depends on the state of that
+    /// job:
+    ///
+    /// | state | effect | [`PushOutcome`] |
+    /// |---|---|---|
+    /// | waiting, due at the same time | nothing is changed | `Duplicate` |
+    /// | waiting, due at another time | it is moved, and gets the new payload; its failures stay | `Rescheduled` |
+    /// | running | it runs once more, when this run has succeeded; its payload and its settings stay | `Resubmit` |
+    /// | finished or dead | it runs again, with the new payload | `Added` |
+    /// | damaged: its row cannot be read | it is removed, and this one takes its place | `Added` |
+    ///
+    /// A run that fails is followed by the next attempt. If that begins before the time of the
+    /// push, the job runs once more after it, too. A job that waits for others goes on to wait for
+    /// them if the push names none.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline_queue::{NewJob, PushOutcome, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "digests", QueueOptions::default())?;
+    /// let digest = || NewJob::new("digest", &42).map(|job| job.id("user:42"));
+    /// assert_eq!(queue.push(digest()?)?.outcome, PushOutcome::Added);
+    /// assert_eq!(queue.push(digest()?)?.outcome, PushOutcome::Duplicate("user:42".into()));
+    /// let later = digest()?.delay(Duration::from_secs(60));
+    /// assert_eq!(queue.push(later)?.outcome, PushOutcome::Rescheduled);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a job that no queue takes (an id or a kind of the wrong length,
+    /// an id that begins with `~`, a time beyond the year 9999, a [`Retry`](waterline::Retry) that
+    /// cannot be); [`QueueError::NotFound`], [`QueueError::Cycle`] and [`QueueError::AlreadyRuns`]
+    /// for a job that cannot run [`after`](NewJob::after) those that it names;
+    /// [`QueueError::Full`] if too many jobs wait; [`QueueError::Refused`] by the hook of the
+    /// queue; [`QueueError::Store`] when the database fails. Nothing is pushed then. (After a
+    /// failure of the database the job may be there in the next life of the process.)
+    pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
+        self.ask_before_push(&job)?;
+        Ok(self.push_asked(vec![job])?.remove(0))
+    }
+
+    /// Pushes a job whose kind is a type, as [`push`](Self::push) does. [`TypedJob`] has an example.
+    ///
+    /// # Errors
+    /// Those of [`NewJob::of`] and of [`push`](Self::push).
+    pub fn push_job(&self, job: &impl TypedJob) -> Result<Pushed, QueueError> {
+        self.push(NewJob::of(job)?)
+    }
+
+    /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
+    ///
+    /// # Errors
+    /// Those of [`push`](Self::push).
+    pub fn push_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, QueueError> {
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        self.ask_before_pushes(&jobs)?;
+        self.push_asked(jobs)
+    }
+
+    /// Checks a job, and gives it an id if it has none.
+    pub(crate) fn prepare(&self, job: NewJob) -> Result<Push, ConfigError> {
+        Ok(self.engine.prepare(self.number, vec![job])?.remove(0))
+    }
+
+    /// Removes a job in any state. If a worker has it, its next call tells it so
+    /// ([`QueueError::Halt`]), and it writes nothing more. A job whose row is damaged
+    /// ([`JobState::Damaged`]) can be removed too: all jobs are then counted anew, which takes a
+    /// while if they are many.
+    ///
+    /// A runner of this process hears of it at once, and one of another process with the next
+    /// renewal of its leases, each third of [`QueueOptions::lease`]. It drops the future of the job
+    /// at its next await point, or ends the deferred job, and the slot is free. A thread cannot be
+    /// ended: its handler sees that it is to stop ([`Running::is_stopping`]), and its slot is taken
+    /// until it returns ([`QueueStatus::stuck`]). The same happens to a job whose lease is lost.
+    ///
+    /// [`Running::is_stopping`]: crate::Running::is_stopping
+    /// [`QueueStatus::stuck`]: crate::QueueStatus::stuck
+    ///
+    /// # Errors
+    /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails.
+    #[doc(alias = "cancel")]
+    pub fn remove(&self, id: impl Into<JobId>) -> Result<(), QueueError> {
+        self.engine.steer(self.number, Steer::Remove(id.into())).map(drop)
+    }
+
+    /// Makes a dead job ready again, with no failures and no crashes, and with its payload and
+    /// data. Returns false if the job is not dead.
+    ///
+    /// A job that died while it waited for others ([`NewJob::after`]), mostly with one of them,
+    /// waits for those of them that live now: that have not ended, or run again. One that has
+    /// finished, is dead or gone is over. So requeue the one that it died with first, or use
+    /// [`requeue_all`](Self::requeue_all) or [`requeue_dead`](Self::requeue_dead). It does not wait
+    /// for a job that waits for it by now, also through others, nor for one that waits if too many
+    /// (10,000) wait for itself to be sure.
+    ///
+    /// ```
+    /// use waterline::Store;
+    /// use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", &1)?)?.id;
+    /// queue.accept(Accept::new())?.expect("a job is ready").bury("no such customer")?;
+    /// for job in queue.list(JobState::Dead, None, 100)? {
+    ///     println!("{}: {}", job.id, job.error.as_deref().unwrap_or_default());
+    /// }
+    /// assert!(queue.requeue(&id)?);
+    /// assert_eq!(queue.state(&id)?, Some(JobState::Ready));
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`remove`](Self::remove).
+    pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
+        Ok(self.engine.steer(self.number, Steer::Requeue(id.into()))? > 0)
+    }
+
+    /// Makes a scheduled job due now: it waits for its time no longer, or for its back-off. All else
+    /// of it stays. Returns false, and changes nothing, if the job is not scheduled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use waterline::Store;
+    /// use waterline_queue::{JobState, NewJob, Queue, QueueOptions};
+    ///
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default())?;
+    /// let id = queue.push(NewJob::new("k", "tomorrow")?.delay(Duration::from_secs(86_400)))?.id;
+    /// assert!(queue.run_now(&id)?);
+    /// assert_eq!(queue.state(&id)?, Some(JobState::Ready));
+    /// assert!(!queue.run_now(&id)?);
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`remove`](Self::remove).
+    pub fn run_now(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
+        self.catch_up();
+        Ok(self.engine.steer(self.number, Steer::RunNow(id.into()))? > 0)
+    }
+}
+
+/// A queue that this keeps no open one.
+#[cfg(feature = "tokio")]
+pub(super) struct WeakQueue {
+    engine: Weak<dyn QueueEngine>,
+    number: QueueNo,
+    shared: Weak<Shared>,
+    keep: Weak<dyn Any + Send + Sync>,
+}
+
+#[cfg(feature = "tokio")]
+impl WeakQueue {
+    /// Returns the queue, if somebody has it open.
+    pub(super) fn upgrade(&self) -> Option<Queue> {
+        let (engine, shared, keep) = (self.engine.upgrade()?, self.shared.upgrade()?, self.keep.upgrade()?);
+        Some(Queue { engine, number: self.number, shared, _keep: keep })
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Queue {
+    pub(super) fn downgrade(&self) -> WeakQueue {
+        let (engine, shared) = (Arc::downgrade(&self.engine), Arc::downgrade(&self.shared));
+        WeakQueue { engine, number: self.number, shared, keep: Arc::downgrade(&self._keep) }
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.name()).field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// Asks the hook if these jobs may be pushed, and notes their kinds. Nothing of them is anywhere
+    /// yet, and the caller holds no lock.
+    pub(crate) fn ask_before_pushes<'j>(
+        &self,
+        jobs: impl IntoIterator<Item = &'j NewJob> + Clone,
+    ) -> Result<(), QueueError> {
+        let mut noted = None;
+        jobs.clone().into_iter().try_for_each(|job| self.ask_hook(job))?;
+        for job in jobs {
+            // Mostly all jobs of a batch have one kind.
+            if noted.replace(&job.kind) != Some(&job.kind) {
+                self.shared.note_kind(&job.kind, || job.check().is_ok());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the hook if this job may be pushed, and notes its kind, as for several.
+    pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
+        self.ask_before_pushes([job])
+    }
+
+    fn ask_hook(&self, job: &NewJob) -> Result<(), QueueError> {
+        let Some(hook) = &self.shared.options.before_push.0 else { return Ok(()) };
+        if job.check().is_err() {
+            // It is refused anyway.
+            return Ok(());
+        }
+        let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };
+        guarded(|| hook(&proposed)).map_err(|source| QueueError::Refused { kind: job.kind.clone(), source })
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    pub(crate) fn state_of(&self) -> Arc<crate::embedded::state::QueueState> {
+        self.embedded().unwrap().state(self.number)
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        self.embedded().unwrap().store()
+    }
+
+    pub(crate) fn bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, QueueError> {
+        Ok(seam::kv(self.store()).get(&self.state_of().rows, key).map_err(waterline::Error::from)?)
+    }
+
+    pub(crate) fn row(&self, id: &str) -> Result<Option<crate::types::row::Row>, QueueError> {
+        self.engine.row(self.number, id)
+    }
+
+    /// Makes one transition.
+    pub(crate) fn call<R, F>(&self, run: F) -> Result<R, QueueError>
+    where
+        R: Send + 'static,
+        F: Fn(&mut Step<'_, '_>) -> Result<R, BoxError> + Send + 'static,
+    {
+        crate::embedded::intent::call(self.store(), &self.state_of(), "test", run)
+    }
+}

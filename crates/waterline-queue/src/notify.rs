@@ -1,0 +1,14 @@
+//! Those who wait, in memory: for a job, for a change, for a line of the log.
+
+pub(crate) mod averages;
+pub(crate) mod bell;
+#[cfg(feature = "tokio")]
+pub(crate) mod kept;
+pub(crate) mod kinds;
+pub(crate) mod lines;
+pub(crate) mod losses;
+pub(crate) mod presence;
+pub(crate) mod shared;
+pub(crate) mod subscribers;
+pub(crate) mod waiting;
+pub(crate) mod watchers;

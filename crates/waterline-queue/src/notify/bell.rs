@@ -1,0 +1,197 @@
+//! A wait for jobs of several queues at once: each of them rings.
+
+use crate::notify::waiting::wait_until;
+use crate::types::wanted::Wanted;
+use parking_lot::{Condvar, Mutex};
+use std::time::Instant;
+#[cfg(feature = "tokio")]
+use waterline::seam::wait_at;
+use waterline::seam::{Called, Tasks};
+
+/// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes
+/// its own threads, so nobody asks one queue after the other.
+///
+/// A queue rings under its own lock. So nobody asks a queue while it holds the lock in here.
+#[derive(Default)]
+pub(crate) struct Bell {
+    heard: Mutex<Heard>,
+    /// Threads that wait for a job sleep here.
+    changed: Condvar,
+    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
+    called: Condvar,
+    /// Threads that wait for room sleep here.
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// Counts the changes that a sleeper has to look at.
+    news: u64,
+    asleep: usize,
+    /// The number of those who are asleep, but do not take each job.
+    picky: usize,
+    /// The number of those who sleep although there may be a job.
+    full: usize,
+    /// The number of those who wait for room for a job of theirs.
+    blocked: usize,
+    /// The tasks that wait for a job. Those that do not take each job count as picky too.
+    tasks: Tasks,
+    /// The tasks that wait for room.
+    blocked_tasks: Tasks,
+}
+
+impl Bell {
+    /// Returns the number of changes so far. A thread asks before it looks at the queues.
+    pub(crate) fn news(&self) -> u64 {
+        self.heard.lock().news
+    }
+
+    /// True if a thread or a task waits for a job.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let heard = self.heard.lock();
+        heard.asleep > 0 || !heard.tasks.is_empty()
+    }
+
+    /// Returns the number of threads that sleep until there is a job.
+    #[cfg(test)]
+    pub(crate) fn asleep(&self) -> usize {
+        self.heard.lock().asleep
+    }
+
+    /// Notes so many new jobs, and wakes a thread and a task for each.
+    pub(crate) fn ring(&self, jobs: u64, called: &mut Called) {
+        let mut heard = self.heard.lock();
+        heard.news += 1;
+        if heard.picky > 0 {
+            // The one who is woken may not take the job that another one takes.
+            self.changed.notify_all();
+            heard.tasks.call(usize::MAX, called);
+            return;
+        }
+        heard.tasks.call(usize::try_from(jobs).unwrap_or(usize::MAX), called);
+        for _ in 0..jobs.min(heard.asleep as u64) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Makes every thread that waits look again.
+    pub(crate) fn ring_all(&self) {
+        let mut heard = self.heard.lock();
+        heard.news += 1;
+        if heard.asleep > 0 {
+            self.changed.notify_all();
+        }
+        if heard.full > 0 {
+            self.called.notify_all();
+        }
+        if heard.blocked > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Makes every task that waits look again.
+    #[cfg(any(feature = "tokio", test, feature = "testing"))]
+    pub(crate) fn call_all(&self, called: &mut Called) {
+        let mut heard = self.heard.lock();
+        heard.news += 1;
+        heard.tasks.call(usize::MAX, called);
+        heard.blocked_tasks.call(usize::MAX, called);
+    }
+
+    /// Makes those look again who wait for room.
+    pub(crate) fn ring_room(&self, called: &mut Called) {
+        let mut heard = self.heard.lock();
+        heard.blocked_tasks.call(usize::MAX, called);
+        if heard.blocked > 0 {
+            heard.news += 1;
+            self.room.notify_all();
+        }
+    }
+
+    /// Makes the threads look again that could take no job, since a slot may be free now.
+    pub(crate) fn slot_is_free(&self) {
+        let mut heard = self.heard.lock();
+        // A thread that falls asleep for want of a slot has not counted itself yet.
+        heard.news += 1;
+        if heard.full > 0 {
+            self.called.notify_all();
+        }
+    }
+
+    /// Sleeps until there may be room, or until the time that the answer of `until` has, without an
+    /// end for `None` in it. It is asked with the lock, so that no change is missed. Without an
+    /// answer nobody sleeps.
+    pub(crate) fn sleep_for_room(&self, until: impl FnOnce() -> Option<Option<Instant>>) {
+        let mut heard = self.heard.lock();
+        heard.blocked += 1;
+        if let Some(until) = until() {
+            wait_until(&self.room, &mut heard, until);
+        }
+        heard.blocked -= 1;
+    }
+
+    /// Sleeps until there is news, or until this time; `None`: without an end.
+    pub(crate) fn sleep(&self, news: u64, until: Option<Instant>, takes: Takes) {
+        let mut heard = self.heard.lock();
+        if takes == Takes::Nothing {
+            if heard.news == news {
+                heard.full += 1;
+                wait_until(&self.called, &mut heard, until);
+                heard.full -= 1;
+            }
+            return;
+        }
+        let picky = usize::from(takes == Takes::Some);
+        heard.asleep += 1;
+        heard.picky += picky;
+        while heard.news == news && !wait_until(&self.changed, &mut heard, until) {}
+        heard.asleep -= 1;
+        heard.picky -= picky;
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Bell {
+    /// Waits, as a task, until there is news.
+    pub(crate) async fn heard(&self, news: u64, takes: Takes) {
+        let picky = usize::from(takes == Takes::Some);
+        self.heard.lock().picky += picky;
+        let _picky = Picky(self, picky);
+        wait_at(&self.heard, |heard| &mut heard.tasks, |heard| (heard.news != news).then_some(())).await;
+    }
+
+    /// Waits, as a task, until this is true, which is looked at whenever there may be room, or
+    /// until there is news.
+    pub(crate) async fn room(&self, news: u64, has_room: impl Fn() -> bool) {
+        let look = |heard: &mut Heard| (heard.news != news || has_room()).then_some(());
+        wait_at(&self.heard, |heard| &mut heard.blocked_tasks, look).await;
+    }
+}
+
+/// A task that may not take each job, until it is dropped.
+#[cfg(feature = "tokio")]
+struct Picky<'a>(&'a Bell, usize);
+
+#[cfg(feature = "tokio")]
+impl Drop for Picky<'_> {
+    fn drop(&mut self) {
+        self.0.heard.lock().picky -= self.1;
+    }
+}
+
+/// The jobs that a thread takes when it is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Each,
+    /// Those that are due by a time of its own, or of some kinds.
+    Some,
+    /// None, since its slots are taken.
+    Nothing,
+}
+
+impl Takes {
+    /// Returns what a thread takes that wants these jobs.
+    pub(crate) fn of(wanted: &Wanted) -> Self {
+        if wanted.due_by.is_some() || wanted.kinds.is_some() { Self::Some } else { Self::Each }
+    }
+}

@@ -1,0 +1,84 @@
+//! The tasks that wait in a queue, as the one sees them that looks after what time brings.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use waterline::seam::{Called, Tasks, wait_at};
+
+/// The tasks that wait in a queue. While there is one, a *keeper* looks after what time brings, for
+/// all of them: so a thousand that wait look at the clock no more often than one does.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// The number of the tasks that wait.
+    waiting: usize,
+    is_kept: bool,
+    /// Counts the calls of the keeper.
+    rings: u64,
+    /// The keeper, while it sleeps.
+    keeper: Tasks,
+}
+
+impl State {
+    fn ring(&mut self, called: &mut Called) {
+        self.rings += 1;
+        self.keeper.call(usize::MAX, called);
+    }
+}
+
+impl Kept {
+    /// Makes the keeper look again, since time brings something sooner.
+    pub(crate) fn ring(&self, called: &mut Called) {
+        self.0.lock().ring(called);
+    }
+
+    /// Takes the duty of the keeper, if nobody has it. True: the caller has it now.
+    pub(crate) fn take(&self) -> bool {
+        !std::mem::replace(&mut self.0.lock().is_kept, true)
+    }
+
+    /// Gives up the duty of the keeper. Returns true if tasks wait, which need another one.
+    pub(crate) fn give_up(&self) -> bool {
+        let mut state = self.0.lock();
+        state.is_kept = false;
+        state.waiting > 0
+    }
+
+    /// Returns the number of calls so far, for the keeper. `None`: no task waits any more, and its
+    /// duty is over.
+    pub(crate) fn rings(&self) -> Option<u64> {
+        let mut state = self.0.lock();
+        state.is_kept = state.waiting > 0;
+        state.is_kept.then_some(state.rings)
+    }
+
+    /// Sleeps, as the keeper, until there was a call after this one.
+    pub(crate) async fn rung(&self, after: u64) {
+        wait_at(&self.0, |state| &mut state.keeper, |state| (state.rings != after).then_some(())).await;
+    }
+}
+
+/// A task that waits, until it is dropped.
+pub(crate) struct Attendance(Arc<Kept>);
+
+impl Attendance {
+    pub(crate) fn new(kept: &Arc<Kept>) -> Self {
+        kept.0.lock().waiting += 1;
+        Self(kept.clone())
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let mut called = Called::default();
+        {
+            let mut state = self.0.0.lock();
+            state.waiting -= 1;
+            if state.waiting == 0 {
+                state.ring(&mut called);
+            }
+        }
+        called.wake();
+    }
+}

@@ -1,0 +1,162 @@
+//! Those who wait for a change of any job.
+
+use crate::types::job::{JobId, JobState, time};
+use crate::types::told::Happened;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+use waterline::seam::{Called, Tasks};
+
+/// The most changes that wait for one who watches. It bounds the memory of one who is too slow.
+const MOST: usize = 4096;
+
+/// A change in a queue, for one who watches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueChange {
+    /// A job is in this state, with another one or with other data before. `None`: it is gone.
+    #[non_exhaustive]
+    Job {
+        /// The id of the job.
+        id: JobId,
+        /// Its state.
+        state: Option<JobState>,
+    },
+    /// The queue hands out no job until this time; `None`: until somebody resumes it.
+    #[non_exhaustive]
+    Paused {
+        /// The time at which it ends.
+        until: Option<SystemTime>,
+    },
+    /// Somebody has ended the pause of the queue. (Nothing tells that its time is over.)
+    Resumed,
+    /// So many changes were lost here, since nobody took them in time, or since they were being
+    /// written when the watch began.
+    #[non_exhaustive]
+    Missed {
+        /// The number of changes.
+        changes: u64,
+    },
+}
+
+#[derive(Default)]
+pub(crate) struct Buffer {
+    pub(crate) waiting: Mutex<Waiting>,
+    pub(crate) changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Waiting {
+    pub(crate) changes: VecDeque<QueueChange>,
+    pub(crate) missed: u64,
+    /// Counts the changes, and the calls to look at the clock again.
+    pub(crate) calls: u64,
+    /// The tasks that wait for a change.
+    pub(crate) tasks: Tasks,
+}
+
+impl Waiting {
+    /// Takes the next change.
+    pub(crate) fn next(&mut self) -> Option<QueueChange> {
+        match std::mem::take(&mut self.missed) {
+            0 => self.changes.pop_front(),
+            changes => Some(QueueChange::Missed { changes }),
+        }
+    }
+}
+
+impl Buffer {
+    /// Wakes those who wait: the threads now, and the tasks later, by this list.
+    fn call(&self, waiting: &mut Waiting, called: &mut Called) {
+        waiting.calls += 1;
+        self.changed.notify_all();
+        waiting.tasks.call(usize::MAX, called);
+    }
+}
+
+/// Those who watch a queue.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    buffers: Mutex<Vec<Arc<Buffer>>>,
+    /// Their number, which every push looks at.
+    count: AtomicUsize,
+}
+
+impl Watchers {
+    pub(super) fn is_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn tell(&self, told: &[Happened], called: &mut Called) {
+        if !self.is_any() {
+            return;
+        }
+        let changes: Vec<_> = told.iter().filter_map(QueueChange::of).collect();
+        for buffer in self.buffers.lock().iter().filter(|_| !changes.is_empty()) {
+            let mut waiting = buffer.waiting.lock();
+            waiting.changes.extend(changes.iter().cloned());
+            let surplus = waiting.changes.len().saturating_sub(MOST);
+            waiting.changes.drain(..surplus);
+            waiting.missed += surplus as u64;
+            buffer.call(&mut waiting, called);
+        }
+    }
+
+    /// Tells those who watch by now that they have missed so many changes.
+    pub(crate) fn miss(&self, changes: u64, called: &mut Called) {
+        if changes == 0 || !self.is_any() {
+            return;
+        }
+        for buffer in self.buffers.lock().iter() {
+            let mut waiting = buffer.waiting.lock();
+            waiting.missed += changes;
+            buffer.call(&mut waiting, called);
+        }
+    }
+
+    /// Makes the threads that wait look at the clock again.
+    pub(crate) fn ring(&self) {
+        for buffer in self.buffers.lock().iter() {
+            buffer.waiting.lock().calls += 1;
+            buffer.changed.notify_all();
+        }
+    }
+
+    /// Makes the tasks that wait look at the clock again.
+    #[cfg(any(feature = "tokio", test, feature = "testing"))]
+    pub(crate) fn ring_tasks(&self, called: &mut Called) {
+        for buffer in self.buffers.lock().iter() {
+            buffer.call(&mut buffer.waiting.lock(), called);
+        }
+    }
+
+    pub(crate) fn add(&self, buffer: &Arc<Buffer>) {
+        let mut buffers = self.buffers.lock();
+        buffers.push(buffer.clone());
+        self.count.store(buffers.len(), Ordering::Release);
+    }
+
+    pub(crate) fn remove(&self, buffer: &Arc<Buffer>) {
+        let mut buffers = self.buffers.lock();
+        buffers.retain(|other| !Arc::ptr_eq(other, buffer));
+        self.count.store(buffers.len(), Ordering::Release);
+    }
+}
+
+impl QueueChange {
+    fn of(happened: &Happened) -> Option<Self> {
+        match happened {
+            Happened::Seen { id, state, .. } => Some(Self::Job { id: id.clone(), state: *state }),
+            Happened::Paused { until: 0 } => Some(Self::Resumed),
+            Happened::Paused { until } => Some(Self::Paused { until: (*until < u64::MAX).then(|| time(*until)) }),
+            Happened::Claimed { .. }
+            | Happened::Kept { .. }
+            | Happened::Released { .. }
+            | Happened::Lost { .. }
+            | Happened::Line(_)
+            | Happened::Anew { .. } => None,
+        }
+    }
+}

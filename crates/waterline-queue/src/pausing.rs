@@ -1,0 +1,35 @@
+//! Pauses of a queue.
+
+use crate::engine::Steer;
+use crate::handle::Queue;
+use crate::types::config::ConfigError;
+use crate::types::error::QueueError;
+use crate::types::job;
+use std::time::Duration;
+
+impl Queue {
+    /// Hands out no job for this time, or, with `None`, until [`resume`](Self::resume). Pushes go
+    /// on, and running jobs too. It survives a restart. The time is that of the clock on the wall,
+    /// and goes back with it if that is set back. A second pause replaces the first one.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
+    /// database fails.
+    pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
+        let wall = self.moment().wall;
+        let until = time.map_or(Ok(u64::MAX), |time| job::after(wall, time).ok_or(ConfigError::RunAt))?;
+        self.pause_until(until)
+    }
+
+    /// Ends a [`pause`](Self::pause). Does nothing if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database fails.
+    pub fn resume(&self) -> Result<(), QueueError> {
+        self.pause_until(0)
+    }
+
+    fn pause_until(&self, until: u64) -> Result<(), QueueError> {
+        self.engine.steer(self.number, Steer::Pause(until)).map(drop)
+    }
+}

@@ -1,0 +1,61 @@
+//! The ticks of a periodic job that are due. Pure: the caller hands in the time.
+
+use crate::types::schedule::{CatchUp, Overlap, Schedule};
+
+/// The lateness from which on a tick counts as missed. It is far above the pauses of a healthy
+/// process, which looks for due ticks once a second.
+const LATE: u64 = 60_000;
+
+/// The ticks that are due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The ticks that make a job.
+    pub run: Vec<u64>,
+    /// The last tick that is dealt with, by a job or without one.
+    pub last: u64,
+    /// The next tick, which may be due as well; `u64::MAX`: there is none.
+    pub next: u64,
+    /// True if a tick makes no job since the last run has not ended.
+    pub skipped: bool,
+    /// The first tick that makes no job since it was missed.
+    pub missed: Option<u64>,
+}
+
+/// Decides which ticks are due, if the last one was at `last`, in milliseconds since 1970. A clock
+/// that was set back brings no tick a second time. Nothing is decided about more than `most` ticks
+/// that make a job.
+pub fn due(
+    schedule: &Schedule,
+    (overlap, catch_up): (Overlap, CatchUp),
+    (last, has_unfinished): (u64, bool),
+    now: u64,
+    most: usize,
+) -> Due {
+    let ticks = schedule.ticks(last);
+    let first = ticks.next(last);
+    let mut due = Due { run: Vec::new(), last, next: first.unwrap_or(u64::MAX), skipped: false, missed: None };
+    let Some(first) = first.filter(|first| *first <= now) else { return due };
+    if catch_up == CatchUp::All {
+        while due.next <= now && due.run.len() < most {
+            due.last = due.next;
+            due.run.push(due.last);
+            due.next = ticks.next(due.last).unwrap_or(u64::MAX);
+        }
+        return due;
+    }
+    let newest = ticks.newest(first, now);
+    (due.last, due.next) = (newest, ticks.next(newest).unwrap_or(u64::MAX));
+    let is_late = now - newest > LATE && catch_up == CatchUp::None;
+    due.missed = (is_late || newest > first).then_some(first);
+    if is_late {
+        return due;
+    }
+    due.skipped = has_unfinished && overlap == Overlap::Skip;
+    if !due.skipped {
+        due.run.push(newest);
+    }
+    due
+}
+
+#[cfg(test)]
+mod tests;

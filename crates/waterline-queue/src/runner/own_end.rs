@@ -1,0 +1,55 @@
+//! The end of a deferred job that somebody else writes, beside writes of the user's.
+
+use crate::runner::attempt::{Attempt, Report, Written};
+use crate::runner::handler::Finisher;
+use crate::runner::outcome::Outcome;
+use std::fmt;
+use waterline::BoxError;
+
+/// The end of a deferred job that its holder writes itself, with writes of its own.
+#[must_use = "an end that is dropped fails its job"]
+pub struct OwnEnd(Option<Attempt>);
+
+impl Finisher {
+    /// Takes the end of the job from everybody else. `None`: somebody else has it.
+    pub(crate) fn take(mut self) -> Option<OwnEnd> {
+        let attempt = self.0.take()?;
+        attempt.claim_end().then(|| OwnEnd(Some(attempt)))
+    }
+}
+
+impl OwnEnd {
+    /// Calls the hooks that come before the end is written.
+    ///
+    /// # Errors
+    /// That of the outcome, and the panic of a hook, which fails the attempt.
+    pub fn after(&self, outcome: Result<Outcome, BoxError>) -> Result<Outcome, BoxError> {
+        let Some(attempt) = &self.0 else { return outcome };
+        let _own = attempt.enter();
+        attempt.hooks().after(attempt.job(), outcome)
+    }
+
+    /// Tells the runner that the end is written: the state of the job then, or `None` where its row
+    /// is gone. `None` in place of that: the lease was over. An error is the end of the attempt,
+    /// and the runner writes it.
+    pub fn written(mut self, written: Result<Written, BoxError>) {
+        if let Some(attempt) = self.0.take() {
+            attempt.hand_in(|attempt| Report::written_elsewhere(attempt, written));
+        }
+    }
+}
+
+impl Drop for OwnEnd {
+    fn drop(&mut self) {
+        if let Some(attempt) = self.0.take() {
+            let error = Err("the end of the job was dropped before it was written".into());
+            attempt.hand_in(|attempt| Report::written_elsewhere(attempt, error));
+        }
+    }
+}
+
+impl fmt::Debug for OwnEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnEnd").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,391 @@
+//! The line in which the threads of a runner wait for the next job.
+//!
+//! To wake a thread costs as much as several short jobs. So one thread alone looks for a job, the
+//! first in the line, and it leaves short ones to the threads that are awake.
+
+use crate::notify::bell::Takes;
+use crate::notify::waiting::wait_until;
+use crate::runner::attempt::{Desk, Report};
+use crate::runner::drain::Reached;
+use crate::runner::pool::stopping::held;
+use crate::runner::pool::writing::Answer;
+use crate::runner::pool::{Pool, State};
+use crate::runner::running::Next;
+use crate::types::error::QueueError;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The pause after a write that failed: the first one, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// The time between two claims that needs no further thread: most of it is the write.
+const BRISK: Duration = Duration::from_micros(20);
+
+/// The time for which the first thread in the line watches the others, and the claims in that time
+/// by which they cope.
+const LOOK: Duration = Duration::from_micros(200);
+
+const ENOUGH: u64 = 8;
+
+/// The most ends in one write. Those that fail go one by one, so more would take long, and all
+/// others would wait for them.
+const MOST_ENDS: usize = 512;
+
+/// The result of a look by the first thread in the line.
+pub(super) enum Turn {
+    /// It has claimed a job.
+    Job(Next),
+    /// It has so many slots, which may be none. It claims jobs that are ready, and writes ends.
+    Claim(usize),
+    /// No job will come.
+    End,
+    /// The runner has more threads than it may run jobs, since it was told to run fewer.
+    Leave,
+}
+
+impl Pool {
+    /// The loop of a thread.
+    pub(super) fn work(self: &Arc<Self>) {
+        let mut reports = Vec::new();
+        // The time at which the job before this one began, while it goes from job to job.
+        let (mut before, mut begun) = (None, None);
+        loop {
+            let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
+            if next.is_none() {
+                begun = None;
+            }
+            let Some((job, payload)) = next.or_else(|| self.stand_in_line(&mut reports)) else { break };
+            before = begun.replace(waterline::seam::now());
+            reports.extend(self.run(job, &payload));
+        }
+        self.note_end();
+    }
+
+    /// True if a thread that has ended a job claims the next one at once. If several threads take
+    /// jobs faster than they can be written, one thread less is none the slower.
+    fn goes_on(&self, before: Option<Instant>) -> bool {
+        let Some(before) = before else { return true };
+        let active = {
+            let state = self.state.lock();
+            state.threads - state.in_line
+        };
+        let cycle = waterline::seam::now().saturating_duration_since(before);
+        active <= 1 || cycle >= BRISK * u32::try_from(active).unwrap_or(u32::MAX)
+    }
+
+    /// Starts one more thread if none is left in the line, so that one always looks for the next
+    /// job.
+    pub(super) fn grow(self: &Arc<Self>) {
+        {
+            let mut state = self.state.lock();
+            if state.ending || state.in_line > 0 || state.threads >= state.needed() {
+                return;
+            }
+            state.threads += 1;
+        }
+        if let Err(error) = self.spawn() {
+            self.state.lock().threads -= 1;
+            tracing::warn!(target: "waterline", queue = self.source().name(), %error, "the runner goes on with fewer threads");
+        }
+    }
+
+    /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
+    /// Then a slot is taken for each, and the write is counted that the caller makes. None may
+    /// be claimed while a gate is closed, or before the jobs in the tray begin: they would wait for
+    /// as long as others come. A group chooses a queue for each job.
+    pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
+        let mut state = self.state.lock();
+        if self.leaves(&mut state, reports) {
+            // A drain whose time is over ends, or the thread that looks would not sleep.
+            self.room(&mut state, 0);
+            return 0;
+        }
+        state.tray.take_ends(reports);
+        reports.append(&mut state.inbox);
+        if reports.len() > MOST_ENDS {
+            // The others wait for this write, or go along with one that begins meanwhile.
+            let others = reports.split_off(MOST_ENDS);
+            state.inbox.extend(others);
+            state.is_full = true;
+        }
+        let wants = if !is_open || state.tray.has_jobs() {
+            0
+        } else {
+            // A write that ends many jobs claims as many.
+            let ends = if self.source().writes_at_once().is_some() { reports.len() } else { 0 };
+            let now = waterline::seam::now();
+            let most = if self.source().is_one() { state.pace.next(now).max(ends) } else { 1 };
+            self.room(&mut state, reports.len()).min(most)
+        };
+        state.reserved += wants;
+        state.writes += usize::from(wants > 0 || !reports.is_empty());
+        wants
+    }
+
+    /// Leaves the ends to the next write, if as many are under way as there may be at once. One of
+    /// them rings when it ends, and the first in the line takes the ends.
+    fn leaves(&self, state: &mut State, reports: &mut Vec<Report>) -> bool {
+        let leaves = self.source().writes_at_once().is_some_and(|most| state.writes >= most);
+        if leaves {
+            state.is_full = true;
+            state.inbox.append(reports);
+        }
+        leaves
+    }
+
+    /// Takes a job from the tray, and leaves these ends in it. Ends that have writes of the user's
+    /// are written first, each in a write of its own. Once no more jobs are claimed, none begins.
+    pub(super) fn take_from_tray(&self, reports: &mut Vec<Report>) -> Option<Next> {
+        if reports.iter().any(|report| !report.effects.is_empty()) {
+            return None;
+        }
+        let claimed = {
+            let mut state = self.state.lock();
+            if state.ending {
+                let jobs = state.tray.take_jobs();
+                drop(state);
+                self.put_back(jobs.iter().map(held).collect());
+                return None;
+            }
+            state.tray.swap(reports)?
+        };
+        self.begin(claimed)
+    }
+
+    /// Takes the next job from the tray. If there is none, it writes the ends of jobs, and claims
+    /// the next ones in the same write. Ends that cannot be left in the tray are written before.
+    /// `None`: there is none, or the write failed. Then the list still has the ends that could not
+    /// be written.
+    pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+        if let Some(next) = self.take_from_tray(reports) {
+            return Some(next);
+        }
+        let wants = self.prepare(reports, self.gates_are_open());
+        if wants > 0 || !reports.is_empty() {
+            match self.write(reports, wants) {
+                Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
+                Ok(_) if wants == 0 => {
+                    if let Some(next) = self.take_from_tray(reports) {
+                        self.source().slot_is_free();
+                        return Some(next);
+                    }
+                }
+                _ => {}
+            }
+            self.let_the_line_look();
+        }
+        None
+    }
+
+    /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
+    /// must end.
+    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+        let mut pause = PAUSES.0;
+        loop {
+            self.get_in_line();
+            let first = self.first_in_line(reports);
+            let turn = self.look_for_job(reports);
+            let leaves = self.leave_line(&turn);
+            drop(first);
+            match turn {
+                Turn::End => return None,
+                Turn::Leave if leaves => {
+                    self.crew.join_finished();
+                    return None;
+                }
+                Turn::Leave => {}
+                Turn::Job(next) => {
+                    self.grow();
+                    return Some(next);
+                }
+                Turn::Claim(wants) => {
+                    // A claim may take as long as a flush of the disk, so the next one in the line
+                    // looks meanwhile.
+                    self.grow();
+                    match self.write(reports, wants) {
+                        Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
+                        Ok(Answer::Again | Answer::Nothing) => {}
+                        Err(error) => {
+                            self.warn(&error, pause);
+                            self.rest(pause);
+                            pause = (pause * 2).min(PAUSES.1);
+                        }
+                    }
+                    self.let_the_line_look();
+                }
+            }
+        }
+    }
+
+    /// Counts this thread as one in the line. The one that watches the others hears it once all of
+    /// them are.
+    fn get_in_line(&self) {
+        let mut state = self.state.lock();
+        state.in_line += 1;
+        if state.in_line == state.threads {
+            self.watching.notify_all();
+        }
+    }
+
+    /// Waits until this thread is the first in the line. It does not wait with ends to be written.
+    fn first_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> MutexGuard<'_, ()> {
+        while !reports.is_empty() {
+            if let Some(first) = self.line.try_lock() {
+                return first;
+            }
+            {
+                let mut state = self.state.lock();
+                if self.leaves(&mut state, reports) {
+                    break;
+                }
+                state.writes += 1;
+            }
+            if let Err(error) = self.write(reports, 0) {
+                // The first in the line tries it again.
+                self.warn(&error, PAUSES.0);
+                self.state.lock().inbox.append(reports);
+            }
+            self.let_the_line_look();
+        }
+        self.line.lock()
+    }
+
+    /// Looks for the next job, as the first in the line.
+    pub(super) fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
+        // True once it may have been woken for a job, in place of somebody who accepts jobs.
+        let mut woken = false;
+        let mut pause = PAUSES.0;
+        loop {
+            let news = self.source().news();
+            if reports.is_empty() && self.others_cope() {
+                continue;
+            }
+            if reports.is_empty() && self.has_too_many() {
+                return Turn::Leave;
+            }
+            if let Some(next) = self.take_from_tray(reports) {
+                return Turn::Job(next);
+            }
+            let closed = self.closed_gate();
+            let wants = self.prepare(reports, closed.is_none());
+            // Hooks of ends may take long, so a thread that is to call some leaves the line before.
+            let leaves = wants > 0 && self.is_ready_anew() || !reports.is_empty() && self.hooks().hear_of_ends();
+            if leaves && self.may_look_meanwhile() {
+                if wants == 0 && woken {
+                    // It takes no job, so somebody else hears of the one that woke it.
+                    self.source().pass_on();
+                }
+                return Turn::Claim(wants);
+            }
+            let written = if wants > 0 || !reports.is_empty() {
+                self.write(reports, wants)
+            } else if self.end_if_over(&mut self.state.lock()) {
+                return Turn::End;
+            } else if let Some(again) = closed {
+                self.wait_at_gate(news, again, std::mem::take(&mut woken)).map(|()| Answer::Nothing)
+            } else {
+                self.wait_for_slot(news, std::mem::take(&mut woken)).map(|()| Answer::Nothing)
+            };
+            match written {
+                Ok(Answer::Jobs(claimed)) => {
+                    if let Some(next) = self.take_up(claimed) {
+                        return Turn::Job(next);
+                    }
+                }
+                Ok(Answer::Nothing) if wants > 0 => {
+                    if !self.drained(news, Reached::NothingReady) {
+                        self.sleep_for_job(news);
+                        woken = true;
+                    }
+                }
+                Ok(Answer::Again | Answer::Nothing) => {}
+                Err(error) => {
+                    self.warn(&error, pause);
+                    self.rest(pause);
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there may be a job. A job of another kind is left to others who are asleep.
+    fn sleep_for_job(&self, news: u64) {
+        self.note_pause();
+        let (takes, tried) = (Takes::of(&self.source().wanted()), self.state.lock().tried.since(news));
+        self.source().sleep(news, self.drain_deadline(), takes, &tried);
+        self.state.lock().tried.forget();
+    }
+
+    /// Tells the log if the queue is paused, once until a job has begun.
+    fn note_pause(&self) {
+        let is_paused = self.source().are_paused();
+        let mut state = self.state.lock();
+        let noted = is_paused.then_some(state.claims);
+        let is_new = noted.is_some() && state.paused_at != noted;
+        state.paused_at = noted;
+        drop(state);
+        if is_new {
+            tracing::info!(target: "waterline", queue = self.source().name(), "the queue is paused, so no job is claimed: resume it");
+        }
+    }
+
+    /// True if a claim may find a job now, and the last one has found some.
+    fn is_ready_anew(&self) -> bool {
+        !self.state.lock().tried.is_vain && self.is_ready()
+    }
+
+    /// Waits while all slots are taken. Time may make jobs due meanwhile, and no claim of this
+    /// runner sees to that. A thread that was woken for a job leaves it to somebody else.
+    fn wait_for_slot(&self, news: u64, woken: bool) -> Result<(), QueueError> {
+        if woken {
+            self.source().pass_on();
+        }
+        let is_due = self.source().sleep(news, self.drain_deadline(), Takes::Nothing, &[]);
+        if is_due { self.source().tidy() } else { Ok(()) }
+    }
+
+    /// True if the next one in the line may look while this thread claims a job. If the store
+    /// fails, one thread alone tries it again, after each pause.
+    pub(super) fn may_look_meanwhile(&self) -> bool {
+        self.source().works()
+    }
+
+    /// Returns the number of entries that a claim may find now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.source().is_ready()
+    }
+
+    /// Watches the other threads for a moment, if some of them are not in the line, and jobs are
+    /// ready or something is in the tray. True if they take jobs so fast that one thread more would
+    /// not help: jobs of a few microseconds are limited by their writes.
+    pub(super) fn others_cope(&self) -> bool {
+        let before = {
+            let state = self.state.lock();
+            if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
+                return false;
+            }
+            state.claims
+        };
+        if self.state.lock().tray.is_empty() && !self.is_ready() {
+            return false;
+        }
+        let until = waterline::seam::now().checked_add(LOOK);
+        let mut state = self.state.lock();
+        if !state.ending && state.in_line < state.threads {
+            wait_until(&self.watching, &mut state, until);
+        }
+        !state.ending && state.inbox.is_empty() && state.claims - before >= ENOUGH
+    }
+
+    /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
+    /// has ended.
+    fn let_the_line_look(&self) {
+        self.source().ring();
+    }
+
+    pub(super) fn warn(&self, error: &QueueError, pause: Duration) {
+        let (queue, error) = (self.source().name(), error.report());
+        tracing::warn!(target: "waterline", queue, error, "the queue cannot be written; it is tried again in {pause:.1?}");
+    }
+}

@@ -1,0 +1,293 @@
+//! The end of a runner: it waits for its jobs, or gives them up.
+//!
+//! It notes in the store that it stops while these jobs run, so that the next process knows that
+//! they have not killed this one. A thread of its own writes the note: whoever asks for the stop
+//! may be a job, or a task of a runtime, and waits for no disk.
+
+use crate::engine::{Beside, Claimed, Ending, Held};
+use crate::notify::waiting::wait_until;
+use crate::rules::ends::End;
+#[cfg(feature = "tokio")]
+use crate::runner::handler::Handler;
+use crate::runner::pool::Pool;
+use crate::runner::running::Running;
+use crate::types::config::ConfigError;
+use crate::types::error::QueueError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use waterline::Error;
+use waterline::seam::describe;
+
+/// The time for which a stop that gives up its jobs waits for its note, and until dropped futures
+/// are handed back, should the disk be slow. A program that ends before that closes the store on
+/// one thread while it ends on another one.
+pub(in crate::runner) const HAND_BACK: Duration = Duration::from_secs(1);
+
+impl Pool {
+    pub(in crate::runner) fn stop(&self, limit: Option<Duration>) -> Result<(), QueueError> {
+        self.request_stop();
+        self.wait(limit)
+    }
+
+    pub(in crate::runner) fn request_stop(&self) {
+        {
+            let mut state = self.state.lock();
+            self.end(&mut state, None);
+            // Not before: the thread of a job that ends since it sees this must claim no other one.
+            self.stopping.store(true, Ordering::Relaxed);
+        }
+        self.stirred.notify_all();
+        self.source().ring();
+        self.begin_note();
+    }
+
+    /// Makes a thread note that the jobs in flight run while the runner stops.
+    fn begin_note(&self) {
+        let jobs: Vec<_> = {
+            let mut state = self.state.lock();
+            state.noting += 1;
+            let new = state.flights.values_mut().filter(|flight| !flight.is_noted);
+            let noted = new.map(|flight| {
+                flight.is_noted = true;
+                flight.job.clone()
+            });
+            noted.collect()
+        };
+        let Some(me) = self.crew.host().upgrade().filter(|_| !jobs.is_empty()) else { return self.note_is_over() };
+        let noting = self.crew.spawn("wl-stop", move || me.note_stop(&jobs));
+        if let Err(error) = noting {
+            self.warn_of_note(&error);
+            self.note_is_over();
+        }
+    }
+
+    fn note_is_over(&self) {
+        self.state.lock().noting -= 1;
+        self.stirred.notify_all();
+        #[cfg(feature = "tokio")]
+        self.crew.awaited().wake_all();
+    }
+
+    /// Notes that these jobs run while the runner stops. The caller has counted the note.
+    pub(super) fn note_stop(&self, jobs: &[Running]) {
+        let jobs: Vec<_> = jobs.iter().map(Running::held).collect();
+        if let Err(error) = self.source().note_stop(&jobs) {
+            self.warn_of_note(&error);
+        }
+        self.note_is_over();
+    }
+
+    /// Notes that the runner has ended, for those who look at the workers of many processes. The
+    /// last of its threads does. Nobody waits for a database that fails: it is soon not heard of.
+    pub(super) fn note_end(&self) {
+        let is_last = {
+            let state = self.state.lock();
+            state.over && state.threads == 0
+        };
+        if !is_last || self.source().first().capabilities().one_process || !self.source().works() {
+            return;
+        }
+        if let Err(error) = self.source().note_stop(&[]) {
+            let (queue, error) = (self.source().name(), error.report());
+            tracing::debug!(target: "waterline", queue, error, "a runner cannot note that it has ended");
+        }
+    }
+
+    fn warn_of_note(&self, error: &(dyn std::error::Error + 'static)) {
+        let (queue, error) = (self.source().name(), describe(error));
+        tracing::warn!(target: "waterline", queue, error, "a runner cannot note that it stops: a job that still runs when the process ends counts a crash");
+    }
+
+    pub(in crate::runner) fn wait(&self, limit: Option<Duration>) -> Result<(), QueueError> {
+        if self.crew.is_own_thread() {
+            self.crew.leave_as_owner();
+            return Err(ConfigError::OwnThread.into());
+        }
+        let deadline = limit.and_then(|limit| waterline::seam::now().checked_add(limit));
+        let gone = {
+            let mut state = self.state.lock();
+            self.crew.wait_gone(&mut state, deadline)
+        };
+        if gone {
+            return self.finish(&[], deadline);
+        }
+        let running = self.abandon(true);
+        let until = waterline::seam::now().checked_add(HAND_BACK);
+        if !running.is_empty() {
+            let mut state = self.state.lock();
+            while state.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
+            if self.are_futures(&running) {
+                self.crew.wait_gone(&mut state, until);
+            }
+        }
+        self.finish(&running, until)
+    }
+
+    /// Ends the runner, of which these jobs were given up. It waits until the deadline for the
+    /// threads that are about to end.
+    pub(in crate::runner) fn finish(&self, running: &[Running], deadline: Option<Instant>) -> Result<(), QueueError> {
+        let gone = self.state.lock().roster.is_gone();
+        let joined = gone && self.crew.join(deadline);
+        self.crew.leave_as_owner();
+        if !running.is_empty() || !joined {
+            let running = running.iter().map(|job| job.id().to_owned()).collect();
+            return Err(QueueError::StopTimeout { running });
+        }
+        if self.state.lock().panicked {
+            return Err(Error::Thread.into());
+        }
+        Ok(())
+    }
+
+    /// Gives up the jobs that still run, and returns them. The threads stay for the ends of those
+    /// futures that are still to be dropped, unless no thread `stays`.
+    pub(in crate::runner) fn abandon(&self, stays: bool) -> Vec<Running> {
+        let mut jobs = Vec::new();
+        #[cfg(feature = "tokio")]
+        let mut tasks = Vec::new();
+        let in_tray = {
+            let mut state = self.state.lock();
+            state.abandoned = true;
+            let in_tray = state.tray.take_jobs();
+            state.reserved = state.reserved.saturating_sub(in_tray.len());
+            state.flights.retain(|_, flight| {
+                jobs.push(flight.job.clone());
+                #[cfg(feature = "tokio")]
+                tasks.extend(flight.task.take());
+                stays && !flight.ended && self.is_future(&flight.job)
+            });
+            in_tray
+        };
+        jobs.sort_by_key(Running::flight);
+        self.give_up(jobs.iter().map(Running::held).chain(in_tray.iter().map(held)).collect());
+        #[cfg(feature = "tokio")]
+        tasks.iter().for_each(tokio::task::AbortHandle::abort);
+        self.end_if_over(&mut self.state.lock());
+        jobs
+    }
+
+    /// True if all of these are futures, which end by themselves once they are given up.
+    fn are_futures(&self, jobs: &[Running]) -> bool {
+        jobs.iter().all(|job| self.is_future(job))
+    }
+
+    /// True if the job is a future, whose drop reports its end.
+    fn is_future(&self, job: &Running) -> bool {
+        #[cfg(feature = "tokio")]
+        return matches!(self.settings.handlers.get(job.kind()), Some(Handler::Async(_)));
+        #[cfg(not(feature = "tokio"))]
+        {
+            let _ = job;
+            false
+        }
+    }
+
+    /// Makes these jobs ready again, which were claimed and never begin. If that cannot be written,
+    /// their leases end by silence.
+    pub(super) fn put_back(&self, jobs: Vec<Held>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let end = End::PutBack { error: String::new() };
+        let ending = |job: &Held| Ending { job: job.clone(), end: end.clone(), data: None, durations: None };
+        let (ends, count): (Vec<_>, _) = (jobs.iter().map(ending).collect(), jobs.len());
+        if let Err(error) = self.source().first().engine.turn(&ends, None, Beside::Nothing) {
+            let (queue, error) = (self.source().name(), error.report());
+            tracing::warn!(target: "waterline", queue, error, "a runner that stops cannot put back the jobs that have not begun; they are ready again once their lease is over");
+            self.give_up(jobs);
+        }
+        let mut state = self.state.lock();
+        state.reserved = state.reserved.saturating_sub(count);
+        self.end_if_over(&mut state);
+    }
+
+    /// Lets the leases of jobs end by silence. A stop comes along with it, since its note may be
+    /// late, or never be written. The caller holds no lock.
+    pub(super) fn give_up(&self, jobs: Vec<Held>) {
+        if !jobs.is_empty() {
+            self.source().first().engine.give_up(&jobs, self.stopping.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// The lease of a job that was claimed.
+pub(super) fn held(job: &Claimed) -> Held {
+    Held { queue: job.queue, id: job.id.clone(), token: job.row.place }
+}
+
+/// The calls of those who wait for the end without a thread.
+#[cfg(feature = "tokio")]
+impl Pool {
+    pub(in crate::runner) fn is_own_thread(&self) -> bool {
+        self.crew.is_own_thread()
+    }
+
+    /// True within a runtime, if jobs are futures: to wait might hold up those very jobs.
+    pub(in crate::runner) fn must_not_wait(&self) -> bool {
+        let mut handlers = self.settings.handlers.values();
+        handlers.any(|handler| matches!(handler, Handler::Async(_))) && tokio::runtime::Handle::try_current().is_ok()
+    }
+
+    /// Asks for the stop, and waits for nothing. The owner has left when this returns.
+    pub(in crate::runner) fn let_go(&self) {
+        self.request_stop();
+        self.crew.leave_as_owner();
+    }
+
+    /// Waits until it is noted that these jobs were given up, and until the futures among them are
+    /// handed back, if there is nothing else.
+    pub(in crate::runner) async fn handed_back(&self, jobs: &[Running]) {
+        let are_futures = self.are_futures(jobs);
+        let is_over = || {
+            let state = self.state.lock();
+            (state.noting == 0 && (!are_futures || state.roster.is_gone())).then_some(())
+        };
+        self.crew.awaited().wait(is_over).await;
+    }
+
+    /// Waits until everybody is gone.
+    pub(in crate::runner) async fn gone(&self) {
+        self.crew.awaited().wait(|| self.state.lock().roster.is_gone().then_some(())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{claim_three, pool};
+    use super::*;
+    use crate::Clock;
+    use crate::accept::Accept;
+    use crate::handle::Queue;
+    use crate::testing::QueueModel;
+    use crate::types::job::JobState;
+    use crate::types::new_job::NewJob;
+    use crate::types::options::QueueOptions;
+    use std::time::SystemTime;
+    use waterline::Store;
+
+    /// The note may be late, or the disk takes it never.
+    #[test]
+    fn a_job_that_is_given_up_before_the_stop_is_noted_is_put_back_and_without_a_stop_it_has_failed() {
+        for (is_stopping, on_model) in [(true, false), (true, true), (false, false), (false, true)] {
+            let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+            let options = QueueOptions::default().clock(clock.clone());
+            let opened = if on_model {
+                QueueModel::new().open("q", options)
+            } else {
+                Queue::open(&Store::in_memory(), "q", options)
+            };
+            let queue = opened.unwrap();
+            queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
+            let pool = pool(&queue, 3);
+            let claimed = claim_three(&pool);
+            pool.stopping.store(is_stopping, Ordering::Relaxed);
+            pool.give_up(claimed.iter().map(held).collect());
+            clock.advance(Duration::from_secs(60));
+            let state = if is_stopping { JobState::Ready } else { JobState::Scheduled };
+            let jobs = queue.list(state, None, 9).unwrap();
+            let failures: Vec<_> = jobs.iter().map(|job| job.failures).collect();
+            assert_eq!(failures, [u32::from(!is_stopping); 3], "{is_stopping} {on_model}");
+            assert_eq!(queue.accept(Accept::new()).unwrap().is_some(), is_stopping);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The reason why no job starts, from what is known of the queue, its runner and its workers.
+
+use crate::engine::Survey;
+use crate::notify::losses::{AllBusy, Stuck};
+use crate::notify::shared::Trouble;
+use crate::rules::still::{patience, stands_still};
+use crate::status::{UNTAKEN, Waits};
+use crate::types::limit::LimitOf;
+use std::time::{Duration, Instant};
+use waterline::seam::Moment;
+
+/// What is known of a queue at a moment.
+pub(super) struct Facts<'a> {
+    pub(super) at: &'a Moment,
+    pub(super) survey: &'a Survey,
+    pub(super) trouble: &'a Trouble,
+    /// The slots of the runner in this process.
+    pub(super) slots: Option<usize>,
+    /// Those whose jobs are lost.
+    pub(super) stuck: Option<&'a Stuck>,
+    /// The same slots if all of them are busy.
+    pub(super) all_busy: Option<&'a AllBusy>,
+    /// True if that runner claims no more jobs.
+    pub(super) is_stopping: bool,
+    /// True if a thread here waits for a job.
+    pub(super) is_awaited: bool,
+    /// The number of kinds in lines that no worker takes.
+    pub(super) untaken: usize,
+    /// True if any number of processes share the queue.
+    pub(super) is_shared: bool,
+    pub(super) lease: Duration,
+}
+
+impl Facts<'_> {
+    /// Returns the first of the reasons, in the order in which they have to be seen to.
+    pub(super) fn waits(&self) -> Waits {
+        let Self { at, survey, trouble, .. } = self;
+        let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
+        let counts = &survey.counts;
+        if let Some((error, begun)) = &trouble.failing {
+            return Waits::StoreFails { error: error.clone(), since: self.since(*begun) };
+        }
+        if let Some(until) = survey.paused_until {
+            return Waits::Paused { left: (until < u64::MAX).then(|| till(until)) };
+        }
+        // Jobs may be meant to run for long. They hold nothing up while no other one is due.
+        if counts.ready == 0 && survey.lapsed.0 == 0 && survey.due.is_none_or(|due| due > at.wall) {
+            return Waits::NothingReady { due_in: survey.due.map(till) };
+        }
+        if let Some(stands_still) = self.standstill() {
+            return stands_still;
+        }
+        // It is closed in this process alone.
+        if let Some((name, begun)) = trouble.closed.as_ref().filter(|_| !self.is_shared || self.is_alone()) {
+            return Waits::Gate { name: name.clone(), since: self.since(*begun) };
+        }
+        if let (Some(runs), Some((begun, oldest))) = (survey.alone, &survey.oldest_running) {
+            return Waits::Alone { runs, oldest: oldest.clone(), since: self.since(*begun) };
+        }
+        if let Some(until) = survey.full {
+            return Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left: until.map(till) };
+        }
+        if let Some((limit, held, until)) = survey.held.as_ref().filter(|_| survey.only_held) {
+            return Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) };
+        }
+        let nobody = self.is_shared && self.is_nobody_here();
+        if survey.only_in_lines && self.untaken == survey.lines.len() && !nobody {
+            return Waits::OtherKinds;
+        }
+        if self.is_shared && !self.is_only_worker() { self.of_fleet() } else { self.of_workers() }
+    }
+
+    fn since(&self, since: Instant) -> Duration {
+        self.at.now.saturating_duration_since(since)
+    }
+
+    /// Returns the reason if no job ends, so that none starts.
+    fn standstill(&self) -> Option<Waits> {
+        let fleet = &self.survey.fleet;
+        if !self.is_shared || self.is_only_worker() {
+            return self.standstill_here();
+        }
+        let (slots, no_end, (worker, job)) = (fleet.full()?, fleet.newest_ran_for?, fleet.oldest.as_ref()?);
+        let waits = Waits::StandsStill {
+            slots: usize::try_from(slots).unwrap_or(usize::MAX),
+            workers: Some(fleet.workers),
+            worker: Some(worker.to_string()),
+            oldest: job.id.clone(),
+            kind: job.kind.clone(),
+            since: job.ran_for,
+            no_end,
+        };
+        stands_still(no_end, patience(self.lease, self.survey.usual)).then_some(waits)
+    }
+
+    /// The same of the runner in this process.
+    fn standstill_here(&self) -> Option<Waits> {
+        let AllBusy { slots, since, patience, oldest: (begun, oldest), kind } = self.all_busy?;
+        let no_end = self.since(*since);
+        let (oldest, kind, slots) = (oldest.clone(), kind.clone(), *slots);
+        let since = self.since(*begun);
+        let waits = Waits::StandsStill { slots, workers: None, worker: None, oldest, kind, since, no_end };
+        stands_still(no_end, *patience).then_some(waits)
+    }
+
+    /// True if this process has a runner, and is the only one. So it knows best.
+    fn is_only_worker(&self) -> bool {
+        self.slots.is_some() && self.is_alone()
+    }
+
+    /// True if no other process takes jobs. One that stops is none of those that do.
+    fn is_alone(&self) -> bool {
+        self.survey.fleet.workers + usize::from(self.is_stopping) <= 1
+    }
+
+    /// True if no process is heard of that takes jobs, or ends those that it has within a minute.
+    /// This one may not have said that it does, and one that has just taken a job may be in no
+    /// list.
+    fn is_nobody_here(&self) -> bool {
+        let Survey { fleet, running, lapsed: (lapsed, _), .. } = self.survey;
+        let (stops, is_late) = (fleet.stopping > 0, self.due_for() >= UNTAKEN);
+        let is_seen = running <= lapsed || !fleet.silent.is_empty() || stops;
+        fleet.workers == 0 && (!stops || is_late) && is_seen && self.slots.is_none() && !self.is_awaited
+    }
+
+    /// Returns the time for which the oldest job has been due.
+    fn due_for(&self) -> Duration {
+        let due = self.survey.oldest_ready.as_ref();
+        Duration::from_millis(due.map_or(0, |(_, since)| self.at.wall.saturating_sub(*since)))
+    }
+
+    /// Returns the reason if all workers of all processes are busy, or none is there, or takes
+    /// none. A job of a worker that is no longer heard of does not count as one that runs.
+    fn of_fleet(&self) -> Waits {
+        let (survey, fleet) = (self.survey, &self.survey.fleet);
+        if self.is_nobody_here() {
+            return Waits::NoWorker;
+        }
+        if let (Some(slots), Some((_, job))) = (fleet.full(), &fleet.oldest) {
+            let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+            return Waits::Busy { slots, since: job.ran_for, oldest: job.id.clone() };
+        }
+        let none_began = fleet.newest_ran_for.is_none_or(|ran| ran >= UNTAKEN);
+        // Those that limits hold, or that wait in lines, may be old.
+        let is_late = survey.held.is_none() && survey.lines.is_empty() && self.due_for() >= UNTAKEN;
+        // Without a job, full slots are those of jobs that were removed.
+        if is_late && none_began && (fleet.has_free || fleet.full().is_some()) {
+            let free = fleet.slots.map(|slots| slots.saturating_sub(fleet.busy));
+            return Waits::Idle { workers: fleet.workers, free };
+        }
+        Waits::No
+    }
+
+    /// Returns the reason if all slots of this process are busy, or there are none.
+    fn of_workers(&self) -> Waits {
+        let running = self.survey.running;
+        let busy = running + self.stuck.map_or(0, |stuck| stuck.count);
+        // A job that is lost runs on, though the store says nothing of it.
+        let oldest = self.survey.oldest_running.iter().chain(self.stuck.map(|stuck| &stuck.oldest)).min();
+        match (self.slots, oldest) {
+            (Some(slots), Some((begun, oldest))) if busy >= slots => {
+                Waits::Busy { slots, since: self.since(*begun), oldest: oldest.clone() }
+            }
+            (None, _) if !self.is_awaited && running == 0 => Waits::NoWorker,
+            _ => Waits::No,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::fleet;
+    use crate::rules::fleet::Fleet;
+    use crate::types::job::{Counts, JobId};
+    use crate::types::worker::WorkerInfo;
+    use std::sync::LazyLock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    /// The time of now.
+    const WALL: u64 = 1_000_000_000;
+
+    /// A worker with two slots, whose jobs have run for so many seconds.
+    fn worker(name: &str, jobs: &[u32]) -> WorkerInfo {
+        fleet::tests::worker(name, Some(2), Some(&["k"]), jobs)
+    }
+
+    /// A queue that these workers share. A job has been due for so many seconds.
+    fn survey(workers: &[WorkerInfo], due_for: u64) -> Survey {
+        let oldest_ready: Option<(JobId, u64)> = Some(("due".to_owned(), WALL - due_for * 1_000));
+        Survey {
+            counts: Counts { ready: 1, ..Counts::default() },
+            oldest_ready,
+            only_held: false,
+            lines: Vec::new(),
+            only_in_lines: false,
+            due: None,
+            paused_until: None,
+            alone: None,
+            full: None,
+            held: None,
+            running: workers.iter().map(|worker| worker.jobs.len()).sum(),
+            oldest_running: None,
+            fleet: Fleet::of(workers),
+            lapsed: (0, Duration::ZERO),
+            usual: None,
+            lease: None,
+            set_back: None,
+        }
+    }
+
+    fn waits_with<'f>(survey: &'f Survey, change: impl FnOnce(&mut Facts<'f>)) -> Waits {
+        static AT: LazyLock<Moment> = LazyLock::new(|| Moment { wall: WALL, now: Instant::now(), chance: 0.0 });
+        static NO_TROUBLE: LazyLock<Trouble> = LazyLock::new(Trouble::default);
+        let mut facts = Facts {
+            at: &AT,
+            survey,
+            trouble: &NO_TROUBLE,
+            slots: None,
+            stuck: None,
+            all_busy: None,
+            is_stopping: false,
+            is_awaited: false,
+            untaken: 0,
+            is_shared: true,
+            lease: SECOND * 60,
+        };
+        change(&mut facts);
+        facts.waits()
+    }
+
+    fn waits(survey: &Survey) -> Waits {
+        waits_with(survey, |_| ())
+    }
+
+    #[test]
+    fn all_slots_of_all_workers_have_to_be_busy_for_a_lease_or_ten_usual_runs() {
+        let stands_still = |oldest: &str, worker: &str, since: u32, no_end: u32| Waits::StandsStill {
+            slots: 4,
+            workers: Some(2),
+            worker: Some(worker.to_owned()),
+            oldest: oldest.to_owned(),
+            kind: "k".to_owned(),
+            since: SECOND * since,
+            no_end: SECOND * no_end,
+        };
+        let busy =
+            |oldest: &str, since: u32| Waits::Busy { slots: 4, since: SECOND * since, oldest: oldest.to_owned() };
+        let hangs = survey(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
+        assert_eq!(waits(&hangs), stands_still("a720", "a", 720, 60));
+        // Without a job that is due, they hold nothing up.
+        let nothing_due = Survey { counts: Counts::default(), ..hangs.clone() };
+        assert_eq!(waits(&nothing_due), Waits::NothingReady { due_in: None });
+        // An end, and the claim behind it.
+        assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a720", 720));
+        assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a720", 720));
+        assert_eq!(waits(&Survey { usual: Some(SECOND * 6), ..hangs.clone() }), stands_still("a720", "a", 720, 60));
+        assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80])], 0)), Waits::No);
+        // Slots of one that is no longer heard of are none.
+        let dead = WorkerInfo { is_silent: true, ..worker("dead", &[]) };
+        assert_eq!(
+            waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), dead], 0)),
+            stands_still("a720", "a", 720, 60)
+        );
+        let unbounded = WorkerInfo { slots: None, ..worker("c", &[]) };
+        assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), unbounded], 0)), Waits::No);
+        // A pause is what the operator asked for.
+        assert_eq!(waits(&Survey { paused_until: Some(u64::MAX), ..hangs }), Waits::Paused { left: None });
+    }
+
+    #[test]
+    fn a_job_of_a_worker_that_is_no_longer_heard_of_hides_no_job_that_is_due() {
+        let dead = WorkerInfo { is_silent: true, ..worker("dead", &[500]) };
+        assert_eq!(waits(&survey(std::slice::from_ref(&dead), 471)), Waits::NoWorker);
+        assert_eq!(waits(&survey(&[dead.clone(), worker("a", &[])], 1)), Waits::No);
+        let stops = WorkerInfo { is_stopping: true, ..worker("stops", &[5]) };
+        let stopping = std::slice::from_ref(&stops);
+        assert_eq!(waits(&survey(stopping, 59)), Waits::No, "it ends its job");
+        assert_eq!(waits(&survey(stopping, 60)), Waits::NoWorker, "another one should be there by now");
+        // One that stops is not the only one beside another worker, whose slots are free.
+        let beside = survey(&[stops, worker("a", &[])], 1);
+        let since = Instant::now().checked_sub(SECOND * 90).unwrap();
+        let (oldest, kind) = ((since, "x".to_owned()), "k".to_owned());
+        let full = AllBusy { slots: 2, since, patience: SECOND * 60, oldest, kind };
+        let seen = |is_stopping| {
+            waits_with(&beside, |facts| {
+                (facts.slots, facts.all_busy, facts.is_stopping) = (Some(2), Some(&full), is_stopping);
+            })
+        };
+        assert!(matches!(seen(false), Waits::StandsStill { .. }));
+        assert_eq!(seen(true), Waits::No);
+        // A worker of this process may not have said that it is there.
+        assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.is_awaited = true), Waits::No);
+        assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.slots = Some(1)), Waits::No);
+        // Its job is the only one, and nobody takes it back.
+        let lapsed =
+            |workers: &[WorkerInfo]| Survey { counts: Counts::default(), lapsed: (1, SECOND), ..survey(workers, 0) };
+        assert_eq!(waits(&lapsed(std::slice::from_ref(&dead))), Waits::NoWorker);
+        assert_eq!(waits(&lapsed(&[dead.clone(), worker("a", &[])])), Waits::No);
+        let leased = Survey { counts: Counts::default(), ..survey(&[dead], 0) };
+        assert_eq!(waits(&leased), Waits::NothingReady { due_in: None });
+    }
+
+    #[test]
+    fn workers_with_free_slots_that_begin_nothing_for_a_minute_are_idle() {
+        let idle = Waits::Idle { workers: 2, free: Some(3) };
+        let workers = [worker("a", &[60]), worker("b", &[])];
+        assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
+        assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
+        // A caller of accept may be busy with what it has, and nobody knows how much it would take.
+        let unbounded = |jobs: &[u32]| WorkerInfo { slots: None, ..worker("c", jobs) };
+        assert_eq!([&[][..], &[90]].map(|jobs| waits(&survey(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
+        // All slots are those of jobs that were removed and do not end.
+        let stuck = WorkerInfo { busy: 2, ..worker("a", &[]) };
+        assert_eq!(waits(&survey(&[stuck], 60)), Waits::Idle { workers: 1, free: Some(0) });
+        // Jobs that limits hold, or that are in lines, may be as old as they like.
+        let held = Survey { held: Some((LimitOf::Queue, 1, None)), ..survey(&workers, 600) };
+        let in_line = Survey { lines: vec![("x".to_owned(), 1)], ..survey(&workers, 600) };
+        assert_eq!([&held, &in_line].map(waits), [Waits::No, Waits::No]);
+    }
+
+    #[test]
+    fn kinds_that_no_worker_takes_are_the_reason_only_while_there_are_workers() {
+        let in_line = |workers: &[WorkerInfo]| {
+            let lines = vec![("x".to_owned(), 4)];
+            Survey { lines, only_held: true, only_in_lines: true, ..survey(workers, 1) }
+        };
+        let there = in_line(&[worker("a", &[])]);
+        assert!(there.fleet.takes("k") && !there.fleet.takes("x"));
+        assert_eq!(waits_with(&there, |facts| facts.untaken = 1), Waits::OtherKinds);
+        assert_eq!(waits(&there), Waits::No, "another one takes them");
+        assert_eq!(waits_with(&in_line(&[]), |facts| facts.untaken = 1), Waits::NoWorker);
+    }
+
+    #[test]
+    fn a_gate_that_is_closed_in_this_process_is_the_reason_if_no_other_one_works() {
+        let trouble = Trouble { closed: Some(("disk".to_owned(), Instant::now())), ..Trouble::default() };
+        let of = |workers: &[WorkerInfo]| {
+            let survey = survey(workers, 1);
+            let waits = waits_with(&survey, |facts| (facts.trouble, facts.slots) = (&trouble, Some(2)));
+            matches!(waits, Waits::Gate { .. })
+        };
+        assert_eq!([of(&[worker("a", &[])]), of(&[worker("a", &[]), worker("b", &[])])], [true, false]);
+    }
+}

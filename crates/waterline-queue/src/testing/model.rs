@@ -1,0 +1,114 @@
+//! The model of a queue: an engine of plain maps under one lock.
+
+use crate::engine::QueueNo;
+use crate::notify::shared::{OpenQueues, Shared};
+use crate::types::capabilities::Capabilities;
+use crate::types::options::QueueOptions;
+use crate::{GroupBuilder, Queue, QueueError as PublicError};
+use jobs::Jobs;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+mod claiming;
+mod ending;
+mod engine;
+mod job;
+mod jobs;
+mod marks;
+mod pushing;
+mod shared;
+mod time;
+
+/// A database of queues in plain maps under one lock.
+///
+/// It is the model with which each engine is compared: the same tests run on both. It has no
+/// durability and no speed, and no call of it fails for want of a disk. So it is small, and a
+/// reader can check it against the documentation. A queue that is opened on it is as any other
+/// one, but for its [`Capabilities`]: those that [`like`](Self::like) does not name it lacks.
+///
+/// ```
+/// use waterline_queue::{Accept, NewJob, QueueOptions};
+/// use waterline_queue::testing::QueueModel;
+///
+/// let queue = QueueModel::new().open("mail", QueueOptions::default())?;
+/// queue.push(NewJob::new("welcome", "ann@example.org")?)?;
+/// queue.accept(Accept::new())?.expect("a job is ready").finish(None)?;
+/// assert_eq!(queue.counts().finished, 1);
+/// # Ok::<(), waterline_queue::QueueError>(())
+/// ```
+#[derive(Clone)]
+pub struct QueueModel(Arc<Model>);
+
+struct Model {
+    can: Capabilities,
+    open: OpenQueues,
+    queues: Mutex<BTreeMap<QueueNo, Kept>>,
+}
+
+/// A queue, and those who have it open.
+struct Kept {
+    jobs: Jobs,
+    shared: Option<Arc<Shared>>,
+    keep: Weak<()>,
+}
+
+impl QueueModel {
+    /// Makes a database without a queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::like(Capabilities::ALL)
+    }
+
+    /// Makes a database without a queue which is the model of an engine that can do this. It goes
+    /// by two of them, for which the rules differ:
+    ///
+    /// * [`one_process`](Capabilities::one_process): the opening of a queue counts a crash for the
+    ///   jobs that ran, and a job that is to run alone waits for all others. Without it, many
+    ///   processes share the queue: a crash is seen when the lease ends, nothing moves a job when
+    ///   its time comes, and a job that is to run alone does so in its process.
+    /// * [`steady_clock`](Capabilities::steady_clock): a clock that is set ends no lease.
+    ///
+    /// The limits of a model hold the first job of their queue, whatever its key.
+    #[must_use]
+    pub fn like(can: Capabilities) -> Self {
+        let can = Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, ..can };
+        Self(Arc::new(Model { can, open: OpenQueues::default(), queues: Mutex::default() }))
+    }
+
+    /// Opens a queue of it: see [`Queue::open`]. A queue whose handles are gone is opened as in the
+    /// next life of a process: jobs that ran count a crash, if it has one process.
+    ///
+    /// # Errors
+    /// Those of [`Queue::open`].
+    pub fn open(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, PublicError> {
+        Queue::on(self.0.clone(), name.as_ref(), options)
+    }
+
+    /// Begins a group of queues of it: see [`Group::new`](crate::Group::new).
+    pub fn group(&self) -> GroupBuilder {
+        let model = self.clone();
+        GroupBuilder::over(move |name, options| model.open(name, options))
+    }
+
+    /// Returns the database as the next process finds it if this one dies now.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn after_crash(&self) -> Self {
+        let next = |kept: &Kept| Kept { jobs: kept.jobs.in_next_process(), shared: None, keep: Weak::new() };
+        let queues = self.0.queues.lock().iter().map(|(number, kept)| (*number, next(kept))).collect();
+        Self(Arc::new(Model { can: self.0.can, open: OpenQueues::default(), queues: Mutex::new(queues) }))
+    }
+}
+
+impl Default for QueueModel {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for QueueModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueueModel").finish_non_exhaustive()
+    }
+}

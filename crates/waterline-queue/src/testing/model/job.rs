@@ -1,0 +1,55 @@
+//! A job of the model, and what is remembered of jobs.
+
+use crate::types::job::JobId;
+use crate::types::meta::Meta;
+use crate::types::progress::JobProgress;
+use crate::types::row::Row;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// A job with all that belongs to it.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub(super) row: Row,
+    pub(super) payload: Vec<u8>,
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) meta: Meta,
+    pub(super) progress: Option<JobProgress>,
+    /// The jobs that it waits for, or did when it died.
+    pub(super) after: BTreeSet<JobId>,
+    pub(super) lease: Option<Lease>,
+    pub(super) beside: Beside,
+}
+
+/// The lease of a running job, by the clock that measures leases.
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    /// The time of its claim.
+    pub(super) since: Instant,
+    /// Its end; `None`: there is none.
+    pub(super) until: Option<Instant>,
+    /// It ends by the silence of its holder, who alone renews it.
+    pub(super) by_silence: bool,
+}
+
+/// What is known of a job where many processes share its queue.
+#[derive(Clone, Default)]
+pub(super) struct Beside {
+    /// The time from which it is ready.
+    pub(super) at: u64,
+    /// The number of its first push.
+    pub(super) number: u64,
+    /// The process that has it, or has taken it up.
+    pub(super) worker: Option<u64>,
+    /// The time until which that process keeps a job that is to run alone from the others.
+    pub(super) alone_until: u64,
+}
+
+/// A thing that is remembered of jobs: a unique job, a run that has succeeded, or a root.
+#[derive(Clone)]
+pub(super) struct Mark {
+    pub(super) number: u64,
+    pub(super) until: u64,
+    pub(super) since: u64,
+    pub(super) id: JobId,
+}

@@ -1,0 +1,71 @@
+//! Watching all jobs of a queue.
+
+use crate::handle::Queue;
+use crate::notify::waiting::wait_until;
+use crate::notify::watchers::{Buffer, QueueChange};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use waterline::seam::ClockExt;
+
+/// A look at all jobs of a queue, from [`Queue::watch`](crate::Queue::watch). It has the
+/// changes since it was made, in the order in which they were written.
+///
+/// It keeps the last 4,096 changes that nobody has taken. To follow one job, a
+/// [`Subscription`](crate::Subscription) is better: it never misses the end.
+///
+/// A wait needs no worker beside it: it notices by itself what time brings. A watch keeps the store
+/// of its queue open.
+pub struct Watch {
+    pub(super) queue: Queue,
+    pub(super) buffer: Arc<Buffer>,
+}
+
+impl Watch {
+    pub(crate) fn new(queue: &Queue) -> Self {
+        let buffer = Arc::new(Buffer::default());
+        queue.shared.subscribers.watchers.add(&buffer);
+        Self { queue: queue.clone(), buffer }
+    }
+
+    /// Waits for the next change. `None`: the time is over. It blocks its thread.
+    pub fn wait(&mut self, timeout: Duration) -> Option<QueueChange> {
+        let deadline = self.queue.moment().now.checked_add(timeout);
+        let mut waiting = self.buffer.waiting.lock();
+        // A change that is there already needs no look at the queue.
+        if let Some(change) = waiting.next() {
+            return Some(change);
+        }
+        loop {
+            let calls = waiting.calls;
+            drop(waiting);
+            let next = self.queue.do_all();
+            waiting = self.buffer.waiting.lock();
+            if let Some(change) = waiting.next() {
+                return Some(change);
+            }
+            // Read under the lock, so that a clock which is set from now on rings a sleeper.
+            let at = self.queue.moment();
+            let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
+            if rest.is_some_and(|rest| rest.is_zero()) {
+                return None;
+            }
+            if waiting.calls == calls {
+                let pause = rest.into_iter().chain(next).min();
+                wait_until(&self.buffer.changed, &mut waiting, self.queue.clock().deadline(at.after(pause)));
+            }
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.queue.shared.subscribers.watchers.remove(&self.buffer);
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("queue", &self.queue.name()).finish_non_exhaustive()
+    }
+}
