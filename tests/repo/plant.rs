@@ -54,15 +54,10 @@ fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> 
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
     cargo.args(["test", "--locked", "--no-run", "--no-default-features", "--features", "cron,metrics,sqlite,tokio"]);
-    cargo.args([
-        "-p",
-        "waterline",
-        "-p",
-        "waterline-queue",
-        "-p",
-        "waterline-tests",
-        "--message-format=json-render-diagnostics",
-    ]);
+    for package in ["waterline", "waterline-queue", "waterline-queue-tests", "waterline-tests"] {
+        cargo.args(["-p", package]);
+    }
+    cargo.arg("--message-format=json-render-diagnostics");
     for program in bugs.iter().map(|bug| bug.program.as_str()).collect::<BTreeSet<_>>() {
         if program.ends_with("lib") {
             cargo.arg("--lib")
