@@ -4,10 +4,10 @@
 
 pub(crate) mod adds;
 mod batches;
-pub(crate) mod cells;
 pub(crate) mod changes;
-mod chores;
+mod cleanup;
 pub(crate) mod counter;
+pub(crate) mod counter_cache;
 pub(crate) mod draft;
 pub(crate) mod intent;
 pub(crate) mod overlay;

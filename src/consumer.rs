@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
-use crate::driver::desks::control::Control;
-use crate::driver::reach::OutOfReach;
+use crate::driver::end_condition::OutOfReach;
+use crate::driver::handlers::control::Control;
 #[cfg(feature = "tokio")]
 use crate::run::asynchronous::is_in_runtime;
 use std::fmt;

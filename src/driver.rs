@@ -22,24 +22,24 @@ use std::sync::Weak;
 
 mod calls;
 mod core;
-pub(crate) mod desks;
 mod effects;
+pub(crate) mod end_condition;
 mod explain;
-mod fates;
+mod failed_jobs;
 mod flights;
-mod freed;
+pub(crate) mod handlers;
+mod handoff;
 #[cfg(all(test, waterline_loom))]
 mod loom;
-mod out;
-mod patience;
+mod name_released;
+mod outbox;
 mod prefetch;
-pub(crate) mod reach;
 mod reading;
 mod running;
+mod save_deadline;
 mod saving;
 mod strip;
 pub(crate) mod tenure;
-mod tray;
 mod waiters;
 mod watching;
 mod whole;
@@ -47,11 +47,11 @@ pub(crate) mod writing;
 
 pub(crate) use self::calls::{Calls, SOURCE_RETRY};
 pub(crate) use self::core::Core;
-pub(crate) use self::fates::Recovered;
+pub(crate) use self::failed_jobs::Recovered;
 pub(crate) use self::flights::Timeouts;
-use self::out::Wakes;
-use self::patience::Patience;
+use self::outbox::Wakes;
 use self::running::Pool;
+use self::save_deadline::Patience;
 use self::waiters::Waiter;
 use self::whole::{CoreGuard, WholeCore};
 
@@ -62,7 +62,7 @@ pub(crate) struct Driver {
     /// Workers sleep here.
     work: Condvar,
     /// Tells the worker that stays awake for a moment that there is a job.
-    beckoned: AtomicBool,
+    spinner_woken: AtomicBool,
     /// The notifier sleeps here, and before it the thread that waits for the name.
     news: Condvar,
     /// `stop` and `join` sleep here.
@@ -105,7 +105,7 @@ impl Driver {
             watermark,
             core: WholeCore::new(core),
             work: Condvar::new(),
-            beckoned: AtomicBool::new(false),
+            spinner_woken: AtomicBool::new(false),
             news: Condvar::new(),
             changed: Condvar::new(),
             stall: Condvar::new(),
@@ -163,7 +163,7 @@ impl Driver {
             Wake::One => {
                 self.work.notify_one();
             }
-            Wake::Beckon => self.beckoned.store(true, Ordering::Release),
+            Wake::Beckon => self.spinner_woken.store(true, Ordering::Release),
             Wake::Spawn => self.spawn_another_worker(),
         }
         if wakes.news {
@@ -372,7 +372,7 @@ impl Host for Driver {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
         let now = self.clock.when_asked();
-        let surplus = core.scene(&now).halt(index, Error::Thread.to_string(), Error::Thread, "");
+        let surplus = core.ctx(&now).halt(index, Error::Thread.to_string(), Error::Thread, "");
         let pool = core.running.pool.clone();
         let (_, callback) = core.abandon(&now);
         self.settle(core, &now);
@@ -396,8 +396,8 @@ impl Host for Driver {
     }
 
     fn name_freed(&self) {
-        if freed::anybody_waits() {
-            freed::tell(&self.watermark.name());
+        if name_released::anybody_waits() {
+            name_released::tell(&self.watermark.name());
         }
     }
 
@@ -415,7 +415,7 @@ impl Host for Driver {
 
 #[cfg(test)]
 mod tests {
-    use crate::driver::desks::control::Control;
+    use crate::driver::handlers::control::Control;
     use crate::{Consumer, Done, Handle, Index, MemoryJobs, MemoryProgress};
     use crossbeam_channel::unbounded;
     use std::time::{Duration, Instant};

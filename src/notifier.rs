@@ -7,14 +7,14 @@ use crate::base::sync::Arc;
 use std::ops::RangeInclusive;
 
 /// The one that has the news.
-pub(crate) trait NewsDesk: Send + Sync + 'static {
+pub(crate) trait NewsPort: Send + Sync + 'static {
     /// Blocks until something was saved; `None` when nothing will be any more.
     fn news(&self) -> Option<RangeInclusive<Index>>;
     /// The callback panicked; it is not called again.
     fn panicked(&self, run: RangeInclusive<Index>, panic: Failure);
 }
 
-pub(crate) fn notify<D: NewsDesk>(desk: &Arc<D>, callback: impl Fn(RangeInclusive<Index>)) {
+pub(crate) fn notify<D: NewsPort>(desk: &Arc<D>, callback: impl Fn(RangeInclusive<Index>)) {
     while let Some(run) = desk.news() {
         let called = guarded(|| {
             callback(run.clone());

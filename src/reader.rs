@@ -124,7 +124,7 @@ impl From<&Then> for Outcome {
 }
 
 /// The one that gives orders to the reader, and is told what came of them.
-pub(crate) trait ReadDesk: Send + Sync + 'static {
+pub(crate) trait ReadPort: Send + Sync + 'static {
     /// Takes what was read and says what is next, in one critical section. After [`Order::Look`]
     /// the reader asks the source for its head. After [`Order::Wait`] it supervises the workers.
     fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order;
@@ -264,7 +264,7 @@ impl<J: Jobs> ReadRuns for SharedSource<J> {
 /// Reads until the desk says that it is the end.
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
-    desk: Arc<dyn ReadDesk>,
+    desk: Arc<dyn ReadPort>,
     bell: Arc<Bell>,
     /// The time from one look at the source to the next when nobody rings; `None`: no limit.
     poll_every: Option<Duration>,
@@ -286,7 +286,7 @@ impl Reader {
     /// A reader that begins now.
     pub(crate) fn new(
         source: Arc<dyn Source>,
-        desk: Arc<dyn ReadDesk>,
+        desk: Arc<dyn ReadPort>,
         bell: Arc<Bell>,
         poll_every: Option<Duration>,
     ) -> Self {
@@ -416,7 +416,7 @@ mod tests {
         sights: Mutex<u32>,
     }
 
-    impl ReadDesk for Desk {
+    impl ReadPort for Desk {
         fn order(&self, _: Option<Fetched>, _: &Now, _: Due) -> Order {
             self.orders.lock().pop_front().unwrap_or(Order::End)
         }

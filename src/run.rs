@@ -66,7 +66,7 @@ pub(crate) enum Task<T> {
 }
 
 /// Hands out jobs.
-pub(crate) trait JobDesk<T>: Send + Sync + 'static {
+pub(crate) trait JobPort<T>: Send + Sync + 'static {
     /// Reports a job, with the effects that count if it succeeded, and takes the next one in the
     /// same critical section. Sleeps while there is none. `None` if this thread must end.
     ///
@@ -132,7 +132,7 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
 }
 
 /// Runs a thread of the pool until its end.
-pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
+pub(crate) fn work<T: 'static>(desk: &impl JobPort<T>, runner: &dyn Runner<T>) {
     runner.attend(&mut || {
         if runner.runs_batches() {
             return work_in_batches(desk, runner);
@@ -154,7 +154,7 @@ pub(crate) fn work<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
     });
 }
 
-fn work_in_batches<T: 'static>(desk: &impl JobDesk<T>, runner: &dyn Runner<T>) {
+fn work_in_batches<T: 'static>(desk: &impl JobPort<T>, runner: &dyn Runner<T>) {
     let mut batch = Batch { jobs: Vec::new(), tickets: Vec::new(), outcome: Ok(()) };
     let mut effects = Changes::default();
     while desk.next_batch(&mut batch, &mut effects) {

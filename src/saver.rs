@@ -7,14 +7,14 @@ use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{Now, Sleep};
 use crate::commit::SAVE_PACE;
 use crate::commit::changes::Changes;
-use crate::progress::{CommitError, Commits, NewRecords, NotWritten, Progress, SaveDesk, SaveError, Saved, Saves};
+use crate::progress::{CommitError, Commits, NewRecords, NotWritten, Progress, SaveError, SavePort, Saved, Saves};
 use crate::progress::{Life, Opening, open_life};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
 enum SaverMessage {
     Save {
-        desk: Arc<dyn SaveDesk>,
+        desk: Arc<dyn SavePort>,
         hurry: bool,
     },
     /// The wait is cut short.
@@ -83,7 +83,7 @@ impl<P> Keeps<P> {
 
 /// A save that was asked for and not made.
 struct DueSave {
-    desk: Arc<dyn SaveDesk>,
+    desk: Arc<dyn SavePort>,
     when: When,
 }
 
@@ -114,7 +114,7 @@ fn channel() -> (SaverHandle, Inbox) {
 }
 
 impl Saves for SaverHandle {
-    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
         // The thread lives as long as this side does.
         let _ = self.0.send(SaverMessage::Save { desk, hurry });
     }
@@ -194,7 +194,7 @@ impl<P: Progress> Saver<P> {
         }
     }
 
-    fn save(&mut self, desk: Arc<dyn SaveDesk>) {
+    fn save(&mut self, desk: Arc<dyn SavePort>) {
         let again = match self.try_save(&*desk) {
             None => None,
             Some(Ok(())) => {
@@ -232,7 +232,7 @@ impl<P: Progress> Saver<P> {
 
     /// Saves what is true now; `None`: nothing any more. All that is done is listed only for a
     /// progress that keeps it.
-    fn try_save(&mut self, desk: &dyn SaveDesk) -> Option<Result<(), NotWritten>> {
+    fn try_save(&mut self, desk: &dyn SavePort) -> Option<Result<(), NotWritten>> {
         let Self { progress, keeps, .. } = self;
         let saved = match keeps {
             Keeps::Watermark => {
@@ -250,7 +250,7 @@ impl<P: Progress> Saver<P> {
 
 impl<P: Progress> Recorded<P> {
     /// Saves everything with the records that are new, and with the results of jobs.
-    fn try_save(&mut self, progress: &Mutex<P>, desk: &dyn SaveDesk) -> Option<Result<(), NotWritten>> {
+    fn try_save(&mut self, progress: &Mutex<P>, desk: &dyn SavePort) -> Option<Result<(), NotWritten>> {
         let mut snapshot = desk.snapshot(true, &mut self.changes)?;
         let (batch, life) = (snapshot.batch.take().unwrap_or_default(), snapshot.life.take());
         let mut records = NewRecords::default();
@@ -301,7 +301,7 @@ mod tests {
     #[derive(Default)]
     struct Counting(Mutex<(u32, u32)>);
 
-    impl SaveDesk for Counting {
+    impl SavePort for Counting {
         fn is_hurried(&self) -> bool {
             false
         }

@@ -35,7 +35,7 @@ pub use crate::commit::intent::failed;
 /// The database as a batch leaves it.
 pub use crate::commit::overlay::Overlay;
 /// Work that is left until a batch is written.
-pub use crate::commit::participant::Chore;
+pub use crate::commit::participant::Cleanup;
 /// A part of the store that takes operations, and makes them within a batch.
 pub use crate::commit::participant::Participant;
 /// The error that fails one job alone.
@@ -100,8 +100,6 @@ pub use crate::base::config::check_attempt_timeout;
 pub use crate::base::config::check_max_crashes;
 /// Refuses a pool of 0 jobs.
 pub use crate::base::config::check_max_processing;
-/// Refuses a name that is empty or too long.
-pub use crate::base::config::check_name;
 /// Refuses a number outside its range.
 pub use crate::base::config::check_number;
 /// Refuses a setting that cannot be kept to.

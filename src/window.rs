@@ -25,10 +25,10 @@ macro_rules! reach {
 }
 
 mod ahead;
-mod alone;
-mod aside;
+mod awaiting_sink;
 pub(crate) mod batches;
 mod bits;
+mod exclusive;
 mod fetching;
 mod found;
 mod gaps;

@@ -63,22 +63,6 @@ impl Clock {
     /// consumer.stop()?;
     /// # Ok::<(), waterline::Error>(())
     /// ```
-    ///
-    /// A queue decides by time within its calls:
-    ///
-    /// ```
-    /// use std::time::{Duration, SystemTime};
-    /// use waterline::{Clock, Store};
-    /// use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
-    ///
-    /// let clock = Clock::manual(SystemTime::now());
-    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()))?;
-    /// queue.push(NewJob::new("remind", "ann")?.delay(Duration::from_secs(3600)))?;
-    /// assert!(queue.accept(Accept::new())?.is_none());
-    /// clock.advance(Duration::from_secs(3600));
-    /// assert!(queue.accept(Accept::new())?.expect("it is due").pushed_at() < clock.wall_time());
-    /// # Ok::<(), waterline_queue::QueueError>(())
-    /// ```
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn manual(wall: SystemTime) -> Self {

@@ -6,10 +6,10 @@ use crate::base::guard::{Panic, guarded};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock};
 use crate::commit::SAVE_PACE;
-use crate::commit::cells::Known;
+use crate::commit::counter_cache::CounterCache;
 use crate::commit::draft::Draft;
 use crate::commit::intent::Intent;
-use crate::commit::participant::Chore;
+use crate::commit::participant::Cleanup;
 use crate::commit::statements::{BeginCarefully, Manner};
 use crate::kv::Kv;
 use crate::kv::statement::NotCommitted;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The intents that wait to be written. The thread that writes holds the lock on this.
 pub(super) struct Batches {
     kv: Arc<dyn Kv>,
-    rows: Arc<RwLock<Known>>,
+    rows: Arc<RwLock<CounterCache>>,
     pub(super) pending: Vec<Pending>,
     /// The end of the pace, or of the pause after a write that failed. Before it, only an intent in
     /// a hurry starts a write.
@@ -26,7 +26,7 @@ pub(super) struct Batches {
     /// True if the last write failed and is to be tried again.
     pub(super) failing: bool,
     /// The work that the writes so far have left behind. It runs after everybody was told.
-    chores: Vec<Chore>,
+    chores: Vec<Cleanup>,
 }
 
 /// One intent that waits to be written.
@@ -52,7 +52,7 @@ pub(super) enum Next {
 }
 
 impl Batches {
-    pub(super) fn new(kv: Arc<dyn Kv>, rows: Arc<RwLock<Known>>, now: Instant) -> Self {
+    pub(super) fn new(kv: Arc<dyn Kv>, rows: Arc<RwLock<CounterCache>>, now: Instant) -> Self {
         Self { kv, rows, pending: Vec::new(), rests_until: now, failing: false, chores: Vec::new() }
     }
 
@@ -64,7 +64,7 @@ impl Batches {
     }
 
     /// Hands over the chores. The caller runs them without the lock on this list.
-    pub(super) fn take_chores(&mut self) -> Vec<Chore> {
+    pub(super) fn take_chores(&mut self) -> Vec<Cleanup> {
         std::mem::take(&mut self.chores)
     }
 
@@ -159,7 +159,7 @@ impl Pending {
 
     /// Adds its changes to the batch, if it is due. Returns false if the intent has ended. Sets
     /// `again` if the whole batch is to begin anew.
-    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant, chores: &mut Vec<Chore>, again: &mut bool) -> bool {
+    fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant, chores: &mut Vec<Cleanup>, again: &mut bool) -> bool {
         self.resolved = false;
         if !self.is_due(now) {
             return true;
@@ -188,7 +188,7 @@ impl Pending {
         }
     }
 
-    fn failed(&self, error: BoxError, chores: &mut Vec<Chore>) -> Option<Duration> {
+    fn failed(&self, error: BoxError, chores: &mut Vec<Cleanup>) -> Option<Duration> {
         let again = kept(|| self.intent.failed(error)).flatten();
         chores.extend(kept(|| self.intent.aftermath()).flatten());
         again

@@ -1,13 +1,13 @@
-//! The batch in the making: the records that intents add to it, the tails of its participants, and
-//! the sums of its counters.
+//! The batch in the making: the records that intents add to it, what its participants have staged,
+//! and the sums of its counters.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock};
 use crate::commit::adds::Add;
-use crate::commit::cells::{At, Cell, Cells, Known};
 use crate::commit::changes::{Changes, Op, Refused};
 use crate::commit::counter;
+use crate::commit::counter_cache::{At, Cell, Cells, CounterCache};
 use crate::commit::overlay::{Overlay, OverlayMark};
 use crate::commit::participant::{Participant, Tails, TailsMark};
 use crate::commit::refusal::Refusal;
@@ -57,7 +57,7 @@ struct Highest {
 }
 
 impl<'a> Draft<'a> {
-    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<Known>, manner: Manner) -> Self {
+    pub(crate) fn new(kv: &'a dyn Kv, rows: &'a RwLock<CounterCache>, manner: Manner) -> Self {
         Self {
             kv,
             overlay: Overlay::new(kv, rows, manner),
@@ -112,16 +112,19 @@ impl<'a> Draft<'a> {
         written
     }
 
-    /// Hands over the tails of the participants once all is written, and lets others change rows
-    /// again.
+    /// Hands over what the participants have staged once all is written, and lets others change
+    /// rows again.
     pub(super) fn into_tails(self) -> Tails {
         self.tails
     }
 
-    /// Returns the tail of a participant, which an intent of that participant may change, and the
-    /// batch for its records.
-    pub fn part<P: Participant>(&mut self, participant: &Arc<P>) -> Result<(&mut P::Tail, &mut Overlay<'a>), BoxError> {
-        Ok((self.tails.tail(participant)?, &mut self.overlay))
+    /// Returns what a participant has staged, which an intent of that participant may change, and
+    /// the batch for its records.
+    pub fn part<P: Participant>(
+        &mut self,
+        participant: &Arc<P>,
+    ) -> Result<(&mut P::Staged, &mut Overlay<'a>), BoxError> {
+        Ok((self.tails.staged(participant)?, &mut self.overlay))
     }
 
     /// Puts a key of our own, which is no counter.

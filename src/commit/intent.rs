@@ -4,7 +4,7 @@ use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::commit::draft::Draft;
-use crate::commit::participant::Chore;
+use crate::commit::participant::Cleanup;
 use std::fmt;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub trait Intent: Send {
     /// Returns the work that its failure leaves behind, for example a line to be logged. The writer
     /// holds its lock in all calls above, and a subscriber may write to this very store. So this
     /// work runs as a chore.
-    fn aftermath(&self) -> Option<Chore> {
+    fn aftermath(&self) -> Option<Cleanup> {
         None
     }
 }

@@ -3,7 +3,7 @@
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 use crate::base::sync::{RwLock, RwLockWriteGuard};
-use crate::commit::cells::Known;
+use crate::commit::counter_cache::CounterCache;
 use crate::commit::statements::{InBatch, Manner};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
 use crate::kv::statement::NotCommitted;
@@ -23,8 +23,8 @@ pub struct Overlay<'a> {
     /// The lock on rows. The batch holds it from the first look at a counter, or from the first
     /// statement, until all is written. So nobody changes the counter in between, and nobody who
     /// holds the lock waits for the end of the transaction.
-    rows: &'a RwLock<Known>,
-    shut: Option<RwLockWriteGuard<'a, Known>>,
+    rows: &'a RwLock<CounterCache>,
+    shut: Option<RwLockWriteGuard<'a, CounterCache>>,
 }
 
 /// A state of the batch to go back to.
@@ -54,14 +54,14 @@ struct DeletedRange {
 // A participant may need only some of these calls.
 #[cfg_attr(not(test), allow(dead_code))]
 impl<'a> Overlay<'a> {
-    pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<Known>, manner: Manner) -> Self {
+    pub(super) fn new(kv: &'a dyn Kv, rows: &'a RwLock<CounterCache>, manner: Manner) -> Self {
         let statements = InBatch::new(kv, manner);
         Self { kv, batch: Batch::default(), read: Vec::new(), statements, rows, shut: None }
     }
 
     /// Keeps everybody else from changing rows, until all is written. Returns the counters that are
     /// known.
-    pub(super) fn shut_rows(&mut self) -> &mut Known {
+    pub(super) fn shut_rows(&mut self) -> &mut CounterCache {
         self.shut.get_or_insert_with(|| self.rows.write())
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Work that a write leaves behind, mostly with the disk. It runs after everybody was told of the
 /// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost
 /// when it fails or never runs.
-pub type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
+pub type Cleanup = Box<dyn FnOnce(&dyn Kv) + Send>;
 
 /// A product, or a part of one, that turns operations into records at the moment when a batch is
 /// made.
@@ -25,10 +25,10 @@ pub type Chore = Box<dyn FnOnce(&dyn Kv) + Send>;
 pub trait Participant: Send + Sync + 'static {
     /// The participant's state within one batch. If an intent fails, the draft goes back to a clone
     /// of it, so it should be small.
-    type Tail: Clone + Send + 'static;
+    type Staged: Clone + Send + 'static;
 
     /// Returns its state at the beginning of a batch.
-    fn tail(&self) -> Self::Tail;
+    fn staged(&self) -> Self::Staged;
 
     /// Adds the records of one operation to the batch.
     ///
@@ -36,20 +36,20 @@ pub trait Participant: Send + Sync + 'static {
     /// A [`Refusal`](crate::commit::refusal::Refusal) fails the job that asks for this operation,
     /// if there is one, and no other job. Any other error fails the intent of this operation. The
     /// tail and the batch then go back to their state before that job, or before that intent.
-    fn apply(&self, tail: &mut Self::Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
+    fn apply(&self, staged: &mut Self::Staged, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
     /// Adds the records that say its state after everything in the batch. The writer calls it once
     /// for each batch, when nothing else comes into the batch.
     ///
     /// # Errors
     /// Any error fails the whole batch.
-    fn close(&self, _tail: &mut Self::Tail, _batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+    fn close(&self, _tail: &mut Self::Staged, _batch: &mut Overlay<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
     /// Makes the new state visible to everybody. The writer calls it when the batch is written, and
     /// before anybody is told so.
-    fn publish(self: Arc<Self>, tail: Self::Tail) -> Option<Chore>;
+    fn publish(self: Arc<Self>, staged: Self::Staged) -> Option<Cleanup>;
 }
 
 /// A participant of any type.
@@ -60,15 +60,15 @@ pub(crate) trait AnyParticipant: Send + Sync {
 
 impl<P: Participant> AnyParticipant for P {
     fn join(self: Arc<Self>) -> Box<dyn AnyJoined> {
-        let tail = self.tail();
-        Box::new(Joined { participant: self, tail })
+        let staged = self.staged();
+        Box::new(Joined { participant: self, staged })
     }
 }
 
 /// A participant and its tail.
 struct Joined<P: Participant> {
     participant: Arc<P>,
-    tail: P::Tail,
+    staged: P::Staged,
 }
 
 /// The part of a participant of any type in a batch.
@@ -76,24 +76,24 @@ pub(crate) trait AnyJoined: Any + Send {
     fn fork(&self) -> Box<dyn AnyJoined>;
     fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
     fn close(&mut self, batch: &mut Overlay<'_>) -> Result<(), StoreError>;
-    fn publish(self: Box<Self>) -> Option<Chore>;
+    fn publish(self: Box<Self>) -> Option<Cleanup>;
 }
 
 impl<P: Participant> AnyJoined for Joined<P> {
     fn fork(&self) -> Box<dyn AnyJoined> {
-        Box::new(Self { participant: self.participant.clone(), tail: self.tail.clone() })
+        Box::new(Self { participant: self.participant.clone(), staged: self.staged.clone() })
     }
 
     fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        self.participant.apply(&mut self.tail, op, batch)
+        self.participant.apply(&mut self.staged, op, batch)
     }
 
     fn close(&mut self, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
-        self.participant.close(&mut self.tail, batch)
+        self.participant.close(&mut self.staged, batch)
     }
 
-    fn publish(self: Box<Self>) -> Option<Chore> {
-        self.participant.publish(self.tail)
+    fn publish(self: Box<Self>) -> Option<Cleanup> {
+        self.participant.publish(self.staged)
     }
 }
 
@@ -110,8 +110,8 @@ pub(super) struct Tails {
     parts: Vec<Part>,
     /// The places in `parts` by the address of the participant, once there are many.
     places: BTreeMap<usize, usize>,
-    /// The copies of tails, each with its place in `parts`. A copy is made at the first change
-    /// after a mark. The copies are in the order of these changes.
+    /// The copies of what is staged, each with its place in `parts`. A copy is made at the first
+    /// change after a mark. The copies are in the order of these changes.
     journal: Vec<(usize, Box<dyn AnyJoined>)>,
     /// The number of marks so far.
     marks: u64,
@@ -162,11 +162,11 @@ impl Tails {
         self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join())
     }
 
-    /// Returns the tail of a participant, which the caller may change.
-    pub(super) fn tail<P: Participant>(&mut self, participant: &Arc<P>) -> Result<&mut P::Tail, BoxError> {
+    /// Returns what a participant has staged, which the caller may change.
+    pub(super) fn staged<P: Participant>(&mut self, participant: &Arc<P>) -> Result<&mut P::Staged, BoxError> {
         let joined: &mut dyn Any = self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join());
         let joined = joined.downcast_mut::<Joined<P>>().ok_or("a participant's tail has another type")?;
-        Ok(&mut joined.tail)
+        Ok(&mut joined.staged)
     }
 
     fn touch(&mut self, address: usize, join: impl FnOnce() -> Box<dyn AnyJoined>) -> &mut dyn AnyJoined {
@@ -204,7 +204,7 @@ impl Tails {
     }
 
     /// Lets each participant publish its new state, and returns the chores that they leave.
-    pub(super) fn publish(self) -> Vec<Chore> {
+    pub(super) fn publish(self) -> Vec<Cleanup> {
         self.parts.into_iter().filter_map(|part| part.joined.publish()).collect()
     }
 }

@@ -3,7 +3,7 @@
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
 use crate::commit::overlay::Overlay;
-use crate::commit::participant::{AnyParticipant, Chore, Participant};
+use crate::commit::participant::{AnyParticipant, Cleanup, Participant};
 use std::sync::LazyLock;
 
 /// The one participant of all stores. Each operation of it is a statement.
@@ -18,15 +18,15 @@ impl Statements {
 }
 
 impl Participant for Statements {
-    type Tail = ();
+    type Staged = ();
 
-    fn tail(&self) {}
+    fn staged(&self) {}
 
     fn apply(&self, _tail: &mut (), statement: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         batch.execute(statement)
     }
 
-    fn publish(self: Arc<Self>, _tail: ()) -> Option<Chore> {
+    fn publish(self: Arc<Self>, _tail: ()) -> Option<Cleanup> {
         None
     }
 }

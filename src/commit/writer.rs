@@ -13,8 +13,8 @@ use crate::base::sync::try_lock_awake;
 use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use crate::base::time;
 use crate::commit::batches::{Batches, Next, Pending};
-use crate::commit::cells::Known;
-use crate::commit::chores::Chores;
+use crate::commit::cleanup::Cleanups;
+use crate::commit::counter_cache::CounterCache;
 use crate::commit::intent::Intent;
 use crate::kv::Kv;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -37,11 +37,11 @@ enum WriterMessage {
 /// The way into a store's writer thread, which ends when this is dropped.
 pub(crate) struct Writer {
     batches: Arc<Mutex<Batches>>,
-    rows: Arc<RwLock<Known>>,
+    rows: Arc<RwLock<CounterCache>>,
     thread: Arc<Mutex<Option<Started>>>,
     /// The intents of the threads that wait for their turn to write.
     arrived: Arc<Mutex<Vec<Pending>>>,
-    chores: Arc<Chores>,
+    chores: Arc<Cleanups>,
 }
 
 /// The thread, once it is started.
@@ -75,8 +75,8 @@ impl WeakWriter {
 
 impl Writer {
     pub(crate) fn new(kv: Arc<dyn Kv>) -> Self {
-        let rows: Arc<RwLock<Known>> = Arc::default();
-        let chores = Chores::new(kv.clone());
+        let rows: Arc<RwLock<CounterCache>> = Arc::default();
+        let chores = Cleanups::new(kv.clone());
         let batches = Arc::new(Mutex::new(Batches::new(kv, rows.clone(), time::now())));
         Self { batches, rows, thread: Arc::default(), arrived: Arc::default(), chores }
     }
@@ -88,7 +88,7 @@ impl Writer {
     /// Returns the lock on rows. A thread that only writes rows beside this writer holds it for
     /// reading. A thread that reads rows and writes a changed value back holds it for writing, so
     /// it never overwrites a change that came in between.
-    pub(crate) fn rows(&self) -> &Arc<RwLock<Known>> {
+    pub(crate) fn rows(&self) -> &Arc<RwLock<CounterCache>> {
         &self.rows
     }
 
@@ -241,7 +241,7 @@ struct Thread {
     inbox: Receiver<WriterMessage>,
     batches: Arc<Mutex<Batches>>,
     arrived: Arc<Mutex<Vec<Pending>>>,
-    chores: Arc<Chores>,
+    chores: Arc<Cleanups>,
 }
 
 impl Thread {

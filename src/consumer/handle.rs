@@ -4,7 +4,7 @@ use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::error::Error;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
-use crate::driver::desks::control::Control;
+use crate::driver::handlers::control::Control;
 use crate::observe::ended::Ended;
 use crate::observe::status::Status;
 use crate::observe::strip::Strip;

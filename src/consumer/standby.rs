@@ -11,7 +11,7 @@ use crate::base::guard::drop_guarded;
 use crate::base::sync::Arc;
 use crate::base::time::Now;
 use crate::driver::Driver;
-use crate::driver::desks::standby::Takeover;
+use crate::driver::handlers::standby::Takeover;
 use crate::driver::tenure::{Refusal, is_outage};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;

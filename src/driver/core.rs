@@ -5,11 +5,11 @@
 //! each event goes into the window, and the actions that come out are sorted into [`Wakes`], which
 //! the driver carries out once the lock is free again.
 
+use super::end_condition::{Gates, kept_below};
 use super::explain::View;
-use super::fates::{Fates, ParkedNews, Recovered};
+use super::failed_jobs::{FailedJobs, ParkedNews, Recovered};
 use super::flights::Flight;
-use super::out::{Ending, Out, Scene, Wakes};
-use super::reach::{Gates, kept_below};
+use super::outbox::{Ctx, Ending, Outbox, Wakes};
 use super::reading::Reading;
 use super::running::Running;
 use super::saving::Saving;
@@ -37,9 +37,9 @@ use std::time::Instant;
 pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) window: Window,
-    pub(crate) out: Out,
+    pub(crate) out: Outbox,
     pub(super) ending: Ending,
-    pub(super) fates: Fates,
+    pub(super) failed_jobs: FailedJobs,
     pub(crate) reading: Reading,
     pub(crate) gates: Gates,
     pub(crate) running: Running,
@@ -65,9 +65,9 @@ impl Core {
         let mut core = Self {
             clock: Clock::default(),
             window,
-            out: Out::default(),
+            out: Outbox::default(),
             ending: Ending::default(),
-            fates: Fates::new(retry),
+            failed_jobs: FailedJobs::new(retry),
             reading: Reading::new(max_read_ahead),
             gates: Gates::default(),
             running: Running::default(),
@@ -84,32 +84,32 @@ impl Core {
     }
 
     /// Returns what the parts see beside their own state.
-    pub(super) fn scene<'a>(&'a mut self, now: &'a Now) -> Scene<'a> {
-        Scene { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now }
+    pub(super) fn ctx<'a>(&'a mut self, now: &'a Now) -> Ctx<'a> {
+        Ctx { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now }
     }
 
-    /// Returns the fates, and what they see beside their own state.
-    pub(super) fn fates<'a>(&'a mut self, now: &'a Now) -> (&'a mut Fates, Scene<'a>) {
-        (&mut self.fates, Scene { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now })
+    /// Returns the failed jobs, and what they see beside their own state.
+    pub(super) fn failed_jobs<'a>(&'a mut self, now: &'a Now) -> (&'a mut FailedJobs, Ctx<'a>) {
+        (&mut self.failed_jobs, Ctx { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now })
     }
 
     /// Goes on with the records of earlier lives. `None` if there are no records of single jobs and
     /// there will be none.
     pub(crate) fn go_on(&mut self, recovered: Recovered) -> Option<()> {
         let now = self.clock.when_asked();
-        let (fates, mut at) = self.fates(&now);
-        fates.go_on(recovered, &mut at)
+        let (failed_jobs, mut at) = self.failed_jobs(&now);
+        failed_jobs.go_on(recovered, &mut at)
     }
 
     /// Takes the changes among the parked jobs, whose items a log keeps.
     pub(crate) fn take_parked_news(&mut self) -> ParkedNews {
-        self.fates.take_parked_news()
+        self.failed_jobs.take_parked_news()
     }
 
     /// Polls the window until it wants nothing more.
     pub(crate) fn drain(&mut self, now: &Now) -> Wakes {
         self.hold_turn();
-        if self.fates.has_records {
+        if self.failed_jobs.has_records {
             self.take_care(now);
         }
         if self.saving.can_write(&self.window) {
@@ -136,7 +136,7 @@ impl Core {
             wakes.reader = true;
         }
         wakes.hurry |= self.saving.hurries(&self.window);
-        let (window, failures, has_turn) = (&self.window, &self.fates.failures, self.has_turn());
+        let (window, failures, has_turn) = (&self.window, &self.failed_jobs.failures, self.has_turn());
         let batches = &mut self.running.batches;
         wakes.worker = self.workers.wake(self.reading.supervises, has_turn, || match batches {
             None => demand(window),
@@ -155,7 +155,7 @@ impl Core {
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
-                let gate = self.fates.care.gate();
+                let gate = self.failed_jobs.quarantine.gate();
                 let (first, last) = (*run.start(), self.window.fetch_through(&run, gate));
                 self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
@@ -179,8 +179,8 @@ impl Core {
     #[cold]
     fn take_care(&mut self, now: &Now) {
         let busy = self.running.aside.held || self.saving.has_to_write(&self.window);
-        let (fates, mut at) = self.fates(now);
-        fates.take_care(busy, &mut at);
+        let (failed_jobs, mut at) = self.failed_jobs(now);
+        failed_jobs.take_care(busy, &mut at);
         self.hold_turn();
     }
 
@@ -202,7 +202,7 @@ impl Core {
     fn may_resume_turn(&self) -> bool {
         let window = &self.window;
         let starts = !window.is_paused() && !window.is_stopping() && !window.has_ended();
-        starts && window.in_flight() < window.limits().max_processing && !self.fates.care.is_settling()
+        starts && window.in_flight() < window.limits().max_processing && !self.failed_jobs.quarantine.is_settling()
     }
 
     /// True if the caller is to [write lines](super::Driver::tell). It is counted as present
@@ -220,8 +220,8 @@ impl Core {
     /// dropped without the lock.
     #[cold]
     pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Failure, now: &Now) -> Option<BoxError> {
-        let (fates, mut at) = self.fates(now);
-        let surplus = fates.attempt_failed(flight.index, flight.attempt, failure, &mut at);
+        let (failed_jobs, mut at) = self.failed_jobs(now);
+        let surplus = failed_jobs.attempt_failed(flight.index, flight.attempt, failure, &mut at);
         self.hold_turn();
         surplus
     }
@@ -229,14 +229,14 @@ impl Core {
     /// Takes new limits.
     pub(crate) fn change_limits(&mut self, limits: Limits, now: &Now) {
         let limits = self.saving.narrow(limits);
-        let limits = self.fates.change_limits(limits, &mut self.window);
+        let limits = self.failed_jobs.change_limits(limits, &mut self.window);
         self.set_limits(limits, now);
     }
 
     pub(super) fn set_limits(&mut self, limits: Limits, now: &Now) {
         self.window.set_limits(limits);
-        let (fates, mut at) = self.fates(now);
-        fates.put_off_turn(&mut at);
+        let (failed_jobs, mut at) = self.failed_jobs(now);
+        failed_jobs.put_off_turn(&mut at);
         self.reading.fit_prefetch(&mut self.window);
     }
 
@@ -256,7 +256,7 @@ impl Core {
     fn halt_out_of_reach(&mut self, now: &Now) {
         if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
             let index = self.window.lowest_undone();
-            self.scene(now).halt_for(index, error.to_string(), error, "");
+            self.ctx(now).halt_for(index, error.to_string(), error, "");
         }
     }
 
@@ -264,12 +264,12 @@ impl Core {
     /// starts any more.
     #[cold]
     fn close_life(&mut self, now: &Now) {
-        if self.window.is_ending() && self.fates.life.is_kept() && !self.saving.has_to_write(&self.window) {
+        if self.window.is_ending() && self.failed_jobs.life.is_kept() && !self.saving.has_to_write(&self.window) {
             // Until its effects are written, a job may be refused them, and has to run again.
             if self.window.is_stopping() || self.out.effects.is_empty() {
                 self.halt_out_of_reach(now);
-                let (fates, mut at) = self.fates(now);
-                fates.close_life(&mut at);
+                let (failed_jobs, mut at) = self.failed_jobs(now);
+                failed_jobs.close_life(&mut at);
             }
         } else if self.window.is_stopping() {
             self.write_halt(now);
@@ -279,8 +279,8 @@ impl Core {
     /// Writes why the consumer halts while other jobs still run.
     pub(super) fn write_halt(&mut self, now: &Now) {
         let is_lost = self.tenancy.is_lost();
-        let (fates, mut at) = self.fates(now);
-        fates.life.write_halt(is_lost, &mut at);
+        let (failed_jobs, mut at) = self.failed_jobs(now);
+        failed_jobs.life.write_halt(is_lost, &mut at);
     }
 
     /// Abandons the save under way and all later ones, so the watermark never moves again.
@@ -301,7 +301,7 @@ impl Core {
         self.watching.stalls.restart(now.get());
         self.tell_end(now);
         // There may be very many of them, so their memory is given back later, without the lock.
-        let retries = self.fates.failures.take_all();
+        let retries = self.failed_jobs.failures.take_all();
         let jobs = self.reading.prefetch.take_all();
         let (pool, callback) = (Guarded::new(self.running.pool.take()), Guarded::new(self.running.on_job_done.take()));
         let source = Guarded::new(self.reading.runs.take());
@@ -345,9 +345,9 @@ impl Core {
         let mut running: Vec<Index> = self.running.flights.iter().map(|flight| flight.index).collect();
         running.sort_unstable();
         self.ending.abandoned = true;
-        let (fates, mut at) = self.fates(now);
+        let (failed_jobs, mut at) = self.failed_jobs(now);
         at.never_reaches(running.first().copied().unwrap_or(Index::MAX));
-        fates.release_alone(&mut at);
+        failed_jobs.release_alone(&mut at);
         self.window.handle_abandoned();
         (running, self.running.on_job_done.take())
     }
@@ -372,7 +372,7 @@ impl Core {
             // Nobody knows yet how far the one who has the name will have come.
             return index == Index::MAX || stopping || window.has_ended();
         }
-        let waits = || self.fates.failures.has_waiting_up_to(index, |failed| !window.is_redriven(failed));
+        let waits = || self.failed_jobs.failures.has_waiting_up_to(index, |failed| !window.is_redriven(failed));
         index == Index::MAX
             || window.has_ended()
             // Jobs above the end that are done already, or run, may still be passed.
@@ -389,7 +389,7 @@ impl Core {
         View {
             window: &self.window,
             ending: &self.ending,
-            fates: &self.fates,
+            failed_jobs: &self.failed_jobs,
             reading: &self.reading,
             gates: &self.gates,
             running: &self.running,

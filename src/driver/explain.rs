@@ -1,9 +1,9 @@
 //! The status: sentences for an operator, made from the state that the lock guards.
 
-use super::fates::{Failed, Fates, Unread};
+use super::end_condition::Gates;
+use super::failed_jobs::{Failed, FailedJobs, Unread};
 use super::flights::{Flight, Timer};
-use super::out::Ending;
-use super::reach::Gates;
+use super::outbox::Ending;
 use super::reading::Reading;
 use super::running::Running;
 use super::saving::Saving;
@@ -40,7 +40,7 @@ impl Moment<'_> {
 pub(super) struct View<'a> {
     pub(super) window: &'a Window,
     pub(super) ending: &'a Ending,
-    pub(super) fates: &'a Fates,
+    pub(super) failed_jobs: &'a FailedJobs,
     pub(super) reading: &'a Reading,
     pub(super) gates: &'a Gates,
     pub(super) running: &'a Running,
@@ -88,11 +88,11 @@ impl View<'_> {
             source_fails_for: self.source_fails_for(&blocked, now),
             blocked,
             done: self.saving.done,
-            failed: self.fates.failed,
-            retries: self.fates.retries,
+            failed: self.failed_jobs.failed,
+            retries: self.failed_jobs.retries,
             saves: self.saving.saves,
             absent: window.absent(),
-            parked: self.fates.records.parked(),
+            parked: self.failed_jobs.records.parked(),
             oldest: self.oldest(now),
             source: self.reading.calls.numbers(again, now),
             unprocessed: window.lowest_unprocessed(),
@@ -168,12 +168,15 @@ impl View<'_> {
             // Its turn comes as soon as a slot is free.
             return self.lowest_running(at.now).unwrap_or(Blocked::No);
         }
-        if let Some(alone) =
-            self.fates.care.alone().filter(|alone| *alone == index || self.fates.failures.waiting(index).is_none())
+        if let Some(alone) = self
+            .failed_jobs
+            .quarantine
+            .alone()
+            .filter(|alone| *alone == index || self.failed_jobs.failures.waiting(index).is_none())
         {
             return self.blocked_by_alone(alone, at);
         }
-        if let Some(failed) = self.fates.failures.waiting(index) {
+        if let Some(failed) = self.failed_jobs.failures.waiting(index) {
             return self.blocked_by_retry(index, failed, at);
         }
         self.blocked_by_source(at)
@@ -271,9 +274,9 @@ impl View<'_> {
         }
         let recorded = || self.blocked_by_save(at);
         let gated = || {
-            window
-                .is_gated(index)
-                .then(|| if self.fates.care.is_gated(index) { self.blocked_by_gate(index) } else { recorded() })
+            window.is_gated(index).then(|| {
+                if self.failed_jobs.quarantine.is_gated(index) { self.blocked_by_gate(index) } else { recorded() }
+            })
         };
         self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
@@ -302,7 +305,7 @@ impl View<'_> {
     /// Returns the time that the look has taken, if the look is all that this job waits for.
     fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
         let window = self.window;
-        let known = window.head().is_some_and(|head| index <= head) && !self.fates.care.is_gated(index);
+        let known = window.head().is_some_and(|head| index <= head) && !self.failed_jobs.quarantine.is_gated(index);
         let elapsed = self.reading.look.map(|since| now.get().saturating_duration_since(since));
         if !self.reading.seen {
             return Some(elapsed.unwrap_or_default());
@@ -319,7 +322,7 @@ impl View<'_> {
     fn source_fails_for(&self, blocked: &Blocked, now: &Now) -> Option<Duration> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
         let Reading { looks, news, call, look, .. } = self.reading;
-        let again = self.fates.failures.waiting(*index).and_then(|failed| failed.in_vain.since);
+        let again = self.failed_jobs.failures.waiting(*index).and_then(|failed| failed.in_vain.since);
         let since = [looks.since, news.since, again, *call, *look].into_iter().flatten().min();
         Some(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)))
     }
@@ -327,7 +330,7 @@ impl View<'_> {
     /// Returns the time at which the source is asked again, if the watermark waits for that.
     fn asked_again(&self, blocked: &Blocked) -> Option<Instant> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
-        let unread = self.fates.failures.waiting(*index).filter(|failed| failed.unread.is_some());
+        let unread = self.failed_jobs.failures.waiting(*index).filter(|failed| failed.unread.is_some());
         let looked = || self.reading.look_error.as_ref().and(self.reading.look_again);
         unread.map(|failed| failed.due).or_else(looked).or(self.reading.read_again)
     }

@@ -4,7 +4,7 @@
 //! the bell. Here one thread makes the steps of the reader and of the saver, and sleeps for both. A
 //! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
 
-mod tray;
+mod handoff;
 
 use super::*;
 use crate::base::caught::Failure;
@@ -13,10 +13,10 @@ use crate::base::retry::Retry;
 use crate::base::sync::{explore, spawn};
 use crate::base::time::{Sleep, model};
 use crate::commit::changes::Changes;
-use crate::driver::desks::control::Control;
-use crate::driver::freed::Waits;
+use crate::driver::handlers::control::Control;
+use crate::driver::name_released::Waits;
 use crate::driver::tenure::Refusal;
-use crate::progress::{MemoryProgress, Progress, SaveDesk};
+use crate::progress::{MemoryProgress, Progress, SavePort};
 use crate::reader::{Reader, SharedSource};
 use crate::run::ordered::Ordered;
 use crate::run::worker::{Done, Job, Report, Reported};
@@ -66,7 +66,7 @@ impl Jobs for Numbers {
 struct Rings<S>(S, Arc<Bell>);
 
 impl<S: Saves> Saves for Rings<S> {
-    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
         self.0.save(desk, hurry);
         self.1.work();
     }
@@ -86,10 +86,10 @@ impl<S: Saves> Saves for Rings<S> {
 
 /// Stands for a store, whose saves the workers help with. Its writer has a model of its own.
 #[derive(Clone, Default)]
-struct Helped(Arc<Mutex<Option<Arc<dyn SaveDesk>>>>);
+struct Helped(Arc<Mutex<Option<Arc<dyn SavePort>>>>);
 
 impl Saves for Helped {
-    fn save(&self, desk: Arc<dyn SaveDesk>, _hurry: bool) {
+    fn save(&self, desk: Arc<dyn SavePort>, _hurry: bool) {
         *self.0.lock() = Some(desk);
     }
 

@@ -1,7 +1,7 @@
 //! The state of the source as far as it is known, and the jobs that were read from it.
 
 use super::calls::{Calls, InVain, SOURCE_RETRY};
-use super::fates::Unread;
+use super::failed_jobs::Unread;
 use super::prefetch::Prefetch;
 use crate::base::guard::drop_guarded;
 use crate::base::index::BoxError;

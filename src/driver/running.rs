@@ -1,6 +1,6 @@
 //! The jobs that are handed out, and the code that runs them.
 
-use super::fates::Failures;
+use super::failed_jobs::Failures;
 use super::flights::Flights;
 use crate::base::index::Index;
 use crate::base::sync::Arc;
@@ -17,9 +17,9 @@ pub(crate) struct Running {
     pub(super) aside: Aside,
     pub(crate) pool: Option<Arc<dyn Pool>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
-    /// True if jobs may be taken from a tray: nothing is asked or told at their ends.
+    /// True if jobs may be taken from a buffer: nothing is asked or told at their ends.
     pub(crate) takes_tray: bool,
-    /// True while the next jobs are in a tray.
+    /// True while the next jobs are in a buffer.
     pub(super) has_tray: bool,
     /// No tray is filled before this job is the next one: there were too few in a row.
     pub(super) tray_from: Index,

@@ -1,8 +1,8 @@
 //! The save that is under way, and the work for the next one.
 
 use super::flights::Flight;
-use super::out::Out;
-use super::patience::Patience;
+use super::outbox::Outbox;
+use super::save_deadline::Patience;
 use super::writing::Writing;
 use crate::base::time::Now;
 use crate::window::{Limits, Window};
@@ -82,7 +82,7 @@ impl Saving {
 
     /// A job has run, and its result waits for a transaction.
     #[inline(never)]
-    pub(super) fn wait_to_be_written(&mut self, flight: Flight, window: &mut Window, out: &mut Out) {
+    pub(super) fn wait_to_be_written(&mut self, flight: Flight, window: &mut Window, out: &mut Outbox) {
         self.writing.iter_mut().for_each(|writing| writing.wait(flight, window, out));
     }
 

@@ -28,8 +28,8 @@ impl View<'_> {
         };
         let flights = || self.running.flights.iter().filter(|_| !self.ending.abandoned);
         flights().for_each(|flight| mark(flight.index, StripCell::Running));
-        self.fates.records.parked_jobs().for_each(|index| mark(index, StripCell::Parked));
-        let failures = || self.fates.failures.all_waiting();
+        self.failed_jobs.records.parked_jobs().for_each(|index| mark(index, StripCell::Parked));
+        let failures = || self.failed_jobs.failures.all_waiting();
         failures().for_each(|(index, _)| mark(index, StripCell::Failed));
         let mut running: Vec<_> = flights().map(|flight| self.attempt(flight, now)).collect();
         running.sort_unstable_by_key(|attempt: &Attempt| attempt.index);

@@ -1,6 +1,6 @@
 //! The watch over the watermark: the time since which it stands still, and the measurements of it.
 
-use super::out::Out;
+use super::outbox::Outbox;
 use crate::base::index::Index;
 use crate::base::time::Now;
 use crate::crew::Roster;
@@ -34,7 +34,7 @@ impl Watching {
 
     /// Notes that something begins that may stall. If it returns true, the caller has to start the
     /// thread that watches, which is counted as present already.
-    pub(super) fn stir(&mut self, window: &Window, out: &Out, roster: &mut Roster, now: Instant) -> bool {
+    pub(super) fn stir(&mut self, window: &Window, out: &Outbox, roster: &mut Roster, now: Instant) -> bool {
         self.stalls.stirred = true;
         let wanted = Kind::Stalled.is_heard() || out.observers.is_some();
         if self.stalls.watched || window.has_ended() || !wanted {

@@ -1,5 +1,5 @@
 //! The lock of the core. A thread that has it sees the core whole: the
-//! [tray](crate::driver::tray) is taken back first.
+//! [tray](crate::driver::handoff) is taken back first.
 
 use crate::base::clock::Clock;
 use crate::base::sync::{Condvar, Mutex, MutexGuard, lock_awake, wait_until};
@@ -8,38 +8,38 @@ use crate::commit::changes::Changes;
 use crate::crew::{Crew, Host};
 use crate::driver::core::Core;
 use crate::driver::flights::Flight;
-use crate::driver::tray::{MOST, Taken, Tray, is_begun_here};
+use crate::driver::handoff::{HandoffBuffer, MOST, Taken, is_begun_here};
 use crate::run::Assignment;
 use crate::run::worker::Report;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// The fewest jobs in a row that are worth a tray, if jobs are so short that it would take more.
+/// The fewest jobs in a row that are worth a buffer, if jobs are so short that it would take more.
 const FEW: u64 = 16;
 
-/// The core, under its lock, and the tray of its threads.
+/// The core, under its lock, and the buffer of its threads.
 pub(crate) struct WholeCore {
     core: Mutex<Core>,
     /// It is locked alone, or by somebody who has the core. A consumer whose jobs are never short
     /// has none.
-    tray: OnceLock<Box<Apart>>,
+    handoff: OnceLock<Box<Apart>>,
 }
 
-/// The tray and its lock, in cache lines that nothing else moves.
+/// The handoff buffer and its lock, in cache lines that nothing else moves.
 #[derive(Default)]
 #[repr(align(128))]
-struct Apart(Mutex<Tray>);
+struct Apart(Mutex<HandoffBuffer>);
 
 /// The core in the hands of one thread.
 pub(crate) struct CoreGuard<'a> {
     core: MutexGuard<'a, Core>,
-    tray: &'a OnceLock<Box<Apart>>,
+    handoff: &'a OnceLock<Box<Apart>>,
 }
 
 impl WholeCore {
     pub(in crate::driver) fn new(core: Core) -> Self {
-        Self { core: Mutex::new(core), tray: OnceLock::new() }
+        Self { core: Mutex::new(core), handoff: OnceLock::new() }
     }
 
     #[inline]
@@ -54,16 +54,16 @@ impl WholeCore {
 
     #[inline]
     fn whole<'a>(&'a self, core: MutexGuard<'a, Core>) -> CoreGuard<'a> {
-        let mut core = CoreGuard { core, tray: &self.tray };
+        let mut core = CoreGuard { core, handoff: &self.handoff };
         core.make_whole();
         core
     }
 
-    /// Leaves the report of a success in the tray, and takes a job from there. `None`: the core
+    /// Leaves the report of a success in the buffer, and takes a job from there. `None`: the core
     /// takes the report, and has the next job.
     #[inline]
     pub(super) fn next_in_tray<T: Send + 'static>(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
-        self.tray.get()?.0.lock().next(report)
+        self.handoff.get()?.0.lock().next(report)
     }
 }
 
@@ -109,22 +109,22 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Tells the core what happened to the jobs of the tray. It all fits: jobs have begun in their
-    /// order, and no more of them ran at a time than may.
+    /// Tells the core what happened to the jobs of the buffer. It all fits: jobs have begun in
+    /// their order, and no more of them ran at a time than may.
     fn take_tray_back(&mut self) {
         let core = &mut *self.core;
         core.running.has_tray = false;
-        let Some(tray) = self.tray.get() else { return };
-        let mut tray = tray.0.lock();
-        let Taken { begun, done, jobs, opened } = tray.close();
+        let Some(handoff) = self.handoff.get() else { return };
+        let mut handoff = handoff.0.lock();
+        let Taken { begun, done, jobs, opened } = handoff.close();
         core.reading.prefetch.take_back(jobs);
         let now = core.clock.when_asked();
-        while let Some((token, index)) = tray.take_other() {
+        while let Some((token, index)) = handoff.take_other() {
             let token = core.token_of(token, index);
             let surplus = core.report(token, Ok(()), &mut Changes::default(), &now);
             debug_assert!(surplus.is_none(), "a success has no error");
         }
-        drop(tray);
+        drop(handoff);
         let started = opened.unwrap_or_else(|| now.coarse());
         core.workers.took(begun.end - begun.start, started);
         (0..begun.end - begun.start).for_each(|_| core.reading.prefetch.hand_out());
@@ -148,7 +148,7 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Puts the next jobs into the tray, if they are so short that it is worth it. Nothing may be
+    /// Puts the next jobs into the buffer, if they are so short that it is worth it. Nothing may be
     /// done with the core afterwards.
     #[inline]
     pub(super) fn fill_tray(mut self) {
@@ -162,7 +162,7 @@ impl CoreGuard<'_> {
 
     fn fill_tray_with(&mut self, most: u64) {
         let core = &mut *self.core;
-        let plain = !core.fates.has_records && core.saving.writing.is_none() && !core.ending.abandoned;
+        let plain = !core.failed_jobs.has_records && core.saving.writing.is_none() && !core.ending.abandoned;
         let jobs = core.window.next_in_a_row(most);
         let found = jobs.end - jobs.start;
         if !plain || found == 0 {
@@ -175,7 +175,7 @@ impl CoreGuard<'_> {
         }
         let Some(values) = core.reading.prefetch.lend() else { return };
         let free = core.window.limits().max_processing.saturating_sub(core.window.in_flight());
-        self.tray.get_or_init(Box::default).0.lock().open(
+        self.handoff.get_or_init(Box::default).0.lock().open(
             jobs,
             values,
             free,
@@ -187,7 +187,8 @@ impl CoreGuard<'_> {
 }
 
 impl Core {
-    /// Returns the token of a flight that was reported with this one, which may be that of a tray.
+    /// Returns the token of a flight that was reported with this one, which may be that of a
+    /// buffer.
     pub(super) fn token_of(&self, token: usize, index: u64) -> usize {
         if !is_begun_here(token) {
             return token;
@@ -220,9 +221,9 @@ mod tests {
     use crate::base::retry::Retry;
     use crate::base::sync::Arc;
     use crate::driver::Driver;
-    use crate::driver::desks::news::tests::ByHand;
+    use crate::driver::handlers::news::tests::ByHand;
     use crate::reader::{Payloads, Weights};
-    use crate::run::{JobDesk, Task};
+    use crate::run::{JobPort, Task};
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
 
@@ -290,7 +291,7 @@ mod tests {
         failure.iter_mut().for_each(|report| report.outcome = Err(Failure::boxed("refused".into())));
         assert!(at_hand(&driver, &mut failure).is_none());
         let third = from_core(&driver, failure.take());
-        assert_eq!((third.job.index, driver.core.lock().fates.failures.waiting(1).is_some()), (2, true));
+        assert_eq!((third.job.index, driver.core.lock().failed_jobs.failures.waiting(1).is_some()), (2, true));
     }
 
     #[test]

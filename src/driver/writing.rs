@@ -4,9 +4,9 @@
 //! everything that is done. So the transaction has exactly the results of the jobs that it says are
 //! done. If the user's part fails, the window takes back that they are.
 
-use super::fates::{Brief, Fates};
+use super::failed_jobs::{Brief, FailedJobs};
 use super::flights::Flight;
-use super::out::{Out, Scene};
+use super::outbox::{Ctx, Outbox};
 use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};
 use crate::progress::WrittenJobs;
@@ -96,13 +96,13 @@ impl Writing {
     }
 
     /// Lets nothing start while too many results wait.
-    fn fit(&self, window: &mut Window, out: &mut Out) {
+    fn fit(&self, window: &mut Window, out: &mut Outbox) {
         out.effects.crowded = self.is_full();
         window.set_full(out.effects.is_full());
     }
 
     /// A job has run, and its result waits for a transaction.
-    pub(super) fn wait(&mut self, Flight { index, attempt, again, .. }: Flight, window: &mut Window, out: &mut Out) {
+    pub(super) fn wait(&mut self, Flight { index, attempt, again, .. }: Flight, window: &mut Window, out: &mut Outbox) {
         let redriven = window.is_redriven(index);
         if redriven {
             window.handle_redriven_aside(index);
@@ -136,7 +136,7 @@ impl Writing {
 
     /// Fixes the content of a transaction: the jobs in it count as done from now on. If it is tried
     /// again, more jobs may join.
-    pub(super) fn take_batch(&mut self, fates: &mut Fates, window: &mut Window) {
+    pub(super) fn take_batch(&mut self, failed_jobs: &mut FailedJobs, window: &mut Window) {
         let joins = !self.batch.is_empty();
         if !joins && let Some((index, ran)) = self.redriven.pop_first() {
             count_as_done(index, window);
@@ -146,7 +146,7 @@ impl Writing {
         while !self.closed && self.batch.len() < MOST {
             let Some(index) = self.next(window.lowest_undone()) else { break };
             // A crash in the user's part is to be the fault of a suspect alone, too.
-            if self.alone.contains(&index) || fates.care.is_suspect(index) {
+            if self.alone.contains(&index) || failed_jobs.quarantine.is_suspect(index) {
                 if !self.batch.is_empty() {
                     break;
                 }
@@ -161,7 +161,7 @@ impl Writing {
             self.batch.sort_unstable_by_key(|(index, _)| *index);
         }
         for (index, _) in &self.batch {
-            self.unparked.extend(fates.records.leave_with_batch(*index).map(|brief| (*index, brief)));
+            self.unparked.extend(failed_jobs.records.leave_with_batch(*index).map(|brief| (*index, brief)));
         }
     }
 
@@ -173,14 +173,14 @@ impl Writing {
     }
 
     /// The transaction is written. Returns the number of its jobs.
-    pub(super) fn written(&mut self, fates: &mut Fates, at: &mut Scene<'_>) -> usize {
+    pub(super) fn written(&mut self, failed_jobs: &mut FailedJobs, at: &mut Ctx<'_>) -> usize {
         let batch = std::mem::take(&mut self.batch);
         (self.closed, self.unparked) = (false, Vec::new());
         for (index, ran) in &batch {
             if ran.again {
-                fates.failures.forget(*index);
+                failed_jobs.failures.forget(*index);
             }
-            fates.care.no_suspect(*index, at.window);
+            failed_jobs.quarantine.no_suspect(*index, at.window);
         }
         self.fit(at.window, at.out);
         batch.len()
@@ -189,13 +189,18 @@ impl Writing {
     /// The user's part of the transaction has failed, and nothing of it is written. If the job was
     /// alone in it, its attempt has failed; several jobs are written again, each alone. The answer
     /// is to be dropped without the lock.
-    pub(super) fn failed(&mut self, failure: Failure, fates: &mut Fates, at: &mut Scene<'_>) -> Option<BoxError> {
+    pub(super) fn failed(
+        &mut self,
+        failure: Failure,
+        failed_jobs: &mut FailedJobs,
+        at: &mut Ctx<'_>,
+    ) -> Option<BoxError> {
         let batch = std::mem::take(&mut self.batch);
         self.closed = false;
         for (index, brief) in std::mem::take(&mut self.unparked) {
-            fates.records.stay_after_all(index, brief);
+            failed_jobs.records.stay_after_all(index, brief);
         }
-        let surplus = self.run_again(batch, failure, fates, at);
+        let surplus = self.run_again(batch, failure, failed_jobs, at);
         self.fit(at.window, at.out);
         surplus
     }
@@ -204,14 +209,14 @@ impl Writing {
         &mut self,
         batch: Vec<(Index, Ran)>,
         failure: Failure,
-        fates: &mut Fates,
-        at: &mut Scene<'_>,
+        failed_jobs: &mut FailedJobs,
+        at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
         if let [(index, Ran { attempt, redriven, .. })] = batch[..] {
             if !redriven && at.window.handle_revoked(index) {
-                return fates.job_failed(index, attempt, failure, at);
+                return failed_jobs.job_failed(index, attempt, failure, at);
             }
-            fates.redrive_failed(index, attempt, &failure.text, at);
+            failed_jobs.redrive_failed(index, attempt, &failure.text, at);
             return Some(failure.error);
         }
         // From the highest one down, each is taken back in one step.

@@ -58,27 +58,6 @@ impl Effects {
     /// # Ok(()) }
     /// ```
     ///
-    /// An order and the job that confirms it, in one write:
-    ///
-    #[cfg_attr(feature = "sqlite", doc = "```")]
-    #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let directory = tempfile::tempdir()?;
-    /// # let file = directory.path().join("app.db");
-    /// use waterline::Store;
-    /// use waterline_queue::{NewJob, Queue, QueueOptions};
-    ///
-    /// let store = Store::attach_sqlite(&file)?;
-    /// let mails = Queue::open(&store, "mails", QueueOptions::default())?;
-    /// store.write(|effects| effects.execute("CREATE TABLE orders (item TEXT NOT NULL)", ()))?;
-    /// store.write(|effects| {
-    ///     effects.execute("INSERT INTO orders VALUES (?1)", ["lamp"])?;
-    ///     mails.push_with(effects, NewJob::new("confirm", "lamp")?).map(drop)
-    /// })?;
-    /// assert_eq!(mails.counts().ready, 1);
-    /// # Ok(()) }
-    /// ```
-    ///
     /// # Errors
     /// [`Error::Config`] for a store that takes no SQL, [`Error::EffectsTooLarge`] when the effects
     /// would take more than [`Builder::max_effects`](crate::Builder::max_effects): the text and the

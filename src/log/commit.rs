@@ -6,7 +6,7 @@ use crate::base::error::StoreError;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::Arc;
 use crate::commit::overlay::Overlay;
-use crate::commit::participant::{Chore, Participant};
+use crate::commit::participant::{Cleanup, Participant};
 use crate::kv::Kv;
 
 /// The last byte of an operation: the item before it is pushed, or the log is emptied.
@@ -113,27 +113,27 @@ impl LogTail {
 }
 
 impl Participant for LogState {
-    type Tail = LogTail;
+    type Staged = LogTail;
 
-    fn tail(&self) -> LogTail {
+    fn staged(&self) -> LogTail {
         LogTail { first: self.first(), end: self.end(), pushed: 0, trimmed: None, reclaims: false }
     }
 
-    fn apply(&self, tail: &mut LogTail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+    fn apply(&self, staged: &mut LogTail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         match op {
-            [item @ .., PUSH] => tail.push(self, item, batch),
-            [CLEAR] => tail.clear(self, batch),
+            [item @ .., PUSH] => staged.push(self, item, batch),
+            [CLEAR] => staged.clear(self, batch),
             _ => Err("an operation of a log is neither a push nor a clear".into()),
         }
     }
 
-    fn publish(self: Arc<Self>, tail: LogTail) -> Option<Chore> {
-        self.passed(tail.pushed);
-        if tail.end > self.end() {
-            self.pushed(tail.end);
+    fn publish(self: Arc<Self>, staged: LogTail) -> Option<Cleanup> {
+        self.passed(staged.pushed);
+        if staged.end > self.end() {
+            self.pushed(staged.end);
         }
-        let deleted = self.trimmed(tail.trimmed?);
-        (tail.reclaims && !deleted.is_empty()).then(|| -> Chore {
+        let deleted = self.trimmed(staged.trimmed?);
+        (staged.reclaims && !deleted.is_empty()).then(|| -> Cleanup {
             Box::new(move |kv| {
                 if let Err(error) = self.reclaim(kv) {
                     tracing::warn!(log = self.name, %error, "disk space is given back later");

@@ -74,10 +74,10 @@ impl PushIntent {
 impl Intent for PushIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let mut range = self.range.lock();
-        let (tail, batch) = draft.part(&self.state)?;
-        range.start = tail.end();
-        self.values.iter().try_for_each(|value| tail.push(&self.state, value, batch))?;
-        range.end = tail.end();
+        let (staged, batch) = draft.part(&self.state)?;
+        range.start = staged.end();
+        self.values.iter().try_for_each(|value| staged.push(&self.state, value, batch))?;
+        range.end = staged.end();
         Ok(true)
     }
 

@@ -8,7 +8,7 @@ use crate::base::retry::Retry;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::commit::draft::Draft;
 use crate::commit::intent::{Intent, Ticket, failed};
-use crate::commit::participant::Chore;
+use crate::commit::participant::Cleanup;
 use crate::commit::writer::WeakWriter;
 use crate::source::watermark::Listener;
 use crate::store::Store;
@@ -62,15 +62,15 @@ impl Intent for TrimIntent {
             self.done();
             return Ok(false);
         }
-        let (tail, batch) = draft.part(&self.state)?;
+        let (staged, batch) = draft.part(&self.state)?;
         // Another trim of this batch may go as far, and both are done when it is written.
-        if first > tail.first() {
-            tail.trim(&self.state, first, Deleted::Later, batch)?;
+        if first > staged.first() {
+            staged.trim(&self.state, first, Deleted::Later, batch)?;
         }
         // This may be another try, of a batch that was taken back.
         released.extend(self.state.kept.take_released());
         released.extend(self.state.check(batch)?);
-        let frees = tail.free(&self.state, &released, batch)?;
+        let frees = staged.free(&self.state, &released, batch)?;
         if !trims && !frees {
             self.done();
         }
@@ -103,7 +103,7 @@ impl Intent for TrimIntent {
         }
     }
 
-    fn aftermath(&self) -> Option<Chore> {
+    fn aftermath(&self) -> Option<Cleanup> {
         let Wanted::Retained { unsaid, .. } = &self.wanted else { return None };
         let (log, error) = (self.state.name.clone(), unsaid.lock().take()?);
         Some(Box::new(move |_| {

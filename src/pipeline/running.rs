@@ -7,7 +7,7 @@ use crate::base::error::{Error, describe};
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
 use crate::consumer::Handle;
-use crate::driver::reach::OutOfReach;
+use crate::driver::end_condition::OutOfReach;
 use crate::observe::status::State;
 use crate::source::watermark::{Listener, Watermark};
 use std::time::Instant;

@@ -4,7 +4,7 @@ use super::history::History;
 use super::ledger::{Entry, Ledger, Loaded};
 use super::life::Life;
 use super::parked::{Earlier, IN_USE, LiveNames, ParkedRecord, ParkedRecords};
-use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveDesk, SaveError, Saved, Saves, Snapshot};
+use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveError, SavePort, Saved, Saves, Snapshot};
 use super::{format, life, reads};
 use crate::base::config::check_name;
 use crate::base::error::Error;
@@ -295,7 +295,7 @@ struct StoreSaves {
 }
 
 impl Saves for StoreSaves {
-    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool) {
+    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
         // When the save is made, a statement of another intent may have begun a transaction. If
         // this fails, that save tries it.
         if self.store.kv().takes_sql()
@@ -340,7 +340,7 @@ struct CommitIntent {
     ids: Arc<Ids>,
     synced: bool,
     ledger: Arc<Mutex<Ledger>>,
-    desk: Arc<dyn SaveDesk>,
+    desk: Arc<dyn SavePort>,
     /// The record that is being written.
     entry: Mutex<Option<Entry>>,
     /// The effects of the finished jobs, until they are written.

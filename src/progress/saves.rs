@@ -78,7 +78,7 @@ pub(crate) trait Saves: Send + Sync {
     /// Begins a save, one at a time. The saving thread asks the desk for the content only when it
     /// writes, so the save contains everything that finishes until then. Without a `hurry` the save
     /// waits until the pace after the last save is over.
-    fn save(&self, desk: Arc<dyn SaveDesk>, hurry: bool);
+    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool);
     /// Ends the wait for the pace or for a back-off at once.
     fn hurry(&self);
     /// True if the worker threads of the consumer are to call [`help`](Self::help).
@@ -94,7 +94,7 @@ pub(crate) trait Saves: Send + Sync {
 }
 
 /// The desk that knows the content of a save, and is told its result. The saving thread calls it.
-pub(crate) trait SaveDesk: Send + Sync {
+pub(crate) trait SavePort: Send + Sync {
     /// Returns the time on the wall, in milliseconds since 1970.
     fn wall(&self) -> u64 {
         time::wall()

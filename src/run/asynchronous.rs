@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
 /// Takes the reports of tasks, and makes the threads that poll them look like its own.
-pub(crate) trait TaskDesk: Reported {
+pub(crate) trait TaskPort: Reported {
     /// Makes the calling thread one of the consumer's own until the answer is dropped.
     fn enter(&self) -> Own;
     /// Returns the flag that says that the consumer stops.
@@ -36,12 +36,12 @@ pub(crate) trait TaskDesk: Reported {
 pub(crate) struct Asynchronous<F> {
     start: F,
     runtime: Handle,
-    desk: Arc<dyn TaskDesk>,
+    desk: Arc<dyn TaskPort>,
     tasks: Arc<Tasks>,
 }
 
 impl<F> Asynchronous<F> {
-    pub(crate) fn new(start: F, runtime: Handle, desk: Arc<dyn TaskDesk>) -> Self {
+    pub(crate) fn new(start: F, runtime: Handle, desk: Arc<dyn TaskPort>) -> Self {
         Self { start, runtime, desk, tasks: Arc::default() }
     }
 }
@@ -114,7 +114,7 @@ struct Task<Fut> {
 struct Running<Fut> {
     /// `None` once the job is reported.
     future: Option<Pin<Box<Fut>>>,
-    desk: Arc<dyn TaskDesk>,
+    desk: Arc<dyn TaskPort>,
     tasks: Arc<Tasks>,
     token: usize,
     index: Index,

@@ -20,7 +20,7 @@ use crate::run::{Assignment, Delivery, Runner};
 use std::collections::HashMap;
 
 /// Knows whose turn it is. As long as one thread has a turn, no other thread gets one.
-pub(crate) trait SinkDesk: Send + Sync {
+pub(crate) trait SinkPort: Send + Sync {
     /// Sets a job aside, since its result waits for its turn. Returns the turn if it is now.
     fn set_aside(&self, token: usize) -> Option<Delivery>;
     /// Reports the job whose turn it was, with the sink's answer. Returns the next turn, if there
@@ -33,14 +33,14 @@ pub(crate) struct Ordered<W, S, R> {
     sink: Mutex<Guarded<S>>,
     /// The results that wait. The window limits their number.
     waiting: Mutex<HashMap<Index, Guarded<R>>>,
-    desk: Arc<dyn SinkDesk>,
+    desk: Arc<dyn SinkPort>,
     spans: Spans,
     /// Last, so that nothing is left to drop if its destructor panics.
     work: W,
 }
 
 impl<W, S, R> Ordered<W, S, R> {
-    pub(crate) fn new(work: W, sink: S, desk: Arc<dyn SinkDesk>, spans: Spans) -> Self {
+    pub(crate) fn new(work: W, sink: S, desk: Arc<dyn SinkPort>, spans: Spans) -> Self {
         Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), desk, spans, work }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::sync::RwLock;
-use crate::commit::cells::Known;
+use crate::commit::counter_cache::CounterCache;
 use crate::kv::double::Double;
 use crate::{Blocked, Checkpoint, Consumer, Error, MemoryJobs, Progress};
 use std::time::{Duration, Instant};
@@ -318,7 +318,7 @@ fn promise_09_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_fr
 #[derive(Default)]
 struct Watched {
     kv: MemoryKv,
-    rows: std::sync::OnceLock<Arc<RwLock<Known>>>,
+    rows: std::sync::OnceLock<Arc<RwLock<CounterCache>>>,
     shut_out: Mutex<Vec<bool>>,
 }
 

@@ -220,7 +220,7 @@ fn the_desks_alone_name_the_core_of_the_driver() {
     let names_it =
         |(module, named): (&String, &BTreeMap<_, _>)| named.contains_key("driver/core").then(|| module.clone());
     let (desks, others): (Vec<_>, Vec<_>) =
-        arrows.iter().filter_map(names_it).partition(|module| module.starts_with("driver/desks/"));
+        arrows.iter().filter_map(names_it).partition(|module| module.starts_with("driver/handlers/"));
     assert_eq!(others, ["driver", "driver/whole"], "the driver itself holds the lock");
     assert!(desks.len() > 5, "{desks:?}");
 }
@@ -242,17 +242,21 @@ fn a_circle_of_each_kind_is_found() {
     let sources = sources();
     let parsed = Crate::of(&sources);
     for (wrong, name) in planted {
-        let found = circles(&parsed.with("driver/out", &format!("{}\n{wrong}", sources["driver/out"])), "driver");
+        let found = circles(&parsed.with("driver/outbox", &format!("{}\n{wrong}", sources["driver/outbox"])), "driver");
         let [circle] = &found[..] else { panic!("{wrong}: {found:?}") };
-        let up = format!("driver/out -> driver/core: {name}");
+        let up = format!("driver/outbox -> driver/core: {name}");
         assert!(circle.contains(&up), "{wrong}: {circle:?}");
-        assert!(circle.iter().any(|arrow| arrow.starts_with("driver/core -> driver/out: ")), "{circle:?}");
+        assert!(circle.iter().any(|arrow| arrow.starts_with("driver/core -> driver/outbox: ")), "{circle:?}");
     }
     // The name of a folder ties a parent and its child, if the parent needs the child.
-    let parent = format!("{}\nfn f(_: Care) {{}}", sources["driver/fates"]);
-    let child = format!("{}\nuse super::Fates;", sources["driver/fates/care"]);
-    let found = circles(&parsed.with("driver/fates", &parent).with("driver/fates/care", &child), "driver");
-    let arrows = ["driver/fates -> driver/fates/care: Care", "driver/fates/care -> driver/fates: Fates"];
+    let parent = format!("{}\nfn f(_: Quarantine) {{}}", sources["driver/failed_jobs"]);
+    let child = format!("{}\nuse super::FailedJobs;", sources["driver/failed_jobs/quarantine"]);
+    let found =
+        circles(&parsed.with("driver/failed_jobs", &parent).with("driver/failed_jobs/quarantine", &child), "driver");
+    let arrows = [
+        "driver/failed_jobs -> driver/failed_jobs/quarantine: Quarantine",
+        "driver/failed_jobs/quarantine -> driver/failed_jobs: FailedJobs",
+    ];
     assert_eq!(found, [arrows]);
 }
 
@@ -286,7 +290,7 @@ fn a_name_that_is_handed_on_or_that_a_test_names_is_no_arrow() {
         "mod core { pub(super) fn run() {} }\nfn f() { core::run(); }",
     ];
     for fine in fine {
-        let planted = parsed.with("driver/out", &format!("{}\n{fine}", sources["driver/out"]));
+        let planted = parsed.with("driver/outbox", &format!("{}\n{fine}", sources["driver/outbox"]));
         assert_eq!(circles(&planted, "driver"), Vec::<Vec<String>>::new(), "{fine}");
     }
     let parent = "mod a;\nmod b;\npub(crate) use self::a::A;\npub(crate) use b::B;";

@@ -1,8 +1,8 @@
 //! The advice of the library, and the command of this tool that helps.
 
-use crate::fault::Fault;
+use crate::error::Fault;
+use crate::format::word;
 use crate::rows::{Advice, Consumer, Queue, Verdict, read};
-use crate::words::word;
 use serde_json::{Map, Value, json};
 use waterline::ConsumerInfo;
 use waterline_queue::{QueueStatus, Waits};

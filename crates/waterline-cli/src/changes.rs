@@ -1,8 +1,8 @@
 //! Changes: each is planned by a look, and made only with `--yes`.
 
 use crate::args::{Change, Parked};
-use crate::fault::Fault;
-use crate::place::{Made, Place};
+use crate::backend::{Backend, Made};
+use crate::error::Fault;
 use crate::print::{Cell, Report};
 use plan::Plan;
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ mod queues;
 mod streams;
 
 /// Makes a change, or says what it would do.
-pub(crate) fn change(place: Box<dyn Place>, change: &Change) -> Result<Report, Fault> {
+pub(crate) fn change(place: Box<dyn Backend>, change: &Change) -> Result<Report, Fault> {
     let plan = plan(&*place, change)?;
     let (is_sure, reason) = change.how();
     let mut record = plan.fields;
@@ -49,7 +49,7 @@ pub(crate) fn change(place: Box<dyn Place>, change: &Change) -> Result<Report, F
 }
 
 /// Plans a change: a look at the place says what it would do.
-fn plan(place: &dyn Place, change: &Change) -> Result<Plan, Fault> {
+fn plan(place: &dyn Backend, change: &Change) -> Result<Plan, Fault> {
     match change {
         Change::Redrive { name, index, .. } => streams::redrive(place, name, *index),
         Change::Discard { name, which: Parked { index: Some(index), .. }, .. } => streams::discard(place, name, *index),

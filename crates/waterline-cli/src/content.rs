@@ -1,10 +1,10 @@
 //! Looks at logs and tables.
 
-use crate::fault::Fault;
-use crate::place::{Place, needs_files};
+use crate::backend::{Backend, needs_files};
+use crate::error::Fault;
+use crate::format::{bytes_of, count, cut, hex, readable};
 use crate::print::{Cell, Report, record};
 use crate::rows::Log;
-use crate::words::{bytes_of, count, cut, hex, readable};
 use serde_json::{Value, json};
 use waterline::{Bytes, JobLog, Jobs, LogInfo, Store, Table};
 
@@ -79,7 +79,7 @@ impl Items {
 }
 
 /// Shows items of a log.
-pub(crate) fn peek(place: &dyn Place, name: &str, from: Option<u64>, most: usize) -> Result<Report, Fault> {
+pub(crate) fn peek(place: &dyn Backend, name: &str, from: Option<u64>, most: usize) -> Result<Report, Fault> {
     let store = place.store().ok_or_else(|| needs_files("the items of a log"))?;
     let items = Items::open(store, name)?;
     if let Some(reason) = &items.info.unreadable {
@@ -107,7 +107,7 @@ pub(crate) fn peek(place: &dyn Place, name: &str, from: Option<u64>, most: usize
 }
 
 /// Lists the tables.
-pub(crate) fn tables(place: &dyn Place) -> Result<Report, Fault> {
+pub(crate) fn tables(place: &dyn Backend) -> Result<Report, Fault> {
     let store = place.store().ok_or_else(|| needs_files("tables"))?;
     let (names, mut report) = (store.tables()?, Report::default());
     if names.is_empty() {
@@ -120,7 +120,7 @@ pub(crate) fn tables(place: &dyn Place) -> Result<Report, Fault> {
 }
 
 /// Shows rows of a table.
-pub(crate) fn table(place: &dyn Place, name: &str, prefix: Option<&str>, most: usize) -> Result<Report, Fault> {
+pub(crate) fn table(place: &dyn Backend, name: &str, prefix: Option<&str>, most: usize) -> Result<Report, Fault> {
     let store = place.store().ok_or_else(|| needs_files("the rows of a table"))?;
     let prefix = bytes_of(prefix.unwrap_or_default()).ok_or_else(|| {
         Fault::new("the prefix begins with 0x, and has no even number of hexadecimal digits behind it")

@@ -1,12 +1,12 @@
 //! The doctor: it reads everything, and names what is damaged or cannot move.
 
 use crate::args::State;
+use crate::backend::{Backend, Holders, each_job};
 use crate::content::Items;
-use crate::fault::Fault;
-use crate::place::{Holders, Place, each_job};
+use crate::error::Fault;
+use crate::format::{At, count, cut, readable, word};
 use crate::print::{Cell, Report};
 use crate::rows::{Advice, Consumer, Log, Queue, Verdict};
-use crate::words::{At, count, cut, readable, word};
 use serde_json::json;
 use waterline::Store;
 
@@ -18,7 +18,7 @@ const MOST: usize = 20;
 
 /// The findings so far.
 struct Findings<'p> {
-    place: &'p dyn Place,
+    place: &'p dyn Backend,
     holders: Holders,
     now: At,
     found: Vec<Finding>,
@@ -37,7 +37,7 @@ struct Finding {
 }
 
 /// Reads everything, and reports what was found.
-pub(crate) fn examine(place: &dyn Place) -> Result<Report, Fault> {
+pub(crate) fn examine(place: &dyn Backend) -> Result<Report, Fault> {
     let mut findings =
         Findings { place, holders: place.holders(), now: At::now(), found: Vec::new(), read: Vec::new() };
     let consumers = match place.consumers() {

@@ -1,6 +1,6 @@
 //! The end of a command before it has done its work.
 
-use crate::fault::Fault;
+use crate::error::Fault;
 use std::io;
 
 /// The reason why a command has ended early.

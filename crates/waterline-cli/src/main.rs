@@ -3,12 +3,13 @@
 
 mod advice;
 mod args;
+mod backend;
 mod changes;
 mod content;
 mod doctor;
 mod end;
-mod fault;
-mod place;
+mod error;
+mod format;
 mod print;
 mod queues;
 mod rows;
@@ -18,15 +19,14 @@ mod streams;
 #[cfg(feature = "top")]
 mod top;
 mod wait;
-mod words;
 mod workers;
 
 use args::{Command, CommandLine, LogCommand, Look};
+use backend::Backend;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use end::End;
-use fault::Fault;
-use place::Place;
+use error::Fault;
 use print::{Cell, Report};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -69,11 +69,11 @@ fn run(line: CommandLine) -> Result<bool, End> {
         (Command::Look(_), Some(seconds)) => Some(Duration::from_secs(seconds)),
         _ => misused(ErrorKind::ArgumentConflict, "--watch is for commands that change nothing"),
     };
-    let way = place::Way::of(&line).unwrap_or_else(|(kind, text)| misused(kind, text));
+    let way = backend::Way::of(&line).unwrap_or_else(|(kind, text)| misused(kind, text));
     #[cfg(feature = "serve")]
     if let Command::Serve { listen } = &line.command {
         drop(out);
-        let place::Way::Store(path) = &way else {
+        let backend::Way::Store(path) = &way else {
             misused(ErrorKind::ArgumentConflict, "the page is that of files: --store PATH");
         };
         if line.json {
@@ -90,7 +90,7 @@ fn run(line: CommandLine) -> Result<bool, End> {
         return top::run(way, Duration::from_secs(every)).map(|()| false);
     }
     let answer = || {
-        let place = place::open(&way)?;
+        let place = backend::open(&way)?;
         match &line.command {
             Command::Look(look) => looked(&*place, look),
             Command::Change(change) => changes::change(place, change),
@@ -123,7 +123,7 @@ fn misused(kind: ErrorKind, text: &str) -> ! {
 }
 
 /// Looks at a place.
-fn looked(place: &dyn Place, look: &Look) -> Result<Report, Fault> {
+fn looked(place: &dyn Backend, look: &Look) -> Result<Report, Fault> {
     let mut report = match look {
         Look::List => streams::list(place),
         Look::Show { name } => streams::show(place, name),

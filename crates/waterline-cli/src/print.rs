@@ -1,7 +1,7 @@
 //! The answer of a command: tables and sentences for people, or an object of JSON a line.
 
-use crate::fault::Fault;
-use crate::words::{plain, plain_json};
+use crate::error::Fault;
+use crate::format::{plain, plain_json};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, IsTerminal, Write};
@@ -58,7 +58,7 @@ impl<T: Into<String>> From<T> for Cell {
 impl Cell {
     /// Makes a cell that stands at the right of its column.
     pub(crate) fn number(number: u64) -> Self {
-        Self { is_number: true, ..Self::from(crate::words::number(number)) }
+        Self { is_number: true, ..Self::from(crate::format::number(number)) }
     }
 
     /// Makes a cell of a number, or of a dash.

@@ -1,18 +1,18 @@
 //! Looks at the queues: their counts, their jobs, and their schedules.
 
 use crate::args::State;
-use crate::fault::Fault;
-use crate::place::{Place, check_queue, each_job};
+use crate::backend::{Backend, check_queue, each_job};
+use crate::error::Fault;
+use crate::format::{At, count, cut, number};
 use crate::print::{Cell, Report, record};
 use crate::rows::{Counts, Job, Periodic, Queue};
-use crate::words::{At, count, cut, number};
 use serde_json::{Value, json};
 
 /// The longest text in a table.
 const TEXT: usize = 100;
 
 /// Lists the queues.
-pub(crate) fn queues(place: &dyn Place) -> Result<Report, Fault> {
+pub(crate) fn queues(place: &dyn Backend) -> Result<Report, Fault> {
     let (mut report, mut rows) = (Report::default(), Vec::new());
     for queue in place.queues()? {
         rows.push(row(&queue));
@@ -45,7 +45,7 @@ fn row(queue: &Queue) -> Vec<Cell> {
 
 /// Lists jobs of a queue.
 pub(crate) fn jobs(
-    place: &dyn Place,
+    place: &dyn Backend,
     name: &str,
     state: Option<State>,
     kind: Option<&str>,
@@ -101,7 +101,7 @@ fn job_row(job: &Job, now: At) -> Vec<Cell> {
 }
 
 /// Shows one job of a queue.
-pub(crate) fn job(place: &dyn Place, name: &str, id: &str) -> Result<Report, Fault> {
+pub(crate) fn job(place: &dyn Backend, name: &str, id: &str) -> Result<Report, Fault> {
     check_queue(place, name)?;
     let now = At::now();
     let whole = place.job(name, id)?.ok_or_else(|| Fault::no_job(name, id))?;
@@ -147,7 +147,7 @@ fn some_of(ids: &[String]) -> Option<String> {
 }
 
 /// Lists the periodic jobs of a queue.
-pub(crate) fn schedules(place: &dyn Place, name: &str) -> Result<Report, Fault> {
+pub(crate) fn schedules(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     check_queue(place, name)?;
     let (periodics, now, mut report) = (place.periodics(name)?, At::now(), Report::default());
     if periodics.is_empty() {

@@ -1,8 +1,8 @@
 //! The rows that a place shows. Each is read from what `serde` writes of the library's own value,
 //! so the files, a page and a database have one form, which is that of `--json`, too.
 
-use crate::fault::Fault;
-use crate::words::At;
+use crate::error::Fault;
+use crate::format::At;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,9 +1,9 @@
 //! The page for a store that no application serves: read-only, until somebody interrupts it.
 
 use crate::end::End;
-use crate::fault::Fault;
+use crate::error::Fault;
+use crate::format::plain;
 use crate::wait::wait;
-use crate::words::plain;
 use std::env::{self, VarError};
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,7 +16,7 @@ const TOKEN: &str = "WATERLINE_TOKEN";
 
 /// Serves the page for as long as the process lives.
 pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
-    let store = crate::place::files::open(Store::options().read_only(), path)?;
+    let store = crate::backend::files::open(Store::options().read_only(), path)?;
     let mut page = Page::new(&store).stored().title(path.display().to_string());
     match env::var(TOKEN) {
         Ok(token) => page = page.token(token),

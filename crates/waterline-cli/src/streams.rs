@@ -1,11 +1,11 @@
 //! Looks at the consumers: their progress, their parked jobs, and their moves.
 
+use crate::backend::{self, Backend};
 use crate::content::{LOGS, log_record, log_rows};
-use crate::fault::Fault;
-use crate::place::{self, Place};
+use crate::error::Fault;
+use crate::format::{At, count, cut, length, number, rate};
 use crate::print::{Cell, Report, record};
 use crate::rows::{Consumer, Halt, Live, Move, Parked, Retry, Verdict};
-use crate::words::{At, count, cut, length, number, rate};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 const ERROR: usize = 100;
 
 /// Lists the consumers and the logs.
-pub(crate) fn list(place: &dyn Place) -> Result<Report, Fault> {
+pub(crate) fn list(place: &dyn Backend) -> Result<Report, Fault> {
     let (consumers, logs, now) = (place.consumers()?, place.logs()?, At::now());
     let mut report = Report::default();
     if consumers.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn list(place: &dyn Place) -> Result<Report, Fault> {
 }
 
 /// Shows one consumer, or one log if there is no consumer of that name.
-pub(crate) fn show(place: &dyn Place, name: &str) -> Result<Report, Fault> {
+pub(crate) fn show(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     let (mut report, now) = (Report::default(), At::now());
     let Some(consumer) = place.consumer(name)? else {
         let logs = place.logs()?;
@@ -191,8 +191,8 @@ fn consumer_record(consumer: &Consumer) -> Value {
 const PARKED: &[&str] = &["INDEX", "ATTEMPTS", "CRASHES", "PARKED", "REDRIVE", "ERROR"];
 
 /// Lists the parked jobs of a consumer.
-pub(crate) fn parked(place: &dyn Place, name: &str) -> Result<Report, Fault> {
-    place::consumer(place, name)?;
+pub(crate) fn parked(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
+    backend::consumer(place, name)?;
     let (jobs, now) = (place.parked(name)?, At::now());
     let mut report = Report::default();
     if jobs.is_empty() {
@@ -216,8 +216,8 @@ fn parked_row(job: &Parked, now: At) -> Vec<Cell> {
 }
 
 /// Lists the moves of a consumer that were made on purpose.
-pub(crate) fn history(place: &dyn Place, name: &str) -> Result<Report, Fault> {
-    place::consumer(place, name)?;
+pub(crate) fn history(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
+    backend::consumer(place, name)?;
     let (moves, now) = (place.history(name)?, At::now());
     let mut report = Report::default();
     if moves.is_empty() {

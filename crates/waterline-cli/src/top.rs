@@ -9,9 +9,9 @@ mod state;
 #[cfg(all(test, unix))]
 mod tests;
 
+use crate::backend::Way;
 use crate::end::End;
-use crate::fault::Fault;
-use crate::place::Way;
+use crate::error::Fault;
 use crate::print;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use screen::Screen;

@@ -1,10 +1,10 @@
 //! Looks at the workers of a queue, and at the jobs that each of them has.
 
-use crate::fault::Fault;
-use crate::place::{Holders, Place, check_queue};
+use crate::backend::{Backend, Holders, check_queue};
+use crate::error::Fault;
+use crate::format::{At, count, cut, length, number, word};
 use crate::print::{Cell, Report, record};
 use crate::rows::Worker;
-use crate::words::{At, count, cut, length, number, word};
 use std::time::Duration;
 
 /// The longest list of kinds in a table.
@@ -103,7 +103,7 @@ pub(crate) fn summed(workers: &[Worker]) -> String {
 }
 
 /// Lists the workers of a queue: those first that are no longer heard of and still have jobs.
-pub(crate) fn workers(place: &dyn Place, name: &str, most: usize) -> Result<Report, Fault> {
+pub(crate) fn workers(place: &dyn Backend, name: &str, most: usize) -> Result<Report, Fault> {
     check_queue(place, name)?;
     let (mut workers, now, mut report) = (place.workers(name)?, At::now(), Report::default());
     workers.sort_by_key(Worker::rank);
@@ -128,7 +128,7 @@ pub(crate) fn workers(place: &dyn Place, name: &str, most: usize) -> Result<Repo
 }
 
 /// Says what helps where no worker is seen.
-fn none(place: &dyn Place, name: &str) -> String {
+fn none(place: &dyn Backend, name: &str) -> String {
     let none = format!("The queue {name:?} has no worker.");
     match (place.store(), place.holders()) {
         (None, _) => format!("{none} Start a program that has a runner of it, or that calls accept."),

@@ -152,7 +152,7 @@ impl Queue {
 
     /// Does what time has brought, for a runner that claims nothing.
     pub(super) fn tidy(&self) -> Result<(), QueueError> {
-        self.engine.tend(self.number)
+        self.engine.run_maintenance(self.number)
     }
 
     /// Does what time has brought, for somebody who looks: an answer is true also if no worker
@@ -169,7 +169,7 @@ impl Queue {
     }
 
     fn catch_up_with(&self, next: fn(&Glance) -> Option<Duration>) -> Option<Duration> {
-        if self.shared.options.by_hand {
+        if self.shared.options.admin {
             return None;
         }
         for _ in 0..ROUNDS {

@@ -10,10 +10,10 @@ pub(crate) mod kind_lines;
 pub(crate) mod look;
 pub(crate) mod opening;
 pub(crate) mod periodics;
+pub(crate) mod staged;
 pub(crate) mod state;
 pub(crate) mod step;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod stored;
-pub(crate) mod tail;
 pub(crate) mod turn;
 pub(crate) mod wall;

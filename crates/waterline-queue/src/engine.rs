@@ -329,7 +329,7 @@ pub trait QueueEngine: Send + Sync + 'static {
     fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError>;
 
     /// Does what time has brought, and takes back the jobs of silent workers: some of each.
-    fn tend(&self, queue: QueueNo) -> Result<(), QueueError>;
+    fn run_maintenance(&self, queue: QueueNo) -> Result<(), QueueError>;
 
     // Leases.
 

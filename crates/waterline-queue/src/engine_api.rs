@@ -23,6 +23,7 @@ use crate::types::capabilities::Capabilities;
 use crate::types::config::ConfigError;
 use crate::types::durations::from_nanos;
 use crate::types::error::QueueError;
+pub use crate::types::events::{About, Damaged, Event, Line, Passed};
 pub use crate::types::info::{JobInfo, PeriodicInfo};
 pub use crate::types::job::{Counts, JobId, JobState, Priority, PushOutcome, Pushed, Retention};
 pub use crate::types::limit::{Bounds, LimitOf};
@@ -34,11 +35,10 @@ pub use crate::types::periodic::Periodic;
 use crate::types::progress::JobProgress;
 pub use crate::types::row::{Extras, NO_EXTRAS, Row as JobRow};
 use crate::types::schedule::Schedule;
-pub use crate::types::told::{About, Damaged, Happened, Line, Passed};
 pub use crate::types::unique::{Fingerprint, Until};
 use crate::types::used::{LimitUse, Related};
 pub use crate::types::wanted::Wanted;
-use crate::{Durations, Finisher, JobData, Lease, Queue, QueueByHand, Root, Running, WorkerInfo, WorkerJob};
+use crate::{Durations, Finisher, JobData, Lease, Queue, QueueAdmin, Root, Running, WorkerInfo, WorkerJob};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -54,12 +54,12 @@ pub fn open(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> 
     Queue::on(engine, name, options)
 }
 
-pub fn by_hand(engine: Arc<dyn QueueEngine>, name: &str) -> Result<QueueByHand, QueueError> {
-    QueueByHand::on(engine, name)
+pub fn admin(engine: Arc<dyn QueueEngine>, name: &str) -> Result<QueueAdmin, QueueError> {
+    QueueAdmin::on(engine, name)
 }
 
-pub fn is_by_hand(options: &QueueOptions) -> bool {
-    options.by_hand
+pub fn is_admin(options: &QueueOptions) -> bool {
+    options.admin
 }
 
 pub const NO_CAPABILITIES: Capabilities = Capabilities {

@@ -7,7 +7,7 @@ use crate::engine::{Glance, Opened, QueueEngine, QueueNo, Steer};
 use crate::notify::shared::Shared;
 use crate::rules::pushing::Push;
 use crate::types::capabilities::Capabilities;
-use crate::types::config::ConfigError;
+use crate::types::config::{ConfigError, check_name};
 use crate::types::error::QueueError;
 use crate::types::hook::Proposed;
 use crate::types::job::{JobId, Pushed};
@@ -28,8 +28,8 @@ use waterline::BoxError;
 #[cfg(doc)]
 use waterline::Error;
 use waterline::Store;
+use waterline::seam::Moment;
 use waterline::seam::guarded;
-use waterline::seam::{Moment, check_name};
 use waterline::{Clock, seam};
 
 /// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any

@@ -149,12 +149,12 @@
 
 mod accept;
 mod activity;
+mod admin;
 mod advice;
 #[cfg(feature = "tokio")]
 mod awaiting;
 mod batch;
 mod bound;
-mod by_hand;
 mod durations;
 mod embedded;
 mod engine;
@@ -187,7 +187,7 @@ mod watch;
 
 pub use self::accept::Accept;
 pub use self::activity::Activity;
-pub use self::by_hand::QueueByHand;
+pub use self::admin::QueueAdmin;
 pub use self::group::Group;
 pub use self::group::builder::GroupBuilder;
 pub use self::group::status::GroupStatus;

@@ -109,9 +109,9 @@ mod advice;
 mod answer;
 mod assets;
 mod changes;
+mod conn_limit;
 mod error;
 mod failure;
-mod few;
 mod guard;
 #[cfg(test)]
 mod lines;

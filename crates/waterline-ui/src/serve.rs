@@ -49,7 +49,7 @@ impl Served {
             let ended = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 tokio::select! {
-                    () = crate::few::serve(listener, router) => {}
+                    () = crate::conn_limit::serve(listener, router) => {}
                     _ = stopped => {}
                 }
                 Ok::<_, io::Error>(())

@@ -1,8 +1,8 @@
 //! The calls of an operator: lists, parked jobs, and moves by hand.
 
+use crate::bitmap_chunks::changed;
 use crate::error::Error;
 use crate::keeper::{DISCARD, REDRIVE};
-use crate::pieces::changed;
 use crate::progress::{Place, Taken, begin, check_name, is_ahead, load, release, save, set_back, take};
 use crate::schema;
 use crate::sql::Value;

@@ -1,7 +1,7 @@
 //! One connection to the server, which comes back by itself.
 
 use crate::error::Error;
-use crate::fault::ends_connection;
+use crate::error_class::ends_connection;
 use crate::options::PgOptions;
 use crate::statements::Statements;
 use crate::tls::Connector;

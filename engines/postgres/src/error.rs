@@ -1,6 +1,6 @@
 //! The errors of this crate.
 
-use crate::fault::is_read_only;
+use crate::error_class::is_read_only;
 use std::error::Error as StdError;
 use std::time::Duration;
 

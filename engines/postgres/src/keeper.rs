@@ -18,7 +18,7 @@ mod thread;
 mod wishes;
 
 pub(crate) use desk::Lease;
-use desk::{Desk, Ring};
+use desk::{Desk, OnNotify};
 pub(crate) use wishes::{DISCARD, REDRIVE};
 
 /// The thread, and the work that is given to it. Its end ends the thread.
@@ -52,7 +52,7 @@ impl Keeper {
     /// Rings at each notification on this channel, and once when the thread begins to listen, anew
     /// after each loss of the connection: a notification may have been missed. It ends when the
     /// answer is dropped.
-    pub(crate) fn listen(&self, channel: &str, ring: Ring) -> Result<Waiting, Error> {
+    pub(crate) fn listen(&self, channel: &str, ring: OnNotify) -> Result<Waiting, Error> {
         let key = self.desk.add(|work, key| work.listeners.push((key, channel.to_owned(), ring)));
         let waiting = Waiting { desk: Arc::clone(&self.desk), key };
         self.begin()?;

@@ -69,15 +69,15 @@
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;
+mod bitmap_chunks;
 mod bounded;
 mod connection;
 mod error;
-mod fault;
+mod error_class;
 mod jobs;
 mod keeper;
 mod lease;
 mod options;
-mod pieces;
 mod progress;
 #[cfg(feature = "queue")]
 mod queue;

@@ -2,7 +2,7 @@
 //! the database (`schema/queue`); this is the engine that calls them for a [`Queue`].
 
 use crate::store::PgStore;
-use waterline_queue::{GroupBuilder, Queue, QueueByHand, QueueError, QueueOptions, WorkerInfo};
+use waterline_queue::{GroupBuilder, Queue, QueueAdmin, QueueError, QueueOptions, WorkerInfo};
 
 mod answers;
 mod calls;
@@ -76,7 +76,7 @@ impl PgStore {
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
     /// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
     /// for name in store.queue_names()? {
-    ///     println!("{}", store.queue_by_hand(&name)?.look().status()?);
+    ///     println!("{}", store.queue_admin(&name)?.look().status()?);
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -89,15 +89,15 @@ impl PgStore {
 
     /// Opens the queue with this name to look at it, or to change it by hand, without options of
     /// its own: those in the database stay. It makes no queue, takes back no job, and does nothing
-    /// that time has brought. See [`QueueByHand`], and [`queue_names`](Self::queue_names) for an
+    /// that time has brought. See [`QueueAdmin`], and [`queue_names`](Self::queue_names) for an
     /// example. Here a push is bounded, since the database knows the bound.
     ///
     /// # Errors
     /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there;
     /// [`QueueError::Config`] while it is open in this process with options; otherwise those of
     /// [`queue`](Self::queue).
-    pub fn queue_by_hand(&self, name: impl AsRef<str>) -> Result<QueueByHand, QueueError> {
-        waterline_queue::engine_api::by_hand(self.queues(), name.as_ref())
+    pub fn queue_admin(&self, name: impl AsRef<str>) -> Result<QueueAdmin, QueueError> {
+        waterline_queue::engine_api::admin(self.queues(), name.as_ref())
     }
 
     /// Returns the workers of the queue with this name, as [`Queue::workers`] does, without opening

@@ -2,7 +2,7 @@
 
 use crate::connection::STANDS;
 use crate::error::Error;
-use crate::fault::{Fault, of_statement};
+use crate::error_class::{Fault, of_statement};
 use crate::options::quoted;
 use crate::sql::version_sql;
 use postgres::{Client, IsolationLevel, Row, Transaction};

@@ -89,7 +89,7 @@ pub(crate) fn check_length(
 }
 
 /// Refuses an empty name, and one that is too long.
-pub fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
     check_length(what, name, MAX_NAME, |length| {
         format!("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")
     })

@@ -4,8 +4,8 @@ use super::{Draft, Owed};
 use crate::base::error::Error;
 use crate::base::index::BoxError;
 use crate::commit::adds::Add;
-use crate::commit::cells::{At, Cell};
 use crate::commit::changes::{Asker, Changes, Op, Refused};
+use crate::commit::counter_cache::{At, Cell};
 use crate::commit::refusal::Refusal;
 use crate::kv::statement::Statement;
 

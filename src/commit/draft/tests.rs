@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::base::index::Index;
-use crate::commit::participant::Chore;
+use crate::commit::participant::Cleanup;
 use crate::commit::statements::Manner;
 use crate::kv::memory::MemoryKv;
 use proptest::prelude::*;
@@ -220,9 +220,9 @@ proptest! {
 struct Needs(Family);
 
 impl Participant for Needs {
-    type Tail = usize;
+    type Staged = usize;
 
-    fn tail(&self) -> usize {
+    fn staged(&self) -> usize {
         0
     }
 
@@ -237,7 +237,7 @@ impl Participant for Needs {
         Ok(batch.put(self.0.id, &[&[*key]], &[&made.to_be_bytes()])?)
     }
 
-    fn publish(self: Arc<Self>, _: usize) -> Option<Chore> {
+    fn publish(self: Arc<Self>, _: usize) -> Option<Cleanup> {
         None
     }
 }

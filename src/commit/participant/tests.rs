@@ -35,13 +35,13 @@ impl Clone for ToyTail {
 }
 
 impl Participant for Toy {
-    type Tail = ToyTail;
+    type Staged = ToyTail;
 
-    fn tail(&self) -> ToyTail {
+    fn staged(&self) -> ToyTail {
         ToyTail { moves: *self.moves.lock(), copies: self.copies.clone() }
     }
 
-    fn apply(&self, tail: &mut ToyTail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+    fn apply(&self, staged: &mut ToyTail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         let state = batch.get(&self.family, op)?.ok_or("there is no such job")?;
         let next = match state.as_slice() {
             b"waiting" => "running",
@@ -49,12 +49,12 @@ impl Participant for Toy {
             _ => return Err("it is done".into()),
         };
         batch.put(self.family.id, &[op], &[next.as_bytes()])?;
-        tail.moves += 1;
+        staged.moves += 1;
         Ok(())
     }
 
-    fn publish(self: Arc<Self>, tail: ToyTail) -> Option<Chore> {
-        *self.moves.lock() = tail.moves;
+    fn publish(self: Arc<Self>, staged: ToyTail) -> Option<Cleanup> {
+        *self.moves.lock() = staged.moves;
         None
     }
 }
@@ -181,7 +181,7 @@ fn of_many_participants_each_keeps_its_own_tail_also_behind_a_way_back() {
     let toys: Vec<_> = (0..3 * FEW).map(|_| bench.toy(&[])).collect();
     let mut tails = Tails::default();
     let set = |tails: &mut Tails, toys: &[Arc<Toy>], by: u64| {
-        toys.iter().zip(by..).for_each(|(toy, moves)| tails.tail(toy).unwrap().moves += moves);
+        toys.iter().zip(by..).for_each(|(toy, moves)| tails.staged(toy).unwrap().moves += moves);
     };
     for known in [0, 1, FEW - 1, FEW, FEW + 1, 2 * FEW] {
         let before = tails.mark();
@@ -191,7 +191,7 @@ fn of_many_participants_each_keeps_its_own_tail_also_behind_a_way_back() {
         tails.go_back(mark);
         assert_eq!(tails.parts.len(), known);
         set(&mut tails, &toys[known..], 1 + known as u64);
-        let moves = toys.iter().map(|toy| tails.tail(toy).unwrap().moves);
+        let moves = toys.iter().map(|toy| tails.staged(toy).unwrap().moves);
         assert!(moves.eq(1..=toys.len() as u64), "{known} were known");
         tails.go_back(before);
         assert!(tails.parts.is_empty());
@@ -204,24 +204,24 @@ fn a_way_back_to_an_earlier_mark_leads_over_later_ones_that_were_gone_back_to() 
     let toy = bench.toy(&[]);
     let mut tails = Tails::default();
     let first = tails.mark();
-    tails.tail(&toy).unwrap().moves = 1;
+    tails.staged(&toy).unwrap().moves = 1;
     let second = tails.mark();
-    tails.tail(&toy).unwrap().moves = 2;
+    tails.staged(&toy).unwrap().moves = 2;
     let third = tails.mark();
-    tails.tail(&toy).unwrap().moves = 3;
+    tails.staged(&toy).unwrap().moves = 3;
     tails.go_back(third);
-    assert_eq!(tails.tail(&toy).unwrap().moves, 2);
-    tails.tail(&toy).unwrap().moves = 4;
+    assert_eq!(tails.staged(&toy).unwrap().moves, 2);
+    tails.staged(&toy).unwrap().moves = 4;
     tails.go_back(second);
-    assert_eq!(tails.tail(&toy).unwrap().moves, 1);
+    assert_eq!(tails.staged(&toy).unwrap().moves, 1);
     // Touched only behind a mark that was gone back to.
     let second = tails.mark();
     let third = tails.mark();
-    tails.tail(&toy).unwrap().moves = 5;
+    tails.staged(&toy).unwrap().moves = 5;
     tails.go_back(third);
-    tails.tail(&toy).unwrap().moves = 6;
+    tails.staged(&toy).unwrap().moves = 6;
     tails.go_back(second);
-    assert_eq!(tails.tail(&toy).unwrap().moves, 1);
+    assert_eq!(tails.staged(&toy).unwrap().moves, 1);
     tails.go_back(first);
     assert!(tails.parts.is_empty());
 }

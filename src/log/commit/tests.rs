@@ -159,9 +159,9 @@ fn two_trims_of_one_batch_delete_each_item_once() {
     let rows = RwLock::default();
     let mut draft = Draft::new(&kv, &rows, Manner::default());
     for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
-        let (tail, batch) = draft.part(&log).unwrap();
-        tail.trim(&log, first, Deleted::Later, batch).unwrap();
-        assert_eq!((tail.first(), tail.end()), (first, 3 * PIECE));
+        let (staged, batch) = draft.part(&log).unwrap();
+        staged.trim(&log, first, Deleted::Later, batch).unwrap();
+        assert_eq!((staged.first(), staged.end()), (first, 3 * PIECE));
     }
     let deleted: Vec<_> = draft
         .batch()
@@ -191,11 +191,11 @@ fn written(
 ) -> usize {
     let rows = RwLock::default();
     let mut draft = Draft::new(kv, &rows, Manner::default());
-    let (tail, batch) = draft.part(log).unwrap();
-    make(tail, batch).unwrap();
-    let tail = *tail;
+    let (staged, batch) = draft.part(log).unwrap();
+    make(staged, batch).unwrap();
+    let staged = *staged;
     kv.write(draft.batch(), false).unwrap();
-    drop(log.clone().publish(tail));
+    drop(log.clone().publish(staged));
     draft.batch().records().count()
 }
 
@@ -204,10 +204,10 @@ fn a_trim_costs_as_much_beside_many_items_of_parked_jobs_as_beside_few() {
     for parked in [3, 5_000] {
         let kv = MemoryKv::default();
         let log = a_log(&kv, 1);
-        let trim = |first| written(&kv, &log, |tail, batch| tail.trim(&log, first, Deleted::Later, batch));
-        let free = |index| written(&kv, &log, |tail, batch| tail.free(&log, &[index], batch).map(drop));
+        let trim = |first| written(&kv, &log, |staged, batch| staged.trim(&log, first, Deleted::Later, batch));
+        let free = |index| written(&kv, &log, |staged, batch| staged.free(&log, &[index], batch).map(drop));
         let end = parked + 10;
-        written(&kv, &log, |tail, batch| (1..end).try_for_each(|_| tail.push(&log, b"item", batch)));
+        written(&kv, &log, |staged, batch| (1..end).try_for_each(|_| staged.push(&log, b"item", batch)));
         let consumer = Watermark::new();
         consumer.note_parked((1..=parked).chain([parked + 5]).collect());
         consumer.publish(end);
@@ -272,8 +272,8 @@ fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
     // The database has the write, and the log does not know of it yet.
-    let tail = (0, log.state().bounds());
-    let (records, _) = log.state().trim(3, tail, Deleted::Now, Deletion::default()).unwrap();
+    let staged = (0, log.state().bounds());
+    let (records, _) = log.state().trim(3, staged, Deleted::Now, Deletion::default()).unwrap();
     let mut batch = crate::kv::batch::Batch::default();
     batch.append(&records);
     store.write_batch(&batch).unwrap();

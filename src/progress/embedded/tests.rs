@@ -25,7 +25,7 @@ impl Scripted {
     }
 }
 
-impl SaveDesk for Scripted {
+impl SavePort for Scripted {
     fn is_hurried(&self) -> bool {
         false
     }
@@ -86,7 +86,7 @@ struct Counting {
     saved: Sender<()>,
 }
 
-impl SaveDesk for Counting {
+impl SavePort for Counting {
     fn is_hurried(&self) -> bool {
         false
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::commit::cells::{MOST, MOST_BYTES};
+use crate::commit::counter_cache::{MOST, MOST_BYTES};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

@@ -2,13 +2,13 @@
 
 use super::plan::Plan;
 use crate::args::{QueueChange, State};
-use crate::fault::Fault;
-use crate::place::{Place, check_queue, consumer, each_job, needs_process};
+use crate::backend::{Backend, check_queue, consumer, each_job, needs_process};
+use crate::error::Fault;
+use crate::format::count;
 use crate::rows::{Counts, Job};
-use crate::words::count;
 use serde_json::{Map, Value, json};
 
-pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Fault> {
+pub(super) fn plan(place: &dyn Backend, change: &QueueChange) -> Result<Plan, Fault> {
     let queue = change.queue();
     if let QueueChange::Pause { consumer: true, .. } | QueueChange::Resume { consumer: true, .. } = change {
         return of_consumer(place, queue, matches!(change, QueueChange::Pause { .. }));
@@ -49,7 +49,7 @@ pub(super) fn plan(place: &dyn Place, change: &QueueChange) -> Result<Plan, Faul
 }
 
 /// Plans the removal of a whole queue.
-pub(super) fn removal(place: &dyn Place, queue: &str) -> Result<Plan, Fault> {
+pub(super) fn removal(place: &dyn Backend, queue: &str) -> Result<Plan, Fault> {
     if !place.is_database() {
         return Err(Fault::new("a queue is removed from a database alone: use --postgres"));
     }
@@ -84,7 +84,7 @@ pub(super) fn done(change: &QueueChange, made: &Map<String, Value>) -> Option<St
 }
 
 /// Plans a pause of a consumer, or its end.
-fn of_consumer(place: &dyn Place, name: &str, pauses: bool) -> Result<Plan, Fault> {
+fn of_consumer(place: &dyn Backend, name: &str, pauses: bool) -> Result<Plan, Fault> {
     consumer(place, name)?;
     if !place.has_processes() {
         return Err(needs_process("paused or resumed"));
@@ -97,7 +97,7 @@ fn of_consumer(place: &dyn Place, name: &str, pauses: bool) -> Result<Plan, Faul
     })
 }
 
-fn in_state(place: &dyn Place, queue: &str, id: &str, state: State) -> Result<Job, Fault> {
+fn in_state(place: &dyn Backend, queue: &str, id: &str, state: State) -> Result<Job, Fault> {
     let job = place.job(queue, id)?.ok_or_else(|| Fault::no_job(queue, id))?.job;
     let wanted = state.of_job().to_string();
     if job.state == wanted {
@@ -107,7 +107,7 @@ fn in_state(place: &dyn Place, queue: &str, id: &str, state: State) -> Result<Jo
 }
 
 /// Returns the state of a job. One whose row cannot be read has a state, too: it can be removed.
-fn state(place: &dyn Place, queue: &str, id: &str) -> Result<String, Fault> {
+fn state(place: &dyn Backend, queue: &str, id: &str) -> Result<String, Fault> {
     let fault = match place.job(queue, id) {
         Ok(Some(whole)) => return Ok(whole.job.state),
         Ok(None) => return Err(Fault::no_job(queue, id)),

@@ -2,17 +2,17 @@
 
 use super::plan::Plan;
 use crate::args::Parked;
-use crate::fault::Fault;
-use crate::place::{Place, consumer, needs_process};
+use crate::backend::{Backend, consumer, needs_process};
+use crate::error::Fault;
+use crate::format::{count, cut};
 use crate::rows;
-use crate::words::{count, cut};
 use serde_json::json;
 use waterline::Error;
 
 /// The longest error in a sentence.
 const ERROR: usize = 80;
 
-pub(super) fn redrive(place: &dyn Place, name: &str, index: Option<u64>) -> Result<Plan, Fault> {
+pub(super) fn redrive(place: &dyn Backend, name: &str, index: Option<u64>) -> Result<Plan, Fault> {
     consumer(place, name)?;
     let parked = place.parked(name)?;
     let (jobs, what) = match index {
@@ -34,7 +34,7 @@ pub(super) fn redrives(name: &str, many: u64) -> String {
     format!("redrive {} of {name:?}", count(many, "parked job"))
 }
 
-pub(super) fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
+pub(super) fn discard(place: &dyn Backend, name: &str, index: u64) -> Result<Plan, Fault> {
     let of = consumer(place, name)?;
     let error = match place.parked(name) {
         Ok(parked) => cut(&find(&parked, name, index)?.error, ERROR),
@@ -46,7 +46,7 @@ pub(super) fn discard(place: &dyn Place, name: &str, index: u64) -> Result<Plan,
     Ok(Plan::new("discard", what, json!({ "consumer": name, "index": index })))
 }
 
-pub(super) fn discard_all(place: &dyn Place, name: &str, which: Parked) -> Result<Plan, Fault> {
+pub(super) fn discard_all(place: &dyn Backend, name: &str, which: Parked) -> Result<Plan, Fault> {
     consumer(place, name)?;
     let range = which.range();
     let jobs: Vec<_> = place.parked(name)?.iter().map(|job| job.index).filter(|index| range.contains(index)).collect();
@@ -64,7 +64,7 @@ fn find<'p>(parked: &'p [rows::Parked], name: &str, index: u64) -> Result<&'p ro
     job.ok_or_else(|| Error::NotParked { name: name.to_owned(), index }.into())
 }
 
-pub(super) fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fault> {
+pub(super) fn skip(place: &dyn Backend, name: &str, index: u64) -> Result<Plan, Fault> {
     let next = consumer(place, name)?.next.ok_or_else(|| Error::NothingSaved { name: name.to_owned() })?;
     if index < next {
         return Err(Error::AlreadyDone { name: name.to_owned(), index }.into());
@@ -74,7 +74,7 @@ pub(super) fn skip(place: &dyn Place, name: &str, index: u64) -> Result<Plan, Fa
 }
 
 /// Plans the first place of a consumer of which nothing is saved.
-pub(super) fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
+pub(super) fn seek_new(place: &dyn Backend, name: &str, next: u64) -> Result<Plan, Fault> {
     if place.consumer(name)?.is_some() {
         return Err(Fault::new(format!("there is a consumer {name:?}: seek it without --new")));
     }
@@ -82,7 +82,7 @@ pub(super) fn seek_new(place: &dyn Place, name: &str, next: u64) -> Result<Plan,
     Ok(Plan::new("seek", what, json!({ "consumer": name, "from": null, "to": next })))
 }
 
-pub(super) fn seek(place: &dyn Place, name: &str, next: u64) -> Result<Plan, Fault> {
+pub(super) fn seek(place: &dyn Backend, name: &str, next: u64) -> Result<Plan, Fault> {
     let consumer = consumer(place, name).map_err(|fault| fault.or("--new seeks a name of which nothing is saved"))?;
     let from = consumer.next;
     let effect = match from {
@@ -107,7 +107,7 @@ const TWICE: &str = "a transactional consumer makes their effects twice; to make
 ///
 /// # Errors
 /// The log begins above the job that is to be the next one.
-fn there(place: &dyn Place, log: Option<&str>, next: u64) -> Result<String, Fault> {
+fn there(place: &dyn Backend, log: Option<&str>, next: u64) -> Result<String, Fault> {
     let Some(log) = log else { return Ok(UNKNOWN.to_owned()) };
     let logs = place.logs()?;
     let Some(found) = logs.iter().find(|found| found.name == log && found.unreadable.is_none()) else {
@@ -127,7 +127,7 @@ fn there(place: &dyn Place, log: Option<&str>, next: u64) -> Result<String, Faul
     }
 }
 
-pub(super) fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
+pub(super) fn remove(place: &dyn Backend, name: &str) -> Result<Plan, Fault> {
     let consumer = consumer(place, name)?;
     let done = match (&consumer.unreadable, consumer.last_processed) {
         (Some(_), _) => "which cannot be read".to_owned(),
@@ -142,7 +142,7 @@ pub(super) fn remove(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
     Ok(Plan::new("remove", what, json!({ "consumer": name, "last_processed": consumer.last_processed })))
 }
 
-pub(super) fn check(place: &dyn Place, name: &str) -> Result<Plan, Fault> {
+pub(super) fn check(place: &dyn Backend, name: &str) -> Result<Plan, Fault> {
     consumer(place, name)?;
     if !place.has_processes() {
         return Err(needs_process("told to look at its source"));

@@ -1,8 +1,8 @@
 //! The last numbers of each name, for rates and for the small plots.
 
 use super::seen::Seen;
+use crate::format::At;
 use crate::rows::Consumer;
-use crate::words::At;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The numbers that are kept of a name.

@@ -3,8 +3,8 @@
 use super::history::Histories;
 use super::seen::Seen;
 use super::state::Top;
+use crate::format::{count, length, number, plain, rate};
 use crate::rows::{Advice, Consumer, Queue, Verdict, Worker};
-use crate::words::{count, length, number, plain, rate};
 use crate::workers::summed;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};

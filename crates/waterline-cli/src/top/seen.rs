@@ -1,10 +1,10 @@
 //! The looks of the live screen, and what they have seen.
 
-use crate::fault::Fault;
-use crate::place::{self, Way};
+use crate::backend::{self, Way};
+use crate::error::Fault;
+use crate::format::At;
 use crate::rows::{Consumer, Log, Queue, Worker};
 use crate::wait::wait;
-use crate::words::At;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
 
 /// Looks once.
 fn look(way: &Way) -> Result<Seen, Fault> {
-    let place = place::open(way)?;
+    let place = backend::open(way)?;
     let queue = |name: &String| place.queue(name).map_err(|fault| (name.clone(), fault.to_string()));
     let names = place.queue_names()?;
     let queues: Vec<_> = names.iter().map(queue).collect();

@@ -2,7 +2,7 @@
 
 use super::history::Histories;
 use super::seen::Seen;
-use crate::fault::Fault;
+use crate::error::Fault;
 
 /// The state of the screen.
 #[derive(Default)]

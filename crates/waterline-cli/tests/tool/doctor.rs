@@ -31,7 +31,7 @@ fn a_sound_store_has_no_problem() {
     assert!(out.contains("No problem. Read: 1 consumer, 4 items, 3 rows, 1 job."), "{out}");
     // A pause that ends by itself is none, either.
     let store = Store::open(left.store()).unwrap();
-    Queue::by_hand(&store, "mail").unwrap().pause(Some(Duration::from_secs(3_600))).unwrap();
+    Queue::admin(&store, "mail").unwrap().pause(Some(Duration::from_secs(3_600))).unwrap();
     drop(store);
     let out = text(&left.store(), "doctor");
     assert!(out.contains("note: the queue \"mail\" is paused for another 3"), "{out}");

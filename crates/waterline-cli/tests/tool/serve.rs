@@ -93,7 +93,7 @@ fn the_page_follows_an_application_that_runs_beside_it() {
     assert_eq!(of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"], 0);
     // The store is open here while the page looks at it.
     let store = Store::open(left.store()).unwrap();
-    let mail = Queue::by_hand(&store, "mail").unwrap();
+    let mail = Queue::admin(&store, "mail").unwrap();
     mail.push(NewJob::new("welcome", "eve").unwrap()).unwrap();
     // RocksDB shows what it had at the last sample.
     let ready = || of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"].clone();

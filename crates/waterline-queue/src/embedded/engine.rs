@@ -177,7 +177,7 @@ impl QueueEngine for Embedded {
         }
         let count = queues.len();
         call_on(&self.store, queues, "push jobs", Changes::default(), move |steps| {
-            (0..count).try_for_each(|at| steps.at(at, |step| step.keep_house(AT_ONCE)))?;
+            (0..count).try_for_each(|at| steps.at(at, |step| step.run_maintenance(AT_ONCE)))?;
             let mut pushed = Vec::with_capacity(placed.iter().map(|(_, pushes)| pushes.len()).sum());
             placed.iter().try_for_each(|(at, pushes)| steps.at(*at, |step| step.push_bounded(pushes, &mut pushed)))?;
             Ok(pushed)
@@ -264,15 +264,15 @@ impl QueueEngine for Embedded {
         let of = of.to_owned();
         self.call(queue, "change a note", move |step| {
             let notes = step.change_note(&of, &change)?;
-            step.keep_house(SOME)?;
+            step.run_maintenance(SOME)?;
             Ok(notes)
         })
     }
 
-    fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
+    fn run_maintenance(&self, queue: QueueNo) -> Result<(), QueueError> {
         let state = self.state(queue);
         self.take_back_silent(&state)?;
-        call(&self.store, &state, "keep a queue in order", |step| step.keep_house(AT_ONCE))
+        call(&self.store, &state, "keep a queue in order", |step| step.run_maintenance(AT_ONCE))
     }
 
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool {

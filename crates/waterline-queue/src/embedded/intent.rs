@@ -45,8 +45,8 @@ impl<'k> Steps<'_, 'k> {
         run: impl FnOnce(&mut Step<'_, 'k>) -> Result<R, BoxError>,
     ) -> Result<R, BoxError> {
         let queue = &self.queues[place];
-        let (tail, batch) = self.draft.part(queue)?;
-        let mut step = queue.step(tail, batch, self.at);
+        let (staged, batch) = self.draft.part(queue)?;
+        let mut step = queue.step(staged, batch, self.at);
         let answer = run(&mut step);
         self.wrote |= step.wrote;
         answer
@@ -120,8 +120,8 @@ where
             return Ok(true);
         }
         for queue in self.queues.as_ref() {
-            let (tail, _) = draft.part(queue)?;
-            queue.learn(tail);
+            let (staged, _) = draft.part(queue)?;
+            queue.learn(staged);
         }
         self.told.tell(Ok(answer.map(|answer| (answer, false)).map_err(|error| self.refused(error))));
         Ok(false)

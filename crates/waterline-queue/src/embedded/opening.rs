@@ -27,7 +27,7 @@ impl Embedded {
     ) -> Result<Arc<QueueState>, QueueError> {
         let store = &self.store;
         let families = seam::queue_families(store)?;
-        let number = self.number(name, &families[0], !options.by_hand)?;
+        let number = self.number(name, &families[0], !options.admin)?;
         let stored = loading::load(seam::kv(store), name, number, &families)?;
         let wall = options.clock.moment().wall;
         let durations = load_durations(seam::kv(store), name, Keys(number), &families[0], wall)?;
@@ -35,7 +35,7 @@ impl Embedded {
         let shared = known.map_or_else(|| Shared::new(name, options, durations.by_kind), Arc::clone);
         let head = (stored.head, stored.from, stored.kinds, stored.damaged);
         let state = Arc::new(QueueState::new(shared, number, families, head));
-        if options.by_hand {
+        if options.admin {
             state.keep_running();
             return Ok(state);
         }

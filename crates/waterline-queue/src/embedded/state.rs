@@ -8,9 +8,9 @@ use crate::embedded::ctx::Ctx;
 use crate::embedded::keys::Fronts;
 use crate::embedded::kind_lines::KindLines;
 use crate::embedded::periodics::Periodics;
+use crate::embedded::staged::Staged;
 use crate::embedded::state::loading::Stored;
 use crate::embedded::step::{AT_ONCE, Room, Step};
-use crate::embedded::tail::Tail;
 use crate::embedded::wall::Wall;
 use crate::engine::Traffic;
 use crate::notify::shared::{Shared, Wake};
@@ -18,16 +18,16 @@ use crate::rules::gate::Gate;
 use crate::rules::lanes::Lane;
 use crate::types::durations::Durations;
 use crate::types::error::QueueError;
+use crate::types::events::{Damaged, Event, Line};
 use crate::types::job::{JobId, JobState};
 use crate::types::options::LONGEST_SLEEP;
 use crate::types::progress::JobProgress;
-use crate::types::told::{Damaged, Happened, Line};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline::seam::{Chore, ClockExt, Family, Moment, Overlay, Participant, Refusal};
+use waterline::seam::{Cleanup, ClockExt, Family, Moment, Overlay, Participant, Refusal};
 use waterline::{BoxError, Error, StoreError};
 
 pub(crate) mod loading;
@@ -160,22 +160,27 @@ impl QueueState {
     }
 
     /// Begins a step of this queue in a batch, with what it cannot read from there.
-    pub(crate) fn step<'s, 'k>(&'s self, tail: &'s mut Tail, batch: &'s mut Overlay<'k>, at: Moment) -> Step<'s, 'k> {
-        if !self.options.by_hand && !tail.wall.is_behind(&at) {
-            tail.wall.latest.note(at.wall, at.now);
+    pub(crate) fn step<'s, 'k>(
+        &'s self,
+        staged: &'s mut Staged,
+        batch: &'s mut Overlay<'k>,
+        at: Moment,
+    ) -> Step<'s, 'k> {
+        if !self.options.admin && !staged.wall.is_behind(&at) {
+            staged.wall.latest.note(at.wall, at.now);
         }
-        let has_ticks = tail.from.ticks() <= at.wall || tail.wall.is_behind(&at);
+        let has_ticks = staged.from.ticks() <= at.wall || staged.wall.is_behind(&at);
         let periodics = if has_ticks { self.periodics.all() } else { Vec::new() };
         // The times of calls overtake each other, and each moment would then count twice.
         let tokens_at = if self.limits.has_rates { self.moment().wall } else { at.wall };
-        Step::new(&self.ctx, tail, batch, at, tokens_at, periodics)
+        Step::new(&self.ctx, staged, batch, at, tokens_at, periodics)
     }
 
     /// Notes where the lists begin, from a look at what is stored that changed nothing.
-    pub(crate) fn learn(&self, tail: &Tail) {
+    pub(crate) fn learn(&self, staged: &Staged) {
         let mut live = self.live.lock();
-        (live.from, live.gate, live.wall) = (tail.from, tail.gate, tail.wall.clone());
-        live.kinds = tail.kinds.clone();
+        (live.from, live.gate, live.wall) = (staged.from, staged.gate, staged.wall.clone());
+        live.kinds = staged.kinds.clone();
     }
 
     // Leases.
@@ -295,30 +300,26 @@ impl Live {
         wall.into_iter().chain(silence).min()
     }
 
-    fn happened(&mut self, happened: &Happened, now: Instant, lease: Duration) {
+    fn happened(&mut self, happened: &Event, now: Instant, lease: Duration) {
         match happened {
-            Happened::Claimed { id, token } => {
+            Event::Claimed { id, token } => {
                 self.traffic.started += 1;
                 self.running.insert(*token, Holder::new(id, now, None));
             }
-            Happened::Released { token } => {
+            Event::Released { token } => {
                 self.traffic.ended += 1;
                 if let Some(Holder { deadline: Some(deadline), .. }) = self.running.remove(token) {
                     self.deadlines.remove(&(deadline, *token));
                 }
             }
-            Happened::Kept { id, token } => {
+            Event::Kept { id, token } => {
                 let silence = now.checked_add(lease);
                 if !self.running.contains_key(token) {
                     self.running.insert(*token, Holder::new(id, now, silence));
                     self.deadlines.extend(silence.map(|deadline| (deadline, *token)));
                 }
             }
-            Happened::Seen { .. }
-            | Happened::Lost { .. }
-            | Happened::Line(_)
-            | Happened::Anew { .. }
-            | Happened::Paused { .. } => {}
+            Event::Seen { .. } | Event::Lost { .. } | Event::Line(_) | Event::Anew { .. } | Event::Paused { .. } => {}
         }
     }
 }
@@ -339,38 +340,38 @@ impl QueueState {
 }
 
 impl Participant for QueueState {
-    type Tail = Tail;
+    type Staged = Staged;
 
-    fn tail(&self) -> Tail {
+    fn staged(&self) -> Staged {
         let live = self.live.lock();
         let is_watched = self.shared.subscribers.is_any();
         let Live { head, from, kinds, gate, wall, damaged, life, .. } = &*live;
-        Tail::new(head.clone(), (*from, kinds.clone()), *gate, wall.clone(), *damaged, *life, is_watched)
+        Staged::new(head.clone(), (*from, kinds.clone()), *gate, wall.clone(), *damaged, *life, is_watched)
     }
 
-    fn apply(&self, tail: &mut Tail, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
-        tail.nobody_settles = true;
+    fn apply(&self, staged: &mut Staged, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
+        staged.nobody_settles = true;
         if let Some((of, change)) = decode_change(op) {
-            let changed = self.step(tail, batch, self.moment()).change_note(&of, &change);
+            let changed = self.step(staged, batch, self.moment()).change_note(&of, &change);
             return changed.map(drop).map_err(refusal);
         }
         let pushes = decode_pushes(op).ok_or("an operation of a queue is no push")?;
-        let mut step = self.step(tail, batch, self.moment());
-        step.keep_house(AT_ONCE)?;
+        let mut step = self.step(staged, batch, self.moment());
+        step.run_maintenance(AT_ONCE)?;
         step.room = Room::AtBegin;
         step.push_batch(&pushes).map(drop).map_err(refusal)
     }
 
-    fn close(&self, tail: &mut Tail, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
-        if tail.is_changed() {
-            tail.head.seen = tail.wall.seen().unwrap_or(tail.head.seen);
-            batch.put(self.rows.id, &[&self.keys.head()], &[&tail.head.encode(&self.name)])?;
+    fn close(&self, staged: &mut Staged, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
+        if staged.is_changed() {
+            staged.head.seen = staged.wall.seen().unwrap_or(staged.head.seen);
+            batch.put(self.rows.id, &[&self.keys.head()], &[&staged.head.encode(&self.name)])?;
         }
         Ok(())
     }
 
-    fn publish(self: Arc<Self>, tail: Tail) -> Option<Chore> {
-        let mut told = tail.take_told();
+    fn publish(self: Arc<Self>, staged: Staged) -> Option<Cleanup> {
+        let mut told = staged.take_told();
         let now = self.moment().now;
         let mut wake = Wake::default();
         {
@@ -378,31 +379,31 @@ impl Participant for QueueState {
             let before = (live.ends(), live.from, live.head.paused_until);
             let gate = live.gate;
             told.iter().for_each(|happened| live.happened(happened, now, self.options.lease));
-            wake.room = tail.head.waiting() < live.head.waiting();
-            (live.head, live.from, live.gate) = (tail.head, tail.from, tail.gate);
-            (live.wall, live.damaged, live.life) = (tail.wall, tail.damaged, tail.life);
-            live.kinds = tail.kinds;
-            live.traffic.pushed += tail.placed;
+            wake.room = staged.head.waiting() < live.head.waiting();
+            (live.head, live.from, live.gate) = (staged.head, staged.from, staged.gate);
+            (live.wall, live.damaged, live.life) = (staged.wall, staged.damaged, staged.life);
+            live.kinds = staged.kinds;
+            live.traffic.pushed += staged.placed;
             // Claims of the same batch hide no other job: a thread may have looked before the push.
             // A job that is claimed in the batch that makes it ready is nobody else's.
-            let entered = live.entered(&before.0).saturating_add(tail.met);
+            let entered = live.entered(&before.0).saturating_add(staged.met);
             wake.jobs = entered.saturating_add(live.places_since(&gate));
             // A thread that is picky may take a job that waits for its time, and is in no log. It
             // may be about to sleep.
             wake.early = live.gate.released != gate.released;
             // The end of a lease that goes on is in no list.
-            let goes_on = told.iter().any(|happened| matches!(happened, Happened::Kept { .. }));
+            let goes_on = told.iter().any(|happened| matches!(happened, Event::Kept { .. }));
             wake.sooner = goes_on || live.from.are_sooner_than(&before.1);
             wake.all = wake.sooner || live.head.paused_until != before.2;
         }
         self.shared.wake(Wake { sooner: false, ..wake });
         let is_known = |damaged: &Damaged| matches!(damaged, Damaged::Periodic { name, .. } if !self.periodics.is_damage_new(name));
-        told.retain(|happened| !matches!(happened, Happened::Line(Line::Damaged(damaged)) if is_known(damaged)));
-        let has_lines = told.iter().any(|happened| matches!(happened, Happened::Line(_)));
-        self.shared.told(told, tail.untold);
+        told.retain(|happened| !matches!(happened, Event::Line(Line::Damaged(damaged)) if is_known(damaged)));
+        let has_lines = told.iter().any(|happened| matches!(happened, Event::Line(_)));
+        self.shared.told(told, staged.untold);
         self.shared.wake(Wake { sooner: wake.sooner, ..Wake::default() });
-        let owes = tail.nobody_settles && (has_lines || self.shared.has_called());
-        owes.then(|| -> Chore { Box::new(move |_| self.shared.settle()) })
+        let owes = staged.nobody_settles && (has_lines || self.shared.has_called());
+        owes.then(|| -> Cleanup { Box::new(move |_| self.shared.settle()) })
     }
 }
 

@@ -8,15 +8,15 @@ use crate::embedded::codec::entry;
 use crate::embedded::codec::head::Head;
 use crate::embedded::ctx::Ctx;
 use crate::embedded::keys::List;
-use crate::embedded::tail::Tail;
+use crate::embedded::staged::Staged;
 use crate::engine::{Claimed, Edit};
 use crate::notify::lines::is_wanted;
 use crate::rules::fair::Draw;
 use crate::types::error::{QueueError, is_damage};
+use crate::types::events::{About, Damaged, Event, Line};
 use crate::types::job::{JobId, JobState};
 use crate::types::periodic::Periodic;
 use crate::types::row::Row;
-use crate::types::told::{About, Damaged, Happened, Line};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tracing::Level;
@@ -25,13 +25,13 @@ use waterline::{BoxError, Error, StoreError};
 
 mod claiming;
 mod damage;
+mod dedup;
 mod ending;
 mod extra;
-mod gone;
 mod held;
+mod id_tombstones;
 mod kinds;
 mod limits;
-mod marks;
 mod mending;
 mod notes;
 mod pushing;
@@ -62,7 +62,7 @@ pub(crate) enum Claim {
 /// One transition within a batch.
 pub(crate) struct Step<'s, 'k> {
     pub(crate) queue: &'s Ctx,
-    pub(crate) tail: &'s mut Tail,
+    pub(crate) staged: &'s mut Staged,
     pub(crate) batch: &'s mut Overlay<'k>,
     pub(crate) at: Moment,
     /// The time of tokens, in milliseconds since 1970: that at which the batch is made.
@@ -115,7 +115,7 @@ pub(crate) enum Room {
 impl<'s, 'k> Step<'s, 'k> {
     pub(crate) fn new(
         queue: &'s Ctx,
-        tail: &'s mut Tail,
+        staged: &'s mut Staged,
         batch: &'s mut Overlay<'k>,
         at: Moment,
         tokens_at: u64,
@@ -125,7 +125,7 @@ impl<'s, 'k> Step<'s, 'k> {
         let (wrote, is_telling, has_lost) = (false, false, false);
         Self {
             queue,
-            tail,
+            staged,
             batch,
             at,
             tokens_at,
@@ -162,8 +162,8 @@ impl Step<'_, '_> {
 
     /// Returns the head, which the caller changes.
     pub(crate) fn head(&mut self) -> &mut Head {
-        (self.wrote, self.tail.changed) = (true, true);
-        &mut self.tail.head
+        (self.wrote, self.staged.changed) = (true, true);
+        &mut self.staged.head
     }
 
     pub(crate) fn row(&mut self, id: &str) -> Result<Option<Row>, BoxError> {
@@ -178,7 +178,7 @@ impl Step<'_, '_> {
     /// Takes a job out of its place.
     fn leave(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         if row.extras().is_suspect && row.state.waits() {
-            self.tail.gate.expects_none_alone();
+            self.staged.gate.expects_none_alone();
         }
         match row.state {
             JobState::Scheduled => self.remove_entry(List::Scheduled, row.due, id)?,
@@ -190,8 +190,8 @@ impl Step<'_, '_> {
                 // A damaged record of a limit is made anew from the table of running jobs.
                 self.release_limits(row)?;
                 self.delete(self.rows(), &self.queue.keys.running(row.place))?;
-                self.tail.tell(Happened::Released { token: row.place });
-                self.tail.gate.end();
+                self.staged.tell(Event::Released { token: row.place });
+                self.staged.gate.end();
             }
             JobState::Finished => self.remove_entry(List::Finished, row.place, id)?,
             JobState::Dead => self.remove_entry(List::Dead, row.place, id)?,
@@ -209,9 +209,9 @@ impl Step<'_, '_> {
     }
 
     fn put_entry(&mut self, list: List, at: u64, id: &str) -> Result<(), StoreError> {
-        self.tail.from.note(list, at);
+        self.staged.from.note(list, at);
         // With a time to come, the head notes that of now.
-        self.tail.changed = true;
+        self.staged.changed = true;
         self.put(self.entries(), &self.queue.keys.entry(list, at, id), &[])
     }
 
@@ -241,7 +241,7 @@ impl Step<'_, '_> {
         match row.state {
             JobState::Scheduled => {
                 // It wakes those who take early jobs: the first one may be due before it, and held.
-                self.tail.gate.released += 1;
+                self.staged.gate.released += 1;
                 self.put_entry(List::Scheduled, row.due, id)?;
             }
             JobState::Ready => {
@@ -256,8 +256,8 @@ impl Step<'_, '_> {
                 row.place = *token;
                 *token += 1;
                 self.put_place(self.rows(), &self.queue.keys.running(row.place), id)?;
-                self.tail.gate.begin(row.extras().is_suspect);
-                self.tail.tell(Happened::Claimed { id: id.to_owned(), token: row.place });
+                self.staged.gate.begin(row.extras().is_suspect);
+                self.staged.tell(Event::Claimed { id: id.to_owned(), token: row.place });
             }
             JobState::Finished => self.put_entry(List::Finished, row.place, id)?,
             JobState::Dead => self.put_entry(List::Dead, row.place, id)?,
@@ -286,27 +286,27 @@ impl Step<'_, '_> {
     }
 
     fn tell(&mut self, id: &str, state: Option<JobState>, data: Option<Option<Vec<u8>>>) {
-        self.tail.tell(Happened::Seen { id: id.to_owned(), state, data, error: None });
+        self.staged.tell(Event::Seen { id: id.to_owned(), state, data, error: None });
     }
 
     /// Tells those who wait of a job that came to this state, with its error if it is dead.
     fn tell_row(&mut self, id: &str, row: &Row, data: Option<&[u8]>) {
         let (state, data) = (Some(row.state), data.map(|data| Some(data.to_vec())));
         let error = (row.state == JobState::Dead).then(|| row.error.clone());
-        self.tail.tell(Happened::Seen { id: id.to_owned(), state, data, error });
+        self.staged.tell(Event::Seen { id: id.to_owned(), state, data, error });
     }
 
     /// Tells the log of a job, if somebody wants lines of this level.
     fn log(&mut self, level: Level, id: &str, row: &Row, line: impl FnOnce(About) -> Line) {
         if is_wanted(level) {
             let (id, kind, attempt) = (id.to_owned(), row.kind.clone(), row.failures.saturating_add(1));
-            self.tail.tell(Happened::Line(line(About { id, kind, attempt })));
+            self.staged.tell(Event::Line(line(About { id, kind, attempt })));
         }
     }
 
     /// Tells the log of a record that cannot be read.
     fn log_damage(&mut self, damaged: Damaged) {
-        self.tail.tell(Happened::Line(Line::Damaged(damaged)));
+        self.staged.tell(Event::Line(Line::Damaged(damaged)));
     }
 
     /// Removes everything of a job but its place.
@@ -375,7 +375,7 @@ impl Step<'_, '_> {
     fn remove_row(&mut self, id: &str, mut row: Row, is_wanted: bool) -> Result<(), BoxError> {
         self.leave(id, &row)?;
         if row.state == JobState::Running {
-            self.tail.tell(Happened::Lost { token: row.place });
+            self.staged.tell(Event::Lost { token: row.place });
         }
         self.settle(id, &mut row, is_wanted)?;
         // Those who waited for it to come back to life wait no more.

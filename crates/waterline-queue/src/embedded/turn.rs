@@ -111,7 +111,7 @@ impl Turn {
             let runs: Vec<_> = self.ends.iter().map(|(_, (job, ..))| steps.run_of(at, job.token)).collect();
             steps.at(at, |step| {
                 if self.beside == Beside::Tidy {
-                    step.keep_house(SOME)?;
+                    step.run_maintenance(SOME)?;
                 }
                 let mut has_ended = false;
                 let own =
@@ -164,7 +164,7 @@ fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turne
             Claim::Nothing => {
                 if turned.claimed.is_empty() {
                     // No job waits for this, so it may take longer.
-                    step.keep_house(AT_ONCE)?;
+                    step.run_maintenance(AT_ONCE)?;
                 }
                 return Ok(());
             }

@@ -1,6 +1,6 @@
 //! The kinds of jobs that were pushed, beside those that the runner has handlers for.
 
-use crate::types::told::{Fate, Line};
+use crate::types::events::{Fate, Line};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

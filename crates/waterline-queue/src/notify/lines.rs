@@ -1,10 +1,10 @@
 //! Lines of the log, which wait until their batch is written.
 
 use crate::types::ended::AttemptEnd;
+use crate::types::events::{About, Damaged, Fate, Line, Passed};
 use crate::types::limit::of_name;
 use crate::types::related::Skipped;
 use crate::types::rfc3339::rfc3339;
-use crate::types::told::{About, Damaged, Fate, Line, Passed};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -28,20 +28,20 @@ const BURST: u32 = 10;
 #[derive(Default)]
 pub(crate) struct Lines {
     waiting: Mutex<VecDeque<Line>>,
-    dead: Mutex<Pace>,
-    untold: Mutex<Pace>,
+    dead: Mutex<BatchSizer>,
+    untold: Mutex<BatchSizer>,
 }
 
 /// The pace of the lines about dead jobs, and of others that may be many.
 #[derive(Default)]
-struct Pace {
+struct BatchSizer {
     /// The time at which the lines so far would have been written, one after each pause.
     until: Option<Instant>,
     /// The number of dead jobs since the last line.
     left_out: u64,
 }
 
-impl Pace {
+impl BatchSizer {
     /// Returns the number of jobs that a line written now stands for, which is about so many more;
     /// `None`: it is too soon for one.
     fn count(&mut self, now: Instant, of: u64) -> Option<u64> {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn many_dead_jobs_are_told_of_at_a_pace_and_each_is_counted_once() {
-        let (mut pace, begin) = (Pace::default(), time::now());
+        let (mut pace, begin) = (BatchSizer::default(), time::now());
         let mut told = Vec::new();
         // A hundred die in five seconds, and one a while after them.
         let times = (0..100).map(|n| Duration::from_millis(50 * n)).chain([Duration::from_secs(60)]);

@@ -15,9 +15,9 @@ use crate::types::config::ConfigError;
 use crate::types::durations::Durations;
 use crate::types::ended::AttemptEnd;
 use crate::types::error::QueueError;
+use crate::types::events::{Event, Fate, Line};
 use crate::types::options::QueueOptions;
 use crate::types::progress::JobProgress;
-use crate::types::told::{Fate, Happened, Line};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
@@ -157,12 +157,12 @@ impl Shared {
 
     /// Tells those who wait what a write has brought, so many changes without saying which. The
     /// lines of the log, the tasks and the runner wait until somebody [settles](Self::settle).
-    pub fn told(&self, mut told: Vec<Happened>, untold: u64) {
+    pub fn told(&self, mut told: Vec<Event>, untold: u64) {
         let (mut lines, mut lost) = (Vec::new(), Vec::new());
-        let is_for_later = |happened: &mut Happened| matches!(happened, Happened::Line(_) | Happened::Lost { .. });
+        let is_for_later = |happened: &mut Event| matches!(happened, Event::Line(_) | Event::Lost { .. });
         for happened in told.extract_if(.., is_for_later) {
             match happened {
-                Happened::Lost { token } => lost.push(token),
+                Event::Lost { token } => lost.push(token),
                 happened => lines.extend(happened.line()),
             }
         }

@@ -1,9 +1,9 @@
 //! Those who wait for a change of a job.
 
 use crate::notify::watchers::Watchers;
+use crate::types::events::Event;
 use crate::types::job::{JobId, JobState};
 use crate::types::progress::JobProgress;
-use crate::types::told::Happened;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Subscribers {
         self.watchers.is_any() || !self.slots.lock().is_empty()
     }
 
-    pub(crate) fn tell(&self, told: Vec<Happened>, called: &mut Called) {
+    pub(crate) fn tell(&self, told: Vec<Event>, called: &mut Called) {
         self.watchers.tell(&told, called);
         let slots = self.slots.lock();
         if slots.is_empty() {
@@ -102,19 +102,19 @@ impl Subscribers {
         }
         for happened in told {
             let (id, state, data, error) = match happened {
-                Happened::Seen { id, state, data, error } => (id, state, data, error),
+                Event::Seen { id, state, data, error } => (id, state, data, error),
                 // The state that it has then is told next.
-                Happened::Anew { id } => {
+                Event::Anew { id } => {
                     let of_id = slots.get(&id).into_iter().flatten();
                     of_id.for_each(|slot| slot.state.lock().progress = None);
                     continue;
                 }
-                Happened::Claimed { .. }
-                | Happened::Kept { .. }
-                | Happened::Released { .. }
-                | Happened::Lost { .. }
-                | Happened::Line(_)
-                | Happened::Paused { .. } => {
+                Event::Claimed { .. }
+                | Event::Kept { .. }
+                | Event::Released { .. }
+                | Event::Lost { .. }
+                | Event::Line(_)
+                | Event::Paused { .. } => {
                     continue;
                 }
             };

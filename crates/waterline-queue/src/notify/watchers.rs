@@ -1,7 +1,7 @@
 //! Those who wait for a change of any job.
 
+use crate::types::events::Event;
 use crate::types::job::{JobId, JobState, time};
-use crate::types::told::Happened;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Watchers {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn tell(&self, told: &[Happened], called: &mut Called) {
+    pub(crate) fn tell(&self, told: &[Event], called: &mut Called) {
         if !self.is_any() {
             return;
         }
@@ -146,17 +146,17 @@ impl Watchers {
 }
 
 impl QueueChange {
-    fn of(happened: &Happened) -> Option<Self> {
+    fn of(happened: &Event) -> Option<Self> {
         match happened {
-            Happened::Seen { id, state, .. } => Some(Self::Job { id: id.clone(), state: *state }),
-            Happened::Paused { until: 0 } => Some(Self::Resumed),
-            Happened::Paused { until } => Some(Self::Paused { until: (*until < u64::MAX).then(|| time(*until)) }),
-            Happened::Claimed { .. }
-            | Happened::Kept { .. }
-            | Happened::Released { .. }
-            | Happened::Lost { .. }
-            | Happened::Line(_)
-            | Happened::Anew { .. } => None,
+            Event::Seen { id, state, .. } => Some(Self::Job { id: id.clone(), state: *state }),
+            Event::Paused { until: 0 } => Some(Self::Resumed),
+            Event::Paused { until } => Some(Self::Paused { until: (*until < u64::MAX).then(|| time(*until)) }),
+            Event::Claimed { .. }
+            | Event::Kept { .. }
+            | Event::Released { .. }
+            | Event::Lost { .. }
+            | Event::Line(_)
+            | Event::Anew { .. } => None,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 #[cfg(doc)]
 use crate::RunnerBuilder;
-use crate::types::config::ConfigError;
+use crate::types::config::{ConfigError, check_name};
 use parking_lot::Mutex;
 use std::fmt;
 use std::time::{Duration, Instant};
-use waterline::seam::{check_name, check_zero, describe, guarded};
+use waterline::seam::{check_zero, describe, guarded};
 
 /// The time for which an answer holds: short enough for a disk that fills up, and long enough that
 /// a gate which asks the system costs nothing beside the jobs.

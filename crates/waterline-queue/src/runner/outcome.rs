@@ -3,8 +3,8 @@
 use crate::types::data::JobData;
 use crate::types::ended::AttemptEnd;
 use crate::types::error::QueueError;
+use crate::types::events::Fate;
 use crate::types::json::from_json;
-use crate::types::told::Fate;
 use std::time::{Duration, SystemTime};
 
 /// The answer of a handler that did not fail. (`Err` is a failed attempt: see

@@ -1,5 +1,6 @@
 //! The threads of a runner. Each reports the end of its job and claims the next one in the same
-//! atomic write, so a job costs one write beside its push. Short jobs cost less: see [`tray`].
+//! atomic write, so a job costs one write beside its push. Short jobs cost less: see
+//! [`claim_batch`].
 
 use crate::handle::Queue;
 use crate::notify::losses::Runs;
@@ -10,7 +11,7 @@ use crate::runner::gates::Gates;
 use crate::runner::handler::{Handler, is_direct};
 use crate::runner::hooks::Hooks;
 use crate::runner::outcome::Unknown;
-use crate::runner::pool::tray::{Pace, Tray};
+use crate::runner::pool::claim_batch::{BatchSizer, ClaimBatch};
 use crate::runner::pool::tried::Tried;
 use crate::runner::running::{FlightId, Running};
 use crate::runner::source::Source;
@@ -27,13 +28,13 @@ use waterline::Error;
 use waterline::seam::{ClockExt, ClockWaits as Waits, Crew, Host, Moment, Own, Roster};
 
 mod attempting;
+mod claim_batch;
 mod cutting;
 mod gating;
 mod line;
 mod resizing;
 mod standing;
 pub(super) mod stopping;
-mod tray;
 mod tried;
 mod writing;
 
@@ -85,14 +86,14 @@ struct State {
     in_line: usize,
     /// The jobs in flight.
     flights: HashMap<FlightId, Flight>,
-    /// The slots of claims that are under way, and of the jobs in the tray.
+    /// The slots of claims that are under way, and of the jobs in the claim batch.
     reserved: usize,
     /// The writes that are under way, or about to begin.
     writes: usize,
     /// True once somebody waits for the end of one of them.
     is_full: bool,
-    tray: Tray,
-    pace: Pace,
+    claim_batch: ClaimBatch,
+    batch_sizer: BatchSizer,
     tried: Tried,
     /// The notes of the stop that are being written.
     noting: usize,

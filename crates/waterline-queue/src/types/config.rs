@@ -19,7 +19,8 @@ pub enum ConfigError {
     #[error("{why}")]
     Length {
         /// The kind of text: "job id", "job kind", "job key", "root signature", "metadata key",
-        /// "metadata" (also for a note), "payload", "data" or "progress note".
+        /// "metadata" (also for a note), "payload", "data" or "progress note", or the thing that
+        /// has the name: "queue", "periodic job" or "gate".
         what: &'static str,
         /// The length, in bytes.
         length: usize,
@@ -199,16 +200,24 @@ impl fmt::Debug for ConfigError {
     }
 }
 
+/// Refuses a name that is empty or too long.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
+    check_length(what, name, |length| format!("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes"))
+}
+
 /// Refuses a text of a job that is empty, too long, or has a NUL. `subject` begins the sentence,
 /// and ends with a comma if a verb would need one.
 pub(crate) fn check_part(what: &'static str, subject: &str, text: &str) -> Result<(), ConfigError> {
     if text.contains('\0') {
         return Err(ConfigError::Nul { subject: subject.trim_end_matches(',').to_owned() });
     }
+    check_length(what, text, |length| format!("{subject} has {length} bytes: use 1 to {MAX_NAME}"))
+}
+
+fn check_length(what: &'static str, text: &str, why: impl FnOnce(usize) -> String) -> Result<(), ConfigError> {
     let length = text.len();
     if (1..=MAX_NAME).contains(&length) {
         return Ok(());
     }
-    let why = format!("{subject} has {length} bytes: use 1 to {MAX_NAME}");
-    Err(ConfigError::Length { what, length, most: MAX_NAME, why })
+    Err(ConfigError::Length { what, length, most: MAX_NAME, why: why(length) })
 }

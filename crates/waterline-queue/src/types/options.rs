@@ -67,7 +67,7 @@ pub struct QueueOptions {
     pub(crate) limits: Vec<Limit>,
     pub(crate) clock: Clock,
     /// True for a queue that is only changed by hand: nothing is done but what is asked for.
-    pub(crate) by_hand: bool,
+    pub(crate) admin: bool,
     /// The first setting that was refused.
     refused: Option<ConfigError>,
 }
@@ -101,7 +101,7 @@ impl Default for QueueOptions {
             before_push: BeforePush::default(),
             limits: Vec::new(),
             clock: Clock::default(),
-            by_hand: false,
+            admin: false,
             refused: None,
         }
     }
@@ -229,8 +229,8 @@ impl QueueOptions {
     /// what is larger in a file or a table, and push its name. 0 is refused, and more than 256 MB.
     ///
     /// ```
-    /// use waterline_queue::{NewJob, Queue, QueueError, QueueOptions};
-    /// use waterline::{ConfigError, Store};
+    /// use waterline::Store;
+    /// use waterline_queue::{ConfigError, NewJob, Queue, QueueError, QueueOptions};
     ///
     /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().max_payload(1_000))?;
     /// let large = queue.push(NewJob::new("k", &"x".repeat(1_000))?).unwrap_err();
@@ -312,16 +312,31 @@ impl QueueOptions {
         self
     }
 
-    /// Sets the clock, for tests. Default: that of the system.
+    /// Sets the clock, for tests. Default: that of the system. A queue decides by time within its
+    /// calls:
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use waterline::{Clock, Store};
+    /// use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
+    ///
+    /// let clock = Clock::manual(SystemTime::now());
+    /// let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()))?;
+    /// queue.push(NewJob::new("remind", "ann")?.delay(Duration::from_secs(3600)))?;
+    /// assert!(queue.accept(Accept::new())?.is_none());
+    /// clock.advance(Duration::from_secs(3600));
+    /// assert!(queue.accept(Accept::new())?.expect("it is due").pushed_at() < clock.wall_time());
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Returns the options of a queue that is only changed by hand: see `Queue::by_hand`.
-    pub(crate) fn by_hand() -> Self {
+    /// Returns the options of a queue that is only changed by hand: see `Queue::admin`.
+    pub(crate) fn admin() -> Self {
         // The bound of the queue is not known.
-        Self { by_hand: true, max_payload: MAX_PAYLOAD, ..Self::default() }
+        Self { admin: true, max_payload: MAX_PAYLOAD, ..Self::default() }
     }
 
     /// Refuses a payload, or the data that a job leaves, that is too large for this queue.

@@ -2,9 +2,9 @@
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::types::config::ConfigError;
+use crate::types::config::check_name;
 use crate::types::new_job::{Due, NewJob};
 use crate::types::schedule::{CatchUp, Overlap, Schedule};
-use waterline::seam::check_name;
 
 /// A periodic job, as it was registered.
 #[derive(Clone, Debug, PartialEq)]

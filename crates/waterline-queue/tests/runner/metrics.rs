@@ -119,7 +119,7 @@ fn a_runner_whose_recorder_panics_runs_its_jobs_and_one_without_metrics_register
 fn the_documentation_of_metrics_lists_each_metric_of_a_runner() {
     let ((queue, _), kept) = (queue(), Kept::default());
     let _builder = kept.with(Runner::builder(&queue));
-    let source = common::tree::root().join("src/queue/runner/builder.rs");
+    let source = common::tree::root().join("crates/waterline-queue/src/runner/builder.rs");
     let source = std::fs::read_to_string(source).unwrap();
     let rows = source.lines().filter_map(|line| line.trim().strip_prefix("/// | `waterline_"));
     let listed: BTreeSet<_> = rows.map(|row| format!("waterline_{}", row.split('`').next().unwrap())).collect();

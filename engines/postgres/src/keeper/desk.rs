@@ -14,7 +14,7 @@ use tokio_postgres::{Client, IsolationLevel, Transaction};
 use waterline::Tenure;
 
 /// Rings the part of this process that waits for a channel.
-pub(super) type Ring = Arc<dyn Fn() + Send + Sync>;
+pub(super) type OnNotify = Arc<dyn Fn() + Send + Sync>;
 
 /// The part that the thread shares with those that give it work.
 pub(super) struct Desk {
@@ -36,7 +36,7 @@ pub(super) struct Work {
     /// Those that wait for a name.
     pub(super) waiting: Vec<(u64, String, Tenure)>,
     /// Those that wait for a notification on a channel.
-    pub(super) listeners: Vec<(u64, String, Ring)>,
+    pub(super) listeners: Vec<(u64, String, OnNotify)>,
     last_key: u64,
     pub(super) ends: bool,
 }

@@ -1,6 +1,6 @@
 //! The work on a connection that lives: to listen, to renew, and to take up wishes.
 
-use super::desk::{Desk, Lease, Ring};
+use super::desk::{Desk, Lease, OnNotify};
 use crate::error::{Error, fenced};
 use crate::options::quoted;
 use crate::row::Found;
@@ -70,7 +70,7 @@ impl Desk {
     /// Listens to all channels that somebody waits for. It calls those who wait for a new one: a
     /// notification from before is lost.
     async fn listen(&self, client: &Client, listening: &mut BTreeSet<u64>) -> Result<(), Error> {
-        let (mut tenures, mut rings): (Vec<Tenure>, Vec<Ring>) = Default::default();
+        let (mut tenures, mut rings): (Vec<Tenure>, Vec<OnNotify>) = Default::default();
         let mut channels = BTreeSet::new();
         {
             let work = self.work.lock();

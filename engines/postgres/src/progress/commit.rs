@@ -2,10 +2,10 @@
 
 use super::life::Life;
 use super::take::{begin, begin_noted};
+use crate::bitmap_chunks::{Changed, changed, piece_of};
 use crate::connection::Connection;
 use crate::error::{Error, fenced};
-use crate::fault::{Fault, fault_of, of_statement};
-use crate::pieces::{Changed, changed, piece_of};
+use crate::error_class::{Fault, fault_of, of_statement};
 use crate::row::{Found, Mine, Verdict};
 use crate::schema;
 use crate::sql::{Parts, Sql, Value};

@@ -1,7 +1,7 @@
 //! A life of a consumer: what it knows of its row, and of what is saved.
 
+use crate::bitmap_chunks::Run;
 use crate::keeper::Kept;
-use crate::pieces::Run;
 use crate::row::Mine;
 
 /// A life that has the name.

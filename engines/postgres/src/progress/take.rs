@@ -1,7 +1,7 @@
 //! The first transaction of a life: it takes the name, and loads everything that is saved.
 
+use crate::bitmap_chunks;
 use crate::error::Error;
-use crate::pieces;
 use crate::row::{Found, Mine};
 use crate::schema;
 use crate::sql::Sql;
@@ -110,7 +110,7 @@ pub(crate) fn load(
     for row in transaction.query_typed(&sql.done, &[(&name, Type::TEXT)])? {
         pieces.push((row.try_get(0)?, row.try_get(1)?));
     }
-    let done = pieces::runs(pieces.iter().map(|(piece, bits)| (*piece, &bits[..])), next);
+    let done = bitmap_chunks::runs(pieces.iter().map(|(piece, bits)| (*piece, &bits[..])), next);
     let done = done.map_err(|what| Error::Corrupt { name: name.to_owned(), what })?;
     let mut saved = Saved::new(watermark.map(i64::cast_unsigned), next, done);
     for row in transaction.query_typed(&sql.records, &[(&name, Type::TEXT)])? {

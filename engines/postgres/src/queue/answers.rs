@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
 use waterline_queue::engine_api::{
-    About, Claimed, Damaged, Extras, Happened, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
+    About, Claimed, Damaged, Event, Extras, JobId, JobRow, Line, NO_EXTRAS, PRIORITIES, QueueNo, STATES, limit_of,
 };
 use waterline_queue::{JobState, Priority, Root, Skipped};
 
@@ -174,30 +174,30 @@ impl Answer {
     }
 
     /// Returns what those who wait are told.
-    pub(super) fn happened(&self) -> Option<Happened> {
+    pub(super) fn happened(&self) -> Option<Event> {
         let id = self.id();
         match (self.what.as_str(), self.outcome.as_deref()) {
-            ("told", Some("anew")) => Some(Happened::Anew { id }),
+            ("told", Some("anew")) => Some(Event::Anew { id }),
             ("told", _) => self.seen(self.state()),
             ("ended", Some("finished")) => self.seen(Some(JobState::Finished)),
-            ("claimed", _) => Some(Happened::Seen { id, state: Some(JobState::Running), data: None, error: None }),
-            ("paused", _) => Some(Happened::Paused { until: unsigned(self.number) }),
-            ("line", outcome) => self.line(outcome.unwrap_or_default()).map(Happened::Line),
+            ("claimed", _) => Some(Event::Seen { id, state: Some(JobState::Running), data: None, error: None }),
+            ("paused", _) => Some(Event::Paused { until: unsigned(self.number) }),
+            ("line", outcome) => self.line(outcome.unwrap_or_default()).map(Event::Line),
             ("more", _) => {
                 let count = unsigned(self.token);
-                (count > 0).then_some(Happened::Line(Line::Untold { count }))
+                (count > 0).then_some(Event::Line(Line::Untold { count }))
             }
             _ => None,
         }
     }
 
-    fn seen(&self, state: Option<JobState>) -> Option<Happened> {
+    fn seen(&self, state: Option<JobState>) -> Option<Event> {
         let data = match (&self.data, state) {
             (Some(data), _) => Some(Some(data.clone().into_bytes())),
             (None, None) => Some(None),
             (None, Some(_)) => None,
         };
-        Some(Happened::Seen { id: self.id(), state, data, error: self.error.clone() })
+        Some(Event::Seen { id: self.id(), state, data, error: self.error.clone() })
     }
 
     fn line(&self, outcome: &str) -> Option<Line> {
@@ -302,7 +302,7 @@ pub(super) fn each_ended(mut answers: Vec<Answer>, ends: &[Ended<'_>]) -> Vec<An
 }
 
 /// Returns the part of answers that those who wait are told.
-pub(super) fn happened(answers: &[Answer]) -> Vec<Happened> {
+pub(super) fn happened(answers: &[Answer]) -> Vec<Event> {
     answers.iter().filter_map(Answer::happened).collect()
 }
 

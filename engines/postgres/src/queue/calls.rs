@@ -6,7 +6,7 @@ use super::opened::Opened;
 use super::queues::Queues;
 use crate::connection::{has_stood_still, in_transaction};
 use crate::error::Error;
-use crate::fault::{Fault, of_statement};
+use crate::error_class::{Fault, of_statement};
 use crate::options::quoted;
 use crate::sql::Value;
 use crate::statements::Statements;

@@ -212,7 +212,7 @@ impl QueueEngine for Queues {
         Ok((note(0), note(2)))
     }
 
-    fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
+    fn run_maintenance(&self, queue: QueueNo) -> Result<(), QueueError> {
         let queue = self.of(queue);
         let came = Instant::now();
         let begun = queue.tending.lock();

@@ -2,7 +2,7 @@
 
 use super::opened::Opened;
 use crate::error::Error;
-use crate::fault::is_read_only;
+use crate::error_class::is_read_only;
 use postgres::error::SqlState;
 use waterline_queue::engine_api::store_error;
 use waterline_queue::{ConfigError, QueueError};

@@ -3,7 +3,7 @@
 //! Only plain jobs join. They wait for no lock, so nobody waits for the push of another one.
 
 use crate::error::Error;
-use crate::fault::ends_connection;
+use crate::error_class::ends_connection;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline_queue::engine_api::{Claimed, Happened, Held, QueueNo, options_of};
+use waterline_queue::engine_api::{Claimed, Event, Held, QueueNo, options_of};
 
 /// The time for which a lease that is over by silence is remembered.
 const FORGET: Duration = Duration::from_secs(600);
@@ -54,7 +54,7 @@ impl Lost {
     /// Tells the workers. The caller holds no lock.
     pub(super) fn tell(self) {
         for (queue, token) in self.0 {
-            queue.shared.told(vec![Happened::Lost { token }], 0);
+            queue.shared.told(vec![Event::Lost { token }], 0);
             queue.shared.settle();
         }
     }

@@ -10,7 +10,7 @@ use postgres::types::Type;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use waterline_queue::engine_api::{Opened as Shown, QueueNo, Shared, durations, is_by_hand};
+use waterline_queue::engine_api::{Opened as Shown, QueueNo, Shared, durations, is_admin};
 use waterline_queue::{QueueError, QueueOptions};
 
 impl Queues {
@@ -49,7 +49,7 @@ impl Queues {
             tending: Default::default(),
         });
         // Nobody waits at one that is open by hand.
-        if !is_by_hand(options) {
+        if !is_admin(options) {
             self.listen(&queue)?;
         }
         self.queues.write().insert(number, queue);
@@ -61,7 +61,7 @@ impl Queues {
         name: &str,
         options: &QueueOptions,
     ) -> Result<(QueueNo, HashMap<String, waterline_queue::Durations>), QueueError> {
-        if is_by_hand(options) {
+        if is_admin(options) {
             return Ok((self.number_of(name)?, HashMap::new()));
         }
         let settings = of_queue(options);

@@ -10,9 +10,7 @@ use super::settings::{of_job, text};
 use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
-use waterline_queue::engine_api::{
-    Happened, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare,
-};
+use waterline_queue::engine_api::{Event, Line, Passed, Periodic, due, last_tick, next_tick, periodic_info, prepare};
 use waterline_queue::{Overlap, PeriodicInfo, QueueError};
 
 const MAKE: &str = "make the jobs of a schedule";
@@ -88,7 +86,7 @@ impl Queues {
             if outcome != "other" {
                 let mut passed = |tick, why, run| {
                     let name = periodic.name.clone();
-                    told.push(Happened::Line(Line::Passed { name, tick, why, run }));
+                    told.push(Event::Line(Line::Passed { name, tick, why, run }));
                 };
                 if let Some(missed) = due.missed {
                     passed(missed, Passed::Missed, None);

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::sql::Value;
 use postgres::types::Type;
 use std::sync::Arc;
-use waterline_queue::engine_api::{Happened, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
+use waterline_queue::engine_api::{Event, JobId, JobPush, PushOutcome, QueueNo, options_of, pushed};
 use waterline_queue::{JobState, Pushed, QueueError};
 
 pub(super) const PUSH: &str = "push jobs";
@@ -97,7 +97,7 @@ impl Queues {
             for answer in answers.iter().filter(|answer| answer.what == "pushed") {
                 let outcome = answer.outcome.as_deref().unwrap_or_default();
                 if let Some(state) = answer.state().filter(|state| *state != JobState::Dead) {
-                    told.push(Happened::Seen { id: answer.id(), state: Some(state), data: Some(None), error: None });
+                    told.push(Event::Seen { id: answer.id(), state: Some(state), data: Some(None), error: None });
                 }
                 outcomes.push(pushed(answer.id(), outcome_of(outcome, answer.id())));
             }
@@ -180,7 +180,7 @@ impl Queues {
         Work::add(&queue.work.pushed, numbers.len());
         let ids: Vec<JobId> = numbers.into_iter().map(|number| format!("~{number}")).collect();
         let seen =
-            |id: &JobId| Happened::Seen { id: id.clone(), state: Some(JobState::Ready), data: Some(None), error: None };
+            |id: &JobId| Event::Seen { id: id.clone(), state: Some(JobState::Ready), data: Some(None), error: None };
         self.tell(queue, ids.iter().map(seen).collect(), 0);
         Ok(Some(ids.into_iter().map(|id| pushed(id, PushOutcome::Added)).collect()))
     }

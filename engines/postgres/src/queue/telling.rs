@@ -7,11 +7,11 @@ use super::queues::Queues;
 use std::collections::HashSet;
 use std::time::Instant;
 use waterline_queue::JobState;
-use waterline_queue::engine_api::Happened;
+use waterline_queue::engine_api::Event;
 
 impl Queues {
     /// Tells those who wait what has happened, and of so many other changes, and wakes them.
-    pub(super) fn tell(&self, queue: &Opened, told: Vec<Happened>, untold: u64) {
+    pub(super) fn tell(&self, queue: &Opened, told: Vec<Event>, untold: u64) {
         if told.is_empty() && untold == 0 {
             return;
         }
@@ -24,14 +24,9 @@ impl Queues {
     }
 
     /// Notes jobs that others have now, or that are gone, by the answers to a call of this time.
-    pub(super) fn note_lost<'t>(
-        &self,
-        queue: &Opened,
-        told: impl Iterator<Item = &'t Happened>,
-        called: Instant,
-    ) -> Lost {
+    pub(super) fn note_lost<'t>(&self, queue: &Opened, told: impl Iterator<Item = &'t Event>, called: Instant) -> Lost {
         let lost = told.filter_map(|happened| match happened {
-            Happened::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),
+            Event::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),
             _ => None,
         });
         let lost: HashSet<_> = lost.collect();

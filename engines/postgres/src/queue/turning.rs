@@ -11,7 +11,7 @@ use postgres::types::Type;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use waterline_queue::engine_api::{Beside, Claim, End, Ending, Happened, NO_PRESENCE, Presence, Turned, Wake, When};
+use waterline_queue::engine_api::{Beside, Claim, End, Ending, Event, NO_PRESENCE, Presence, Turned, Wake, When};
 use waterline_queue::{JobState, QueueError};
 
 /// The time for which one who waits for a job is notified, unless it asks again.
@@ -42,10 +42,10 @@ struct Asked {
 /// Says if a claim that takes each job of its kinds left none that may run, behind ends that bring
 /// back no job: it found fewer than it wanted, or the server says so. Then those who wait for one
 /// need not look, unless the queue has more. `None`: the answer says nothing of other jobs.
-fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Happened]) -> Option<bool> {
-    let is_over = |happened: &Happened| match happened {
-        Happened::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
-        Happened::Line(_) => true,
+fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Event]) -> Option<bool> {
+    let is_over = |happened: &Event| match happened {
+        Event::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
+        Event::Line(_) => true,
         _ => false,
     };
     let count = |what: &str| answers.iter().filter(|answer| answer.what == what).count();
@@ -80,8 +80,8 @@ impl Queues {
         let mut turned = Turned::default();
         let (mut told, untold) = (happened(&answers), untold(&answers));
         let own: HashSet<_> = ends.iter().map(|end| &end.job.id).collect();
-        let is_foreign = |happened: &Happened| match happened {
-            Happened::Seen { id, .. } => !own.contains(id),
+        let is_foreign = |happened: &Event| match happened {
+            Event::Seen { id, .. } => !own.contains(id),
             _ => true,
         };
         let lost = self.note_lost(queue, told.iter().filter(|happened| is_foreign(happened)), asked.called);
@@ -92,7 +92,7 @@ impl Queues {
         turned.ended = ends.iter().map(state).collect();
         for (end, ended) in ends.iter().zip(&turned.ended) {
             if ended.is_none() {
-                told.retain(|happened| !matches!(happened, Happened::Seen { id, .. } if *id == end.job.id));
+                told.retain(|happened| !matches!(happened, Event::Seen { id, .. } if *id == end.job.id));
             }
         }
         // Those who looked while this call had such jobs locked have passed them by.

@@ -5,7 +5,7 @@ use super::queues::Queues;
 use super::within::queues_of;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::fault::{Fault, fault_of, of_statement};
+use crate::error_class::{Fault, fault_of, of_statement};
 use crate::sql::{TIMELINE, Value};
 use postgres::types::Type;
 use postgres::{Client, IsolationLevel, Transaction};

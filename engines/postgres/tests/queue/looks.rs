@@ -386,8 +386,8 @@ fn a_schedule_that_another_process_has_registered_shows_its_text_and_its_next_ti
     queue.periodic("sweep", Every::hours(1), NewJob::new("k", &1).unwrap()).start().unwrap();
     // One that has no options, and has registered nothing.
     let beside = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
-    let by_hand = beside.queue_by_hand("q").unwrap();
-    let [report, sweep] = &by_hand.look().periodics().unwrap()[..] else { panic!("there are two") };
+    let admin = beside.queue_admin("q").unwrap();
+    let [report, sweep] = &admin.look().periodics().unwrap()[..] else { panic!("there are two") };
     let own = queue.periodics().unwrap();
     let of = |info: &PeriodicInfo| (info.schedule.clone(), info.last_tick.is_some());
     assert_eq!([of(report), of(sweep)], [of(&own[0]), of(&own[1])]);

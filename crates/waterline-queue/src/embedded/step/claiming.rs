@@ -4,15 +4,15 @@ use crate::embedded::codec::entry;
 use crate::embedded::codec::head::Head;
 use crate::embedded::keys::{List, number_of_entry};
 use crate::embedded::step::ending::Unrun;
-use crate::embedded::step::held::Turn;
+use crate::embedded::step::held::NextHeld;
 use crate::embedded::step::limits::Admission;
 use crate::embedded::step::{AT_ONCE, Claim, LOOKS, Step};
 use crate::engine::Claimed;
 use crate::rules::lanes;
 use crate::rules::lanes::Lane;
+use crate::types::events::Damaged;
 use crate::types::job::{JobId, JobState, Priority};
 use crate::types::row::Row;
-use crate::types::told::Damaged;
 use crate::types::wanted::Wanted;
 use waterline::seam::KeyRange;
 use waterline::{BoxError, StoreError};
@@ -26,15 +26,15 @@ const RANGE: u64 = 10_000;
 impl Step<'_, '_> {
     /// Claims the next job among these.
     pub(crate) fn claim(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
-        if self.tail.head.is_paused(self.at.wall) {
+        if self.staged.head.is_paused(self.at.wall) {
             return Ok(Claim::Nothing);
         }
-        if self.tail.gate.is_full(self.tokens_at) {
+        if self.staged.gate.is_full(self.tokens_at) {
             return Ok(Claim::Nothing);
         }
         let claim = if wanted.is_older(self.at.wall) {
             self.claim_wanted(wanted)?
-        } else if wanted.kinds.is_some() || !self.tail.kinds.is_empty() {
+        } else if wanted.kinds.is_some() || !self.staged.kinds.is_empty() {
             self.claim_of_kinds(wanted)?
         } else {
             self.claim_first(wanted)?
@@ -46,26 +46,28 @@ impl Step<'_, '_> {
             claim
         };
         // A job may be about to become ready, since others have ended.
-        let is_last = self.tail.from.of(List::Untold) == u64::MAX;
+        let is_last = self.staged.from.of(List::Untold) == u64::MAX;
         Ok(if matches!(claim, Claim::Nothing) && !is_last { Claim::Again } else { claim })
     }
 
     fn claim_first(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
         for _ in 0..LOOKS {
-            let lane = lanes::lane(&self.tail.head.lanes, self.tail.head.claims);
-            if self.tail.head.has_freed() {
+            let lane = lanes::lane(&self.staged.head.lanes, self.staged.head.claims);
+            if self.staged.head.has_freed() {
                 match self.turn()? {
-                    Turn::Passed | Turn::Others | Turn::Gap => continue,
-                    Turn::Job(held) if lanes::is_before(held.row.priority as usize, lane, self.tail.head.claims) => {
+                    NextHeld::Passed | NextHeld::Others | NextHeld::Gap => continue,
+                    NextHeld::Job(held)
+                        if lanes::is_before(held.row.priority as usize, lane, self.staged.head.claims) =>
+                    {
                         return self.claim_held(*held);
                     }
-                    Turn::Job(held) => self.keep_turn(*held)?,
+                    NextHeld::Job(held) => self.keep_turn(*held)?,
                 }
             }
             let Some(lane) = lane else { return self.claim_early(wanted) };
             // The entry that is claimed now is read below, so it is deleted with a later range.
             self.delete_behind(lane)?;
-            let index = self.tail.head.lanes[lane].next;
+            let index = self.staged.head.lanes[lane].next;
             let claim = match self.entry(lane, index)? {
                 Some((id, row)) => self.claim_job(id, row)?,
                 None => Claim::Again,
@@ -104,7 +106,7 @@ impl Step<'_, '_> {
 
     /// Deletes the entries of a ready log that were claimed, once they are many.
     pub(super) fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
-        let Lane { next, deleted, .. } = *self.tail.head.log(lane);
+        let Lane { next, deleted, .. } = *self.staged.head.log(lane);
         if next - deleted < RANGE.min(self.batch.deletion().rows) {
             return Ok(());
         }
@@ -122,7 +124,7 @@ impl Step<'_, '_> {
             self.end_unrun(&id, row, end)?;
             return Ok(Claim::Again);
         }
-        if row.extras().is_suspect && self.tail.gate.holds_alone() || self.is_no_company(&row) {
+        if row.extras().is_suspect && self.staged.gate.holds_alone() || self.is_no_company(&row) {
             return Ok(Claim::Nothing);
         }
         match self.admit(&id, &row)? {
@@ -184,7 +186,7 @@ impl Step<'_, '_> {
     /// ready that comes before those that were looked at.
     fn look_for(&mut self, wanted: &Wanted) -> Result<Option<Claim>, BoxError> {
         let held = self.wanted_turn(wanted)?;
-        let claims = self.tail.head.claims;
+        let claims = self.staged.head.claims;
         let mut found_stale = false;
         for lane in lanes::lanes(claims) {
             if held.is_some_and(|(_, priority)| lanes::is_before(priority, Some(lane), claims)) {
@@ -199,9 +201,9 @@ impl Step<'_, '_> {
         }
         if let Some((index, _)) = held {
             return match self.turn_at(index, wanted.kinds.as_deref())? {
-                Turn::Job(held) => self.claim_held(*held).map(Some),
+                NextHeld::Job(held) => self.claim_held(*held).map(Some),
                 // A job of the ready log has taken its place.
-                Turn::Passed | Turn::Others | Turn::Gap => Ok(None),
+                NextHeld::Passed | NextHeld::Others | NextHeld::Gap => Ok(None),
             };
         }
         // They are deleted now, so the next look sees what is behind them.
@@ -217,12 +219,12 @@ impl Step<'_, '_> {
         wanted: &Wanted,
         found_stale: &mut bool,
     ) -> Result<Option<Claim>, BoxError> {
-        let (mut from, mut looks, mut page) = (self.tail.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
+        let (mut from, mut looks, mut page) = (self.staged.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
         let mut is_front = true;
         while looks > 0 {
             let entries = self.entries_of(lane, from, page.min(looks))?;
             if is_front {
-                let front = entries.first().map_or(self.tail.head.lanes[lane].end, |(index, _)| *index);
+                let front = entries.first().map_or(self.staged.head.lanes[lane].end, |(index, _)| *index);
                 self.move_front(lane, front);
             }
             let Some((last, _)) = entries.last() else { break };
@@ -259,14 +261,14 @@ impl Step<'_, '_> {
     }
 
     fn move_front(&mut self, lane: usize, front: u64) {
-        if self.tail.head.lanes[lane].next < front {
+        if self.staged.head.lanes[lane].next < front {
             self.head().lanes[lane].next = front;
         }
     }
 
     /// Returns the entries of a ready log from this index on: so many at most.
     fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
-        let (keys, end) = (self.queue.keys, self.tail.head.lanes[lane].end.max(from));
+        let (keys, end) = (self.queue.keys, self.staged.head.lanes[lane].end.max(from));
         let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
         let entries = self.batch.rows(&self.queue.entries, range).take(most).collect::<Result<Vec<_>, _>>()?;
         // One that cannot be read is stale.
@@ -279,9 +281,9 @@ impl Step<'_, '_> {
     /// Claims the scheduled job that is due first among these, if they are wanted before their
     /// time. No ready one is there.
     pub(super) fn claim_early(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
-        let Head { held, counts, lanes, claims, .. } = &self.tail.head;
+        let Head { held, counts, lanes, claims, .. } = &self.staged.head;
         // A ready job that is in no log has lost its entry.
-        let is_empty = *held == 0 && self.tail.kinds.is_empty() && lanes::lane(lanes, *claims).is_none();
+        let is_empty = *held == 0 && self.staged.kinds.is_empty() && lanes::lane(lanes, *claims).is_none();
         self.has_lost |= is_empty && counts[JobState::Ready.number()] > 0;
         let Some(most) = wanted.early(self.at.wall) else { return Ok(Claim::Nothing) };
         let looks = if wanted.kinds.is_some() { LOOKS } else { AT_ONCE };

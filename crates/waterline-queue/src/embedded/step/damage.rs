@@ -8,9 +8,9 @@ use crate::embedded::codec::entry;
 use crate::embedded::keys::{List, split_entry, split_running};
 use crate::embedded::step::Step;
 use crate::types::error::is_damage;
+use crate::types::events::{Damaged, Event};
 use crate::types::job::JobState;
 use crate::types::row::Row;
-use crate::types::told::{Damaged, Happened};
 use waterline::BoxError;
 use waterline::seam::{KeyRange, describe};
 
@@ -63,7 +63,7 @@ impl Step<'_, '_> {
             let reason = describe(&**error);
             self.put(queue.entries.id, &key, &[&[now], reason.as_bytes()].concat())?;
             if stored.is_none() {
-                self.tail.damaged += 1;
+                self.staged.damaged += 1;
                 self.log_damage(Damaged::Job { id: id.to_owned(), error: reason });
                 self.tell(id, Some(JobState::Damaged), None);
             }
@@ -74,10 +74,10 @@ impl Step<'_, '_> {
     /// Removes the entry of a job that was set aside. Returns false if there is none.
     pub(super) fn forget_damaged(&mut self, id: &str) -> Result<bool, BoxError> {
         let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
-        if self.tail.damaged == 0 || self.batch.get(&queue.entries, &key)?.is_none() {
+        if self.staged.damaged == 0 || self.batch.get(&queue.entries, &key)?.is_none() {
             return Ok(false);
         }
-        self.tail.damaged -= 1;
+        self.staged.damaged -= 1;
         self.delete(queue.entries.id, &key)?;
         Ok(true)
     }
@@ -114,12 +114,12 @@ impl Step<'_, '_> {
         }
         for token in leases {
             self.delete(queue.rows.id, &keys.running(token))?;
-            self.tail.tell(Happened::Released { token });
-            self.tail.tell(Happened::Lost { token });
-            self.tail.gate.end();
+            self.staged.tell(Event::Released { token });
+            self.staged.tell(Event::Lost { token });
+            self.staged.gate.end();
         }
         // Nor does its row say which limits it runs under.
-        self.tail.gate.released += 1;
+        self.staged.gate.released += 1;
         let rows = others.iter().filter_map(|id| self.row(id).ok().flatten());
         let running: Vec<_> = rows.filter(|row| row.state == JobState::Running).collect();
         self.recount_limits(None, &running)
@@ -183,11 +183,11 @@ mod tests {
 
     use crate::handle::Queue;
     use crate::types::error::QueueError;
+    use crate::types::events::{Damaged, Event, Line};
     use crate::types::job::{JobState, PushOutcome};
     use crate::types::limit::Limit;
     use crate::types::new_job::NewJob;
     use crate::types::options::QueueOptions;
-    use crate::types::told::{Damaged, Happened, Line};
     use std::time::{Duration, SystemTime};
 
     /// A queue with three jobs. The tests damage the second one.
@@ -323,9 +323,9 @@ mod tests {
             queue.damage("b");
             let look = |queue: &Queue| {
                 let lines = queue.call(|step| {
-                    step.keep_house(9)?;
-                    let told = step.tail.take_told();
-                    let is_line = |told: &&Happened| matches!(told, Happened::Line(Line::Damaged(Damaged::Job { id, .. })) if id == "b");
+                    step.run_maintenance(9)?;
+                    let told = step.staged.take_told();
+                    let is_line = |told: &&Event| matches!(told, Event::Line(Line::Damaged(Damaged::Job { id, .. })) if id == "b");
                     Ok(told.iter().filter(is_line).count())
                 });
                 (lines.unwrap(), queue.counts().damaged, queue.counts().scheduled)

@@ -6,10 +6,10 @@ use crate::rules::ends;
 use crate::rules::ends::{End, Next, Over, Past, Run};
 use crate::types::ended::AttemptEnd;
 use crate::types::error::is_damage;
+use crate::types::events::Line;
 use crate::types::job::{JobState, Retention};
 use crate::types::related::Skipped;
 use crate::types::row::Row;
-use crate::types::told::Line;
 use tracing::Level;
 use waterline::BoxError;
 

@@ -5,12 +5,12 @@ use crate::embedded::step::Step;
 use crate::rules::ends::Run;
 use crate::rules::pushing::Push;
 use crate::types::error::QueueError;
+use crate::types::events::Event;
 use crate::types::job::JobState;
 use crate::types::meta;
 use crate::types::meta::Meta;
 use crate::types::progress::JobProgress;
 use crate::types::row::Row;
-use crate::types::told::Happened;
 use serde_json::Value;
 use waterline::{BoxError, StoreError};
 
@@ -65,7 +65,7 @@ impl Step<'_, '_> {
         if let Some(old) = old {
             self.erase_extra(id, old)?;
             if old.extras().has_progress {
-                self.tail.tell(Happened::Anew { id: id.to_owned() });
+                self.staged.tell(Event::Anew { id: id.to_owned() });
             }
         }
         if push.row.extras().has_meta { self.put_meta(id, &push.meta) } else { Ok(()) }
@@ -110,7 +110,7 @@ impl Step<'_, '_> {
             return Ok(());
         }
         row.extras_mut().has_progress = false;
-        self.tail.tell(Happened::Anew { id: id.to_owned() });
+        self.staged.tell(Event::Anew { id: id.to_owned() });
         self.delete(self.rows(), &self.queue.keys.progress(id))
     }
 }

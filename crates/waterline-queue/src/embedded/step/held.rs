@@ -2,7 +2,7 @@
 
 use crate::embedded::codec::head::FREED;
 use crate::embedded::codec::limit::KEY;
-use crate::embedded::step::limits::Book;
+use crate::embedded::step::limits::LimitCache;
 use crate::embedded::step::recount::id_in;
 use crate::embedded::step::{Claim, LOOKS, Step};
 use crate::types::job::{JobId, JobState};
@@ -13,7 +13,7 @@ use waterline::BoxError;
 use waterline::seam::KeyRange;
 
 /// The first limit of the log, looked at.
-pub(super) enum Turn {
+pub(super) enum NextHeld {
     /// It has a job that may begin.
     Job(Box<Candidate>),
     /// It had none, and something was done about it: look again.
@@ -31,7 +31,7 @@ pub(super) struct Candidate {
     /// The limit whose turn it is, and its place in the log.
     turn: (usize, u64),
     names: Names,
-    book: Book,
+    book: LimitCache,
 }
 
 /// The first entry of a limit's log.
@@ -47,29 +47,29 @@ enum First {
 impl Step<'_, '_> {
     /// Looks at the first limit of the log. A limit leaves it when it has no place or no job; one
     /// whose job is claimed goes to its end. So limits take turns.
-    pub(super) fn turn(&mut self) -> Result<Turn, BoxError> {
+    pub(super) fn turn(&mut self) -> Result<NextHeld, BoxError> {
         self.delete_behind(FREED)?;
-        self.turn_at(self.tail.head.log(FREED).next, None)
+        self.turn_at(self.staged.head.log(FREED).next, None)
     }
 
     /// Looks for the first limit whose job is wanted, and returns its place in the log and the
     /// priority of that job. The limits before it keep their turns.
     pub(super) fn wanted_turn(&mut self, wanted: &Wanted) -> Result<Option<(u64, usize)>, BoxError> {
-        if !self.tail.head.has_freed() {
+        if !self.staged.head.has_freed() {
             return Ok(None);
         }
         self.delete_behind(FREED)?;
         let (mut index, kinds) = (0, wanted.kinds.as_deref());
         for _ in 0..LOOKS {
-            let log = *self.tail.head.log(FREED);
-            index = self.tail.kinds.behind_turns_of_others(log.next.max(index), kinds);
+            let log = *self.staged.head.log(FREED);
+            index = self.staged.kinds.behind_turns_of_others(log.next.max(index), kinds);
             if index >= log.end {
                 break;
             }
             match self.turn_at(index, kinds)? {
-                Turn::Passed => {}
-                Turn::Gap | Turn::Others => index += 1,
-                Turn::Job(held) => {
+                NextHeld::Passed => {}
+                NextHeld::Gap | NextHeld::Others => index += 1,
+                NextHeld::Job(held) => {
                     let takes = wanted.takes(&held.row, self.at.wall);
                     let found = takes.then_some((index, held.row.priority as usize));
                     self.keep_turn(*held)?;
@@ -84,13 +84,13 @@ impl Step<'_, '_> {
     }
 
     /// Looks at the limit at this place of the log, for a claim of these kinds; `None`: of all.
-    pub(super) fn turn_at(&mut self, index: u64, kinds: Option<&[String]>) -> Result<Turn, BoxError> {
+    pub(super) fn turn_at(&mut self, index: u64, kinds: Option<&[String]>) -> Result<NextHeld, BoxError> {
         let queue = self.queue;
         let Some(name) = self.batch.get(&queue.entries, &queue.keys.ready(FREED, index))? else {
             self.pass_freed(index)?;
-            return Ok(Turn::Gap);
+            return Ok(NextHeld::Gap);
         };
-        let (name, mut book) = (id_in(name), Book::default());
+        let (name, mut book) = (id_in(name), LimitCache::default());
         let turn = self.open_limit(&mut book, &name)?;
         if !book.record(turn).called {
             // The entry was damaged, so another limit was to have its turn.
@@ -121,23 +121,23 @@ impl Step<'_, '_> {
     /// log of its kind it stays, since none of the others there is taken either. The others of its
     /// key may be, and no runner may ever take this one. So it gets ready once more, and is held
     /// anew by its limits when it is claimed.
-    fn pass_by(&mut self, book: Book, index: u64, id: &str, row: Row) -> Result<Turn, BoxError> {
+    fn pass_by(&mut self, book: LimitCache, index: u64, id: &str, row: Row) -> Result<NextHeld, BoxError> {
         self.write_book(book)?;
         let name = row.extras().held.clone();
         let Some(name) = name.filter(|name| self.queue.limits.names(&row).kind.as_ref() == Some(name)) else {
             self.set_free(id, row)?;
-            return Ok(Turn::Passed);
+            return Ok(NextHeld::Passed);
         };
         if self.queue.limits.has_keys() {
             self.set_keys_free(&name)?;
         }
-        self.tail.kinds.note_turn(index, &row.kind);
-        Ok(Turn::Others)
+        self.staged.kinds.note_turn(index, &row.kind);
+        Ok(NextHeld::Others)
     }
 
     /// Takes the first jobs of the keys that wait in the log of a kind out of their logs.
     fn set_keys_free(&mut self, name: &str) -> Result<(), BoxError> {
-        let (queue, mut book) = (self.queue, Book::default());
+        let (queue, mut book) = (self.queue, LimitCache::default());
         let kind = self.open_limit(&mut book, name)?;
         let (next, end) = (book.record(kind).next, book.record(kind).end);
         let range = KeyRange { from: queue.keys.held(name, next), to: Some(queue.keys.held(name, end)) };
@@ -146,7 +146,7 @@ impl Step<'_, '_> {
             if entry.first() != Some(&KEY) {
                 continue;
             }
-            let mut book = Book::default();
+            let mut book = LimitCache::default();
             let key = self.open_limit(&mut book, &id_in(entry[1..].to_vec()))?;
             let waits = book.record(key).waits.as_ref().is_some_and(|(kind, _)| kind == name);
             let first = if waits { self.first_held(&mut book, key)? } else { First::None };
@@ -168,15 +168,15 @@ impl Step<'_, '_> {
     /// of a key that waits for it.
     fn look_at_held(
         &mut self,
-        mut book: Book,
+        mut book: LimitCache,
         (turn, index): (usize, u64),
         log: usize,
         (id, row): (JobId, Row),
-    ) -> Result<Turn, BoxError> {
+    ) -> Result<NextHeld, BoxError> {
         if let Some(end) = self.unrun(&id, &row) {
             self.write_book(book)?;
             self.end_unrun(&id, row, end)?;
-            return Ok(Turn::Passed);
+            return Ok(NextHeld::Passed);
         }
         let (names, cost) = (self.queue.limits.names(&row), row.extras().cost);
         let name = book.at(turn).name.clone();
@@ -209,16 +209,16 @@ impl Step<'_, '_> {
                 return self.leave_freed(book, (turn, index));
             }
         }
-        Ok(Turn::Job(Box::new(Candidate { id, row, turn: (turn, index), names, book })))
+        Ok(NextHeld::Job(Box::new(Candidate { id, row, turn: (turn, index), names, book })))
     }
 
-    fn passed(&mut self, book: Book) -> Result<Turn, BoxError> {
+    fn passed(&mut self, book: LimitCache) -> Result<NextHeld, BoxError> {
         self.write_book(book)?;
-        Ok(Turn::Passed)
+        Ok(NextHeld::Passed)
     }
 
     /// Takes a limit out of the log, at this place.
-    fn leave_freed(&mut self, mut book: Book, (turn, index): (usize, u64)) -> Result<Turn, BoxError> {
+    fn leave_freed(&mut self, mut book: LimitCache, (turn, index): (usize, u64)) -> Result<NextHeld, BoxError> {
         self.pass_freed(index)?;
         book.record(turn).called = false;
         self.passed(book)
@@ -228,13 +228,13 @@ impl Step<'_, '_> {
     /// takes that place, if it is not this one: a limit that keeps its turn, perhaps for long,
     /// would have a gap behind it for each that has had its own.
     fn pass_freed(&mut self, index: u64) -> Result<(), BoxError> {
-        let (queue, next) = (self.queue, self.tail.head.log(FREED).next);
+        let (queue, next) = (self.queue, self.staged.head.log(FREED).next);
         self.head().log_mut(FREED).next += 1;
-        self.tail.kinds.end_turn(index);
+        self.staged.kinds.end_turn(index);
         if index == next {
             return Ok(());
         }
-        self.tail.kinds.move_turn(next, index);
+        self.staged.kinds.move_turn(next, index);
         let key = queue.keys.ready(FREED, index);
         match self.batch.get(&queue.entries, &queue.keys.ready(FREED, next))? {
             Some(first) => self.put(self.entries(), &key, &first)?,
@@ -244,7 +244,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns the first entry of a limit's log that lives.
-    fn first_held(&mut self, book: &mut Book, at: usize) -> Result<First, BoxError> {
+    fn first_held(&mut self, book: &mut LimitCache, at: usize) -> Result<First, BoxError> {
         let (queue, name) = (self.queue, book.at(at).name.clone());
         for _ in 0..LOOKS {
             let record = book.record(at);
@@ -280,7 +280,7 @@ impl Step<'_, '_> {
 
     /// Claims a held job whose turn it is.
     pub(super) fn claim_held(&mut self, candidate: Candidate) -> Result<Claim, BoxError> {
-        let waits_alone = candidate.row.extras().is_suspect && self.tail.gate.holds_alone();
+        let waits_alone = candidate.row.extras().is_suspect && self.staged.gate.holds_alone();
         if waits_alone || self.is_no_company(&candidate.row) {
             self.keep_turn(candidate)?;
             return Ok(Claim::Nothing);
@@ -301,16 +301,16 @@ impl Step<'_, '_> {
     }
 
     /// Makes the log of limits that have a place anew.
-    fn call_limits_anew(&mut self) -> Result<Turn, BoxError> {
+    fn call_limits_anew(&mut self) -> Result<NextHeld, BoxError> {
         let freed = self.head().log_mut(FREED);
         freed.next = freed.end;
-        self.tail.kinds.end_turns();
+        self.staged.kinds.end_turns();
         for name in self.limit_names()? {
-            let mut book = Book::default();
+            let mut book = LimitCache::default();
             let at = self.open_limit(&mut book, &name)?;
             book.record(at).called = false;
             self.write_book(book)?;
         }
-        Ok(Turn::Passed)
+        Ok(NextHeld::Passed)
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::embedded::codec::entry;
 use crate::embedded::keys::split_held;
-use crate::embedded::step::held::Turn;
+use crate::embedded::step::held::NextHeld;
 use crate::embedded::step::{Claim, LOOKS, Step};
 use crate::rules::lanes;
+use crate::types::events::Damaged;
 use crate::types::job::{JobId, JobState};
 use crate::types::row::Row;
-use crate::types::told::Damaged;
 use crate::types::wanted::Wanted;
 use waterline::seam::KeyRange;
 use waterline::{BoxError, StoreError};
@@ -25,9 +25,9 @@ impl Step<'_, '_> {
     /// of other kinds alone.
     pub(super) fn claim_of_kinds(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
         for _ in 0..LOOKS {
-            let claims = self.tail.head.claims;
+            let claims = self.staged.head.claims;
             let held = self.wanted_turn(wanted)?;
-            let ready = lanes::lane(&self.tail.head.lanes, claims);
+            let ready = lanes::lane(&self.staged.head.lanes, claims);
             // Those in a line came before all that are still in the ready log of their priority.
             let line = self.first_in_lines(wanted)?.filter(|line| lanes::is_before(line.lane, ready, claims));
             let first = line.as_ref().map(|line| line.lane).or(ready);
@@ -35,8 +35,8 @@ impl Step<'_, '_> {
                 && lanes::is_before(priority, first, claims)
             {
                 match self.turn_at(index, wanted.kinds.as_deref())? {
-                    Turn::Job(held) => return self.claim_held(*held),
-                    Turn::Passed | Turn::Others | Turn::Gap => continue,
+                    NextHeld::Job(held) => return self.claim_held(*held),
+                    NextHeld::Passed | NextHeld::Others | NextHeld::Gap => continue,
                 }
             }
             let claim = match (line, ready) {
@@ -55,7 +55,7 @@ impl Step<'_, '_> {
     fn claim_front(&mut self, lane: usize, wanted: &Wanted) -> Result<Claim, BoxError> {
         // The entry that is claimed now is read below, so it is deleted with a later range.
         self.delete_behind(lane)?;
-        let index = self.tail.head.lanes[lane].next;
+        let index = self.staged.head.lanes[lane].next;
         let claim = match self.entry(lane, index)? {
             Some((id, row)) if wanted.has_kind(&row.kind) => self.claim_job(id, row)?,
             Some((id, row)) => {
@@ -74,7 +74,7 @@ impl Step<'_, '_> {
     /// the log behind it.
     pub(super) fn put_in_line(&mut self, lane: usize, index: u64, id: &str, kind: &str) -> Result<(), StoreError> {
         self.put_place(self.entries(), &self.queue.keys.line(kind, lane, index), id)?;
-        self.tail.note_in_line(kind, lane, index);
+        self.staged.note_in_line(kind, lane, index);
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl Step<'_, '_> {
     /// the front of a ready log, all jobs that are still ready are in lines.
     pub(super) fn leave_kind(&mut self, row: &Row) -> Result<(), StoreError> {
         let lane = row.priority as usize;
-        if row.place >= self.tail.head.lanes[lane].next {
+        if row.place >= self.staged.head.lanes[lane].next {
             return Ok(());
         }
         self.delete(self.entries(), &self.queue.keys.line(&row.kind, lane, row.place))
@@ -90,10 +90,10 @@ impl Step<'_, '_> {
 
     /// Returns the first of these jobs that is in the line of its kind.
     fn first_in_lines(&mut self, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
-        if self.tail.kinds.is_empty() {
+        if self.staged.kinds.is_empty() {
             return Ok(None);
         }
-        for lane in lanes::lanes(self.tail.head.claims) {
+        for lane in lanes::lanes(self.staged.head.claims) {
             if let Some(first) = self.first_in_lane(lane, wanted)? {
                 return Ok(Some(first));
             }
@@ -104,13 +104,13 @@ impl Step<'_, '_> {
     /// The same in one lane.
     pub(super) fn first_in_lane(&mut self, lane: usize, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
         let mut first: Option<InLine> = None;
-        let mut own = wanted.kinds.as_deref().map(|kinds| self.tail.kinds.of_kinds(lane, kinds).into_iter());
+        let mut own = wanted.kinds.as_deref().map(|kinds| self.staged.kinds.of_kinds(lane, kinds).into_iter());
         let mut place = None;
         loop {
             let next = match &mut own {
                 Some(own) => own.next(),
                 // One that was passed just now may come again, behind the first job that is found.
-                None => self.tail.kinds.behind(lane, place.as_ref()),
+                None => self.staged.kinds.behind(lane, place.as_ref()),
             };
             let Some((from, kind)) = next else { break };
             if first.as_ref().is_some_and(|first| from >= first.index) {
@@ -142,7 +142,7 @@ impl Step<'_, '_> {
             (looks, page) = (looks.saturating_sub(entries.len()), page * 4);
             if entries.is_empty() {
                 if is_front {
-                    self.tail.kinds.pass(kind, lane, u64::MAX);
+                    self.staged.kinds.pass(kind, lane, u64::MAX);
                 }
                 return Ok(None);
             }
@@ -164,7 +164,7 @@ impl Step<'_, '_> {
                     continue;
                 };
                 if std::mem::take(&mut is_front) {
-                    self.tail.kinds.pass(kind, lane, index);
+                    self.staged.kinds.pass(kind, lane, index);
                 }
                 if wanted.takes(&row, self.at.wall) {
                     return Ok(Some(InLine { lane, index, id, row }));

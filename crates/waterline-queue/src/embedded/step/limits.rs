@@ -10,10 +10,10 @@ use crate::embedded::codec::limit::{JOB, KEY, Record};
 use crate::embedded::keys::{List, name_of_limit};
 use crate::embedded::step::Step;
 use crate::rules::bucket::Bucket;
+use crate::types::events::Line;
 use crate::types::job::{JobState, LATEST};
 use crate::types::limit::{Bounds, LimitOf, Names, QUEUE, of_name};
 use crate::types::row::Row;
-use crate::types::told::Line;
 use tracing::Level;
 use waterline::BoxError;
 use waterline::seam::KeyRange;
@@ -25,9 +25,9 @@ const FORGET_AFTER: u64 = 60_000;
 /// The records of limits that one transition reads and changes, so that each is read and written
 /// once.
 #[derive(Default)]
-pub(super) struct Book(Vec<Opened>);
+pub(super) struct LimitCache(Vec<Opened>);
 
-/// A record of a limit in a [`Book`].
+/// A record of a limit in a [`LimitCache`].
 pub(super) struct Opened {
     pub(super) name: String,
     pub(super) bounds: Bounds,
@@ -82,7 +82,7 @@ impl Opened {
     }
 }
 
-impl Book {
+impl LimitCache {
     pub(super) fn at(&mut self, at: usize) -> &mut Opened {
         &mut self.0[at]
     }
@@ -105,7 +105,7 @@ pub(super) enum Admission {
 
 impl Step<'_, '_> {
     /// Opens the record of a limit in a book, and returns its place there.
-    pub(super) fn open_limit(&mut self, book: &mut Book, name: &str) -> Result<usize, BoxError> {
+    pub(super) fn open_limit(&mut self, book: &mut LimitCache, name: &str) -> Result<usize, BoxError> {
         if let Some(at) = book.0.iter().position(|opened| opened.name == name) {
             return Ok(at);
         }
@@ -117,7 +117,7 @@ impl Step<'_, '_> {
             Some(Ok(record)) => record,
             Some(Err(reason)) => self.mend_limit(name, &reason)?,
         };
-        let epoch = self.tail.head.epoch;
+        let epoch = self.staged.head.epoch;
         if record.epoch != epoch {
             (record.epoch, record.running) = (epoch, 0);
         }
@@ -135,7 +135,7 @@ impl Step<'_, '_> {
 
     /// Writes the records that have changed. Each that has held jobs and a place is called; one
     /// that waits for tokens gets a timer; one that nobody needs is deleted.
-    pub(super) fn write_book(&mut self, book: Book) -> Result<(), BoxError> {
+    pub(super) fn write_book(&mut self, book: LimitCache) -> Result<(), BoxError> {
         for mut opened in book.0 {
             if opened.is_awaited() && !opened.is_quiet && opened.has_tokens(opened.need) {
                 let freed = self.head().log_mut(FREED);
@@ -173,7 +173,7 @@ impl Step<'_, '_> {
         if !self.queue.limits.has_records() {
             return Ok(Admission::Yes);
         }
-        let (names, cost, mut book) = (self.queue.limits.names(row), row.extras().cost, Book::default());
+        let (names, cost, mut book) = (self.queue.limits.names(row), row.extras().cost, LimitCache::default());
         if !self.queue_has_tokens(&mut book, cost)? {
             return Ok(Admission::Full);
         }
@@ -208,7 +208,7 @@ impl Step<'_, '_> {
 
     /// True if the queue's own rate has tokens for this job. Otherwise no job is claimed until it
     /// has.
-    pub(super) fn queue_has_tokens(&mut self, book: &mut Book, cost: u32) -> Result<bool, BoxError> {
+    pub(super) fn queue_has_tokens(&mut self, book: &mut LimitCache, cost: u32) -> Result<bool, BoxError> {
         if self.queue.limits.queue.rate.is_none() {
             return Ok(true);
         }
@@ -218,13 +218,13 @@ impl Step<'_, '_> {
             return Ok(true);
         }
         if let Some((rate, bucket)) = opened.bounds.rate.zip(opened.record.bucket) {
-            self.tail.gate.shut(bucket.since, bucket.has_at(rate, cost));
+            self.staged.gate.shut(bucket.since, bucket.has_at(rate, cost));
         }
         Ok(false)
     }
 
     /// Takes the places of a job that begins.
-    pub(super) fn take_places(&mut self, book: &mut Book, names: &Names, cost: u32) -> Result<(), BoxError> {
+    pub(super) fn take_places(&mut self, book: &mut LimitCache, names: &Names, cost: u32) -> Result<(), BoxError> {
         let queue = Some(QUEUE.to_owned()).filter(|_| self.queue.limits.queue.rate.is_some());
         for name in names.iter().chain(&queue) {
             let at = self.open_limit(book, name)?;
@@ -242,8 +242,8 @@ impl Step<'_, '_> {
         if self.queue.options.limits.is_empty() {
             return Ok(());
         }
-        self.tail.gate.released += 1;
-        let mut book = Book::default();
+        self.staged.gate.released += 1;
+        let mut book = LimitCache::default();
         for name in self.queue.limits.names(row).iter() {
             if self.queue.limits.bounds(name).at_once.is_some() {
                 let at = self.open_limit(&mut book, name)?;
@@ -255,7 +255,7 @@ impl Step<'_, '_> {
     }
 
     /// Puts a ready job at the end of the log of a limit.
-    pub(super) fn hold(&mut self, book: &mut Book, at: usize, id: &str, row: &Row) -> Result<(), BoxError> {
+    pub(super) fn hold(&mut self, book: &mut LimitCache, at: usize, id: &str, row: &Row) -> Result<(), BoxError> {
         let cost = row.extras().cost;
         let place = self.append_held(book.at(at), cost, JOB, id)?;
         let mut row = Row { place, ..row.clone() };
@@ -267,7 +267,7 @@ impl Step<'_, '_> {
     /// Makes a key wait for the limit of a kind, since its first job does.
     pub(super) fn wait_for_kind(
         &mut self,
-        book: &mut Book,
+        book: &mut LimitCache,
         key: usize,
         kind: usize,
         cost: u32,
@@ -276,7 +276,7 @@ impl Step<'_, '_> {
         let place = self.append_held(book.at(kind), cost, KEY, &name)?;
         // A claim that passes the turn of the kind has not seen this key there.
         if let LimitOf::Kind(kind) = of_name(&book.at(kind).name) {
-            self.tail.kinds.end_turn_of(&kind);
+            self.staged.kinds.end_turn_of(&kind);
         }
         book.record(key).waits = Some((book.at(kind).name.clone(), place));
         Ok(())
@@ -298,7 +298,7 @@ impl Step<'_, '_> {
     }
 
     /// Takes a job out of the log of the limit that holds it.
-    pub(super) fn take_out(&mut self, book: &mut Book, limit: &str, place: u64) -> Result<(), BoxError> {
+    pub(super) fn take_out(&mut self, book: &mut LimitCache, limit: &str, place: u64) -> Result<(), BoxError> {
         let at = self.open_limit(book, limit)?;
         let is_first = place == book.record(at).next;
         self.remove_held(book.at(at), place)?;
@@ -311,7 +311,7 @@ impl Step<'_, '_> {
     }
 
     /// Ends the wait of a key for the limit of a kind.
-    pub(super) fn leave_line(&mut self, book: &mut Book, key: usize) -> Result<(), BoxError> {
+    pub(super) fn leave_line(&mut self, book: &mut LimitCache, key: usize) -> Result<(), BoxError> {
         let Some((kind, place)) = book.record(key).waits.take() else { return Ok(()) };
         let at = self.open_limit(book, &kind)?;
         self.remove_held(book.at(at), place)
@@ -333,7 +333,7 @@ impl Step<'_, '_> {
     /// Takes a job out of the log that holds it, since it goes elsewhere.
     pub(super) fn unhold(&mut self, row: &Row) -> Result<(), BoxError> {
         let Some(limit) = &row.extras().held else { return Ok(()) };
-        let mut book = Book::default();
+        let mut book = LimitCache::default();
         self.take_out(&mut book, limit, row.place)?;
         self.write_book(book)
     }
@@ -343,7 +343,7 @@ impl Step<'_, '_> {
     /// Looks at a limit whose time has come, by its entry.
     pub(super) fn refill(&mut self, time: u64, name: &str) -> Result<(), BoxError> {
         self.remove_entry(List::Refills, time, name)?;
-        let mut book = Book::default();
+        let mut book = LimitCache::default();
         let at = self.open_limit(&mut book, name)?;
         let record = book.record(at);
         if record.timer == time {
@@ -356,7 +356,7 @@ impl Step<'_, '_> {
     /// limits, and after the clock was set back.
     pub(super) fn look_at_limits(&mut self) -> Result<(), BoxError> {
         for name in self.limit_names()? {
-            let mut book = Book::default();
+            let mut book = LimitCache::default();
             self.open_limit(&mut book, &name)?;
             self.write_book(book)?;
         }

@@ -4,11 +4,11 @@ use crate::embedded::codec::entry;
 use crate::embedded::codec::limit::{KEY, Record};
 use crate::embedded::keys::split_held;
 use crate::embedded::step::Step;
-use crate::embedded::step::limits::Book;
+use crate::embedded::step::limits::LimitCache;
 use crate::rules::bucket::Bucket;
+use crate::types::events::Damaged;
 use crate::types::job::JobId;
 use crate::types::row::Row;
-use crate::types::told::Damaged;
 use std::collections::HashMap;
 use waterline::BoxError;
 use waterline::seam::KeyRange;
@@ -34,7 +34,7 @@ impl Step<'_, '_> {
         for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
             places.extend(split_held(&pair?.0));
         }
-        let mut record = Record { epoch: self.tail.head.epoch, ..Record::default() };
+        let mut record = Record { epoch: self.staged.head.epoch, ..Record::default() };
         record.next = places.first().copied().unwrap_or(0);
         record.end = places.last().map_or(0, |place| place + 1);
         // One of them may be damaged, too. A claim that comes to it has all jobs counted anew.
@@ -67,7 +67,7 @@ impl Step<'_, '_> {
             // Also if no limit has a record any more: its last held job may be damaged.
             self.head().held = held.values().sum();
         }
-        let mut book = Book::default();
+        let mut book = LimitCache::default();
         let mut waiting: HashMap<String, u64> = HashMap::new();
         for name in &names {
             let at = self.open_limit(&mut book, name)?;

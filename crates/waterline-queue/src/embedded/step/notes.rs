@@ -2,9 +2,9 @@
 
 use crate::embedded::keys::{List, Mark};
 use crate::embedded::step::Step;
-use crate::embedded::step::marks::entry_of;
+use crate::embedded::step::dedup::entry_of;
 use crate::rules::notes::{Change, Noted, changed, counted_in};
-use crate::types::told::Damaged;
+use crate::types::events::Damaged;
 use waterline::seam::describe;
 use waterline::{BoxError, Error};
 

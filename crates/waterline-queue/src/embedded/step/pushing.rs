@@ -1,7 +1,7 @@
 //! Pushes: a new job, one whose id is there already, and one that has a twin.
 
+use crate::embedded::step::dedup::Twin;
 use crate::embedded::step::ending::Unrun;
-use crate::embedded::step::marks::Twin;
 use crate::embedded::step::waiting::Waits;
 use crate::embedded::step::{Room, Step};
 use crate::rules::pushing::{Again, Push};
@@ -81,8 +81,8 @@ impl Step<'_, '_> {
     fn check_room(&self) -> Result<(), QueueError> {
         let waiting = match self.room {
             Room::Any => return Ok(()),
-            Room::Now => self.tail.head.waiting(),
-            Room::AtBegin => self.tail.waited,
+            Room::Now => self.staged.head.waiting(),
+            Room::AtBegin => self.staged.waited,
         };
         match self.queue.options.max_waiting {
             Some(max_waiting) if !pushing::has_room(waiting, Some(max_waiting)) => {
@@ -135,10 +135,10 @@ impl Step<'_, '_> {
         if row.extras.is_some() {
             self.register(id, &row, push.window)?;
         }
-        self.tail.placed += 1;
+        self.staged.placed += 1;
         match old {
             Some(_) => self.tell(id, Some(state), Some(None)),
-            None => self.tail.tell_new(id, state),
+            None => self.staged.tell_new(id, state),
         }
         if let Some(of) = &waits.died {
             self.keep_waits(id, &mut row, &waits.kept)?;
@@ -185,7 +185,7 @@ impl Step<'_, '_> {
     /// Notes that only runs from now on can make a run of this job needless.
     pub(super) fn begin_anew(&self, row: &mut Row) {
         if row.extras().skips_from.is_some() {
-            row.extras_mut().skips_from = Some(self.tail.head.next_token);
+            row.extras_mut().skips_from = Some(self.staged.head.next_token);
         }
     }
 }

@@ -7,9 +7,9 @@ use crate::embedded::keys::{List, id_of_row};
 use crate::embedded::step::Step;
 use crate::embedded::step::damage::GONE;
 use crate::rules::ends::{End, Run};
+use crate::types::events::Event;
 use crate::types::job::{JobId, JobState};
 use crate::types::row::Row;
-use crate::types::told::Happened;
 use std::collections::{HashMap, HashSet};
 use waterline::BoxError;
 use waterline::seam::{Family, KeyRange};
@@ -53,7 +53,7 @@ impl Step<'_, '_> {
             }
         }
         self.recount_limits(Some(counted.held), &counted.running)?;
-        if self.tail.damaged == 0 { self.end_lost_waits(&counted.lists) } else { Ok(()) }
+        if self.staged.damaged == 0 { self.end_lost_waits(&counted.lists) } else { Ok(()) }
     }
 
     fn count_job(&mut self, id: &str, counted: &mut Counted) -> Result<(), BoxError> {
@@ -92,7 +92,7 @@ impl Step<'_, '_> {
                 }
                 None => {
                     let lane = row.priority as usize;
-                    let key = if row.place < self.tail.head.lanes[lane].next {
+                    let key = if row.place < self.staged.head.lanes[lane].next {
                         keys.line(&row.kind, lane, row.place)
                     } else {
                         keys.ready(lane, row.place)
@@ -115,8 +115,8 @@ impl Step<'_, '_> {
     fn enter_again(&mut self, id: &str, mut row: Row) -> Result<Option<Row>, BoxError> {
         if row.state == JobState::Running {
             // A worker of this process goes on with it. Otherwise it ran when its process died.
-            if row.place >= self.tail.life {
-                self.tail.tell(Happened::Kept { id: id.to_owned(), token: row.place });
+            if row.place >= self.staged.life {
+                self.staged.tell(Event::Kept { id: id.to_owned(), token: row.place });
                 self.put_place(self.rows(), &self.queue.keys.running(row.place), id)?;
                 return Ok(Some(row));
             }

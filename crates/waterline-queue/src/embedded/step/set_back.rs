@@ -11,9 +11,9 @@ use crate::embedded::keys::{List, Mark, split_entry};
 use crate::embedded::step::Step;
 use crate::embedded::wall::Back;
 use crate::rules::set_back::SetBack;
+use crate::types::events::{Event, Line};
 use crate::types::job::JobState;
 use crate::types::row::Row;
-use crate::types::told::{Happened, Line};
 use std::time::Duration;
 use waterline::BoxError;
 use waterline::seam::KeyRange;
@@ -29,25 +29,25 @@ impl Step<'_, '_> {
     /// Moves what is ahead, if the clock was set back.
     pub(super) fn follow_clock(&mut self) -> Result<(), BoxError> {
         let (wall, now) = (self.at.wall, self.at.now);
-        if let Some(set) = self.tail.wall.latest.set_back(wall, now) {
-            while self.tail.wall.back.is_some() {
+        if let Some(set) = self.staged.wall.latest.set_back(wall, now) {
+            while self.staged.wall.back.is_some() {
                 // It is set back once more, before all has moved.
-                self.move_piece(self.tail.wall.latest.wall())?;
+                self.move_piece(self.staged.wall.latest.wall())?;
             }
             self.begin_back(set)?;
-            self.tail.wall.latest.begin_at(wall, now);
+            self.staged.wall.latest.begin_at(wall, now);
         }
-        if self.tail.wall.back.is_some() { self.move_piece(wall) } else { Ok(()) }
+        if self.staged.wall.back.is_some() { self.move_piece(wall) } else { Ok(()) }
     }
 
     /// Moves what is in no list, and begins with the lists.
     fn begin_back(&mut self, set: SetBack) -> Result<(), BoxError> {
         let by = Duration::from_millis(set.by);
-        self.tail.tell(Happened::Line(Line::SetBack { by }));
+        self.staged.tell(Event::Line(Line::SetBack { by }));
         let head = self.head();
         if set.move_both(&mut head.paused_since, &mut head.paused_until) {
             let until = head.paused_until;
-            self.tail.tell(Happened::Paused { until });
+            self.staged.tell(Event::Paused { until });
         }
         for id in self.running_ids()? {
             if let Some(mut row) = self.row_in(JobState::Running, &id)?.filter(|row| row.state == JobState::Running)
@@ -57,17 +57,17 @@ impl Step<'_, '_> {
             }
         }
         // Each periodic job looks at its last tick.
-        self.tail.from.set_ticks(0);
+        self.staged.from.set_ticks(0);
         if self.queue.limits.has_rates {
             self.look_at_limits()?;
         }
-        self.tail.wall.back = Some(Box::new(Back::of(set.by)));
+        self.staged.wall.back = Some(Box::new(Back::of(set.by)));
         Ok(())
     }
 
     /// Goes through the next entries of the lists. What is written meanwhile is not ahead of now.
     fn move_piece(&mut self, now: u64) -> Result<(), BoxError> {
-        let Some(mut back) = self.tail.wall.back.take() else { return Ok(()) };
+        let Some(mut back) = self.staged.wall.back.take() else { return Ok(()) };
         let (queue, set, mut left) = (self.queue, SetBack { to: now, by: back.by }, PIECE);
         while let Some(list) = LISTS.get(back.list).copied().filter(|_| left > 0) {
             let begin = queue.keys.entries_from(list, 0);
@@ -86,7 +86,7 @@ impl Step<'_, '_> {
             }
         }
         if back.list < LISTS.len() {
-            self.tail.wall.back = Some(back);
+            self.staged.wall.back = Some(back);
         }
         // The head that is written behind the last piece notes the time.
         self.head();
@@ -195,7 +195,7 @@ mod tests {
         let due = millis(right + hour).unwrap();
         let piece = |queue: &Queue| {
             let moved = queue.call(move |step| {
-                step.keep_house(1)?;
+                step.run_maintenance(1)?;
                 Ok(step.listed(List::Scheduled, due, JOBS)?.0.len())
             });
             moved.unwrap()

@@ -6,10 +6,10 @@ use crate::embedded::step::Step;
 use crate::rules::due::due;
 use crate::rules::set_back::last_tick;
 use crate::types::error::is_damage;
+use crate::types::events::{Damaged, Event, Line, Passed};
 use crate::types::job::{JobId, time};
 use crate::types::periodic::Periodic;
 use crate::types::schedule::Overlap;
-use crate::types::told::{Damaged, Happened, Line, Passed};
 use waterline::BoxError;
 use waterline::seam::describe;
 
@@ -20,7 +20,7 @@ impl Step<'_, '_> {
         for periodic in self.periodics.clone() {
             next = next.min(self.tick_of(&periodic, most)?);
         }
-        self.tail.from.set_ticks(next);
+        self.staged.from.set_ticks(next);
         Ok(())
     }
 
@@ -53,13 +53,13 @@ impl Step<'_, '_> {
         for tick in due.run {
             last.run = self.push_tick(periodic, tick)?;
         }
-        let passed = |tick, why, run| Happened::Line(Line::Passed { name: periodic.name.clone(), tick, why, run });
+        let passed = |tick, why, run| Event::Line(Line::Passed { name: periodic.name.clone(), tick, why, run });
         if let Some(missed) = due.missed {
-            self.tail.tell(passed(missed, Passed::Missed, None));
+            self.staged.tell(passed(missed, Passed::Missed, None));
         }
         if due.skipped {
             last.skipped = last.skipped.saturating_add(1);
-            self.tail.tell(passed(due.last, Passed::Skipped, Some(last.run.clone())));
+            self.staged.tell(passed(due.last, Passed::Skipped, Some(last.run.clone())));
         }
         last.tick = due.last;
         self.put_last(&periodic.name, &last)?;
@@ -97,8 +97,8 @@ impl Step<'_, '_> {
             }
         };
         if self.periodics.is_empty() {
-            let next = self.tick_of(periodic, most)?.min(self.tail.from.ticks());
-            self.tail.from.set_ticks(next);
+            let next = self.tick_of(periodic, most)?.min(self.staged.from.ticks());
+            self.staged.from.set_ticks(next);
         } else {
             // Ticks are due: this one is among the registered ones.
             self.tick(most)?;
@@ -122,7 +122,7 @@ impl Step<'_, '_> {
     }
 
     fn put_last(&mut self, name: &str, last: &Last) -> Result<(), BoxError> {
-        self.tail.changed = true;
+        self.staged.changed = true;
         Ok(self.put(self.rows(), &self.queue.keys.periodic(name), &last.encode(&self.queue.name, name))?)
     }
 }

@@ -6,29 +6,29 @@ use crate::embedded::keys::{List, split_entry};
 use crate::embedded::step::Step;
 use crate::embedded::step::claiming::expired;
 use crate::rules::ends::{End, Over, Run, end_of_lease};
+use crate::types::events::{Damaged, Event};
 use crate::types::job::{JobId, JobState};
-use crate::types::told::{Damaged, Happened};
 use waterline::BoxError;
 use waterline::seam::KeyRange;
 
 impl Step<'_, '_> {
     /// Makes due jobs ready, makes those of periodic jobs, and removes rows whose time is over:
     /// some of each.
-    pub(crate) fn keep_house(&mut self, most: usize) -> Result<(), BoxError> {
+    pub(crate) fn run_maintenance(&mut self, most: usize) -> Result<(), BoxError> {
         let wall = self.at.wall;
-        if self.queue.options.by_hand {
+        if self.queue.options.admin {
             return Ok(());
         }
         self.follow_clock()?;
-        if self.tail.from.ticks() <= wall {
+        if self.staged.from.ticks() <= wall {
             self.tick(most)?;
         }
-        if self.tail.from.of(List::Refills) <= wall {
+        if self.staged.from.of(List::Refills) <= wall {
             for (at, limit) in self.take_listed(List::Refills, most)? {
                 self.refill(at, &limit)?;
             }
         }
-        if self.tail.from.of(List::Scheduled) <= wall {
+        if self.staged.from.of(List::Scheduled) <= wall {
             for (at, id) in self.take_listed(List::Scheduled, most)? {
                 let row = self.row_in(JobState::Scheduled, &id)?;
                 let row = row.filter(|row| row.state == JobState::Scheduled && row.due == at);
@@ -43,24 +43,24 @@ impl Step<'_, '_> {
                 }
             }
         }
-        if self.tail.from.of(List::Expiring) <= wall {
+        if self.staged.from.of(List::Expiring) <= wall {
             for (at, id) in self.take_listed(List::Expiring, most)? {
                 self.expire(at, &id)?;
             }
         }
-        if self.tail.from.of(List::Marks) <= wall {
+        if self.staged.from.of(List::Marks) <= wall {
             for (at, entry) in self.take_listed(List::Marks, most)? {
                 self.forget_mark(at, &entry)?;
             }
         }
-        if self.tail.from.of(List::Untold) < u64::MAX {
+        if self.staged.from.of(List::Untold) < u64::MAX {
             self.tell_untold(most)?;
         }
-        if self.tail.from.of(List::Gone) <= wall {
+        if self.staged.from.of(List::Gone) <= wall {
             self.forget_gone()?;
         }
         for (list, state) in [(List::Finished, JobState::Finished), (List::Dead, JobState::Dead)] {
-            if self.tail.from.of(list) > wall {
+            if self.staged.from.of(list) > wall {
                 continue;
             }
             for (at, id) in self.take_listed(list, most)? {
@@ -78,7 +78,7 @@ impl Step<'_, '_> {
         let wall = self.at.wall;
         let head = self.head();
         (head.paused_until, head.paused_since) = (until, wall);
-        self.tail.tell(Happened::Paused { until });
+        self.staged.tell(Event::Paused { until });
     }
 
     /// Ends a job that waits although it was to have begun by this time.
@@ -95,7 +95,7 @@ impl Step<'_, '_> {
     /// Returns the entries of a list whose time has come, and notes where the next look begins.
     fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (listed, next) = self.listed(list, self.at.wall, most)?;
-        self.tail.from.set(list, next);
+        self.staged.from.set(list, next);
         Ok(listed)
     }
 
@@ -103,7 +103,7 @@ impl Step<'_, '_> {
     /// them; `u64::MAX` if there is none.
     pub(super) fn listed(&mut self, list: List, until: u64, most: usize) -> Result<(Vec<(u64, JobId)>, u64), BoxError> {
         let keys = self.queue.keys;
-        let from = keys.entries_from(list, self.tail.from.of(list));
+        let from = keys.entries_from(list, self.staged.from.of(list));
         let (mut listed, mut unreadable, mut next) = (Vec::new(), Vec::new(), u64::MAX);
         for pair in self.batch.rows(&self.queue.entries, KeyRange { from, to: Some(keys.entries_end(list)) }) {
             let (key, _): Pair = pair?;
@@ -130,7 +130,7 @@ impl Step<'_, '_> {
     pub(crate) fn recover(&mut self, running: &[(u64, Result<JobId, String>)]) -> Result<u64, BoxError> {
         self.follow_clock()?;
         self.head().epoch += 1;
-        self.tail.life = self.tail.head.next_token;
+        self.staged.life = self.staged.head.next_token;
         let (mut count, mut is_lost) = (0, false);
         for (token, id) in running {
             let id = match id {
@@ -158,7 +158,7 @@ impl Step<'_, '_> {
                 }
             }
         }
-        is_lost |= self.tail.head.counts[JobState::Running.number()] > 0;
+        is_lost |= self.staged.head.counts[JobState::Running.number()] > 0;
         for id in self.all_damaged()? {
             // Somebody may have restored its row.
             is_lost |= self.row(&id).is_ok();

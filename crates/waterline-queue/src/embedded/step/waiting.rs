@@ -292,7 +292,7 @@ impl Step<'_, '_> {
     }
 
     fn put_untold(&mut self, Ending { list, of, died, last }: &Ending) -> Result<(), StoreError> {
-        self.tail.from.note(List::Untold, *list);
+        self.staged.from.note(List::Untold, *list);
         self.put(self.entries(), &self.queue.keys.entry(List::Untold, *list, &ending(of, *died)), last.as_bytes())
     }
 
@@ -301,7 +301,7 @@ impl Step<'_, '_> {
         self.is_telling = true;
         while most > 0 {
             let (listed, next) = self.listed(List::Untold, u64::MAX, 1)?;
-            self.tail.from.set(List::Untold, next);
+            self.staged.from.set(List::Untold, next);
             let Some((list, entry)) = listed.into_iter().next() else { break };
             let Some((of, died)) = split_ending(&entry) else {
                 self.remove_entry(List::Untold, list, &entry)?;

@@ -124,7 +124,7 @@ mod tests {
         // The claim is written, and none of the jobs has begun.
         pool.clone().lost(queue.number, &tokens[..1]);
         let (first, _) = pool.take_up(claimed).unwrap();
-        // Two of them lie in the tray. One lease is none of this runner's.
+        // Two of them lie in the claim batch. One lease is none of this runner's.
         pool.clone().lost(queue.number, &[tokens[2], 99]);
         let [(second, _), (third, _)] = [(); 2].map(|()| pool.take_from_tray(&mut Vec::new()).unwrap());
         assert_eq!([first, second, third].map(|job| job.is_stopping()), [true, false, true]);

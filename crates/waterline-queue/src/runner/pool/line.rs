@@ -91,9 +91,9 @@ impl Pool {
     }
 
     /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
-    /// Then a slot is taken for each, and the write is counted that the caller makes. None may
-    /// be claimed while a gate is closed, or before the jobs in the tray begin: they would wait for
-    /// as long as others come. A group chooses a queue for each job.
+    /// Then a slot is taken for each, and the write is counted that the caller makes. None may be
+    /// claimed while a gate is closed, or before the jobs in the claim batch begin: they would wait
+    /// for as long as others come. A group chooses a queue for each job.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
         if self.leaves(&mut state, reports) {
@@ -101,7 +101,7 @@ impl Pool {
             self.room(&mut state, 0);
             return 0;
         }
-        state.tray.take_ends(reports);
+        state.claim_batch.take_ends(reports);
         reports.append(&mut state.inbox);
         if reports.len() > MOST_ENDS {
             // The others wait for this write, or go along with one that begins meanwhile.
@@ -109,13 +109,13 @@ impl Pool {
             state.inbox.extend(others);
             state.is_full = true;
         }
-        let wants = if !is_open || state.tray.has_jobs() {
+        let wants = if !is_open || state.claim_batch.has_jobs() {
             0
         } else {
             // A write that ends many jobs claims as many.
             let ends = if self.source().writes_at_once().is_some() { reports.len() } else { 0 };
             let now = waterline::seam::now();
-            let most = if self.source().is_one() { state.pace.next(now).max(ends) } else { 1 };
+            let most = if self.source().is_one() { state.batch_sizer.next(now).max(ends) } else { 1 };
             self.room(&mut state, reports.len()).min(most)
         };
         state.reserved += wants;
@@ -134,8 +134,9 @@ impl Pool {
         leaves
     }
 
-    /// Takes a job from the tray, and leaves these ends in it. Ends that have writes of the user's
-    /// are written first, each in a write of its own. Once no more jobs are claimed, none begins.
+    /// Takes a job from the claim batch, and leaves these ends in it. Ends that have writes of the
+    /// user's are written first, each in a write of its own. Once no more jobs are claimed, none
+    /// begins.
     pub(super) fn take_from_tray(&self, reports: &mut Vec<Report>) -> Option<Next> {
         if reports.iter().any(|report| !report.effects.is_empty()) {
             return None;
@@ -143,20 +144,20 @@ impl Pool {
         let claimed = {
             let mut state = self.state.lock();
             if state.ending {
-                let jobs = state.tray.take_jobs();
+                let jobs = state.claim_batch.take_jobs();
                 drop(state);
                 self.put_back(jobs.iter().map(held).collect());
                 return None;
             }
-            state.tray.swap(reports)?
+            state.claim_batch.swap(reports)?
         };
         self.begin(claimed)
     }
 
-    /// Takes the next job from the tray. If there is none, it writes the ends of jobs, and claims
-    /// the next ones in the same write. Ends that cannot be left in the tray are written before.
-    /// `None`: there is none, or the write failed. Then the list still has the ends that could not
-    /// be written.
+    /// Takes the next job from the claim batch. If there is none, it writes the ends of jobs, and
+    /// claims the next ones in the same write. Ends that cannot be left in the claim batch are
+    /// written before. `None`: there is none, or the write failed. Then the list still has the ends
+    /// that could not be written.
     pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         if let Some(next) = self.take_from_tray(reports) {
             return Some(next);
@@ -357,8 +358,8 @@ impl Pool {
     }
 
     /// Watches the other threads for a moment, if some of them are not in the line, and jobs are
-    /// ready or something is in the tray. True if they take jobs so fast that one thread more would
-    /// not help: jobs of a few microseconds are limited by their writes.
+    /// ready or something is in the claim batch. True if they take jobs so fast that one thread
+    /// more would not help: jobs of a few microseconds are limited by their writes.
     pub(super) fn others_cope(&self) -> bool {
         let before = {
             let state = self.state.lock();
@@ -367,7 +368,7 @@ impl Pool {
             }
             state.claims
         };
-        if self.state.lock().tray.is_empty() && !self.is_ready() {
+        if self.state.lock().claim_batch.is_empty() && !self.is_ready() {
             return false;
         }
         let until = waterline::seam::now().checked_add(LOOK);

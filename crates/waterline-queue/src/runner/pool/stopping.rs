@@ -148,7 +148,7 @@ impl Pool {
         let in_tray = {
             let mut state = self.state.lock();
             state.abandoned = true;
-            let in_tray = state.tray.take_jobs();
+            let in_tray = state.claim_batch.take_jobs();
             state.reserved = state.reserved.saturating_sub(in_tray.len());
             state.flights.retain(|_, flight| {
                 jobs.push(flight.job.clone());

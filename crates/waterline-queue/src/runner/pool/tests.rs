@@ -112,8 +112,8 @@ pub(super) fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
     let (now, hour) = (Instant::now(), Duration::from_secs(3600));
     // Writes take an hour, so it may claim many.
     for _ in 0..2 {
-        pool.state.lock().pace.wrote(now, now + hour, 9);
-        pool.state.lock().pace.next(now);
+        pool.state.lock().batch_sizer.wrote(now, now + hour, 9);
+        pool.state.lock().batch_sizer.next(now);
     }
     assert_eq!(pool.prepare(&mut Vec::new(), true), 3, "no more than it has slots");
     let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };

@@ -91,7 +91,7 @@ impl Pool {
         self.tell_beside(ended, &answer);
         let mut state = self.state.lock();
         if wants > 0 && answer.is_ok() {
-            state.pace.wrote(begun, waterline::seam::now(), claimed);
+            state.batch_sizer.wrote(begun, waterline::seam::now(), claimed);
             state.tried.is_vain = claimed == 0;
         }
         self.end_if_over(&mut state);
@@ -99,7 +99,7 @@ impl Pool {
         answer
     }
 
-    /// Begins the first of the jobs that were claimed, and lays the others into the tray.
+    /// Begins the first of the jobs that were claimed, and lays the others into the claim batch.
     pub(super) fn take_up(&self, claimed: Vec<Claimed>) -> Option<Next> {
         let mut claimed = claimed.into_iter();
         let next = self.begin(claimed.next()?);
@@ -108,8 +108,8 @@ impl Pool {
         if is_shared {
             let abandoned = {
                 let mut state = self.state.lock();
-                state.tray.put(others);
-                if state.abandoned { state.tray.take_jobs() } else { VecDeque::new() }
+                state.claim_batch.put(others);
+                if state.abandoned { state.claim_batch.take_jobs() } else { VecDeque::new() }
             };
             self.put_back(abandoned.iter().map(held).collect());
         }

@@ -7,10 +7,10 @@ use crate::testing::model::job::{Job, Mark};
 use crate::testing::model::jobs::{Answer, Jobs};
 use crate::testing::model::marks::DAY;
 use crate::types::error::QueueError;
+use crate::types::events::{Event, Line};
 use crate::types::job::{JobId, JobState, Retention};
 use crate::types::related::Skipped;
 use crate::types::row::Row;
-use crate::types::told::{Happened, Line};
 use crate::types::unique::Until;
 use std::collections::BTreeSet;
 use waterline::seam::Moment;
@@ -79,7 +79,7 @@ impl Jobs {
         }
         let job = self.all.get_mut(id)?;
         if is_anew && job.progress.take().is_some() {
-            self.told.push(Happened::Anew { id: id.to_owned() });
+            self.told.push(Event::Anew { id: id.to_owned() });
         }
         if let Some(data) = &data {
             (job.data, row.has_data) = (Some(data.clone()), true);
@@ -159,7 +159,7 @@ impl Jobs {
         let job = self.job_mut(id)?;
         (job.row, job.after) = (row, after);
         if job.progress.take().is_some() {
-            self.told.push(Happened::Anew { id: id.to_owned() });
+            self.told.push(Event::Anew { id: id.to_owned() });
         }
         self.enter(id, at);
         self.tell(id, None);

@@ -266,7 +266,7 @@ impl QueueEngine for Model {
         })
     }
 
-    fn tend(&self, queue: QueueNo) -> Result<(), QueueError> {
+    fn run_maintenance(&self, queue: QueueNo) -> Result<(), QueueError> {
         self.change(queue, |jobs, at| jobs.keep_up(at));
         Ok(())
     }

@@ -10,13 +10,13 @@ use crate::testing::model::job::{Job, Lease, Mark};
 use crate::types::capabilities::Capabilities;
 use crate::types::config::ConfigError;
 use crate::types::error::QueueError;
+use crate::types::events::{About, Event, Line};
 use crate::types::job::{Counts, JobId, JobState, MADE, after};
 use crate::types::limit::{LimitSet, QUEUE, of_name};
 use crate::types::new_job::NewJob;
 use crate::types::options::{LONGEST_SLEEP, QueueOptions};
 use crate::types::periodic::Periodic;
 use crate::types::row::Row;
-use crate::types::told::{About, Happened, Line};
 use crate::types::wanted::{Wanted, is_among};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) struct Jobs {
     /// The next number for a lease, or for a place among the ready jobs.
     pub(super) next: u64,
     pub(super) claims: u64,
-    pub(super) told: Vec<Happened>,
+    pub(super) told: Vec<Event>,
     /// The ends that are still to be told to those who wait: the job, if it died, and if those are
     /// told who are held up by a dead job.
     pub(super) endings: VecDeque<(JobId, bool, bool)>,
@@ -106,7 +106,7 @@ impl Jobs {
         }
     }
 
-    pub(super) fn take_told(&mut self) -> Vec<Happened> {
+    pub(super) fn take_told(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.told)
     }
 
@@ -155,7 +155,7 @@ impl Jobs {
         let row = self.all.get(id).map(|job| &job.row);
         let error = row.filter(|row| row.state == JobState::Dead).map(|row| row.error.clone());
         let state = row.map(|row| row.state);
-        self.told.push(Happened::Seen { id: id.to_owned(), state, data, error });
+        self.told.push(Event::Seen { id: id.to_owned(), state, data, error });
     }
 
     pub(super) fn tell_data(&mut self, id: &str, data: Vec<u8>) {
@@ -164,7 +164,7 @@ impl Jobs {
 
     pub(super) fn line(&mut self, id: &str, row: &Row, line: impl FnOnce(About) -> Line) {
         let about = About { id: id.to_owned(), kind: row.kind.clone(), attempt: row.failures.saturating_add(1) };
-        self.told.push(Happened::Line(line(about)));
+        self.told.push(Event::Line(line(about)));
     }
 
     // Places.
@@ -207,7 +207,7 @@ impl Jobs {
 
     pub(super) fn pause(&mut self, until: u64, at: &Moment) {
         (self.paused_until, self.paused_since) = (until, at.wall);
-        self.told.push(Happened::Paused { until });
+        self.told.push(Event::Paused { until });
     }
 
     /// Removes a job, since somebody wants that, or because its time to be kept is over.
@@ -215,7 +215,7 @@ impl Jobs {
         let Some(job) = self.all.remove(id) else { return Err(self.not_found(id)) };
         self.is_next_alone &= !job.row.extras().is_suspect || !job.row.state.waits();
         if job.row.state == JobState::Running {
-            self.told.push(Happened::Lost { token: job.row.place });
+            self.told.push(Event::Lost { token: job.row.place });
         }
         self.forget(id, &job, is_wanted, at);
         self.tell(id, Some(None));

@@ -5,9 +5,9 @@ use crate::rules::pushing::{Again, Push, has_room, push_again};
 use crate::testing::model::job::Job;
 use crate::testing::model::jobs::{Answer, Jobs};
 use crate::types::error::QueueError;
+use crate::types::events::Event;
 use crate::types::job::{JobId, JobState, PushOutcome, Pushed, made_number};
 use crate::types::related::{Effect, OnDead};
-use crate::types::told::Happened;
 use crate::types::unique::Clash;
 use std::collections::BTreeSet;
 use waterline::seam::Moment;
@@ -89,7 +89,7 @@ impl Jobs {
             self.release_ended(id, &old, true);
             self.is_next_alone &= !old.extras().is_suspect || !old.state.waits();
             if self.all[id].progress.is_some() {
-                self.told.push(Happened::Anew { id: id.to_owned() });
+                self.told.push(Event::Anew { id: id.to_owned() });
             }
             if is_moved {
                 (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error.clone());

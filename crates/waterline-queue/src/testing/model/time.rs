@@ -6,10 +6,10 @@ use crate::rules::pushing::prepare;
 use crate::rules::set_back::last_tick;
 use crate::testing::model::job::{Job, Lease};
 use crate::testing::model::jobs::{EXPIRED, Jobs, Tick};
+use crate::types::events::{Event, Line, Passed};
 use crate::types::job::{JobId, JobState, time};
 use crate::types::periodic::Periodic;
 use crate::types::schedule::Overlap;
-use crate::types::told::{Happened, Line, Passed};
 use std::sync::Arc;
 use std::time::Duration;
 use waterline::seam::Moment;
@@ -72,9 +72,9 @@ impl Jobs {
     fn follow_clock(&mut self, at: &Moment) {
         let Some(set) = self.latest.set_back(at.wall, at.now) else { return };
         self.latest.begin_at(at.wall, at.now);
-        self.told.push(Happened::Line(Line::SetBack { by: Duration::from_millis(set.by) }));
+        self.told.push(Event::Line(Line::SetBack { by: Duration::from_millis(set.by) }));
         if set.move_both(&mut self.paused_since, &mut self.paused_until) {
-            self.told.push(Happened::Paused { until: self.paused_until });
+            self.told.push(Event::Paused { until: self.paused_until });
         }
         if self.is_shared() {
             self.ids(|_| true).iter().for_each(|id| self.go_back(id, &set, at));
@@ -184,7 +184,7 @@ impl Jobs {
         }
         let mut passed = |tick, why, run| {
             let name = name.to_owned();
-            self.told.push(Happened::Line(Line::Passed { name, tick, why, run }));
+            self.told.push(Event::Line(Line::Passed { name, tick, why, run }));
         };
         if let Some(missed) = due.missed {
             passed(missed, Passed::Missed, None);

@@ -50,7 +50,7 @@ use std::time::SystemTime;
 /// // On this one it goes from 03:00 back to 02:00. The job runs at the first 02:30 alone.
 /// assert_eq!(next("2025-10-25T12:00:00+02:00"), at("2025-10-26T02:30:00+02:00"));
 /// assert_eq!(next("2025-10-26T02:30:00+02:00"), at("2025-10-27T02:30:00+01:00"));
-/// # Ok::<(), waterline::ConfigError>(())
+/// # Ok::<(), waterline_queue::ConfigError>(())
 /// ```
 ///
 /// The rules of the zones come with the program, so they are the same on every system.

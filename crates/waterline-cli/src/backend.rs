@@ -1,0 +1,306 @@
+//! The places that a command looks at and changes: the files of a store, or the page of an
+//! application. The commands know this seam alone.
+
+use crate::args::{Change, State};
+use crate::error::Fault;
+use crate::format::count;
+use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole, Worker};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use waterline::Store;
+
+#[cfg(feature = "postgres")]
+mod database;
+pub(crate) mod files;
+mod handles;
+mod http;
+mod page;
+#[cfg(feature = "postgres")]
+mod passfile;
+#[cfg(feature = "postgres")]
+mod tls;
+mod way;
+
+pub(crate) use way::{Way, open};
+
+/// The jobs of a queue that are wanted: a page of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'w> {
+    pub(crate) state: State,
+    pub(crate) kind: Option<&'w str>,
+    /// The cursor of the page before.
+    pub(crate) behind: Option<&'w str>,
+    pub(crate) most: usize,
+}
+
+/// A place with consumers and queues. It is opened for one command, or for one look of several:
+/// files show what was saved when they were opened, and a page what is there at the call.
+///
+/// A queue that is named is there: see [`check_queue`]. A consumer may be gone meanwhile.
+pub(crate) trait Backend {
+    /// Returns the consumers.
+    fn consumers(&self) -> Result<Vec<Consumer>, Fault>;
+
+    /// Returns one consumer, with all that is known of it.
+    fn consumer(&self, name: &str) -> Result<Option<Consumer>, Fault> {
+        Ok(self.consumers()?.into_iter().find(|consumer| consumer.name == name))
+    }
+
+    /// Returns the logs.
+    fn logs(&self) -> Result<Vec<Log>, Fault>;
+
+    /// Returns the parked jobs of a consumer.
+    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault>;
+
+    /// Returns the moves of a consumer that were made on purpose, the oldest first.
+    fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault>;
+
+    /// Returns the names of the queues.
+    fn queue_names(&self) -> Result<Vec<String>, Fault>;
+
+    /// Returns the queues.
+    fn queues(&self) -> Result<Vec<Queue>, Fault> {
+        self.queue_names()?.iter().map(|name| self.queue(name)).collect()
+    }
+
+    /// Returns one queue.
+    fn queue(&self, name: &str) -> Result<Queue, Fault>;
+
+    /// Returns jobs of a queue: a page, which may have fewer than are wanted and still a next one.
+    fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault>;
+
+    /// Returns one job.
+    fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault>;
+
+    /// Returns the periodic jobs of a queue.
+    fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault>;
+
+    /// Returns the workers of a queue. Files know the process that has them open, and the jobs that
+    /// are saved as running.
+    fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault>;
+
+    /// Returns the store, if this place is its files: logs and tables are read from it.
+    fn store(&self) -> Option<&Store> {
+        None
+    }
+
+    /// True if it is a database, from which a queue can be removed.
+    fn is_database(&self) -> bool {
+        false
+    }
+
+    /// True if changes are made by the processes that run the consumers and the queues.
+    fn has_processes(&self) -> bool {
+        false
+    }
+
+    /// Says what nobody but a process knows.
+    fn left_to_processes(&self) -> &'static str {
+        "Retries, gates, limits and what runs are known to the process alone."
+    }
+
+    /// Says what a push does not ask for, if there is anything.
+    fn unasked(&self) -> &'static str {
+        ""
+    }
+
+    /// Says what the looks show, and how fresh they are.
+    fn freshness(&self) -> String;
+
+    /// Returns the way in which this place is open to its processes, for the sentences of the
+    /// doctor.
+    fn holders(&self) -> Holders;
+
+    /// Says why a change would be refused now, if that is known.
+    fn hindrance(&self) -> Result<Option<String>, Fault>;
+
+    /// Makes a change, and says what it has done. The look is closed before. `seen` is the state of
+    /// the job at the look, if the change is that of one job.
+    fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault>;
+}
+
+/// The work of a change that was made.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// The fields of its record that are known only then.
+    pub(crate) fields: Map<String, Value>,
+    /// The reason why a part of it is not done.
+    pub(crate) failed: Option<Fault>,
+}
+
+impl Made {
+    fn of<const N: usize>(fields: [(&str, Value); N]) -> Self {
+        Self { fields: fields.map(|(field, value)| (field.to_owned(), value)).into_iter().collect(), failed: None }
+    }
+}
+
+/// The end of a call for one of many jobs that did not change it.
+enum NotDone {
+    /// The job is not parked any more: somebody else was quicker.
+    Gone,
+    /// This one is refused. Others may not be.
+    This(Fault),
+    /// Others would fail, too.
+    All(Fault),
+}
+
+impl From<Fault> for NotDone {
+    fn from(fault: Fault) -> Self {
+        if fault.is_not_parked { Self::Gone } else { Self::All(fault) }
+    }
+}
+
+/// Redrives these parked jobs one by one, and counts those that are not.
+fn redrive_each(name: &str, jobs: &[u64], redrive: impl FnMut(u64) -> Result<(), NotDone>) -> Made {
+    let (done, gone, failed, why) = each_parked(jobs, redrive);
+    let failed_of = |why: Fault| {
+        let (all, done) = (count(jobs.len() as u64, "parked job"), done.len());
+        Fault::new(format!("{done} of {all} of {name:?} will run once more, and {failed} will not: {why}"))
+    };
+    let failure = why.map(failed_of);
+    let made = Made::of([("indices", done.into()), ("not_parked", gone.into()), ("failed", failed.into())]);
+    Made { failed: failure, ..made }
+}
+
+/// Discards those of these parked jobs that are in the range, one by one.
+fn discard_each(
+    name: &str,
+    parked: &[u64],
+    range: &RangeInclusive<u64>,
+    discard: impl FnMut(u64) -> Result<(), NotDone>,
+) -> Made {
+    let jobs: Vec<_> = parked.iter().copied().filter(|index| range.contains(index)).collect();
+    let (done, _gone, failed, why) = each_parked(&jobs, discard);
+    let failed_of = |why: Fault| {
+        let all = count(jobs.len() as u64, "parked job");
+        Fault::new(format!("{} of {all} of {name:?} are given up, and {failed} are not: {why}", done.len()))
+    };
+    let failure = why.map(failed_of);
+    Made { failed: failure, ..Made::of([("discarded", done.len().into())]) }
+}
+
+/// Makes a change of each of these jobs. Returns those of which it was made, the number of those
+/// that were not parked any more, of those that are left, and why.
+fn each_parked(
+    jobs: &[u64],
+    mut change: impl FnMut(u64) -> Result<(), NotDone>,
+) -> (Vec<u64>, usize, usize, Option<Fault>) {
+    let (mut done, mut gone, mut failed, mut why) = (Vec::new(), 0, 0, None);
+    for (at, index) in jobs.iter().enumerate() {
+        match change(*index) {
+            Ok(()) => done.push(*index),
+            Err(NotDone::Gone) => gone += 1,
+            Err(NotDone::This(fault)) => {
+                failed += 1;
+                why.get_or_insert(fault);
+            }
+            Err(NotDone::All(fault)) => {
+                failed += jobs.len() - at;
+                why = Some(fault);
+                break;
+            }
+        }
+    }
+    (done, gone, failed, why)
+}
+
+/// A process that has a store open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) process: u32,
+    pub(crate) program: String,
+}
+
+/// Those who have the place open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Holders {
+    /// This process.
+    One(Holder),
+    /// None that this process can see.
+    None,
+    /// Nobody tells.
+    Unknown,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.process, self.program)
+    }
+}
+
+/// Returns the consumer of this name, or the fault that names the nearest one.
+pub(crate) fn consumer(place: &dyn Backend, name: &str) -> Result<Consumer, Fault> {
+    if let Some(consumer) = place.consumer(name)? {
+        return Ok(consumer);
+    }
+    let known: Vec<_> = place.consumers()?.into_iter().map(|consumer| consumer.name).collect();
+    Err(Fault::unknown("consumer", name, &known))
+}
+
+/// Makes sure that there is a queue of this name, or names the nearest one.
+pub(crate) fn check_queue(place: &dyn Backend, name: &str) -> Result<(), Fault> {
+    let known = place.queue_names()?;
+    if known.iter().any(|known| known == name) { Ok(()) } else { Err(Fault::unknown("queue", name, &known)) }
+}
+
+/// Calls this with each job of a queue that is in this state, until it returns false.
+pub(crate) fn each_job(
+    place: &dyn Backend,
+    queue: &str,
+    state: State,
+    kind: Option<&str>,
+    mut job: impl FnMut(crate::rows::Job) -> bool,
+) -> Result<(), Fault> {
+    let (mut cursor, mut cursors) = (None::<String>, BTreeSet::new());
+    loop {
+        let found = place.jobs(queue, Wanted { state, kind, behind: cursor.as_deref(), most: CHUNK })?;
+        if !found.jobs.into_iter().all(&mut job) || found.next.is_none() {
+            return Ok(());
+        }
+        // A cursor that comes again would never end.
+        if found.next.as_ref().is_some_and(|next| !cursors.insert(next.clone())) {
+            return Err(Fault::new(format!("the list of the jobs of {queue:?} does not go on: look again")));
+        }
+        cursor = found.next;
+    }
+}
+
+/// The jobs that are read at once.
+const CHUNK: usize = 500;
+
+/// Returns the fault for a command that needs the files.
+pub(crate) fn needs_files(what: &str) -> Fault {
+    Fault::new(format!("{what} are read from the files of a store: call it with --store PATH on its machine"))
+}
+
+/// Returns the fault for a change that only a process makes.
+pub(crate) fn needs_process(what: &str) -> Fault {
+    Fault::new(format!("a consumer is {what} by its process alone: go through its page, with --url"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_jobs_those_that_are_not_parked_are_passed_and_those_that_fail_are_counted() {
+        let found = |ends: fn(u64) -> Result<(), NotDone>| {
+            let Made { fields, failed } = redrive_each("p", &[3, 5, 7, 9], ends);
+            let failed = failed.map(|fault| fault.to_string()).unwrap_or_default();
+            (Value::Object(fields).to_string(), failed)
+        };
+        assert_eq!(
+            found(|index| if index == 5 { Err(NotDone::Gone) } else { Ok(()) }),
+            ("{\"failed\":0,\"indices\":[3,7,9],\"not_parked\":1}".to_owned(), String::new())
+        );
+        let (fields, failed) = found(|index| if index == 5 { Err(NotDone::This(Fault::new("no"))) } else { Ok(()) });
+        assert_eq!(fields, "{\"failed\":1,\"indices\":[3,7,9],\"not_parked\":0}");
+        assert_eq!(failed, "3 of 4 parked jobs of \"p\" will run once more, and 1 will not: no");
+        let (fields, failed) = found(|index| if index == 5 { Err(Fault::new("no").into()) } else { Ok(()) });
+        assert_eq!(fields, "{\"failed\":3,\"indices\":[3],\"not_parked\":0}");
+        assert_eq!(failed, "1 of 4 parked jobs of \"p\" will run once more, and 3 will not: no");
+        let gone: Fault = waterline::Error::NotParked { name: "p".to_owned(), index: 5 }.into();
+        assert!(matches!(NotDone::from(gone), NotDone::Gone));
+    }
+}

@@ -1,0 +1,120 @@
+//! The claim batch: jobs that a thread has claimed beside the one that it runs, and the ends that
+//! it has not written yet. A write costs as much as several short jobs, so a thread that runs short
+//! ones claims several in one write, and writes their ends in the next one.
+//!
+//! Nobody owns what lies in the claim batch. A job in it has a slot, so each of the other threads
+//! may run it. The first thread in the line watches, and takes a job or writes the ends as soon as
+//! a job turns out to be long.
+
+use crate::engine::Claimed;
+use crate::runner::attempt::Report;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+pub(super) struct ClaimBatch {
+    /// The jobs that were claimed and have not begun, in the order of their claims. A slot is
+    /// reserved for each.
+    jobs: VecDeque<Claimed>,
+    ends: Vec<Report>,
+}
+
+impl ClaimBatch {
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.ends.is_empty()
+    }
+
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    pub(super) fn put(&mut self, jobs: Vec<Claimed>) {
+        self.jobs.extend(jobs);
+    }
+
+    /// Takes the next job. The ends of the caller then stay in the claim batch.
+    pub(super) fn swap(&mut self, ends: &mut Vec<Report>) -> Option<Claimed> {
+        let job = self.jobs.pop_front()?;
+        self.ends.append(ends);
+        Some(job)
+    }
+
+    pub(super) fn take_ends(&mut self, ends: &mut Vec<Report>) {
+        ends.append(&mut self.ends);
+    }
+
+    /// Takes out the jobs that nobody has begun.
+    pub(super) fn take_jobs(&mut self) -> VecDeque<Claimed> {
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+/// The number of jobs that are claimed in one write: it grows while the jobs of a claim take less
+/// time than the write. So no end waits for much longer than it takes to write it, whatever the
+/// database is. Jobs that take longer are claimed one by one, each by the thread that runs it.
+pub(super) struct BatchSizer {
+    most: usize,
+    /// The end of the last write, and the time that it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Default for BatchSizer {
+    fn default() -> Self {
+        Self { most: 1, last: None }
+    }
+}
+
+impl BatchSizer {
+    /// Returns the number of jobs to be claimed in the write that begins now.
+    pub(super) fn next(&mut self, now: Instant) -> usize {
+        if let Some((ended, wrote)) = self.last {
+            let ran = now.saturating_duration_since(ended);
+            if ran <= wrote {
+                self.most = self.most.saturating_mul(2);
+            } else if ran > 2 * wrote {
+                self.most = 1;
+            }
+        }
+        self.most
+    }
+
+    /// Notes a write that began then and ends now, which claimed so many jobs.
+    pub(super) fn wrote(&mut self, begun: Instant, now: Instant, claimed: usize) {
+        self.last = Some((now, now.saturating_duration_since(begun)));
+        // It does not grow while there are no more jobs.
+        self.most = self.most.min(claimed.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of jobs that are claimed in the next writes, of 40 that are there, if each job
+    /// and each write takes this time.
+    fn claims(batch_sizer: &mut BatchSizer, now: &mut Instant, job: u64, write: u64) -> [usize; 6] {
+        std::array::from_fn(|_| {
+            let jobs = batch_sizer.next(*now).min(40);
+            let begun = *now;
+            *now += Duration::from_nanos(write);
+            batch_sizer.wrote(begun, *now, jobs);
+            *now += Duration::from_nanos(job) * u32::try_from(jobs).unwrap();
+            jobs
+        })
+    }
+
+    #[test]
+    fn short_jobs_are_claimed_in_numbers_that_take_as_long_as_a_write_and_long_jobs_one_by_one() {
+        let (mut batch_sizer, mut now) = (BatchSizer::default(), Instant::now());
+        for (job, expected) in [
+            (1, [1, 2, 4, 8, 16, 32]),
+            (1, [40; 6]),
+            (40, [40; 6]),
+            (2_001, [40, 1, 1, 1, 1, 1]),
+            (100, [1, 2, 4, 8, 16, 16]),
+            (1_001, [16, 1, 1, 1, 1, 1]),
+        ] {
+            assert_eq!(claims(&mut batch_sizer, &mut now, job, 1_000), expected, "{job}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The thread for chores: disk work that a write leaves behind, and that nobody waits for.
+
+use crate::base::sync::{Arc, Mutex};
+use crate::commit::batches::kept;
+use crate::commit::participant::Cleanup;
+use crate::kv::Kv;
+use std::collections::VecDeque;
+use std::thread::JoinHandle;
+
+/// The chores that have not run yet. A slow disk must hold up neither the writer's thread nor a
+/// thread of the user, so a thread of their own runs them. Cleanups are rare, so that thread ends
+/// when none is left.
+pub(super) struct Cleanups {
+    kv: Arc<dyn Kv>,
+    owed: Mutex<Owed>,
+}
+
+#[derive(Default)]
+struct Owed {
+    chores: VecDeque<Cleanup>,
+    /// True while a thread takes chores from here.
+    running: bool,
+    /// The thread that was started last.
+    thread: Option<JoinHandle<()>>,
+    /// The thread before it, which has nothing left to do, but may not have let go of the database
+    /// yet.
+    before: Option<JoinHandle<()>>,
+}
+
+impl Cleanups {
+    pub(super) fn new(kv: Arc<dyn Kv>) -> Arc<Self> {
+        Arc::new(Self { kv, owed: Mutex::default() })
+    }
+
+    /// Takes chores, and runs them soon, one after the other. The caller holds no lock, and has
+    /// told everybody of the write.
+    pub(super) fn hand_over(self: &Arc<Self>, chores: Vec<Cleanup>) {
+        if chores.is_empty() {
+            return;
+        }
+        self.hand_over_to(chores, |run| std::thread::Builder::new().name("wl-chores".to_owned()).spawn(run));
+    }
+
+    /// Lets the thread tidy up behind a write, if there is something to do.
+    pub(super) fn tidy(self: &Arc<Self>) {
+        if self.kv.is_untidy() {
+            self.hand_over(vec![Box::new(|kv| kv.tidy())]);
+        }
+    }
+
+    /// The same with the call that starts a thread. If there is none, the chores stay owed.
+    fn hand_over_to(
+        self: &Arc<Self>,
+        chores: Vec<Cleanup>,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>,
+    ) {
+        let mut owed = self.owed.lock();
+        owed.chores.extend(chores);
+        if owed.running {
+            return;
+        }
+        let this = self.clone();
+        let run = move || {
+            let before = this.owed.lock().before.take();
+            before.map(JoinHandle::join);
+            this.run();
+        };
+        match spawn(Box::new(run)) {
+            Ok(thread) => {
+                owed.running = true;
+                owed.before = owed.thread.replace(thread);
+            }
+            Err(error) => {
+                // A subscriber may write to this very store.
+                drop(owed);
+                tracing::warn!(%error, "no thread could be started to give back disk space; the next trim tries it again");
+            }
+        }
+    }
+
+    fn run(&self) {
+        while let Some(chore) = self.next() {
+            kept(|| chore(&*self.kv));
+        }
+    }
+
+    fn next(&self) -> Option<Cleanup> {
+        let mut owed = self.owed.lock();
+        let chore = owed.chores.pop_front();
+        owed.running = chore.is_some();
+        chore
+    }
+
+    /// Waits until the chores that were handed over have run. Those for which no thread could be
+    /// started run here. If the calling thread is the one that runs the chores, it does not wait
+    /// for itself, and ends later.
+    pub(super) fn finish(&self) {
+        let thread = self.owed.lock().thread.take();
+        if let Some(thread) = thread {
+            if thread.thread().id() == std::thread::current().id() {
+                return self.kv.closes();
+            }
+            if thread.join().is_err() {
+                tracing::error!("the store's thread for chores panicked");
+            }
+        }
+        self.run();
+        self.kv.closes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::memory::MemoryKv;
+
+    #[test]
+    fn chores_for_which_no_thread_can_be_started_run_before_the_store_is_closed() {
+        let (tell, told) = crossbeam_channel::unbounded();
+        let chore = |name: &'static str| -> Vec<Cleanup> {
+            let tell = tell.clone();
+            vec![Box::new(move |_: &dyn Kv| tell.send((name, std::thread::current().id())).unwrap())]
+        };
+        let no_thread = |_| Err(std::io::Error::other("no more threads"));
+        let (here, kv) = (std::thread::current().id(), Arc::new(MemoryKv::default()));
+        let chores = Cleanups::new(kv.clone());
+        // The next one that gets a thread takes along what is owed.
+        chores.hand_over_to(chore("first"), no_thread);
+        chores.hand_over(chore("second"));
+        let [first, second] = [told.recv().unwrap(), told.recv().unwrap()];
+        assert_eq!([first.0, second.0], ["first", "second"]);
+        assert!(first.1 == second.1 && first.1 != here);
+        // Not before the thread has seen that nothing is left.
+        while chores.owed.lock().running {
+            std::thread::yield_now();
+        }
+        chores.hand_over_to(chore("third"), no_thread);
+        assert!(told.is_empty());
+        chores.finish();
+        assert_eq!(told.try_recv(), Ok(("third", here)));
+        drop(chores);
+        assert_eq!(Arc::strong_count(&kv), 1, "also the thread that ended has let go of the database");
+    }
+}

@@ -1,0 +1,450 @@
+//! Failed jobs: retry, defer, park or halt; and their records, which survive a restart, with that
+//! of the life.
+//!
+//! A redriven job is a parked one that runs once more, beside the window. Its success removes its
+//! record in one write with its effects, and its failure writes the record anew.
+
+mod failures;
+mod lazy_box;
+mod life;
+mod put_back;
+mod quarantine;
+mod records;
+mod solo_runs;
+
+pub(super) use self::failures::{Failed, Failures, Unread};
+use self::lazy_box::LazyBox;
+use self::life::KeptLife;
+use self::quarantine::Quarantine;
+pub(super) use self::records::Brief;
+use self::records::Records;
+pub(crate) use self::records::{ParkedNews, Recovered};
+use super::outbox::{Ctx, Outbox};
+use crate::base::caught::Failure;
+use crate::base::error::Error;
+use crate::base::failure::Verdict;
+use crate::base::index::{BoxError, Index};
+use crate::base::retry::Retry;
+use crate::base::time::Now;
+use crate::commit::changes::Changes;
+use crate::observe::observers::Notice;
+use crate::observe::{Event, Kind};
+use crate::progress::ParkedRecord;
+use crate::window::{Limits, Window};
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// The reason why a suspect waits.
+const SUSPICION: &str = "the process died while this job may have run, so it runs alone";
+
+/// The failed jobs, their records, and the record of the life.
+pub(crate) struct FailedJobs {
+    pub(super) failures: Failures,
+    /// The number of attempts that failed.
+    pub(super) failed: u64,
+    /// The number of attempts of jobs that had failed before.
+    pub(super) retries: u64,
+    /// True if single jobs may have records. If not, nothing below has anything to do for a job.
+    pub(super) has_records: bool,
+    // Hardly any job has to do with these, so they are not among what each job touches.
+    pub(super) records: LazyBox<Records>,
+    pub(super) quarantine: LazyBox<Quarantine>,
+    pub(super) life: Box<KeptLife>,
+}
+
+impl FailedJobs {
+    pub(super) fn new(retry: Retry) -> Self {
+        Self {
+            failures: Failures::new(retry),
+            failed: 0,
+            retries: 0,
+            has_records: false,
+            records: LazyBox::new(),
+            quarantine: LazyBox::new(),
+            life: Box::default(),
+        }
+    }
+
+    /// Goes on with the records of earlier lives, and redrives the parked jobs that were asked for
+    /// while no consumer had the name. `None` if no job has a record, or can get one.
+    pub(super) fn go_on(&mut self, mut recovered: Recovered, at: &mut Ctx<'_>) -> Option<()> {
+        self.life.keep(recovered.life.take().map(Box::new), recovered.max_crashes.is_some());
+        if recovered.jobs.is_empty() && recovered.budget.is_none() && recovered.max_crashes.is_none() {
+            return None;
+        }
+        self.has_records = true;
+        self.records.set(Records::new(&recovered));
+        self.quarantine.set(Quarantine::new(&recovered, at.window.next()));
+        tell_of_death(&recovered, at);
+        self.restore_waiting(&recovered, at.now);
+        self.set_gate(Index::MAX, at.window);
+        for record in recovered.jobs.iter().filter(|record| record.wanted && !record.pending) {
+            self.redrive(record.index, at);
+        }
+        Some(())
+    }
+
+    /// Makes the jobs of earlier lives wait for the rest of their back-off, or for their turn.
+    fn restore_waiting(&mut self, recovered: &Recovered, now: &Now) {
+        let mut waiting = recovered.waiting.iter().peekable();
+        for record in &recovered.jobs {
+            let ParkedRecord { index, attempts, suspect, .. } = *record;
+            if waiting.next_if(|waits| **waits == index).is_none() {
+                continue;
+            }
+            let pause = (attempts > 0 && !suspect).then(|| {
+                let passed = recovered.passed_since(record.last_failed, now.wall());
+                self.failures.delay(attempts, now).map(|delay| delay.saturating_sub(passed))
+            });
+            let error = if suspect { SUSPICION.to_owned() } else { record.error.clone() };
+            let first = Some(record.first_failed).filter(|first| *first > 0);
+            self.failures.restore(index, attempts, error, first, pause.flatten().unwrap_or_default(), now.get());
+        }
+    }
+
+    /// Begins the next attempt of a job that has failed before or was deferred, and returns its
+    /// number.
+    #[cold]
+    pub(super) fn begin_attempt(&mut self, index: Index, out: &mut Outbox, now: &Now) -> u32 {
+        let attempt = self.failures.begin_attempt(index);
+        // A job that was only deferred runs for the first time.
+        self.retries += u64::from(attempt > 1);
+        out.tell(&Event::new(Kind::Retried, index).attempt(attempt), now);
+        attempt
+    }
+
+    /// Handles a failed attempt of a job that is in flight. The answer is a value of the user, to
+    /// be dropped without the lock.
+    pub(super) fn attempt_failed(
+        &mut self,
+        index: Index,
+        attempt: u32,
+        failure: Failure,
+        at: &mut Ctx<'_>,
+    ) -> Option<BoxError> {
+        let is_redriven = at.window.is_redriven(index);
+        at.window.handle_failed(index);
+        if is_redriven {
+            if Self::is_put_back(&failure, at.window) {
+                self.redrive_put_back(index, attempt, &failure.text, at);
+            } else {
+                self.redrive_failed(index, attempt, &failure.text, at);
+            }
+            return Some(failure.error);
+        }
+        self.job_failed(index, attempt, failure, at)
+    }
+
+    /// Handles a failed attempt of a job that waits for a back-off in the window.
+    pub(super) fn job_failed(
+        &mut self,
+        index: Index,
+        attempt: u32,
+        failure: Failure,
+        at: &mut Ctx<'_>,
+    ) -> Option<BoxError> {
+        // It is not tried again, so the watermark never passes it.
+        at.out.waiters |= at.window.is_stopping();
+        if let Verdict::Defer(delay) = failure.verdict {
+            at.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text));
+            self.defer(index, attempt, failure.text, delay, at);
+            return Some(failure.error);
+        }
+        self.failed += 1;
+        if Self::is_put_back(&failure, at.window) {
+            self.put_back(index, attempt, failure.text, at);
+            return Some(failure.error);
+        }
+        let is_last = failure.verdict == Verdict::Permanent || is_without_runtime(&failure);
+        let again = if is_last { None } else { self.failures.delay(attempt, at.now) };
+        let Some(pause) = again else {
+            return self.exhausted(index, attempt, failure, at);
+        };
+        at.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text));
+        self.note_attempt(index, attempt, &failure.text, at);
+        let pause = self.quarantine.back_off(index, pause, at.now);
+        self.failures.note(index, attempt, failure.text, pause, at.now);
+        at.out.reader = true;
+        Some(failure.error)
+    }
+
+    /// Makes a job wait that was not ready in this attempt: the attempt does not count.
+    pub(super) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, at: &mut Ctx<'_>) {
+        // A job without a record needs none.
+        if self.records.has(index) {
+            self.note_attempt(index, attempt.saturating_sub(1), &text, at);
+        }
+        let delay = self.quarantine.back_off(index, delay, at.now);
+        self.failures.defer(index, attempt, text, delay, at.now);
+        at.out.reader = true;
+    }
+
+    /// Handles a job that failed and is not tried again: it is parked, or the consumer halts.
+    pub(super) fn exhausted(
+        &mut self,
+        index: Index,
+        attempt: u32,
+        failure: Failure,
+        at: &mut Ctx<'_>,
+    ) -> Option<BoxError> {
+        // On a runtime that is gone every job fails, so none is parked.
+        let parked = if is_without_runtime(&failure) { Err(failure) } else { self.park(index, attempt, failure, at) };
+        let failure = match parked {
+            Ok(surplus) => {
+                self.failures.forget(index);
+                return surplus;
+            }
+            Err(failure) => failure,
+        };
+        self.forget_attempts(index, at);
+        self.failures.forget(index);
+        at.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text));
+        let why_not_parked = self.records.why_not_parked();
+        let text = format!("job {index} failed in attempt {attempt}: {}{why_not_parked}", failure.text);
+        at.never_reaches(index);
+        at.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text)
+    }
+
+    /// Parks a job that waits, since it is not tried again. Gives the failure back if it cannot be
+    /// parked: then the consumer halts.
+    fn park(
+        &mut self,
+        index: Index,
+        attempt: u32,
+        failure: Failure,
+        at: &mut Ctx<'_>,
+    ) -> Result<Option<BoxError>, Failure> {
+        if !self.records.has_room(index) || !at.window.handle_parked(index) {
+            return Err(failure);
+        }
+        at.out.turn = true;
+        self.outlived(index, at.window);
+        self.quarantine.no_suspect(index, at.window);
+        self.records.note_parked(index, attempt, &failure.text, &self.failures, at);
+        at.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text));
+        at.out.notice(|| Notice::Parked { index, attempt, error: failure.text.clone() });
+        Ok(Some(failure.error))
+    }
+
+    /// Keeps the record of a redriven job that has failed. A job that was discarded meanwhile has
+    /// none.
+    pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
+        self.failed += 1;
+        self.failures.forget(index);
+        self.outlived(index, at.window);
+        self.quarantine.no_suspect(index, at.window);
+        if self.records.is_parked(index) {
+            self.records.note_parked(index, attempt, text, &self.failures, at);
+        }
+        at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
+    }
+
+    /// Keeps the record of a redriven job whose effects cannot be written.
+    pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
+        self.records.stay(index);
+        self.records.note_parked(index, attempt, text, &self.failures, at);
+        at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
+    }
+
+    /// Writes the record of a job that failed and has attempts left with the next save, if attempts
+    /// are to outlive the process.
+    fn note_attempt(&mut self, index: Index, attempts: u32, error: &str, at: &mut Ctx<'_>) {
+        if self.quarantine.max_crashes().is_some() {
+            self.outlived(index, at.window);
+            let suspect = self.quarantine.is_suspect(index);
+            self.records.note_attempt((index, attempts), error, suspect, &self.failures, at);
+        }
+    }
+
+    fn note_start(&mut self, index: Index, crashes: u32, at: &mut Ctx<'_>) {
+        self.records.note_start(index, crashes, self.quarantine.is_suspect(index), &self.failures, at);
+    }
+
+    fn forget_attempts(&mut self, index: Index, at: &mut Ctx<'_>) {
+        self.outlived(index, at.window);
+        self.records.forget_attempts(index, self.quarantine.is_suspect(index), at);
+    }
+
+    /// Removes the record of a job that has succeeded, among its effects.
+    #[cold]
+    pub(super) fn unpark(&mut self, index: Index, effects: &mut Changes, window: &mut Window) {
+        self.quarantine.no_suspect(index, window);
+        if self.records.unpark(index, effects) {
+            window.handle_changed();
+        }
+    }
+
+    /// Removes the record of a job that is no longer to have one, with the next save.
+    fn remove_record(&mut self, index: Index, at: &mut Ctx<'_>) {
+        let mut changes = Changes::default();
+        self.unpark(index, &mut changes, at.window);
+        at.write(&mut changes, index, 0);
+    }
+
+    /// Makes the next job due whose back-off is over by now. Returns false if there is none.
+    pub(super) fn expire(&mut self, now: Instant, window: &mut Window) -> bool {
+        let Some(due) = self.failures.take_due(now) else { return false };
+        // A parked job that was discarded leaves its timer behind.
+        if let Some(index) = due {
+            // A missing one was recorded before it was asked for the first time.
+            let is_missing = self.failures.waiting(index).is_some_and(Failed::is_missing);
+            if is_missing && !self.quarantine.is_suspect(index) {
+                window.handle_due(index);
+            } else {
+                self.quarantine.make_due(index, window);
+            }
+        }
+        true
+    }
+
+    /// Makes a parked job run once more. False if it is not parked.
+    pub(super) fn redrive(&mut self, index: Index, at: &mut Ctx<'_>) -> bool {
+        let is_suspect = self.quarantine.is_suspect(index);
+        let Some(job) = self.records.parked_job(index) else { return false };
+        let attempts = job.attempts;
+        if !is_suspect {
+            job.forgive();
+        }
+        if at.window.handle_redriven(index) {
+            let waits = "it is parked, and is to run once more".to_owned();
+            self.failures.redrive(index, attempts, waits, at.now.get());
+            self.quarantine.make_due(index, at.window);
+        }
+        true
+    }
+
+    /// The same for all parked jobs. Returns how many there are.
+    pub(super) fn redrive_all(&mut self, at: &mut Ctx<'_>) -> u64 {
+        let all: Vec<Index> = self.records.parked_jobs().collect();
+        all.iter().for_each(|index| _ = self.redrive(*index, at));
+        all.len() as u64
+    }
+
+    /// Gives up a parked job. False if it is not parked.
+    pub(super) fn discard(&mut self, index: Index, at: &mut Ctx<'_>) -> bool {
+        if !self.records.is_parked(index) {
+            return false;
+        }
+        // A redriven job that runs goes on. Its end finds no record to change.
+        if at.window.handle_withdrawn(index) {
+            self.failures.forget_redriven(index);
+        }
+        self.remove_record(index, at);
+        true
+    }
+
+    /// Gives up to run this parked job, since the source no longer has it.
+    pub(super) fn withdraw(&mut self, index: Index, at: &mut Ctx<'_>) {
+        if !at.window.handle_withdrawn(index) {
+            return;
+        }
+        let attempts = self.failures.forget_redriven(index);
+        let error = "the source no longer has this job, so it did not run once more";
+        self.outlived(index, at.window);
+        self.quarantine.no_suspect(index, at.window);
+        self.records.note_parked(index, attempts, error, &self.failures, at);
+        at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempts).error(error));
+    }
+
+    /// A failed job is a gap now, and the window has passed it. A suspect may have been a gap when
+    /// an earlier life recorded it, and then there is nothing to say.
+    pub(super) fn gone(&mut self, index: Index, at: &mut Ctx<'_>) {
+        self.outlived(index, at.window);
+        let has_run = self.records.crashes(index) > 0 || self.failures.has_run(index);
+        let attempt = self.failures.waiting(index).map_or(0, |failed| failed.attempt);
+        self.failures.forget(index);
+        self.forget_records(&(index..=index), at);
+        self.quarantine.no_suspect(index, at.window);
+        at.out.turn = true;
+        if has_run {
+            at.tell(&Event::new(Kind::Gone, index).attempt(attempt));
+        }
+    }
+
+    /// Removes the records of jobs that are gaps now, as far as the window has settled the gap: a
+    /// failed job of an earlier life is read by itself. Parked jobs keep theirs.
+    pub(super) fn forget_records(&mut self, gap: &RangeInclusive<Index>, at: &mut Ctx<'_>) {
+        for index in self.records.pending_within(gap, at.window) {
+            self.remove_record(index, at);
+        }
+    }
+
+    /// The attempt of a job has ended without a crash, or a job could not be read: it is not to
+    /// blame. Its crash, if one was counted, is taken back; the caller writes the record.
+    fn outlived(&mut self, index: Index, window: &mut Window) {
+        if self.quarantine.no_longer_alone(index, window) {
+            self.records.take_back_crash(index);
+        }
+    }
+
+    /// Nothing more starts: the job that runs alone, or was about to, is not to blame for that.
+    pub(super) fn release_alone(&mut self, at: &mut Ctx<'_>) {
+        if let Some(index) = self.quarantine.alone() {
+            self.outlived(index, at.window);
+            self.note_start(index, 0, at);
+        }
+    }
+
+    /// Takes the gate of the source.
+    pub(super) fn set_gate(&mut self, open_below: Index, window: &mut Window) {
+        // A look at the source that shows the same gate makes nothing of a care that is not there.
+        if open_below != self.quarantine.gate() {
+            self.quarantine.set_gate(open_below);
+        }
+        window.handle_gate(self.quarantine.open_below());
+    }
+
+    /// A save takes everything that was asked for.
+    pub(super) fn taken(&mut self) {
+        if self.has_records {
+            self.records.leave(false);
+            self.quarantine.taken();
+        }
+    }
+
+    /// The save is on the disk: the jobs that it records may start.
+    pub(super) fn saved(&mut self, at: &mut Ctx<'_>) {
+        if self.has_records {
+            self.records.leave(true);
+            at.out.reader |= self.quarantine.saved(at.window);
+        }
+    }
+
+    /// Takes the changes among the parked jobs.
+    pub(super) fn take_parked_news(&mut self) -> ParkedNews {
+        if self.has_records { self.records.take_news() } else { ParkedNews::default() }
+    }
+
+    /// Closes the record of the life, with the last save.
+    pub(super) fn close_life(&mut self, at: &mut Ctx<'_>) {
+        if !self.life.is_owed(at.ending) {
+            return;
+        }
+        // A parked job that is to run once more from now on would run in a life that is closed.
+        at.window.handle_stop();
+        self.release_alone(at);
+        let careful = self.quarantine.max_crashes().map(|_| self.quarantine.until());
+        self.life.close(careful, at);
+    }
+
+    /// Takes new limits, and returns those that hold now.
+    pub(super) fn change_limits(&mut self, limits: Limits, window: &mut Window) -> Limits {
+        self.life.change_limits(limits, self.quarantine.max_crashes().is_some(), window)
+    }
+}
+
+/// True if no attempt can run, since the runtime is gone.
+fn is_without_runtime(failure: &Failure) -> bool {
+    matches!(failure.error.downcast_ref(), Some(Error::Runtime))
+}
+
+/// Says that the life before died, if it did. The care may outlast lives that ended well.
+fn tell_of_death(recovered: &Recovered, at: &mut Ctx<'_>) {
+    let Some((last, _)) = recovered.careful.filter(|_| recovered.died) else { return };
+    let suspects = recovered.jobs.iter().filter(|job| job.suspect).count();
+    let text = match suspects {
+        0 => format!("jobs up to {last} may have been in flight"),
+        _ => format!("jobs up to {last} may have been in flight; jobs that run alone: {suspects}"),
+    };
+    at.tell(&Event::new(Kind::Died, at.window.lowest_undone()).error(&text));
+}

@@ -1,0 +1,37 @@
+//! Jobs that are put back: an attempt that ends with an error while the consumer stops does not
+//! count. A job that obeys `is_stopping` ends so, also without an attempt left.
+
+use super::{FailedJobs, is_without_runtime};
+use crate::base::caught::Failure;
+use crate::base::failure::Verdict;
+use crate::base::index::Index;
+use crate::driver::outbox::Ctx;
+use crate::observe::{Event, Kind};
+use crate::window::Window;
+use std::time::Duration;
+
+impl FailedJobs {
+    /// True if this failure counts as no attempt, since the consumer stops. A job that fails for
+    /// good does so in the next life, too.
+    pub(super) fn is_put_back(failure: &Failure, window: &Window) -> bool {
+        window.is_stopping() && failure.verdict == Verdict::Retry && !is_without_runtime(failure)
+    }
+
+    /// Makes a job that has failed wait for the next life.
+    pub(super) fn put_back(&mut self, index: Index, attempt: u32, text: String, at: &mut Ctx<'_>) {
+        at.tell(&Event::new(Kind::PutBack, index).attempt(attempt).error(&text));
+        self.defer(index, attempt, text, Duration::ZERO, at);
+    }
+
+    /// Makes a redriven job that has failed run once more in the next life.
+    pub(super) fn redrive_put_back(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
+        self.failed += 1;
+        self.failures.forget(index);
+        self.outlived(index, at.window);
+        self.quarantine.no_suspect(index, at.window);
+        if self.records.is_parked(index) {
+            self.records.note_put_back(index, at);
+        }
+        at.tell(&Event::new(Kind::PutBack, index).attempt(attempt).error(text));
+    }
+}

@@ -1,0 +1,364 @@
+//! Crashes: jobs that are recorded before they start, and jobs that run alone.
+//!
+//! A life that died leaves its record open. The next one cannot know which jobs were in flight, so
+//! it records each job that may have been before the job starts, many in one save. If that life
+//! dies too, the recorded jobs are *suspects*: each of them runs alone, and its record counts a
+//! crash before it starts. The end of its attempt takes the count back.
+//!
+//! This file decides which jobs are recorded and whose turn it is.
+//! [`FailedJobs`](super::FailedJobs) writes the records.
+
+use super::records::Recovered;
+use crate::base::config::DEFAULT_SEARCH_AHEAD;
+use crate::base::index::Index;
+use crate::base::time::Now;
+use crate::driver::failed_jobs::lazy_box::Empty;
+use crate::window::Window;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// The fewest jobs that are recorded in one save.
+const LEAST: usize = 16;
+
+/// A turn that fails gives the other jobs this many times as long: two saves for their records, and
+/// as much for themselves.
+const TURNS_OF_OTHERS: u32 = 4;
+
+/// The care for crashes. Without it nothing is recorded, and the gate of the source is the only
+/// one.
+pub(crate) struct Quarantine {
+    /// The most crashes of a job; `None` if they are not counted.
+    max_crashes: Option<u32>,
+    /// The last job that is recorded before it starts; `None` if none is.
+    until: Option<Index>,
+    /// True if the first head that is seen bounds `until`.
+    to_head: bool,
+    /// True if a sink takes the results in order.
+    in_order: bool,
+    /// The lowest bound: a source may show more later than it does at first.
+    least: Index,
+    /// New jobs below this index are recorded, and may start.
+    recorded: Index,
+    /// The new jobs that are recorded, or will be with the next save, and that are neither handed
+    /// out nor gaps.
+    ahead: BTreeSet<Index>,
+    /// The gate of the source.
+    gate: Index,
+    /// The jobs that run alone until they succeed.
+    suspects: BTreeSet<Index>,
+    /// The suspects whose back-off is over. They await their turn to run alone.
+    turns: BTreeSet<Index>,
+    alone: Alone,
+    /// The time since which nothing but the suspect whose turn came last may run.
+    turn_begun: Option<Instant>,
+    /// The end of the time that the other jobs have after the turns that failed so far.
+    others_until: Option<Instant>,
+    /// The other jobs whose back-off is over, and that are to be recorded before they are due.
+    due: Vec<Index>,
+    /// The records in the next save, or in the one under way.
+    asked: Option<Asked>,
+}
+
+/// The job that runs alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Alone {
+    #[default]
+    No,
+    /// The jobs in flight end, and nothing starts.
+    Draining(Index),
+    /// Its crash is being counted.
+    Counting(Index),
+    /// It is read, and runs.
+    Running(Index),
+    /// It no longer does. Others start once the disk does not count its crash any more; true if the
+    /// save that says so is under way.
+    Settling(bool),
+}
+
+/// Records that are in the next save, or in the one under way.
+struct Asked {
+    /// New jobs below this index may start once the records are saved.
+    recorded: Index,
+    due: Vec<Index>,
+    /// True if a save has taken the records.
+    taken: bool,
+}
+
+impl Empty for Quarantine {
+    const EMPTY: &'static Self = &Self::NEW;
+    const NEW: Self = Self {
+        max_crashes: None,
+        until: None,
+        to_head: false,
+        in_order: false,
+        least: 0,
+        recorded: 0,
+        ahead: BTreeSet::new(),
+        gate: Index::MAX,
+        suspects: BTreeSet::new(),
+        turns: BTreeSet::new(),
+        alone: Alone::No,
+        turn_begun: None,
+        others_until: None,
+        due: Vec::new(),
+        asked: None,
+    };
+}
+
+impl Quarantine {
+    /// Goes on after earlier lives. `next` is the lowest index that was never handed out.
+    pub(super) fn new(recovered: &Recovered, next: Index) -> Self {
+        if recovered.max_crashes.is_none() {
+            return Self::NEW;
+        }
+        let suspects = recovered.jobs.iter().filter(|job| job.suspect && (job.pending || job.wanted));
+        Self {
+            max_crashes: recovered.max_crashes,
+            until: recovered.careful.map(|(last, _)| last),
+            to_head: recovered.careful.is_some_and(|(_, to_head)| to_head),
+            in_order: recovered.in_order,
+            least: next.saturating_add(DEFAULT_SEARCH_AHEAD - 1),
+            recorded: next,
+            suspects: suspects.map(|job| job.index).collect(),
+            ..Self::NEW
+        }
+    }
+
+    /// Returns the most crashes of a job; `None` if they are not counted.
+    pub(super) fn max_crashes(&self) -> Option<u32> {
+        self.max_crashes
+    }
+
+    /// Returns the last job that is still to be recorded before it starts.
+    pub(super) fn until(&self) -> Option<Index> {
+        self.until
+    }
+
+    /// One past the last new job that may start.
+    pub(super) fn open_below(&self) -> Index {
+        if self.until.is_some() { self.gate.min(self.recorded) } else { self.gate }
+    }
+
+    fn is_careful(&self, index: Index) -> bool {
+        self.until.is_some_and(|until| index <= until)
+    }
+
+    /// Takes the gate of the source.
+    pub(super) fn set_gate(&mut self, open_below: Index) {
+        self.gate = open_below;
+    }
+
+    /// One past the last job that the gate of the source lets through. A gap needs no record, so it
+    /// is not held back by more.
+    pub(in crate::driver) fn gate(&self) -> Index {
+        self.gate
+    }
+
+    /// True if the gate of the source holds this index back. Jobs that are not recorded yet are
+    /// held back by this consumer itself.
+    pub(in crate::driver) fn is_gated(&self, index: Index) -> bool {
+        index >= self.gate
+    }
+
+    /// Makes a job due whose back-off is over, or that is to run once more. If crashes count, it
+    /// may have to be recorded before, or to await its turn to run alone. Returns false if it does
+    /// not wait.
+    pub(super) fn make_due(&mut self, index: Index, window: &mut Window) -> bool {
+        if self.is_suspect(index) {
+            return self.turns.insert(index);
+        }
+        if self.max_crashes.is_some() && (window.is_redriven(index) || self.is_careful(index)) {
+            self.due.push(index);
+            return true;
+        }
+        window.handle_due(index)
+    }
+
+    /// Ends the care for new jobs as soon as those are done that it is for.
+    pub(super) fn narrow(&mut self, window: &mut Window) {
+        if let Some(head) = window.head().filter(|_| std::mem::take(&mut self.to_head)) {
+            self.until = self.until.map(|until| until.min(head.max(self.least)));
+        }
+        if self.until.is_some_and(|until| until < window.lowest_undone()) {
+            self.until = None;
+            window.handle_gate(self.gate);
+        }
+    }
+
+    /// Takes the next suspect for a turn, and returns the one whose turn can begin, since nothing
+    /// else is in flight. `busy`: a result waits for its turn at the sink, or for a transaction. It
+    /// would be in flight beside the suspect.
+    pub(super) fn next_alone(&mut self, busy: bool, window: &mut Window) -> Option<Index> {
+        // The count of the next one and the end of the last one are one save. In order, the sink
+        // may have a turn between them.
+        let settles = self.is_settling() && !self.in_order;
+        if (self.alone == Alone::No || settles) && !window.is_paused() {
+            let index = self.next_turn(window)?;
+            self.alone = Alone::Draining(index);
+            window.handle_alone(Some(index));
+        }
+        let Alone::Draining(index) = self.alone else { return None };
+        (window.in_flight() == 0 && !busy && self.asked.is_none()).then_some(index)
+    }
+
+    /// Takes the lowest suspect that awaits its turn and that the window lets start.
+    fn next_turn(&mut self, window: &Window) -> Option<Index> {
+        let undone = window.lowest_undone();
+        // The sink takes results in order, so a job above would not run alone from end to end.
+        let in_order = |index| !self.in_order || index == undone || window.is_redriven(index);
+        let mut turns = self.turns.iter().copied();
+        // A window that was narrowed since the job started may have to move first.
+        let index = turns.find(|index| window.reaches(*index) && in_order(*index))?;
+        self.turns.remove(&index).then_some(index)
+    }
+
+    /// The turn of this suspect begins with the save that counts its crash.
+    pub(super) fn begin_turn(&mut self, index: Index, now: &Now) {
+        (self.alone, self.turn_begun) = (Alone::Counting(index), Some(now.get()));
+        self.asked = Some(Asked { recorded: 0, due: vec![index], taken: false });
+    }
+
+    /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.
+    /// Returns that suspect.
+    pub(super) fn put_off_turn(&mut self, window: &mut Window) -> Option<Index> {
+        let index = self.alone().filter(|index| !window.reaches(*index))?;
+        // It may be read already. Then it starts as soon as anything may.
+        let runs = matches!(self.alone, Alone::Running(_));
+        if runs && !window.handle_put_back(index) {
+            return None;
+        }
+        self.asked.iter_mut().for_each(|asked| asked.due.retain(|due| *due != index));
+        self.turns.insert(index);
+        Some(index)
+    }
+
+    /// Returns the jobs that are to be recorded before they start, and puts them into the next
+    /// save.
+    pub(super) fn next_records(&mut self, window: &mut Window) -> Vec<Index> {
+        let most = window.limits().max_processing.saturating_mul(2).max(LEAST);
+        let (next, head) = (window.next(), window.head());
+        let last = window.ends_at().unwrap_or(Index::MAX).min(head.unwrap_or(0));
+        if self.asked.is_some() || self.alone != Alone::No {
+            return Vec::new();
+        }
+        // A job behind the gate has not started. The next life must not take it for one that has.
+        let below = self.gate.min(last + 1);
+        while self.ahead.first().is_some_and(|index| *index < next) {
+            self.ahead.pop_first();
+        }
+        let enough = self.ahead.len() > most / 2;
+        let mut recorded = self.recorded.max(next);
+        let mut new = Vec::new();
+        // The rest is enough for the next half.
+        if let Some(until) = self.until.filter(|_| head.is_some() && !enough) {
+            while new.len() < most {
+                let index = window.unstarted_from(recorded);
+                if index > until || index >= below {
+                    break;
+                }
+                new.push(index);
+                recorded = index + 1;
+            }
+            if until < last && window.unstarted_from(recorded) > until {
+                // The jobs above are not recorded.
+                recorded = Index::MAX;
+            }
+        }
+        self.recorded = if new.is_empty() { recorded } else { self.recorded.max(next) };
+        self.ahead.extend(&new);
+        window.handle_gate(self.open_below());
+        let due = std::mem::take(&mut self.due);
+        if new.is_empty() && due.is_empty() {
+            return new;
+        }
+        let recorded = if new.is_empty() { 0 } else { recorded };
+        new.extend(&due);
+        self.asked = Some(Asked { recorded, due, taken: false });
+        new
+    }
+
+    /// A save takes everything that was asked for.
+    pub(super) fn taken(&mut self) {
+        self.asked.iter_mut().for_each(|asked| asked.taken = true);
+        if let Alone::Settling(taken) = &mut self.alone {
+            *taken = true;
+        }
+    }
+
+    /// The save is on the disk: the jobs that it records may start. Returns true if there are any.
+    pub(super) fn saved(&mut self, window: &mut Window) -> bool {
+        if self.alone == Alone::Settling(true) {
+            self.alone = Alone::No;
+            window.handle_alone(None);
+        }
+        let Some(asked) = self.asked.take_if(|asked| asked.taken) else { return false };
+        self.recorded = self.recorded.max(asked.recorded);
+        if let Alone::Counting(index) = self.alone {
+            self.alone = Alone::Running(index);
+        }
+        window.handle_gate(self.open_below());
+        for index in asked.due {
+            window.handle_due(index);
+        }
+        true
+    }
+
+    /// The job that ran alone no longer does: others may start with the next save. The caller
+    /// writes its record, so if the process dies before, no other job has started. Returns true if
+    /// its crash was counted.
+    pub(super) fn no_longer_alone(&mut self, index: Index, window: &mut Window) -> bool {
+        if self.alone() != Some(index) {
+            return false;
+        }
+        let counted = !matches!(self.alone, Alone::Draining(_));
+        self.alone = Alone::Settling(false);
+        window.handle_changed();
+        counted
+    }
+
+    /// A job has succeeded, or is parked.
+    pub(in crate::driver) fn no_suspect(&mut self, index: Index, window: &mut Window) {
+        self.no_longer_alone(index, window);
+        self.suspects.remove(&index);
+        self.turns.remove(&index);
+        self.ahead.remove(&index);
+    }
+
+    /// A suspect has killed its process too often.
+    pub(super) fn condemn(&mut self, index: Index, window: &mut Window) {
+        self.no_longer_alone(index, window);
+        self.suspects.remove(&index);
+    }
+
+    /// Returns the back-off of a job that has failed. Nothing else starts in the turn of a suspect,
+    /// and no record of others is saved. So each turn that fails gives the others some times as
+    /// long, or suspects that fail for ever would starve them. Suspects share that: they fail one
+    /// after the other, and each waits until the others had their time for all turns so far.
+    pub(super) fn back_off(&mut self, index: Index, pause: Duration, now: &Now) -> Duration {
+        if !self.is_suspect(index) {
+            return pause;
+        }
+        let now = now.get();
+        let turn = self.turn_begun.take().map_or(Duration::ZERO, |begun| now.saturating_duration_since(begun));
+        let until = self.others_until.map_or(now, |until| until.max(now)) + turn * TURNS_OF_OTHERS;
+        self.others_until = Some(until);
+        pause.max(until - now)
+    }
+
+    pub(in crate::driver) fn is_suspect(&self, index: Index) -> bool {
+        self.suspects.contains(&index)
+    }
+
+    /// True until the disk no longer counts a crash of the job that ran alone.
+    pub(in crate::driver) fn is_settling(&self) -> bool {
+        matches!(self.alone, Alone::Settling(_))
+    }
+
+    /// Returns the job that runs alone, or is about to.
+    pub(in crate::driver) fn alone(&self) -> Option<Index> {
+        match self.alone {
+            Alone::No | Alone::Settling(_) => None,
+            Alone::Draining(index) | Alone::Counting(index) | Alone::Running(index) => Some(index),
+        }
+    }
+}

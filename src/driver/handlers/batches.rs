@@ -1,0 +1,446 @@
+//! Batches: jobs that one thread takes in one critical section, and that are done, or fail,
+//! together.
+//!
+//! A batch that is not full may *linger*: its jobs wait in the window, and none of them is in
+//! flight. So a pause, a stop and a lower limit need not take them back. One thread sleeps until
+//! the batch has waited for long enough. If it is full earlier, any thread that wakes takes it.
+//!
+//! A batch of several jobs that fails is no failed attempt. Each of its jobs is marked to run
+//! alone, until it succeeds: the job whose fault it was then fails by itself.
+
+use super::handing_out::{Found, Rest, Search};
+use crate::base::caught::Failure;
+use crate::base::guard::{drop_guarded, guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::time::Now;
+use crate::commit::changes::Changes;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::effects;
+use crate::driver::flights::Flight;
+use crate::driver::outbox::Wakes;
+use crate::driver::running::Batches;
+use crate::driver::whole::CoreGuard;
+use crate::observe::{Event, Kind};
+use crate::run::worker::Report;
+use crate::run::{Assignment, Batch, JobPort, Task, Ticket};
+use crate::window::batches::Next;
+use std::time::Duration;
+
+/// The attempt of each job in a batch of several: a job that has failed before is in none.
+const FIRST: u32 = 1;
+
+/// The end of the attempt of a batch.
+type BatchOutcome = Result<(), Box<Failure>>;
+
+impl Core {
+    /// Hands out the jobs of the next batch, if a batch starts now. Their values are still to be
+    /// [taken](Self::job). Returns true if the calling thread waits with one that is not full.
+    fn gather(&mut self, tickets: &mut Vec<Ticket>, now: &Now) -> bool {
+        let Some(batches) = &mut self.running.batches else { return false };
+        let next = batches.look(&self.window, &self.failed_jobs.failures, || now.get());
+        let max = batches.max;
+        match next {
+            Next::Nothing => return false,
+            Next::Partial => {
+                batches.lingering += 1;
+                return true;
+            }
+            Next::One => {
+                if let Some(run) = self.window.poll_alone() {
+                    tickets.push(self.assign(run, now.coarse(), now));
+                }
+            }
+            Next::Whole => {
+                batches.until = None;
+                while tickets.len() < max {
+                    let failures = &self.failed_jobs.failures;
+                    let Some(run) = self.window.poll_together(|index| failures.is_alone(index)) else { break };
+                    tickets.push(self.assign(run, now.coarse(), now));
+                }
+            }
+        }
+        false
+    }
+
+    /// Returns the next step of a thread that waits with a batch which is not full.
+    fn linger(&mut self, search: &mut Search, wakes: &Wakes) -> Rest {
+        if let Some(rest) = self.stay_awake(search, wakes) {
+            return rest;
+        }
+        self.workers.lingers();
+        Rest::Linger(self.running.batches.as_ref().and_then(|batches| batches.until))
+    }
+
+    /// Takes the report of a batch whose attempt is over, and leaves no ticket. The answer is a
+    /// value of the user, to be dropped without the lock.
+    fn report_batch(
+        &mut self,
+        tickets: &mut Vec<Ticket>,
+        outcome: BatchOutcome,
+        effects: &mut Changes,
+        now: &Now,
+    ) -> Option<BoxError> {
+        match (outcome, tickets.as_slice()) {
+            (outcome, [Ticket { token, .. }]) => {
+                let token = *token;
+                tickets.clear();
+                self.report(token, outcome, effects, now)
+            }
+            (Ok(()), _) => {
+                self.batch_done(tickets, effects);
+                None
+            }
+            (Err(failure), _) => {
+                self.batch_failed(tickets, &failure.text, now);
+                Some(failure.error)
+            }
+        }
+    }
+
+    fn batch_done(&mut self, tickets: &mut Vec<Ticket>, effects: &mut Changes) {
+        let mut added = if effects.may_be_refused() { Vec::with_capacity(tickets.len()) } else { Vec::new() };
+        let mut lowest = None;
+        for Ticket { token, .. } in tickets.drain(..) {
+            let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
+            let Some(Flight { index, again, .. }) = flight else { continue };
+            self.saving.done += 1;
+            self.window.handle_done(index);
+            if again {
+                self.failed_jobs.failures.forget(index);
+            }
+            if self.failed_jobs.has_records {
+                self.failed_jobs.unpark(index, effects, &mut self.window);
+            }
+            lowest = Some(lowest.map_or(index, |lowest: Index| lowest.min(index)));
+            if added.capacity() > 0 {
+                added.push(index);
+            }
+        }
+        let Some(lowest) = lowest.filter(|_| !effects.is_empty()) else { return };
+        if let Some(batches) = self.running.batches.as_mut().filter(|_| !added.is_empty()) {
+            added.sort_unstable();
+            batches.added[0].push(added.into_boxed_slice());
+        }
+        self.out.effects.take(effects, lowest, FIRST);
+        self.window.set_full(self.out.effects.is_full());
+    }
+
+    #[cold]
+    fn batch_failed(&mut self, tickets: &mut Vec<Ticket>, error: &str, now: &Now) {
+        let (count, mut lowest) = (tickets.len(), None);
+        for Ticket { token, .. } in tickets.drain(..) {
+            let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
+            let Some(Flight { index, .. }) = flight else { continue };
+            lowest = Some(lowest.map_or(index, |lowest: Index| lowest.min(index)));
+            self.window.handle_failed(index);
+            self.run_alone(index, count, error, now);
+        }
+        // While it stops, none of them runs again.
+        self.out.waiters |= self.window.is_stopping();
+        let text = format!("{count} jobs: {error}");
+        let event = lowest.map(|lowest| Event::new(Kind::BatchFailed, lowest).error(&text));
+        event.into_iter().for_each(|event| self.out.tell(&event, now));
+    }
+
+    /// Makes a job wait that was in a batch of several which failed. It is due at once, and is in
+    /// no batch with others.
+    fn run_alone(&mut self, index: Index, count: usize, error: &str, now: &Now) {
+        let text = format!("it was in a batch of {count} jobs that failed, so it runs alone: {error}");
+        let (failed_jobs, mut at) = self.failed_jobs(now);
+        failed_jobs.defer(index, FIRST, text, Duration::ZERO, &mut at);
+    }
+
+    /// Takes back that the jobs of a batch are done, if this is the lowest job of a batch of
+    /// several. The writer cannot make one of their effects, and does not know whose it is.
+    pub(super) fn batch_refused(&mut self, lowest: Index, error: &str, now: &Now) -> bool {
+        let batch = self.running.batches.as_mut().and_then(|batches| batches.take_added(lowest));
+        let Some(batch) = batch else { return false };
+        self.saving.done -= batch.len() as u64;
+        for index in &batch {
+            let revoked = self.window.handle_revoked(*index);
+            debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
+            self.failed_jobs.records.take_back(*index);
+            self.run_alone(*index, batch.len(), error, now);
+        }
+        let text = format!("{} jobs: {error}", batch.len());
+        self.out.tell(&Event::new(Kind::BatchFailed, lowest).error(&text), now);
+        true
+    }
+}
+
+impl Driver {
+    /// Makes jobs run in batches of at most this many. Call it before anything runs.
+    pub(crate) fn set_batches(&self, max: usize, linger: Duration) {
+        self.core.lock().running.batches = Some(Batches::new(max, linger));
+    }
+
+    /// Reports the batch that has run, if there is one, and takes the next one in the same critical
+    /// section. Returns false if the calling thread must end.
+    pub(super) fn take_batch<T: Send + 'static>(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
+        // Without the lock: most batches are as large as the one before.
+        batch.jobs.reserve(batch.tickets.len());
+        let outcome = std::mem::replace(&mut batch.outcome, Ok(()));
+        let Some((mut core, wakes)) = self.next_batch_of(&mut batch.tickets, outcome, effects) else { return false };
+        batch.jobs.extend(batch.tickets.iter().map(|ticket| core.job(*ticket)));
+        drop(core);
+        self.carry_out(wakes);
+        if self.observes {
+            self.observe_batch(&batch.tickets);
+        }
+        true
+    }
+
+    /// Reports the batch with these tickets, if there is one, and puts those of the next one in
+    /// their place. The caller takes its jobs from the core, and then carries out the duties
+    /// without the lock. `None`: the thread must end.
+    fn next_batch_of(
+        &self,
+        tickets: &mut Vec<Ticket>,
+        mut outcome: BatchOutcome,
+        effects: &mut Changes,
+    ) -> Option<(CoreGuard<'_>, Wakes)> {
+        self.confirm_batch(tickets, &mut outcome);
+        let mut core = self.core.lock();
+        let mut now = self.clock.when_asked();
+        if !tickets.is_empty() {
+            let surplus = core.report_batch(tickets, outcome, effects, &now);
+            effects::clear(effects);
+            if surplus.is_some() {
+                self.unlocked(&mut core, || drop_guarded(surplus));
+                now = self.clock.when_asked();
+            }
+        }
+        if core.saving.is_late(&now) {
+            core = self.help_saving(core, &now);
+            now = self.clock.when_asked();
+        }
+        let mut search = Search::default();
+        loop {
+            if let Some((source, run)) = core.begin_reading(&now) {
+                core = self.read_for_itself(core, source, run, &mut search);
+                now = self.clock.when_asked();
+            }
+            let lingers = core.gather(tickets, &now);
+            let wakes = core.drain(&now);
+            if !tickets.is_empty() {
+                return Some((core, wakes));
+            }
+            let rest = if lingers { core.linger(&mut search, &wakes) } else { core.rest(&mut search, &wakes, &now) };
+            core = self.rest(core, rest, wakes, &mut search)?;
+            if lingers {
+                // A thread that has waited with a batch was not without work.
+                search.slept = false;
+                core.running.batches.iter_mut().for_each(|batches| batches.lingering -= 1);
+            }
+            now = self.clock.when_asked();
+        }
+    }
+
+    /// A batch that succeeded counts once `on_job_done` was called for each of its jobs and has not
+    /// panicked. The observers hear of it before that.
+    fn confirm_batch(&self, tickets: &[Ticket], outcome: &mut BatchOutcome) {
+        if !self.confirms || tickets.is_empty() {
+            return;
+        }
+        if outcome.is_ok() {
+            let callback = self.core.lock().running.on_job_done.clone();
+            if let Some(callback) = callback {
+                // A `stop` in the callback would wait for the same jobs that are being reported.
+                let _own = self.crew.enter();
+                let called = guarded(|| {
+                    tickets.iter().for_each(|ticket| callback(ticket.index));
+                    Ok(())
+                });
+                *outcome = called.map_err(Failure::boxed);
+                drop_guarded(callback);
+            }
+        }
+        if self.observes {
+            self.observe_end_of_batch(tickets, outcome);
+        }
+    }
+}
+
+/// The part that knows the type of the jobs. It is compiled once for each type, so it is small.
+impl<T: Send + 'static> JobPort<T> for Driver {
+    fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
+        let (mut core, wakes, found) = self.next_task(report, effects)?;
+        let task = match found {
+            Found::Run(ticket) => Task::Run(Assignment { token: ticket.token, job: core.job(ticket) }),
+            Found::Deliver(turn) => Task::Deliver(turn),
+        };
+        core.fill_tray();
+        self.carry_out(wakes);
+        Some(task)
+    }
+
+    #[inline]
+    fn next_at_hand(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
+        self.core.next_in_tray(report)
+    }
+
+    fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
+        self.take_batch(batch, effects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::retry::Retry;
+    use crate::base::time;
+    use crate::observe::listening::Listens;
+    use crate::reader::{Payloads, Weights};
+    use crate::window::{Limits, Window};
+    use std::time::Instant;
+
+    const LINGER: Duration = Duration::from_millis(10);
+
+    /// A consumer that has caught up, with batches of at most four jobs.
+    fn core(linger: Duration) -> Core {
+        let window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 1000 });
+        let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
+        core.running.batches = Some(Batches::new(4, linger));
+        core
+    }
+
+    /// Pushes and reads this many jobs.
+    fn push(core: &mut Core, jobs: u64) {
+        let from = core.window.unread_from();
+        core.window.handle_head(Some(from + jobs - 1));
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(jobs);
+        let mut read = <dyn Payloads>::new((from..from + jobs).collect::<Vec<_>>());
+        core.reading.prefetch.add(&mut *read, Weights::equal(jobs as usize, 1));
+    }
+
+    /// Lets a thread ask at this time. Returns the jobs that it gets, and if it waits for more.
+    fn ask(core: &mut Core, now: Instant) -> (Vec<u64>, bool) {
+        let mut batch = Vec::new();
+        let lingers = core.gather(&mut batch, &Now::at(now));
+        if lingers {
+            core.running.batches.as_mut().unwrap().lingering -= 1;
+        }
+        (batch.into_iter().map(|ticket| core.job::<u64>(ticket).payload).collect(), lingers)
+    }
+
+    fn wants(core: &mut Core, now: Instant) -> bool {
+        core.running.has_work(&core.window, &core.failed_jobs.failures, now)
+    }
+
+    #[test]
+    fn a_batch_that_is_not_full_waits_as_long_as_it_may_and_no_longer() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        assert_eq!(ask(&mut core, begin), (vec![], false), "there is no job");
+        push(&mut core, 3);
+        assert_eq!(ask(&mut core, begin), (vec![], true));
+        assert_eq!(core.window.in_flight(), 0, "jobs that wait are not in flight");
+        assert_eq!(ask(&mut core, begin + LINGER - Duration::from_nanos(1)), (vec![], true));
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![0, 1, 2], false));
+        push(&mut core, 2);
+        let later = begin + LINGER * 3;
+        assert_eq!(ask(&mut core, later), (vec![], true), "the next batch has a time of its own");
+        push(&mut core, 2);
+        assert_eq!(ask(&mut core, later), (vec![3, 4, 5, 6], false), "it is full");
+    }
+
+    #[test]
+    fn the_time_of_a_batch_begins_when_it_is_first_seen_though_no_thread_asks() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        push(&mut core, 1);
+        assert!(wants(&mut core, begin), "a thread is to wait with it");
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![0], false));
+    }
+
+    #[test]
+    fn one_thread_waits_with_a_batch_and_another_one_is_woken_once_it_is_full() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        push(&mut core, 1);
+        assert!(core.gather(&mut Vec::new(), &Now::at(begin)));
+        assert!(!wants(&mut core, begin) && !wants(&mut core, begin + LINGER / 2), "one thread is enough");
+        push(&mut core, 3);
+        assert!(wants(&mut core, begin + LINGER / 2));
+        assert_eq!(ask(&mut core, begin + LINGER / 2).0, [0, 1, 2, 3]);
+        // The thread that waits wakes before the time of the next batch is over, and goes on.
+        push(&mut core, 1);
+        assert!(!wants(&mut core, begin + LINGER / 2));
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![], true));
+        assert_eq!(ask(&mut core, begin + LINGER * 3 / 2), (vec![4], false));
+    }
+
+    #[test]
+    fn a_batch_never_waits_without_a_linger_and_a_linger_of_centuries_ends_never() {
+        let begin = Instant::now();
+        let mut never = core(Duration::ZERO);
+        push(&mut never, 1);
+        assert_eq!(ask(&mut never, begin), (vec![0], false));
+        let mut long = core(Duration::MAX);
+        push(&mut long, 1);
+        assert_eq!(ask(&mut long, begin), (vec![], true));
+        assert_eq!(ask(&mut long, begin + Duration::from_secs(86_400)), (vec![], true));
+        long.window.stop_at(0);
+        assert_eq!(ask(&mut long, begin), (vec![0], false), "nothing more can come");
+    }
+
+    #[test]
+    fn a_batch_waits_anew_after_a_pause_in_which_its_time_was_over() {
+        let begin = Instant::now();
+        let mut core = core(LINGER);
+        push(&mut core, 1);
+        assert_eq!(ask(&mut core, begin), (vec![], true));
+        core.window.set_paused(true);
+        assert_eq!(ask(&mut core, begin + LINGER), (vec![], false));
+        core.window.set_paused(false);
+        assert_eq!(ask(&mut core, begin + LINGER * 2), (vec![], true), "more may come after the pause");
+        assert_eq!(ask(&mut core, begin + LINGER * 3), (vec![0], false));
+    }
+
+    #[test]
+    fn the_failure_of_a_batch_is_told_of_unless_nobody_awaits_it_any_more() {
+        let _listens = tracing::subscriber::set_default(Listens::default());
+        let now = Now::at(Instant::now());
+        for abandoned in [false, true] {
+            let mut core = core(LINGER);
+            push(&mut core, 4);
+            let mut batch = Vec::new();
+            assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
+            if abandoned {
+                core.abandon(&now);
+            }
+            let refused = Err(Failure::boxed("refused".into()));
+            drop(core.report_batch(&mut batch, refused, &mut Changes::default(), &now));
+            assert_eq!(core.begin_telling(), !abandoned);
+        }
+    }
+
+    #[test]
+    fn jobs_of_a_batch_that_failed_have_no_failed_attempt_and_run_alone() {
+        let begin = Instant::now();
+        let now = Now::at(begin);
+        let mut core = core(LINGER);
+        push(&mut core, 4);
+        let mut batch = Vec::new();
+        assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
+        let refused = || Err(Failure::boxed("refused".into()));
+        assert!(core.report_batch(&mut batch, refused(), &mut Changes::default(), &now).is_some());
+        assert_eq!((core.failed_jobs.failed, core.window.in_flight(), batch.len()), (0, 0, 0));
+        assert!(!core.expire(begin));
+        while core.window.poll().is_some() {}
+        core.window.handle_fetched(4);
+        (0..4_u64).for_each(|index| core.reading.prefetch.add_again(index, &mut *<dyn Payloads>::new([index]), 1));
+        for index in 0..4 {
+            let mut batch = Vec::new();
+            assert!(!core.gather(&mut batch, &now));
+            let [ticket] = batch[..] else { panic!("{} jobs", batch.len()) };
+            let job = core.job::<u64>(ticket);
+            assert_eq!((job.index, job.payload, job.attempt), (index, index, 1), "no attempt has failed");
+            let outcome = if index == 3 { refused() } else { Ok(()) };
+            drop(core.report_batch(&mut batch, outcome, &mut Changes::default(), &now));
+        }
+        assert_eq!((core.saving.done, core.failed_jobs.failed), (3, 1));
+    }
+}

@@ -1,0 +1,339 @@
+//! The calls of a handle and of a consumer to the driver: to watch, to steer, and to end.
+
+use crate::base::config::ConfigError;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::time;
+#[cfg(feature = "tokio")]
+use crate::base::wakers::Wakers;
+#[cfg(test)]
+use crate::crew::workers::Workers;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::end_condition::OutOfReach;
+use crate::driver::reading::Bounding;
+#[cfg(feature = "tokio")]
+pub(crate) use crate::driver::waiters::Place;
+use crate::driver::whole::CoreGuard;
+use crate::observe::ended::Ended;
+use crate::observe::status::Status;
+use crate::observe::strip::Strip;
+use crate::source::watermark::Watermark;
+use crate::window::Limits;
+#[cfg(feature = "tokio")]
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// The time that the last save has in `stop_within` once the jobs' time is over.
+const LAST_SAVE: Duration = Duration::from_secs(1);
+
+/// The least time that `stop_within` leaves to threads that only have to tell `on_processed` of the
+/// last save, and to end.
+const LAST_THREADS: Duration = Duration::from_secs(1);
+
+/// The calls that a handle can make.
+pub(crate) trait Control: Send + Sync {
+    fn check(&self);
+    fn request_stop(&self);
+    /// Ends once this index is processed.
+    fn stop_at(&self, index: Index);
+    /// Ends once everything is processed that the source has when it is asked the next time.
+    fn stop_at_head(&self);
+    /// Sets the reaction to an upstream that has ended below the index to end at.
+    fn heed_ended_upstreams(&self, then: OutOfReach);
+    /// True if there is an index to end at, and it is processed.
+    fn has_reached_its_end(&self) -> bool;
+    /// Waits until the consumer has its name, or has ended.
+    fn wait_for_name(&self);
+    /// Returns the watermarks that its gate depends on.
+    fn upstreams(&self) -> Vec<Watermark>;
+    /// True on one of its own threads, which must not wait for its end.
+    fn is_own_thread(&self) -> bool;
+    fn status(&self) -> Status;
+    /// Returns the window in so many cells at most.
+    fn strip(&self, most: usize) -> Strip;
+    fn watermark(&self) -> &Watermark;
+    fn size(&self) -> u64;
+    /// The moment on the consumer's clock.
+    fn now(&self) -> Instant;
+    fn wait_for(&self, index: Index, timeout: Duration) -> bool;
+    /// Waits until its owner would not have to wait for the end.
+    fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
+    /// Looks if the watermark has come to this index. If it may still come, the task gets a place
+    /// among those that wait, and is woken when that changes.
+    #[cfg(feature = "tokio")]
+    fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool>;
+    /// Gives the place back.
+    #[cfg(feature = "tokio")]
+    fn wait_for_no_more(&self, place: Option<Place>);
+    /// Returns the tasks that wait until its owner would not have to wait for the end.
+    #[cfg(feature = "tokio")]
+    fn awaited(&self) -> &Wakers;
+    fn set_paused(&self, paused: bool);
+    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
+    /// Makes a parked job run once more.
+    fn redrive(&self, index: Index) -> Result<(), Error>;
+    /// Makes all parked jobs run once more, and returns how many there are.
+    fn redrive_all(&self) -> Result<u64, Error>;
+    /// Asks it to stop, and waits for nothing: the consumer itself has left when this returns.
+    fn let_go(&self);
+    /// Waits for the end and for every thread; the consumer itself has left when this returns.
+    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
+    #[cfg(test)]
+    fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize;
+    /// Threads that were not joined.
+    #[cfg(test)]
+    fn unjoined(&self) -> usize;
+}
+
+impl Control for Driver {
+    fn check(&self) {
+        self.bell.look();
+    }
+
+    fn request_stop(&self) {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        core.window.handle_stop();
+        // During the pause the jobs in flight were not watched for stalls.
+        let watch = core.window.in_flight() > 0 && core.stir(now.get());
+        self.settle(core, &now);
+        if watch {
+            self.spawn_watch();
+        }
+    }
+
+    fn stop_at(&self, index: Index) {
+        let mut core = self.core.lock();
+        core.stop_at(index);
+        self.settle(core, &self.clock.when_asked());
+    }
+
+    fn stop_at_head(&self) {
+        self.core.lock().reading.bounding = Bounding::Wanted;
+        self.bell.look();
+    }
+
+    fn heed_ended_upstreams(&self, then: OutOfReach) {
+        let mut core = self.core.lock();
+        core.gates.reach.then = then;
+        core.end_within_reach();
+        self.settle(core, &self.clock.when_asked());
+    }
+
+    fn has_reached_its_end(&self) -> bool {
+        let window = &self.core.lock().window;
+        window.ends_at().is_some_and(|last| last < window.lowest_unprocessed())
+    }
+
+    fn wait_for_name(&self) {
+        Self::wait_for_name(self);
+    }
+
+    fn upstreams(&self) -> Vec<Watermark> {
+        self.core.lock().gates.upstreams.clone()
+    }
+
+    fn is_own_thread(&self) -> bool {
+        self.crew.is_own_thread()
+    }
+
+    fn status(&self) -> Status {
+        self.core.lock().status(&self.clock.when_asked())
+    }
+
+    fn strip(&self, most: usize) -> Strip {
+        self.core.lock().strip(most, &self.clock.when_asked())
+    }
+
+    fn watermark(&self) -> &Watermark {
+        &self.watermark
+    }
+
+    fn size(&self) -> u64 {
+        self.core.lock().window.size()
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn wait_for(&self, index: Index, timeout: Duration) -> bool {
+        self.wait_for_index(index, timeout)
+    }
+
+    fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
+        self.wait_everybody_gone(timeout)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
+        self.poll_index(index, place, waker)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn wait_for_no_more(&self, place: Option<Place>) {
+        self.leave_index(place);
+    }
+
+    #[cfg(feature = "tokio")]
+    fn awaited(&self) -> &Wakers {
+        self.crew.awaited()
+    }
+
+    fn set_paused(&self, paused: bool) {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let Core { tenancy, window, .. } = &mut *core;
+        tenancy.set_paused(paused, window);
+        core.watching.stalls.moved(&now);
+        // The observers hear of it also if nothing else is to do.
+        let watch = core.note_steered(&now) || !paused && core.stir(now.get());
+        self.settle(core, &now);
+        if watch {
+            self.spawn_watch();
+        } else {
+            self.stall.notify_all();
+        }
+    }
+
+    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        if core.window.has_ended() {
+            return Err(Error::Stopped);
+        }
+        let mut limits = core.window.limits();
+        change(&mut limits);
+        core.change_limits(limits, &self.clock.when_asked());
+        core.workers.cap = None;
+        self.settle(core, &self.clock.when_asked());
+        // Threads that are now too many are asleep, if they are idle.
+        self.work.notify_all();
+        Ok(())
+    }
+
+    fn redrive(&self, index: Index) -> Result<(), Error> {
+        self.redrive_parked(index)
+    }
+
+    fn redrive_all(&self) -> Result<u64, Error> {
+        self.redrive_all_parked()
+    }
+
+    fn let_go(&self) {
+        self.request_stop();
+        self.crew.leave_as_owner();
+    }
+
+    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
+        if self.crew.is_own_thread() {
+            self.let_go();
+            return Err(ConfigError::OwnThread.into());
+        }
+        // A deadline beyond the end of the clock means no deadline.
+        let deadline = limit.and_then(|limit| time::now().checked_add(limit));
+        let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
+        // A start that failed may have no thread to do this.
+        let own = self.crew.enter();
+        if timed_out.is_none() {
+            self.crew.clear_up();
+        }
+        // While stragglers run, the caller has to know that first. The error that halted the
+        // consumer is in the status and in the log.
+        let error = if timed_out.is_none() { self.core.lock().ending.error.take() } else { None };
+        self.crew.leave_as_owner();
+        drop(own);
+        match (error, timed_out) {
+            (Some(error), _) => Err(*error),
+            (None, Some(timed_out)) => Err(timed_out),
+            (None, None) => Ok(()),
+        }
+    }
+
+    #[cfg(test)]
+    fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize {
+        change(&mut self.core.lock().workers)
+    }
+
+    #[cfg(test)]
+    fn unjoined(&self) -> usize {
+        self.crew.unjoined()
+    }
+}
+
+impl Driver {
+    fn wait_everybody_gone(&self, timeout: Duration) -> Option<Ended> {
+        // A thread of the crew would wait for itself.
+        if self.crew.is_own_thread() {
+            return None;
+        }
+        // Beyond the clock's end is for ever.
+        let deadline = time::now().checked_add(timeout);
+        let mut core = self.core.lock();
+        core.wait_gone(&self.crew, deadline).then(|| Ended { state: core.state(), error: core.ending.report.clone() })
+    }
+
+    /// Waits until only the caller is left. After the deadline it abandons the running jobs.
+    fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
+        let (mut ended, mut timed_out) = (None, false);
+        let mut core = self.core.lock();
+        while core.roster.has_others() || !core.window.has_ended() {
+            if timed_out {
+                drop(core);
+                return self.wait_no_more(ended);
+            }
+            timed_out = core.wait_until(&self.changed, deadline);
+            if core.window.has_ended() {
+                ended.get_or_insert_with(time::now);
+            }
+        }
+        None
+    }
+
+    /// Abandons the running jobs, since their time is over. The last save, its callback and the
+    /// threads have a little time of their own. So a consumer without a running job stops in full,
+    /// even with a limit of zero, and nothing that hangs is awaited for ever. `ended` is the time
+    /// since which only threads have to end.
+    fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let pool = core.running.pool.clone();
+        let (running, callback) = core.abandon(&now);
+        self.settle(core, &now);
+        self.observe_no_attempts();
+        self.end_jobs(pool);
+        drop_guarded(callback);
+        let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
+        let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);
+        drop(core);
+        // The threads of stragglers have not ended, so this only waits until the last save is
+        // announced.
+        let is_left = |core: &Core| {
+            if running.is_empty() && saved { core.roster.has_others() } else { core.announcing.is_under_way() }
+        };
+        core = self.wait_while(until, is_left);
+        core.announcing.silence();
+        if !running.is_empty() || saved && core.roster.has_others() {
+            return Some(Error::StopTimeout { running });
+        }
+        (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
+    }
+
+    /// Waits while this condition holds, but at most until this time.
+    fn wait_while(&self, until: Instant, so: impl Fn(&Core) -> bool) -> CoreGuard<'_> {
+        let mut timed_out = false;
+        let mut core = self.core.lock();
+        while so(&core) && !timed_out {
+            timed_out = core.wait_until(&self.changed, Some(until));
+        }
+        core
+    }
+
+    /// Waits until the threads have ended, which have no work left. The destructors of the user's
+    /// thread-locals run there, and one of them may hang, so the wait has a limit.
+    fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
+        let deadline = deadline.map(|deadline| deadline.max(time::now() + LAST_THREADS));
+        if self.crew.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
+    }
+}

@@ -1,0 +1,331 @@
+//! Handing out jobs: what a thread of the pool does when it asks for one.
+
+use crate::base::guard::drop_guarded;
+use crate::base::sync::{Arc, Ordering, spin_until};
+use crate::base::time::{Coarse, Now};
+use crate::commit::changes::Changes;
+use crate::crew::workers::Idle;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::core::demand;
+use crate::driver::effects;
+use crate::driver::flights::Flight;
+use crate::driver::outbox::Wakes;
+use crate::driver::whole::CoreGuard;
+use crate::reader::{Ask, ReadRuns};
+use crate::run::worker::{Job, Report};
+use crate::run::{Delivery, Ticket};
+use crate::window::Run;
+use std::time::Instant;
+
+/// The search of one thread of the pool for a job.
+#[derive(Default)]
+pub(super) struct Search {
+    /// True once it has stayed awake for a job that is about to come.
+    spun: bool,
+    /// True if it has just slept for as long as a thread without a job is kept.
+    pub(super) slept: bool,
+}
+
+/// The next task of a thread of the pool, without the value of the job.
+pub(super) enum Found {
+    Run(Ticket),
+    Deliver(Delivery),
+}
+
+/// The next step of a thread that found no job.
+pub(super) enum Rest {
+    /// It first carries out the duties that others wait for, and then goes on.
+    CarryOut,
+    /// It stays awake for some microseconds.
+    Spin,
+    /// It sleeps until it is woken, or until this time of the machine.
+    Sleep(Option<Instant>),
+    /// It sleeps until it is woken, or until the consumer's clock comes to this time.
+    Linger(Option<Instant>),
+    End,
+}
+
+impl Core {
+    /// Finds the next task for a thread of the pool.
+    #[inline]
+    fn find(&mut self, now: &Now) -> Option<Found> {
+        // A result goes first: jobs may be blocked until it is delivered.
+        self.resume_turn(now).map(Found::Deliver).or_else(|| self.hand_out(now).map(Found::Run))
+    }
+
+    /// Returns the next step of a thread that found no job.
+    #[inline(never)]
+    pub(super) fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
+        if let Some(rest) = self.stay_awake(search, wakes) {
+            return rest;
+        }
+        match self.workers.idle(demand(&self.window), search.slept, || now.of_machine()) {
+            Idle::Sleep(until) => Rest::Sleep(until),
+            Idle::End => Rest::End,
+        }
+    }
+
+    /// Returns the next step of a thread that has something to do before it sleeps.
+    #[inline]
+    pub(super) fn stay_awake(&mut self, search: &mut Search, wakes: &Wakes) -> Option<Rest> {
+        if !wakes.is_empty() || self.reading.is_for_workers(&self.workers, &self.window) {
+            return Some(Rest::CarryOut);
+        }
+        let is_about_to_come = self.reading.fetch.is_some() && !self.window.is_stopping();
+        let spins = !std::mem::replace(&mut search.spun, true) && self.workers.expects_jobs(is_about_to_come);
+        spins.then_some(Rest::Spin)
+    }
+
+    /// Hands out the next job, if one may start. Its value is still to be [taken](Self::job).
+    #[inline]
+    pub(crate) fn hand_out(&mut self, now: &Now) -> Option<Ticket> {
+        let run = self.window.poll_run()?;
+        Some(self.assign(run, now.coarse(), now))
+    }
+
+    /// Gives a job that begins at this time to the calling thread.
+    #[inline]
+    pub(super) fn assign(&mut self, run: Run, started: Coarse, now: &Now) -> Ticket {
+        let Run { index, retry: again } = run;
+        let attempt = if again {
+            self.reading.prefetch.hand_out_again(index);
+            self.failed_jobs.begin_attempt(index, &mut self.out, now)
+        } else {
+            self.reading.prefetch.hand_out();
+            1
+        };
+        if self.reading.prefetch.is_tight() {
+            self.window.set_room(self.reading.prefetch.room());
+        }
+        self.workers.takes_job(started);
+        let token = self.running.flights.begin(Flight::new(index, attempt, again, started));
+        if let Some(timeouts) = &mut self.running.flights.timeouts {
+            timeouts.begin(token);
+        }
+        Ticket { token, index, attempt, again }
+    }
+
+    /// Takes a job that was handed out in this critical section, with its value. New jobs are taken
+    /// in the order in which they were handed out.
+    #[inline(always)]
+    pub(in crate::driver) fn job<T: Send + 'static>(&mut self, Ticket { index, attempt, again, .. }: Ticket) -> Job<T> {
+        let payload = self.reading.prefetch.take(again.then_some(index));
+        let payload = payload.expect("the window hands out what was read, in the same order");
+        Job { index, attempt, fence: self.tenancy.fence, payload }
+    }
+}
+
+impl Driver {
+    /// Makes the step of a thread that found no job. `None`: the thread must end.
+    pub(super) fn rest<'a>(
+        &'a self,
+        mut core: CoreGuard<'a>,
+        rest: Rest,
+        wakes: Wakes,
+        search: &mut Search,
+    ) -> Option<CoreGuard<'a>> {
+        match rest {
+            Rest::Sleep(until) => {
+                search.slept = core.wait_until(&self.work, until);
+                core.workers.awoken();
+                Some(core)
+            }
+            Rest::Linger(until) => {
+                core.wait_by(&self.clock, &self.work, until);
+                core.workers.awoken();
+                Some(core)
+            }
+            Rest::Spin => {
+                drop(core);
+                spin_until(|| self.spinner_woken.swap(false, Ordering::Acquire));
+                core = self.core.lock();
+                core.workers.expects_no_more();
+                Some(core)
+            }
+            Rest::CarryOut => {
+                drop(core);
+                self.carry_out(wakes);
+                Some(self.core.lock())
+            }
+            Rest::End => None,
+        }
+    }
+
+    /// Makes a save that is late. The calling thread has no job now, so none waits for it.
+    pub(super) fn help_saving<'a>(&'a self, core: CoreGuard<'a>, now: &Now) -> CoreGuard<'a> {
+        self.settle(core, now);
+        // The lock is free during the save: this same driver is told of its result, and may ask for
+        // the next save. The clone keeps the store open until the write is over.
+        let saves = self.saves.lock().clone();
+        if let Some(saves) = &saves {
+            saves.help();
+        }
+        drop_guarded(saves);
+        self.core.lock()
+    }
+
+    /// A worker reads what it would otherwise wait for. So it was not without work.
+    pub(super) fn read_for_itself<'a>(
+        &'a self,
+        core: CoreGuard<'a>,
+        source: Arc<dyn ReadRuns>,
+        run: Ask,
+        search: &mut Search,
+    ) -> CoreGuard<'a> {
+        drop(core);
+        search.slept = false;
+        let fetched = source.read_run(run);
+        // At the end this may be the last reference to the source, whose destructor is user code.
+        drop_guarded(source);
+        let mut core = self.core.lock();
+        let surplus = core.end_reading(fetched, &self.clock.when_asked());
+        if !surplus.is_empty() {
+            self.unlocked(&mut core, || surplus.drop_guarded());
+        }
+        core
+    }
+
+    /// Reports a job, if there is one, and finds the next task. The caller takes its job from the
+    /// core, and then carries out the duties without the lock. `None`: the thread must end.
+    pub(super) fn next_task(
+        &self,
+        report: &mut Option<Report>,
+        effects: &mut Changes,
+    ) -> Option<(CoreGuard<'_>, Wakes, Found)> {
+        if let Some(report) = report {
+            self.confirm(report);
+        }
+        let mut core = self.core.lock();
+        let mut now = self.clock.when_asked();
+        if let Some(Report { token, index, outcome }) = report {
+            let token = core.token_of(*token, *index);
+            let surplus = core.report(token, std::mem::replace(outcome, Ok(())), effects, &now);
+            *report = None;
+            effects::clear(effects);
+            if surplus.is_some() {
+                self.unlocked(&mut core, || drop_guarded(surplus));
+                // The destructor may have taken long.
+                now = self.clock.when_asked();
+            }
+        }
+        if core.saving.is_late(&now) {
+            core = self.help_saving(core, &now);
+            now = self.clock.when_asked();
+        }
+        let mut search = Search::default();
+        loop {
+            if let Some((source, run)) = core.begin_reading(&now) {
+                core = self.read_for_itself(core, source, run, &mut search);
+                now = self.clock.when_asked();
+            }
+            let found = core.find(&now);
+            let wakes = core.drain(&now);
+            if let Some(found) = found {
+                return Some((core, wakes, found));
+            }
+            let rest = core.rest(&mut search, &wakes, &now);
+            core = self.rest(core, rest, wakes, &mut search)?;
+            now = self.clock.when_asked();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::caught::Failure;
+    use crate::base::retry::Retry;
+    use crate::base::sync::Arc;
+    use crate::driver::handlers::news::tests::ByHand;
+    use crate::reader::{Payloads, Weights};
+    use crate::run::{Assignment, JobPort, Task};
+    use crate::source::wakeup::Bell;
+    use crate::source::watermark::Watermark;
+    use crate::window::Limits;
+    use crate::window::Window;
+    use crossbeam_channel::{Sender, unbounded};
+    use std::fmt;
+
+    /// An error whose destructor says if the reader was woken before.
+    struct Asks(Arc<Bell>, Sender<bool>);
+
+    impl fmt::Debug for Asks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refused")
+        }
+    }
+
+    impl fmt::Display for Asks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refused")
+        }
+    }
+
+    impl std::error::Error for Asks {}
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0.has_rung());
+        }
+    }
+
+    #[test]
+    fn the_reader_hears_of_a_back_off_before_the_destructor_of_the_error_begins() {
+        let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
+        window.handle_head(Some(0));
+        while window.poll().is_some() {}
+        window.handle_fetched(1);
+        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
+        core.reading.prefetch.add(&mut *<dyn Payloads>::new([()]), Weights::equal(1, 1));
+        core.workers.threads = 1;
+        let token = core.hand_out(&Now::when_asked()).unwrap().token;
+        core.window.handle_stop();
+        let (bell, (say, said)) = (Arc::<Bell>::default(), unbounded());
+        let driver = Driver::new(core, bell.clone(), Watermark::new(), Arc::new(ByHand));
+        let failure = Failure::boxed(Box::new(Asks(bell, say)));
+        let mut report = Some(Report { token, index: 0, outcome: Err(failure) });
+        assert!(driver.next_task(&mut report, &mut Changes::default()).is_none(), "it stops");
+        assert_eq!(said.try_recv(), Ok(true));
+    }
+
+    /// An error whose destructor takes time, and says when it is over.
+    #[derive(Debug)]
+    struct Slow(Sender<Instant>);
+
+    impl fmt::Display for Slow {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("refused")
+        }
+    }
+
+    impl std::error::Error for Slow {}
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let begun = Instant::now();
+            while Instant::now() == begun {}
+            let _ = self.0.send(Instant::now());
+        }
+    }
+
+    #[test]
+    fn a_save_that_is_asked_for_after_a_destructor_of_the_users_is_not_as_old_as_that() {
+        let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
+        window.handle_head(Some(2));
+        while window.poll().is_some() {}
+        window.handle_fetched(3);
+        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
+        core.reading.prefetch.add(&mut *<dyn Payloads>::new([(); 3]), Weights::equal(3, 1));
+        core.workers.threads = 1;
+        let [first, second] = [(); 2].map(|()| core.hand_out(&Now::when_asked()).unwrap().token);
+        assert!(core.report(first, Ok(()), &mut Changes::default(), &Now::when_asked()).is_none());
+        let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
+        let (say, said) = unbounded();
+        let outcome = Err(Failure::boxed(Box::new(Slow(say))));
+        let mut report = Some(Report { token: second, index: 1, outcome });
+        assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(Assignment::<()> { .. }))));
+        let asked = driver.core.lock().saving.under_way.since.expect("job 0 is to be saved");
+        assert!(asked >= said.try_recv().expect("the error is dropped"));
+    }
+}

@@ -1,0 +1,201 @@
+//! Those who wait for processed jobs: the notifier, and threads in `wait_for`.
+//!
+//! Each thread is woken once: when its index has come, or when its index can no longer come. So the
+//! threads that wait cost a save nothing, however many there are.
+
+use crate::base::caught::Failure;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::sync::{Arc, Condvar};
+use crate::base::time;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::waiters::Waiter;
+use crate::driver::whole::CoreGuard;
+use crate::notifier::NewsPort;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+#[cfg(feature = "tokio")]
+use {
+    crate::driver::waiters::Place,
+    std::task::{Poll, Waker},
+};
+
+impl Core {
+    /// Returns if the watermark has come to this index, or `None` if it may still come and there is
+    /// time left.
+    pub(super) fn has_come(&self, index: Index, timed_out: bool) -> Option<bool> {
+        if self.window.last_processed().is_some_and(|last| last >= index) {
+            return Some(true);
+        }
+        (timed_out || self.never(index)).then_some(false)
+    }
+}
+
+impl Driver {
+    /// Waits until the watermark has come to this index, and returns true if it has.
+    pub(super) fn wait_for_index(&self, index: Index, timeout: Duration) -> bool {
+        // A deadline beyond the end of the clock means no deadline.
+        let deadline = time::now().checked_add(timeout);
+        let mut timed_out = timeout.is_zero();
+        let mut core = self.core.lock();
+        loop {
+            match core.has_come(index, timed_out) {
+                Some(has_come) => return has_come,
+                None => timed_out = Self::sleep_until_called(&mut core, index, deadline),
+            }
+        }
+    }
+
+    /// Sleeps until it is called, or until the deadline. Returns true if the deadline came. The
+    /// caller then checks if its index has come.
+    fn sleep_until_called(core: &mut CoreGuard<'_>, index: Index, deadline: Option<Instant>) -> bool {
+        let called = Arc::new(Condvar::new());
+        let place = core.waiters.enter(index, Waiter::Thread(called.clone()));
+        let timed_out = core.wait_until(&called, deadline);
+        let _itself = core.waiters.leave(place);
+        timed_out
+    }
+
+    /// Looks if the watermark has come to this index. If it may still come, the task is called when
+    /// that changes.
+    #[cfg(feature = "tokio")]
+    pub(super) fn poll_index(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
+        let waiter = Waiter::Task(waker.clone());
+        let mut core = self.core.lock();
+        let before = place.take().and_then(|place| core.waiters.leave(place));
+        let has_come = core.has_come(index, false);
+        let waiter = match has_come {
+            Some(_) => Some(waiter),
+            None => {
+                *place = Some(core.waiters.enter(index, waiter));
+                None
+            }
+        };
+        // The last waker of a task may drop the task, so it is dropped without the lock.
+        drop(core);
+        drop((before, waiter));
+        has_come.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Takes a task off the list of those that wait for an index.
+    #[cfg(feature = "tokio")]
+    pub(super) fn leave_index(&self, place: Option<Place>) {
+        let waiter = place.and_then(|place| self.core.lock().waiters.leave(place));
+        drop(waiter);
+    }
+}
+
+impl NewsPort for Driver {
+    fn news(&self) -> Option<RangeInclusive<Index>> {
+        let mut core = self.core.lock();
+        loop {
+            if let Some(run) = core.announcing.take() {
+                return Some(run);
+            }
+            // A stop may wait for the last call, which is over now.
+            self.changed.notify_all();
+            if core.window.has_ended() {
+                return None;
+            }
+            core.wait_until(&self.news, None);
+        }
+    }
+
+    fn panicked(&self, run: RangeInclusive<Index>, failure: Failure) {
+        let index = *run.end();
+        let text = format!("on_processed {}", failure.text);
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        core.announcing.silence();
+        let error = Error::Callback { index, source: failure.error };
+        let surplus = core.ctx(&now).halt(index, text, error, &failure.text);
+        self.settle(core, &now);
+        drop_guarded(surplus);
+    }
+}
+
+#[cfg(test)]
+pub(in crate::driver) mod tests {
+    use super::*;
+    use crate::base::retry::Retry;
+    use crate::base::time::Now;
+    use crate::driver::handlers::control::Control;
+    use crate::progress::{SavePort, Saves};
+    use crate::source::watermark::Watermark;
+    use crate::window::{Limits, Window};
+    use std::thread::JoinHandle;
+
+    /// The test saves for itself.
+    pub(in crate::driver) struct ByHand;
+
+    impl Saves for ByHand {
+        fn save(&self, _: Arc<dyn SavePort>, _: bool) {}
+
+        fn hurry(&self) {}
+    }
+
+    const JOBS: u64 = 1000;
+
+    /// A driver that has read all jobs, and no thread to run them.
+    fn driver() -> Arc<Driver> {
+        let mut window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 10_000 });
+        window.handle_head(Some(JOBS - 1));
+        while window.poll().is_some() {}
+        window.handle_fetched(JOBS);
+        let mut core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        core.workers.fixed = Some(0);
+        Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
+    }
+
+    /// The next job is run and saved.
+    fn step(driver: &Driver) {
+        let mut core = driver.core.lock();
+        let run = core.window.poll_run().expect("all is read");
+        assert!(core.window.handle_done(run.index));
+        driver.settle(core, &Now::when_asked());
+        assert!(driver.checkpoint().is_some());
+        driver.saved();
+    }
+
+    fn waiter(driver: &Arc<Driver>, index: Index) -> JoinHandle<bool> {
+        let driver = driver.clone();
+        std::thread::spawn(move || driver.wait_for(index, Duration::MAX))
+    }
+
+    #[test]
+    fn a_save_wakes_those_alone_whose_index_has_come_and_the_end_all_others() {
+        let driver = driver();
+        let early: Vec<_> = (0..10).map(|n| waiter(&driver, 10 * n)).collect();
+        let late: Vec<_> = (0..40).map(|n| waiter(&driver, 500 + n / 2)).collect();
+        let counts = || {
+            let core = driver.core.lock();
+            (core.waiters.calls, core.waiters.count())
+        };
+        while counts().1 < 50 {
+            std::thread::yield_now();
+        }
+        (0..100).for_each(|_| step(&driver));
+        assert!(early.into_iter().all(|waiter| waiter.join().unwrap()));
+        assert_eq!(counts(), (10, 40), "of 5,000 calls, had each save woken all");
+        driver.request_stop();
+        assert!(late.into_iter().all(|waiter| !waiter.join().unwrap()), "it can no longer come");
+        assert_eq!(counts(), (50, 0));
+    }
+
+    #[test]
+    fn a_failure_wakes_nobody_while_the_job_is_tried_again() {
+        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
+        let now = Instant::now();
+        let mut core: Core = Core::new(window, Retry::none(), usize::MAX, now);
+        let place = core.waiters.enter(3, Waiter::Thread(Arc::default()));
+        core.out.waiters = true;
+        let wakes = core.drain(&Now::at(now));
+        assert_eq!((wakes.called, core.waiters.calls), (false, 0));
+        core.stop_at(2);
+        let wakes = core.drain(&Now::at(now));
+        assert_eq!((wakes.called, core.waiters.calls), (true, 1), "it ends below");
+        assert!(core.waiters.leave(place).is_none());
+    }
+}

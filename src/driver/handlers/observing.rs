@@ -1,0 +1,153 @@
+//! Attempts as the observers hear of them: on the thread that runs or reports the attempt, without
+//! the lock.
+
+use crate::base::caught::Failure;
+use crate::base::failure::Verdict;
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::commit::changes::Changes;
+use crate::crew::stopping::Overdue;
+use crate::driver::Driver;
+use crate::driver::running::Pool;
+use crate::observe::events::AttemptOutcome;
+use crate::observe::observers::Observers;
+use crate::observe::spans::Spans;
+use crate::run::worker::{Job, Report};
+use crate::run::{Assignment, Delivery, Runner, Ticket, work};
+use std::sync::Weak;
+
+/// The runner of one type of jobs, as the pool of its driver.
+struct PoolOf<T> {
+    runner: Arc<dyn Runner<T>>,
+    driver: Weak<Driver>,
+}
+
+impl<T: Send + 'static> Pool for PoolOf<T> {
+    fn work(&self) {
+        self.driver.upgrade().into_iter().for_each(|driver| work(&*driver, &*self.runner));
+    }
+
+    fn reports_at_once(&self) -> bool {
+        self.runner.reports_at_once()
+    }
+
+    fn forget(&self, index: Index) {
+        self.runner.forget(index);
+    }
+
+    fn overdue(&self, token: usize) {
+        self.runner.overdue(token);
+    }
+
+    fn abandon(&self) {
+        self.runner.abandon();
+    }
+}
+
+/// A runner whose attempts the observers hear of.
+struct Observed<T> {
+    runner: Arc<dyn Runner<T>>,
+    driver: Arc<Driver>,
+}
+
+impl<T: Send + 'static> Runner<T> for Observed<T> {
+    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
+        let (index, attempt) = (assignment.job.index, assignment.job.attempt);
+        let begun = || self.driver.clock.now();
+        self.driver.observe(index, |observers| observers.attempt_begins(index, attempt, begun));
+        Overdue::observed_here();
+        self.runner.run(assignment, effects)
+    }
+
+    fn deliver(&self, turn: Delivery) {
+        self.runner.deliver(turn);
+    }
+
+    fn runs_batches(&self) -> bool {
+        self.runner.runs_batches()
+    }
+
+    /// The observers hear of each job of a batch from the handler, which knows their attempts.
+    fn run_batch(&self, jobs: Vec<Job<T>>, effects: &mut Changes) -> Result<(), Box<Failure>> {
+        self.runner.run_batch(jobs, effects)
+    }
+
+    fn attend(&self, work: &mut dyn FnMut()) {
+        self.runner.attend(work);
+    }
+
+    fn forget(&self, index: Index) {
+        self.runner.forget(index);
+    }
+
+    fn overdue(&self, token: usize) {
+        self.runner.overdue(token);
+    }
+
+    fn abandon(&self) {
+        self.runner.abandon();
+    }
+}
+
+impl Driver {
+    /// Returns the maker of the spans in which attempts run.
+    pub(crate) fn spans(&self) -> Spans {
+        Spans::new(&self.watermark.name())
+    }
+
+    /// Returns the pool with this runner. If there are observers, the pool tells them of each
+    /// attempt first. So nobody else pays for a look.
+    pub(crate) fn pool<T: Send + 'static>(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
+        let runner = if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner };
+        Arc::new(PoolOf { runner, driver: self.crew.host().clone() })
+    }
+
+    /// Tells the observers of an attempt that is over and not reported yet.
+    #[cold]
+    pub(super) fn observe_end(&self, report: &Report) {
+        let outcome = match &report.outcome {
+            Ok(()) => AttemptOutcome::Done,
+            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => AttemptOutcome::Deferred,
+            Err(failure) => AttemptOutcome::Failed { error: &failure.text },
+        };
+        self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, self.clock.now()));
+    }
+
+    /// Tells the observers that the jobs of a batch are about to run on the calling thread.
+    #[cold]
+    pub(super) fn observe_batch(&self, tickets: &[Ticket]) {
+        for Ticket { index, attempt, .. } in tickets.iter().copied() {
+            self.observe(index, |observers| observers.attempt_begins(index, attempt, || self.clock.now()));
+        }
+    }
+
+    /// Tells the observers of a batch that is over and not reported yet.
+    #[cold]
+    pub(super) fn observe_end_of_batch(&self, tickets: &[Ticket], outcome: &Result<(), Box<Failure>>) {
+        let outcome = match outcome {
+            Ok(()) => AttemptOutcome::Done,
+            Err(failure) if tickets.len() > 1 => AttemptOutcome::BatchFailed { error: &failure.text },
+            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => AttemptOutcome::Deferred,
+            Err(failure) => AttemptOutcome::Failed { error: &failure.text },
+        };
+        for Ticket { index, .. } in tickets.iter().copied() {
+            self.observe(index, |observers| observers.attempt_ended(index, outcome, self.clock.now()));
+        }
+    }
+
+    fn observe(&self, index: Index, tell: impl FnOnce(&Observers) -> Result<(), String>) {
+        let observers = self.observers.lock().clone();
+        let Some(observers) = observers else { return };
+        // An observer is user code: a stop in it would wait for this same attempt.
+        let _own = self.crew.enter();
+        if let Err(panic) = tell(&observers) {
+            let mut core = self.core.lock();
+            let now = self.clock.when_asked();
+            core.out.tell_of_panic(Some(index), &panic, &now);
+            self.settle(core, &now);
+        }
+        // The consumer may have ended meanwhile.
+        drop_guarded(observers);
+    }
+}

@@ -1,0 +1,84 @@
+//! Turns at the sink. The next turn is always that of the lowest undone job, whichever thread has
+//! finished that job.
+//!
+//! No thread gets a turn while the consumer is paused, or once it stops. After a pause a thread of
+//! the pool takes the turn as soon as a slot is free, since there may be no job left whose report
+//! could do so. The same holds if the lowest undone job was parked: its report brought no result.
+
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::time::Now;
+use crate::commit::changes::Changes;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::flights::Flight;
+use crate::run::Delivery;
+use crate::run::ordered::SinkPort;
+use crate::run::worker::Report;
+
+impl Core {
+    /// A job has its result, and no longer holds its slot. Returns the job whose
+    /// turn it is, if nobody hands results to the sink.
+    fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
+        let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned);
+        if let Some(&Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
+            // It is beside the order, so no turn is awaited, and none follows.
+            self.running.flights.leave_timeout(token);
+            return Some(Delivery { index, token });
+        }
+        let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
+        self.window.handle_set_aside(index);
+        self.running.aside.attempts.insert(index, attempt);
+        // A stopping consumer gives no turn to this job, so the watermark never passes it.
+        self.out.waiters |= self.window.is_stopping();
+        if self.running.aside.sinking { None } else { self.take_up(now) }
+    }
+
+    /// Puts the job whose turn it is back in flight, in the slot that was freed in this same
+    /// critical section or in a free one, so `max_processing` holds.
+    fn take_up(&mut self, now: &Now) -> Option<Delivery> {
+        let index: Index = self.window.lowest_undone();
+        (self.running.aside.sinking, self.running.aside.held) = (false, false);
+        if self.ending.abandoned || self.window.is_stopping() || self.window.has_ended() {
+            return None;
+        }
+        if self.window.is_paused() || self.failed_jobs.quarantine.is_settling() {
+            self.running.aside.held = self.running.aside.has(index);
+            return None;
+        }
+        let attempt = self.running.aside.attempts.remove(&index)?;
+        self.running.aside.sinking = true;
+        self.window.handle_taken_up();
+        let token = self.running.flights.begin(Flight::new(index, attempt, attempt > 1, now.coarse()));
+        self.running.flights.leave_timeout(token);
+        Some(Delivery { index, token })
+    }
+
+    /// Takes up a turn that nobody has, for a thread of the pool that asks.
+    #[inline]
+    pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Delivery> {
+        if self.has_turn() { self.take_up(now) } else { None }
+    }
+}
+
+impl SinkPort for Driver {
+    fn set_aside(&self, token: usize) -> Option<Delivery> {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let turn = core.set_aside(token, &now);
+        self.settle(core, &now);
+        turn
+    }
+
+    fn taken(&self, mut report: Report) -> Option<Delivery> {
+        self.confirm(&mut report);
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let is_redriven = core.window.is_redriven(report.index);
+        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
+        let turn = if is_redriven { None } else { core.take_up(&now) };
+        self.settle(core, &now);
+        drop_guarded(surplus);
+        turn
+    }
+}

@@ -1,0 +1,431 @@
+//! The driver's side of reading: the fetch, the thread that carries it out, and the result.
+//!
+//! The reader carries out a fetch. While the reader supervises the workers and the source is quick,
+//! the worker that would otherwise wait for the run reads it.
+
+mod gaps;
+
+use crate::base::caught::Failure;
+use crate::base::error::Error;
+use crate::base::guard::drop_guarded;
+use crate::base::index::{BoxError, Index};
+use crate::base::sync::Arc;
+use crate::base::time::{self, Now};
+use crate::driver::Driver;
+use crate::driver::calls::{InVain, after};
+use crate::driver::core::Core;
+use crate::driver::failed_jobs::Unread;
+use crate::driver::prefetch::Sorted;
+use crate::driver::reading::{Bounding, Surplus};
+use crate::driver::watching::is_caught_up;
+use crate::observe::{Event, Kind};
+use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadPort, ReadRuns, Then, Weights};
+use crate::source::Gate;
+use crate::window::Window;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// The largest number of back-offs that end in one critical section. So it takes a fraction of a
+/// millisecond, however many end at the same time.
+const PIECE: usize = 1024;
+
+impl Core {
+    /// Halts the consumer, since the source no longer has the next job.
+    fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
+        let error = Error::Truncated { next, first };
+        let mut at = self.ctx(now);
+        at.never_reaches(next);
+        at.halt(next, error.to_string(), error, "")
+    }
+
+    /// Makes the jobs due whose back-off is over, in the order in which the back-offs ended.
+    /// Returns true if there are more of them.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        self.reading.supervises = false;
+        self.reading.end_pause(now, &mut self.window);
+        (0..PIECE).all(|_| self.failed_jobs.expire(now, &mut self.window))
+    }
+
+    /// Says what the reader is to do next, if a look is due or not.
+    pub(crate) fn order(&mut self, now: &Now, look: Due) -> Order {
+        if self.window.is_stopping() || self.window.has_ended() {
+            return Order::End;
+        }
+        if std::mem::take(&mut self.reading.note) {
+            return Order::Note;
+        }
+        // Known work mostly goes before a look, since the source may take long to give its head. A
+        // failed job that has to be read again is known work, too.
+        self.reading.look_waits = look == Due::WhenIdle && self.reading.has_unread(&self.window);
+        if look != Due::No && !self.reading.look_waits {
+            self.looking(now.get());
+            return Order::Look;
+        }
+        if let Some(run) = self.reading.take_fetch(now.get()) {
+            return Order::Read(run);
+        }
+        self.reading.supervises = true;
+        self.workers.supervised_from(now.of_machine());
+        Order::Wait(self.failed_jobs.failures.next_due().into_iter().chain(self.reading.read_again).min())
+    }
+
+    /// Looks at the workers for the reader, which supervises them. Returns the time until the next
+    /// look; `None`: there is none.
+    pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
+        let unread = self.reading.waits();
+        let work = unread || self.running.has_work(&self.window, &self.failed_jobs.failures, now.get());
+        let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
+        // Workers that do not cope seem to be in long jobs, so the reader reads.
+        self.out.reader |= unread && !sight.cope;
+        self.reading.supervises = sight.look_again.is_some();
+        sight.look_again
+    }
+
+    /// Takes the run that this worker reads for itself, if there is one.
+    #[inline]
+    pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns>, Ask)> {
+        if !self.reading.is_for_workers(&self.workers, &self.window) {
+            return None;
+        }
+        let runs = self.reading.runs.clone()?;
+        let run = self.reading.take_fetch(now.get())?;
+        self.workers.reads(true);
+        Some((runs, run))
+    }
+
+    /// Takes in the run that a worker read for itself. If the read failed, the reader asks again
+    /// after the pause.
+    pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
+        self.workers.reads(false);
+        let surplus = self.fetched(fetched, now);
+        self.out.reader |= self.reading.note;
+        surplus
+    }
+
+    /// Notes that the source is about to be asked for its gate.
+    pub(crate) fn asking(&mut self, now: Instant) {
+        // From here on the reader does not look at the workers, however long the call takes.
+        self.reading.supervises = false;
+        self.reading.look = Some(now);
+    }
+
+    /// Notes that the source is about to be asked for its head and its gate.
+    fn looking(&mut self, now: Instant) {
+        self.asking(now);
+        if self.reading.bounding == Bounding::Wanted {
+            self.reading.bounding = Bounding::Looking;
+        }
+    }
+
+    /// Takes the gate, if only the gate was asked for. Returns if it lets through more than the
+    /// source is known to have.
+    pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
+        self.reading.look = None;
+        let beyond_head = |window: &Window| window.head().is_none_or(|head| !window.is_gated(head + 1));
+        let was_beyond = self.window.head().is_some() && beyond_head(&self.window);
+        self.failed_jobs.set_gate(gate.open_below(), &mut self.window);
+        match beyond_head(&self.window) {
+            false => Beyond::No,
+            true if was_beyond => Beyond::Still,
+            true => Beyond::Newly,
+        }
+    }
+
+    pub(crate) fn looked(&mut self, head: Option<Index>, gate: Gate) {
+        self.reading.look = None;
+        self.reading.seen = true;
+        (self.reading.look_error, self.reading.look_again) = (None, None);
+        self.reading.looks = InVain::default();
+        self.reading.calls.returned();
+        self.reading.calls.answered();
+        self.window.handle_head(head);
+        self.failed_jobs.set_gate(gate.open_below(), &mut self.window);
+        if self.reading.bounding == Bounding::Looking {
+            self.reading.bounding = Bounding::No;
+            match head {
+                Some(head) => self.stop_at(head),
+                None => self.window.handle_stop(),
+            }
+        }
+    }
+
+    /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
+    /// used up, are given back.
+    pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
+        let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
+        // A failed job was handed out before, so this read is for its retry.
+        let again = self.failed_jobs.failures.waiting(asked).is_some();
+        let next = fetched.next(asked);
+        let brought = !fetched.is_empty();
+        let Fetched { mut jobs, steps, weights, then, quick, .. } = fetched;
+        self.reading.quick = quick;
+        self.reading.call = None;
+        let then = self.without_redriven(then);
+        let outcome = Outcome::from(&then);
+        let was_sound = brought || self.reading.calls.is_sound();
+        let unread_again = self.reading.fetch.filter(|run| again && next <= run.last).map(|_| next);
+        let pause = self.count_read(outcome, brought, (again, unread_again), now);
+        self.tell_unread(next, &then, pause, now);
+        let (unread, error) = match then {
+            Then::Unasked => (None, None),
+            Then::Missing => (Some(Unread::Missing), None),
+            Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first, now)),
+            Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
+        };
+        let over = self.window.is_stopping() || self.window.has_ended();
+        let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
+        self.reading.prefetch.learn(jobs.len(), weights.total());
+        // With gaps, the window hears of each part at once.
+        let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
+        match (again, steps.is_empty()) {
+            (true, true) => self.take_in_again(run.first, &mut *jobs, weights),
+            (true, false) => self.take_in_again_with_gaps(run, &mut *jobs, &steps, weights, now),
+            (false, true) => self.take_in_new(run.first, &mut *jobs, weights),
+            (false, false) => self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, weights, now),
+        }
+        match outcome {
+            Outcome::Good => self.window.handle_fetched(count),
+            Outcome::Missing => self.window.handle_missing(count),
+            // It is asked for again at once.
+            Outcome::Failed if !again && pause.is_zero() => self.window.handle_fetched(count),
+            Outcome::Failed => self.window.handle_unreadable(count),
+        }
+        if again {
+            self.wait_for_again(next..=run.last, unread, pause, was_sound, now);
+        } else {
+            self.wait_for_new(unread, pause, now);
+        }
+        let (failed_jobs, mut at) = self.failed_jobs(now);
+        if outcome == Outcome::Missing && again {
+            failed_jobs.withdraw(next, &mut at);
+        }
+        if outcome != Outcome::Good {
+            failed_jobs.suspect_not_read(next, &mut at);
+        }
+        self.hold_turn();
+        self.reading.fit_prefetch(&mut self.window);
+        Surplus { jobs, error }
+    }
+
+    /// Counts a read. `again`: if it was for failed jobs, and the first of them that it did not
+    /// bring. Returns the pause before the source is asked again for what it did not bring.
+    fn count_read(&mut self, outcome: Outcome, brought: bool, again: (bool, Option<Index>), now: &Now) -> Duration {
+        let Self { reading, failed_jobs, .. } = self;
+        let (calls, mut other) = (&mut reading.calls, InVain::default());
+        calls.returned();
+        let kind = match again {
+            (false, _) => &mut reading.news,
+            (true, unread) => unread.and_then(|index| failed_jobs.failures.in_vain(index)).unwrap_or(&mut other),
+        };
+        if brought {
+            calls.answered();
+        }
+        // The failed jobs of a run that were read begin anew when they are taken in.
+        if brought && !again.0 {
+            *kind = InVain::default();
+        }
+        match outcome {
+            Outcome::Good => Duration::ZERO,
+            Outcome::Missing => calls.miss(kind, now),
+            Outcome::Failed => calls.fail(kind, now),
+        }
+    }
+
+    /// Tells of the job behind those that were read, if it could not be read.
+    fn tell_unread(&mut self, next: Index, then: &Then, pause: Duration, now: &Now) {
+        let kind = match then {
+            Then::Unasked | Then::Truncated { .. } => return,
+            Then::Missing => Kind::Missing,
+            Then::Failed(_) => Kind::SourceFailed,
+        };
+        let calls = self.reading.calls.numbers(Some(after(pause, now.get())), now);
+        let event = Event { source: Some(calls), ..Event::new(kind, next) };
+        self.out.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
+    }
+
+    /// A parked job that is gone from the source for good halts nothing.
+    fn without_redriven(&self, then: Then) -> Then {
+        match then {
+            Then::Truncated { next, .. } if self.window.is_redriven(next) => Then::Missing,
+            then => then,
+        }
+    }
+
+    /// Takes in failed jobs that were read again.
+    fn take_in_again(&mut self, first: Index, jobs: &mut dyn Payloads, weights: Weights) {
+        for (index, weight) in (first..).zip(weights) {
+            self.reading.prefetch.add_again(index, jobs, weight);
+            self.failed_jobs.failures.was_read(index);
+        }
+    }
+
+    /// Waits for a pause before the first new job is asked for again that was not read. At once is
+    /// no wait.
+    fn wait_for_new(&mut self, unread: Option<Unread>, pause: Duration, now: &Now) {
+        let waits = unread.is_some() && !pause.is_zero();
+        self.reading.unread = unread.filter(|_| waits);
+        self.reading.read_again = waits.then(|| after(pause, now.get()));
+        self.reading.note |= waits;
+    }
+
+    /// Waits for a pause before the failed job is asked for again at which the source stopped.
+    ///
+    /// If the source was sound before, it is this job alone that waits, and the others of the run
+    /// go before it. If the source has failed before, they wait with it: a source that is down is
+    /// not asked for each of them.
+    fn wait_for_again(
+        &mut self,
+        rest: RangeInclusive<Index>,
+        unread: Option<Unread>,
+        pause: Duration,
+        was_sound: bool,
+        now: &Now,
+    ) {
+        let Some(unread) = unread.filter(|_| !rest.is_empty()) else { return };
+        let (next, failed) = (*rest.start(), matches!(unread, Unread::Failed(_)));
+        for index in rest.skip(1).filter(|_| failed) {
+            if was_sound {
+                self.window.handle_due(index);
+            } else {
+                self.failed_jobs.failures.not_read(index, unread.clone(), pause, now.get());
+            }
+        }
+        self.failed_jobs.failures.not_read(next, unread, pause, now.get());
+        self.reading.note |= !failed;
+        self.out.reader = true;
+    }
+
+    /// Takes in new jobs. It leaves the jobs that an earlier life has done: they were read only
+    /// because they stand between two undone jobs.
+    fn take_in_new(&mut self, start: Index, jobs: &mut dyn Payloads, weights: Weights) {
+        if !self.window.has_restored(start) {
+            return self.reading.prefetch.add(jobs, weights);
+        }
+        let mut sorted = Sorted::default();
+        for (index, weight) in (start..).zip(weights) {
+            sorted.push(!self.window.is_restored(index), weight);
+        }
+        self.reading.prefetch.add_sorted(jobs, sorted);
+    }
+
+    /// Notes that the source could not be asked. Returns the time at which it is asked again.
+    fn look_failed(&mut self, error: &str, now: &Now) -> Option<Instant> {
+        let reading = &mut self.reading;
+        reading.look = None;
+        reading.calls.returned();
+        let pause = reading.calls.fail(&mut reading.looks, now);
+        let again = after(pause, now.get());
+        // At once is no wait that a status would show.
+        reading.look_error = (!pause.is_zero()).then(|| error.to_owned());
+        reading.look_again = Some(again);
+        if reading.bounding == Bounding::Looking {
+            reading.bounding = Bounding::Wanted;
+        }
+        let source = Some(reading.calls.numbers(Some(again), now));
+        let event = Event { source, ..Event::new(Kind::SourceFailed, self.window.lowest_undone()) };
+        self.out.tell(&event.error(error), now);
+        Some(again)
+    }
+
+    /// True if the watermark waits for something that a look at the source may bring: a job, or a
+    /// gate that opens.
+    fn waits_for_look(&self) -> bool {
+        is_caught_up(&self.window) || self.failed_jobs.quarantine.is_gated(self.window.lowest_undone())
+    }
+
+    /// Notes that a look at the source begins. The answer is that of [`stir`](Self::stir).
+    pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
+        // A source that fails has stalled since it first did, and so has one that waits.
+        let fails = self.reading.look_error.is_some();
+        if !fails && self.reading.waits_for.is_none() && is_caught_up(&self.window) {
+            self.watching.stalls.restart(now);
+        }
+        self.stir(now)
+    }
+
+    /// Notes the head that a look has found. True if the thread that watches sleeps too long now.
+    pub(super) fn note_head(&mut self, now: &Now) -> bool {
+        self.out.is_observed() && self.watching.note_head(&self.window, now)
+    }
+}
+
+impl ReadPort for Driver {
+    fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order {
+        let mut core = self.core.lock();
+        let surplus = fetched.map(|fetched| core.fetched(fetched, now));
+        while core.expire(now.get()) {
+            // Others have work to do, too.
+            core.bump();
+        }
+        let wakes = core.drain(now);
+        let order = core.order(now, look);
+        let watch = matches!(order, Order::Look) && core.stir_for_look(now.get());
+        drop(core);
+        self.carry_out(wakes);
+        if watch {
+            self.spawn_watch();
+        }
+        surplus.into_iter().for_each(Surplus::drop_guarded);
+        order
+    }
+
+    fn supervise(&self, now: &Now) -> Option<Duration> {
+        let asked = time::now();
+        let mut core = self.core.lock();
+        core.workers.visited(time::now() - asked);
+        let again = core.supervise(now);
+        self.settle(core, now);
+        again
+    }
+
+    fn looked(&self, Look { head, gate, waits_for }: Look) -> bool {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let (before, waited) = (core.window.head(), core.waits_for_look());
+        core.looked(head, gate);
+        core.reading.waits_for = waits_for;
+        if core.note_head(&now) {
+            self.stall.notify_all();
+        }
+        if waited && !core.waits_for_look() {
+            core.watching.stalls.moved(&now);
+        }
+        let showed_new = core.window.head() != before;
+        self.settle(core, &now);
+        showed_new
+    }
+
+    fn asking(&self, now: Instant) {
+        let mut core = self.core.lock();
+        let watch = core.stir_for_look(now);
+        core.asking(now);
+        drop(core);
+        if watch {
+            self.spawn_watch();
+        }
+    }
+
+    fn gated(&self, gate: Gate) -> Beyond {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let waited = core.waits_for_look();
+        let more = core.gated(gate);
+        if waited && !core.waits_for_look() {
+            core.watching.stalls.moved(&now);
+        }
+        self.settle(core, &now);
+        more
+    }
+
+    fn look_failed(&self, failure: Failure) -> Option<Instant> {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let again = core.look_failed(&failure.text, &now);
+        self.settle(core, &now);
+        drop_guarded(failure.error);
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Attempts that are over: a success counts as done, and a failed job is tried again or halts the
+//! consumer.
+
+use crate::base::caught::Failure;
+use crate::base::guard::{drop_guarded, guarded};
+use crate::base::index::{BoxError, Index};
+use crate::base::time::Now;
+use crate::commit::changes::Changes;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::observe::{Event, Kind};
+use crate::run::worker::{Report, Reported};
+
+impl Core {
+    /// Takes the report of an attempt that is over. A token that was used before changes nothing.
+    /// The effects are taken if the attempt counts. The answer is a value of the user, to be
+    /// dropped without the lock.
+    // A call of it costs a short job a thirtieth of its time.
+    #[inline(always)]
+    pub(crate) fn report(
+        &mut self,
+        token: usize,
+        outcome: Result<(), Box<Failure>>,
+        effects: &mut Changes,
+        now: &Now,
+    ) -> Option<BoxError> {
+        let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
+        match (flight, outcome) {
+            (Some(flight), Ok(())) if self.saving.writing.is_some() => {
+                self.saving.wait_to_be_written(flight, &mut self.window, &mut self.out);
+                None
+            }
+            (Some(flight), Ok(())) => {
+                if self.failed_jobs.has_records && self.window.is_redriven(flight.index) {
+                    self.failed_jobs.records.redone(flight.index);
+                }
+                self.count_done(flight.index);
+                if flight.again {
+                    self.failed_jobs.failures.forget(flight.index);
+                }
+                if self.failed_jobs.has_records {
+                    self.failed_jobs.unpark(flight.index, effects, &mut self.window);
+                }
+                if !effects.is_empty() {
+                    self.out.effects.take(effects, flight.index, flight.attempt);
+                    self.window.set_full(self.out.effects.is_full());
+                }
+                None
+            }
+            (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure, now),
+            (None, outcome) => outcome.err().map(|failure| failure.error),
+        }
+    }
+}
+
+impl Core {
+    /// Counts a job as done that was handed out.
+    #[inline(always)]
+    pub(super) fn count_done(&mut self, index: Index) {
+        self.saving.done += 1;
+        self.window.handle_done(index);
+    }
+}
+
+impl Reported for Driver {
+    fn report(&self, mut report: Report) {
+        if self.fails_overdue && !self.may_report(report.token) {
+            return drop_guarded(report.outcome);
+        }
+        self.confirm(&mut report);
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
+        let tokens = core.running.flights.tokens();
+        let name = core.roster.release_name(tokens);
+        self.settle(core, &now);
+        drop_guarded(surplus);
+        drop_guarded(name);
+    }
+
+    fn start_panicked(&self, index: Index, error: &str) {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        core.out.tell(&Event::new(Kind::ClosurePanicked, index).error(error), &now);
+        self.settle(core, &now);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.has_begun()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl crate::run::asynchronous::TaskPort for Driver {
+    fn enter(&self) -> crate::crew::Own {
+        self.crew.enter()
+    }
+
+    fn stopping(&self) -> crate::crew::stopping::Stopping {
+        self.stopping.clone()
+    }
+
+    fn timed_out(&self, token: usize, index: Index) -> crate::base::error::Error {
+        let core = self.core.lock();
+        let flights = &core.running.flights;
+        let attempt = flights.get(token).map_or(1, |flight| flight.attempt);
+        let after = flights.timeouts.as_ref().map_or_else(Default::default, |timeouts| timeouts.after);
+        crate::base::error::Error::AttemptTimeout { index, attempt, after }
+    }
+}
+
+impl Driver {
+    /// A successful attempt counts once `on_job_done` was called and has not panicked. The
+    /// observers hear of the attempt before it counts, so no save is told of before the attempts in
+    /// it.
+    #[inline]
+    pub(super) fn confirm(&self, report: &mut Report) {
+        if self.confirms {
+            self.confirm_report(report);
+        }
+    }
+
+    #[cold]
+    fn confirm_report(&self, report: &mut Report) {
+        if report.outcome.is_ok() {
+            let callback = self.core.lock().running.on_job_done.clone();
+            if let Some(callback) = callback {
+                // A `stop` in the callback would wait for the same job that is being reported.
+                let _own = self.crew.enter();
+                let called = guarded(|| {
+                    callback(report.index);
+                    Ok(())
+                });
+                report.outcome = called.map_err(Failure::boxed);
+                if report.outcome.is_err() {
+                    let pool = self.core.lock().running.pool.clone();
+                    pool.iter().for_each(|pool| pool.forget(report.index));
+                    drop_guarded(pool);
+                }
+                drop_guarded(callback);
+            }
+        }
+        if self.observes {
+            self.observe_end(report);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The wait for a name that somebody else has, and the moment at which the consumer gets the name.
+//!
+//! A consumer that waits has an empty window, no source and no worker. Everything that a handle
+//! sets meanwhile is kept in the core, and holds from the moment of the takeover.
+
+use crate::base::error::{Error, describe};
+use crate::base::guard::drop_guarded;
+use crate::base::index::Index;
+use crate::base::sync::Arc;
+use crate::base::time::Now;
+use crate::driver::Driver;
+use crate::driver::core::Core;
+use crate::driver::failed_jobs::Recovered;
+use crate::driver::name_released::{self, Waits};
+use crate::driver::running::Pool;
+use crate::driver::save_deadline::Patience;
+use crate::driver::tenure::Refusal;
+use crate::observe::observers::Notice;
+use crate::observe::{Event, Kind};
+use crate::progress::Saves;
+use crate::reader::ReadRuns;
+use crate::source::wakeup::{Bell, Met};
+use crate::source::watermark::Watermark;
+use crate::window::{Limits, Window};
+use std::any::Any;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// The name of a consumer whose progress has no label: such a progress may be of any name.
+const UNNAMED: &str = "unnamed";
+
+/// Everything that a consumer begins with once it has its name.
+pub(crate) struct Takeover {
+    pub(crate) window: Window,
+    /// The watermark that earlier lives have saved.
+    pub(crate) last_processed: Option<Index>,
+    pub(crate) met: Met,
+    pub(crate) fence: u64,
+    pub(crate) recovered: Option<Recovered>,
+    pub(crate) pool: Arc<dyn Pool>,
+    pub(crate) source: Arc<dyn ReadRuns>,
+    pub(crate) saves: Arc<dyn Saves>,
+    /// The progress, which keeps the name in use.
+    pub(crate) name: Box<dyn Any + Send>,
+}
+
+impl Core {
+    /// Begins to wait for the name.
+    pub(crate) fn await_name(&mut self, refusal: Refusal, now: &Now) {
+        self.tenancy.waits_on(refusal, now);
+        let Some(awaited) = &self.tenancy.awaited else { return };
+        let text = awaited.blocked(now).to_string();
+        self.out.tell(&Event { index: None, ..Event::new(Kind::Waits, 0).error(&text) }, now);
+        if self.out.is_observed() {
+            let status = Box::new(self.status(now));
+            self.out.telling.notice(Notice::Waiting { status });
+        }
+    }
+
+    /// Begins a life: the settings of the time before it hold on. Returns true if the progress
+    /// keeps records of parked jobs.
+    fn begin_life(&mut self, window: Window, recovered: Option<Recovered>, now: &Now) -> bool {
+        let before = std::mem::replace(&mut self.window, window);
+        before.ends_at().into_iter().for_each(|last| self.window.stop_at(last));
+        self.tenancy.fit_pause(&mut self.window);
+        let keeps_parked = recovered.and_then(|recovered| self.go_on(recovered)).is_some();
+        self.change_limits(before.limits(), now);
+        self.out.waiters = true;
+        self.watching.stalls.restart(now.get());
+        let elapsed = self.tenancy.awaited.take().map(|awaited| now.get().saturating_duration_since(awaited.since));
+        self.out.tell(&Event { elapsed, ..Event::new(Kind::TookOver, self.window.lowest_undone()) }, now);
+        if self.out.is_observed() {
+            let (elapsed, status) = (elapsed.unwrap_or_default(), Box::new(self.status(now)));
+            self.out.telling.notice(Notice::TookOver { elapsed, status });
+        }
+        keeps_parked
+    }
+}
+
+impl Waits for Driver {
+    fn name_freed(&self, name: &str) {
+        if name != self.watermark.name() && name != UNNAMED {
+            return;
+        }
+        let mut core = self.core.lock();
+        core.tenancy.awaited.iter_mut().for_each(|awaited| awaited.called = true);
+        self.news.notify_all();
+    }
+}
+
+impl Driver {
+    /// Makes the driver of a consumer that waits for its name.
+    pub(crate) fn waiting(core: Core, bell: Arc<Bell>, watermark: Watermark) -> Arc<Self> {
+        let driver = Self::with(core, bell, watermark, None);
+        name_released::enlist(driver.crew.host().clone());
+        driver
+    }
+
+    /// Sleeps until the next try to take the name, or until a consumer of this process has given
+    /// the name back. Returns false once the consumer has ended.
+    pub(crate) fn sleep_until_try(&self, until: Instant) -> bool {
+        let mut timed_out = false;
+        let mut core = self.core.lock();
+        while !core.window.has_ended() && !timed_out && !core.tenancy.is_called_to_try() {
+            timed_out = core.wait_by(&self.clock, &self.news, Some(until));
+        }
+        !core.window.has_ended()
+    }
+
+    /// True if the consumer has not ended while it waits.
+    pub(crate) fn still_waits(&self) -> bool {
+        !self.core.lock().window.has_ended()
+    }
+
+    /// Ends the calls to try.
+    pub(crate) fn tries_no_more(&self) {
+        let me: Weak<dyn Waits> = self.crew.host().clone();
+        name_released::withdraw(&me);
+    }
+
+    /// Notes that a try to take the name was refused.
+    pub(crate) fn waits_on(&self, refusal: Refusal, now: &Now) {
+        self.core.lock().tenancy.waits_on(refusal, now);
+    }
+
+    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
+    /// next try.
+    pub(crate) fn waits_out(&self, error: &Error, now: &Now) -> Duration {
+        let mut core = self.core.lock();
+        let text = describe(error);
+        core.out.tell(&Event { index: None, ..Event::new(Kind::NotAsked, 0).error(&text) }, now);
+        let pause = core.tenancy.waits_out(text, now);
+        self.settle(core, now);
+        pause
+    }
+
+    /// Returns the limits and the end that hold now: a handle may have changed them.
+    pub(crate) fn asked_meanwhile(&self) -> (Limits, Option<Index>) {
+        let window = &self.core.lock().window;
+        (window.limits(), window.ends_at())
+    }
+
+    /// Begins the life of a consumer that has got its name. Returns true if the progress keeps
+    /// records of parked jobs. If the consumer has ended meanwhile, it gives everything back.
+    pub(crate) fn take_over(&self, takeover: Takeover) -> Result<bool, Box<Takeover>> {
+        let mut core = self.core.lock();
+        if core.window.is_stopping() || core.window.has_ended() {
+            return Err(Box::new(takeover));
+        }
+        let Takeover { window, last_processed, met, fence, recovered, pool, source, saves, name } = takeover;
+        let now = self.clock.when_asked();
+        let next = window.lowest_undone();
+        core.gates.meet(met);
+        core.tenancy.fence = fence;
+        (core.running.pool, core.reading.runs) = (Some(pool), Some(source));
+        core.saving.patience = Patience::new(saves.takes_help());
+        *self.saves.lock() = Some(saves);
+        core.roster.keep_name(name);
+        core.out.observers.iter().for_each(|observers| observers.rename(self.watermark.name()));
+        let keeps_parked = core.begin_life(window, recovered, &now);
+        self.watermark.note_parked(core.take_parked_news().parked);
+        self.watermark.begin(next);
+        if let Some(last) = last_processed {
+            self.watermark.publish(last);
+            core.waiters.call_up_to(last);
+        }
+        // Nothing runs so far, so the observers hear of the takeover before any attempt.
+        let tells = core.begin_telling();
+        drop(core);
+        self.wake_called();
+        if tells {
+            self.tell();
+        }
+        Ok(keeps_parked)
+    }
+
+    /// Goes on after a takeover: an upstream may have ended before this consumer listened, and
+    /// somebody may wait for the takeover.
+    pub(crate) fn taken_over(&self) {
+        let mut core = self.core.lock();
+        core.end_within_reach();
+        self.settle(core, &self.clock.when_asked());
+        self.changed.notify_all();
+    }
+
+    /// Halts the consumer with an error of its start, which comes late.
+    pub(crate) fn fail_late(&self, error: Error) {
+        let (text, source) = (describe(&error), std::error::Error::source(&error).map(describe));
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let index = match &error {
+            Error::Source { index, .. } => *index,
+            Error::Truncated { next, .. } => *next,
+            _ => core.window.lowest_undone(),
+        };
+        let surplus = core.ctx(&now).halt(index, text, error, source.as_deref().unwrap_or_default());
+        self.settle(core, &now);
+        drop_guarded(surplus);
+    }
+
+    /// Waits until the consumer has its name, or has ended.
+    pub(super) fn wait_for_name(&self) {
+        let mut core = self.core.lock();
+        while core.tenancy.awaited.is_some() && !core.window.has_ended() {
+            core.wait_until(&self.changed, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::retry::Retry;
+    use crate::commit::changes::Changes;
+    use crate::driver::handlers::control::Control;
+    use crate::driver::handlers::news::tests::ByHand;
+    use crate::observe::status::Blocked;
+    use crate::reader::Fetched;
+    use crate::run::worker::Report;
+    use crate::run::{Assignment, Runner};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const LIMITS: Limits = Limits { max_processing: 2, max_search_ahead: 9 };
+
+    fn leased(expires_in: Duration) -> Refusal {
+        let error = Error::Leased { name: "a name".to_owned(), holder: "node a".to_owned(), expires_in };
+        Refusal::of(error).unwrap()
+    }
+
+    /// A consumer that has waited since this moment.
+    fn waiting(name: &str, now: Instant) -> Arc<Driver> {
+        let mut core = Core::new(Window::begin(0, LIMITS), Retry::none(), usize::MAX, now);
+        core.await_name(leased(Duration::from_secs(3)), &Now::at(now));
+        let watermark = Watermark::new();
+        watermark.reserve(Some(name.to_owned()), Vec::new()).unwrap();
+        Driver::waiting(core, Arc::default(), watermark)
+    }
+
+    #[test]
+    fn the_rest_of_a_lease_shrinks_and_a_refusal_renews_it() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let driver = waiting("a name", now);
+        let rest = |after| match driver.core.lock().status(&Now::at(now + after)).blocked {
+            Blocked::InUse { expires_in, .. } => expires_in,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([rest(second), rest(9 * second)], [Some(2 * second), Some(Duration::ZERO)]);
+        driver.waits_on(leased(3 * second), &Now::at(now + 5 * second));
+        assert_eq!(rest(6 * second), Some(2 * second));
+        driver.waits_on(leased(Duration::MAX), &Now::at(now + 5 * second));
+        assert_eq!(rest(6 * second), None, "beyond the end of the clock is for ever");
+    }
+
+    #[test]
+    fn a_name_that_is_given_back_in_this_process_is_tried_at_once_and_a_stop_ends_the_wait() {
+        let now = Instant::now();
+        let (driver, other) = (waiting("a name of this test", now), waiting("another name of this test", now));
+        let sleeper = |driver: &Arc<Driver>| {
+            let driver = driver.clone();
+            std::thread::spawn(move || driver.sleep_until_try(now + HOUR))
+        };
+        let (mine, others) = (sleeper(&driver), sleeper(&other));
+        name_released::tell("a name of this test");
+        assert!(mine.join().unwrap(), "it tries");
+        other.request_stop();
+        assert!(!others.join().unwrap(), "it has ended, and nobody has called it");
+        driver.tries_no_more();
+        name_released::tell("a name of this test");
+        assert!(!driver.core.lock().tenancy.is_called_to_try());
+    }
+
+    /// A part of a takeover that says when it is dropped.
+    struct Kept(#[allow(dead_code)] Arc<()>);
+
+    impl Runner<()> for Kept {
+        fn run(&self, _: Assignment<()>, _: &mut Changes) -> Option<Report> {
+            None
+        }
+    }
+
+    impl ReadRuns for Kept {
+        fn read_run(&self, _: crate::reader::Ask) -> Fetched {
+            unreachable!("there is no reader")
+        }
+    }
+
+    fn takeover(driver: &Arc<Driver>, kept: &Arc<()>, last_processed: Index) -> Takeover {
+        let kept = || Kept(kept.clone());
+        Takeover {
+            window: Window::resume(last_processed, LIMITS),
+            last_processed: Some(last_processed),
+            met: Met::default(),
+            fence: 7,
+            recovered: None,
+            pool: driver.pool(Arc::new(kept())),
+            source: Arc::new(kept()),
+            saves: Arc::new(ByHand),
+            name: Box::new(kept()),
+        }
+    }
+
+    #[test]
+    fn a_takeover_of_a_consumer_that_has_ended_is_given_back_as_a_whole() {
+        let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
+        driver.request_stop();
+        let given_back = driver.take_over(takeover(&driver, &kept, 3)).expect_err("it has ended");
+        assert_eq!(Arc::strong_count(&kept), 4);
+        drop(given_back);
+        assert_eq!((Arc::strong_count(&kept), driver.watermark.last_processed()), (1, None));
+    }
+
+    #[test]
+    fn the_settings_from_before_a_takeover_hold_after_it() {
+        let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
+        driver.set_paused(true);
+        driver.stop_at(8);
+        driver.set_limits(&|limits| limits.max_search_ahead = 5).unwrap();
+        let never = |index| driver.core.lock().never(index);
+        assert!(never(Index::MAX) && !never(9), "the one who has the name may be that far");
+        assert_eq!(driver.take_over(takeover(&driver, &kept, 3)).ok(), Some(false));
+        assert!(never(9));
+        let core = driver.core.lock();
+        let window = &core.window;
+        assert_eq!((window.is_paused(), window.ends_at(), window.next()), (true, Some(8), 4));
+        assert_eq!((window.limits().max_search_ahead, core.tenancy.fence), (5, 7));
+        assert_eq!((core.state(), driver.watermark.last_processed()), (crate::State::Paused, Some(3)));
+    }
+}

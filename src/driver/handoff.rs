@@ -1,0 +1,210 @@
+//! The handoff buffer: first attempts that a thread of the pool takes, and successes that it
+//! leaves, without the lock of the core.
+//!
+//! A visit to the core moves a dozen cache lines from one processor to the other, which costs a job
+//! of a microsecond half of its time. A visit to the buffer moves two or three. So while jobs are
+//! short, a thread that was at the core puts the next jobs into the buffer, for all threads.
+//!
+//! The handoff buffer is the beginning of what was read: it holds the values, and the window does
+//! not know that any of its jobs has begun. A thread that takes the lock of the core takes the
+//! buffer back first, and tells the window what happened. So nobody who has the lock ever sees the
+//! buffer, and every rule of the core holds as if there were none. Nobody owns a job that has not
+//! begun.
+
+use crate::base::index::Index;
+use crate::base::time::Coarse;
+use crate::reader::Payloads;
+use crate::run::Assignment;
+use crate::run::worker::{Job, Report};
+use std::ops::Range;
+
+/// The most jobs in it: there is a bit for each.
+pub(crate) const MOST: u64 = u64::BITS as u64;
+
+/// The tokens of jobs that were begun here. No flight has one.
+const BEGUN_HERE: usize = usize::MAX / 2 + 1;
+
+/// The most reports of jobs that were begun elsewhere.
+const ELSEWHERE: usize = 16;
+
+/// First attempts that may begin, and what became of them.
+#[derive(Default)]
+pub(crate) struct HandoffBuffer {
+    /// The jobs that have not begun. It is empty while the buffer is closed.
+    left: Range<Index>,
+    /// The first job of this filling.
+    first: Index,
+    /// A bit for each job of this filling that is done; the lowest is that of the first one.
+    done: u64,
+    /// The number of jobs that may still begin before one of those that run is done.
+    free: usize,
+    /// The token of the jobs of this filling.
+    token: usize,
+    fence: u64,
+    jobs: Option<Box<dyn Payloads>>,
+    /// The successes of jobs that were begun elsewhere, or of an earlier filling.
+    others: Vec<(usize, Index)>,
+    opened: Option<Coarse>,
+}
+
+/// The content of a buffer that was taken back.
+pub(crate) struct Taken {
+    /// The jobs that have begun.
+    pub(super) begun: Range<Index>,
+    /// A bit for each of these that is done.
+    pub(super) done: u64,
+    /// The values of the others.
+    pub(super) jobs: Option<Box<dyn Payloads>>,
+    /// The time of the filling.
+    pub(super) opened: Option<Coarse>,
+}
+
+/// True if this is the token of a job that was begun in a buffer. Once the buffer is taken back,
+/// the job has another one.
+pub(super) fn is_begun_here(token: usize) -> bool {
+    token >= BEGUN_HERE
+}
+
+impl HandoffBuffer {
+    /// Puts the values of these jobs and of all behind them into it.
+    pub(super) fn open(&mut self, jobs: Range<Index>, values: Box<dyn Payloads>, free: usize, fence: u64, now: Coarse) {
+        self.token = BEGUN_HERE | self.token.wrapping_add(1);
+        (self.first, self.done, self.free, self.fence) = (jobs.start, 0, free, fence);
+        (self.left, self.jobs, self.opened) = (jobs, Some(values), Some(now));
+    }
+
+    /// Leaves the report of a success, if there is one, and takes a job. If that is not possible,
+    /// the report stays where it is, for the core.
+    #[inline]
+    pub(super) fn next<T: Send + 'static>(&mut self, report: &mut Option<Report>) -> Option<Assignment<T>> {
+        if self.left.is_empty() {
+            return None;
+        }
+        if let Some(Report { token, index, outcome }) = report {
+            if outcome.is_err() || self.others.len() == ELSEWHERE {
+                return None;
+            }
+            if *token == self.token {
+                self.done |= 1 << (*index - self.first);
+            } else {
+                self.others.push((*token, *index));
+            }
+            self.free += 1;
+            *report = None;
+        }
+        self.free = self.free.checked_sub(1)?;
+        let payload = self.jobs.as_mut()?.pop_first()?;
+        let index = self.left.start;
+        self.left.start += 1;
+        Some(Assignment { token: self.token, job: Job { index, attempt: 1, fence: self.fence, payload } })
+    }
+
+    /// Takes it back. The successes of other jobs are [taken](Self::take_other) one by one.
+    pub(super) fn close(&mut self) -> Taken {
+        let begun = self.first..self.left.start;
+        self.left = 0..0;
+        Taken { begun, done: self.done, jobs: self.jobs.take(), opened: self.opened.take() }
+    }
+
+    /// Takes a success of a job that was begun elsewhere, or of an earlier filling.
+    pub(super) fn take_other(&mut self) -> Option<(usize, Index)> {
+        self.others.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::caught::Failure;
+    use crate::base::time::coarse;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn report(token: usize, index: Index, outcome: Result<(), Box<Failure>>) -> Option<Report> {
+        Some(Report { token, index, outcome })
+    }
+
+    fn failed() -> Result<(), Box<Failure>> {
+        Err(Failure::boxed("refused".into()))
+    }
+
+    #[test]
+    fn a_closed_tray_has_no_job_and_leaves_each_report_to_the_core() {
+        let mut handoff = HandoffBuffer::default();
+        let mut success = report(3, 7, Ok(()));
+        assert!(handoff.next::<Index>(&mut success).is_none() && success.is_some());
+        handoff.open(0..2, <dyn Payloads>::new([0_u64, 1]), 2, 0, coarse());
+        let first = handoff.next::<Index>(&mut None).expect("it is open");
+        assert_eq!(handoff.close().begun, 0..1);
+        let mut success = report(first.token, first.job.index, Ok(()));
+        assert!(handoff.next::<Index>(&mut success).is_none() && success.is_some() && is_begun_here(first.token));
+    }
+
+    #[test]
+    fn a_failure_is_left_to_the_core() {
+        let mut handoff = HandoffBuffer::default();
+        handoff.open(0..2, <dyn Payloads>::new([0_u64, 1]), 2, 0, coarse());
+        let first = handoff.next::<Index>(&mut None).expect("it is open");
+        let mut failure = report(first.token, 0, failed());
+        assert!(handoff.next::<Index>(&mut failure).is_none() && failure.is_some());
+        assert_eq!(handoff.close().done, 0);
+    }
+
+    proptest! {
+        /// Jobs begin in their order, each once and never more at a time than may, and each success
+        /// is counted once, whenever the buffer is closed and opened again.
+        #[test]
+        fn jobs_begin_in_order_and_each_success_counts_once(steps in prop::collection::vec((0_u8..8, any::<usize>()), 1..200), limit in 1_usize..4) {
+            let mut handoff = HandoffBuffer::default();
+            let (mut next, mut opened, mut running) = (0, false, Vec::<(usize, Index)>::new());
+            let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
+            let close = |handoff: &mut HandoffBuffer, next: &mut Index, done: &mut BTreeSet<Index>| {
+                let taken = handoff.close();
+                while let Some((_, index)) = handoff.take_other() {
+                    prop_assert!(done.insert(index), "job {index} counts twice");
+                }
+                for (at, index) in taken.begun.clone().enumerate() {
+                    prop_assert!(taken.done >> at & 1 == 0 || done.insert(index), "job {index} counts twice");
+                }
+                *next = taken.begun.end.max(*next);
+                Ok(())
+            };
+            for (step, pick) in steps {
+                match step {
+                    0 => {
+                        close(&mut handoff, &mut next, &mut done)?;
+                        opened = false;
+                    }
+                    1 if !opened => {
+                        let jobs = next..next + 1 + pick as u64 % MOST;
+                        handoff.open(jobs.clone(), <dyn Payloads>::new(jobs.collect::<Vec<_>>()), limit - running.len(), 5, coarse());
+                        opened = true;
+                    }
+                    _ => {
+                        let at = (pick % (limit + 1)).min(running.len());
+                        let mut ended = (at < running.len()).then(|| running.swap_remove(at));
+                        let mut success = ended.take().and_then(|(token, index)| report(token, index, Ok(())));
+                        let job = handoff.next::<Index>(&mut success);
+                        if let Some(Report { index, .. }) = success {
+                            // The core takes it, and the buffer with it.
+                            close(&mut handoff, &mut next, &mut done)?;
+                            opened = false;
+                            prop_assert!(done.insert(index), "job {index} counts twice");
+                        }
+                        if let Some(Assignment { token, job }) = job {
+                            prop_assert_eq!((job.payload, job.attempt, job.fence), (job.index, 1, 5));
+                            prop_assert_eq!(begun.last().map_or(0, |last| last + 1), job.index);
+                            begun.insert(job.index);
+                            running.push((token, job.index));
+                        }
+                        prop_assert!(running.len() <= limit);
+                    }
+                }
+            }
+            close(&mut handoff, &mut next, &mut done)?;
+            let still: BTreeSet<_> = running.into_iter().map(|(_, index)| index).collect();
+            prop_assert_eq!(done.union(&still).copied().collect::<BTreeSet<_>>(), begun);
+            prop_assert!(done.is_disjoint(&still));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Models of the buffer.
+
+use super::*;
+use crate::reader::{Payloads, Weights};
+use crate::window::Action;
+
+/// Jobs that are done when they return, so that they may be laid out in a buffer.
+struct AtOnce(Count);
+
+impl Runner<Index> for AtOnce {
+    fn run(&self, assignment: Assignment<Index>, effects: &mut Changes) -> Option<Report> {
+        self.0.run(assignment, effects)
+    }
+
+    fn reports_at_once(&self) -> bool {
+        true
+    }
+}
+
+/// Four jobs, all of which were read, so that three are laid out in a buffer.
+fn with_tray(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
+    let model = Model::with(Numbers { jobs: 4, quick: false }, workers, workers, false);
+    {
+        let mut core = model.driver.core.lock();
+        core.workers.always = Some(3);
+        core.running.takes_tray = true;
+        core.reading.supervises = true;
+        core.window.set_limits(Limits { max_processing: workers, max_search_ahead: 9 });
+        core.window.handle_head(Some(3));
+        assert!(matches!(core.window.poll(), Some(Action::Fetch(_))));
+        core.window.handle_fetched(4);
+        core.reading.prefetch.add(&mut *<dyn Payloads>::new([0_u64, 1, 2, 3]), Weights::equal(4, 1));
+    }
+    let jobs = Arc::new(AtOnce(Count(Mutex::new(vec![0; 4]))));
+    let workers = (0..workers).map(|_| model.worker(&jobs)).collect();
+    (model, jobs, workers)
+}
+
+#[test]
+fn loom_each_job_of_a_tray_is_run_once_and_counted() {
+    explore(2, || {
+        let (model, jobs, workers) = with_tray(2);
+        let watermark = model.driver.watermark.clone();
+        model.serve();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert_eq!(*jobs.0.0.lock(), vec![1; 4]);
+        assert_eq!(watermark.last_processed(), Some(3));
+    });
+}
+
+#[test]
+fn loom_a_stop_takes_the_tray_back_and_no_job_of_it_begins_afterwards() {
+    explore(2, || {
+        let (model, jobs, workers) = with_tray(1);
+        let driver = model.driver.clone();
+        let stopper = spawn(move || {
+            driver.request_stop();
+            driver.core.lock().window.next()
+        });
+        let watermark = model.driver.watermark.clone();
+        model.serve();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let begun = stopper.join().unwrap();
+        assert_eq!(jobs.0.0.lock().iter().sum::<u32>() as Index, begun, "those that had begun, and no other");
+        assert_eq!(watermark.last_processed().map_or(0, |last| last + 1), begun);
+    });
+}
