@@ -6,6 +6,10 @@ CREATE FUNCTION more_of(p_key text, p_resubmit bigint, p_root text, p_root_at bi
 RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(p_key, p_root, p_meta) IS NULL AND p_cost = 1 AND coalesce(p_resubmit, p_noted) IS NULL THEN RETURN NULL; END IF;
+    -- Most of those that have something have a key alone. This is the same text.
+    IF coalesce(p_root, p_meta) IS NULL AND p_cost = 1 AND coalesce(p_resubmit, p_root_at, p_noted) IS NULL THEN
+        RETURN '{"key":' || to_json(p_key) || '}';
+    END IF;
     RETURN json_strip_nulls(json_build_object('key', p_key, 'resubmit', p_resubmit, 'root', p_root, 'root_at', p_root_at,
         'cost', nullif(p_cost, 1), 'meta', nullif(p_meta IS NOT NULL, false), 'progress', nullif(p_noted IS NOT NULL, false)));
 END $$;

@@ -198,12 +198,16 @@ BEGIN
             WHERE j.ctid = ANY (v_claiming.spots)
             RETURNING 'claimed'::text, j.number, CASE WHEN j.name IS NOT NULL AND fits(j, v_room) THEN j.name END, NULL::text, NULL::text, j.token,
                 CASE WHEN octet_length(j.kind) <= 64 OR fits(j, v_room) THEN j.kind END,
-                CASE WHEN octet_length(j.payload) <= v_room - 64 AND octet_length(j.kind) <= 64 AND coalesce(j.name, j.data, j.error, j.key, j.root) IS NULL
+                -- Of common jobs, and of those with a key alone, this says the same as `fits` without its call.
+                CASE WHEN octet_length(j.payload) + 6 * coalesce(octet_length(j.key), 0) <= v_room - 64 AND octet_length(j.kind) <= 64
+                        AND coalesce(j.name, j.data, j.error, j.root) IS NULL
                     OR fits(j, v_room) THEN j.payload END,
                 CASE WHEN j.data IS NOT NULL AND fits(j, v_room) THEN j.data END, CASE WHEN j.error IS NOT NULL AND fits(j, v_room) THEN j.error END,
                 j.failures, j.crashes, j.pushed, j.due, j.since, (array_position(v_claiming.numbers, j.number) << 2) + j.priority,
                 CASE WHEN coalesce(j.key, j.root, j.meta) IS NULL AND j.cost = 1 AND coalesce(j.resubmit, j.noted) IS NULL THEN NULL
-                    WHEN fits(j, v_room)
+                    WHEN octet_length(j.payload) + 6 * coalesce(octet_length(j.key), 0) <= v_room - 64 AND octet_length(j.kind) <= 64
+                        AND coalesce(j.name, j.data, j.error, j.root) IS NULL
+                        OR fits(j, v_room)
                     THEN more_of(j.key, j.resubmit, j.root, j.root_at, j.cost, j.meta, j.noted) END;
         END IF;
         EXIT WHEN v_got > 0 OR v_claiming.again;
