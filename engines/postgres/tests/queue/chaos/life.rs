@@ -99,17 +99,17 @@ impl Life {
 
     fn pushes(&mut self, store: &PgStore, limited: &Queue, plain: &Queue) {
         self.begin("pushes");
-        plain.push(NewJob::new("plain", &1).unwrap()).unwrap();
-        limited.push(self.job("own", "first").key(self.own("key"))).unwrap();
+        push(plain, [NewJob::new("plain", &1).unwrap()]);
+        push(limited, [self.job("own", "first").key(self.own("key"))]);
         let unique = |job: NewJob| job.unique(Unique::until_done()).skip_if_executed();
-        limited.push(unique(self.job("own", "unique"))).unwrap();
-        limited.push(self.job("own", "within").unique(Unique::within(Duration::from_secs(60)))).unwrap();
+        push(limited, [unique(self.job("own", "unique"))]);
+        push(limited, [self.job("own", "within").unique(Unique::within(Duration::from_secs(60)))]);
         // An old job that is to wait for others changes edges under a lock.
-        limited.push(self.job("own", "old").delay(Duration::from_secs(3600))).unwrap();
-        limited.push(self.job("own", "old").after([self.own("first")]).on_dead(OnDead::Run)).unwrap();
+        push(limited, [self.job("own", "old").delay(Duration::from_secs(3600))]);
+        push(limited, [self.job("own", "old").after([self.own("first")]).on_dead(OnDead::Run)]);
         self.begin("pushes of many");
-        limited.push_all((0..20).map(|at| self.job("writes", &format!("writes {at}")))).unwrap();
-        plain.push_all((0..641).map(|at| NewJob::new("plain", &at).unwrap())).unwrap();
+        push(limited, (0..20).map(|at| self.job("writes", &format!("writes {at}"))));
+        push(plain, (0..641).map(|at| NewJob::new("plain", &at).unwrap()));
         self.begin("a push into two queues");
         let kinds = [self.own("own"), self.own("plain")];
         let group =
@@ -147,7 +147,7 @@ impl Life {
         self.accept(limited, kind).snooze(SystemTime::now()).unwrap();
         self.accept(limited, kind).retry("not yet").unwrap();
         let mut dies = self.accept(limited, kind);
-        limited.push(self.job("own", "behind").after([dies.id()]).on_dead(OnDead::Run)).unwrap();
+        push(limited, [self.job("own", "behind").after([dies.id()]).on_dead(OnDead::Run)]);
         dies.bury("it dies, and one waits for it").unwrap();
         let mut lease = self.accept(limited, kind);
         let mut client = self.config.connect(NoTls).unwrap();
@@ -166,7 +166,7 @@ impl Life {
         for queue in [plain, limited] {
             self.begin(&format!("large claims of {}", queue.name()));
             let payload = "x".repeat(LARGE);
-            queue.push_all((0..80).map(|_| NewJob::new(self.own("large"), &payload).unwrap())).unwrap();
+            push(queue, (0..80).map(|_| NewJob::new(self.own("large"), &payload).unwrap()));
             let runner =
                 Runner::builder(queue).max_processing(80).on(self.own("large"), |_, _: String| Ok(Outcome::Done));
             runner.drain(DrainLimits::default()).unwrap();
@@ -175,15 +175,15 @@ impl Life {
 
     fn steers(&mut self, store: &PgStore, limited: &Queue) {
         self.begin("changes by hand");
-        limited.push(self.job("own", "dead")).unwrap();
-        limited.push(self.job("own", "dead too").after([self.own("dead")])).unwrap();
+        push(limited, [self.job("own", "dead")]);
+        push(limited, [self.job("own", "dead too").after([self.own("dead")])]);
         self.accept(limited, "own").bury("by hand").unwrap();
         let mut behind = limited.subscribe(self.own("dead too")).unwrap();
         assert!(behind.wait_ended(Duration::from_secs(30)).unwrap().is_some());
         limited.requeue(self.own("dead")).unwrap();
         limited.requeue(self.own("dead too")).unwrap();
         limited.remove(self.own("dead too")).unwrap();
-        limited.push(self.job("own", "later").delay(Duration::from_secs(3600))).unwrap();
+        push(limited, [self.job("own", "later").delay(Duration::from_secs(3600))]);
         limited.run_now(self.own("later")).unwrap();
         let notes = limited.notes("n").unwrap();
         notes.add("shared", 1).unwrap();
@@ -209,7 +209,7 @@ impl Life {
     /// A runner that is stopped while jobs run, so it gives them up.
     fn stops(&mut self, limited: &Queue) {
         self.begin("a stop");
-        limited.push(self.job("slow", "slow")).unwrap();
+        push(limited, [self.job("slow", "slow")]);
         let (began, begun) = crossbeam_channel::bounded(1);
         let (end, ends) = crossbeam_channel::bounded::<()>(0);
         let runner = Runner::builder(limited).on(self.own("slow"), move |_, _: u64| {
@@ -233,6 +233,23 @@ impl Life {
         limited.list(JobState::Finished, None, 10).unwrap();
         limited.periodics().unwrap();
     }
+}
+
+/// Pushes jobs, and once more if the connection was closed. A pooler may give this life a
+/// connection of an earlier one that was killed, and hears only then that the server has ended it.
+/// The library does not push again, since jobs may be there without an answer. Here twins do no
+/// harm: their ids are the same, or nobody counts them.
+fn push(queue: &Queue, jobs: impl IntoIterator<Item = NewJob>) {
+    let jobs: Vec<_> = jobs.into_iter().collect();
+    let pushed = queue.push_all(jobs.clone());
+    let again = pushed.as_ref().is_err_and(|error| was_closed(error));
+    if again { queue.push_all(jobs) } else { pushed }.unwrap();
+}
+
+/// True if the connection was closed during a call.
+fn was_closed(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_it = error.downcast_ref::<postgres::Error>().is_some_and(postgres::Error::is_closed);
+    is_it || error.source().is_some_and(was_closed)
 }
 
 /// A transaction as the user's own, whatever the default of its level is.
