@@ -271,7 +271,9 @@ macro_rules! __each_queue_case {
                 a_deferred_job_that_is_removed_frees_its_slot_and_its_late_report_changes_nothing;
             runner_stalls:
                 a_runner_with_all_slots_busy_for_a_lease_says_so_and_again_only_after_twice_the_time,
-                a_runner_of_jobs_that_take_long_stands_still_after_ten_of_their_usual_runs;
+                a_runner_of_jobs_that_take_long_stands_still_after_ten_of_their_usual_runs,
+                a_runner_with_fewer_slots_than_jobs_stands_still_and_anew_from_its_last_end_on,
+                jobs_that_are_meant_to_run_on_and_on_are_no_standstill;
             states:
                 c01_to_c05_a_push_on_each_state_does_as_the_table_says,
                 c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says,

@@ -5,7 +5,7 @@ use crate::runner::of;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::time::Duration;
 use waterline::{BoxError, Verdict};
-use waterline_queue::{DrainLimits, Outcome, QueueEvent, Runner, RunnerBuilder, Waits};
+use waterline_queue::{DrainLimits, Outcome, QueueEvent, QueueOptions, Runner, RunnerBuilder, Waits};
 
 /// What an observer hears: the queue, the slots and the oldest job, for how long that has run, and
 /// for how long no job has ended.
@@ -19,14 +19,15 @@ struct Long {
     says: Receiver<Stalled>,
 }
 
-fn long(bench: &Bench, kind: &str, slots: usize) -> Long {
+fn long(bench: &Bench, kinds: &[&str], slots: usize) -> Long {
     let ((begun, begins), (end, ends), (said, says)) = (unbounded(), bounded(0), unbounded());
     let handler = move |job: &waterline_queue::Running, ()| -> Result<Outcome, BoxError> {
         begun.send(job.id().to_owned())?;
         let _ = ends.recv();
         Err("it did not succeed".into())
     };
-    let builder: RunnerBuilder = Runner::builder(&bench.queue).on(kind, handler).observe(move |event| {
+    let handled = |builder: RunnerBuilder, kind: &&str| builder.on(*kind, handler.clone());
+    let builder = kinds.iter().fold(Runner::builder(&bench.queue), handled).observe(move |event| {
         if let QueueEvent::Stalled { queue, slots, id, kind, attempt, elapsed, no_end, .. } = *event {
             said.send((format!("{queue} {slots} {id} {kind} {attempt}"), elapsed, no_end)).unwrap();
         }
@@ -36,7 +37,7 @@ fn long(bench: &Bench, kind: &str, slots: usize) -> Long {
 
 pub(super) fn a_runner_with_all_slots_busy_for_a_lease_says_so_and_again_only_after_twice_the_time(on: &Benches<'_>) {
     let bench = on.bench();
-    let Long { runner, begins, end, says } = long(&bench, "k", 2);
+    let Long { runner, begins, end, says } = long(&bench, &["k"], 2);
     let (begun, said) = (|| begins.recv_timeout(LONG).unwrap(), || says.recv_timeout(LONG).unwrap());
     bench.push(of("k").id("a"));
     assert_eq!(begun(), "a");
@@ -81,11 +82,53 @@ pub(super) fn a_runner_of_jobs_that_take_long_stands_still_after_ten_of_their_us
         Ok(Outcome::Done)
     });
     assert_eq!(usual.drain(DrainLimits::default()).unwrap().finished, 1);
-    let Long { runner, begins, end, says } = long(&bench, "slow", 1);
-    bench.push(of("slow").id("a"));
-    assert_eq!(begins.recv_timeout(LONG).unwrap(), "a");
-    [60, 139, 1].into_iter().for_each(|seconds| bench.clock.advance(SECOND * seconds));
-    assert_eq!(says.recv_timeout(LONG).unwrap(), ("q 1 a slow 1".to_owned(), 200 * SECOND, 200 * SECOND));
+    let Long { runner, begins, end, says } = long(&bench, &["slow", "k"], 2);
+    // A job of a kind without a usual run has the other slot.
+    for (kind, id) in [("slow", "a"), ("k", "b")] {
+        bench.push(of(kind).id(id));
+        assert_eq!(begins.recv_timeout(LONG).unwrap(), id);
+        bench.clock.advance(SECOND);
+    }
+    bench.push(of("k").id("c"));
+    [59, 139].into_iter().for_each(|seconds| bench.clock.advance(SECOND * seconds));
+    let status = bench.queue.status().unwrap();
+    assert!(matches!(status.waits, Waits::Busy { slots: 2, .. }), "{status}");
+    bench.clock.advance(SECOND);
+    assert_eq!(says.recv_timeout(LONG).unwrap(), ("q 2 a slow 1".to_owned(), 201 * SECOND, 200 * SECOND));
     drop(end);
     runner.stop().unwrap();
+}
+
+pub(super) fn a_runner_with_fewer_slots_than_jobs_stands_still_and_anew_from_its_last_end_on(on: &Benches<'_>) {
+    let bench = on.bench();
+    let Long { runner, begins, end, says } = long(&bench, &["k"], 4);
+    for id in ["a", "b", "c"] {
+        bench.push(of("k").id(id));
+        assert_eq!(begins.recv_timeout(LONG).unwrap(), id);
+        bench.clock.advance(SECOND);
+    }
+    bench.clock.advance(HOUR - SECOND);
+    runner.set_max_processing(2).unwrap();
+    assert_eq!(says.recv_timeout(LONG).unwrap(), ("q 2 a k 1".to_owned(), HOUR + 2 * SECOND, HOUR));
+    // Those that are left have the slots.
+    end.send_timeout((), LONG).unwrap();
+    eventually("the end", || runner.processing() == 2);
+    bench.clock.advance(MINUTE);
+    assert_eq!(says.recv_timeout(LONG).unwrap().2, MINUTE);
+    drop(end);
+    runner.stop().unwrap();
+}
+
+pub(super) fn jobs_that_are_meant_to_run_on_and_on_are_no_standstill(on: &Benches<'_>) {
+    let bench = on.bench_with(QueueOptions::default().heal_after(MINUTE));
+    let Long { runner, begins, end, says } = long(&bench, &["k"], 1);
+    bench.push(of("k").id("a"));
+    assert_eq!(begins.recv_timeout(LONG).unwrap(), "a");
+    bench.push(of("k").id("b"));
+    bench.clock.advance(DAY);
+    let status = bench.queue.status().unwrap();
+    assert!(matches!(status.waits, Waits::Busy { slots: 1, .. }), "{status}");
+    drop(end);
+    runner.stop().unwrap();
+    assert!(says.is_empty());
 }

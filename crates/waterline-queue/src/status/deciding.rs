@@ -297,6 +297,8 @@ mod tests {
             |workers: &[WorkerInfo]| Survey { counts: Counts::default(), lapsed: (1, SECOND), ..survey(workers, 0) };
         assert_eq!(waits(&lapsed(std::slice::from_ref(&dead))), Waits::NoWorker);
         assert_eq!(waits(&lapsed(&[dead.clone(), worker("a", &[])])), Waits::No);
+        // A job that somebody has just taken, whom no list has yet.
+        assert_eq!(waits(&Survey { running: 1, ..survey(&[], 1) }), Waits::No);
         let leased = Survey { counts: Counts::default(), ..survey(&[dead], 0) };
         assert_eq!(waits(&leased), Waits::NothingReady { due_in: None });
     }

@@ -397,3 +397,30 @@ fn a_schedule_that_another_process_has_registered_shows_its_text_and_its_next_ti
     assert_eq!(hour(report.next_tick), 0, "{report:?}");
     assert_eq!(sweep.next_tick, sweep.last_tick.map(|last| last + Duration::from_secs(3_600)));
 }
+
+#[test]
+fn a_standstill_goes_by_the_kinds_that_run_and_a_worker_has_its_jobs_until_its_last_lease_ends() {
+    let (_, mut client) = crate::calls::client("{}");
+    client
+        .batch_execute(
+            "SELECT waterline.set_average('q', 'other', 9, 9000000000000, 1), waterline.set_average('q', 'k', 9, 5000000000, 1)",
+        )
+        .unwrap();
+    push(&mut client, 2);
+    for (now, lease) in [(1_000_000, 30_000_i64), (1_000_001, 49_999)] {
+        client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+        assert_eq!(client.execute("SELECT FROM waterline.claim('q', 1, 'w', p_lease => $1)", &[&lease]).unwrap(), 1);
+    }
+    let mut seen = |now: i64| -> (Option<String>, i64, i64) {
+        client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
+        let look = "SELECT s->>'usual', (s->>'lapsed')::bigint, lease_left, jobs->0->>'id' = '~' || (SELECT min(number) FROM waterline.job)
+            FROM waterline.survey('q', 'looks') s, waterline.workers_of('q', 1)";
+        let row = client.query_one(look, &[]).unwrap();
+        assert!(row.get::<_, bool>(3), "its first job is the oldest one");
+        (row.get(0), row.get(1), row.get(2))
+    };
+    let usual = || Some("5000000000".to_owned());
+    assert_eq!(seen(1_029_999), (usual(), 0, 20_001));
+    assert_eq!(seen(1_030_000), (usual(), 1, 20_000));
+    assert_eq!(seen(1_050_000), (None, 2, 0));
+}

@@ -19,6 +19,7 @@ mod connections;
 mod crossing;
 mod damage;
 mod dead_rows;
+mod edges;
 mod ends;
 mod grants;
 mod languages;

@@ -412,16 +412,19 @@ fn a_job_whose_rows_fail_while_its_runner_stops_is_put_back() {
 #[test]
 fn each_queue_of_a_group_is_told_of_its_own_jobs_where_their_ends_are_one_transaction() {
     let (store, ..) = opened();
-    let group = store.queue_group().queue("one", ["k"], options()).queue("two", ["l"], options()).open().unwrap();
+    let long = options().lease(Duration::from_secs(3600));
+    let group = store.queue_group().queue("one", ["k"], options()).queue("two", ["l"], long).open().unwrap();
     let [one, two] = ["one", "two"].map(|name| group.queue(name).unwrap().clone());
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let (wait, calls, done) = (parking_lot::Mutex::new(wait), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (called, did) = (Arc::clone(&calls), Arc::clone(&done));
+    let (tell, bounds) = std::sync::mpsc::channel::<String>();
     let process = move |_: &Running, job: u64| {
         did.fetch_add(1, Ordering::SeqCst);
         Ok(job)
     };
-    let write = move |_: &mut Transaction<'_>, _: &[(Running, u64)]| -> Result<(), BoxError> {
+    let write = move |transaction: &mut Transaction<'_>, _: &[(Running, u64)]| -> Result<(), BoxError> {
+        tell.send(transaction.query_one("SHOW idle_in_transaction_session_timeout", &[])?.get(0))?;
         if called.fetch_add(1, Ordering::SeqCst) == 0 {
             wait.lock().recv()?;
         }
@@ -440,4 +443,5 @@ fn each_queue_of_a_group_is_told_of_its_own_jobs_where_their_ends_are_one_transa
     assert!(ended.is_some());
     assert_eq!(subscription.state(), Some(JobState::Scheduled));
     runner.stop().unwrap();
+    assert_eq!(bounds.try_iter().collect::<Vec<_>>(), ["45s"; 2], "three quarters of the shortest lease");
 }

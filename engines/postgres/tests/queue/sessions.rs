@@ -30,6 +30,13 @@ fn runs_all(config: Config) {
     });
     let runner = Runner::builder(&queues[0]).max_processing(4).on("k", |_job, ()| Ok(Outcome::Done));
     assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, 30);
+    queues[1].push_all((0..3).map(|_| NewJob::new("k", &()).unwrap())).unwrap();
+    let write = |transaction: &mut Transaction<'_>, _: &[(Running, ())]| -> Result<(), BoxError> {
+        let level: String = transaction.query_one("SHOW transaction_isolation", &[])?.get(0);
+        if level == "read committed" { Ok(()) } else { Err(level.into()) }
+    };
+    let runner = Runner::builder(&queues[1]).on_writing("k", |_, ()| Ok(()), write);
+    assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, 3);
 }
 
 #[test]
@@ -102,11 +109,34 @@ fn a_server_that_takes_no_writes_is_named_and_a_runner_goes_on_when_that_has_gon
 
 #[test]
 fn rows_of_a_worker_that_stands_still_are_free_before_its_lease_is_over() {
-    let Bench { store, config } = bench();
+    let server = Server::shared();
+    let pooler = Pooler::start(server, 3);
+    for behind_a_pooler in [false, true] {
+        let database = server.database();
+        database.store(PgOptions::new()).migrate().unwrap();
+        let pooled = pooler.config(&database.name);
+        stands_still(database.config.clone(), if behind_a_pooler { &pooled } else { &database.config });
+        // Whoever gets a session of the pool next has no bound. Each of them has its turn.
+        let mut others = pooled.connect(NoTls).unwrap();
+        for _ in 0..9 {
+            let bound = others.query_typed("SHOW idle_in_transaction_session_timeout", &[]).unwrap();
+            assert_eq!(bound[0].get::<_, &str>(0), "0", "behind a pooler: {behind_a_pooler}");
+        }
+    }
+}
+
+/// Lets a worker with this configuration stand still in the transaction of its rows.
+fn stands_still(config: Config, of_worker: &Config) {
+    let store = PgStore::connect(of_worker.clone(), NoTls, PgOptions::new()).unwrap();
     let options = QueueOptions::default().retention(Retention::Keep).lease(Duration::from_secs(2));
     let queue = store.queue("q", options).unwrap();
     let mut client = config.connect(NoTls).unwrap();
-    client.batch_execute("CREATE TABLE effects (job bigint NOT NULL)").unwrap();
+    // The bound holds up to the COMMIT, behind the ends of the jobs.
+    let tables = "CREATE TABLE effects (job bigint NOT NULL); CREATE TABLE bounds (bound text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN INSERT INTO bounds VALUES (current_setting('idle_in_transaction_session_timeout')); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER t AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note()";
+    client.batch_execute(tables).unwrap();
     let (calls, looks) = (AtomicU64::new(0), Mutex::new(config.connect(NoTls).unwrap()));
     let write = move |transaction: &mut Transaction<'_>, _: &[(Running, ())]| -> Result<(), BoxError> {
         transaction.execute("INSERT INTO effects VALUES (7)", &[])?;
@@ -125,6 +155,6 @@ fn rows_of_a_worker_that_stands_still_are_free_before_its_lease_is_over() {
     runner.stop().unwrap();
     let info = queue.get(&id).unwrap().unwrap();
     assert_eq!((info.state, info.failures, info.crashes), (JobState::Finished, 0, 0));
-    let effects: i64 = client.query_one("SELECT count(*) FROM effects", &[]).unwrap().get(0);
-    assert_eq!(effects, 1, "the first ones are rolled back");
+    let bounds: Vec<String> = client.query_one("SELECT array_agg(bound) FROM effects, bounds", &[]).unwrap().get(0);
+    assert_eq!(bounds, ["1500ms"], "the first ones are rolled back");
 }

@@ -3,7 +3,7 @@
 
 use crate::bench::bench;
 use crate::calls::client;
-use postgres::Client;
+use postgres::{Client, NoTls};
 use waterline_queue::{JobState, NewJob, Outcome, QueueOptions, Runner};
 
 type Claimed = (Vec<i64>, Vec<i64>);
@@ -222,7 +222,7 @@ fn two_services_that_share_a_queue_take_their_own_kinds() {
     let bench = bench();
     let other = waterline_postgres::PgStore::connect(
         bench.config.clone(),
-        postgres::NoTls,
+        NoTls,
         waterline_postgres::PgOptions::new().holder("the other one"),
     );
     let [one, two] = [&bench.store, &other.unwrap()].map(|store| store.queue("q", QueueOptions::default()).unwrap());
@@ -232,7 +232,7 @@ fn two_services_that_share_a_queue_take_their_own_kinds() {
     one.push_all(jobs).unwrap();
     let finished = |count| {
         common::eventually("the ends of all jobs of a kind", || {
-            let mut client = bench.config.connect(postgres::NoTls).unwrap();
+            let mut client = bench.config.connect(NoTls).unwrap();
             let row = client.query_one("SELECT count(*) FROM waterline.ended WHERE NOT died", &[]).unwrap();
             row.get::<_, i64>(0) == count
         });
@@ -243,4 +243,44 @@ fn two_services_that_share_a_queue_take_their_own_kinds() {
     assert_eq!(one.list(JobState::Dead, None, 9).unwrap(), []);
     first.stop().unwrap();
     second.stop().unwrap();
+}
+
+#[test]
+fn the_log_names_a_kind_whose_workers_have_stopped_or_are_no_longer_heard_of() {
+    let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
+    let named = |client: &mut Client, now: i64| -> Vec<String> {
+        set_clock(client, now);
+        push(client, "a", 1);
+        let turn = "SELECT kind FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, '{b}', NULL, NULL, 'b', false, NULL, NULL)
+            WHERE what = 'lined' AND kind IS NOT NULL";
+        client.query(turn, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    let says = |client: &mut Client, stops: bool| {
+        let work = "SELECT FROM waterline.work('q', 'a', '{a}', 0, p_stops => $1, p_about => '{\"number\": 1}')";
+        client.query(work, &[&stops]).unwrap();
+    };
+    says(&mut client, false);
+    assert_eq!(named(&mut client, 1_029_999), [""; 0]);
+    assert_eq!(named(&mut client, 1_030_000), ["a"], "for a lease nothing was heard of it");
+    says(&mut client, false);
+    assert_eq!(named(&mut client, 1_030_001), [""; 0]);
+    says(&mut client, true);
+    assert_eq!(named(&mut client, 1_030_002), ["a"]);
+}
+
+#[test]
+fn a_status_names_the_kind_of_most_jobs_that_no_process_takes_and_none_that_another_one_does() {
+    let bench = bench();
+    let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
+    let mut client = bench.config.connect(NoTls).unwrap();
+    client.query("SELECT FROM waterline.work('q', 'a', '{a}', 0, p_about => '{\"number\": 1}')", &[]).unwrap();
+    for (kind, count) in [("a", 4), ("x", 1), ("y", 3)] {
+        push(&mut client, kind, count);
+    }
+    assert_eq!(claim(&mut client, "b", 1, &["b"]).0.len(), 0);
+    let status = queue.status().unwrap();
+    let untaken: Vec<_> = status.untaken.iter().map(|untaken| (&*untaken.kind, untaken.jobs)).collect();
+    assert_eq!(untaken, [("x", 1), ("y", 3)]);
+    let sentence = "3 jobs of kind \"y\" are due, and no worker that is here has it; 1 more kinds wait as it does";
+    assert!(status.sentence().contains(sentence), "{status}");
 }
