@@ -522,7 +522,7 @@ fn public_names(text: &str) -> Vec<String> {
                 imports(&[], &item.tree, &mut |_, name| names.extend(name.map(ToString::to_string)));
             }
             syn::Item::Fn(item) if matches!(item.vis, syn::Visibility::Public(_)) => {
-                names.push(item.sig.ident.to_string())
+                names.push(item.sig.ident.to_string());
             }
             syn::Item::Struct(item) => names.push(item.ident.to_string()),
             syn::Item::Trait(item) => names.push(item.ident.to_string()),

@@ -1,6 +1,6 @@
 //! The features and the finer rules of CouchDB's jobs (`c`), of MediaWiki's queue (`m`) with its
 //! Kafka runner (`p`), and of Mosquito (`q`), where no other test shows that the queue has them, or
-//! that it lacks a defect of theirs. A test is named by its rows of the page `queue::parity`.
+//! that it lacks a defect of theirs. A test is named by its rows of the page `parity` of the queue.
 
 use crate::bench::*;
 use crossbeam_channel::bounded;
