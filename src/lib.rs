@@ -82,7 +82,8 @@
 // What the seam shows is no API. Each set of features without it looks at all that is one.
 #![cfg_attr(
     feature = "seam",
-    allow(missing_docs, missing_debug_implementations, clippy::missing_errors_doc, clippy::missing_panics_doc),
+    allow(missing_docs, missing_debug_implementations, rustdoc::private_intra_doc_links),
+    allow(clippy::missing_errors_doc, clippy::missing_panics_doc),
     allow(clippy::len_without_is_empty, clippy::new_ret_no_self, clippy::must_use_candidate),
     warn(unreachable_pub)
 )]

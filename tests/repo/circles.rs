@@ -215,7 +215,7 @@ fn the_files_and_folders_of_a_member_form_no_circle() {
 }
 
 #[test]
-fn the_desks_alone_name_the_core_of_the_driver() {
+fn the_handlers_alone_name_the_core_of_the_driver() {
     let arrows = Arrows::of(&Crate::of(&sources())).within("driver").of;
     let names_it =
         |(module, named): (&String, &BTreeMap<_, _>)| named.contains_key("driver/core").then(|| module.clone());

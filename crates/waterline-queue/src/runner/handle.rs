@@ -95,8 +95,8 @@ impl Runner {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::Zero`]: a runner that is to claim
-    /// nothing is [paused](Queue::pause).
+    /// [`QueueError::Config`] with [`ConfigError::Zero`](waterline::ConfigError::Zero): a runner
+    /// that is to claim nothing is [paused](Queue::pause).
     pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
         waterline::seam::check_max_processing(jobs)?;
         self.pool.iter().for_each(|pool| pool.resize(jobs));

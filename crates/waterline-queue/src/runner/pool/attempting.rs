@@ -82,7 +82,7 @@ impl Pool {
     }
 
     fn is_ended(&self, flight: FlightId) -> bool {
-        self.state.lock().flights.get(&flight).is_none_or(|flight| flight.ended)
+        self.state.lock().slots.flights.get(&flight).is_none_or(|flight| flight.ended)
     }
 
     /// Keeps the task of a job, to drop it when its time is over or the job is lost. That may be
@@ -90,9 +90,9 @@ impl Pool {
     #[cfg(feature = "tokio")]
     fn keep_task(&self, flight: FlightId, task: tokio::task::AbortHandle) {
         let mut state = self.state.lock();
-        let is_abandoned = state.abandoned;
+        let is_abandoned = state.drain.abandoned;
         let keeps = |flight: &&mut Flight| !flight.ended && flight.lost.is_none() && !is_abandoned;
-        match state.flights.get_mut(&flight).filter(keeps) {
+        match state.slots.flights.get_mut(&flight).filter(keeps) {
             Some(flight) => flight.task = Some(task),
             None => {
                 drop(state);

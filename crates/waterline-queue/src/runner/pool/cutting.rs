@@ -16,7 +16,7 @@ impl Pool {
     /// Ends an attempt whose time is over: see
     /// [`RunnerBuilder::attempt_timeout`](crate::RunnerBuilder::attempt_timeout).
     pub(super) fn overdue(self: &Arc<Self>, flight: FlightId, after: Duration) {
-        let Some(job) = self.state.lock().flights.get(&flight).map(|flight| flight.job.clone()) else { return };
+        let Some(job) = self.state.lock().slots.flights.get(&flight).map(|flight| flight.job.clone()) else { return };
         job.ask_to_end();
         if is_direct(self.settings.handlers.get(job.kind())) {
             return;
@@ -25,7 +25,7 @@ impl Pool {
         #[cfg(feature = "tokio")]
         let task = {
             let mut state = self.state.lock();
-            let Some(flight) = state.flights.get_mut(&flight).filter(|flight| !flight.ended) else { return };
+            let Some(flight) = state.slots.flights.get_mut(&flight).filter(|flight| !flight.ended) else { return };
             flight.ended = true;
             flight.task.take()
         };
@@ -59,11 +59,11 @@ impl Runs for Pool {
             let mut state = self.state.lock();
             for token in tokens {
                 let id = (queue, *token);
-                let Some(flight) = state.flights.get_mut(&id) else {
-                    if state.reserved > 0 {
+                let Some(flight) = state.slots.flights.get_mut(&id) else {
+                    if state.slots.reserved > 0 {
                         // It may be one of those that are claimed and have not begun.
-                        let until = state.claims + state.reserved as u64;
-                        state.lost_early.push((id, until));
+                        let until = state.drain.claims + state.slots.reserved as u64;
+                        state.slots.lost_early.push((id, until));
                     }
                     continue;
                 };
@@ -90,7 +90,7 @@ impl Runs for Pool {
     }
 
     fn elsewhere(&self, queue: u32) -> usize {
-        self.state.lock().flights.keys().filter(|id| id.0 != queue).count()
+        self.state.lock().slots.flights.keys().filter(|id| id.0 != queue).count()
     }
 
     fn all_busy(&self) -> Option<AllBusy> {
@@ -100,7 +100,7 @@ impl Runs for Pool {
     fn stuck(&self, queue: u32) -> Option<Stuck> {
         let state = self.state.lock();
         let lost = || {
-            let own = state.flights.iter().filter(|(id, _)| id.0 == queue);
+            let own = state.slots.flights.iter().filter(|(id, _)| id.0 == queue);
             own.filter_map(|(_, flight)| flight.lost.map(|lost| (lost, &flight.job)))
         };
         let (since, first) = lost().min_by_key(|(lost, job)| (*lost, job.token()))?;
@@ -126,14 +126,14 @@ mod tests {
         let (first, _) = pool.take_up(claimed).unwrap();
         // Two of them lie in the claim batch. One lease is none of this runner's.
         pool.clone().lost(queue.number, &[tokens[2], 99]);
-        let [(second, _), (third, _)] = [(); 2].map(|()| pool.take_from_tray(&mut Vec::new()).unwrap());
+        let [(second, _), (third, _)] = [(); 2].map(|()| pool.take_claimed(&mut Vec::new()).unwrap());
         assert_eq!([first, second, third].map(|job| job.is_stopping()), [true, false, true]);
         assert_eq!(pool.stuck(queue.number).unwrap().count, 2);
         assert!(pool.stuck(queue.number + 1).is_none());
-        let runs = pool.state.lock().flights.len();
+        let runs = pool.state.lock().slots.flights.len();
         assert_eq!([queue.number, queue.number + 1].map(|queue| pool.elsewhere(queue)), [0, runs]);
-        assert!(pool.state.lock().lost_early.is_empty(), "nothing of what never comes is kept");
+        assert!(pool.state.lock().slots.lost_early.is_empty(), "nothing of what never comes is kept");
         pool.clone().lost(queue.number, &tokens);
-        assert!(pool.state.lock().lost_early.is_empty() && pool.stuck(queue.number).unwrap().count == 3);
+        assert!(pool.state.lock().slots.lost_early.is_empty() && pool.stuck(queue.number).unwrap().count == 3);
     }
 }

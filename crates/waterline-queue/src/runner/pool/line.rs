@@ -7,9 +7,9 @@ use crate::notify::bell::Takes;
 use crate::notify::waiting::wait_until;
 use crate::runner::attempt::{Desk, Report};
 use crate::runner::drain::Reached;
+use crate::runner::pool::Pool;
 use crate::runner::pool::stopping::held;
 use crate::runner::pool::writing::Answer;
-use crate::runner::pool::{Pool, State};
 use crate::runner::running::Next;
 use crate::types::error::QueueError;
 use parking_lot::MutexGuard;
@@ -27,10 +27,6 @@ const BRISK: Duration = Duration::from_micros(20);
 const LOOK: Duration = Duration::from_micros(200);
 
 const ENOUGH: u64 = 8;
-
-/// The most ends in one write. Those that fail go one by one, so more would take long, and all
-/// others would wait for them.
-const MOST_ENDS: usize = 512;
 
 /// The result of a look by the first thread in the line.
 pub(super) enum Turn {
@@ -68,7 +64,7 @@ impl Pool {
         let Some(before) = before else { return true };
         let active = {
             let state = self.state.lock();
-            state.threads - state.in_line
+            state.slots.threads - state.slots.in_line
         };
         let cycle = waterline::seam::now().saturating_duration_since(before);
         active <= 1 || cycle >= BRISK * u32::try_from(active).unwrap_or(u32::MAX)
@@ -79,13 +75,13 @@ impl Pool {
     pub(super) fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
-            if state.ending || state.in_line > 0 || state.threads >= state.needed() {
+            if state.drain.ending || state.slots.in_line > 0 || state.slots.threads >= state.slots.needed() {
                 return;
             }
-            state.threads += 1;
+            state.slots.threads += 1;
         }
         if let Err(error) = self.spawn() {
-            self.state.lock().threads -= 1;
+            self.state.lock().slots.threads -= 1;
             tracing::warn!(target: "waterline", queue = self.source().name(), %error, "the runner goes on with fewer threads");
         }
     }
@@ -96,60 +92,42 @@ impl Pool {
     /// for as long as others come. A group chooses a queue for each job.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
-        if self.leaves(&mut state, reports) {
+        if state.outbox.leave(reports, self.source().writes_at_once()) {
             // A drain whose time is over ends, or the thread that looks would not sleep.
             self.room(&mut state, 0);
             return 0;
         }
-        state.claim_batch.take_ends(reports);
-        reports.append(&mut state.inbox);
-        if reports.len() > MOST_ENDS {
-            // The others wait for this write, or go along with one that begins meanwhile.
-            let others = reports.split_off(MOST_ENDS);
-            state.inbox.extend(others);
-            state.is_full = true;
-        }
-        let wants = if !is_open || state.claim_batch.has_jobs() {
+        state.outbox.take(reports);
+        let wants = if !is_open || state.outbox.claim_batch.has_jobs() {
             0
         } else {
             // A write that ends many jobs claims as many.
             let ends = if self.source().writes_at_once().is_some() { reports.len() } else { 0 };
             let now = waterline::seam::now();
-            let most = if self.source().is_one() { state.batch_sizer.next(now).max(ends) } else { 1 };
+            let most = if self.source().is_one() { state.outbox.batch_sizer.next(now).max(ends) } else { 1 };
             self.room(&mut state, reports.len()).min(most)
         };
-        state.reserved += wants;
-        state.writes += usize::from(wants > 0 || !reports.is_empty());
+        state.slots.reserved += wants;
+        state.outbox.writes += usize::from(wants > 0 || !reports.is_empty());
         wants
-    }
-
-    /// Leaves the ends to the next write, if as many are under way as there may be at once. One of
-    /// them rings when it ends, and the first in the line takes the ends.
-    fn leaves(&self, state: &mut State, reports: &mut Vec<Report>) -> bool {
-        let leaves = self.source().writes_at_once().is_some_and(|most| state.writes >= most);
-        if leaves {
-            state.is_full = true;
-            state.inbox.append(reports);
-        }
-        leaves
     }
 
     /// Takes a job from the claim batch, and leaves these ends in it. Ends that have writes of the
     /// user's are written first, each in a write of its own. Once no more jobs are claimed, none
     /// begins.
-    pub(super) fn take_from_tray(&self, reports: &mut Vec<Report>) -> Option<Next> {
+    pub(super) fn take_claimed(&self, reports: &mut Vec<Report>) -> Option<Next> {
         if reports.iter().any(|report| !report.effects.is_empty()) {
             return None;
         }
         let claimed = {
             let mut state = self.state.lock();
-            if state.ending {
-                let jobs = state.claim_batch.take_jobs();
+            if state.drain.ending {
+                let jobs = state.outbox.claim_batch.take_jobs();
                 drop(state);
                 self.put_back(jobs.iter().map(held).collect());
                 return None;
             }
-            state.claim_batch.swap(reports)?
+            state.outbox.claim_batch.swap(reports)?
         };
         self.begin(claimed)
     }
@@ -159,7 +137,7 @@ impl Pool {
     /// written before. `None`: there is none, or the write failed. Then the list still has the ends
     /// that could not be written.
     pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
-        if let Some(next) = self.take_from_tray(reports) {
+        if let Some(next) = self.take_claimed(reports) {
             return Some(next);
         }
         let wants = self.prepare(reports, self.gates_are_open());
@@ -167,7 +145,7 @@ impl Pool {
             match self.write(reports, wants) {
                 Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
                 Ok(_) if wants == 0 => {
-                    if let Some(next) = self.take_from_tray(reports) {
+                    if let Some(next) = self.take_claimed(reports) {
                         self.source().slot_is_free();
                         return Some(next);
                     }
@@ -223,8 +201,8 @@ impl Pool {
     /// them are.
     fn get_in_line(&self) {
         let mut state = self.state.lock();
-        state.in_line += 1;
-        if state.in_line == state.threads {
+        state.slots.in_line += 1;
+        if state.slots.in_line == state.slots.threads {
             self.watching.notify_all();
         }
     }
@@ -237,15 +215,15 @@ impl Pool {
             }
             {
                 let mut state = self.state.lock();
-                if self.leaves(&mut state, reports) {
+                if state.outbox.leave(reports, self.source().writes_at_once()) {
                     break;
                 }
-                state.writes += 1;
+                state.outbox.writes += 1;
             }
             if let Err(error) = self.write(reports, 0) {
                 // The first in the line tries it again.
                 self.warn(&error, PAUSES.0);
-                self.state.lock().inbox.append(reports);
+                self.state.lock().outbox.inbox.append(reports);
             }
             self.let_the_line_look();
         }
@@ -265,7 +243,7 @@ impl Pool {
             if reports.is_empty() && self.has_too_many() {
                 return Turn::Leave;
             }
-            if let Some(next) = self.take_from_tray(reports) {
+            if let Some(next) = self.take_claimed(reports) {
                 return Turn::Job(next);
             }
             let closed = self.closed_gate();
@@ -313,18 +291,18 @@ impl Pool {
     /// Sleeps until there may be a job. A job of another kind is left to others who are asleep.
     fn sleep_for_job(&self, news: u64) {
         self.note_pause();
-        let (takes, tried) = (Takes::of(&self.source().wanted()), self.state.lock().tried.since(news));
+        let (takes, tried) = (Takes::of(&self.source().wanted()), self.state.lock().outbox.tried.since(news));
         self.source().sleep(news, self.drain_deadline(), takes, &tried);
-        self.state.lock().tried.forget();
+        self.state.lock().outbox.tried.forget();
     }
 
     /// Tells the log if the queue is paused, once until a job has begun.
     fn note_pause(&self) {
         let is_paused = self.source().are_paused();
         let mut state = self.state.lock();
-        let noted = is_paused.then_some(state.claims);
-        let is_new = noted.is_some() && state.paused_at != noted;
-        state.paused_at = noted;
+        let noted = is_paused.then_some(state.drain.claims);
+        let is_new = noted.is_some() && state.drain.paused_at != noted;
+        state.drain.paused_at = noted;
         drop(state);
         if is_new {
             tracing::info!(target: "waterline", queue = self.source().name(), "the queue is paused, so no job is claimed: resume it");
@@ -333,7 +311,7 @@ impl Pool {
 
     /// True if a claim may find a job now, and the last one has found some.
     fn is_ready_anew(&self) -> bool {
-        !self.state.lock().tried.is_vain && self.is_ready()
+        !self.state.lock().outbox.tried.is_vain && self.is_ready()
     }
 
     /// Waits while all slots are taken. Time may make jobs due meanwhile, and no claim of this
@@ -363,20 +341,20 @@ impl Pool {
     pub(super) fn others_cope(&self) -> bool {
         let before = {
             let state = self.state.lock();
-            if state.threads == state.in_line || state.ending || !state.inbox.is_empty() {
+            if state.slots.threads == state.slots.in_line || state.drain.ending || !state.outbox.inbox.is_empty() {
                 return false;
             }
-            state.claims
+            state.drain.claims
         };
-        if self.state.lock().claim_batch.is_empty() && !self.is_ready() {
+        if self.state.lock().outbox.claim_batch.is_empty() && !self.is_ready() {
             return false;
         }
         let until = waterline::seam::now().checked_add(LOOK);
         let mut state = self.state.lock();
-        if !state.ending && state.in_line < state.threads {
+        if !state.drain.ending && state.slots.in_line < state.slots.threads {
             wait_until(&self.watching, &mut state, until);
         }
-        !state.ending && state.inbox.is_empty() && state.claims - before >= ENOUGH
+        !state.drain.ending && state.outbox.inbox.is_empty() && state.drain.claims - before >= ENOUGH
     }
 
     /// Makes the first thread in the line look again: a slot is free, or the last job of a drain

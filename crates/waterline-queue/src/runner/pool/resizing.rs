@@ -9,7 +9,7 @@ impl Pool {
     pub(in crate::runner) fn resize(self: &Arc<Self>, max_processing: usize) {
         let is_first_full = {
             let mut state = self.state.lock();
-            state.max_processing = max_processing;
+            state.slots.max_processing = max_processing;
             self.source().set_slots(max_processing);
             self.is_first_full(&mut state)
         };
@@ -25,14 +25,14 @@ impl Pool {
     /// section, so that nobody counts on it to look for a job.
     pub(super) fn leave_line(&self, turn: &Turn) -> bool {
         let mut state = self.state.lock();
-        state.in_line -= 1;
+        state.slots.in_line -= 1;
         let ends = match turn {
             Turn::End => true,
             // More jobs may be allowed meanwhile.
             Turn::Leave => state.has_too_many(),
             Turn::Job(_) | Turn::Claim(_) => false,
         };
-        state.threads -= usize::from(ends);
+        state.slots.threads -= usize::from(ends);
         ends
     }
 
@@ -45,12 +45,7 @@ impl State {
     /// True if a thread in the line may end. Jobs in flight may be more than are allowed now, and
     /// for each there is a thread, so that one is left in the line for the ends of deferred jobs.
     fn has_too_many(&self) -> bool {
-        !self.ending && self.threads > self.needed()
-    }
-
-    /// The most threads: one for each job that may run, or that is claimed already.
-    pub(super) fn needed(&self) -> usize {
-        self.max_processing.max(self.flights.len() + self.reserved) + self.spare
+        !self.drain.ending && self.slots.threads > self.slots.needed()
     }
 }
 
@@ -89,7 +84,7 @@ mod tests {
         let (pool, until) = (runner.pool.as_ref().unwrap(), Instant::now() + LONG);
         let threads = || {
             let watchers = watchers(runner);
-            (pool.state.lock().threads, pool.crew.running() - watchers)
+            (pool.state.lock().slots.threads, pool.crew.running() - watchers)
         };
         while threads() != (wanted, wanted) {
             assert!(Instant::now() < until, "{:?} threads, and not {wanted}", threads());
@@ -99,7 +94,7 @@ mod tests {
 
     /// A test beside this one may listen, so that a thread watches.
     fn watchers(runner: &Runner) -> usize {
-        usize::from(runner.pool.as_ref().unwrap().state.lock().is_watched)
+        usize::from(runner.pool.as_ref().unwrap().state.lock().slots.is_watched)
     }
 
     #[test]

@@ -55,16 +55,16 @@ impl Pool {
     /// Notes that all slots are busy for the first time. Then the caller has to start the thread
     /// that watches, once it holds no lock.
     pub(super) fn is_first_full(&self, state: &mut State) -> bool {
-        let is_full = !state.is_watched && state.flights.len() >= state.max_processing;
-        state.is_watched |= is_full && (is_wanted(Level::WARN) || !self.settings.hooks.observers.is_empty());
-        is_full && state.is_watched
+        let is_full = !state.slots.is_watched && state.slots.flights.len() >= state.slots.max_processing;
+        state.slots.is_watched |= is_full && (is_wanted(Level::WARN) || !self.settings.hooks.observers.is_empty());
+        is_full && state.slots.is_watched
     }
 
     pub(super) fn spawn_watch(&self) {
         let Some(me) = self.crew.host().upgrade() else { return };
         if let Err(error) = self.crew.spawn("wl-watch", move || me.watch()) {
             // The next claim that takes the last slot tries it again.
-            self.state.lock().is_watched = false;
+            self.state.lock().slots.is_watched = false;
             tracing::warn!(target: "waterline", queue = self.source().name(), %error, "no thread can be started that would tell if the queue stands still");
         }
     }
@@ -73,7 +73,7 @@ impl Pool {
     fn watch(&self) {
         let (clock, mut told) = (self.source().clock(), Told::default());
         let mut state = self.state.lock();
-        while !state.over {
+        while !state.drain.over {
             let now = clock.now();
             let full = self.full(&state);
             // If all are busy right after this look, that lasts for a lease at the soonest.
@@ -93,12 +93,12 @@ impl Pool {
 
     /// Returns the slots if all are busy.
     fn full(&self, state: &State) -> Option<Full> {
-        let (slots, runs) = (state.max_processing, || state.flights.values().map(|flight| &flight.job));
+        let (slots, runs) = (state.slots.max_processing, || state.slots.flights.values().map(|flight| &flight.job));
         if runs().len() < slots {
             return None;
         }
         let oldest = runs().min_by_key(|job| (job.begun(), job.flight()))?;
-        let since = runs().map(Running::begun).chain(state.last_end).max()?;
+        let since = runs().map(Running::begun).chain(state.slots.last_end).max()?;
         let patience = runs().map(|job| {
             let shared = &job.queue().shared;
             // Its jobs are meant to run on and on.

@@ -45,8 +45,8 @@ impl Pool {
     fn begin_note(&self) {
         let jobs: Vec<_> = {
             let mut state = self.state.lock();
-            state.noting += 1;
-            let new = state.flights.values_mut().filter(|flight| !flight.is_noted);
+            state.drain.noting += 1;
+            let new = state.slots.flights.values_mut().filter(|flight| !flight.is_noted);
             let noted = new.map(|flight| {
                 flight.is_noted = true;
                 flight.job.clone()
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     fn note_is_over(&self) {
-        self.state.lock().noting -= 1;
+        self.state.lock().drain.noting -= 1;
         self.stirred.notify_all();
         #[cfg(feature = "tokio")]
         self.crew.awaited().wake_all();
@@ -82,7 +82,7 @@ impl Pool {
     pub(super) fn note_end(&self) {
         let is_last = {
             let state = self.state.lock();
-            state.over && state.threads == 0
+            state.drain.over && state.slots.threads == 0
         };
         if !is_last || self.source().first().capabilities().one_process || !self.source().works() {
             return;
@@ -115,7 +115,7 @@ impl Pool {
         let until = waterline::seam::now().checked_add(HAND_BACK);
         if !running.is_empty() {
             let mut state = self.state.lock();
-            while state.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
+            while state.drain.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
             if self.are_futures(&running) {
                 self.crew.wait_gone(&mut state, until);
             }
@@ -133,7 +133,7 @@ impl Pool {
             let running = running.iter().map(|job| job.id().to_owned()).collect();
             return Err(QueueError::StopTimeout { running });
         }
-        if self.state.lock().panicked {
+        if self.state.lock().drain.panicked {
             return Err(Error::Thread.into());
         }
         Ok(())
@@ -145,21 +145,21 @@ impl Pool {
         let mut jobs = Vec::new();
         #[cfg(feature = "tokio")]
         let mut tasks = Vec::new();
-        let in_tray = {
+        let claimed = {
             let mut state = self.state.lock();
-            state.abandoned = true;
-            let in_tray = state.claim_batch.take_jobs();
-            state.reserved = state.reserved.saturating_sub(in_tray.len());
-            state.flights.retain(|_, flight| {
+            state.drain.abandoned = true;
+            let claimed = state.outbox.claim_batch.take_jobs();
+            state.slots.reserved = state.slots.reserved.saturating_sub(claimed.len());
+            state.slots.flights.retain(|_, flight| {
                 jobs.push(flight.job.clone());
                 #[cfg(feature = "tokio")]
                 tasks.extend(flight.task.take());
                 stays && !flight.ended && self.is_future(&flight.job)
             });
-            in_tray
+            claimed
         };
         jobs.sort_by_key(Running::flight);
-        self.give_up(jobs.iter().map(Running::held).chain(in_tray.iter().map(held)).collect());
+        self.give_up(jobs.iter().map(Running::held).chain(claimed.iter().map(held)).collect());
         #[cfg(feature = "tokio")]
         tasks.iter().for_each(tokio::task::AbortHandle::abort);
         self.end_if_over(&mut self.state.lock());
@@ -197,7 +197,7 @@ impl Pool {
             self.give_up(jobs);
         }
         let mut state = self.state.lock();
-        state.reserved = state.reserved.saturating_sub(count);
+        state.slots.reserved = state.slots.reserved.saturating_sub(count);
         self.end_if_over(&mut state);
     }
 
@@ -240,7 +240,7 @@ impl Pool {
         let are_futures = self.are_futures(jobs);
         let is_over = || {
             let state = self.state.lock();
-            (state.noting == 0 && (!are_futures || state.roster.is_gone())).then_some(())
+            (state.drain.noting == 0 && (!are_futures || state.roster.is_gone())).then_some(())
         };
         self.crew.awaited().wait(is_over).await;
     }

@@ -9,15 +9,13 @@ use crate::runner::handle::Runner;
 use crate::runner::outcome::Outcome;
 use crate::runner::pool::line::Turn;
 use crate::runner::pool::writing::Answer;
+use crate::runner::running::Running;
 use crate::testing::QueueModel;
-use crate::types::job::JobState;
-use crate::types::new_job::NewJob;
-use crate::types::options::QueueOptions;
+use crate::types::{job::JobState, new_job::NewJob, options::QueueOptions};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 use waterline::Store;
-use waterline::seam;
-use waterline::seam::{Changes, MemoryKv};
+use waterline::seam::{self, Changes, MemoryKv};
 
 /// Longer than anything here takes; only a test that fails waits for it.
 pub(super) const LONG: Duration = Duration::from_secs(60);
@@ -33,7 +31,8 @@ fn pool_with(queue: &Queue, max_processing: usize, limits: Option<DrainLimits>, 
 
 pub(super) fn pool_of(members: Arc<Members>, most: usize, limits: Option<DrainLimits>, hooks: Hooks) -> Arc<Pool> {
     let source = Source::new(members);
-    let begun = source.moment().now;
+    let (begun, mut state) = (source.moment().now, State::default());
+    (state.slots.max_processing, state.slots.is_watched) = (most, true);
     let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
     let settings = Settings {
         source,
@@ -52,7 +51,7 @@ pub(super) fn pool_of(members: Arc<Members>, most: usize, limits: Option<DrainLi
     Arc::new_cyclic(|me| Pool {
         settings,
         crew: Crew::new(me.clone()),
-        state: Mutex::new(State { max_processing: most, is_watched: true, ..State::default() }),
+        state: Mutex::new(state),
         line: Mutex::default(),
         stirred: Condvar::new(),
         watching: Condvar::new(),
@@ -112,8 +111,8 @@ pub(super) fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
     let (now, hour) = (Instant::now(), Duration::from_secs(3600));
     // Writes take an hour, so it may claim many.
     for _ in 0..2 {
-        pool.state.lock().batch_sizer.wrote(now, now + hour, 9);
-        pool.state.lock().batch_sizer.next(now);
+        pool.state.lock().outbox.batch_sizer.wrote(now, now + hour, 9);
+        pool.state.lock().outbox.batch_sizer.next(now);
     }
     assert_eq!(pool.prepare(&mut Vec::new(), true), 3, "no more than it has slots");
     let Ok(Answer::Jobs(claimed)) = pool.write(&mut Vec::new(), 3) else { panic!("no job was claimed") };
@@ -131,12 +130,12 @@ fn a_hook_that_takes_long_holds_up_no_other_write_and_no_slot() {
     let (its, sees) = (of_hook.clone(), seen.clone());
     hooks.teardown.push(Box::new(move |_, _| {
         let state = its.get().unwrap().state.lock();
-        sees.lock().push((state.writes, state.flights.len(), state.telling));
+        sees.lock().push((state.outbox.writes, state.slots.flights.len(), state.outbox.telling));
     }));
     let pool = pool_with(&queue, 3, None, hooks);
     assert!(of_hook.set(pool.clone()).is_ok());
     let first = pool.take_up(claim_three(&pool)).unwrap();
-    let [second, third] = [(); 2].map(|()| pool.take_from_tray(&mut Vec::new()).unwrap());
+    let [second, third] = [(); 2].map(|()| pool.take_claimed(&mut Vec::new()).unwrap());
     let [first, mut second] = [first, second].map(|(job, _)| done(&pool, job));
     second.extend(first);
     pool.prepare(&mut second, false);
@@ -151,7 +150,7 @@ fn an_end_waits_for_the_write_under_way_and_the_next_one_takes_all_along_and_cla
     queue.push_all((0..6).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
     let pool = pool(&queue, 3);
     let first = pool.take_up(claim_three(&pool)).unwrap();
-    let [second, third] = [(); 2].map(|()| pool.take_from_tray(&mut Vec::new()).unwrap());
+    let [second, third] = [(); 2].map(|()| pool.take_claimed(&mut Vec::new()).unwrap());
     let [mut one, mut other, mut third] = [first, second, third].map(|(job, _)| done(&pool, job));
     assert_eq!(pool.prepare(&mut one, true), 1, "it has a write under way from now on");
     for ends in [&mut other, &mut third] {
@@ -165,7 +164,7 @@ fn an_end_waits_for_the_write_under_way_and_the_next_one_takes_all_along_and_cla
     assert_eq!((pool.prepare(&mut ends, true), ends.len()), (2, 2));
     let Ok(Answer::Jobs(claimed)) = pool.write(&mut ends, 2) else { panic!("no job was claimed") };
     assert_eq!((claimed.len(), pool.in_flight()), (2, 1));
-    assert_eq!(pool.state.lock().writes, 0);
+    assert_eq!(pool.state.lock().outbox.writes, 0);
     assert_eq!(queue.counts().finished, 3);
 }
 
@@ -180,12 +179,12 @@ fn a_write_takes_so_many_ends_along_and_rings_for_the_others() {
     for (most, left) in [(512, 188), (188, 0)] {
         pool.prepare(&mut ends, false);
         assert_eq!(
-            (ends.len(), pool.state.lock().is_full),
+            (ends.len(), pool.state.lock().outbox.is_full),
             (most, left > 0),
             "the end of a write rings for the others"
         );
         assert!(pool.write(&mut ends, 0).is_ok());
-        assert_eq!((pool.in_flight(), pool.state.lock().inbox.len()), (left, left));
+        assert_eq!((pool.in_flight(), pool.state.lock().outbox.inbox.len()), (left, left));
     }
 }
 
@@ -201,7 +200,7 @@ fn a_drain_whose_time_is_over_while_it_waits_for_a_write_ends_and_looks_no_more_
     assert_eq!(pool.prepare(&mut Vec::new(), true), 0);
     // The thread that looks would not sleep, since the time is over, and look again and again.
     assert_eq!(pool.drain_deadline(), None);
-    assert_eq!(pool.state.lock().reached, Some(Reached::Time));
+    assert_eq!(pool.state.lock().drain.reached, Some(Reached::Time));
 }
 
 #[test]
@@ -220,7 +219,7 @@ fn a_write_of_a_group_claims_one_job_however_many_ends_it_takes_along() {
 }
 
 #[test]
-fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_those_that_come_too_late_go_back_at_once() {
+fn jobs_that_are_claimed_are_given_up_with_those_in_flight_and_those_that_come_too_late_go_back_at_once() {
     for too_late in [false, true] {
         let clock = Clock::manual(SystemTime::now());
         let options = QueueOptions::default().clock(clock.clone()).lease(Duration::from_secs(1));
@@ -231,12 +230,12 @@ fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_those_that_come_too_la
         if too_late {
             pool.abandon(false);
             assert!(pool.take_up(claimed).is_none());
-            assert_eq!((queue.counts().running, queue.counts().ready, pool.state.lock().reserved), (0, 3, 0));
+            assert_eq!((queue.counts().running, queue.counts().ready, pool.state.lock().slots.reserved), (0, 3, 0));
             continue;
         }
         let _first = pool.take_up(claimed).unwrap();
         pool.abandon(false);
-        assert!(pool.take_from_tray(&mut Vec::new()).is_none() && pool.state.lock().reserved == 0);
+        assert!(pool.take_claimed(&mut Vec::new()).is_none() && pool.state.lock().slots.reserved == 0);
         clock.advance(Duration::from_secs(1));
         assert!(queue.accept(Accept::new()).unwrap().is_none());
         assert_eq!((queue.counts().running, queue.counts().scheduled), (0, 3));
@@ -244,18 +243,18 @@ fn jobs_in_the_tray_are_given_up_with_those_in_flight_and_those_that_come_too_la
 }
 
 #[test]
-fn jobs_in_the_tray_do_not_begin_once_their_runner_stops_and_are_ready_for_the_next_one() {
+fn jobs_that_are_claimed_do_not_begin_once_their_runner_stops_and_are_ready_for_the_next_one() {
     let queue = queue(3);
     let pool = pool(&queue, 3);
     let first = pool.take_up(claim_three(&pool)).unwrap().0;
     pool.request_stop();
-    assert!(pool.take_from_tray(&mut Vec::new()).is_none());
-    assert_eq!((queue.counts().running, queue.counts().ready, pool.state.lock().reserved), (1, 2, 0));
+    assert!(pool.take_claimed(&mut Vec::new()).is_none());
+    assert_eq!((queue.counts().running, queue.counts().ready, pool.state.lock().slots.reserved), (1, 2, 0));
     let failures =
         queue.list(JobState::Ready, None, 9).unwrap().iter().map(|job| job.failures + job.crashes).sum::<u32>();
     assert_eq!(failures, 0);
     assert!(matches!(pool.write(&mut done(&pool, first), 0), Ok(Answer::Nothing)));
-    assert!(pool.state.lock().over);
+    assert!(pool.state.lock().drain.over);
 }
 
 #[test]
@@ -263,11 +262,11 @@ fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
     let queue = queue(4);
     let pool = pool(&queue, 3);
     let first = pool.take_up(claim_three(&pool)).unwrap().0;
-    let _second = pool.take_from_tray(&mut done(&pool, first)).unwrap();
+    let _second = pool.take_claimed(&mut done(&pool, first)).unwrap();
     // The second one turns out to be long. Others have the third, and the end of the first.
-    pool.state.lock().threads = 2;
+    pool.state.lock().slots.threads = 2;
     assert!(!pool.others_cope());
-    let third = pool.take_from_tray(&mut Vec::new()).unwrap().0;
+    let third = pool.take_claimed(&mut Vec::new()).unwrap().0;
     assert!(!pool.others_cope());
     let mut reports = Vec::new();
     assert_eq!((pool.prepare(&mut reports, true), reports.len()), (1, 1), "the end of the first frees its slot");
@@ -391,12 +390,14 @@ fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_
     let limits = DrainLimits::default().jobs(1).time(Duration::ZERO);
     let pool = pool_with(&queue, 2, Some(limits), Hooks::default());
     // The thread that looks would not sleep, since the time is over, and look again and again.
-    let mut state = State { reserved: 1, ..State::default() };
+    let mut state = State::default();
+    state.slots.reserved = 1;
     assert_eq!(pool.room(&mut state, 0), 0);
-    assert_eq!((state.ending, state.reached), (true, Some(Reached::Time)));
-    let mut state = State { reserved: 1, claims: 1, ..State::default() };
+    assert_eq!((state.drain.ending, state.drain.reached), (true, Some(Reached::Time)));
+    let mut state = State::default();
+    (state.slots.reserved, state.drain.claims) = (1, 1);
     assert_eq!(pool.room(&mut state, 0), 0);
-    assert_eq!(state.reached, Some(Reached::Jobs));
+    assert_eq!(state.drain.reached, Some(Reached::Jobs));
 }
 
 #[test]
@@ -412,10 +413,10 @@ fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() 
     // It goes as far as it can without the lock. A pause that is too short hides a mistake, and
     // makes none.
     std::thread::park_timeout(Duration::from_millis(20));
-    assert_eq!((pool.stopping.load(Ordering::Relaxed), state.ending), (false, false));
+    assert_eq!((pool.stopping.load(Ordering::Relaxed), state.drain.ending), (false, false));
     drop(state);
     stop.join().unwrap();
-    assert_eq!((pool.stopping.load(Ordering::Relaxed), pool.state.lock().ending), (true, true));
+    assert_eq!((pool.stopping.load(Ordering::Relaxed), pool.state.lock().drain.ending), (true, true));
 }
 
 /// Waits until so many threads sleep until there is a job.
@@ -440,10 +441,10 @@ fn a_thread_that_is_woken_for_a_job_while_its_slots_are_taken_leaves_it_to_one_w
     until_asleep(&queue, 2);
     // Another thread of the runner, which goes from job to job, takes the slot meanwhile.
     let pool = runner.pool.as_ref().unwrap();
-    pool.state.lock().reserved = 1;
+    pool.state.lock().slots.reserved = 1;
     queue.push(NewJob::new("k", &1).unwrap()).unwrap();
     let is_accepted = is_accepted.recv_timeout(LONG);
-    pool.state.lock().reserved = 0;
+    pool.state.lock().slots.reserved = 0;
     runner.stop().unwrap();
     assert_eq!(is_accepted, Ok(true), "the job was ready");
 }

@@ -117,13 +117,13 @@ mod tests {
         group.push_all(["k", "l", "k", "l"].map(|kind| NewJob::new(kind, &1).unwrap())).unwrap();
         let news = source.news();
         // A claim from the first one was in vain, whatever it seems to have.
-        pool.state.lock().tried.note(news, 0);
-        let tried = pool.state.lock().tried.since(news);
+        pool.state.lock().outbox.tried.note(news, 0);
+        let tried = pool.state.lock().outbox.tried.since(news);
         assert_eq!(source.choose(&tried).map(|(place, _)| place), Some(1));
         assert!(source.has_more(&tried));
-        pool.state.lock().tried.note(news, 1);
+        pool.state.lock().outbox.tried.note(news, 1);
         assert!(matches!(pool.write(&mut Vec::new(), 1), Ok(Answer::Nothing)), "both were tried");
-        let tried = pool.state.lock().tried.since(news);
+        let tried = pool.state.lock().outbox.tried.since(news);
         assert!(!source.has_more(&tried));
         let (slept, has_slept) = crossbeam_channel::bounded(1);
         std::thread::scope(|scope| {

@@ -80,9 +80,9 @@ impl Pool {
         let claimed = if let Ok(Answer::Jobs(claimed)) = &answer { claimed.len() } else { 0 };
         let rings = {
             let mut state = self.state.lock();
-            state.reserved = state.reserved.saturating_sub(wants - claimed);
-            state.writes = state.writes.saturating_sub(1);
-            std::mem::take(&mut state.is_full)
+            state.slots.reserved = state.slots.reserved.saturating_sub(wants - claimed);
+            state.outbox.writes = state.outbox.writes.saturating_sub(1);
+            std::mem::take(&mut state.outbox.is_full)
         };
         // Hooks may take long, and hold up no other write.
         if rings {
@@ -91,8 +91,8 @@ impl Pool {
         self.tell_beside(ended, &answer);
         let mut state = self.state.lock();
         if wants > 0 && answer.is_ok() {
-            state.batch_sizer.wrote(begun, waterline::seam::now(), claimed);
-            state.tried.is_vain = claimed == 0;
+            state.outbox.batch_sizer.wrote(begun, waterline::seam::now(), claimed);
+            state.outbox.tried.is_vain = claimed == 0;
         }
         self.end_if_over(&mut state);
         drop(state);
@@ -108,8 +108,8 @@ impl Pool {
         if is_shared {
             let abandoned = {
                 let mut state = self.state.lock();
-                state.claim_batch.put(others);
-                if state.abandoned { state.claim_batch.take_jobs() } else { VecDeque::new() }
+                state.outbox.claim_batch.put(others);
+                if state.drain.abandoned { state.outbox.claim_batch.take_jobs() } else { VecDeque::new() }
             };
             self.put_back(abandoned.iter().map(held).collect());
         }
@@ -130,15 +130,15 @@ impl Pool {
         let mut is_lost = false;
         let (is_stopping, is_first_full) = {
             let mut state = self.state.lock();
-            if state.abandoned {
+            if state.drain.abandoned {
                 drop(state);
                 self.put_back(vec![job.held()]);
                 return None;
             }
-            state.reserved = state.reserved.saturating_sub(1);
-            state.claims += 1;
+            state.slots.reserved = state.slots.reserved.saturating_sub(1);
+            state.drain.claims += 1;
             let is_stopping = self.is_stopping();
-            state.noting += usize::from(is_stopping);
+            state.drain.noting += usize::from(is_stopping);
             let flight = Flight {
                 job: job.clone(),
                 ended: false,
@@ -147,11 +147,11 @@ impl Pool {
                 #[cfg(feature = "tokio")]
                 task: None,
             };
-            state.flights.insert(job.flight(), flight);
-            if !state.lost_early.is_empty() {
-                let (flight, begun) = (job.flight(), state.claims);
-                is_lost = state.lost_early.iter().any(|(lost, _)| *lost == flight);
-                state.lost_early.retain(|(_, until)| *until > begun);
+            state.slots.flights.insert(job.flight(), flight);
+            if !state.slots.lost_early.is_empty() {
+                let (flight, begun) = (job.flight(), state.drain.claims);
+                is_lost = state.slots.lost_early.iter().any(|(lost, _)| *lost == flight);
+                state.slots.lost_early.retain(|(_, until)| *until > begun);
             }
             (is_stopping, self.is_first_full(&mut state))
         };
@@ -247,7 +247,7 @@ impl Pool {
     /// Makes one write.
     fn call(&self, reports: &[Report], beside: Beside) -> Result<Written, QueueError> {
         let news = self.source().news();
-        let tried = self.state.lock().tried.since(news);
+        let tried = self.state.lock().outbox.tried.since(news);
         let (from, most) = match beside {
             Beside::Claim(most) => (self.source().choose(&tried), most),
             Beside::Tidy | Beside::Nothing => (None, 0),
@@ -278,8 +278,8 @@ impl Pool {
     fn found_nothing(&self, news: u64, place: usize) -> Answer {
         let tried = {
             let mut state = self.state.lock();
-            state.tried.note(news, place);
-            state.tried.since(news)
+            state.outbox.tried.note(news, place);
+            state.outbox.tried.since(news)
         };
         if self.source().has_others(&tried) { Answer::Again } else { Answer::Nothing }
     }
@@ -294,11 +294,11 @@ impl Pool {
         let settled: Vec<_> = reports.into_iter().zip(written).map(end).collect();
         {
             let mut state = self.state.lock();
-            state.telling += settled.len();
-            state.last_end = if settled.is_empty() { state.last_end } else { Some(now) };
+            state.outbox.telling += settled.len();
+            state.slots.last_end = if settled.is_empty() { state.slots.last_end } else { Some(now) };
             for Ended { report, ended, .. } in &settled {
-                state.tally(self.source().place_of(&report.job)).count(ended);
-                state.flights.remove(&report.job.flight());
+                state.drain.tally(self.source().place_of(&report.job)).count(ended);
+                state.slots.flights.remove(&report.job.flight());
             }
         }
         for Ended { report, ended, .. } in &settled {
@@ -316,7 +316,7 @@ impl Pool {
         let ended_event = QueueEvent::AttemptEnded { queue, id, kind, attempt, elapsed, ended: &ended };
         self.hooks().tell(&job, &ended_event);
         self.hooks().teardown(&job, &ended);
-        self.state.lock().telling -= 1;
+        self.state.lock().outbox.telling -= 1;
     }
 }
 
