@@ -218,7 +218,7 @@ impl<H: Host> Crew<H> {
     }
 
     /// Returns the number of threads that have not ended.
-    #[cfg(any(test, all(feature = "seam", feature = "testing")))]
+    #[cfg(all(feature = "seam", feature = "testing"))]
     pub fn running(&self) -> usize {
         self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
     }

@@ -126,7 +126,7 @@ impl Driver {
     pub(crate) fn set_pool(&self, pool: Arc<dyn Pool>) {
         let mut core = self.core.lock();
         let has_timeouts = core.running.flights.timeouts.is_some();
-        core.running.takes_tray = pool.reports_at_once() && !self.confirms && !has_timeouts;
+        core.running.takes_buffer = pool.reports_at_once() && !self.confirms && !has_timeouts;
         core.running.pool = Some(pool);
     }
 

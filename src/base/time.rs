@@ -148,7 +148,7 @@ fn chance() -> f64 {
 }
 
 #[cfg(waterline_loom)]
-pub use self::model::{chance, coarse, coarse as coarse_uncached, now, wall};
+pub(crate) use self::model::{chance, coarse, coarse as coarse_uncached, now, wall};
 
 /// The time of a model stands still until the model lets it pass, so each run of it is the same.
 #[cfg(waterline_loom)]

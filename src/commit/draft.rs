@@ -12,7 +12,7 @@ use crate::commit::overlay::{Overlay, OverlayMark};
 use crate::commit::participant::{Participant, Tails, TailsMark};
 use crate::commit::refusal::Refusal;
 use crate::commit::statements::Manner;
-#[cfg(feature = "seam")]
+#[cfg(any(test, feature = "seam"))]
 use crate::kv::batch::Batch;
 use crate::kv::batch::{FamilyId, Record};
 use crate::kv::statement::NotCommitted;
@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the batch as it is so far.
-    #[cfg(feature = "seam")]
+    #[cfg(any(test, feature = "seam"))]
     pub(crate) fn batch(&self) -> &Batch {
         self.overlay.batch()
     }

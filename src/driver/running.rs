@@ -18,7 +18,7 @@ pub(crate) struct Running {
     pub(crate) pool: Option<Arc<dyn Pool>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
     /// True if jobs may be taken from a buffer: nothing is asked or told at their ends.
-    pub(crate) takes_tray: bool,
+    pub(crate) takes_buffer: bool,
     /// True while the next jobs are in a buffer.
     pub(super) has_tray: bool,
     /// No tray is filled before this job is the next one: there were too few in a row.

@@ -155,7 +155,7 @@ impl CoreGuard<'_> {
         let core = &*self.core;
         let most = core.workers.handful().min(MOST);
         let is_worth_it = most > 1 && core.window.next() >= core.running.tray_from;
-        if is_worth_it && core.running.takes_tray && core.reading.supervises {
+        if is_worth_it && core.running.takes_buffer && core.reading.supervises {
             self.fill_tray_with(most);
         }
     }
@@ -237,7 +237,7 @@ mod tests {
         core.reading.prefetch.add(&mut *<dyn Payloads>::new((0..10_u64).collect::<Vec<_>>()), Weights::equal(10, 1));
         core.workers.threads = 3;
         core.workers.always = Some(4);
-        core.running.takes_tray = true;
+        core.running.takes_buffer = true;
         core.reading.supervises = true;
         Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
     }

@@ -177,6 +177,8 @@ pub(super) fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_whatever_it
         assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })), "{kind}");
         assert_eq!(bench.state("a"), Some(JobState::Running), "{kind}");
         bench.clock.advance(MINUTE);
+        // A thread of the queue may be ending leases right now, by the time of before.
+        until(&bench.queue, "a", JobState::Ready);
         is_put_back(&bench, kind);
         // The late answers change nothing, and the next runner is to take nothing.
         bench.queue.pause(None).unwrap();

@@ -18,12 +18,12 @@ impl Runner<Index> for AtOnce {
 }
 
 /// Four jobs, all of which were read, so that three are laid out in a buffer.
-fn with_tray(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
+fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
     let model = Model::with(Numbers { jobs: 4, quick: false }, workers, workers, false);
     {
         let mut core = model.driver.core.lock();
         core.workers.always = Some(3);
-        core.running.takes_tray = true;
+        core.running.takes_buffer = true;
         core.reading.supervises = true;
         core.window.set_limits(Limits { max_processing: workers, max_search_ahead: 9 });
         core.window.handle_head(Some(3));
@@ -37,9 +37,9 @@ fn with_tray(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>
 }
 
 #[test]
-fn loom_each_job_of_a_tray_is_run_once_and_counted() {
+fn loom_each_job_of_the_buffer_is_run_once_and_counted() {
     explore(2, || {
-        let (model, jobs, workers) = with_tray(2);
+        let (model, jobs, workers) = with_buffer(2);
         let watermark = model.driver.watermark.clone();
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
@@ -49,9 +49,9 @@ fn loom_each_job_of_a_tray_is_run_once_and_counted() {
 }
 
 #[test]
-fn loom_a_stop_takes_the_tray_back_and_no_job_of_it_begins_afterwards() {
+fn loom_a_stop_takes_the_buffer_back_and_no_job_of_it_begins_afterwards() {
     explore(2, || {
-        let (model, jobs, workers) = with_tray(1);
+        let (model, jobs, workers) = with_buffer(1);
         let driver = model.driver.clone();
         let stopper = spawn(move || {
             driver.request_stop();

@@ -465,22 +465,35 @@ END $$;
 CREATE FUNCTION arm_bell(p_bell regclass, p_for bigint) RETURNS void LANGUAGE sql AS
 $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + p_for)) $$;
 
--- A kind of answer that many calls have, one row for each thing:
--- * pushed: a job was pushed; `outcome` is added, duplicate, rescheduled or resubmit.
--- * ended: some of the ends that were asked for; `more` has their places among them, from 1 on. `outcome` is
---   counted or halt, and `state` is null if the jobs are gone. The outcome `finished` counts, too, and
---   stands for a row `told` beside it: the jobs have finished, with the data of the caller.
--- * claimed: the caller has this job now; `more` has what few jobs have. `id` is null if it has none of the user's.
---   `priority` has its priority (2 bits) and its place in the claim. Without a payload it did not fit, and `load` has it.
--- * told: a job is in this state; null: it is gone.
--- * more: so many things did not fit, or have long data: those who wait for a job look at it. `token` is the number of
---   lines for the log among them.
--- * line: something for the log; `outcome` is died, taken_back, held, skipped, unmade, damaged or damaged_schedule.
--- * glance: what a worker may look for.
--- * finished: all that were to end have ended well, and are in this state; there is no row `ended`.
--- * lined: jobs of kinds that the caller does not take went into their lines, for others to look at. Those with a kind name one
---   that no worker takes.
--- * short: there were fewer jobs than the caller wanted, and it is told no glance.
+-- A kind of answer that many calls have, one row for each thing. `what` says what the other columns hold; those that a row does not
+-- name are null.
+--
+-- | what     | says                                         | columns                                                                |
+-- |----------|----------------------------------------------|------------------------------------------------------------------------|
+-- | pushed   | a job was pushed                             | id, state; outcome: added, duplicate, rescheduled or resubmit          |
+-- | next     | those behind it are of the next queue        |                                                                        |
+-- | ended    | some of the ends that were asked for         | outcome: counted, halt, or finished (counted, with the data of the     |
+-- |          |                                              | caller, in place of a row `told`); state: null if the jobs are gone;   |
+-- |          |                                              | more: their places among the ends, from 1 on, with commas              |
+-- | finished | all ends have been counted: no row `ended`   | state: the one that all jobs are in; null: they are gone               |
+-- | claimed  | the caller has this job now                  | number, id (null: none of the user's), token, kind, payload (null: it  |
+-- |          |                                              | did not fit, see `load`), data, error, failures, crashes, pushed, due, |
+-- |          |                                              | since; priority: that (2 bits) and the place in the claim; more: what  |
+-- |          |                                              | few jobs have, as JSON                                                 |
+-- | told     | a job is in another state                    | id, state (null: it is gone), data, error; outcome: anew, or null      |
+-- | paused   | the queue is                                 | number: until when                                                     |
+-- | line     | something for the log                        | outcome: died, taken_back, held, skipped, unmade, set_back, damaged or |
+-- |          |                                              | damaged_schedule; id, kind, failures, error (or the limit, or the why) |
+-- | more     | things that did not fit: who waits looks     | number: how many; token: how many lines for the log are among them     |
+-- | lined    | jobs of others' kinds went into their lines  | kind: one that no worker takes                                         |
+-- | again    | there is more to do than a call does         |                                                                        |
+-- | short    | fewer jobs than wanted; the last look holds  |                                                                        |
+-- | full     | as many jobs as wanted; the last look holds  |                                                                        |
+-- | glance   | what a worker may look for                   | id: the queue; since: now; number: when to look next; due: when a job  |
+-- |          |                                              | becomes due; token: when one expires; pushed: the end of the pause;    |
+-- |          |                                              | more: words, each if it is true: ready, full (a limit of the queue, or |
+-- |          |                                              | a job that runs alone), limited, room (for a push), kinds (the caller's|
+-- |          |                                              | have a line, or a place in a limit), others (so may those of others)   |
 CREATE TYPE answer AS (
     what text, number bigint, id text, outcome text, state text, token bigint, kind text, payload text,
     data text, error text, failures int, crashes int, pushed bigint, due bigint, since bigint, priority int,

@@ -68,17 +68,15 @@ BEGIN
     IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
 END $$;
 
--- The same as an answer: its bounds are numbers, and in `more` are the letters of what is true: r (ready), f (full),
--- l (limited), m (room for more); k: jobs of the caller's kinds are in their lines, or limits that held
--- some have a place; o: those of others, at most.
+-- The same as an answer.
 CREATE FUNCTION glance_answer(p_queue queue, p_worker text, p_kinds text[], p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
 DECLARE v_glance record := glance(p_queue, p_worker, p_kinds, p_now);
 BEGIN
     RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
         v_glance.paused_until, v_glance.due, p_now, NULL,
-        CASE WHEN v_glance.ready THEN 'r' ELSE '' END || CASE WHEN v_glance.is_full THEN 'f' ELSE '' END
-            || CASE WHEN v_glance.is_limited THEN 'l' ELSE '' END || CASE WHEN v_glance.has_room THEN 'm' ELSE '' END
-            || CASE WHEN v_glance.in_line OR v_glance.has_place THEN 'k' WHEN v_glance.has_lines THEN 'o' ELSE '' END)::answer;
+        concat_ws(' ', CASE WHEN v_glance.ready THEN 'ready' END, CASE WHEN v_glance.is_full THEN 'full' END,
+            CASE WHEN v_glance.is_limited THEN 'limited' END, CASE WHEN v_glance.has_room THEN 'room' END,
+            CASE WHEN v_glance.in_line OR v_glance.has_place THEN 'kinds' WHEN v_glance.has_lines THEN 'others' END))::answer;
 END $$;
 
 -- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as

@@ -185,7 +185,8 @@ impl Opened {
     /// kinds.
     pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64, kinds: Option<&Arc<[String]>>) {
         let at = unsigned(answer.since);
-        let is = |letter: char| answer.more.as_deref().is_some_and(|more| more.contains(letter));
+        let words: Vec<_> = answer.more.as_deref().unwrap_or_default().split(' ').collect();
+        let is = |word| words.contains(&word);
         let time = |time: Option<i64>| time.map_or(u64::MAX, |time| unsigned(Some(time)));
         let mut seen = self.seen.lock();
         if self.test_clock().is_none() {
@@ -200,14 +201,14 @@ impl Opened {
         seen.glance = Some(Looked {
             read: Instant::now(),
             at,
-            ready: is('r'),
+            ready: is("ready"),
             kinds: kinds.cloned(),
-            in_line: is('k'),
-            has_lines: is('k') || is('o'),
+            in_line: is("kinds"),
+            has_lines: is("kinds") || is("others"),
             paused_until: unsigned(answer.pushed),
-            is_full: is('f'),
-            is_limited: is('l'),
-            has_room: is('m'),
+            is_full: is("full"),
+            is_limited: is("limited"),
+            has_room: is("room"),
             due: time(answer.due),
             expires: time(answer.token),
             next: time(answer.number),

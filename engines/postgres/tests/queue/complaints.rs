@@ -167,7 +167,8 @@ fn pushes_notify_only_those_who_listen_and_not_twice_within_20_ms() {
     config.connect(NoTls).unwrap().query(listens, &[]).unwrap();
     let (rung, took) = push();
     println!("500 pushes in {took} ms rang {rung} times");
-    assert!(rung >= 1 && rung <= took / 20 + 1, "{rung} notifications in {took} ms");
+    // The clock of the server has whole milliseconds, and so has that of the test.
+    assert!(rung >= 1 && rung <= (took + 1) / 19 + 1, "{rung} notifications in {took} ms");
 }
 
 /// A handler that runs until its lease was renewed, and the number of its runs.
