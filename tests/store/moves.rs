@@ -265,6 +265,7 @@ fn a_job_whose_effects_are_refused_for_good_halts_without_the_record_of_an_earli
     sums.put("text", "no counter").unwrap();
     // It has succeeded, which removes its record, and then its add is refused.
     let consumer = Consumer::builder(numbers(4), store.progress("p"))
+        .max_processing(1)
         .start_transactional(move |_, effects| Ok(effects.add(&sums, "text", 1)?));
     let error = consumer.unwrap().join().unwrap_err();
     assert!(matches!(error, Error::Job { index: 1, attempt: 1, .. }), "{error}");
