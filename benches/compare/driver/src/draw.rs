@@ -1,4 +1,4 @@
-//! Puts the figures into the pages: the tables of docs/compare.md, the six rows of README.md, the
+//! Puts the figures into the pages: the tables of docs/compare.md, the three rows of README.md, the
 //! plots, and the tables of docs/costs.md.
 
 use crate::figures::{Figure, Figures, figures, number, time, unit};
@@ -160,7 +160,7 @@ fn machine() -> Result<Vec<String>> {
 /// sentence.
 type Line = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str], &'static str);
 
-const SUMMARY: [Line; 6] = [
+const SUMMARY: [Line; 3] = [
     (
         "1 µs jobs, 2 at a time",
         "stream",
@@ -168,14 +168,6 @@ const SUMMARY: [Line; 6] = [
         "waterline",
         &["by hand", "rayon"],
         "rayon has no window, no source and no stop.",
-    ),
-    (
-        "10 µs jobs, 2 at a time",
-        "stream",
-        "10 µs, 2 in flight",
-        "waterline",
-        &["by hand", "spawned tasks"],
-        "From here on the work itself decides.",
     ),
     (
         "run again after `kill -9`, one job stuck",
@@ -192,22 +184,6 @@ const SUMMARY: [Line; 6] = [
         "waterline",
         &["a write a job", "10,000 a write"],
         "By hand, what waits for its batch is seen late, and a crash computes it again.",
-    ),
-    (
-        "a log item on SQLite, pushed alone",
-        "log",
-        "push, one by one",
-        "on SQLite",
-        &["SQLite NORMAL", "yaque"],
-        "yaque has no index, and flushes nothing.",
-    ),
-    (
-        "a queue job on SQLite, run",
-        "queue",
-        "run, 8 at a time",
-        "on SQLite",
-        &["effectum", "apalis-sqlite"],
-        "effectum flushes each write, and apalis-sqlite none.",
     ),
 ];
 
