@@ -16,4 +16,5 @@ pub(crate) mod step;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod stored;
 pub(crate) mod turn;
+pub(crate) mod txn;
 pub(crate) mod wall;

@@ -79,7 +79,7 @@ mod tests {
         let queue = queue();
         queue.push(NewJob::new("k", &1).unwrap().id("a")).unwrap();
         let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
-        let set = queue.call(|step| step.set_meta("a", Some(99), "k", Some(&1.into())).map(drop));
+        let set = queue.call(|step| step.txn.set_meta("a", Some(99), "k", Some(&1.into())).map(drop));
         assert!(matches!(set.unwrap_err(), QueueError::Halt { .. }));
         assert_eq!(queue.engine.meta(queue.number, "a").unwrap(), Meta::new());
         lease.finish(None).unwrap();

@@ -4,7 +4,8 @@ use crate::embedded::intent::{call, call_on};
 use crate::embedded::keys::List;
 use crate::embedded::look::Look;
 use crate::embedded::state::QueueState;
-use crate::embedded::step::{AT_ONCE, Step};
+use crate::embedded::step::Step;
+use crate::embedded::txn::AT_ONCE;
 use crate::engine;
 use crate::engine::{
     Beside, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Traffic, Turned,
@@ -190,7 +191,7 @@ impl QueueEngine for Embedded {
 
     fn edit(&self, queue: QueueNo, id: &str, token: Option<u64>, edit: Edit) -> Result<Row, QueueError> {
         let id = id.to_owned();
-        self.call(queue, edit.doing(), move |step| step.edit(&id, token, &edit))
+        self.call(queue, edit.doing(), move |step| step.txn.edit(&id, token, &edit))
     }
 
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError> {
@@ -204,7 +205,7 @@ impl QueueEngine for Embedded {
         }
         let (id, token) = (job.id.clone(), job.token);
         let written = call(&self.store, &state, "write the progress of a job", move |step| {
-            step.put_progress(&id, token, &progress)
+            step.txn.put_progress(&id, token, &progress)
         });
         if written.is_err() {
             state.progress_was_not_written(job.token);
@@ -263,7 +264,7 @@ impl QueueEngine for Embedded {
     fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError> {
         let of = of.to_owned();
         self.call(queue, "change a note", move |step| {
-            let notes = step.change_note(&of, &change)?;
+            let notes = step.txn.change_note(&of, &change)?;
             step.run_maintenance(SOME)?;
             Ok(notes)
         })

@@ -48,7 +48,7 @@ impl<'k> Steps<'_, 'k> {
         let (staged, batch) = self.draft.part(queue)?;
         let mut step = queue.step(staged, batch, self.at);
         let answer = run(&mut step);
-        self.wrote |= step.wrote;
+        self.wrote |= step.txn.wrote;
         answer
     }
 

@@ -42,7 +42,7 @@ impl Embedded {
         let running = stored.running;
         let crashed = call(store, &state, "open a queue", move |step| {
             for key in &old {
-                step.batch.delete(step.queue.rows.id, &[key])?;
+                step.txn.batch.delete(step.txn.queue.rows.id, &[key])?;
             }
             step.recover(&running)
         })?;

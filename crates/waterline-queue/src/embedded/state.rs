@@ -10,7 +10,8 @@ use crate::embedded::kind_lines::KindLines;
 use crate::embedded::periodics::Periodics;
 use crate::embedded::staged::Staged;
 use crate::embedded::state::loading::Stored;
-use crate::embedded::step::{AT_ONCE, Room, Step};
+use crate::embedded::step::{Room, Step};
+use crate::embedded::txn::{AT_ONCE, Txn};
 use crate::embedded::wall::Wall;
 use crate::engine::Traffic;
 use crate::notify::shared::{Shared, Wake};
@@ -173,7 +174,7 @@ impl QueueState {
         let periodics = if has_ticks { self.periodics.all() } else { Vec::new() };
         // The times of calls overtake each other, and each moment would then count twice.
         let tokens_at = if self.limits.has_rates { self.moment().wall } else { at.wall };
-        Step::new(&self.ctx, staged, batch, at, tokens_at, periodics)
+        Step::new(Txn::new(&self.ctx, staged, batch, at, tokens_at), periodics)
     }
 
     /// Notes where the lists begin, from a look at what is stored that changed nothing.
@@ -352,7 +353,7 @@ impl Participant for QueueState {
     fn apply(&self, staged: &mut Staged, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         staged.nobody_settles = true;
         if let Some((of, change)) = decode_change(op) {
-            let changed = self.step(staged, batch, self.moment()).change_note(&of, &change);
+            let changed = self.step(staged, batch, self.moment()).txn.change_note(&of, &change);
             return changed.map(drop).map_err(refusal);
         }
         let pushes = decode_pushes(op).ok_or("an operation of a queue is no push")?;

@@ -4,7 +4,8 @@ use crate::embedded::codec::durations::Pair;
 use crate::embedded::engine::{Embedded, SOME};
 use crate::embedded::intent::{Steps, call, call_on};
 use crate::embedded::state::QueueState;
-use crate::embedded::step::{AT_ONCE, Claim, Step};
+use crate::embedded::step::{Claim, Step};
+use crate::embedded::txn::AT_ONCE;
 use crate::engine;
 use crate::engine::{Beside, Edit, Ending, Held, QueueNo, Turned};
 use crate::rules::ends::End;
@@ -62,13 +63,13 @@ impl Embedded {
         let doing = if effects.is_empty() { edit.doing() } else { "write for a job" };
         let (id, token, has_effects) = (job.id.clone(), job.token, !effects.is_empty());
         call_on(&self.store, [self.state(job.queue)], doing, effects, move |steps| {
-            let row = steps.at(0, |step| step.edit(&id, Some(token), &edit))?;
+            let row = steps.at(0, |step| step.txn.edit(&id, Some(token), &edit))?;
             if !has_effects {
                 return Ok(row);
             }
             steps.make_effects()?;
             // One of them may have pushed the job once more.
-            Ok(steps.at(0, |step| step.row(&id))?.unwrap_or(row))
+            Ok(steps.at(0, |step| step.txn.row(&id))?.unwrap_or(row))
         })
     }
 
@@ -127,7 +128,7 @@ impl Turn {
                 }
                 if has_ended {
                     let own = self.durations.iter().filter(|(place, _)| *place == at);
-                    step.store_durations(own.map(|(_, durations)| durations))?;
+                    step.txn.store_durations(own.map(|(_, durations)| durations))?;
                 }
                 match &self.from {
                     Some((from, claim)) if *from == at => claim_many(step, claim, &mut turned),
@@ -139,7 +140,7 @@ impl Turn {
             steps.make_effects()?;
             // One of them may have pushed the job anew.
             for ((at, (job, ..)), ended) in self.ends.iter().zip(&mut turned.ended) {
-                *ended = Some(steps.at(*at, |step| step.row(&job.id))?.map(|row| row.state));
+                *ended = Some(steps.at(*at, |step| step.txn.row(&job.id))?.map(|row| row.state));
             }
         }
         Ok(turned)

@@ -1,134 +1,17 @@
-//! Jobs that cannot be read. They are set aside, so that everything else goes on, until somebody
-//! removes them.
-//!
-//! A job that is set aside has an entry in a list of them: a byte that says if a state still counts
-//! the job, and the reason as text. Its row and its other records stay as they are.
+//! Jobs that cannot be read, and that are removed or replaced.
 
-use crate::embedded::codec::entry;
-use crate::embedded::keys::{List, split_entry, split_running};
+use crate::embedded::keys::{List, split_entry};
 use crate::embedded::step::Step;
 use crate::types::error::is_damage;
-use crate::types::events::{Damaged, Event};
-use crate::types::job::JobState;
 use crate::types::row::Row;
 use waterline::BoxError;
-use waterline::seam::{KeyRange, describe};
-
-/// No state counts the job any more.
-pub(super) const GONE: u8 = 0;
-
-/// A state counts it, and nobody knows which.
-const COUNTED: u8 = 1;
-
-/// It was passed in a ready log, and is no longer counted as ready.
-const PASSED: u8 = 2;
+use waterline::seam::KeyRange;
 
 impl Step<'_, '_> {
-    /// Returns the row of a job that an entry names, which stands for this state. `None` also if
-    /// the row cannot be read: the job is set aside then, and the entry is stale.
-    pub(super) fn row_in(&mut self, state: impl Into<Option<JobState>>, id: &str) -> Result<Option<Row>, BoxError> {
-        match self.row(id) {
-            Err(error) if is_damage(&error) => {
-                self.set_aside(id, state.into(), &error)?;
-                Ok(None)
-            }
-            row => row,
-        }
-    }
-
-    /// Sets a job aside that cannot be read. The first entry of it that somebody comes across says
-    /// in which state it is counted; `None`: the entry does not say.
-    pub(crate) fn set_aside(&mut self, id: &str, state: Option<JobState>, error: &BoxError) -> Result<(), BoxError> {
-        let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
-        let stored = self.batch.get(&queue.entries, &key)?;
-        let before = stored.as_ref().and_then(|stored| stored.first().copied()).unwrap_or(COUNTED);
-        let now = match (before, state) {
-            (COUNTED, Some(JobState::Ready)) => PASSED,
-            (COUNTED, Some(_)) => GONE,
-            // Only the entries of ready logs may be stale, so this one is right.
-            (PASSED, Some(state)) if state != JobState::Ready => {
-                self.head().counts[JobState::Ready.number()] += 1;
-                GONE
-            }
-            _ => before,
-        };
-        if let Some(state) = state.filter(|_| now != before) {
-            let count = &mut self.head().counts[state.number()];
-            *count = count.saturating_sub(1);
-        }
-        if state == Some(JobState::Running) {
-            self.release_leases(id, None)?;
-        }
-        if stored.is_none() || now != before {
-            let reason = describe(&**error);
-            self.put(queue.entries.id, &key, &[&[now], reason.as_bytes()].concat())?;
-            if stored.is_none() {
-                self.staged.damaged += 1;
-                self.log_damage(Damaged::Job { id: id.to_owned(), error: reason });
-                self.tell(id, Some(JobState::Damaged), None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the entry of a job that was set aside. Returns false if there is none.
-    pub(super) fn forget_damaged(&mut self, id: &str) -> Result<bool, BoxError> {
-        let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
-        if self.staged.damaged == 0 || self.batch.get(&queue.entries, &key)?.is_none() {
-            return Ok(false);
-        }
-        self.staged.damaged -= 1;
-        self.delete(queue.entries.id, &key)?;
-        Ok(true)
-    }
-
-    /// Returns the ids of all jobs that are set aside.
-    pub(super) fn all_damaged(&mut self) -> Result<Vec<String>, BoxError> {
-        let queue = self.queue;
-        let (from, to) = (queue.keys.entries_from(List::Damaged, 0), queue.keys.entries_end(List::Damaged));
-        let mut ids = Vec::new();
-        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
-            ids.extend(split_entry(&pair?.0).map(|(_, id)| id.to_owned()));
-        }
-        Ok(ids)
-    }
-
-    /// Ends the leases of a job whose row does not say which one it has. With a token it ends only
-    /// that one, whose entry may be damaged, too.
-    pub(super) fn release_leases(&mut self, id: &str, token: Option<u64>) -> Result<(), BoxError> {
-        let (queue, keys) = (self.queue, self.queue.keys);
-        let (mut leases, mut others) = (Vec::new(), Vec::new());
-        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.all_running())) {
-            let (key, entry) = pair?;
-            let of = entry::id_in(&queue.name, &key, &entry);
-            let its = split_running(&key).filter(|at| token.map_or(of.as_deref() == Ok(id), |token| *at == token));
-            match of {
-                _ if its.is_some() => leases.extend(its),
-                Ok(of) => others.push(of),
-                // The next start names it.
-                Err(_) => {}
-            }
-        }
-        if leases.is_empty() {
-            return Ok(());
-        }
-        for token in leases {
-            self.delete(queue.rows.id, &keys.running(token))?;
-            self.staged.tell(Event::Released { token });
-            self.staged.tell(Event::Lost { token });
-            self.staged.gate.end();
-        }
-        // Nor does its row say which limits it runs under.
-        self.staged.gate.released += 1;
-        let rows = others.iter().filter_map(|id| self.row(id).ok().flatten());
-        let running: Vec<_> = rows.filter(|row| row.state == JobState::Running).collect();
-        self.recount_limits(None, &running)
-    }
-
     /// Returns the row of a job whose id is pushed once more. One that cannot be read is removed,
     /// since the push takes its place.
     pub(super) fn row_to_replace(&mut self, id: &str) -> Result<Option<Row>, BoxError> {
-        match self.row(id) {
+        match self.txn.row(id) {
             Err(error) if is_damage(&error) => self.remove_damaged(id).map(|()| None),
             row => row,
         }
@@ -137,27 +20,27 @@ impl Step<'_, '_> {
     /// Removes a job whose row cannot be read. Its row does not say in which state it is counted,
     /// so all jobs are counted anew. Its entries are stale from now on.
     pub(super) fn remove_damaged(&mut self, id: &str) -> Result<(), BoxError> {
-        let (queue, keys) = (self.queue, self.queue.keys);
+        let (queue, keys) = (self.txn.queue, self.txn.queue.keys);
         for key in [keys.row(id), keys.payload(id), keys.data(id), keys.meta(id), keys.progress(id)] {
-            self.delete(queue.rows.id, &key)?;
+            self.txn.delete(queue.rows.id, &key)?;
         }
-        self.forget_damaged(id)?;
-        self.wait_no_more(id, u32::MAX)?;
+        self.txn.forget_damaged(id)?;
+        self.txn.wait_no_more(id, u32::MAX)?;
         self.end_waits_for(id)?;
-        self.note_gone(id)?;
-        self.release_leases(id, None)?;
+        self.txn.note_gone(id)?;
+        self.txn.release_leases(id, None)?;
         // Time never comes to this list.
         let (from, to) = (keys.entries_from(List::Waiting, 0), keys.entries_end(List::Waiting));
         let mut waits = Vec::new();
-        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+        for pair in self.txn.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
             let (key, _) = pair?;
             waits.extend(split_entry(&key).filter(|(_, of)| *of == id).map(|(at, _)| at));
         }
         for at in waits {
-            self.remove_entry(List::Waiting, at, id)?;
+            self.txn.remove_entry(List::Waiting, at, id)?;
         }
         self.recount()?;
-        self.tell(id, None, Some(None));
+        self.txn.tell(id, None, Some(None));
         Ok(())
     }
 }
@@ -324,7 +207,7 @@ mod tests {
             let look = |queue: &Queue| {
                 let lines = queue.call(|step| {
                     step.run_maintenance(9)?;
-                    let told = step.staged.take_told();
+                    let told = step.txn.staged.take_told();
                     let is_line = |told: &&Event| matches!(told, Event::Line(Line::Damaged(Damaged::Job { id, .. })) if id == "b");
                     Ok(told.iter().filter(is_line).count())
                 });

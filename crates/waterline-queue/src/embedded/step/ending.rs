@@ -14,20 +14,11 @@ use tracing::Level;
 use waterline::BoxError;
 
 impl Step<'_, '_> {
-    /// Returns the row of the job that has this lease.
-    ///
-    /// # Errors
-    /// [`QueueError::Halt`] if the lease is over.
-    pub(crate) fn leased(&mut self, id: &str, token: u64) -> Result<Row, BoxError> {
-        let row = self.row(id)?.filter(|row| row.has_lease(token));
-        Ok(row.ok_or_else(|| self.queue.halt(id))?)
-    }
-
     /// Notes that the runner stops while the job runs. If the process ends now, that is no crash.
     pub(crate) fn note_stop(&mut self, id: &str, token: u64) -> Result<(), BoxError> {
-        let mut row = self.leased(id, token)?;
+        let mut row = self.txn.leased(id, token)?;
         row.extras_mut().is_stopping = true;
-        Ok(self.write_row(id, &row)?)
+        Ok(self.txn.write_row(id, &row)?)
     }
 
     /// Ends an attempt. Returns the state that the job has then; `None`: its row is gone.
@@ -39,13 +30,13 @@ impl Step<'_, '_> {
         data: Option<&[u8]>,
         run: &Run,
     ) -> Result<Option<JobState>, BoxError> {
-        match self.leased(id, token) {
+        match self.txn.leased(id, token) {
             Ok(row) => self.end_row(id, row, end, data, run),
             Err(error) => {
                 if is_damage(&error) {
                     // For a caller who goes on with others. Otherwise nothing is written.
-                    self.set_aside(id, Some(JobState::Running), &error)?;
-                    self.release_leases(id, Some(token))?;
+                    self.txn.set_aside(id, Some(JobState::Running), &error)?;
+                    self.txn.release_leases(id, Some(token))?;
                 }
                 Err(error)
             }
@@ -55,18 +46,18 @@ impl Step<'_, '_> {
     /// Takes back a job whose worker was silent, or has stopped. One that cannot be read is set
     /// aside.
     pub(crate) fn take_back(&mut self, id: &str, token: u64, is_stopping: bool, run: &Run) -> Result<(), BoxError> {
-        let Some(row) = self.row_in(JobState::Running, id)?.filter(|row| row.has_lease(token)) else {
+        let Some(row) = self.txn.row_in(JobState::Running, id)?.filter(|row| row.has_lease(token)) else {
             // The lease is over, or its entry was damaged and nobody could tell whose it was.
-            return self.release_leases(id, Some(token));
+            return self.txn.release_leases(id, Some(token));
         };
         let is_stopping = is_stopping || row.extras().is_stopping;
-        let end = ends::end_of_lease(Over::Silent(self.queue.options.lease), is_stopping);
+        let end = ends::end_of_lease(Over::Silent(self.txn.queue.options.lease), is_stopping);
         let state = self.end(id, token, end.clone(), None, run)?;
         if let End::Failed { error, .. } = &end {
-            self.log(Level::WARN, id, &row, |job| Line::TakenBack { job, error: error.clone() });
+            self.txn.log(Level::WARN, id, &row, |job| Line::TakenBack { job, error: error.clone() });
         }
         if let AttemptEnd::Dead { error } = AttemptEnd::of(&end, state) {
-            self.log(Level::WARN, id, &row, |job| Line::Died { job, error });
+            self.txn.log(Level::WARN, id, &row, |job| Line::Died { job, error });
         }
         Ok(())
     }
@@ -79,7 +70,7 @@ impl Step<'_, '_> {
         data: Option<&[u8]>,
         run: &Run,
     ) -> Result<Option<JobState>, BoxError> {
-        let options = &self.queue.options;
+        let options = &self.txn.queue.options;
         let past = Past {
             failures: row.failures,
             crashes: row.crashes,
@@ -91,46 +82,46 @@ impl Step<'_, '_> {
         let retention = row.retention.unwrap_or(options.retention);
         let dead_for = Retention::For(options.dead_for);
         if row.extras.is_some() {
-            self.keep_progress(id, &row, run)?;
+            self.txn.keep_progress(id, &row, run)?;
         }
-        self.leave(id, &row)?;
+        self.txn.leave(id, &row)?;
         if let Some(data) = data {
-            self.set_data(id, &mut row, data)?;
+            self.txn.set_data(id, &mut row, data)?;
         }
-        let chance = if end == End::Finished { 1.0 } else { self.chance() };
+        let chance = if end == End::Finished { 1.0 } else { self.txn.chance() };
         if end == End::Finished && row.extras.is_some() {
-            self.note_executed(id, &row)?;
+            self.txn.note_executed(id, &row)?;
         }
         let is_crash = end == End::Crashed;
         let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
-        let next = ends::next(&past, end, self.at.wall, chance);
+        let next = ends::next(&past, end, self.txn.at.wall, chance);
         // An attempt that has failed has not done what was asked for meanwhile.
         let again = if matches!(next, Next::Wait { .. }) { 0 } else { row.take_resubmit() };
         let kept = match next {
             Next::Finish => {
                 row.state = JobState::Finished;
-                ends::kept_until(retention, self.at.wall)
+                ends::kept_until(retention, self.txn.at.wall)
             }
             Next::Die { failures, crashes, error } => {
                 if is_crash {
                     // Nobody is there who asked for it.
-                    self.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
+                    self.txn.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
                 }
                 (row.state, row.failures, row.crashes, row.error) = (JobState::Dead, failures, crashes, error);
-                ends::kept_until(dead_for, self.at.wall)
+                ends::kept_until(dead_for, self.txn.at.wall)
             }
             Next::Anew { due, crashes, error } => {
                 (row.failures, row.crashes, row.due, row.error) = (0, crashes, due, error.unwrap_or_default());
                 row.named = again == 0;
-                row.state = ends::waiting(due, self.at.wall);
-                self.begin_anew(&mut row);
-                self.clear_progress(id, &mut row)?;
+                row.state = ends::waiting(due, self.txn.at.wall);
+                self.txn.begin_anew(&mut row);
+                self.txn.clear_progress(id, &mut row)?;
                 Some(0)
             }
             Next::Wait { due, named, failures, crashes, error } => {
                 (row.failures, row.crashes, row.due, row.named) = (failures, crashes, due, named);
                 row.error = error.unwrap_or(row.error);
-                row.state = ends::waiting(due, self.at.wall);
+                row.state = ends::waiting(due, self.txn.at.wall);
                 Some(0)
             }
         };
@@ -139,17 +130,17 @@ impl Step<'_, '_> {
             row.extras_mut().is_suspect = is_suspect;
         }
         row.place = kept.unwrap_or(0);
-        self.tell_row(id, &row, data);
+        self.txn.tell_row(id, &row, data);
         if row.state.is_ended() {
             self.settle(id, &mut row, false)?;
         }
         if kept.is_none() {
             // Nobody can requeue it, so it holds up nobody.
             self.end_waits(id, &mut row, false)?;
-            self.erase(id, &row)?;
+            self.txn.erase(id, &row)?;
             return Ok(None);
         }
-        self.enter_given(id, &mut row, if again > 0 { again } else { self.at.wall })?;
+        self.txn.enter_given(id, &mut row, if again > 0 { again } else { self.txn.at.wall })?;
         Ok(Some(row.state))
     }
 
@@ -157,42 +148,42 @@ impl Step<'_, '_> {
     /// dies before all that it waits for have ended keeps their ids, for the day when somebody
     /// requeues it.
     pub(super) fn end_unrun(&mut self, id: &str, mut row: Row, end: Unrun) -> Result<(), BoxError> {
-        let options = &self.queue.options;
+        let options = &self.txn.queue.options;
         let after = row.extras().after;
         if row.state == JobState::Waiting {
-            self.leave_lists(id, after)?;
+            self.txn.leave_lists(id, after)?;
         }
         if after > 0 {
             row.extras_mut().after = 0;
         }
-        self.leave(id, &row)?;
+        self.txn.leave(id, &row)?;
         let retention = match end {
             Unrun::Skipped(reason) => {
-                self.log(Level::DEBUG, id, &row, |job| Line::Skipped { job, why: reason });
+                self.txn.log(Level::DEBUG, id, &row, |job| Line::Skipped { job, why: reason });
                 row.extras_mut().skipped = Some(reason);
                 row.state = JobState::Finished;
                 row.retention.unwrap_or(options.retention)
             }
             Unrun::Dead(error) => {
-                self.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
+                self.txn.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
                 (row.state, row.error) = (JobState::Dead, error);
                 Retention::For(options.dead_for)
             }
         };
-        let kept = ends::kept_until(retention, self.at.wall);
+        let kept = ends::kept_until(retention, self.txn.at.wall);
         row.place = kept.unwrap_or(0);
-        self.tell_row(id, &row, None);
+        self.txn.tell_row(id, &row, None);
         self.settle(id, &mut row, false)?;
         if kept.is_none() || row.state != JobState::Dead {
-            self.wait_no_more(id, after)?;
+            self.txn.wait_no_more(id, after)?;
         } else if after > 0 {
             row.extras_mut().after = after;
         }
         if kept.is_none() {
             self.end_waits(id, &mut row, false)?;
-            return Ok(self.erase(id, &row)?);
+            return Ok(self.txn.erase(id, &row)?);
         }
-        Ok(self.enter(id, &mut row)?)
+        Ok(self.txn.enter(id, &mut row)?)
     }
 
     /// Does what the end of a job brings to others. Its state is the one that it has from now on,
@@ -200,19 +191,18 @@ impl Step<'_, '_> {
     pub(super) fn settle(&mut self, id: &str, row: &mut Row, is_removed: bool) -> Result<(), BoxError> {
         let Some(extras) = &row.extras else { return Ok(()) };
         if let Some(expires) = extras.expires {
-            self.remove_entry(List::Expiring, expires, id)?;
+            self.txn.remove_entry(List::Expiring, expires, id)?;
         }
-        self.release_ended(id, row, is_removed)?;
+        self.txn.release_ended(id, row, is_removed)?;
         self.end_waits(id, row, !is_removed && row.state == JobState::Dead)
     }
 
-    /// Undoes what an old row has brought, since another one takes its place.
-    pub(super) fn settle_replaced(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
-        let Some(extras) = &row.extras else { return Ok(()) };
-        if let Some(expires) = extras.expires {
-            self.remove_entry(List::Expiring, expires, id)?;
+    /// Returns the end of a job that is not to run at all.
+    pub(super) fn unrun(&mut self, id: &str, row: &Row) -> Option<Unrun> {
+        match row.extras().expires {
+            Some(expires) if expires <= self.txn.at.wall => Some(Unrun::expired()),
+            _ => self.txn.skips(id, row).map(Unrun::Skipped),
         }
-        self.release_ended(id, row, true)
     }
 }
 
@@ -224,6 +214,11 @@ pub(super) enum Unrun {
 }
 
 impl Unrun {
+    /// The end of a job that no worker has taken in time.
+    pub(super) fn expired() -> Self {
+        Self::Dead("it expired: no worker had taken it in time".to_owned())
+    }
+
     /// The end of a job that waited for one that is dead.
     pub(super) fn of_death(of: &str) -> Self {
         Self::Dead(format!("the job {of:?} is dead, and this one was to run after it"))

@@ -1,35 +1,22 @@
 //! Claims of some kinds: the jobs of other kinds that they meet go into the lines of those kinds.
 
-use crate::embedded::codec::entry;
-use crate::embedded::keys::split_held;
-use crate::embedded::step::held::NextHeld;
-use crate::embedded::step::{Claim, LOOKS, Step};
+use crate::embedded::step::{Claim, Step};
+use crate::embedded::txn::LOOKS;
+use crate::embedded::txn::held_logs::NextHeld;
 use crate::rules::lanes;
-use crate::types::events::Damaged;
-use crate::types::job::{JobId, JobState};
-use crate::types::row::Row;
 use crate::types::wanted::Wanted;
-use waterline::seam::KeyRange;
-use waterline::{BoxError, StoreError};
-
-/// A job in the line of its kind.
-pub(super) struct InLine {
-    pub(super) lane: usize,
-    index: u64,
-    pub(super) id: JobId,
-    pub(super) row: Row,
-}
+use waterline::BoxError;
 
 impl Step<'_, '_> {
     /// Claims the first job of these kinds, whatever is before it. `Again`: so far it has met jobs
     /// of other kinds alone.
     pub(super) fn claim_of_kinds(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
         for _ in 0..LOOKS {
-            let claims = self.staged.head.claims;
+            let claims = self.txn.staged.head.claims;
             let held = self.wanted_turn(wanted)?;
-            let ready = lanes::lane(&self.staged.head.lanes, claims);
+            let ready = lanes::lane(&self.txn.staged.head.lanes, claims);
             // Those in a line came before all that are still in the ready log of their priority.
-            let line = self.first_in_lines(wanted)?.filter(|line| lanes::is_before(line.lane, ready, claims));
+            let line = self.txn.first_in_lines(wanted)?.filter(|line| lanes::is_before(line.lane, ready, claims));
             let first = line.as_ref().map(|line| line.lane).or(ready);
             if let Some((index, priority)) = held
                 && lanes::is_before(priority, first, claims)
@@ -54,123 +41,19 @@ impl Step<'_, '_> {
     /// Claims the first job of a ready log, or puts it into the line of its kind.
     fn claim_front(&mut self, lane: usize, wanted: &Wanted) -> Result<Claim, BoxError> {
         // The entry that is claimed now is read below, so it is deleted with a later range.
-        self.delete_behind(lane)?;
-        let index = self.staged.head.lanes[lane].next;
-        let claim = match self.entry(lane, index)? {
+        self.txn.delete_behind(lane)?;
+        let index = self.txn.staged.head.lanes[lane].next;
+        let claim = match self.txn.entry(lane, index)? {
             Some((id, row)) if wanted.has_kind(&row.kind) => self.claim_job(id, row)?,
             Some((id, row)) => {
-                self.put_in_line(lane, index, &id, &row.kind)?;
+                self.txn.put_in_line(lane, index, &id, &row.kind)?;
                 Claim::Again
             }
             None => Claim::Again,
         };
         if !matches!(claim, Claim::Nothing) {
-            self.head().lanes[lane].next += 1;
+            self.txn.head().lanes[lane].next += 1;
         }
         Ok(claim)
-    }
-
-    /// Puts the first job of a ready log into the line of its kind. The caller moves the front of
-    /// the log behind it.
-    pub(super) fn put_in_line(&mut self, lane: usize, index: u64, id: &str, kind: &str) -> Result<(), StoreError> {
-        self.put_place(self.entries(), &self.queue.keys.line(kind, lane, index), id)?;
-        self.staged.note_in_line(kind, lane, index);
-        Ok(())
-    }
-
-    /// Takes a ready job that no limit holds out of the line of its kind, if it is there. Before
-    /// the front of a ready log, all jobs that are still ready are in lines.
-    pub(super) fn leave_kind(&mut self, row: &Row) -> Result<(), StoreError> {
-        let lane = row.priority as usize;
-        if row.place >= self.staged.head.lanes[lane].next {
-            return Ok(());
-        }
-        self.delete(self.entries(), &self.queue.keys.line(&row.kind, lane, row.place))
-    }
-
-    /// Returns the first of these jobs that is in the line of its kind.
-    fn first_in_lines(&mut self, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
-        if self.staged.kinds.is_empty() {
-            return Ok(None);
-        }
-        for lane in lanes::lanes(self.staged.head.claims) {
-            if let Some(first) = self.first_in_lane(lane, wanted)? {
-                return Ok(Some(first));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The same in one lane.
-    pub(super) fn first_in_lane(&mut self, lane: usize, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
-        let mut first: Option<InLine> = None;
-        let mut own = wanted.kinds.as_deref().map(|kinds| self.staged.kinds.of_kinds(lane, kinds).into_iter());
-        let mut place = None;
-        loop {
-            let next = match &mut own {
-                Some(own) => own.next(),
-                // One that was passed just now may come again, behind the first job that is found.
-                None => self.staged.kinds.behind(lane, place.as_ref()),
-            };
-            let Some((from, kind)) = next else { break };
-            if first.as_ref().is_some_and(|first| from >= first.index) {
-                break;
-            }
-            if let Some(found) = self.first_in_line(&kind, (lane, from), wanted)?
-                && first.as_ref().is_none_or(|first| found.index < first.index)
-            {
-                first = Some(found);
-            }
-            place = Some((from, kind));
-        }
-        Ok(first)
-    }
-
-    /// Looks for such a job among the first ones of a line. What is stale is deleted.
-    fn first_in_line(
-        &mut self,
-        kind: &str,
-        (lane, mut from): (usize, u64),
-        wanted: &Wanted,
-    ) -> Result<Option<InLine>, BoxError> {
-        let (queue, mut is_front, mut looks, mut page) = (self.queue, true, LOOKS, 1);
-        while looks > 0 {
-            let range =
-                KeyRange { from: queue.keys.line(kind, lane, from), to: Some(queue.keys.line(kind, lane, u64::MAX)) };
-            let entries = self.batch.rows(&queue.entries, range).take(page.min(looks));
-            let entries = entries.collect::<Result<Vec<_>, _>>()?;
-            (looks, page) = (looks.saturating_sub(entries.len()), page * 4);
-            if entries.is_empty() {
-                if is_front {
-                    self.staged.kinds.pass(kind, lane, u64::MAX);
-                }
-                return Ok(None);
-            }
-            for (key, entry) in entries {
-                let index = split_held(&key).unwrap_or_default();
-                from = index + 1;
-                let row = match entry::id_in(&queue.name, &key, &entry) {
-                    Ok(id) => self.row_in(JobState::Ready, &id)?.map(|row| (id, row)),
-                    Err(error) => {
-                        // A job has lost its entry, and all of them are counted anew.
-                        self.has_lost = true;
-                        let place = format!("{index} of the line of the kind {kind:?}");
-                        self.log_damage(Damaged::Entry { place, error });
-                        None
-                    }
-                };
-                let Some((id, row)) = row.filter(|(_, row)| row.is_at(lane, index) && row.kind == kind) else {
-                    self.delete(self.entries(), &key)?;
-                    continue;
-                };
-                if std::mem::take(&mut is_front) {
-                    self.staged.kinds.pass(kind, lane, index);
-                }
-                if wanted.takes(&row, self.at.wall) {
-                    return Ok(Some(InLine { lane, index, id, row }));
-                }
-            }
-        }
-        Ok(None)
     }
 }

@@ -1,9 +1,9 @@
 //! Pushes: a new job, one whose id is there already, and one that has a twin.
 
-use crate::embedded::step::dedup::Twin;
 use crate::embedded::step::ending::Unrun;
-use crate::embedded::step::waiting::Waits;
 use crate::embedded::step::{Room, Step};
+use crate::embedded::txn::dedup::Twin;
+use crate::embedded::txn::edges::Waits;
 use crate::rules::pushing::{Again, Push};
 use crate::rules::{ends, pushing};
 use crate::types::error::QueueError;
@@ -30,33 +30,33 @@ impl Step<'_, '_> {
     }
 
     pub(crate) fn push(&mut self, push: &Push) -> Result<Pushed, BoxError> {
-        let push = &*push.of_time(self.at.wall);
+        let push = &*push.of_time(self.txn.at.wall);
         let Push { id, made, row: new, .. } = push;
         if let Some(number) = made {
-            let next = &mut self.head().next_id;
+            let next = &mut self.txn.head().next_id;
             *next = (*next).max(number + 1);
         }
         // An id that the queue has just made is in no row.
         let old = if made.is_some() { None } else { self.row_to_replace(id)? };
-        let waits = self.waits(id, push, old.as_ref())?;
+        let waits = self.txn.waits(id, push, old.as_ref())?;
         // Also a job of the same id is a twin: a client that pushes once more, since it has heard
         // no answer, must not make the work be done twice.
-        if let Some(twin) = self.twin_of(id, new)? {
+        if let Some(twin) = self.txn.twin_of(id, new)? {
             return self.push_to_twin(twin, push);
         }
         let again = match old.as_ref().map(|old| pushing::push_again(old.state, old.due, new.due)) {
-            Some(Again::Same) if !self.waits_so(id, old.as_ref(), push, &waits)? => Some(Again::Move),
+            Some(Again::Same) if !self.txn.waits_so(id, old.as_ref(), push, &waits)? => Some(Again::Move),
             Some(Again::Flag) if !waits.is_over() => {
-                return Err(QueueError::AlreadyRuns { queue: self.queue.name.clone(), id: id.clone() }.into());
+                return Err(QueueError::AlreadyRuns { queue: self.txn.queue.name.clone(), id: id.clone() }.into());
             }
             again => again,
         };
         match (old, again) {
             (Some(_), Some(Again::Same)) => Ok(pushed(id, PushOutcome::Duplicate(id.clone()))),
             (Some(old), Some(Again::Flag)) => {
-                self.write_row(
+                self.txn.write_row(
                     id,
-                    &Row { resubmit: Some(new.due), resubmitted: push.reckoned_at(self.at.wall), ..old },
+                    &Row { resubmit: Some(new.due), resubmitted: push.reckoned_at(self.txn.at.wall), ..old },
                 )?;
                 Ok(pushed(id, PushOutcome::Resubmit))
             }
@@ -81,12 +81,12 @@ impl Step<'_, '_> {
     fn check_room(&self) -> Result<(), QueueError> {
         let waiting = match self.room {
             Room::Any => return Ok(()),
-            Room::Now => self.staged.head.waiting(),
-            Room::AtBegin => self.staged.waited,
+            Room::Now => self.txn.staged.head.waiting(),
+            Room::AtBegin => self.txn.staged.waited,
         };
-        match self.queue.options.max_waiting {
+        match self.txn.queue.options.max_waiting {
             Some(max_waiting) if !pushing::has_room(waiting, Some(max_waiting)) => {
-                Err(QueueError::Full { queue: self.queue.name.clone(), max_waiting })
+                Err(QueueError::Full { queue: self.txn.queue.name.clone(), max_waiting })
             }
             _ => Ok(()),
         }
@@ -105,14 +105,14 @@ impl Step<'_, '_> {
         if old.is_none_or(|old| old.state.is_ended()) {
             self.check_room()?;
         }
-        let waiting = ends::waiting(push.row.due, self.at.wall);
+        let waiting = ends::waiting(push.row.due, self.txn.at.wall);
         let state = if waits.on.is_empty() { waiting } else { JobState::Waiting };
         let mut row = Row { state, ..push.row.clone() };
         if let Some(old) = old {
-            self.leave(id, old)?;
-            self.settle_replaced(id, old)?;
+            self.txn.leave(id, old)?;
+            self.txn.settle_replaced(id, old)?;
             row.has_data = old.has_data;
-            self.drop_data(id, &mut row)?;
+            self.txn.drop_data(id, &mut row)?;
             if is_moved {
                 (row.failures, row.crashes, row.error) = (old.failures, old.crashes, old.error.clone());
                 if old.extras().is_suspect {
@@ -125,23 +125,23 @@ impl Step<'_, '_> {
             }
         }
         if let Some(on_dead) = push.awaited_by {
-            self.list_of(&mut row, on_dead);
+            self.txn.list_of(&mut row, on_dead);
         }
-        self.wait_for(id, &mut row, &waits.on)?;
-        self.begin_anew(&mut row);
-        self.put(self.rows(), &self.queue.keys.payload(id), &push.payload)?;
-        self.replace_extra(id, old, push)?;
-        self.enter(id, &mut row)?;
+        self.txn.wait_for(id, &mut row, &waits.on)?;
+        self.txn.begin_anew(&mut row);
+        self.txn.put(self.txn.rows(), &self.txn.queue.keys.payload(id), &push.payload)?;
+        self.txn.replace_extra(id, old, push)?;
+        self.txn.enter(id, &mut row)?;
         if row.extras.is_some() {
-            self.register(id, &row, push.window)?;
+            self.txn.register(id, &row, push.window)?;
         }
-        self.staged.placed += 1;
+        self.txn.staged.placed += 1;
         match old {
-            Some(_) => self.tell(id, Some(state), Some(None)),
-            None => self.staged.tell_new(id, state),
+            Some(_) => self.txn.tell(id, Some(state), Some(None)),
+            None => self.txn.staged.tell_new(id, state),
         }
         if let Some(of) = &waits.died {
-            self.keep_waits(id, &mut row, &waits.kept)?;
+            self.txn.keep_waits(id, &mut row, &waits.kept)?;
             self.end_unrun(id, row, Unrun::of_death(of))?;
         }
         Ok(pushed(id, if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }))
@@ -152,7 +152,7 @@ impl Step<'_, '_> {
         let due = push.row.due;
         match (push.clash, row) {
             (Clash::Replace, Some(old)) if old.state.waits() => {
-                let waits = self.waits(&id, push, Some(&old))?;
+                let waits = self.txn.waits(&id, push, Some(&old))?;
                 self.place(&id, Some(&old), push, waits, true)
             }
             (Clash::Earliest, Some(old)) if old.state == JobState::Scheduled && due < old.due => {
@@ -165,28 +165,21 @@ impl Step<'_, '_> {
 
     /// Makes a job due at another time. All else of it stays.
     fn make_due(&mut self, id: &str, old: Row, due: u64, named: bool) -> Result<(), BoxError> {
-        self.leave(id, &old)?;
-        let mut row = Row { state: ends::waiting(due, self.at.wall), due, named, ..old };
-        self.enter(id, &mut row)?;
-        self.tell(id, Some(row.state), None);
+        self.txn.leave(id, &old)?;
+        let mut row = Row { state: ends::waiting(due, self.txn.at.wall), due, named, ..old };
+        self.txn.enter(id, &mut row)?;
+        self.txn.tell(id, Some(row.state), None);
         Ok(())
     }
 
     /// Makes a scheduled job due now. Returns false if it is not scheduled.
     pub(crate) fn run_now(&mut self, id: &str) -> Result<bool, BoxError> {
-        let row = self.row(id)?.ok_or_else(|| self.queue.not_found(id))?;
+        let row = self.txn.row(id)?.ok_or_else(|| self.txn.queue.not_found(id))?;
         let is_scheduled = row.state == JobState::Scheduled;
         if is_scheduled {
             self.make_due(id, row, 0, false)?;
         }
         Ok(is_scheduled)
-    }
-
-    /// Notes that only runs from now on can make a run of this job needless.
-    pub(super) fn begin_anew(&self, row: &mut Row) {
-        if row.extras().skips_from.is_some() {
-            row.extras_mut().skips_from = Some(self.staged.head.next_token);
-        }
     }
 }
 

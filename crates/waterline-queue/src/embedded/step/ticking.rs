@@ -20,7 +20,7 @@ impl Step<'_, '_> {
         for periodic in self.periodics.clone() {
             next = next.min(self.tick_of(&periodic, most)?);
         }
-        self.staged.from.set_ticks(next);
+        self.txn.staged.from.set_ticks(next);
         Ok(())
     }
 
@@ -29,7 +29,7 @@ impl Step<'_, '_> {
         let mut last = match self.last_of(&periodic.name) {
             Err(error) if is_damage(&error) => {
                 // It stays as it is, until somebody removes the name.
-                self.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&*error) });
+                self.txn.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&*error) });
                 return Ok(u64::MAX);
             }
             // Without a record, its registration is not written yet.
@@ -39,9 +39,9 @@ impl Step<'_, '_> {
             },
         };
         let before = last.tick;
-        last.tick = last_tick(&periodic.schedule, before, self.at.wall);
+        last.tick = last_tick(&periodic.schedule, before, self.txn.at.wall);
         let next = periodic.schedule.next(last.tick).unwrap_or(u64::MAX);
-        if next > self.at.wall {
+        if next > self.txn.at.wall {
             if last.tick != before {
                 self.put_last(&periodic.name, &last)?;
             }
@@ -49,17 +49,17 @@ impl Step<'_, '_> {
         }
         let has_unfinished = periodic.overlap == Overlap::Skip && self.is_unfinished(&last.run)?;
         let rules = (periodic.overlap, periodic.catch_up);
-        let due = due(&periodic.schedule, rules, (last.tick, has_unfinished), self.at.wall, most.max(1));
+        let due = due(&periodic.schedule, rules, (last.tick, has_unfinished), self.txn.at.wall, most.max(1));
         for tick in due.run {
             last.run = self.push_tick(periodic, tick)?;
         }
         let passed = |tick, why, run| Event::Line(Line::Passed { name: periodic.name.clone(), tick, why, run });
         if let Some(missed) = due.missed {
-            self.staged.tell(passed(missed, Passed::Missed, None));
+            self.txn.staged.tell(passed(missed, Passed::Missed, None));
         }
         if due.skipped {
             last.skipped = last.skipped.saturating_add(1);
-            self.staged.tell(passed(due.last, Passed::Skipped, Some(last.run.clone())));
+            self.txn.staged.tell(passed(due.last, Passed::Skipped, Some(last.run.clone())));
         }
         last.tick = due.last;
         self.put_last(&periodic.name, &last)?;
@@ -69,7 +69,7 @@ impl Step<'_, '_> {
     /// True if this job is there and has not ended. Its row says so: neither a crash nor a lease
     /// that ran out holds up a tick.
     fn is_unfinished(&mut self, id: &str) -> Result<bool, BoxError> {
-        match self.row(id) {
+        match self.txn.row(id) {
             // It does not run as long as its row is damaged.
             Err(error) if is_damage(&error) => Ok(false),
             row => Ok(row?.is_some_and(|row| !row.state.is_ended())),
@@ -79,15 +79,15 @@ impl Step<'_, '_> {
     /// Pushes the job of a tick. It counts as pushed and as due at that time.
     fn push_tick(&mut self, periodic: &Periodic, tick: u64) -> Result<JobId, BoxError> {
         let job = periodic.job.clone().run_at(time(tick));
-        let mut push = self.queue.prepare(job, self.at.wall)?;
+        let mut push = self.txn.queue.prepare(job, self.txn.at.wall)?;
         (push.row.pushed, push.row.named) = (tick, false);
         Ok(self.push(&push)?.id)
     }
 
     /// Begins to make the jobs of a periodic job. Returns its last tick.
     pub(crate) fn start_periodic(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
-        self.follow_clock()?;
-        let wall = self.at.wall;
+        self.txn.follow_clock()?;
+        let wall = self.txn.at.wall;
         let tick = match self.last_of(&periodic.name)? {
             Some(last) => last_tick(&periodic.schedule, last.tick, wall),
             None => {
@@ -97,8 +97,8 @@ impl Step<'_, '_> {
             }
         };
         if self.periodics.is_empty() {
-            let next = self.tick_of(periodic, most)?.min(self.staged.from.ticks());
-            self.staged.from.set_ticks(next);
+            let next = self.tick_of(periodic, most)?.min(self.txn.staged.from.ticks());
+            self.txn.staged.from.set_ticks(next);
         } else {
             // Ticks are due: this one is among the registered ones.
             self.tick(most)?;
@@ -108,21 +108,25 @@ impl Step<'_, '_> {
 
     /// Removes the record of a periodic job. Returns false if there is none.
     pub(crate) fn remove_periodic(&mut self, name: &str) -> Result<bool, BoxError> {
-        let (queue, key) = (self.queue, self.queue.keys.periodic(name));
-        let is_there = self.batch.get(&queue.rows, &key)?.is_some();
+        let (queue, key) = (self.txn.queue, self.txn.queue.keys.periodic(name));
+        let is_there = self.txn.batch.get(&queue.rows, &key)?.is_some();
         if is_there {
-            self.delete(queue.rows.id, &key)?;
+            self.txn.delete(queue.rows.id, &key)?;
         }
         Ok(is_there)
     }
 
     fn last_of(&mut self, name: &str) -> Result<Option<Last>, BoxError> {
-        let bytes = self.batch.get(&self.queue.rows, &self.queue.keys.periodic(name))?;
-        Ok(bytes.map(|bytes| self.queue.decode_last(name, &bytes)).transpose()?)
+        let bytes = self.txn.batch.get(&self.txn.queue.rows, &self.txn.queue.keys.periodic(name))?;
+        Ok(bytes.map(|bytes| self.txn.queue.decode_last(name, &bytes)).transpose()?)
     }
 
     fn put_last(&mut self, name: &str, last: &Last) -> Result<(), BoxError> {
-        self.staged.changed = true;
-        Ok(self.put(self.rows(), &self.queue.keys.periodic(name), &last.encode(&self.queue.name, name))?)
+        self.txn.staged.changed = true;
+        Ok(self.txn.put(
+            self.txn.rows(),
+            &self.txn.queue.keys.periodic(name),
+            &last.encode(&self.txn.queue.name, name),
+        )?)
     }
 }

@@ -31,7 +31,7 @@ fn accept(queue: &Queue) -> Option<Lease> {
 
 /// The names of all records.
 fn records(queue: &Queue) -> Vec<String> {
-    queue.call(|step| step.limit_names()).unwrap()
+    queue.call(|step| step.txn.limit_names()).unwrap()
 }
 
 fn record(queue: &Queue, name: &str) -> Record {

@@ -1,7 +1,8 @@
 //! The records that few jobs have beside their rows.
 
 use crate::embedded::codec;
-use crate::embedded::step::Step;
+use crate::embedded::txn::Txn;
+use crate::engine::Edit;
 use crate::rules::ends::Run;
 use crate::rules::pushing::Push;
 use crate::types::error::QueueError;
@@ -14,7 +15,7 @@ use crate::types::row::Row;
 use serde_json::Value;
 use waterline::{BoxError, StoreError};
 
-impl Step<'_, '_> {
+impl Txn<'_, '_> {
     /// Returns the row of a job; with a token only if that lease holds.
     fn row_of(&mut self, id: &str, token: Option<u64>) -> Result<Row, BoxError> {
         match token {
@@ -61,7 +62,7 @@ impl Step<'_, '_> {
     }
 
     /// Puts the records of a push beside its row, in place of those of the row before it.
-    pub(super) fn replace_extra(&mut self, id: &str, old: Option<&Row>, push: &Push) -> Result<(), StoreError> {
+    pub(crate) fn replace_extra(&mut self, id: &str, old: Option<&Row>, push: &Push) -> Result<(), StoreError> {
         if let Some(old) = old {
             self.erase_extra(id, old)?;
             if old.extras().has_progress {
@@ -72,7 +73,7 @@ impl Step<'_, '_> {
     }
 
     /// Removes the records that a job has beside its row.
-    pub(super) fn erase_extra(&mut self, id: &str, row: &Row) -> Result<(), StoreError> {
+    pub(crate) fn erase_extra(&mut self, id: &str, row: &Row) -> Result<(), StoreError> {
         let extras = row.extras();
         if extras.has_progress {
             self.delete(self.rows(), &self.queue.keys.progress(id))?;
@@ -94,7 +95,7 @@ impl Step<'_, '_> {
     }
 
     /// Writes the last progress of an attempt with its end: how far it came.
-    pub(super) fn keep_progress(&mut self, id: &str, row: &Row, run: &Run) -> Result<(), StoreError> {
+    pub(crate) fn keep_progress(&mut self, id: &str, row: &Row, run: &Run) -> Result<(), StoreError> {
         if !row.extras().has_progress || row.state != JobState::Running {
             return Ok(());
         }
@@ -105,12 +106,39 @@ impl Step<'_, '_> {
     }
 
     /// Forgets the progress of a job that begins anew.
-    pub(super) fn clear_progress(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
+    pub(crate) fn clear_progress(&mut self, id: &str, row: &mut Row) -> Result<(), StoreError> {
         if !row.extras().has_progress {
             return Ok(());
         }
         row.extras_mut().has_progress = false;
         self.staged.tell(Event::Anew { id: id.to_owned() });
         self.delete(self.rows(), &self.queue.keys.progress(id))
+    }
+
+    /// Changes a job: with a token only if that lease holds. Returns its row.
+    pub(crate) fn edit(&mut self, id: &str, token: Option<u64>, edit: &Edit) -> Result<Row, BoxError> {
+        let lease = token.unwrap_or_default();
+        match edit {
+            Edit::Nothing => self.leased(id, lease),
+            Edit::Data(data) => self.update(id, lease, data),
+            Edit::Meta(key, value) => self.set_meta(id, token, key, value.as_ref()),
+            Edit::Resubmit(due) => {
+                let row = Row { resubmit: Some(*due), resubmitted: 0, ..self.leased(id, lease)? };
+                self.write_row(id, &row)?;
+                Ok(row)
+            }
+        }
+    }
+
+    /// Writes the data of a running job.
+    fn update(&mut self, id: &str, token: u64, data: &[u8]) -> Result<Row, BoxError> {
+        let mut row = self.leased(id, token)?;
+        let had_data = row.has_data;
+        self.set_data(id, &mut row, data)?;
+        if !had_data {
+            self.write_row(id, &row)?;
+        }
+        self.tell(id, Some(JobState::Running), Some(Some(data.to_vec())));
+        Ok(row)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::embedded::codec::kept::Marked;
 use crate::embedded::keys::{List, Mark};
-use crate::embedded::step::Step;
+use crate::embedded::txn::Txn;
 use crate::types::events::Damaged;
 use crate::types::job::JobId;
 use crate::types::related::Skipped;
@@ -20,13 +20,13 @@ const EXECUTED_FOR: u64 = DAY;
 const ROOT_FOR: u64 = 28 * DAY;
 
 /// A job that refuses a new one.
-pub(super) struct Twin {
-    pub(super) id: JobId,
+pub(crate) struct Twin {
+    pub(crate) id: JobId,
     /// Its row, which may have gone.
-    pub(super) row: Option<Row>,
+    pub(crate) row: Option<Row>,
 }
 
-impl Step<'_, '_> {
+impl Txn<'_, '_> {
     fn mark(&mut self, mark: Mark, of: &str) -> Result<Option<Marked>, BoxError> {
         let queue = self.queue;
         let bytes = self.batch.get(&queue.rows, &queue.keys.mark(mark, of))?;
@@ -68,7 +68,7 @@ impl Step<'_, '_> {
     }
 
     /// Deletes a mark whose time is over, by its entry.
-    pub(super) fn forget_mark(&mut self, at: u64, entry: &str) -> Result<(), BoxError> {
+    pub(crate) fn forget_mark(&mut self, at: u64, entry: &str) -> Result<(), BoxError> {
         if let Some(of) = entry.strip_prefix(Mark::Note as u8 as char) {
             return self.forget_note(at, entry, of);
         }
@@ -87,7 +87,7 @@ impl Step<'_, '_> {
     // Unique jobs.
 
     /// Returns the job that refuses a new one. It may have the same id.
-    pub(super) fn twin_of(&mut self, id: &str, new: &Row) -> Result<Option<Twin>, BoxError> {
+    pub(crate) fn twin_of(&mut self, id: &str, new: &Row) -> Result<Option<Twin>, BoxError> {
         let extras = new.extras();
         let (Some(_), Some(fingerprint)) = (extras.unique, extras.fingerprint) else { return Ok(None) };
         let marked = self.mark_or_none(id, Mark::Unique, &fingerprint.text());
@@ -108,7 +108,7 @@ impl Step<'_, '_> {
     }
 
     /// Marks what a new job brings: that it is unique, and its root.
-    pub(super) fn register(&mut self, id: &str, row: &Row, window: u64) -> Result<(), BoxError> {
+    pub(crate) fn register(&mut self, id: &str, row: &Row, window: u64) -> Result<(), BoxError> {
         let extras = row.extras();
         if let (Some(until), Some(fingerprint)) = (extras.unique, extras.fingerprint) {
             let until = if until == Until::Time { self.at.wall.saturating_add(window) } else { 0 };
@@ -146,7 +146,7 @@ impl Step<'_, '_> {
     }
 
     /// Lets a job have twins, since a worker takes it.
-    pub(super) fn release_claimed(&mut self, id: &str, row: &mut Row) -> Result<(), BoxError> {
+    pub(crate) fn release_claimed(&mut self, id: &str, row: &mut Row) -> Result<(), BoxError> {
         let extras = row.extras();
         if let (Some(Until::Claimed), Some(fingerprint)) = (extras.unique, extras.fingerprint) {
             self.release_unique(id, fingerprint)?;
@@ -158,7 +158,7 @@ impl Step<'_, '_> {
     }
 
     /// Lets a job have twins, since it has ended, or goes away altogether.
-    pub(super) fn release_ended(&mut self, id: &str, row: &Row, is_removed: bool) -> Result<(), BoxError> {
+    pub(crate) fn release_ended(&mut self, id: &str, row: &Row, is_removed: bool) -> Result<(), BoxError> {
         let extras = row.extras();
         match (extras.unique, extras.fingerprint) {
             // Its time goes on, whatever became of it.
@@ -169,7 +169,7 @@ impl Step<'_, '_> {
     }
 
     /// Makes a dead job unique again that is to run again, unless it has a twin by now.
-    pub(super) fn register_again(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
+    pub(crate) fn register_again(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         let extras = row.extras();
         match (extras.unique, extras.fingerprint) {
             (Some(Until::Claimed | Until::Done), Some(fingerprint)) if self.twin_of(id, row)?.is_none() => {
@@ -182,7 +182,7 @@ impl Step<'_, '_> {
     // Jobs that need not run.
 
     /// Returns the reason why a job that is claimed need not run.
-    pub(super) fn skips(&mut self, id: &str, row: &Row) -> Option<Skipped> {
+    pub(crate) fn skips(&mut self, id: &str, row: &Row) -> Option<Skipped> {
         let extras = row.extras();
         if let Some(root) = &extras.root {
             let newest = self.mark_or_none(id, Mark::Root, &root.signature);
@@ -200,7 +200,7 @@ impl Step<'_, '_> {
     }
 
     /// Remembers a run that has succeeded. `row` is that of the run.
-    pub(super) fn note_executed(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
+    pub(crate) fn note_executed(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         let extras = row.extras();
         let Some((_, fingerprint)) = extras.skips_from.zip(extras.fingerprint) else { return Ok(()) };
         let of = fingerprint.text();
@@ -212,7 +212,7 @@ impl Step<'_, '_> {
 }
 
 /// Returns the id of a mark's entry: the last part of its key.
-pub(super) fn entry_of(mark: Mark, of: &str) -> String {
+pub(crate) fn entry_of(mark: Mark, of: &str) -> String {
     format!("{}{of}", mark as u8 as char)
 }
 

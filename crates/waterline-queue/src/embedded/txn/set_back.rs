@@ -8,7 +8,7 @@
 use crate::embedded::codec::durations::Pair;
 use crate::embedded::codec::kept::Marked;
 use crate::embedded::keys::{List, Mark, split_entry};
-use crate::embedded::step::Step;
+use crate::embedded::txn::Txn;
 use crate::embedded::wall::Back;
 use crate::rules::set_back::SetBack;
 use crate::types::events::{Event, Line};
@@ -25,9 +25,9 @@ const PIECE: usize = 1000;
 const LISTS: [List; 7] =
     [List::Scheduled, List::Waiting, List::Expiring, List::Finished, List::Dead, List::Marks, List::Gone];
 
-impl Step<'_, '_> {
+impl Txn<'_, '_> {
     /// Moves what is ahead, if the clock was set back.
-    pub(super) fn follow_clock(&mut self) -> Result<(), BoxError> {
+    pub(crate) fn follow_clock(&mut self) -> Result<(), BoxError> {
         let (wall, now) = (self.at.wall, self.at.now);
         if let Some(set) = self.staged.wall.latest.set_back(wall, now) {
             while self.staged.wall.back.is_some() {
@@ -196,7 +196,7 @@ mod tests {
         let piece = |queue: &Queue| {
             let moved = queue.call(move |step| {
                 step.run_maintenance(1)?;
-                Ok(step.listed(List::Scheduled, due, JOBS)?.0.len())
+                Ok(step.txn.listed(List::Scheduled, due, JOBS)?.0.len())
             });
             moved.unwrap()
         };

@@ -4,7 +4,7 @@
 //! goes costs one put and no read, and no look goes over the list.
 
 use crate::embedded::keys::{List, number_of_entry, split_entry};
-use crate::embedded::step::Step;
+use crate::embedded::txn::Txn;
 use crate::rules::set_back::SetBack;
 use crate::types::job::{MADE, after, made_number};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use waterline::{BoxError, StoreError};
 /// look for an id looks at each of them.
 const TIMES: u32 = 28;
 
-impl Step<'_, '_> {
+impl Txn<'_, '_> {
     /// Remembers the id of a job whose row goes.
-    pub(super) fn note_gone(&mut self, id: &str) -> Result<(), StoreError> {
+    pub(crate) fn note_gone(&mut self, id: &str) -> Result<(), StoreError> {
         match forgotten_at(self.queue.options.ids_for, self.at.wall) {
             Some(at) if !id.starts_with(MADE) => self.put_entry(List::Gone, at, id),
             _ => Ok(()),
@@ -25,7 +25,7 @@ impl Step<'_, '_> {
     }
 
     /// True if a job without a row had this id.
-    pub(super) fn is_gone(&mut self, id: &str) -> Result<bool, BoxError> {
+    pub(crate) fn is_gone(&mut self, id: &str) -> Result<bool, BoxError> {
         if id.starts_with(MADE) {
             // The queue makes them in their order.
             return Ok(made_number(id).is_some_and(|number| number < self.staged.head.next_id));
@@ -47,7 +47,7 @@ impl Step<'_, '_> {
 
     /// Lets an id be forgotten earlier, if it was noted at a time that is ahead since the clock was
     /// set back.
-    pub(super) fn move_gone(&mut self, at: u64, id: &str, set: &SetBack) -> Result<(), BoxError> {
+    pub(crate) fn move_gone(&mut self, at: u64, id: &str, set: &SetBack) -> Result<(), BoxError> {
         let ids_for = self.queue.options.ids_for;
         // It went at this time or later.
         let since = at.saturating_sub(after(0, ids_for).unwrap_or(u64::MAX)).saturating_sub(part_of(ids_for));
@@ -60,7 +60,7 @@ impl Step<'_, '_> {
 
     /// Forgets the ids whose time is over. Where it takes time to delete many rows, a piece of them
     /// goes now, and the rest is still due.
-    pub(super) fn forget_gone(&mut self) -> Result<(), BoxError> {
+    pub(crate) fn forget_gone(&mut self) -> Result<(), BoxError> {
         let keys = self.queue.keys;
         let from = keys.entries_from(List::Gone, self.staged.from.of(List::Gone));
         let to = keys.entries_from(List::Gone, self.at.wall.saturating_add(1));
@@ -131,33 +131,33 @@ mod tests {
             let noted = queue.call(|step| {
                 // Two of them are forgotten later than the others.
                 for id in 0..12 {
-                    step.at.wall += if id == 10 { 30 * 24 * 60 * 60 * 1000 } else { 0 };
-                    step.note_gone(&format!("{id}"))?;
+                    step.txn.at.wall += if id == 10 { 30 * 24 * 60 * 60 * 1000 } else { 0 };
+                    step.txn.note_gone(&format!("{id}"))?;
                 }
-                Ok(step.staged.from.of(List::Gone))
+                Ok(step.txn.staged.from.of(List::Gone))
             });
             let at = noted.unwrap();
             let counts: Vec<usize> = (0..left.len())
                 .map(|_| {
                     let forgotten = queue.call(move |step| {
-                        step.at.wall = at;
-                        assert!(step.staged.from.of(List::Gone) <= at, "the rest is due");
-                        step.forget_gone()?;
+                        step.txn.at.wall = at;
+                        assert!(step.txn.staged.from.of(List::Gone) <= at, "the rest is due");
+                        step.txn.forget_gone()?;
                         for id in 10..12 {
-                            assert!(step.is_gone(&format!("{id}"))?);
+                            assert!(step.txn.is_gone(&format!("{id}"))?);
                         }
-                        let keys = step.queue.keys;
+                        let keys = step.txn.queue.keys;
                         let range = KeyRange {
                             from: keys.entries_from(List::Gone, 0),
                             to: Some(keys.entries_from(List::Gone, at + 1)),
                         };
-                        Ok(step.batch.rows(&step.queue.entries, range).count())
+                        Ok(step.txn.batch.rows(&step.txn.queue.entries, range).count())
                     });
                     forgotten.unwrap()
                 })
                 .collect();
             assert_eq!(counts, left, "{most}");
-            assert!(queue.call(|step| Ok(step.staged.from.of(List::Gone))).unwrap() > at);
+            assert!(queue.call(|step| Ok(step.txn.staged.from.of(List::Gone))).unwrap() > at);
         }
     }
 

@@ -1,14 +1,14 @@
 //! Changes of notes.
 
 use crate::embedded::keys::{List, Mark};
-use crate::embedded::step::Step;
-use crate::embedded::step::dedup::entry_of;
+use crate::embedded::txn::Txn;
+use crate::embedded::txn::dedup::entry_of;
 use crate::rules::notes::{Change, Noted, changed, counted_in};
 use crate::types::events::Damaged;
 use waterline::seam::describe;
 use waterline::{BoxError, Error};
 
-impl Step<'_, '_> {
+impl Txn<'_, '_> {
     fn note(&mut self, of: &str) -> Result<Option<Noted>, BoxError> {
         let queue = self.queue;
         let bytes = self.batch.get(&queue.rows, &queue.keys.mark(Mark::Note, of))?;
@@ -55,7 +55,7 @@ impl Step<'_, '_> {
     }
 
     /// Deletes a note whose time is over, by its entry.
-    pub(super) fn forget_note(&mut self, at: u64, entry: &str, of: &str) -> Result<(), BoxError> {
+    pub(crate) fn forget_note(&mut self, at: u64, entry: &str, of: &str) -> Result<(), BoxError> {
         // One that cannot be read stays, so that somebody sees it and mends it.
         if self.note(of).is_ok_and(|noted| noted.is_some_and(|noted| noted.until == at)) {
             self.delete(self.rows(), &self.queue.keys.mark(Mark::Note, of))?;

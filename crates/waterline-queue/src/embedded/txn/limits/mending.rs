@@ -1,63 +1,53 @@
 //! Records of limits that cannot be read. They are worked out anew, from the jobs.
 
-use crate::embedded::codec::entry;
 use crate::embedded::codec::limit::{KEY, Record};
 use crate::embedded::keys::split_held;
-use crate::embedded::step::Step;
-use crate::embedded::step::limits::LimitCache;
+use crate::embedded::txn::Txn;
+use crate::embedded::txn::limits::LimitCache;
 use crate::rules::bucket::Bucket;
 use crate::types::events::Damaged;
-use crate::types::job::JobId;
 use crate::types::row::Row;
 use std::collections::HashMap;
 use waterline::BoxError;
 use waterline::seam::KeyRange;
 
-impl Step<'_, '_> {
-    /// Returns the running jobs whose entries can be read.
-    pub(super) fn running_ids(&mut self) -> Result<Vec<JobId>, BoxError> {
-        let (queue, mut running) = (self.queue, Vec::new());
-        for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&queue.keys.all_running())) {
-            let (key, entry) = pair?;
-            running.extend(entry::id_in(&queue.name, &key, &entry).ok());
-        }
-        Ok(running)
-    }
-
+impl LimitCache {
     /// Returns the record of a limit, from the entries of its log and from the running jobs. It has
     /// no token: too late is better than too often.
-    pub(super) fn mend_limit(&mut self, name: &str, reason: &str) -> Result<Record, BoxError> {
-        let queue = self.queue;
-        self.log_damage(Damaged::Limit { name: name.to_owned(), reason: reason.to_owned() });
+    pub(super) fn mend(txn: &mut Txn<'_, '_>, name: &str, reason: &str) -> Result<Record, BoxError> {
+        let queue = txn.queue;
+        txn.log_damage(Damaged::Limit { name: name.to_owned(), reason: reason.to_owned() });
         let (from, to) = (queue.keys.held(name, 0), queue.keys.held(name, u64::MAX));
         let mut places = Vec::new();
-        for pair in self.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
+        for pair in txn.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
             places.extend(split_held(&pair?.0));
         }
-        let mut record = Record { epoch: self.staged.head.epoch, ..Record::default() };
+        let mut record = Record { epoch: txn.staged.head.epoch, ..Record::default() };
         record.next = places.first().copied().unwrap_or(0);
         record.end = places.last().map_or(0, |place| place + 1);
         // One of them may be damaged, too. A claim that comes to it has all jobs counted anew.
         record.held = places.len() as u64;
-        for id in self.running_ids()? {
-            let row = self.row(&id).unwrap_or_default();
-            record.running += u64::from(row.is_some_and(|row| self.is_under(name, &row)));
+        for id in txn.running_ids()? {
+            let row = txn.row(&id).unwrap_or_default();
+            record.running += u64::from(row.is_some_and(|row| txn.is_under(name, &row)));
         }
-        let wall = self.tokens_at;
+        let wall = txn.tokens_at;
         record.bucket = queue.limits.bounds(name).rate.map(|rate| {
             let full = Bucket::full(rate, wall);
             Bucket { level: 0, ..full }
         });
         Ok(record)
     }
+}
 
+impl Txn<'_, '_> {
     fn is_under(&self, name: &str, row: &Row) -> bool {
         self.queue.limits.names(row).iter().any(|other| other == name)
     }
 
     /// Counts the jobs of all limits anew, from the rows that can be read: those that run under
     /// each limit, and those that it holds, if they were counted.
-    pub(super) fn recount_limits(
+    pub(crate) fn recount_limits(
         &mut self,
         held: Option<HashMap<String, u64>>,
         running: &[Row],
@@ -67,31 +57,31 @@ impl Step<'_, '_> {
             // Also if no limit has a record any more: its last held job may be damaged.
             self.head().held = held.values().sum();
         }
-        let mut book = LimitCache::default();
+        let mut cache = LimitCache::default();
         let mut waiting: HashMap<String, u64> = HashMap::new();
         for name in &names {
-            let at = self.open_limit(&mut book, name)?;
-            let Some((kind, place)) = book.record(at).waits.clone() else { continue };
-            let next = self.open_limit(&mut book, &kind)?;
+            let at = cache.open(self, name)?;
+            let Some((kind, place)) = cache.record(at).waits.clone() else { continue };
+            let next = cache.open(self, &kind)?;
             let entry = self.batch.get(&self.queue.entries, &self.queue.keys.held(&kind, place))?;
-            if place < book.record(next).next || entry != Some([&[KEY], name.as_bytes()].concat()) {
+            if place < cache.record(next).next || entry != Some([&[KEY], name.as_bytes()].concat()) {
                 // It has lost its entry.
-                book.record(at).waits = None;
+                cache.record(at).waits = None;
             } else {
                 *waiting.entry(kind).or_default() += 1;
             }
         }
         for name in &names {
-            let at = self.open_limit(&mut book, name)?;
+            let at = cache.open(self, name)?;
             let count = |counts: &HashMap<String, u64>| counts.get(name).copied().unwrap_or(0);
             let has_at_once = self.queue.limits.bounds(name).at_once.is_some();
             let runs = running.iter().filter(|row| has_at_once && self.is_under(name, row)).count();
-            let record = book.record(at);
+            let record = cache.record(at);
             if let Some(held) = &held {
                 record.held = (count(held) + count(&waiting)).min(record.end - record.next);
             }
             record.running = runs as u64;
         }
-        self.write_book(book)
+        cache.write(self)
     }
 }

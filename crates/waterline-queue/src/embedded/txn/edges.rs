@@ -9,10 +9,8 @@
 //! A job that dies while it waits keeps these records, and is in no list any more: the ids in them
 //! are those that it waits for when it is requeued.
 
-use crate::embedded::keys::{List, ending, split_awaits, split_ending, split_waiting};
-use crate::embedded::step::ending::Unrun;
-use crate::embedded::step::{AT_ONCE, Ending, Step};
-use crate::rules::ends;
+use crate::embedded::keys::{List, ending, split_awaits, split_waiting};
+use crate::embedded::txn::{AT_ONCE, Txn};
 use crate::rules::pushing::Push;
 use crate::types::error::{QueueError, is_damage};
 use crate::types::job::{JobId, JobState};
@@ -23,37 +21,53 @@ use waterline::seam::{KeyRange, prefix_end};
 use waterline::{BoxError, StoreError};
 
 /// The most jobs that the search for a cycle sees. It holds up all writes of the store.
-pub(super) const SEARCH: usize = 10_000;
+pub(crate) const SEARCH: usize = 10_000;
 
 /// The jobs that a job is to wait for.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
+pub(crate) struct Waits {
     /// Those that have not ended, with the number of their list if they have one.
-    pub(super) on: Vec<(JobId, Option<u64>)>,
+    pub(crate) on: Vec<(JobId, Option<u64>)>,
     /// One that is dead, so that this job dies too.
-    pub(super) died: Option<JobId>,
+    pub(crate) died: Option<JobId>,
     /// All of them, if this job dies: it keeps them.
-    pub(super) kept: Vec<JobId>,
+    pub(crate) kept: Vec<JobId>,
 }
 
 impl Waits {
     /// True if there is nothing to wait for.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.on.is_empty() && self.died.is_none()
     }
 }
 
 /// Returns the number of the list for jobs with this setting.
-pub(super) fn list_in(row: &Row, on_dead: OnDead) -> Option<u64> {
+pub(crate) fn list_in(row: &Row, on_dead: OnDead) -> Option<u64> {
     if on_dead == OnDead::Hold { row.extras().held_up } else { row.extras().awaited }
 }
 
-impl Step<'_, '_> {
+/// The end of a job, to be told to those in this list.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    pub(crate) list: u64,
+    pub(crate) of: JobId,
+    pub(crate) died: bool,
+    /// The job of the list that was told last: a look begins behind it, and passes no tombstones.
+    pub(crate) last: JobId,
+}
+
+impl Ending {
+    pub(crate) fn new(list: u64, of: &str, died: bool) -> Self {
+        Self { list, of: of.to_owned(), died, last: JobId::new() }
+    }
+}
+
+impl Txn<'_, '_> {
     // The push.
 
     /// Looks up the jobs that a job of this id is to wait for. `old` is the job that has the id
     /// now. It goes on to wait for the same jobs if the push names none.
-    pub(super) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<Waits, BoxError> {
+    pub(crate) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<Waits, BoxError> {
         if push.after.is_empty() && old.is_some_and(|old| old.state == JobState::Waiting) {
             return Ok(Waits { on: self.waits_of(id)?, ..Waits::default() });
         }
@@ -100,7 +114,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns the jobs that a job waits for, or that it waited for when it died.
-    pub(super) fn waits_of(&mut self, id: &str) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
+    pub(crate) fn waits_of(&mut self, id: &str) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
         let mut on = Vec::new();
         for pair in self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(Some(id))) {
             let (key, other) = pair?;
@@ -152,7 +166,7 @@ impl Step<'_, '_> {
     }
 
     /// True if a push names no jobs, or those that the job waits for already.
-    pub(super) fn waits_so(
+    pub(crate) fn waits_so(
         &mut self,
         id: &str,
         old: Option<&Row>,
@@ -174,7 +188,7 @@ impl Step<'_, '_> {
     }
 
     /// Enters a job into the lists of those that it waits for.
-    pub(super) fn wait_for(
+    pub(crate) fn wait_for(
         &mut self,
         id: &str,
         row: &mut Row,
@@ -203,7 +217,7 @@ impl Step<'_, '_> {
 
     /// Returns the list of those who wait for a job with this setting. The row gets one if it has
     /// none, whose number is in no other list and no lease.
-    pub(super) fn list_of(&mut self, row: &mut Row, on_dead: OnDead) -> u64 {
+    pub(crate) fn list_of(&mut self, row: &mut Row, on_dead: OnDead) -> u64 {
         if let Some(list) = list_in(row, on_dead) {
             return list;
         }
@@ -217,7 +231,7 @@ impl Step<'_, '_> {
 
     /// Takes a job that dies out of the lists that it is in: so many. Its own records stay. If they
     /// are many, its entries in the lists are stale from now on, and go with the lists.
-    pub(super) fn leave_lists(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
+    pub(crate) fn leave_lists(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
         if count as usize > AT_ONCE {
             return Ok(());
         }
@@ -230,7 +244,7 @@ impl Step<'_, '_> {
     }
 
     /// Keeps the ids of jobs for which a job would wait that dies at its push.
-    pub(super) fn keep_waits(&mut self, id: &str, row: &mut Row, others: &[JobId]) -> Result<(), StoreError> {
+    pub(crate) fn keep_waits(&mut self, id: &str, row: &mut Row, others: &[JobId]) -> Result<(), StoreError> {
         for other in others {
             // No list has this number.
             let next = &mut self.head().next_token;
@@ -243,7 +257,7 @@ impl Step<'_, '_> {
     }
 
     /// Removes the records of the lists that a job is in, or was in when it died: so many.
-    pub(super) fn wait_no_more(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
+    pub(crate) fn wait_no_more(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
         let keys = self.queue.keys;
         let all = keys.all_awaits(Some(id));
         if count == 0 {
@@ -264,149 +278,74 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    // The end.
-
-    /// Tells the end of a job to those who wait for it: to some of them now, and to the rest in
-    /// later batches.
-    pub(super) fn end_waits(&mut self, id: &str, row: &mut Row, died: bool) -> Result<(), BoxError> {
-        let extras = row.extras();
-        if extras.awaited.is_none() && (extras.held_up.is_none() || died) {
-            return Ok(());
-        }
-        let extras = row.extras_mut();
-        let lists = [extras.awaited.take(), if died { None } else { extras.held_up.take() }];
-        self.endings.extend(lists.iter().flatten().map(|list| Ending::new(*list, id, died)));
-        // A job that dies with the one that it waited for comes here too. Its own end is told by
-        // the loop of the first one, so a long chain needs no deep stack.
-        if std::mem::replace(&mut self.is_telling, true) {
-            return Ok(());
-        }
-        let mut most = AT_ONCE;
-        while let Some(mut ending) = self.endings.pop_front() {
-            if !self.tell_list(&mut ending, &mut most)? {
-                self.put_untold(&ending)?;
-            }
-        }
-        self.is_telling = false;
-        Ok(())
-    }
-
-    fn put_untold(&mut self, Ending { list, of, died, last }: &Ending) -> Result<(), StoreError> {
+    pub(crate) fn put_untold(&mut self, Ending { list, of, died, last }: &Ending) -> Result<(), StoreError> {
         self.staged.from.note(List::Untold, *list);
         self.put(self.entries(), &self.queue.keys.entry(List::Untold, *list, &ending(of, *died)), last.as_bytes())
     }
 
-    /// Goes on to tell ends that had too many jobs waiting for them, to this number of jobs.
-    pub(super) fn tell_untold(&mut self, mut most: usize) -> Result<(), BoxError> {
-        self.is_telling = true;
-        while most > 0 {
-            let (listed, next) = self.listed(List::Untold, u64::MAX, 1)?;
-            self.staged.from.set(List::Untold, next);
-            let Some((list, entry)) = listed.into_iter().next() else { break };
-            let Some((of, died)) = split_ending(&entry) else {
-                self.remove_entry(List::Untold, list, &entry)?;
-                continue;
+    /// Returns those of the jobs for which a dead one waited that live, and do not wait for it.
+    pub(crate) fn waits_again(&mut self, id: &str, row: &Row) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
+        if row.extras().after == 0 {
+            return Ok(Vec::new());
+        }
+        let mut others: Vec<JobId> = self.waits_of(id)?.into_iter().map(|(other, _)| other).collect();
+        others.sort_unstable();
+        others.dedup();
+        let (mut on, mut behind) = (Vec::new(), None);
+        for other in others {
+            let of = match self.row(&other) {
+                // It cannot end, so nobody waits for it.
+                Err(error) if is_damage(&error) => continue,
+                of => of?,
             };
-            let last = self.batch.get(&self.queue.entries, &self.queue.keys.entry(List::Untold, list, &entry))?;
-            let last = String::from_utf8(last.unwrap_or_default()).unwrap_or_default();
-            let mut ending = Ending { last, ..Ending::new(list, of, died) };
-            most -= 1;
-            let is_all = self.tell_list(&mut ending, &mut most)?;
-            let all = KeyRange::prefix(&self.queue.keys.waiting(list, ""));
-            if is_all && self.batch.rows(&self.queue.rows, all).next().is_none() {
-                self.remove_entry(List::Untold, list, &entry)?;
-            } else {
-                // The place to go on from was damaged if it has passed some.
-                ending.last = if is_all { JobId::new() } else { ending.last };
-                self.put_untold(&ending)?;
-            }
-            for ending in std::mem::take(&mut self.endings) {
-                self.put_untold(&ending)?;
-            }
-        }
-        self.is_telling = false;
-        Ok(())
-    }
-
-    /// Tells an end to those in its list, as long as `most` allows. Returns true if these are all.
-    fn tell_list(&mut self, ending: &mut Ending, most: &mut usize) -> Result<bool, BoxError> {
-        let from = self.queue.keys.waiting(ending.list, &ending.last);
-        let to = prefix_end(&self.queue.keys.waiting(ending.list, ""));
-        let pairs = self.batch.rows(&self.queue.rows, KeyRange { from, to }).take(*most);
-        let keys = pairs.map(|pair| pair.map(|(key, _)| key)).collect::<Result<Vec<_>, _>>()?;
-        let is_all = keys.len() < *most;
-        *most -= keys.len();
-        for key in keys {
-            match split_waiting(&key) {
-                Some(id) => {
-                    self.tell_one(ending, id)?;
-                    id.clone_into(&mut ending.last);
+            let Some(of) = of.filter(|of| !of.state.is_ended()) else { continue };
+            if of.state == JobState::Waiting {
+                let behind = match &mut behind {
+                    Some(behind) => behind,
+                    none => none.insert(self.behind(row)?),
+                };
+                if behind.as_ref().is_none_or(|behind| behind.contains(&other)) {
+                    continue;
                 }
-                None => self.delete(self.rows(), &key)?,
             }
+            on.push((other, list_in(&of, row.extras().on_dead)));
         }
-        Ok(is_all)
+        Ok(on)
     }
 
-    /// Tells an end to one job.
-    fn tell_one(&mut self, Ending { list, of, died, .. }: &Ending, id: &str) -> Result<(), BoxError> {
-        let (queue, awaits) = (self.queue, self.queue.keys.awaits(id, *list));
-        self.delete(self.rows(), &queue.keys.waiting(*list, id))?;
-        if self.batch.get(&queue.rows, &awaits)?.is_none() {
-            return Ok(());
-        }
-        let row = self.row_in(JobState::Waiting, id)?;
-        // One that is dead by now keeps its records.
-        let Some(mut row) = row.filter(|row| row.state == JobState::Waiting) else { return Ok(()) };
-        if row.extras().on_dead.effect(*died) == Effect::Dies {
-            return self.end_unrun(id, row, Unrun::of_death(of));
-        }
-        self.delete(self.rows(), &awaits)?;
-        let after = &mut row.extras_mut().after;
-        *after = after.saturating_sub(1);
-        if *after > 0 {
-            return Ok(self.write_row(id, &row)?);
-        }
-        self.leave(id, &row)?;
-        row.state = ends::waiting(row.due, self.at.wall);
-        let given = row.since;
-        self.enter_given(id, &mut row, given)?;
-        self.tell(id, Some(row.state), None);
-        Ok(())
-    }
-
-    /// Ends the waits in lists that are none of these, those of all jobs: they were for a job whose
-    /// row could not be read, and which has gone. The records that named it are damaged, too.
-    pub(super) fn end_lost_waits(&mut self, lists: &HashSet<u64>) -> Result<(), BoxError> {
-        let (queue, keys, mut lost) = (self.queue, self.queue.keys, Vec::new());
-        for pair in self.batch.scan(&queue.rows, &keys.all_awaits(None)) {
-            let (key, _) = pair?;
-            lost.extend(split_awaits(&key).map(|(id, list)| (id.to_owned(), list)).filter(|of| !lists.contains(&of.1)));
-        }
-        for (id, list) in lost {
-            let to = Some(keys.entries_from(List::Untold, list.saturating_add(1)));
-            let untold = KeyRange { from: keys.entries_from(List::Untold, list), to };
-            if self.batch.rows(&queue.entries, untold).next().is_none() {
-                self.tell_one(&Ending::new(list, "", false), &id)?;
+    /// Returns the jobs that wait for this one, also through others. `None`: too many to be sure.
+    ///
+    /// Mostly there is none, as only [`OnDead::Hold`](crate::OnDead::Hold) waits for a dead
+    /// job. To search from the other side would take as long as the chain before the job is, and
+    /// the whole chain is requeued job by job.
+    fn behind(&mut self, row: &Row) -> Result<Option<HashSet<JobId>>, BoxError> {
+        let (queue, keys) = (self.queue, self.queue.keys);
+        let lists = |row: &Row| [row.extras().awaited, row.extras().held_up];
+        let (mut seen, mut search) = (HashSet::new(), Vec::from(lists(row)));
+        while let Some(list) = search.pop() {
+            let Some(list) = list else { continue };
+            let mut waiting = Vec::new();
+            for pair in self.batch.rows(&queue.rows, KeyRange::prefix(&keys.waiting(list, ""))).take(SEARCH) {
+                waiting.extend(split_waiting(&pair?.0).map(str::to_owned));
+            }
+            if waiting.len() == SEARCH {
+                return Ok(None);
+            }
+            for id in waiting {
+                // An entry without this record is stale.
+                if self.batch.get(&queue.rows, &keys.awaits(&id, list))?.is_none() || seen.contains(&id) {
+                    continue;
+                }
+                match self.row(&id) {
+                    Err(error) if is_damage(&error) => {}
+                    row => search.extend(row?.filter(|row| row.state == JobState::Waiting).iter().flat_map(lists)),
+                }
+                seen.insert(id);
+            }
+            if seen.len() >= SEARCH {
+                return Ok(None);
             }
         }
-        Ok(())
-    }
-
-    /// Tells the removal of a job whose row cannot be read to all who wait for it.
-    pub(super) fn end_waits_for(&mut self, of: &str) -> Result<(), BoxError> {
-        let mut told = Vec::new();
-        for pair in self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(None)) {
-            let (key, other) = pair?;
-            if other == of.as_bytes()
-                && let Some((id, list)) = split_awaits(&key)
-            {
-                told.push((id.to_owned(), list));
-            }
-        }
-        for (id, list) in told {
-            self.tell_one(&Ending::new(list, of, false), &id)?;
-        }
-        Ok(())
+        Ok(Some(seen))
     }
 }
