@@ -250,6 +250,7 @@ BEGIN
         fraction = p_job.fraction, note = p_job.note, noted = p_job.noted,
         counted = false, silent = false, stopping = false, suspect = v_suspect, worker = NULL, alone_until = NULL
     WHERE number = p_job.number;
+    IF v_suspect THEN PERFORM setval(p_queue.floors[11], 1); END IF;
     PERFORM note_waiting(p_queue);
     told := told || told_briefly(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;

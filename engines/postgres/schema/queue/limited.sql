@@ -248,7 +248,7 @@ CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_worker text, p_kinds 
     p_freed text[]) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
     -- A look at more than it takes is for those that are held, which no later claim looks at.
-    v_looks int := least(256, 32 + 8 * p_most);
+    v_looks int := least(256, 4 + 8 * p_most);
     v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
     v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
     v_room room;

@@ -12,14 +12,14 @@ BEGIN
             SELECT id INTO v_queue FROM queue WHERE name = p_name;
         ELSE
             FOREACH v_register IN ARRAY ARRAY['bell', 'ticked', 'turns', 'floor0', 'floor1', 'floor2', 'floor3',
-                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'lines', 'seen', 'waiting'] LOOP
+                'head', 'head_place', 'dear', 'dear_ends', 'dear_tick', 'lines', 'suspects', 'seen', 'waiting'] LOOP
                 v_sequence := format('%I.%I', current_schema(), 'q' || v_queue || '_' || v_register);
                 EXECUTE 'CREATE SEQUENCE ' || v_sequence || ' MINVALUE -9223372036854775807 START 0';
                 PERFORM setval(v_sequence::regclass, 0);
                 v_registers := v_registers || v_sequence::regclass;
             END LOOP;
             UPDATE queue SET bell = v_registers[1], ticked = v_registers[2], turns = v_registers[3],
-                floors = v_registers[4:13], seen = v_registers[14], waiting = v_registers[15] WHERE id = v_queue;
+                floors = v_registers[4:14], seen = v_registers[15], waiting = v_registers[16] WHERE id = v_queue;
         END IF;
     END IF;
     IF p_options IS NOT NULL THEN PERFORM set_options(p_name, p_options); END IF;

@@ -86,7 +86,8 @@ CREATE TABLE queue (
     -- the floors; those for what time ends; and those of ticks below the floors. So they take a tenth of the time,
     -- however many dead entries a transaction keeps.
     --
-    -- The last one is the last time at which a job was seen in the line of its kind (`has_lines`).
+    -- The tenth is the last time at which a job was seen in the line of its kind (`has_lines`), and the last one is 1 if
+    -- the queue has ever had a job that is to run alone.
     floors regclass[]
 );
 

@@ -205,12 +205,13 @@ BEGIN
     PERFORM setval(p_queue.ticked, 0) WHERE v_more;
 END $$;
 
--- Notes that jobs are in lines of kinds, once a second (see `has_lines`).
+-- Notes whether jobs are in lines of kinds (see `has_lines`), and whether one is to run alone, once a second.
 CREATE FUNCTION note_lines(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by >= 'o' AND held_by < 'p' ORDER BY held_by LIMIT 1) THEN
         PERFORM setval(p_queue.floors[10], p_now);
     END IF;
+    PERFORM setval(p_queue.floors[11], 1) WHERE EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect);
 END $$;
 
 -- Lets the head begin anew from the floors.

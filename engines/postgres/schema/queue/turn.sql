@@ -104,6 +104,7 @@ DECLARE
     v_lined boolean := false;
     v_freed text[] := '{}';
     v_room int := coalesce(p_room, answer_room());
+    v_setting text;
 BEGIN
     IF p_room IS NULL AND p_most > 16 THEN p_most := 16; END IF;
     IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
@@ -141,7 +142,8 @@ BEGIN
     ELSIF p_queue IS NOT NULL AND p_most > 0 THEN
         -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and
         -- its token is void.
-        PERFORM set_config('synchronous_commit', 'off', true);
+        -- (An assignment is no statement, as `PERFORM` would be.)
+        v_setting := set_config('synchronous_commit', 'off', true);
     END IF;
     IF p_queue IS NOT NULL AND p_tick IS NOT NULL AND pg_sequence_last_value('edge_bells') IS NOT NULL THEN
         -- Before the claim, which may lock those of others.

@@ -406,7 +406,7 @@ fn a_queue_is_removed_piece_by_piece_when_no_worker_was_heard_of_for_a_lease() {
     let left = ["job", "ended", "edge", "edge_bell"].map(|table| count(&mut client, table));
     let registers = "SELECT count(*) FROM pg_sequences WHERE schemaname = 'waterline' AND sequencename LIKE 'q%\\_%'";
     let registers: i64 = client.query_one(registers, &[]).unwrap().get(0);
-    assert_eq!((left, registers), ([1, 0, 0, 0], 15 + 1), "those of the other queue, and that of the numbers");
+    assert_eq!((left, registers), ([1, 0, 0, 0], 16 + 1), "those of the other queue, and that of the numbers");
     drop(queue);
     bench.store.queue("mail", QueueOptions::default()).unwrap().push(NewJob::new("k", &1).unwrap()).unwrap();
 }
