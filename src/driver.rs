@@ -482,17 +482,17 @@ mod tests {
     }
 
     #[test]
-    fn the_threads_of_a_burst_end_but_for_one_and_come_again_with_the_next() {
+    fn burst_threads_end_but_for_one_and_come_again() {
         burst(false);
     }
 
     #[test]
-    fn the_threads_of_a_burst_of_deferred_jobs_end_but_for_one_and_come_again_with_the_next() {
+    fn threads_of_a_deferred_burst_end_but_for_one() {
         burst(true);
     }
 
     #[test]
-    fn no_job_is_lost_to_a_thread_that_ends_as_it_is_woken() {
+    fn no_job_is_lost_if_a_woken_thread_ends() {
         let jobs = MemoryJobs::new();
         let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
             .max_processing(4)

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_behind_an_answer_waits_for_nothing_and_those_in_a_row_wait_longer_each() {
+    fn failures_in_a_row_back_off_after_the_first() {
         let table: [(&str, &[u128]); 7] = [
             ("x.x.x.x", &[0, 0, 0, 0]),
             ("xxxxxxxxxx", &[0, 50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_another_kind_is_not_asked_at_once_while_the_source_is_down() {
+    fn no_kind_of_call_retries_at_once_in_an_outage() {
         let (mut calls, mut heads, mut reads) = (Calls::new(SOURCE_RETRY, None), InVain::default(), InVain::default());
         assert_eq!(pauses(&mut calls, &mut reads, "xxx"), [0, 50, 100]);
         assert_eq!(pauses(&mut calls, &mut heads, "xxx"), [50, 50, 100]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pauses_are_those_that_the_user_sets() {
+    fn the_user_sets_the_pauses() {
         let mut calls = Calls::new(Retry::fixed(7 * MS), None);
         assert_eq!(pauses(&mut calls, &mut InVain::default(), "xxxx.xx"), [0, 7, 7, 7, 0, 7]);
     }

@@ -431,7 +431,7 @@ mod tests {
     use crate::window::Limits;
 
     #[test]
-    fn jobs_that_an_earlier_life_had_done_beyond_the_end_are_waited_for() {
+    fn jobs_done_earlier_beyond_the_end_are_awaited() {
         let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         window.restore([2..=4, 6..=6]);
         window.stop_at(1);

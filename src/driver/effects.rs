@@ -90,7 +90,7 @@ mod tests {
     use crate::kv::batch::FamilyId;
 
     #[test]
-    fn a_change_that_is_being_written_counts_until_it_is_written() {
+    fn changes_under_write_count_until_written() {
         let mut effects = Unwritten { limit: 250, ..Unwritten::default() };
         let take = |effects: &mut Unwritten| {
             let mut changes = Changes::default();

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_answer_is_named_with_what_ends_it() {
+    fn an_unanswered_call_is_named_with_its_timeout() {
         let now = Instant::now();
         let mut core = reading(now);
         for (timeout, help) in [
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_has_not_returned_is_named_after_a_second_and_at_once_in_a_stall() {
+    fn a_silent_call_is_named_sooner_in_a_stall() {
         let (now, millis) = (Instant::now(), Duration::from_millis);
         let mut core = reading(now);
         let blocked = |core: &Core, after| core.status(&Now::at(now + after)).blocked;
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_has_just_begun_does_not_hide_the_error_of_the_one_before() {
+    fn a_new_call_does_not_hide_the_last_error() {
         let now = Instant::now();
         let mut core = reading(now);
         core.reading.unread = Some(Unread::Missing);

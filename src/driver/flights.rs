@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_used_again_and_a_token_ends_once() {
+    fn slots_are_reused_and_a_token_ends_once() {
         let flight = |index| Flight::new(index, 1, false, crate::base::time::coarse());
         let mut flights = Flights::default();
         let (a, b) = (flights.begin(flight(1)), flights.begin(flight(2)));
@@ -292,7 +292,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_oldest_flight_is_that_of_a_list_whatever_ends_first(steps in proptest::collection::vec(0..12usize, 0..200)) {
+        fn the_oldest_flight_agrees_with_a_plain_list(steps in proptest::collection::vec(0..12usize, 0..200)) {
             let (mut flights, mut list) = (Flights::default(), Vec::<(usize, Index)>::new());
             for (index, step) in (0..).zip(steps) {
                 if step < list.len() {
@@ -316,7 +316,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_next_timeout_is_that_of_the_oldest_flight_that_was_not_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
+        fn the_next_timeout_is_the_oldest_not_yet_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
             let mut flights = Flights { timeouts: Some(Timeouts::new(Duration::MAX, true, false)), ..Flights::default() };
             // The flights by their beginning, each with its token, and if it was passed; and the
             // tokens that are out without a flight.

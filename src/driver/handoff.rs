@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_tray_has_no_job_and_leaves_each_report_to_the_core() {
+    fn a_closed_tray_leaves_each_report_to_the_core() {
         let mut handoff = HandoffBuffer::default();
         let mut success = report(3, 7, Ok(()));
         assert!(handoff.next::<Index>(&mut success).is_none() && success.is_some());
@@ -154,7 +154,7 @@ mod tests {
         /// Jobs begin in their order, each once and never more at a time than may, and each success
         /// is counted once, whenever the buffer is closed and opened again.
         #[test]
-        fn jobs_begin_in_order_and_each_success_counts_once(steps in prop::collection::vec((0_u8..8, any::<usize>()), 1..200), limit in 1_usize..4) {
+        fn jobs_begin_in_order_and_successes_count_once(steps in prop::collection::vec((0_u8..8, any::<usize>()), 1..200), limit in 1_usize..4) {
             let mut handoff = HandoffBuffer::default();
             let (mut next, mut opened, mut running) = (0, false, Vec::<(usize, Index)>::new());
             let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());

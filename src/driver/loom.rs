@@ -256,22 +256,22 @@ fn runs_each_job_once(jobs: usize, workers: usize, model: impl Fn() -> Model + S
 }
 
 #[test]
-fn loom_every_job_is_run_once_and_every_thread_ends() {
+fn loom_each_job_runs_once_and_each_thread_ends() {
     runs_each_job_once(2, 2, || Model::new(2, 2, 2));
 }
 
 #[test]
-fn loom_workers_that_read_for_themselves_take_turns_with_the_reader() {
+fn loom_workers_and_the_reader_take_turns_to_read() {
     runs_each_job_once(3, 1, || Model::with(Numbers { jobs: 3, quick: true }, 1, 1, false));
 }
 
 #[test]
-fn loom_workers_that_save_for_themselves_meet_whoever_saves() {
+fn loom_workers_help_the_saver_to_save() {
     runs_each_job_once(2, 2, || Model::with(Numbers { jobs: 2, quick: false }, 2, 2, true));
 }
 
 #[test]
-fn loom_a_report_from_another_thread_wakes_the_worker_that_waits_for_the_slot() {
+fn loom_a_foreign_report_wakes_the_waiting_worker() {
     explore(2, || {
         let model = Model::new(2, 1, 1);
         let handed = Arc::new(Handed(Mutex::default(), model.driver.clone()));
@@ -294,7 +294,7 @@ fn loom_a_report_from_another_thread_wakes_the_worker_that_waits_for_the_slot() 
 }
 
 #[test]
-fn loom_a_stop_reaches_whoever_falls_asleep() {
+fn loom_a_stop_reaches_a_thread_falling_asleep() {
     // `make soak` explores further.
     explore(2, || {
         let model = Model::new(2, 1, 1);
@@ -321,7 +321,7 @@ fn in_batches(workers: usize) -> (Model, Arc<Together>, Vec<thread::JoinHandle<(
 }
 
 #[test]
-fn loom_a_batch_that_waits_runs_once_it_is_full_or_nothing_more_can_come() {
+fn loom_a_lingering_batch_runs_when_full_or_last() {
     explore(2, || {
         let (model, together, workers) = in_batches(2);
         let watermark = model.driver.watermark.clone();
@@ -334,7 +334,7 @@ fn loom_a_batch_that_waits_runs_once_it_is_full_or_nothing_more_can_come() {
 }
 
 #[test]
-fn loom_a_stop_reaches_whoever_waits_with_a_batch() {
+fn loom_a_stop_reaches_a_lingering_worker() {
     explore(2, || {
         let (model, together, mut threads) = in_batches(1);
         let driver = model.driver.clone();
@@ -348,7 +348,7 @@ fn loom_a_stop_reaches_whoever_waits_with_a_batch() {
 }
 
 #[test]
-fn loom_the_published_watermark_never_goes_back_and_whoever_waited_for_it_sees_it() {
+fn loom_the_published_watermark_never_goes_back() {
     explore(2, || {
         let model = Model::new(2, 1, 1);
         let count = Arc::new(Count(Mutex::new(vec![0; 2])));
@@ -367,7 +367,7 @@ fn loom_the_published_watermark_never_goes_back_and_whoever_waited_for_it_sees_i
 }
 
 #[test]
-fn loom_a_turn_that_a_pause_holds_up_is_taken_up_after_it_though_nobody_reports_any_more() {
+fn loom_a_turn_held_by_a_pause_is_taken_up_after_it() {
     explore(2, || {
         let model = Model::new(2, 1, 1);
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -416,11 +416,11 @@ fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
 }
 
 #[test]
-fn loom_a_standby_that_falls_asleep_hears_that_its_name_is_free() {
+fn loom_a_standby_hears_that_its_name_is_free() {
     explore(3, || assert!(wakes(|driver| Waits::name_freed(driver, "unnamed"))));
 }
 
 #[test]
-fn loom_a_standby_that_falls_asleep_hears_that_it_is_stopped() {
+fn loom_a_standby_hears_that_it_is_stopped() {
     explore(3, || assert!(!wakes(|driver| driver.request_stop())));
 }

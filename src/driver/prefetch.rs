@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_of_every_job_is_given_back_when_it_is_handed_out() {
+    fn handing_out_a_job_gives_back_its_weight() {
         let mut jobs = Prefetch::new(1000);
         assert_eq!(jobs.fit(64), FIRST_RUN);
         jobs.add(&mut *read("abcde"), weights(&[10, 10, 500, 500, 20]));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_are_not_kept_stay_in_the_list_and_weigh_nothing() {
+    fn unkept_jobs_stay_in_the_list_and_weigh_nothing() {
         let mut jobs = Prefetch::new(1000);
         for (kept, bytes) in [(['a', 'c', 'd'], 1101), (['a', 'c', 'd'], 2202)] {
             let (mut abcde, mut sorted) = (read("abcde"), Sorted::default());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_as_long_as_the_expected_weight_allows() {
+    fn the_expected_weight_bounds_a_run() {
         let mut jobs = Prefetch::new(1000);
         jobs.learn(8, 8);
         assert_eq!((jobs.fit(64), jobs.is_tight()), (u64::MAX, false));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_nobody_begins_is_made_soon_after_it_is_due_and_the_clock_is_read_for_few_short_jobs() {
+    fn few_clock_reads_notice_an_overdue_save() {
         for (nanos, most_jobs, most_looks) in
             [(50, 30_000, 120), (1_000, 1_400, 50), (10_000, 140, 40), (1_000_000, 2, 2)]
         {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_late_with_the_last_save_has_less_time_for_the_next_but_for_one_now_and_then() {
+    fn after_a_late_save_only_one_in_16_gets_grace() {
         let (mut patience, begun, each) = (Patience::new(true), Instant::now(), Duration::from_micros(10));
         let is_graceful =
             |patience: &mut Patience| each * jobs_until_lost(patience, begun, each).0 >= SAVE_PACE + GRACE;

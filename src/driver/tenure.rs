@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_try_comes_when_the_lease_is_over_but_neither_at_once_nor_late() {
+    fn the_next_try_follows_the_lease_within_bounds() {
         let (second, millis) = (Duration::from_secs(1), Duration::from_millis);
         assert_eq!(Refusal::of(Error::InUse { name: "p".to_owned() }).unwrap().pause(), LONGEST);
         let pauses = [Duration::ZERO, millis(19), millis(70), second, Duration::MAX].map(|rest| leased(rest).pause());

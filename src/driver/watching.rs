@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_alarm_rings_once_at_its_own_time_until_the_watermark_moves() {
+    fn each_alarm_rings_once_for_each_stall() {
         let now = Instant::now();
         let mut stalls = Stalls::new(now);
         stalls.add_alarms([after(25), after(1), Duration::MAX]);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_with_the_lock_sees_which_jobs_of_the_tray_have_begun_and_which_are_done() {
+    fn the_lock_shows_what_began_and_ended_in_the_tray() {
         let driver = driver();
         let first = from_core(&driver, None);
         let [second, third] = [(); 2].map(|()| at_hand(&driver, &mut None).expect("two more may run"));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_the_tray_that_fails_is_tried_again() {
+    fn a_failed_job_of_the_tray_is_tried_again() {
         let driver = driver();
         let _first = from_core(&driver, None);
         let second = at_hand(&driver, &mut None).expect("it is laid out");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn no_job_of_the_tray_begins_once_the_lock_was_held() {
+    fn the_lock_closes_the_tray() {
         let driver = driver();
         let first = from_core(&driver, None);
         driver.core.lock().window.set_paused(true);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn so_few_jobs_in_a_row_that_more_are_worth_it_are_not_laid_out() {
+    fn too_short_a_run_of_jobs_fills_no_tray() {
         let driver = driver();
         // The nine jobs behind the first one are all that was read.
         driver.core.lock().workers.always = Some(64);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_take_long_are_not_laid_out() {
+    fn long_jobs_fill_no_tray() {
         let driver = driver();
         {
             let mut core = driver.core.lock();

@@ -217,7 +217,7 @@ mod tests {
     use crate::base::retry::Retry;
 
     #[test]
-    fn a_failure_is_kept_while_the_next_attempt_runs_and_forgotten_when_one_succeeds() {
+    fn a_failure_is_kept_until_an_attempt_succeeds() {
         let mut failures = Failures::new(Retry::fixed(Duration::ZERO));
         let now = Instant::now();
         failures.note(7, 1, "refused".to_owned(), Duration::from_millis(5), &Now::at(now));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn suspects_that_fail_again_and_again_without_a_pause_starve_no_other_job() {
+    fn suspects_that_fail_for_ever_starve_no_job() {
         let errors: [fn() -> BoxError; 2] =
             [|| "refused".into(), || crate::base::failure::Failure::defer(Duration::ZERO).into()];
         for (suspects, error) in [1, 2, 20].into_iter().flat_map(|suspects| errors.map(|error| (suspects, error))) {

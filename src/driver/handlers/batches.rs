@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_not_full_waits_as_long_as_it_may_and_no_longer() {
+    fn a_partial_batch_waits_exactly_its_linger() {
         let begin = Instant::now();
         let mut core = core(LINGER);
         assert_eq!(ask(&mut core, begin), (vec![], false), "there is no job");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_batch_begins_when_it_is_first_seen_though_no_thread_asks() {
+    fn the_linger_begins_when_a_batch_is_first_seen() {
         let begin = Instant::now();
         let mut core = core(LINGER);
         push(&mut core, 1);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_waits_with_a_batch_and_another_one_is_woken_once_it_is_full() {
+    fn one_thread_lingers_and_a_full_batch_wakes_another() {
         let begin = Instant::now();
         let mut core = core(LINGER);
         push(&mut core, 1);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_never_waits_without_a_linger_and_a_linger_of_centuries_ends_never() {
+    fn a_linger_may_be_zero_or_endless() {
         let begin = Instant::now();
         let mut never = core(Duration::ZERO);
         push(&mut never, 1);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_waits_anew_after_a_pause_in_which_its_time_was_over() {
+    fn a_batch_lingers_anew_after_a_pause() {
         let begin = Instant::now();
         let mut core = core(LINGER);
         push(&mut core, 1);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_a_batch_is_told_of_unless_nobody_awaits_it_any_more() {
+    fn a_batch_failure_is_told_unless_abandoned() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Now::at(Instant::now());
         for abandoned in [false, true] {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_of_a_batch_that_failed_have_no_failed_attempt_and_run_alone() {
+    fn jobs_of_a_failed_batch_run_alone_as_attempt_1() {
         let begin = Instant::now();
         let now = Now::at(begin);
         let mut core = core(LINGER);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_hears_of_a_back_off_before_the_destructor_of_the_error_begins() {
+    fn the_reader_hears_of_a_back_off_before_the_drop() {
         let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         window.handle_head(Some(0));
         while window.poll().is_some() {}
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_that_is_asked_for_after_a_destructor_of_the_users_is_not_as_old_as_that() {
+    fn a_slow_destructor_does_not_age_the_next_save() {
         let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
         window.handle_head(Some(2));
         while window.poll().is_some() {}

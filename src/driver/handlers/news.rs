@@ -165,7 +165,7 @@ pub(in crate::driver) mod tests {
     }
 
     #[test]
-    fn a_save_wakes_those_alone_whose_index_has_come_and_the_end_all_others() {
+    fn a_save_wakes_only_waiters_whose_index_has_come() {
         let driver = driver();
         let early: Vec<_> = (0..10).map(|n| waiter(&driver, 10 * n)).collect();
         let late: Vec<_> = (0..40).map(|n| waiter(&driver, 500 + n / 2)).collect();
@@ -185,7 +185,7 @@ pub(in crate::driver) mod tests {
     }
 
     #[test]
-    fn a_failure_wakes_nobody_while_the_job_is_tried_again() {
+    fn a_retried_failure_wakes_no_waiter() {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         let now = Instant::now();
         let mut core: Core = Core::new(window, Retry::none(), usize::MAX, now);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_to_hurry_that_overtakes_the_call_to_save_is_not_lost() {
+    fn a_hurry_that_overtakes_its_save_is_not_lost() {
         let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
         window.handle_head(Some(2));
         while window.poll().is_some() {}

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_lease_shrinks_and_a_refusal_renews_it() {
+    fn the_lease_shrinks_until_a_refusal_renews_it() {
         let (now, second) = (Instant::now(), Duration::from_secs(1));
         let driver = waiting("a name", now);
         let rest = |after| match driver.core.lock().status(&Now::at(now + after)).blocked {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_given_back_in_this_process_is_tried_at_once_and_a_stop_ends_the_wait() {
+    fn a_freed_name_or_a_stop_ends_the_sleep_at_once() {
         let now = Instant::now();
         let (driver, other) = (waiting("a name of this test", now), waiting("another name of this test", now));
         let sleeper = |driver: &Arc<Driver>| {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_takeover_of_a_consumer_that_has_ended_is_given_back_as_a_whole() {
+    fn a_takeover_after_the_end_is_given_back_whole() {
         let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
         driver.request_stop();
         let given_back = driver.take_over(takeover(&driver, &kept, 3)).expect_err("it has ended");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_from_before_a_takeover_hold_after_it() {
+    fn settings_made_on_standby_hold_after_a_takeover() {
         let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
         driver.set_paused(true);
         driver.stop_at(8);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_timeout_ends_in_its_turn_and_not_before_and_those_that_no_longer_count_are_passed() {
+    fn timeouts_end_in_turn_and_only_if_they_count() {
         let (start, mut core) = (time::coarse(), core(false, true));
         let at = |seconds: u64| start + Ticks::from_secs(seconds);
         let called = (Vec::new(), Look::Called);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn few_attempts_end_in_one_critical_section_and_abandoned_ones_do_not() {
+    fn timeouts_end_in_pieces_unless_abandoned() {
         let (start, mut core) = (time::coarse(), core(true, false));
         (0..150).for_each(|index| _ = begin(&mut core, index, start));
         let later = start + Ticks::from_secs(10);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deferred_attempt_does_not_end_before_the_observers_know_that_it_began() {
+    fn observers_hear_of_an_attempt_before_it_times_out() {
         let (start, mut core) = (time::coarse(), core(true, true));
         crate::crew::stopping::Stopping::default().ask_here();
         begin(&mut core, 0, start);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_comes_while_its_attempt_fails_or_after_it_may_not_report_and_is_given_back() {
+    fn a_token_of_a_timed_out_attempt_may_not_report() {
         for late in [false, true] {
             let (start, mut core) = (time::coarse(), core(true, false));
             let (token, other) = (begin(&mut core, 0, start), begin(&mut core, 1, start));

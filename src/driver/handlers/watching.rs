@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_told_of_after_ten_seconds_and_at_each_doubling_until_the_watermark_moves() {
+    fn a_stall_is_told_after_10_s_and_each_doubling() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(Some(5), now);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_waits_for_its_name_does_not_stall() {
+    fn a_standby_does_not_stall() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(Some(5), now);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_waits_for_more_jobs_is_no_stall_until_its_time_is_over() {
+    fn a_batch_is_no_stall_until_its_linger_ends() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(Some(0), now);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_ends_when_it_had_nothing_to_do_twice_and_the_next_look_at_the_source_starts_it() {
+    fn an_idle_watcher_ends_and_the_next_look_starts_it() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(None, now);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_is_measured_each_second_while_it_lags_and_once_when_it_has_caught_up() {
+    fn measured_each_second_while_it_lags_and_once_after() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         let mut core = observed(start);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_a_look_finds_after_the_measurement_of_an_idle_consumer_is_measured_once() {
+    fn a_new_head_of_an_idle_consumer_is_measured_once() {
         let start = Instant::now();
         let at = |millis: u64| start + Duration::from_millis(millis);
         let mut core = observed(start);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redriven_job_is_measured_until_its_save_has_ended() {
+    fn a_redriven_job_is_measured_until_it_is_saved() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut core = observed(start);

@@ -37,7 +37,7 @@ fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()
 }
 
 #[test]
-fn loom_each_job_of_the_buffer_is_run_once_and_counted() {
+fn loom_each_buffered_job_runs_once_and_counts() {
     explore(2, || {
         let (model, jobs, workers) = with_buffer(2);
         let watermark = model.driver.watermark.clone();
@@ -49,7 +49,7 @@ fn loom_each_job_of_the_buffer_is_run_once_and_counted() {
 }
 
 #[test]
-fn loom_a_stop_takes_the_buffer_back_and_no_job_of_it_begins_afterwards() {
+fn loom_no_buffered_job_begins_after_a_stop() {
     explore(2, || {
         let (model, jobs, workers) = with_buffer(1);
         let driver = model.driver.clone();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_an_answer_are_its_jobs_and_the_gaps_behind_them() {
+    fn an_answer_splits_into_jobs_and_gaps() {
         let seen =
             |jobs, steps: &[_]| parts(10, jobs, steps).map(|part| (part.indices(), part.gap)).collect::<Vec<_>>();
         assert_eq!(seen(2, &[]), [(Some(10..=11), None)]);

@@ -35,7 +35,7 @@ fn failed(count: u64) -> Core {
 }
 
 #[test]
-fn a_worker_that_has_slept_for_long_and_reads_a_run_was_not_without_work() {
+fn a_worker_that_reads_was_not_idle() {
     let limits = Limits { max_processing: 2, max_search_ahead: u64::MAX };
     let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
     core.looked(Some(0), Gate::Open);
@@ -50,7 +50,7 @@ fn a_worker_that_has_slept_for_long_and_reads_a_run_was_not_without_work() {
 }
 
 #[test]
-fn many_back_offs_that_end_at_once_end_in_pieces() {
+fn many_back_offs_expire_in_pieces() {
     let mut core = failed(3 * PIECE as u64 / 2);
     let now = Instant::now();
     assert!(core.expire(now));
@@ -60,7 +60,7 @@ fn many_back_offs_that_end_at_once_end_in_pieces() {
 }
 
 #[test]
-fn a_look_that_was_put_off_begins_when_nothing_is_left_to_read() {
+fn a_delayed_look_begins_once_all_is_read() {
     let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
     let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
     core.looked(Some(9), Gate::Open);
@@ -98,7 +98,7 @@ fn pauses(core: &Core, now: &Now) -> Vec<Duration> {
 }
 
 #[test]
-fn a_failed_job_that_a_sound_source_cannot_read_waits_alone_and_its_neighbours_are_read_before_it() {
+fn an_unreadable_retry_of_a_sound_source_waits_alone() {
     let mut core = failed(8);
     let now = Now::at(Instant::now());
     while core.expire(now.get()) {}
@@ -119,7 +119,7 @@ fn a_failed_job_that_a_sound_source_cannot_read_waits_alone_and_its_neighbours_a
 }
 
 #[test]
-fn failed_jobs_that_a_source_which_is_down_cannot_read_wait_together() {
+fn retries_wait_together_while_the_source_is_down() {
     let mut core = failed(40);
     let now = Now::at(Instant::now());
     while core.expire(now.get()) {}
@@ -137,7 +137,7 @@ fn failed_jobs_that_a_source_which_is_down_cannot_read_wait_together() {
 }
 
 #[test]
-fn a_failed_job_that_is_missing_is_asked_for_again_after_a_pause_of_its_own() {
+fn a_missing_retry_waits_for_a_pause_of_its_own() {
     let mut core = failed(3);
     let mut now = Now::at(Instant::now());
     while core.expire(now.get()) {}
@@ -159,7 +159,7 @@ fn a_failed_job_that_is_missing_is_asked_for_again_after_a_pause_of_its_own() {
 }
 
 #[test]
-fn a_pause_that_a_look_made_needless_ends_no_later_back_off() {
+fn a_needless_pause_ends_no_later_back_off() {
     let mut core = failed(1);
     let now = Now::at(Instant::now());
     while core.expire(now.get()) {}
@@ -180,7 +180,7 @@ fn a_pause_that_a_look_made_needless_ends_no_later_back_off() {
 }
 
 #[test]
-fn a_new_job_that_cannot_be_read_is_asked_for_again_after_a_pause_and_without_a_look() {
+fn unreadable_new_jobs_are_reread_without_a_look() {
     let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
     let mut core = Core::new(Window::begin(0, limits), Retry::none(), usize::MAX, Instant::now());
     core.looked(Some(9), Gate::Open);
