@@ -1,8 +1,8 @@
-//! The only place where I/O meets the window. The driver hands the reports of the threads to the
-//! window, and carries out the actions that the window asks for.
+//! The only place where I/O meets the window: the driver passes the threads' reports to the window
+//! and carries out the actions that the window asks for.
 //!
-//! Everything happens in short critical sections of one lock. No user code is called and no I/O is
-//! done within one.
+//! Everything happens in short critical sections of one lock, and none of them calls user code or
+//! does I/O.
 
 use crate::base::clock::{self, Clock};
 use crate::base::error::{Error, describe};
@@ -51,7 +51,7 @@ pub(crate) use self::failed_jobs::Recovered;
 pub(crate) use self::flights::Timeouts;
 use self::outbox::Wakes;
 use self::running::Pool;
-use self::save_deadline::Patience;
+use self::save_deadline::SaveDeadline;
 use self::waiters::Waiter;
 use self::whole::{CoreGuard, WholeCore};
 
@@ -61,26 +61,24 @@ pub(crate) struct Driver {
     core: WholeCore,
     /// Workers sleep here.
     work: Condvar,
-    /// Tells the worker that stays awake for a moment that there is a job.
+    /// Tells the worker that spins that there is a job.
     spinner_woken: AtomicBool,
-    /// The notifier sleeps here, and before it the thread that waits for the name.
+    /// The notifier sleeps here, and before it starts the thread that waits for the name.
     news: Condvar,
     /// `stop` and `join` sleep here.
     changed: Condvar,
-    /// The thread that watches for stalls sleeps here.
+    /// The stall watcher sleeps here.
     stall: Condvar,
     bell: Arc<Bell>,
     watermark: Watermark,
     /// True once nothing starts any more. Jobs read it without the lock.
     stopping: Stopping,
-    /// The part that saves, until the end. A thread that holds this lock takes no other lock.
+    /// The saver, until the end. A thread that holds this lock takes no other lock.
     saves: Mutex<Option<Arc<dyn Saves>>>,
-    /// True if there is an `on_job_done` or an observer: jobs without them need no second look at a
-    /// lock.
+    /// True if there is an `on_job_done` or an observer. Other jobs need no second look at a lock.
     confirms: bool,
-    /// True if there is an observer.
     observes: bool,
-    /// True if an attempt whose timeout is over fails, though its token may still be used.
+    /// True if an attempt fails at its timeout though its token may still be used.
     fails_overdue: bool,
     /// The observers, as long as attempts count.
     observers: Mutex<Option<Arc<Observers>>>,
@@ -88,7 +86,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(mut core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
-        core.saving.patience = Patience::new(saves.takes_help());
+        core.saving.deadline = SaveDeadline::new(saves.takes_help());
         Self::with(core, bell, watermark, Some(saves))
     }
 
@@ -130,7 +128,7 @@ impl Driver {
         core.running.pool = Some(pool);
     }
 
-    /// Lets workers read from this source from now on.
+    /// Lets workers read from this source.
     pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns>) {
         self.core.lock().reading.runs = Some(source);
     }
@@ -189,15 +187,14 @@ impl Driver {
         }
     }
 
-    /// Wakes the threads that were called, without the lock.
     pub(super) fn wake_called(&self) {
         let called = self.core.lock().waiters.take_called();
         called.into_iter().for_each(Waiter::wake);
     }
 
-    /// Carries out the actions after a save. The calling thread may be the store's writer, with a
-    /// lock held that a subscriber may need. So it leaves the lines to the thread that watches,
-    /// which exists while there is work.
+    /// Carries out the actions after a save. The caller may be the store's writer, which holds a
+    /// lock that a subscriber may need, so log lines are left to the stall watcher, which exists
+    /// while there is work.
     pub(super) fn settle_saving(&self, mut core: CoreGuard<'_>, now: &Now) {
         let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
@@ -206,7 +203,7 @@ impl Driver {
             core.watching.stalls.tells = true;
             self.stall.notify_all();
         }
-        // If no thread watches, a new thread writes the lines.
+        // Without a watcher, a new thread writes the lines.
         if elsewhere {
             core.roster.count_in();
         }
@@ -226,8 +223,8 @@ impl Driver {
         }
     }
 
-    /// Runs a destructor of the user without the lock. The destructor may take long, so the reader
-    /// is told of a new back-off before it: maybe nothing else would make the next attempt due.
+    /// Runs a user's destructor without the lock. It may take long, so the reader first hears of a
+    /// new back-off: nothing else may make the next attempt due.
     fn unlocked(&self, core: &mut CoreGuard<'_>, destructor: impl FnOnce()) {
         let rouse = std::mem::take(&mut core.out.reader);
         core.unlocked(|| {
@@ -238,12 +235,12 @@ impl Driver {
         });
     }
 
-    /// Starts a thread of the consumer's own, which `stop` awaits.
+    /// Starts a thread of the consumer that `stop` waits for.
     pub(crate) fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
         self.crew.spawn(name, run)
     }
 
-    /// Starts the first thread of the pool, so that a consumer which started can run.
+    /// Starts the first thread of the pool, so that a started consumer can run.
     pub(crate) fn spawn_first_worker(&self) -> Result<(), Error> {
         let mut core = self.core.lock();
         core.workers.threads += 1;
@@ -261,7 +258,7 @@ impl Driver {
                 me.core.lock().workers.started();
                 pool.work();
                 drop_guarded(pool);
-                // After the end the stop joins all of them.
+                // After the end, `stop` joins them all.
                 if !me.core.lock().window.has_ended() {
                     me.crew.join_finished();
                 }
@@ -276,14 +273,15 @@ impl Driver {
             core.workers.refused(now.of_machine());
             let index = core.window.lowest_undone();
             core.out.tell_of_refusal(index, &error, &now);
-            // Meanwhile other threads may have fallen asleep, and none was woken for new work.
+            // Other threads may have fallen asleep meanwhile, and none was woken for new work.
             self.settle(core, &now);
         }
     }
 
-    /// Writes lines and gives notices until there are none, after [`Core::begin_telling`] said so.
+    /// Writes lines and sends notices until none are left, once [`Core::begin_telling`] returned
+    /// true.
     pub(super) fn tell(&self) {
-        // A subscriber is user code: a stop in it would wait for this same line.
+        // A subscriber is user code: a `stop` in it would wait for this very line.
         let own = self.crew.enter();
         let name = self.watermark.name();
         loop {
@@ -303,7 +301,7 @@ impl Driver {
     fn tell_one(&self, told: &Told, name: &str, observers: Option<&Observers>) {
         match told {
             Told::Line(line) => {
-                // If a subscriber panics, no line can say so.
+                // No line can report that a subscriber panicked.
                 let _ = guarded(|| {
                     line.write(name);
                     Ok(())
@@ -311,21 +309,21 @@ impl Driver {
             }
             Told::Notice(notice) => {
                 if let Some(Err(panic)) = observers.map(|observers| observers.notice(notice)) {
-                    // The loop of the caller finds the line.
+                    // The caller's loop picks up the line.
                     self.core.lock().out.tell_of_panic(None, &panic, &self.clock.when_asked());
                 }
             }
         }
     }
 
-    /// Ends the events of attempts: those that still run no longer count.
+    /// Ends the events of attempts: the running ones no longer count.
     pub(super) fn observe_no_attempts(&self) {
         let observers = self.observers.lock().take();
         drop_guarded(observers);
     }
 
-    /// Ends the jobs that were abandoned, in a mode that can. The runner may be the last one, and
-    /// its destructor may stop this consumer.
+    /// Ends abandoned jobs, in a mode that can. This may drop the last reference to the runner,
+    /// whose destructor may stop this consumer.
     pub(super) fn end_jobs(&self, pool: Option<Arc<dyn Pool>>) {
         let _own = self.crew.enter();
         pool.iter().for_each(|pool| pool.abandon());
@@ -333,8 +331,8 @@ impl Driver {
     }
 }
 
-/// The driver listens to its upstreams. When one of them ends, an index that somebody waits for may
-/// never come. The driver notices that itself, since the reader may be in a long call.
+/// When an upstream ends, an index that a caller waits for may become unreachable. The driver
+/// notices this itself, since the reader may be in a long call.
 impl Listener for Driver {
     fn changed(&self) {}
 
@@ -367,7 +365,7 @@ impl Host for Driver {
         change(&mut core.roster, tokens)
     }
 
-    /// Halts the consumer, since the thread's next report never comes.
+    /// Halts the consumer, since the report of this thread's job never comes.
     fn thread_panicked(&self) {
         let mut core = self.core.lock();
         let index = core.window.lowest_undone();
@@ -389,7 +387,7 @@ impl Host for Driver {
 
     fn somebody_left(&self, over: bool) {
         if over {
-            // The thread that watches for stalls leaves as the last one.
+            // The stall watcher leaves last.
             self.stall.notify_all();
         }
         self.changed.notify_all();
@@ -420,7 +418,7 @@ mod tests {
     use crossbeam_channel::unbounded;
     use std::time::{Duration, Instant};
 
-    /// Longer than anything here takes; only a test that fails waits for it.
+    /// Longer than anything here takes; only a failing test waits this long.
     const LONG: Duration = Duration::from_secs(20);
 
     fn keep(control: &dyn Control, kept: Duration) {
@@ -443,7 +441,7 @@ mod tests {
         }
     }
 
-    /// Half of the jobs of a burst wait for the other half, so each has a thread of its own.
+    /// Half of the jobs of a burst wait for the other half, so each needs a thread of its own.
     fn burst(deferred: bool) {
         const BURST: u64 = 40;
         let (jobs, (hand, handed)) = (MemoryJobs::new(), unbounded::<Option<Done>>());
@@ -471,12 +469,12 @@ mod tests {
             done.into_iter().flatten().for_each(Done::complete);
             assert!(handle.wait_for(round * BURST - 1, LONG));
             keep(&*handle.control, Duration::from_millis(1));
-            // Those that fell asleep before are to sleep again, for less long.
+            // Threads that are already asleep have to sleep again, for the shorter time.
             handle.set_max_processing(BURST as usize).unwrap();
             eventually("the last thread", &handle, |control| threads(control) == 1);
         }
-        // The last worker, the reader, the saver, and whoever ended last; those that end at the
-        // same time miss each other.
+        // The last worker, the reader, the saver and the last thread to end; threads that end at
+        // the same time do not join each other.
         eventually("the join", &handle, |control| control.unjoined() < BURST as usize);
         consumer.stop().unwrap();
     }

@@ -1,9 +1,9 @@
-//! The calls into the source: how many failed, and for how long it is left alone then.
+//! Counts calls into the source and decides how long to leave it alone after a failure.
 //!
-//! A source that fails now and then is asked again at once, so that it costs a call and no pause.
-//! Calls of one kind that fail in a row wait, each for longer. Each kind counts for itself: asks
-//! for the head, reads of new jobs, and reads of one failed job. So one job that can never be read
-//! is not asked for all the time because others can, and slows down no other.
+//! The first failure is retried at once, so an occasional one costs a call and no pause. Further
+//! failures in a row back off. Each kind of call counts for itself: asks for the head, reads of new
+//! jobs, and reads of one failed job. So a job that can never be read is not asked for all the time
+//! because others can, and slows down no other.
 
 use crate::base::config::DEFAULT_POLL;
 use crate::base::retry::Retry;
@@ -11,31 +11,30 @@ use crate::base::time::Now;
 use crate::observe::calls::SourceCalls;
 use std::time::{Duration, Instant};
 
-/// The default of the pauses after calls that failed in a row.
+/// The default back-off after calls that failed in a row.
 pub(crate) const SOURCE_RETRY: Retry =
     Retry::exponential(Duration::from_millis(50), Duration::from_secs(5)).jitter(0.2);
 
-/// The pauses after which the source is asked again for a job that it should have. Mostly it is
-/// there a moment later: a node shows its head before the body.
+/// The pauses before a job that should exist is read again. It is usually there a moment later: a
+/// node shows its head before the body.
 const MISSING: Retry = Retry::exponential(Duration::from_millis(20), DEFAULT_POLL);
 
-/// The calls into the source, of all kinds.
 pub(crate) struct Calls {
     retry: Retry,
-    /// The time after which the source gives up a call, if it can.
+    /// How long a call may take before the source gives it up, if it can.
     pub(super) timeout: Option<Duration>,
     made: u64,
     failed: u64,
-    /// Those that failed since one was answered.
+    /// The number of failures since the last answer.
     in_a_row: u32,
 }
 
-/// Calls of one kind that brought nothing, since one of them did.
+/// The fruitless calls of one kind since its last success.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InVain {
     failed: u32,
     missing: u32,
-    /// The time of the first of them.
+    /// When the first of them was made.
     pub(super) since: Option<Instant>,
 }
 
@@ -44,23 +43,22 @@ impl Calls {
         Self { retry, timeout, made: 0, failed: 0, in_a_row: 0 }
     }
 
-    /// A call has returned.
+    /// Counts a call that returned.
     pub(super) fn returned(&mut self) {
         self.made += 1;
     }
 
-    /// The source has answered.
     pub(super) fn answered(&mut self) {
         self.in_a_row = 0;
     }
 
-    /// True if the source has answered since a call last failed.
+    /// True if no call has failed since the last answer.
     pub(super) fn is_sound(&self) -> bool {
         self.in_a_row == 0
     }
 
-    /// A call failed. Returns the pause before the next one of its kind: none after the first
-    /// failure behind an answer.
+    /// Counts a failure. Returns the pause before the next call of this kind: none for the first
+    /// failure after an answer.
     pub(super) fn fail(&mut self, kind: &mut InVain, now: &Now) -> Duration {
         let is_first = self.in_a_row == 0 && kind.failed == 0;
         self.failed += 1;
@@ -73,8 +71,8 @@ impl Calls {
         self.retry.delay((kind.failed - 1).max(1), now.chance()).unwrap_or_default()
     }
 
-    /// The source does not have a job that it should have. Returns the pause before it is asked
-    /// for the job again.
+    /// Counts a job that the source should have, but does not. Returns the pause before it is read
+    /// again.
     pub(super) fn miss(&mut self, kind: &mut InVain, now: &Now) -> Duration {
         self.answered();
         kind.missing = kind.missing.saturating_add(1);
@@ -82,7 +80,7 @@ impl Calls {
         MISSING.delay(kind.missing, 1.0).unwrap_or_default()
     }
 
-    /// Returns the numbers for a status. `again`: the time at which the source is asked again.
+    /// Returns the numbers for a status. `again`: when the source is asked next.
     pub(super) fn numbers(&self, again: Option<Instant>, now: &Now) -> SourceCalls {
         let retry_in = again.map(|again| again.saturating_duration_since(now.get()));
         let Self { timeout, made, failed, in_a_row, .. } = *self;
@@ -90,8 +88,7 @@ impl Calls {
     }
 }
 
-/// Returns the end of a pause. A pause beyond the end of the clock never ends, so a very long one
-/// does as well.
+/// Returns the end of a pause; one beyond the end of the clock lasts over a century.
 pub(super) fn after(pause: Duration, now: Instant) -> Instant {
     now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()))
 }
@@ -102,7 +99,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Fails and answers, and returns the pause after each failure.
+    /// Fails or answers in this order, and returns the pause after each failure.
     fn pauses(calls: &mut Calls, kind: &mut InVain, outcomes: &str) -> Vec<u128> {
         let now = Now::at(Instant::now());
         let outcomes = outcomes.chars().map(|outcome| {

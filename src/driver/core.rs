@@ -1,9 +1,9 @@
-//! The state that the lock guards: the window, and beside it all that the window must not know
-//! (jobs, clocks, errors).
+//! The state under the lock: the window, and beside it all that the window must not know (jobs,
+//! clocks, errors).
 //!
-//! Each part owns its state and knows no other part that could know it. Here they are put together:
-//! each event goes into the window, and the actions that come out are sorted into [`Wakes`], which
-//! the driver carries out once the lock is free again.
+//! Each part owns its state and knows no other. Here they come together: each event goes into the
+//! window, and the actions that come out become [`Wakes`], which the driver carries out once the
+//! lock is free.
 
 use super::end_condition::{Gates, kept_below};
 use super::explain::View;
@@ -49,11 +49,11 @@ pub(crate) struct Core {
     pub(super) waiters: Waiters,
     pub(crate) watching: Watching,
     pub(crate) workers: Workers,
-    /// The members of the crew that are there, and the guard of the progress name.
+    /// The threads that are present, and the guard of the progress name.
     pub(crate) roster: Roster,
 }
 
-/// Returns the work that the pool is needed for, apart from results that wait for the sink.
+/// Returns the demand for workers, apart from results that wait for the sink.
 #[inline]
 pub(super) fn demand(window: &Window) -> Demand {
     let (runnable, limit) = (window.can_run(), window.limits().max_processing);
@@ -93,20 +93,19 @@ impl Core {
         (&mut self.failed_jobs, Ctx { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now })
     }
 
-    /// Goes on with the records of earlier lives. `None` if there are no records of single jobs and
-    /// there will be none.
+    /// Continues with the records of earlier lives. `None` if no job has a record or can get one.
     pub(crate) fn go_on(&mut self, recovered: Recovered) -> Option<()> {
         let now = self.clock.when_asked();
         let (failed_jobs, mut at) = self.failed_jobs(&now);
         failed_jobs.go_on(recovered, &mut at)
     }
 
-    /// Takes the changes among the parked jobs, whose items a log keeps.
+    /// Takes the changes among the parked jobs, whose items a log has to keep.
     pub(crate) fn take_parked_news(&mut self) -> ParkedNews {
         self.failed_jobs.take_parked_news()
     }
 
-    /// Polls the window until it wants nothing more.
+    /// Polls the window until it has no action left.
     pub(crate) fn drain(&mut self, now: &Now) -> Wakes {
         self.hold_turn();
         if self.failed_jobs.has_records {
@@ -115,7 +114,7 @@ impl Core {
         if self.saving.can_write(&self.window) {
             self.window.handle_changed();
         }
-        // The window is asked first, since each job has brought it into the cache.
+        // The window comes first, since each job has it in the cache.
         if self.window.is_ending() || self.window.is_stopping() {
             self.close_life(now);
         }
@@ -149,8 +148,8 @@ impl Core {
         wakes
     }
 
-    /// Carries out a rare action of the window. It is not inlined: hardly any job has one, and the
-    /// other jobs should be quick.
+    /// Carries out an action of the window. Few jobs have one, so it is not inlined into the path
+    /// of the others.
     #[inline(never)]
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
@@ -159,8 +158,8 @@ impl Core {
                 let (first, last) = (*run.start(), self.window.fetch_through(&run, gate));
                 self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
-                // A worker that is awake reads the run itself, or the reader finds the fetch at its
-                // next look.
+                // An awake worker reads the run itself, or the reader finds the fetch at its next
+                // look.
                 let leaves = self.reading.leaves_to_workers(&self.workers, &self.window);
                 wakes.reader |= !leaves || self.workers.awake() == 0;
             }
@@ -184,15 +183,15 @@ impl Core {
         self.hold_turn();
     }
 
-    /// Leaves the turn at the sink to a thread of the pool, if a job was passed. Its report brought
-    /// no result.
+    /// Leaves the turn at the sink to a worker after a job was passed, whose report brought no
+    /// result.
     pub(super) fn hold_turn(&mut self) {
         if std::mem::take(&mut self.out.turn) {
             self.running.aside.hold(self.window.lowest_undone());
         }
     }
 
-    /// True if a thread of the pool could take up a turn that nobody has.
+    /// True if a worker could take up a turn that no thread has.
     #[inline]
     pub(super) fn has_turn(&self) -> bool {
         self.running.aside.held && self.may_resume_turn()
@@ -205,8 +204,8 @@ impl Core {
         starts && window.in_flight() < window.limits().max_processing && !self.failed_jobs.quarantine.is_settling()
     }
 
-    /// True if the caller is to [write lines](super::Driver::tell). It is counted as present
-    /// meanwhile, so that `stop` awaits it.
+    /// True if the caller has to [write lines](super::Driver::tell). Meanwhile it counts as
+    /// present, so that `stop` waits for it.
     #[inline]
     pub(super) fn begin_telling(&mut self) -> bool {
         let begins = self.out.telling.begin();
@@ -216,8 +215,8 @@ impl Core {
         begins
     }
 
-    /// Takes the failure of an attempt that is over. The answer is a value of the user, to be
-    /// dropped without the lock.
+    /// Takes the failure of an attempt. Returns a value of the user, to be dropped without the
+    /// lock.
     #[cold]
     pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Failure, now: &Now) -> Option<BoxError> {
         let (failed_jobs, mut at) = self.failed_jobs(now);
@@ -226,7 +225,6 @@ impl Core {
         surplus
     }
 
-    /// Takes new limits.
     pub(crate) fn change_limits(&mut self, limits: Limits, now: &Now) {
         let limits = self.saving.narrow(limits);
         let limits = self.failed_jobs.change_limits(limits, &mut self.window);
@@ -240,19 +238,18 @@ impl Core {
         self.reading.fit_prefetch(&mut self.window);
     }
 
-    /// Ends once this index is processed.
+    /// Ends the consumer once this index is processed.
     pub(crate) fn stop_at(&mut self, index: Index) {
         self.window.stop_at(index);
         self.out.waiters = true;
         self.end_within_reach();
     }
 
-    /// Checks the end after an upstream has ended or the end has changed: it may be out of reach.
+    /// Checks whether the end is out of reach, after an upstream has ended or the end has changed.
     pub(super) fn end_within_reach(&mut self) {
         self.out.waiters |= self.gates.reach.shorten(&mut self.window, &self.gates.upstreams);
     }
 
-    /// Halts the consumer if its end turned out to be out of reach.
     fn halt_out_of_reach(&mut self, now: &Now) {
         if let Some(error) = self.gates.reach.error(&self.window).filter(|_| self.ending.error.is_none()) {
             let index = self.window.lowest_undone();
@@ -260,12 +257,12 @@ impl Core {
         }
     }
 
-    /// Closes the record of the life with the last save, once nothing is in flight and nothing
-    /// starts any more.
+    /// Closes the life record with the last save, once nothing is in flight and nothing more
+    /// starts.
     #[cold]
     fn close_life(&mut self, now: &Now) {
         if self.window.is_ending() && self.failed_jobs.life.is_kept() && !self.saving.has_to_write(&self.window) {
-            // Until its effects are written, a job may be refused them, and has to run again.
+            // Unwritten effects may still be refused, and then the job runs again.
             if self.window.is_stopping() || self.out.effects.is_empty() {
                 self.halt_out_of_reach(now);
                 let (failed_jobs, mut at) = self.failed_jobs(now);
@@ -276,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Writes why the consumer halts while other jobs still run.
+    /// Writes the reason of a halt while other jobs still run.
     pub(super) fn write_halt(&mut self, now: &Now) {
         let is_lost = self.tenancy.is_lost();
         let (failed_jobs, mut at) = self.failed_jobs(now);
@@ -291,16 +288,16 @@ impl Core {
         self.out.waiters = true;
     }
 
-    /// Everything is over: the window wants nothing more.
+    /// Ends the consumer: the window has nothing left to do.
     fn finish(&mut self, wakes: &mut Wakes, now: &Now) {
         wakes.ended = true;
         self.running.flights.timeouts.iter().for_each(|timeouts| timeouts.ring());
         self.out.waiters = true;
         self.halt_out_of_reach(now);
-        // Also if no thread watches: the time since the end is told.
+        // Even without a watcher: a status tells the time since the end.
         self.watching.stalls.restart(now.get());
         self.tell_end(now);
-        // There may be very many of them, so their memory is given back later, without the lock.
+        // There may be very many, so they are freed later, without the lock.
         let retries = self.failed_jobs.failures.take_all();
         let jobs = self.reading.prefetch.take_all();
         let (pool, callback) = (Guarded::new(self.running.pool.take()), Guarded::new(self.running.on_job_done.take()));
@@ -308,7 +305,7 @@ impl Core {
         self.roster.end(Box::new((jobs, retries, pool, callback, source)));
     }
 
-    /// The last line, behind all that is not said yet.
+    /// Writes the last line, after all pending ones.
     fn tell_end(&mut self, now: &Now) {
         self.out.telling.end();
         let error = self.ending.halted.as_deref().map(|(_, text)| text.clone());
@@ -323,7 +320,7 @@ impl Core {
         }
     }
 
-    /// Keeps a measurement for the observers.
+    /// Makes a measurement for the observers.
     pub(super) fn measure(&mut self, now: &Now) {
         if self.out.is_observed() {
             let (lag, status) = (self.watching.lag(&self.window, now), Box::new(self.status(now)));
@@ -333,14 +330,13 @@ impl Core {
     }
 
     /// Notes that something begins that may stall. If it returns true, the caller has to
-    /// [start](super::Driver::spawn_watch) the thread that watches, which is counted as present
-    /// already.
+    /// [start](super::Driver::spawn_watch) the stall watcher, which already counts as present.
     pub(super) fn stir(&mut self, now: Instant) -> bool {
         self.watching.stir(&self.window, &self.out, &mut self.roster, now)
     }
 
-    /// Abandons the running jobs: they are neither awaited nor counted any longer. Returns their
-    /// indices, and a callback to be dropped without the lock.
+    /// Abandons the running jobs, which are no longer awaited or counted. Returns their indices,
+    /// and a callback to be dropped without the lock.
     pub(crate) fn abandon(&mut self, now: &Now) -> (Vec<Index>, Option<Arc<OnJobDone>>) {
         let mut running: Vec<Index> = self.running.flights.iter().map(|flight| flight.index).collect();
         running.sort_unstable();
@@ -352,8 +348,8 @@ impl Core {
         (running, self.running.on_job_done.take())
     }
 
-    /// Calls the threads whose index can no longer come. Returns true if there are any. If an index
-    /// cannot come, no higher index can.
+    /// Calls the waiters whose index is out of reach. Returns true if there are any. Above an index
+    /// that is out of reach, all are.
     #[cold]
     fn call_in_vain(&mut self) -> bool {
         let mut any = false;
@@ -369,22 +365,21 @@ impl Core {
         let window = &self.window;
         let stopping = window.is_stopping();
         if self.tenancy.awaited.is_some() {
-            // Nobody knows yet how far the one who has the name will have come.
+            // How far the holder of the name will have come is unknown.
             return index == Index::MAX || stopping || window.has_ended();
         }
         let waits = || self.failed_jobs.failures.has_waiting_up_to(index, |failed| !window.is_redriven(failed));
         index == Index::MAX
             || window.has_ended()
-            // Jobs above the end that are done already, or run, may still be passed.
+            // The watermark may still pass jobs above the end that run or are done.
             || window.ends_at().is_some_and(|last| last < index && window.unstarted_from(last.saturating_add(1)) <= index)
             || stopping && (index >= window.next() || waits())
-            // Once the consumer stops, no thread gets a turn.
+            // A stopping consumer gives no turns.
             || stopping && self.running.aside.has_up_to(index)
             || self.ending.unreachable_from <= index
             || self.gates.upstreams.iter().any(|upstream| kept_below(window, index, upstream))
     }
 
-    /// Returns the state that a status tells of.
     pub(super) fn view(&self) -> View<'_> {
         View {
             window: &self.window,
@@ -409,7 +404,6 @@ impl Core {
         self.view().strip(most, now)
     }
 
-    /// Returns the status of a watermark that has stood still for too long.
     pub(super) fn stalled_status(&self, now: &Now) -> Status {
         self.view().stalled_status(now)
     }

@@ -1,29 +1,29 @@
-//! The effects of jobs that finished, until they are saved.
+//! The effects of finished jobs, until they are saved.
 
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
 
-/// The size in bytes from which the effects of a job are moved whole. Smaller effects are copied
-/// behind those of other jobs.
+/// From this many bytes on, the effects of a job are moved as a whole. Smaller ones are copied
+/// together.
 const LARGE: usize = 4096;
 
-/// The size in bytes at which a piece of copied effects is full, about.
+/// The rough size in bytes at which a piece of copied effects is full.
 const PIECE: usize = 1 << 20;
 
-/// The size in bytes above which a thread's buffer gives its memory back.
+/// A worker's buffer that is larger than this many bytes is freed.
 const KEPT: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Unwritten {
-    /// The effects that wait, in the order in which the jobs finished.
+    /// The effects that wait for a save, in the order in which the jobs finished.
     waiting: Vec<Changes>,
-    /// The bytes of those.
+    /// The bytes that wait for a save.
     bytes: usize,
-    /// The bytes of those that are being written.
+    /// The bytes that are being written.
     writing: usize,
     /// The number of bytes from which on no job starts.
     pub(crate) limit: usize,
-    /// True if as many results wait for a transaction as may.
+    /// True if no more results may wait for a transaction.
     pub(super) crowded: bool,
 }
 
@@ -34,7 +34,7 @@ impl Default for Unwritten {
 }
 
 impl Unwritten {
-    /// Takes the effects of an attempt, and leaves the buffer empty.
+    /// Takes the effects of an attempt and leaves the buffer empty.
     pub(crate) fn take(&mut self, effects: &mut Changes, index: Index, attempt: u32) {
         if effects.len() >= LARGE {
             effects.sign(index, attempt);
@@ -57,25 +57,24 @@ impl Unwritten {
         self.bytes + self.writing == 0
     }
 
-    /// True if so much waits for a save that no job starts.
+    /// True if so much waits for a save that no job may start.
     pub(crate) fn is_full(&self) -> bool {
         self.crowded || self.bytes + self.writing >= self.limit
     }
 
-    /// Hands the effects over to be written, behind those that were handed over before and are not
-    /// written yet.
+    /// Hands the effects over to be written, after unwritten ones that were handed over before.
     pub(crate) fn hand_over(&mut self, to: &mut Vec<Changes>) {
         self.writing += std::mem::take(&mut self.bytes);
         to.append(&mut self.waiting);
     }
 
-    /// Notes that everything that was handed over is written.
+    /// Notes that everything handed over is written.
     pub(crate) fn written(&mut self) {
         self.writing = 0;
     }
 }
 
-/// Makes a buffer ready for the next job.
+/// Prepares a buffer for the next job.
 pub(crate) fn clear(effects: &mut Changes) {
     if effects.len() > KEPT {
         *effects = Changes::default();

@@ -1,5 +1,5 @@
-//! Ends that are out of reach. If an upstream has ended below the end of its follower, no job above
-//! the upstream's watermark ever starts.
+//! Ends out of reach: if an upstream has ended below the end of its follower, no job above the
+//! upstream's watermark ever starts.
 
 use crate::base::error::Error;
 use crate::base::index::Index;
@@ -9,25 +9,24 @@ use crate::source::wakeup::Met;
 use crate::source::watermark::Watermark;
 use crate::window::Window;
 
-/// The answer to an end that can no longer be reached.
+/// What to do when the end can no longer be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutOfReach {
-    /// Nothing happens. The status names the upstream that the next job waits for, and a stop
-    /// returns no error for it.
+    /// Nothing. The status names the upstream that the next job waits for, and a stop returns no
+    /// error.
     #[default]
     Wait,
-    /// The consumer ends where the upstream has ended.
+    /// End where the upstream has ended.
     End,
-    /// The consumer ends there with an error, since a caller counts on the jobs beyond.
+    /// End there with an error, since a caller counts on the jobs beyond.
     Fail,
 }
 
 /// The gate of the source, as far as others decide it.
 #[derive(Default)]
 pub(crate) struct Gates {
-    /// The watermarks that the source's gate depends on.
+    /// The watermarks that the gate of the source depends on.
     pub(crate) upstreams: Vec<Watermark>,
-    /// The bounds that hold the source back.
     pub(super) bounds: Vec<Arc<dyn Bound>>,
     pub(super) reach: Reach,
 }
@@ -49,13 +48,13 @@ pub(super) struct Reach {
 /// An end below the index that the consumer had to reach.
 struct Short {
     index: Index,
-    /// The upstream with the lowest watermark among those that have ended.
+    /// The ended upstream with the lowest watermark.
     upstream: Watermark,
 }
 
 impl Reach {
-    /// Lowers the end of the window to the last job that the ended upstreams let through. Returns
-    /// true if that changed the end.
+    /// Lowers the end of the window to the last job that ended upstreams let through. Returns true
+    /// if the end has changed.
     pub(super) fn shorten(&mut self, window: &mut Window, upstreams: &[Watermark]) -> bool {
         if self.then == OutOfReach::Wait || window.is_stopping() {
             return false;
@@ -74,8 +73,8 @@ impl Reach {
         true
     }
 
-    /// Returns the error that the consumer ends with. There is none if the consumer was stopped
-    /// before it reached the watermark at which the upstream has ended.
+    /// Returns the error to end with; none if the consumer was stopped before it reached the end of
+    /// the upstream.
     pub(super) fn error(&mut self, window: &Window) -> Option<Error> {
         let Short { index, upstream } = self.short.take()?;
         let last_processed = upstream.last_processed();
@@ -84,8 +83,8 @@ impl Reach {
     }
 }
 
-/// True if this upstream has ended and lets through no job that the watermark would have to pass to
-/// reach this index.
+/// True if this upstream has ended and blocks a job that the watermark would have to pass to reach
+/// this index.
 pub(super) fn kept_below(window: &Window, index: Index, upstream: &Watermark) -> bool {
     let closed_from = || upstream.last_processed().map_or(0, |last| last + 1);
     upstream.ended_below(index) && window.unstarted_from(closed_from()) <= index

@@ -1,4 +1,4 @@
-//! The status: sentences for an operator, made from the state that the lock guards.
+//! Explains the state in sentences for an operator: what the watermark waits for.
 
 use super::end_condition::Gates;
 use super::failed_jobs::{Failed, FailedJobs, Unread};
@@ -18,25 +18,25 @@ use crate::source::watermark::Watermark;
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
-/// The time after which a source or a store that does not answer is named as the reason. Before
-/// that, it is at work. A user for whom a shorter time is a stall has that time here, too.
+/// How long a call into the source or store may take before the status names it as the reason. A
+/// shorter alarm of the user's lowers it.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The moment of a status, and the time after which a call that has not returned is named in it.
+/// The time of a status, and how long a call may take before the status names it.
 struct Moment<'a> {
     now: &'a Now,
     patience: Duration,
 }
 
 impl Moment<'_> {
-    /// Returns the time for which a call has not returned, if that is too long.
+    /// Returns how long a call has taken, if that is too long.
     fn silence(&self, since: Option<Instant>) -> Option<Duration> {
         let silence = self.now.get().saturating_duration_since(since?);
         (silence >= self.patience).then_some(silence)
     }
 }
 
-/// The state that a status tells of.
+/// Everything that a status reads.
 pub(super) struct View<'a> {
     pub(super) window: &'a Window,
     pub(super) ending: &'a Ending,
@@ -58,8 +58,8 @@ impl View<'_> {
         self.status_with(self.blocked(&Moment { now, patience }), now)
     }
 
-    /// Returns the status of a watermark that has stood still for too long. A call that has just
-    /// begun is the reason too, if there is no other one.
+    /// Returns the status of a watermark that has not moved for too long. If there is no other
+    /// reason, a call that has just begun is the reason.
     pub(super) fn stalled_status(&self, now: &Now) -> Status {
         match self.status(now) {
             Status { blocked: Blocked::No, .. } => {
@@ -115,12 +115,12 @@ impl View<'_> {
         }
     }
 
-    /// The number of jobs that have run and count as done in no save.
+    /// Returns the number of jobs that have run but are not in a save.
     fn unwritten(&self) -> u64 {
         self.saving.writing.as_ref().map_or(0, |writing| writing.waiting() as u64)
     }
 
-    /// Returns the attempt that began first. The abandoned ones are not in flight.
+    /// Returns the attempt that began first. Abandoned ones are not in flight.
     fn oldest(&self, now: &Now) -> Option<Attempt> {
         let flight = self.running.flights.oldest().filter(|_| !self.ending.abandoned)?;
         Some(self.attempt(flight, now))
@@ -155,7 +155,7 @@ impl View<'_> {
             return self.blocked_by_save(at);
         }
         if window.is_stopping() {
-            // Nothing starts any more, so a job that has not started is not awaited.
+            // Nothing starts any more, so only jobs in flight are awaited.
             return self.lowest_running(at.now).unwrap_or_else(|| self.blocked_by_save(at));
         }
         if let Some(awaited) = &self.tenancy.awaited {
@@ -165,7 +165,7 @@ impl View<'_> {
             return self.tenancy.blocked();
         }
         if self.running.aside.has(index) {
-            // Its turn comes as soon as a slot is free.
+            // It gets its turn as soon as a slot is free.
             return self.lowest_running(at.now).unwrap_or(Blocked::No);
         }
         if let Some(alone) = self
@@ -193,13 +193,12 @@ impl View<'_> {
         }
     }
 
-    /// The lowest job that is in flight.
     fn lowest_running(&self, now: &Now) -> Option<Blocked> {
         let awaited = self.running.flights.iter().filter(|_| !self.ending.abandoned);
         awaited.min_by_key(|flight| flight.index).map(|flight| self.running(flight, now))
     }
 
-    /// Says that this job runs, and if it runs for longer than it may.
+    /// Describes a job in flight: it runs, or it is overdue.
     pub(super) fn running(&self, flight: &Flight, now: &Now) -> Blocked {
         let Flight { index, attempt, .. } = *flight;
         let elapsed = now.coarse().duration_since(flight.started).into();
@@ -210,9 +209,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns the answer for a job that could start, if for too long no thread has taken it. The
-    /// threads that run a job are named elsewhere. So these threads are in user code outside of a
-    /// job: for example in a destructor after the report, or in the start of a deferred job.
+    /// Returns the reason if a job could start, but no thread has taken it for too long. All
+    /// threads are then in user code outside of a job, such as a destructor after the report or the
+    /// start of a deferred job.
     fn blocked_by_threads(&self, at: &Moment<'_>) -> Option<Blocked> {
         let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
         // A thread that came back since then would have taken the job.
@@ -220,7 +219,8 @@ impl View<'_> {
         (elapsed >= at.patience).then_some(Blocked::Threads { busy, elapsed })
     }
 
-    /// Returns the answer while finished jobs are saved. A save is named only if it takes long.
+    /// Returns the reason while finished jobs are being saved. A save is named only if it takes
+    /// long.
     fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
         let Some(silence) = at.silence(self.saving.under_way.since) else { return Blocked::No };
         let error = match self.saving.writing.as_ref().and_then(|writing| writing.under_way()) {
@@ -232,8 +232,8 @@ impl View<'_> {
         Blocked::Progress { error }
     }
 
-    /// Returns the answer while a job that may have killed its process is about to run alone. Once
-    /// nothing else is in flight, its crash is counted by a save, and then the source is asked.
+    /// Returns the reason while a suspect of a crash is about to run alone. Once nothing else is in
+    /// flight, a save counts its crash, and then the job is read.
     fn blocked_by_alone(&self, index: Index, at: &Moment<'_>) -> Blocked {
         if self.window.in_flight() > 0 {
             return Blocked::Alone { index };
@@ -245,7 +245,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns the answer after the end. Somebody may still wait for the threads.
+    /// Returns the reason after the end: threads may still be running.
     fn blocked_by_end(&self, at: &Moment<'_>) -> Blocked {
         match at.silence(Some(self.stalls.since)).filter(|_| !self.is_gone) {
             Some(elapsed) => Blocked::Leaving { elapsed },
@@ -260,7 +260,7 @@ impl View<'_> {
             return Blocked::Source { index, error: error.clone() };
         }
         if index < window.unread_from() && window.can_run() {
-            // It is read, and about to run.
+            // It is read and about to run.
             return self.blocked_by_threads(at).unwrap_or(Blocked::No);
         }
         if let Some(silence) = self.source_silence(at) {
@@ -281,7 +281,7 @@ impl View<'_> {
         self.beyond_head(index).or_else(gated).unwrap_or_else(|| match &self.reading.unread {
             Some(unread) => self.unread(unread, index),
             None => {
-                // Parked jobs that run once more may be in all slots.
+                // Redriven jobs may occupy all slots.
                 let full = window.in_flight() >= window.limits().max_processing;
                 let running = self.lowest_running(at.now).filter(|_| full);
                 running.unwrap_or_else(|| self.blocked_by_save(at))
@@ -289,7 +289,7 @@ impl View<'_> {
         })
     }
 
-    /// Returns the answer while the gate of the source holds this index back.
+    /// Returns the reason while the gate of the source holds this index back.
     fn blocked_by_gate(&self, index: Index) -> Blocked {
         let is_behind = |upstream: &Watermark| upstream.last_processed().is_none_or(|last| last < index);
         let full = || self.gates.bounds.iter().find_map(|bound| bound.full(index));
@@ -302,7 +302,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns the time that the look has taken, if the look is all that this job waits for.
+    /// Returns how long the look at the source has taken, if this job waits only for that.
     fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
         let window = self.window;
         let known = window.head().is_some_and(|head| index <= head) && !self.failed_jobs.quarantine.is_gated(index);
@@ -313,12 +313,12 @@ impl View<'_> {
         elapsed.filter(|_| known && self.reading.call.is_none() && index >= window.unread_from())
     }
 
-    /// Returns the time for which a call into the source has not returned, if that is too long.
+    /// Returns how long a call into the source has taken, if that is too long.
     fn source_silence(&self, at: &Moment<'_>) -> Option<Duration> {
         at.silence(self.reading.call.into_iter().chain(self.reading.look).min())
     }
 
-    /// Returns the time for which the source has failed, if that is the reason.
+    /// Returns how long the source has been failing, if that is the reason.
     fn source_fails_for(&self, blocked: &Blocked, now: &Now) -> Option<Duration> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
         let Reading { looks, news, call, look, .. } = self.reading;
@@ -327,7 +327,7 @@ impl View<'_> {
         Some(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)))
     }
 
-    /// Returns the time at which the source is asked again, if the watermark waits for that.
+    /// Returns when the source is asked again, if the watermark waits for that.
     fn asked_again(&self, blocked: &Blocked) -> Option<Instant> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
         let unread = self.failed_jobs.failures.waiting(*index).filter(|failed| failed.unread.is_some());
@@ -335,7 +335,7 @@ impl View<'_> {
         unread.map(|failed| failed.due).or_else(looked).or(self.reading.read_again)
     }
 
-    /// Says that a call into the source has not returned, and what helps.
+    /// Names a call into the source that has not returned, and what would end it.
     fn unanswered(&self, index: Index, silence: Duration) -> Blocked {
         let help = match self.reading.calls.timeout {
             None => ", and nothing ends the call from outside: give the client that it waits for a timeout".to_owned(),
@@ -345,7 +345,7 @@ impl View<'_> {
         Blocked::Source { index, error: format!("it has not answered for {silence:.1?}{help}") }
     }
 
-    /// Returns the reason why a job that should be there could not be read.
+    /// Returns why an existing job could not be read.
     fn unread(&self, unread: &Unread, index: Index) -> Blocked {
         self.beyond_head(index).unwrap_or_else(|| match unread {
             Unread::Missing => Blocked::Missing { index },
@@ -353,7 +353,7 @@ impl View<'_> {
         })
     }
 
-    /// Returns the reason why the source does not reach this index, or `None` if it does.
+    /// Returns why the source does not reach this index, or `None` if it does.
     fn beyond_head(&self, index: Index) -> Option<Blocked> {
         let head = self.window.head();
         if let Some(why) = self.reading.waits_for.as_ref().filter(|_| head.is_none_or(|head| head < index)) {
@@ -375,7 +375,7 @@ mod tests {
     use crate::driver::core::Core;
     use crate::window::Limits;
 
-    /// A consumer whose first job is being read since this moment.
+    /// A consumer whose first job is being read since this time.
     fn reading(now: Instant) -> Core {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, now);
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(blocked(&core, SILENCE), unanswered(SILENCE));
         let stalled = core.stalled_status(&Now::at(now + millis(3))).blocked;
         assert_eq!(stalled, unanswered(millis(3)), "nothing else is in the way");
-        // A user for whom twenty milliseconds are a stall need not wait for a second.
+        // An alarm after 20 ms shortens the wait of a second.
         core.watching.stalls.add_alarms([millis(20), Duration::MAX]);
         assert_eq!(blocked(&core, millis(19)), Blocked::No);
         assert_eq!(blocked(&core, millis(20)), unanswered(millis(20)));

@@ -1,8 +1,8 @@
-//! Failed jobs: retry, defer, park or halt; and their records, which survive a restart, with that
-//! of the life.
+//! Failed jobs: retry, defer, park or halt. Also their records, which survive a restart, and the
+//! record of the consumer's life.
 //!
-//! A redriven job is a parked one that runs once more, beside the window. Its success removes its
-//! record in one write with its effects, and its failure writes the record anew.
+//! A redriven job is a parked one that runs once more, outside of the window's order. Its success
+//! removes its record in one write with its effects; its failure rewrites the record.
 
 mod failures;
 mod lazy_box;
@@ -34,19 +34,18 @@ use crate::window::{Limits, Window};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// The reason why a suspect waits.
+/// Why a suspect waits.
 const SUSPICION: &str = "the process died while this job may have run, so it runs alone";
 
-/// The failed jobs, their records, and the record of the life.
 pub(crate) struct FailedJobs {
     pub(super) failures: Failures,
-    /// The number of attempts that failed.
+    /// The number of failed attempts.
     pub(super) failed: u64,
     /// The number of attempts of jobs that had failed before.
     pub(super) retries: u64,
-    /// True if single jobs may have records. If not, nothing below has anything to do for a job.
+    /// True if jobs may have records. Otherwise the parts below have nothing to do for a job.
     pub(super) has_records: bool,
-    // Hardly any job has to do with these, so they are not among what each job touches.
+    // Boxed, since hardly any job touches these.
     pub(super) records: LazyBox<Records>,
     pub(super) quarantine: LazyBox<Quarantine>,
     pub(super) life: Box<KeptLife>,
@@ -65,8 +64,8 @@ impl FailedJobs {
         }
     }
 
-    /// Goes on with the records of earlier lives, and redrives the parked jobs that were asked for
-    /// while no consumer had the name. `None` if no job has a record, or can get one.
+    /// Continues with the records of earlier lives, and redrives the parked jobs for which this was
+    /// requested while no consumer had the name. `None` if no job has a record or can get one.
     pub(super) fn go_on(&mut self, mut recovered: Recovered, at: &mut Ctx<'_>) -> Option<()> {
         self.life.keep(recovered.life.take().map(Box::new), recovered.max_crashes.is_some());
         if recovered.jobs.is_empty() && recovered.budget.is_none() && recovered.max_crashes.is_none() {
@@ -102,8 +101,7 @@ impl FailedJobs {
         }
     }
 
-    /// Begins the next attempt of a job that has failed before or was deferred, and returns its
-    /// number.
+    /// Begins the next attempt of a failed or deferred job, and returns its number.
     #[cold]
     pub(super) fn begin_attempt(&mut self, index: Index, out: &mut Outbox, now: &Now) -> u32 {
         let attempt = self.failures.begin_attempt(index);
@@ -113,8 +111,8 @@ impl FailedJobs {
         attempt
     }
 
-    /// Handles a failed attempt of a job that is in flight. The answer is a value of the user, to
-    /// be dropped without the lock.
+    /// Handles a failed attempt of a job in flight. Returns a value of the user, to be dropped
+    /// without the lock.
     pub(super) fn attempt_failed(
         &mut self,
         index: Index,
@@ -135,7 +133,7 @@ impl FailedJobs {
         self.job_failed(index, attempt, failure, at)
     }
 
-    /// Handles a failed attempt of a job that waits for a back-off in the window.
+    /// Handles a failed attempt of a job that the window already keeps as waiting.
     pub(super) fn job_failed(
         &mut self,
         index: Index,
@@ -143,7 +141,7 @@ impl FailedJobs {
         failure: Failure,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
-        // It is not tried again, so the watermark never passes it.
+        // It is not retried, so the watermark never passes it.
         at.out.waiters |= at.window.is_stopping();
         if let Verdict::Defer(delay) = failure.verdict {
             at.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text));
@@ -168,7 +166,7 @@ impl FailedJobs {
         Some(failure.error)
     }
 
-    /// Makes a job wait that was not ready in this attempt: the attempt does not count.
+    /// Makes a job wait that was not ready. The attempt does not count.
     pub(super) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, at: &mut Ctx<'_>) {
         // A job without a record needs none.
         if self.records.has(index) {
@@ -179,7 +177,7 @@ impl FailedJobs {
         at.out.reader = true;
     }
 
-    /// Handles a job that failed and is not tried again: it is parked, or the consumer halts.
+    /// Handles a job without a further attempt: it is parked, or the consumer halts.
     pub(super) fn exhausted(
         &mut self,
         index: Index,
@@ -187,7 +185,7 @@ impl FailedJobs {
         failure: Failure,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
-        // On a runtime that is gone every job fails, so none is parked.
+        // Without a runtime every job fails, so none is parked.
         let parked = if is_without_runtime(&failure) { Err(failure) } else { self.park(index, attempt, failure, at) };
         let failure = match parked {
             Ok(surplus) => {
@@ -205,8 +203,7 @@ impl FailedJobs {
         at.halt(index, text, Error::Job { index, attempt, source: failure.error }, &failure.text)
     }
 
-    /// Parks a job that waits, since it is not tried again. Gives the failure back if it cannot be
-    /// parked: then the consumer halts.
+    /// Parks a job. Returns the failure if the job cannot be parked; then the consumer halts.
     fn park(
         &mut self,
         index: Index,
@@ -226,8 +223,8 @@ impl FailedJobs {
         Ok(Some(failure.error))
     }
 
-    /// Keeps the record of a redriven job that has failed. A job that was discarded meanwhile has
-    /// none.
+    /// Updates the record of a redriven job that has failed, unless the job was discarded
+    /// meanwhile.
     pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
         self.failed += 1;
         self.failures.forget(index);
@@ -239,15 +236,15 @@ impl FailedJobs {
         at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
     }
 
-    /// Keeps the record of a redriven job whose effects cannot be written.
+    /// Updates the record of a redriven job whose effects cannot be written.
     pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
         self.records.stay(index);
         self.records.note_parked(index, attempt, text, &self.failures, at);
         at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
     }
 
-    /// Writes the record of a job that failed and has attempts left with the next save, if attempts
-    /// are to outlive the process.
+    /// Writes, with the next save, the record of a job that will be retried, if attempts outlive the
+    /// process.
     fn note_attempt(&mut self, index: Index, attempts: u32, error: &str, at: &mut Ctx<'_>) {
         if self.quarantine.max_crashes().is_some() {
             self.outlived(index, at.window);
@@ -265,7 +262,7 @@ impl FailedJobs {
         self.records.forget_attempts(index, self.quarantine.is_suspect(index), at);
     }
 
-    /// Removes the record of a job that has succeeded, among its effects.
+    /// Adds the removal of a successful job's record to the job's effects.
     #[cold]
     pub(super) fn unpark(&mut self, index: Index, effects: &mut Changes, window: &mut Window) {
         self.quarantine.no_suspect(index, window);
@@ -274,19 +271,19 @@ impl FailedJobs {
         }
     }
 
-    /// Removes the record of a job that is no longer to have one, with the next save.
+    /// Removes a record with the next save.
     fn remove_record(&mut self, index: Index, at: &mut Ctx<'_>) {
         let mut changes = Changes::default();
         self.unpark(index, &mut changes, at.window);
         at.write(&mut changes, index, 0);
     }
 
-    /// Makes the next job due whose back-off is over by now. Returns false if there is none.
+    /// Makes the next job due whose back-off is over. Returns false if there is none.
     pub(super) fn expire(&mut self, now: Instant, window: &mut Window) -> bool {
         let Some(due) = self.failures.take_due(now) else { return false };
-        // A parked job that was discarded leaves its timer behind.
+        // A discarded job leaves its timer behind.
         if let Some(index) = due {
-            // A missing one was recorded before it was asked for the first time.
+            // A missing job was recorded before its first read.
             let is_missing = self.failures.waiting(index).is_some_and(Failed::is_missing);
             if is_missing && !self.quarantine.is_suspect(index) {
                 window.handle_due(index);
@@ -297,7 +294,7 @@ impl FailedJobs {
         true
     }
 
-    /// Makes a parked job run once more. False if it is not parked.
+    /// Makes a parked job run once more. Returns false if it is not parked.
     pub(super) fn redrive(&mut self, index: Index, at: &mut Ctx<'_>) -> bool {
         let is_suspect = self.quarantine.is_suspect(index);
         let Some(job) = self.records.parked_job(index) else { return false };
@@ -313,19 +310,19 @@ impl FailedJobs {
         true
     }
 
-    /// The same for all parked jobs. Returns how many there are.
+    /// Makes all parked jobs run once more. Returns their number.
     pub(super) fn redrive_all(&mut self, at: &mut Ctx<'_>) -> u64 {
         let all: Vec<Index> = self.records.parked_jobs().collect();
         all.iter().for_each(|index| _ = self.redrive(*index, at));
         all.len() as u64
     }
 
-    /// Gives up a parked job. False if it is not parked.
+    /// Discards a parked job. Returns false if it is not parked.
     pub(super) fn discard(&mut self, index: Index, at: &mut Ctx<'_>) -> bool {
         if !self.records.is_parked(index) {
             return false;
         }
-        // A redriven job that runs goes on. Its end finds no record to change.
+        // A redriven job in flight goes on, and finds no record to update at its end.
         if at.window.handle_withdrawn(index) {
             self.failures.forget_redriven(index);
         }
@@ -333,7 +330,7 @@ impl FailedJobs {
         true
     }
 
-    /// Gives up to run this parked job, since the source no longer has it.
+    /// Takes back the redrive of a job that the source no longer has.
     pub(super) fn withdraw(&mut self, index: Index, at: &mut Ctx<'_>) {
         if !at.window.handle_withdrawn(index) {
             return;
@@ -346,8 +343,8 @@ impl FailedJobs {
         at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempts).error(error));
     }
 
-    /// A failed job is a gap now, and the window has passed it. A suspect may have been a gap when
-    /// an earlier life recorded it, and then there is nothing to say.
+    /// Forgets a failed job that has become a gap, which the window has passed. A suspect may have
+    /// been a gap when an earlier life recorded it; then there is nothing to report.
     pub(super) fn gone(&mut self, index: Index, at: &mut Ctx<'_>) {
         self.outlived(index, at.window);
         let has_run = self.records.crashes(index) > 0 || self.failures.has_run(index);
@@ -361,23 +358,23 @@ impl FailedJobs {
         }
     }
 
-    /// Removes the records of jobs that are gaps now, as far as the window has settled the gap: a
-    /// failed job of an earlier life is read by itself. Parked jobs keep theirs.
+    /// Removes the records of jobs in a gap, as far as the window has settled the gap: a failed job
+    /// of an earlier life is read by itself. Parked jobs keep their records.
     pub(super) fn forget_records(&mut self, gap: &RangeInclusive<Index>, at: &mut Ctx<'_>) {
         for index in self.records.pending_within(gap, at.window) {
             self.remove_record(index, at);
         }
     }
 
-    /// The attempt of a job has ended without a crash, or a job could not be read: it is not to
-    /// blame. Its crash, if one was counted, is taken back; the caller writes the record.
+    /// Takes back the crash counted for a job whose attempt ended, or that could not be read: it is
+    /// not to blame. The caller writes the record.
     fn outlived(&mut self, index: Index, window: &mut Window) {
         if self.quarantine.no_longer_alone(index, window) {
             self.records.take_back_crash(index);
         }
     }
 
-    /// Nothing more starts: the job that runs alone, or was about to, is not to blame for that.
+    /// Clears the job that runs alone, or is about to, of blame, since nothing more starts.
     pub(super) fn release_alone(&mut self, at: &mut Ctx<'_>) {
         if let Some(index) = self.quarantine.alone() {
             self.outlived(index, at.window);
@@ -385,16 +382,15 @@ impl FailedJobs {
         }
     }
 
-    /// Takes the gate of the source.
     pub(super) fn set_gate(&mut self, open_below: Index, window: &mut Window) {
-        // A look at the source that shows the same gate makes nothing of a care that is not there.
+        // Writing to an empty quarantine would allocate it, so an unchanged gate is not set.
         if open_below != self.quarantine.gate() {
             self.quarantine.set_gate(open_below);
         }
         window.handle_gate(self.quarantine.open_below());
     }
 
-    /// A save takes everything that was asked for.
+    /// Notes that a save takes everything requested so far.
     pub(super) fn taken(&mut self) {
         if self.has_records {
             self.records.leave(false);
@@ -402,7 +398,7 @@ impl FailedJobs {
         }
     }
 
-    /// The save is on the disk: the jobs that it records may start.
+    /// Notes that the save is on disk: the jobs that it records may start.
     pub(super) fn saved(&mut self, at: &mut Ctx<'_>) {
         if self.has_records {
             self.records.leave(true);
@@ -410,17 +406,16 @@ impl FailedJobs {
         }
     }
 
-    /// Takes the changes among the parked jobs.
     pub(super) fn take_parked_news(&mut self) -> ParkedNews {
         if self.has_records { self.records.take_news() } else { ParkedNews::default() }
     }
 
-    /// Closes the record of the life, with the last save.
+    /// Closes the life record with the last save.
     pub(super) fn close_life(&mut self, at: &mut Ctx<'_>) {
         if !self.life.is_owed(at.ending) {
             return;
         }
-        // A parked job that is to run once more from now on would run in a life that is closed.
+        // A redrive from now on would run in a closed life.
         at.window.handle_stop();
         self.release_alone(at);
         let careful = self.quarantine.max_crashes().map(|_| self.quarantine.until());
@@ -438,7 +433,7 @@ fn is_without_runtime(failure: &Failure) -> bool {
     matches!(failure.error.downcast_ref(), Some(Error::Runtime))
 }
 
-/// Says that the life before died, if it did. The care may outlast lives that ended well.
+/// Reports that the previous life died. The precautions may outlast lives that ended well.
 fn tell_of_death(recovered: &Recovered, at: &mut Ctx<'_>) {
     let Some((last, _)) = recovered.careful.filter(|_| recovered.died) else { return };
     let suspects = recovered.jobs.iter().filter(|job| job.suspect).count();

@@ -1,4 +1,4 @@
-//! The jobs in flight, by token, and the state of their timeouts.
+//! The jobs in flight by token, and their timeouts.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
@@ -6,55 +6,54 @@ use crate::base::time::Coarse;
 use crate::crew::stopping::Overdue;
 use std::time::Duration;
 
-/// One job in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
     /// True if the job was handed out before.
     pub(crate) again: bool,
-    /// The time at which it began. It is coarse, since it is read for every job.
+    /// When it began, by the coarse clock, since every job reads it.
     pub(crate) started: Coarse,
-    /// The state of its timeout. Without a timeout it stays as it is.
+    /// The state of its timeout; unused without one.
     pub(super) timer: Timer,
-    /// True if its timeout was looked at and is over. This is so of the oldest ones.
+    /// True if its timeout has been handled. Older flights were handled before.
     pub(super) passed: bool,
 }
 
-/// The state of a flight's timeout.
+/// The state of an attempt's timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Timer {
     #[default]
     Runs,
-    /// The time no longer counts: the attempt is being reported, or its result is at the sink.
+    /// The timeout no longer counts: the attempt is being reported, or its result is at the sink.
     Off,
-    /// The attempt runs for longer than it may, and only its own code can end it.
+    /// The attempt is overdue, and only its own code can end it.
     Overdue,
-    /// The attempt is about to fail, since it runs for longer than it may.
+    /// The attempt is overdue and about to fail.
     Failing,
     /// The same, and its token was used meanwhile.
     FailingUnheard,
 }
 
 impl Flight {
-    /// An attempt that begins.
+    /// Makes the flight of an attempt that begins.
     #[inline]
     pub(crate) fn new(index: Index, attempt: u32, again: bool, started: Coarse) -> Self {
         Self { index, attempt, again, started, timer: Timer::Runs, passed: false }
     }
 }
 
-/// A slab: beginning and ending a flight moves nothing and, once warm, allocates nothing. The
-/// flights are also a list by their beginning, so the oldest one is found without a search, and so
-/// is the next one whose timeout ends, since all timeouts are equal.
+/// A slab: a flight begins and ends without moving anything and, once warm, without an allocation.
+/// A list in order of their start finds the oldest flight and the next timeout without a search,
+/// since all timeouts are equal.
 #[derive(Debug)]
 pub(crate) struct Flights {
     /// `None` if attempts have no timeout.
     pub(crate) timeouts: Option<Box<Timeouts>>,
     slots: Vec<Slot>,
-    /// The head of the list of free slots.
+    /// The head of the free list.
     free: usize,
-    /// The flights, and the tokens of those that have failed and whose tokens are not used yet.
+    /// The number of flights, and of unused tokens of attempts that have failed.
     count: usize,
     oldest: usize,
     youngest: usize,
@@ -63,43 +62,42 @@ pub(crate) struct Flights {
 #[derive(Debug)]
 struct Slot {
     flight: Flight,
-    /// The flight that began before it; [`FREE`] in a free slot, [`STALE`] in a slot that waits for
+    /// The flight that began before it; [`FREE`] in a free slot, [`STALE`] in one that waits for
     /// its token.
     older: usize,
     /// The flight that began after it, or the next free slot.
     younger: usize,
 }
 
-/// No slot. The two marks are above it, so one comparison finds a slot without a flight.
+/// No slot. Both marks are larger, so one comparison finds a slot without a flight.
 const NONE: usize = usize::MAX - 2;
 
-/// The mark of a slot that is free.
+/// The mark of a free slot.
 const FREE: usize = usize::MAX;
 
-/// The mark of a slot whose attempt has failed, and whose token may still be used. So the token is
-/// given to no other attempt.
+/// The mark of a slot whose attempt has failed while its token may still be used: no other attempt
+/// gets that token.
 const STALE: usize = usize::MAX - 1;
 
-/// The timeouts of one consumer.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
     pub(super) after: Duration,
-    /// True if an attempt that is overdue fails at once, since its token is all that is left of it.
+    /// True if an overdue attempt fails at once, since only its token is left of it.
     pub(super) fails: bool,
-    /// True if there is an observer. It hears of the beginning of an attempt before the end.
+    /// True if there is an observer, which has to hear of the start of an attempt before its end.
     pub(super) observed: bool,
-    /// The token of the youngest attempt that was passed.
+    /// The token of the youngest flight whose timeout was handled.
     passed: usize,
-    /// The flags of the attempts, by token.
+    /// The overdue flags of the attempts, by token.
     pub(super) flags: Vec<Overdue>,
-    /// True while the thread waits for an attempt that begins.
+    /// True while the timeout thread waits for an attempt to begin.
     pub(super) idle: bool,
-    /// The thread sleeps here.
+    /// The timeout thread sleeps here.
     pub(super) bell: Arc<Condvar>,
 }
 
 impl Timeouts {
-    /// Makes timeouts of this length. `fails`: the mode is that of tokens.
+    /// Makes timeouts of this length. `fails`: an overdue attempt fails at once.
     pub(crate) fn new(after: Duration, fails: bool, observed: bool) -> Box<Self> {
         let bell = Arc::new(Condvar::new());
         Box::new(Self { after, fails, observed, passed: NONE, flags: Vec::new(), idle: false, bell })
@@ -107,7 +105,7 @@ impl Timeouts {
 
     /// Notes that an attempt begins on the calling thread.
     pub(super) fn begin(&mut self, token: usize) {
-        // The flag before is often this same one, which can be used again then.
+        // The previous flag is often the same one, and can be reused then.
         Overdue::set_here(None);
         if self.flags.len() <= token {
             self.flags.resize_with(token + 1, Overdue::default);
@@ -120,7 +118,7 @@ impl Timeouts {
         }
     }
 
-    /// Wakes the thread, since the consumer has ended or its clock was set.
+    /// Wakes the timeout thread after the end of the consumer or a change of its clock.
     pub(super) fn ring(&self) {
         self.bell.notify_all();
     }
@@ -164,13 +162,13 @@ impl Flights {
         Some(flight)
     }
 
-    /// Ends a flight whose token may still be used. The token stays out until it is
-    /// [forgotten](Self::forget).
+    /// Ends a flight whose token may still be used. The token stays taken until
+    /// [`forget`](Self::forget).
     pub(super) fn end_stale(&mut self, token: usize) -> Option<Flight> {
         self.unlink(token, STALE)
     }
 
-    /// Takes back the token of a flight that has ended before. False if it has not.
+    /// Frees the token of a flight that ended stale. Returns false if it did not.
     pub(super) fn forget(&mut self, token: usize) -> bool {
         let Some(slot) = self.slots.get_mut(token).filter(|slot| slot.older == STALE) else { return false };
         slot.older = FREE;
@@ -185,7 +183,7 @@ impl Flights {
         self.count -= 1;
     }
 
-    /// Takes a flight out of the list, and leaves a mark in its slot.
+    /// Unlinks a flight and leaves this mark in its slot.
     #[inline]
     fn unlink(&mut self, token: usize, mark: usize) -> Option<Flight> {
         let slot = self.slots.get_mut(token).filter(|slot| slot.older <= NONE)?;
@@ -208,7 +206,7 @@ impl Flights {
     #[cold]
     fn unlink_passed(&mut self, token: usize, older: usize) {
         if let Some(timeouts) = self.timeouts.as_mut().filter(|timeouts| timeouts.passed == token) {
-            // All flights that are older were passed before it.
+            // All older flights were passed before it.
             timeouts.passed = older;
         }
     }
@@ -220,7 +218,7 @@ impl Flights {
         (next < NONE).then_some(next)
     }
 
-    /// Passes the flight whose timeout ends next, since it needs no further look.
+    /// Marks the timeout that ends next as handled.
     pub(super) fn pass(&mut self, token: usize, timer: Timer) {
         if let (Some(slot), Some(timeouts)) = (self.slots.get_mut(token), self.timeouts.as_mut()) {
             (slot.flight.passed, slot.flight.timer) = (true, timer);
@@ -232,15 +230,13 @@ impl Flights {
         self.slots.get(token).filter(|slot| slot.older <= NONE).map(|slot| &slot.flight)
     }
 
-    /// Changes the state of the timeout of a flight.
     pub(super) fn set_timer(&mut self, token: usize, timer: Timer) {
         if let Some(slot) = self.slots.get_mut(token).filter(|slot| slot.older <= NONE) {
             slot.flight.timer = timer;
         }
     }
 
-    /// Notes that the time of an attempt no longer counts, and that the calling thread goes on with
-    /// something else than its work.
+    /// Stops the timeout of an attempt whose thread goes on with something other than its code.
     pub(super) fn leave_timeout(&mut self, token: usize) {
         if self.timeouts.is_some() {
             self.set_timer(token, Timer::Off);
@@ -248,18 +244,16 @@ impl Flights {
         }
     }
 
-    /// Returns the number of tokens that are out.
+    /// Returns the number of tokens in use.
     pub(crate) fn tokens(&self) -> usize {
         self.count
     }
 
-    /// Returns the flight that began first.
     pub(crate) fn oldest(&self) -> Option<&Flight> {
         self.slots.get(self.oldest).map(|slot| &slot.flight)
     }
 
-    /// In the order of the tokens, which is none.
-    /// Returns the token of the flight of this job. It looks at the youngest ones first.
+    /// Returns the token of the flight of this job. Searches the youngest ones first.
     pub(super) fn find(&self, index: Index) -> Option<usize> {
         let youngest = self.slots.get(self.youngest).map(|_| self.youngest);
         let mut all =
@@ -318,8 +312,8 @@ mod tests {
         #[test]
         fn the_next_timeout_is_the_oldest_not_yet_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
             let mut flights = Flights { timeouts: Some(Timeouts::new(Duration::MAX, true, false)), ..Flights::default() };
-            // The flights by their beginning, each with its token, and if it was passed; and the
-            // tokens that are out without a flight.
+            // The flights in order, each with its token and whether it was passed; and the tokens
+            // without a flight.
             let (mut list, mut stale) = (Vec::<(usize, bool)>::new(), Vec::new());
             for (index, (step, at)) in (0..).zip(steps) {
                 match step {

@@ -1,6 +1,5 @@
-//! The side of the driver that each thread and each handle of a user talks to. A handler takes the
-//! lock and runs the steps that involve several parts, so handlers alone name the
-//! [core](super::core).
+//! The calls of threads and handles into the driver. A handler takes the lock and runs steps that
+//! involve several parts, so only handlers name the [core](super::core).
 
 mod batches;
 pub(crate) mod control;

@@ -1,15 +1,14 @@
-//! The handoff buffer: first attempts that a thread of the pool takes, and successes that it
-//! leaves, without the lock of the core.
+//! The tray: a handoff buffer from which workers take first attempts, and in which they leave
+//! successes, without the lock of the core.
 //!
-//! A visit to the core moves a dozen cache lines from one processor to the other, which costs a job
-//! of a microsecond half of its time. A visit to the buffer moves two or three. So while jobs are
-//! short, a thread that was at the core puts the next jobs into the buffer, for all threads.
+//! A visit to the core moves a dozen cache lines between processors, half the time of a job of a
+//! microsecond; a visit to the tray moves two or three. So while jobs are short, a worker at the
+//! core puts the next jobs into the tray, for all workers.
 //!
-//! The handoff buffer is the beginning of what was read: it holds the values, and the window does
-//! not know that any of its jobs has begun. A thread that takes the lock of the core takes the
-//! buffer back first, and tells the window what happened. So nobody who has the lock ever sees the
-//! buffer, and every rule of the core holds as if there were none. Nobody owns a job that has not
-//! begun.
+//! The tray is the beginning of what was read: it holds the values, and the window does not know
+//! that any of its jobs has begun. A thread that locks the core first takes the tray back and tells
+//! the window what happened. So no holder of the lock ever sees the tray, all rules of the core
+//! hold as if there were none, and no thread owns a job that has not begun.
 
 use crate::base::index::Index;
 use crate::base::time::Coarse;
@@ -18,10 +17,10 @@ use crate::run::Assignment;
 use crate::run::worker::{Job, Report};
 use std::ops::Range;
 
-/// The most jobs in it: there is a bit for each.
+/// The most jobs in the tray: one for each bit.
 pub(crate) const MOST: u64 = u64::BITS as u64;
 
-/// The tokens of jobs that were begun here. No flight has one.
+/// The first token of jobs begun from the tray. No flight has one.
 const BEGUN_HERE: usize = usize::MAX / 2 + 1;
 
 /// The most reports of jobs that were begun elsewhere.
@@ -30,51 +29,51 @@ const ELSEWHERE: usize = 16;
 /// First attempts that may begin, and what became of them.
 #[derive(Default)]
 pub(crate) struct HandoffBuffer {
-    /// The jobs that have not begun. It is empty while the buffer is closed.
+    /// The jobs that have not begun; empty while the tray is closed.
     left: Range<Index>,
     /// The first job of this filling.
     first: Index,
-    /// A bit for each job of this filling that is done; the lowest is that of the first one.
+    /// A bit for each job of this filling that is done; the lowest is for the first job.
     done: u64,
-    /// The number of jobs that may still begin before one of those that run is done.
+    /// How many jobs may begin before another one is done.
     free: usize,
     /// The token of the jobs of this filling.
     token: usize,
     fence: u64,
     jobs: Option<Box<dyn Payloads>>,
-    /// The successes of jobs that were begun elsewhere, or of an earlier filling.
+    /// The successes of jobs begun elsewhere, or from an earlier filling.
     others: Vec<(usize, Index)>,
     opened: Option<Coarse>,
 }
 
-/// The content of a buffer that was taken back.
+/// The content of a tray that was taken back.
 pub(crate) struct Taken {
     /// The jobs that have begun.
     pub(super) begun: Range<Index>,
     /// A bit for each of these that is done.
     pub(super) done: u64,
-    /// The values of the others.
+    /// The values of the other jobs.
     pub(super) jobs: Option<Box<dyn Payloads>>,
-    /// The time of the filling.
+    /// When the tray was filled.
     pub(super) opened: Option<Coarse>,
 }
 
-/// True if this is the token of a job that was begun in a buffer. Once the buffer is taken back,
+/// True if this token belongs to a job that was begun from the tray. Once the tray is taken back,
 /// the job has another one.
 pub(super) fn is_begun_here(token: usize) -> bool {
     token >= BEGUN_HERE
 }
 
 impl HandoffBuffer {
-    /// Puts the values of these jobs and of all behind them into it.
+    /// Fills the tray with these jobs, and the values of all read ones.
     pub(super) fn open(&mut self, jobs: Range<Index>, values: Box<dyn Payloads>, free: usize, fence: u64, now: Coarse) {
         self.token = BEGUN_HERE | self.token.wrapping_add(1);
         (self.first, self.done, self.free, self.fence) = (jobs.start, 0, free, fence);
         (self.left, self.jobs, self.opened) = (jobs, Some(values), Some(now));
     }
 
-    /// Leaves the report of a success, if there is one, and takes a job. If that is not possible,
-    /// the report stays where it is, for the core.
+    /// Leaves the report of a success, if there is one, and takes a job. Otherwise the report stays
+    /// in place, for the core.
     #[inline]
     pub(super) fn next<T: Send + 'static>(&mut self, report: &mut Option<Report>) -> Option<Assignment<T>> {
         if self.left.is_empty() {
@@ -99,14 +98,14 @@ impl HandoffBuffer {
         Some(Assignment { token: self.token, job: Job { index, attempt: 1, fence: self.fence, payload } })
     }
 
-    /// Takes it back. The successes of other jobs are [taken](Self::take_other) one by one.
+    /// Takes the tray back. The successes of other jobs are [taken](Self::take_other) one by one.
     pub(super) fn close(&mut self) -> Taken {
         let begun = self.first..self.left.start;
         self.left = 0..0;
         Taken { begun, done: self.done, jobs: self.jobs.take(), opened: self.opened.take() }
     }
 
-    /// Takes a success of a job that was begun elsewhere, or of an earlier filling.
+    /// Takes a success of a job begun elsewhere, or from an earlier filling.
     pub(super) fn take_other(&mut self) -> Option<(usize, Index)> {
         self.others.pop()
     }
@@ -151,8 +150,8 @@ mod tests {
     }
 
     proptest! {
-        /// Jobs begin in their order, each once and never more at a time than may, and each success
-        /// is counted once, whenever the buffer is closed and opened again.
+        /// Jobs begin in order, each once and no more at a time than may, and each success counts
+        /// once, whenever the tray is closed and opened again.
         #[test]
         fn jobs_begin_in_order_and_successes_count_once(steps in prop::collection::vec((0_u8..8, any::<usize>()), 1..200), limit in 1_usize..4) {
             let mut handoff = HandoffBuffer::default();
@@ -186,7 +185,7 @@ mod tests {
                         let mut success = ended.take().and_then(|(token, index)| report(token, index, Ok(())));
                         let job = handoff.next::<Index>(&mut success);
                         if let Some(Report { index, .. }) = success {
-                            // The core takes it, and the buffer with it.
+                            // The core takes it, and the tray with it.
                             close(&mut handoff, &mut next, &mut done)?;
                             opened = false;
                             prop_assert!(done.insert(index), "job {index} counts twice");

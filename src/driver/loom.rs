@@ -1,8 +1,8 @@
 //! Models of handing out and reporting, in every order in which the threads can meet.
 //!
-//! All parts are the ones that ship: driver, window, the workers' loop, the reader, the saver and
-//! the bell. Here one thread makes the steps of the reader and of the saver, and sleeps for both. A
-//! lost wake-up is a deadlock, which loom reports, as is a thread that does not end.
+//! All parts are the real ones: driver, window, worker loop, reader, saver and bell. One thread
+//! makes the steps of both the reader and the saver, and sleeps for both. Loom reports a deadlock
+//! for a lost wake-up and for a thread that does not end.
 
 mod handoff;
 
@@ -32,7 +32,7 @@ use std::time::Duration;
 /// A source whose job at an index is the index.
 struct Numbers {
     jobs: u64,
-    /// True if workers are to read for themselves.
+    /// True if workers may read.
     quick: bool,
 }
 
@@ -56,13 +56,13 @@ impl Jobs for Numbers {
         Ok(())
     }
 
-    /// Says that the source rings. It never has to, since its head never moves.
+    /// Claims to ring. It never has to, since its head never moves.
     fn subscribe(&self, _: Wakeup) -> bool {
         true
     }
 }
 
-/// Rings the bell of the reader for each save, since one thread makes the steps of both.
+/// Rings the reader's bell for each save, since one thread makes the steps of both.
 struct Rings<S>(S, Arc<Bell>);
 
 impl<S: Saves> Saves for Rings<S> {
@@ -84,7 +84,7 @@ impl<S: Saves> Saves for Rings<S> {
     }
 }
 
-/// Stands for a store, whose saves the workers help with. Its writer has a model of its own.
+/// Stands for a store whose saves workers help with. Its writer has a model of its own.
 #[derive(Clone, Default)]
 struct Helped(Arc<Mutex<Option<Arc<dyn SavePort>>>>);
 
@@ -109,14 +109,13 @@ impl Saves for Helped {
     }
 }
 
-/// The part that saves.
 enum Saving {
     Thread(Saver<MemoryProgress>),
     Store(Helped),
 }
 
 impl Saving {
-    /// Saves what is due. Time passes until it is.
+    /// Saves what is due, and lets time pass until then.
     fn save(&mut self) {
         match self {
             Self::Store(store) => store.help(),
@@ -142,7 +141,7 @@ impl Runner<Index> for Count {
     }
 }
 
-/// Counts how often each job was run in a batch, and how many jobs the largest batch had.
+/// Counts how often each job was run in a batch, and the jobs of the largest batch.
 struct Together(Mutex<(Vec<u32>, usize)>);
 
 impl Together {
@@ -178,7 +177,7 @@ impl Runner<Index> for Handed {
     }
 }
 
-/// A driver with this many jobs and workers, and the side of the reader and of the saver.
+/// A driver with this many jobs and workers, and its reader and saver.
 struct Model {
     driver: Arc<Driver>,
     reader: Reader,
@@ -215,7 +214,7 @@ impl Model {
         Self { driver, reader, saving }
     }
 
-    /// Makes the steps of the reader and of the saver until both have nothing left to do.
+    /// Makes the steps of the reader and the saver until both have nothing left to do.
     fn serve(mut self) {
         self.driver.begin();
         loop {
@@ -228,7 +227,7 @@ impl Model {
                 Sleep::End => break,
             }
         }
-        // The saver lives beyond the end of the reader.
+        // The saver outlives the reader.
         while !self.driver.core.lock().window.has_ended() {
             self.saving.save();
             thread::yield_now();
@@ -241,7 +240,7 @@ impl Model {
     }
 }
 
-/// Each job of this model is run once, by so many workers, and every thread ends.
+/// Checks that this many workers run each job once, and that every thread ends.
 fn runs_each_job_once(jobs: usize, workers: usize, model: impl Fn() -> Model + Send + Sync + 'static) {
     explore(2, move || {
         let model = model();
@@ -311,8 +310,8 @@ fn loom_a_stop_reaches_a_thread_falling_asleep() {
     });
 }
 
-/// Three jobs that run in batches of two, and so many workers. Time never passes for those who
-/// sleep, so the linger never ends.
+/// Three jobs in batches of two, and this many workers. Time never passes for sleepers, so the
+/// linger never ends.
 fn in_batches(workers: usize) -> (Model, Arc<Together>, Vec<thread::JoinHandle<()>>) {
     let (model, together) = (Model::new(3, workers, 2), Together::new(3));
     model.driver.set_batches(2, Duration::from_secs(1));
@@ -391,7 +390,7 @@ fn loom_a_turn_held_by_a_pause_is_taken_up_after_it() {
     });
 }
 
-/// A consumer that waits for its name.
+/// A consumer on standby.
 fn standby() -> Arc<Driver> {
     model::begin();
     let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 1 });
@@ -401,15 +400,15 @@ fn standby() -> Arc<Driver> {
     Driver::waiting(core, Arc::default(), Watermark::new())
 }
 
-/// Makes this call while a standby falls asleep. Returns true if the standby then tries to take its
-/// name.
+/// Makes this call while a standby falls asleep. Returns true if the standby then tries to acquire
+/// its name.
 fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
     let driver = standby();
     let caller = {
         let driver = driver.clone();
         spawn(move || call(&driver))
     };
-    // Time never passes for those who sleep, so the next try never comes by itself.
+    // Time never passes for sleepers, so the next try never comes by itself.
     let tries = driver.sleep_until_try(model::now() + Duration::from_secs(1));
     caller.join().unwrap();
     tries

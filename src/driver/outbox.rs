@@ -1,6 +1,5 @@
-//! The things that the parts of the core leave: lines and notices, effects that wait for a save,
-//! and the end of the consumer. [`Core`](super::Core) carries them out, so no part has to know
-//! another one for that.
+//! What the parts of the core leave to be done: lines and notices, effects to be saved, and the end
+//! of the consumer. [`Core`](super::Core) does it, so that no part has to know another one.
 
 use super::effects::Unwritten;
 use crate::base::error::Error;
@@ -14,26 +13,24 @@ use crate::observe::observers::{Notice, Observers};
 use crate::observe::{Event, Kind, Telling};
 use crate::window::Window;
 
-/// The things that the parts leave for each other and for the threads.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(super) telling: Telling,
-    /// The observers and the calls for a stall, if the user has any.
+    /// The observers and stall alarms, if the user has any.
     pub(crate) observers: Option<Arc<Observers>>,
-    /// The effects of finished jobs and the records of single jobs, which go with the next save.
+    /// The effects of finished jobs and the records of failed ones, for the next save.
     pub(crate) effects: Unwritten,
-    /// True if the reader sleeps until a deadline that has changed, or does not know yet that it
-    /// has to end.
+    /// True if the reader has to wake: its deadline has changed, or it has to end.
     pub(super) reader: bool,
-    /// True if the index that some of the waiters wait for may never come.
+    /// True if the index of a waiter may have become unreachable.
     pub(super) waiters: bool,
-    /// True if a job was passed, so the turn at the sink may be at a result that waits.
+    /// True if a job was passed, so the next turn at the sink may belong to a waiting result.
     pub(super) turn: bool,
 }
 
 impl Outbox {
-    /// Tells of an event; the success of a job is none. The clock is read only if a subscriber
-    /// wants the line.
+    /// Reports an event; the success of a job is none. Reads the clock only if a subscriber wants
+    /// the line.
     #[cold]
     pub(super) fn tell(&mut self, event: &Event<'_>, now: &Now) {
         if event.kind.is_heard() {
@@ -41,32 +38,31 @@ impl Outbox {
         }
     }
 
-    /// True if there is an observer.
     pub(super) fn is_observed(&self) -> bool {
         self.observers.as_ref().is_some_and(|observers| observers.hear())
     }
 
-    /// Keeps an event for the observers, if there are any. It is made only then.
+    /// Keeps a notice for the observers. It is made only if there are any.
     pub(super) fn notice(&mut self, make: impl FnOnce() -> Notice) {
         if self.is_observed() {
             self.telling.notice(make());
         }
     }
 
-    /// Tells that the operating system gave no thread. Its error is no user code, so the text can
-    /// be made here, under the lock.
+    /// Reports that the operating system refused a thread. Its error is not user code, so the text
+    /// may be made under the lock.
     pub(super) fn tell_of_refusal(&mut self, index: Index, error: &Error, now: &Now) {
         self.tell(&Event::new(Kind::ThreadRefused, index).error(&error.report()), now);
     }
 
-    /// Tells that an observer panicked.
+    /// Reports that an observer panicked.
     pub(super) fn tell_of_panic(&mut self, index: Option<Index>, panic: &str, now: &Now) {
         let event = Event::new(Kind::ObserverPanicked, 0).error(panic);
         self.tell(&Event { index, ..event }, now);
     }
 }
 
-/// The duties that a critical section leaves for after the lock is free.
+/// What a critical section leaves to be done once the lock is free.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Wakes {
@@ -75,7 +71,7 @@ pub(crate) struct Wakes {
     pub(crate) save: bool,
     pub(crate) hurry: bool,
     pub(crate) news: bool,
-    /// True if some threads that wait for an index were called.
+    /// True if threads that wait for an index were called.
     pub(crate) called: bool,
     pub(crate) ended: bool,
     /// True if there are lines to write.
@@ -89,23 +85,23 @@ impl Wakes {
     }
 }
 
-/// The state of the end, before and after it has come.
+/// The end of the consumer, before and after it has come.
 pub(crate) struct Ending {
-    /// The flag that is set once nothing starts any more.
+    /// Set once nothing starts any more.
     pub(super) stopping: Stopping,
-    /// True once everybody was told that nothing starts any more.
+    /// True once every thread was told that nothing starts any more.
     pub(super) told: bool,
     /// The error that `stop` and `join` return.
     pub(super) error: Option<Box<Error>>,
-    /// The report of the error. It stays when the error itself was handed out.
+    /// The text of that error, which stays when the error is handed out.
     pub(super) report: Option<String>,
-    /// The index at which the consumer halted, and the cause as a text.
+    /// The index and the cause of a halt.
     pub(super) halted: Option<Box<(Index, String)>>,
-    /// True if the record of the life is still to hear of the halt.
+    /// True if the life record does not have the halt yet.
     pub(super) unrecorded: bool,
-    /// True if results are no longer counted.
+    /// True if results no longer count.
     pub(super) abandoned: bool,
-    /// The index that the watermark can never reach, whatever happens.
+    /// The watermark can never reach this index.
     pub(super) unreachable_from: Index,
 }
 
@@ -124,8 +120,7 @@ impl Default for Ending {
     }
 }
 
-/// Everything that a part of the core sees beside its own state: the window, the end, the things
-/// that it leaves, and the moment.
+/// What a part of the core sees beside its own state.
 pub(super) struct Ctx<'a> {
     pub(super) window: &'a mut Window,
     pub(super) ending: &'a mut Ending,
@@ -138,7 +133,7 @@ impl Ctx<'_> {
         self.out.tell(event, self.now);
     }
 
-    /// The watermark can reach neither this index nor any above.
+    /// Notes that the watermark can never reach this index or a higher one.
     pub(super) fn never_reaches(&mut self, index: Index) {
         self.ending.unreachable_from = self.ending.unreachable_from.min(index);
         self.out.waiters = true;
@@ -151,8 +146,8 @@ impl Ctx<'_> {
         self.window.handle_changed();
     }
 
-    /// Stops at the first failure. Later ones are not the cause, and are given back to be dropped.
-    /// The cause is the text of the error's source, if it has one.
+    /// Halts at the first error, and returns later ones to be dropped, since they are not the
+    /// cause. `cause` is the text of the error's source, if it has one.
     pub(super) fn halt(&mut self, index: Index, text: String, error: Error, cause: &str) -> Option<BoxError> {
         self.window.handle_stop();
         if self.ending.error.is_some() {
@@ -162,8 +157,8 @@ impl Ctx<'_> {
         None
     }
 
-    /// The consumer halts, for the first time. The cause is the text of the error's source, if it
-    /// has one: that is the user's code, so the text was made without the lock.
+    /// Halts for the first time. `cause` is the text of the error's source, if it has one. User
+    /// code makes that text, so the caller has made it without the lock.
     pub(super) fn halt_for(&mut self, index: Index, text: String, error: Error, cause: &str) {
         let event = Event { error: Some(&text), ..Event::new(Kind::Halted, index) };
         let attempt = if let Error::Job { attempt, .. } = &error { Some(*attempt) } else { None };

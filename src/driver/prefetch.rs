@@ -1,42 +1,41 @@
-//! Jobs that were read and not yet handed out (the prefetch buffer), and how much memory they take.
+//! The prefetch buffer: jobs that are read and not handed out, and how much memory they take.
 
 use crate::base::index::Index;
 use crate::reader::{Payloads, Weights};
 use std::collections::BTreeMap;
 
-/// The length of a run while no weight of a job is known.
+/// The length of a read before the weight of any job is known.
 const FIRST_RUN: u64 = 8;
 
-/// The jobs of one consumer that were read and not yet handed out.
 pub(crate) struct Prefetch {
-    /// The values of the new jobs, in index order; `None` until the first was read. The first is
-    /// that of the window's `next`, or the one that was just handed out and not yet taken.
+    /// The values of the new jobs in order; `None` before the first read. The first belongs to the
+    /// window's `next`, or to the job that was just handed out and not yet taken.
     new: Option<Box<dyn Payloads>>,
     /// The weights of the new jobs.
     weights: Weights,
-    /// Failed jobs that were read again, each with its weight.
+    /// Failed jobs that were read again, with their weights.
     again: BTreeMap<Index, (Box<dyn Payloads>, usize)>,
-    /// The weight of all of them together.
+    /// The weight of all of them.
     bytes: usize,
-    /// The most that they should weigh.
+    /// The weight at which reading stops.
     limit: usize,
-    /// The weight that the next job is expected to have; `None` before the first was read.
+    /// The expected weight of the next job; `None` before the first read.
     expected: Option<usize>,
-    /// True if a full buffer might weigh more than the limit.
+    /// True if a full buffer might exceed the limit.
     tight: bool,
 }
 
-/// The jobs of a run that was read, some of which are kept.
+/// A read run, some of whose jobs are kept.
 #[derive(Default)]
 pub(super) struct Sorted {
-    /// The numbers of neighbours with the same fate, and true if they are kept.
+    /// Numbers of consecutive jobs, each with whether they are kept.
     runs: Vec<(usize, bool)>,
-    /// The weights of those that are kept.
+    /// The weights of the kept jobs.
     weights: Weights,
 }
 
 impl Sorted {
-    /// Notes the fate of the next job.
+    /// Adds the next job.
     #[inline]
     pub(super) fn push(&mut self, is_kept: bool, weight: usize) {
         if is_kept {
@@ -69,7 +68,7 @@ impl Prefetch {
         self.weigh(weights);
     }
 
-    /// Adds the new jobs that are kept. The others stay in the list that was read.
+    /// Adds the new jobs that are kept. The others stay in `read`.
     pub(super) fn add_sorted(&mut self, read: &mut dyn Payloads, sorted: Sorted) {
         for (jobs, is_kept) in sorted.runs {
             if is_kept {
@@ -99,19 +98,19 @@ impl Prefetch {
         self.again.insert(index, (read.split_first(1), weight));
     }
 
-    /// Hands out the first new job, whose value is then [taken](Self::take).
+    /// Hands out the first new job, to be [taken](Self::take) next.
     #[inline]
     pub(super) fn hand_out(&mut self) {
         self.bytes = self.bytes.saturating_sub(self.weights.next().unwrap_or_default());
     }
 
-    /// Hands out a failed job, whose value is then [taken](Self::take).
+    /// Hands out a failed job, to be [taken](Self::take) next.
     pub(super) fn hand_out_again(&mut self, index: Index) {
         let weight = self.again.get_mut(&index).map_or(0, |(_, weight)| std::mem::take(weight));
         self.bytes = self.bytes.saturating_sub(weight);
     }
 
-    /// Takes the value of a job that was just handed out: of this failed one, or of the new one.
+    /// Takes the value of the job that was just handed out: this failed one, or the new one.
     #[inline]
     pub(super) fn take<T: Send + 'static>(&mut self, again: Option<Index>) -> Option<T> {
         match again {
@@ -120,13 +119,13 @@ impl Prefetch {
         }
     }
 
-    /// Lends the values of the new jobs. Until they are [taken back](Self::take_back), no other job
+    /// Lends out the values of the new jobs. Until they are [taken back](Self::take_back), no job
     /// is added or handed out.
     pub(super) fn lend(&mut self) -> Option<Box<dyn Payloads>> {
         self.new.take()
     }
 
-    /// Takes back the values that were lent, without those of the jobs that have begun.
+    /// Takes back the lent values, without those of the jobs that have begun.
     pub(super) fn take_back(&mut self, new: Option<Box<dyn Payloads>>) {
         debug_assert!(self.new.is_none(), "all of them were lent");
         self.new = new;
@@ -142,9 +141,9 @@ impl Prefetch {
         self.again.contains_key(&index)
     }
 
-    /// Notes the total weight of a run of this many jobs. A heavier run counts at once, since a run
-    /// that is too long costs memory. A lighter run counts little by little, since a run that is
-    /// too short only costs a call.
+    /// Learns from the total weight of a run of this many jobs. A heavier run counts at once, since
+    /// reading too much costs memory; a lighter one counts little by little, since reading too
+    /// little only costs a call.
     pub(super) fn learn(&mut self, jobs: usize, weight: usize) {
         if jobs > 0 {
             let mean = weight.div_ceil(jobs);
@@ -153,7 +152,7 @@ impl Prefetch {
         }
     }
 
-    /// Returns the number of jobs that may be read now, if no more than `most` wait at a time.
+    /// Returns how many jobs may be read now, if at most `most` wait at a time.
     pub(super) fn fit(&mut self, most: u64) -> u64 {
         let Some(expected) = self.expected else { return FIRST_RUN };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -161,13 +160,13 @@ impl Prefetch {
         if self.tight { self.room() } else { u64::MAX }
     }
 
-    /// True if the room changes with each job that is handed out.
+    /// True if the room changes with each job handed out.
     #[inline]
     pub(super) fn is_tight(&self) -> bool {
         self.tight
     }
 
-    /// Returns the number of jobs that may be read now.
+    /// Returns how many jobs may be read now.
     pub(super) fn room(&self) -> u64 {
         match self.expected {
             None => FIRST_RUN,
@@ -175,7 +174,7 @@ impl Prefetch {
         }
     }
 
-    /// Takes out all jobs, which are to be dropped without the lock.
+    /// Takes all jobs, which have to be dropped without the lock.
     pub(super) fn take_all(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.limit))
     }

@@ -1,4 +1,4 @@
-//! The state of the source as far as it is known, and the jobs that were read from it.
+//! What is known about the source, and the jobs read from it.
 
 use super::calls::{Calls, InVain, SOURCE_RETRY};
 use super::failed_jobs::Unread;
@@ -11,7 +11,7 @@ use crate::reader::{Ask, Payloads, ReadRuns};
 use crate::window::Window;
 use std::time::Instant;
 
-/// Values of the user that are to be dropped without the lock.
+/// Values of the user that have to be dropped without the lock.
 pub(crate) struct Surplus {
     pub(super) jobs: Box<dyn Payloads>,
     pub(super) error: Option<BoxError>,
@@ -28,44 +28,43 @@ impl Surplus {
     }
 }
 
-/// The state of the source as far as it is known, and the jobs that were read from it.
 pub(crate) struct Reading {
-    /// The fetch that waits to be carried out, or is being carried out.
+    /// The fetch that is waiting or under way.
     pub(super) fetch: Option<Ask>,
     /// True once the reader or a worker has taken the fetch.
     pub(super) taken: bool,
-    /// True if the reader is to note that a job which should be there was not read.
+    /// True if the reader has to note that a job which should exist was not read.
     pub(super) note: bool,
     pub(crate) calls: Calls,
-    /// The asks for the head, and the reads of the next new job, that brought nothing.
+    /// The fruitless asks for the head, and the fruitless reads of the next new job.
     pub(super) looks: InVain,
     pub(super) news: InVain,
-    /// The time at which the source is asked for its head again, after it could not be.
+    /// When to ask for the head again after a failure.
     pub(super) look_again: Option<Instant>,
-    /// The time at which the source is asked for new jobs again, after one could not be read.
+    /// When to read new jobs again after one could not be read.
     pub(super) read_again: Option<Instant>,
-    /// True if the last read took less time than it takes to wake the reader.
+    /// True if the last read took less time than waking the reader would.
     pub(crate) quick: bool,
-    /// True if the reader has nothing to read, and only looks at the workers from time to time.
+    /// True if the reader has nothing to read and only supervises the workers.
     pub(crate) supervises: bool,
-    /// The time at which the read under way began.
+    /// When the read under way began.
     pub(crate) call: Option<Instant>,
-    /// The time since which the reader asks for the head, or waits to ask while a worker reads.
+    /// When the reader began to ask for the head, or to wait while a worker reads.
     pub(crate) look: Option<Instant>,
-    /// True if a look is put off until all known jobs are read.
+    /// True if a look is delayed until all known jobs are read.
     pub(super) look_waits: bool,
     /// True once the head was seen.
     pub(crate) seen: bool,
     pub(crate) look_error: Option<String>,
-    /// The reason of the source why it has no job above its head yet.
+    /// Why the source has no job above its head yet, in its own words.
     pub(crate) waits_for: Option<String>,
-    /// The state of an end at the head, which the next look decides.
+    /// Whether the next look decides where to end.
     pub(crate) bounding: Bounding,
-    /// The reason why the first new job could not be read, if the source was asked for it.
+    /// Why the first new job could not be read, if that was tried.
     pub(crate) unread: Option<Unread>,
-    /// The jobs that were read and are not handed out yet.
+    /// The jobs that are read and not handed out.
     pub(crate) prefetch: Prefetch,
-    /// The source, for workers that read for themselves.
+    /// The source, for workers that read.
     pub(crate) runs: Option<Arc<dyn ReadRuns>>,
 }
 
@@ -95,13 +94,13 @@ impl Reading {
         }
     }
 
-    /// True if a job is to be read that the source is known to have: a new one, or a failed one.
+    /// True if the source is known to have a job to be read, new or failed.
     #[inline]
     pub(super) fn has_unread(&self, window: &Window) -> bool {
         self.waits() || window.has_unread()
     }
 
-    /// True if a fetch waits to be carried out.
+    /// True if a fetch is waiting.
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.fetch.is_some() && !self.taken
@@ -115,36 +114,36 @@ impl Reading {
     }
 
     pub(super) fn leaves_to_workers(&self, workers: &Workers, window: &Window) -> bool {
-        // If the user has set the number of threads, no thread can replace one that reads.
+        // With a fixed number of threads, none can replace one that reads.
         self.quick && self.supervises && workers.fixed.is_none() && !window.is_stopping()
     }
 
-    /// True if there is something that a worker would read for itself.
+    /// True if a worker would read the waiting fetch itself.
     #[inline]
     pub(super) fn is_for_workers(&self, workers: &Workers, window: &Window) -> bool {
         self.waits() && self.leaves_to_workers(workers, window) && self.runs.is_some()
     }
 
-    /// Asks for new jobs again, if the pause for that is over.
+    /// Asks for new jobs again once the pause is over.
     pub(super) fn end_pause(&mut self, now: Instant, window: &mut Window) {
         if self.read_again.take_if(|again| *again <= now).is_some() {
             window.handle_readable();
         }
     }
 
-    /// Tells the window how many jobs fit into the memory that is left.
+    /// Tells the window how many jobs fit into the remaining memory.
     pub(super) fn fit_prefetch(&mut self, window: &mut Window) {
         let room = self.prefetch.fit(window.limits().read_ahead());
         window.set_room(room);
     }
 }
 
-/// The state of the wish to end at the head of the source.
+/// The progress of a request to end at the head of the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Bounding {
     #[default]
     No,
-    /// The next look decides. A look that has already begun may have seen less.
+    /// The next look decides. A look that has already begun may have seen too little.
     Wanted,
     /// The source is being asked.
     Looking,

@@ -10,25 +10,24 @@ use crate::window::batches::Next;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The jobs that are handed out, and the code that runs them.
 #[derive(Default)]
 pub(crate) struct Running {
     pub(crate) flights: Flights,
     pub(super) aside: Aside,
     pub(crate) pool: Option<Arc<dyn Pool>>,
     pub(crate) on_job_done: Option<Arc<OnJobDone>>,
-    /// True if jobs may be taken from a buffer: nothing is asked or told at their ends.
+    /// True if jobs may go through the tray: nothing is asked or told when they end.
     pub(crate) takes_buffer: bool,
-    /// True while the next jobs are in a buffer.
+    /// True while the next jobs are in the tray.
     pub(super) has_tray: bool,
-    /// No tray is filled before this job is the next one: there were too few in a row.
+    /// The tray stays empty before this job: there were too few in a row.
     pub(super) tray_from: Index,
-    /// The batches in which jobs run; `None` if each job runs by itself.
+    /// The batches, if jobs run in batches.
     pub(super) batches: Option<Box<Batches>>,
 }
 
 impl Running {
-    /// True if a thread of the pool is needed for jobs.
+    /// True if a worker is needed for jobs.
     pub(super) fn has_work(&mut self, window: &Window, failures: &Failures, now: Instant) -> bool {
         match &mut self.batches {
             None => window.can_run(),
@@ -36,7 +35,7 @@ impl Running {
         }
     }
 
-    /// Returns the time until which the watermark waits for nothing but a batch that is not full.
+    /// Returns when the linger ends, if the watermark waits only for a partial batch.
     pub(super) fn lingers_until(&self, window: &Window, now: Instant) -> Option<Instant> {
         let until = self.batches.as_ref()?.until.filter(|until| now < *until)?;
         let is_next = window.lowest_unprocessed() == window.next();
@@ -44,9 +43,9 @@ impl Running {
     }
 }
 
-/// The code that runs the jobs, for those who do not know the type of the jobs.
+/// The runner behind an interface that does not know the type of the jobs.
 pub(crate) trait Pool: Send + Sync {
-    /// Does all the work of a thread of the pool.
+    /// Does all the work of a worker thread.
     fn work(&self);
     /// Asks [`Runner::reports_at_once`](crate::run::Runner::reports_at_once).
     fn reports_at_once(&self) -> bool;
@@ -58,15 +57,15 @@ pub(crate) trait Pool: Send + Sync {
     fn abandon(&self);
 }
 
-/// The jobs that are neither in flight nor done, since their results wait for the sink.
+/// The jobs whose results wait for the sink: neither in flight nor done.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
-    /// The attempts of the jobs whose results wait, by index.
+    /// The attempt of each such job.
     pub(super) attempts: BTreeMap<Index, u32>,
-    /// True while a thread hands results to the sink.
+    /// True while a thread is at the sink.
     pub(super) sinking: bool,
-    /// True if the lowest undone job waits for its turn because of a pause, or since the job below
-    /// it was parked.
+    /// True if the lowest undone job waits for its turn after a pause, or because the job below was
+    /// parked.
     pub(super) held: bool,
 }
 
@@ -75,30 +74,30 @@ impl Aside {
         self.attempts.contains_key(&index)
     }
 
-    /// True if a result up to this index waits.
+    /// True if a result at or below this index waits.
     pub(super) fn has_up_to(&self, index: Index) -> bool {
         self.attempts.range(..=index).next().is_some()
     }
 
-    /// A job was passed, so the turn may be at a result that waits, and no thread has it. A thread
-    /// of the pool takes it.
+    /// Notes that a job was passed: if the next turn belongs to a waiting result, a worker takes
+    /// it.
     pub(super) fn hold(&mut self, undone: Index) {
         self.held |= !self.sinking && self.has(undone);
     }
 }
 
-/// The batches of one consumer.
+/// How jobs run in batches.
 pub(crate) struct Batches {
     /// The most jobs of a batch.
     pub(super) max: usize,
-    /// The longest time for which a batch that is not full waits for more jobs.
+    /// How long a partial batch waits for more jobs.
     linger: Duration,
-    /// The time at which the batch that waits starts as it is; `None` if none waits.
+    /// When the waiting partial batch starts; `None` if none waits.
     pub(super) until: Option<Instant>,
-    /// The number of threads that sleep until that time, or until an earlier one.
+    /// The number of threads that sleep until then, or until an earlier time.
     pub(super) lingering: usize,
-    /// The batches of several jobs with effects that may be refused and are not saved: those that
-    /// wait for a save, and those in the save under way. Each begins with its lowest job.
+    /// The unsaved batches of several jobs whose effects may be refused: those that wait for a
+    /// save, and those in the save under way. Each begins with its lowest job.
     pub(super) added: [Vec<Box<[Index]>>; 2],
 }
 
@@ -107,14 +106,14 @@ impl Batches {
         Box::new(Self { max, linger, until: None, lingering: 0, added: Default::default() })
     }
 
-    /// Returns the batch that may start at this moment. One that is not full begins to wait when it
-    /// is first seen. The clock is read only for such a batch.
+    /// Returns the batch that may start now. A partial batch begins to linger when it is first
+    /// seen; only then is the clock read.
     pub(super) fn look(&mut self, window: &Window, failures: &Failures, now: impl Fn() -> Instant) -> Next {
         let over = self.linger.is_zero() || self.until.is_some_and(|until| until <= now());
         match window.next_batch(self.max, over, |index| failures.is_alone(index)) {
             Next::Partial if over => Next::Whole,
             Next::Partial => {
-                // A pause beyond the end of the clock lasts for years.
+                // A linger beyond the end of the clock lasts for years.
                 let end =
                     |now: Instant| now.checked_add(self.linger).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
                 self.until.get_or_insert_with(|| end(now()));
@@ -122,7 +121,7 @@ impl Batches {
             }
             next => {
                 if window.is_paused() {
-                    // After the pause it waits anew, since more jobs may come then.
+                    // After the pause it lingers anew, since more jobs may come.
                     self.until = None;
                 }
                 next
@@ -130,8 +129,7 @@ impl Batches {
         }
     }
 
-    /// True if a thread of the pool is needed: for a batch that is to start, or to wait with one
-    /// that is not full.
+    /// True if a worker is needed to start a batch, or to linger with a partial one.
     pub(super) fn want_thread(&mut self, window: &Window, failures: &Failures, now: impl Fn() -> Instant) -> bool {
         match self.look(window, failures, now) {
             Next::Nothing => false,
@@ -140,7 +138,7 @@ impl Batches {
         }
     }
 
-    /// Notes that a save takes the effects of all batches that are done.
+    /// Notes that a save takes the effects of all finished batches.
     pub(super) fn hand_over(&mut self) {
         let [waiting, writing] = &mut self.added;
         writing.append(waiting);

@@ -1,62 +1,59 @@
-//! The save that is under way, and the work for the next one.
+//! The save under way, and the work for the next one.
 
 use super::flights::Flight;
 use super::outbox::Outbox;
-use super::save_deadline::Patience;
+use super::save_deadline::SaveDeadline;
 use super::writing::Writing;
 use crate::base::time::Now;
 use crate::window::{Limits, Window};
 use std::time::Instant;
 
-/// The save that is under way, and the work for the next one.
 pub(crate) struct Saving {
     pub(crate) under_way: UnderWay,
-    /// The jobs that wait for a transaction of the user's; `None` in every other mode.
+    /// The jobs that wait for a user's transaction; `None` in other modes.
     pub(crate) writing: Option<Box<Writing>>,
-    /// The patience of the threads of the pool with the thread that saves.
-    pub(super) patience: Patience,
+    /// How long workers wait for the saver thread.
+    pub(super) deadline: SaveDeadline,
     /// The number of jobs that count as done.
     pub(super) done: u64,
-    /// The number of saves.
     pub(super) saves: u64,
 }
 
-/// The save that is under way, if there is one.
 #[derive(Default)]
 pub(crate) struct UnderWay {
     pub(super) failures: u32,
     pub(crate) error: Option<String>,
-    /// True if the consumer only waits for this save, and it was tried again for that.
+    /// True if only this save is left and was retried for that reason.
     pub(super) last_try: bool,
     pub(super) hurried: bool,
-    /// The time since which the save is under way.
+    /// When the save was requested.
     pub(crate) since: Option<Instant>,
-    /// The time at which its content was fixed first. It is measured for observers alone.
+    /// When its content was first fixed; measured for observers only.
     pub(super) begun: Option<Instant>,
 }
 
 impl Default for Saving {
     fn default() -> Self {
-        Self { under_way: UnderWay::default(), writing: None, patience: Patience::new(false), done: 0, saves: 0 }
+        Self { under_way: UnderWay::default(), writing: None, deadline: SaveDeadline::new(false), done: 0, saves: 0 }
     }
 }
 
 impl UnderWay {
-    /// The save is made again at once, with another content.
+    /// Starts the save over with other content.
     pub(super) fn begins_anew(&mut self) {
         (self.failures, self.error, self.hurried) = (0, None, true);
     }
 }
 
 impl Saving {
-    /// A save is asked for.
+    /// Notes that a save is requested.
     pub(super) fn begin(&mut self, now: &Now) {
         self.under_way.since = Some(now.get());
-        self.patience.begin(now.of_machine(), self.done);
+        self.deadline.begin(now.of_machine(), self.done);
     }
 
-    /// Hurries the save if something waits for it: then it waits for neither the pace nor the
-    /// back-off. A failing store is hurried only for the end. Returns true if it is hurried now.
+    /// Hurries the save if something waits for it, so that it skips the pace and the back-off. A
+    /// failing store is hurried only at the end. Returns true if the save is hurried now.
     #[inline]
     pub(super) fn hurries(&mut self, window: &Window) -> bool {
         self.under_way.since.is_some() && !self.under_way.hurried && self.hurry(window)
@@ -73,31 +70,30 @@ impl Saving {
         self.writing.as_ref().is_some_and(|writing| writing.writes_at_once())
     }
 
-    /// True if a save has been due for so long that the thread which has just reported a job is to
-    /// make it.
+    /// True if a save is so late that the worker which has just reported a job has to make it.
     #[inline]
     pub(super) fn is_late(&mut self, now: &Now) -> bool {
-        self.patience.is_lost(self.done, now)
+        self.deadline.is_overdue(self.done, now)
     }
 
-    /// A job has run, and its result waits for a transaction.
+    /// Sets a job aside that has run, until a transaction has its result.
     #[inline(never)]
     pub(super) fn wait_to_be_written(&mut self, flight: Flight, window: &mut Window, out: &mut Outbox) {
         self.writing.iter_mut().for_each(|writing| writing.wait(flight, window, out));
     }
 
-    /// True if a job waits for a transaction, and the next save can take it.
+    /// True if a job waits for a transaction that the next save can include.
     #[inline]
     pub(super) fn can_write(&self, window: &Window) -> bool {
         self.writing.as_ref().is_some_and(|writing| writing.can_write(window.lowest_undone()))
     }
 
-    /// True if a transaction is under way, or could begin.
+    /// True if a transaction is under way or could begin.
     pub(super) fn has_to_write(&self, window: &Window) -> bool {
         self.writing.as_ref().is_some_and(|writing| writing.is_under_way()) || self.can_write(window)
     }
 
-    /// Makes limits narrow enough for the results that may wait.
+    /// Narrows the limits to the number of results that may wait.
     pub(super) fn narrow(&self, limits: Limits) -> Limits {
         self.writing.as_ref().map_or(limits, |writing| writing.narrow(limits))
     }

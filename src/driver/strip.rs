@@ -1,16 +1,16 @@
-//! The window as a page for people draws it, made from the state that the lock guards.
+//! The window as the page draws it.
 
 use super::explain::View;
 use crate::base::time::Now;
 use crate::observe::status::Attempt;
 use crate::observe::strip::{LISTED, Ruler, Strip, StripCell, StripRetry};
 
-/// A strip shows this many times the indices that were started, at most: of a window without an end
-/// the rest is empty.
+/// A strip shows at most this many times the started indices. A window without an end is empty
+/// beyond.
 const EMPTY: u64 = 4;
 
 impl View<'_> {
-    /// Returns the window in so many cells at most. It looks at one bit of each index.
+    /// Returns the window in at most this many cells. Looks at one bit of each index.
     pub(super) fn strip(&self, most: usize, now: &Now) -> Strip {
         let (window, limits) = (self.window, self.window.limits());
         let (from, reached) = (window.lowest_unprocessed(), window.reached());

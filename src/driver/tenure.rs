@@ -1,5 +1,5 @@
-//! The name of a consumer: the progress may hold the consumer, or tell it that the name is lost, or
-//! somebody else has the name, and the consumer waits for it.
+//! The consumer's hold on its name: the progress may hold it back, take the name away, or make it
+//! wait while another consumer has the name.
 
 use crate::base::caught::Failure;
 use crate::base::error::Error;
@@ -12,29 +12,28 @@ use crate::progress::Tenure;
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
-/// The shortest pause between two tries to take a name.
+/// The shortest pause between two tries to acquire a name.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// The longest pause between two tries: a name that its holder gives back is taken this soon.
+/// The longest pause between two tries: how soon a released name is acquired.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// The pauses between two tries while the storage of the progress fails.
+/// The pauses between tries while the storage of the progress fails.
 const OUTAGE: Retry = Retry::exponential(SHORTEST, Duration::from_secs(5));
 
-/// The state of the consumer's hold on its name.
 #[derive(Default)]
 pub(crate) struct Tenancy {
     /// The handle by which the progress steers this consumer; `None` in tests without a progress.
     pub(crate) tenure: Option<Tenure>,
-    /// The token of this life, which each job is given.
+    /// The fencing token of this life, which each job gets.
     pub(crate) fence: u64,
-    /// True if the user has paused the consumer.
+    /// True while the user has paused the consumer.
     paused: bool,
-    /// The reason of the progress why nothing may start.
+    /// Why the progress lets nothing start.
     held: Option<String>,
-    /// True if another consumer has the name, so no save begins any more.
+    /// True if another consumer has the name, so no save begins.
     pub(super) lost: bool,
-    /// The name that this consumer waits for; `None` if it has its name.
+    /// The wait for the name; `None` once the consumer has it.
     pub(super) awaited: Option<Box<Awaited>>,
 }
 
@@ -47,8 +46,8 @@ impl Tenancy {
         self.lost
     }
 
-    /// Returns the reason why nothing starts while the window is paused. A pause of the user is
-    /// named first, since only the user can end it.
+    /// Returns why nothing starts while the window is paused. A user's pause is named first, since
+    /// only the user can end it.
     pub(super) fn blocked(&self) -> Blocked {
         match &self.held {
             Some(why) if !self.paused => Blocked::Held { why: why.clone() },
@@ -61,13 +60,13 @@ impl Tenancy {
         self.fit_pause(window);
     }
 
-    /// Pauses or resumes the window, which knows one pause only, for the user and the progress.
+    /// Pauses or resumes the window, which has one pause for both the user and the progress.
     pub(super) fn fit_pause(&self, window: &mut Window) {
         window.set_paused(self.paused || self.held.is_some());
     }
 
-    /// Takes over the state of the tenure. Returns true if that ends a time in which nothing
-    /// started.
+    /// Takes over the state of the tenure. Returns true if the progress no longer holds the
+    /// consumer back.
     pub(super) fn heed(&mut self, window: &mut Window) -> bool {
         let Some(tenure) = &self.tenure else { return false };
         let held_before = std::mem::replace(&mut self.held, tenure.held()).is_some();
@@ -75,10 +74,10 @@ impl Tenancy {
         held_before && self.held.is_none()
     }
 
-    /// Notes that somebody else still has the name.
+    /// Notes that another consumer still has the name.
     pub(super) fn waits_on(&mut self, refusal: Refusal, now: &Now) {
         match &mut self.awaited {
-            // A call that came since the try began stays.
+            // A call made since the try began stays.
             Some(awaited) => {
                 let lapses = lapse(refusal.expires_in, now);
                 (awaited.holder, awaited.lapses, awaited.outage) = (refusal.holder, lapses, None);
@@ -87,8 +86,7 @@ impl Tenancy {
         }
     }
 
-    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
-    /// next try.
+    /// Notes that the storage failed during a try. Returns the pause before the next one.
     pub(super) fn waits_out(&mut self, error: String, now: &Now) -> Duration {
         let Some(awaited) = &mut self.awaited else { return LONGEST };
         let tries = awaited.outage.take().map_or(1, |(tries, _)| tries.saturating_add(1));
@@ -101,25 +99,25 @@ impl Tenancy {
     }
 }
 
-/// Returns the time at which a name is free that expires after this time.
+/// Returns when a name is free that expires after this duration.
 fn lapse(expires_in: Option<Duration>, now: &Now) -> Option<Instant> {
     now.get().checked_add(expires_in?)
 }
 
-/// The holder of a name, if the progress names none.
+/// The holder of a name if the progress does not say.
 const ANOTHER: &str = "another consumer";
 
-/// The answer of a progress whose name somebody else has.
+/// The refusal of a progress whose name is in use.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) name: String,
     holder: String,
-    /// The time after which the name is free, if nobody renews it.
+    /// When the name becomes free unless its holder renews it.
     expires_in: Option<Duration>,
 }
 
 impl Refusal {
-    /// Returns the refusal that this error is, or the error if it is any other one.
+    /// Returns the error as a refusal, or unchanged if it is another one.
     pub(crate) fn of(error: Error) -> Result<Self, Error> {
         match error {
             Error::InUse { name } => Ok(Self { name, holder: ANOTHER.to_owned(), expires_in: None }),
@@ -128,28 +126,27 @@ impl Refusal {
         }
     }
 
-    /// Returns the pause before the next try.
     pub(crate) fn pause(&self) -> Duration {
         self.expires_in.map_or(LONGEST, |expires_in| expires_in.clamp(SHORTEST, LONGEST))
     }
 }
 
-/// True if this error may heal while the consumer waits: the storage could not be reached. A panic
-/// leaves a progress that nobody knows the state of.
+/// True if the error may heal while the consumer waits: the storage was unreachable. A panic leaves
+/// the progress in an unknown state.
 pub(crate) fn is_outage(error: &Error) -> bool {
     matches!(error, Error::Progress { source } if source.downcast_ref::<Panic>().is_none())
 }
 
-/// The name that a consumer waits for.
+/// A consumer's wait for its name.
 pub(super) struct Awaited {
     holder: String,
-    /// The time at which the name is free, if nobody renews it.
+    /// When the name becomes free unless its holder renews it.
     lapses: Option<Instant>,
-    /// The time at which the wait began.
+    /// When the wait began.
     pub(super) since: Instant,
     /// True if the name may be free now.
     pub(super) called: bool,
-    /// The error of the last try, if the storage failed, and the number of such tries in a row.
+    /// The number of tries in a row that failed in the storage, and the last error.
     outage: Option<(u32, String)>,
 }
 
@@ -168,7 +165,7 @@ impl Awaited {
     }
 }
 
-/// The error for a name that another consumer has; the one of the progress, if it has made it.
+/// Makes the error for a name that another consumer has, or takes the one that the progress made.
 pub(crate) fn fenced(name: String, error: BoxError) -> Error {
     match error.downcast() {
         Ok(fenced) if matches!(*fenced, Error::Fenced { .. }) => *fenced,

@@ -1,15 +1,14 @@
-//! Those who hear that jobs were processed: the threads and the tasks that wait for an index, and
-//! `on_processed`.
+//! Waiters for processed jobs: threads and tasks that wait for an index, and `on_processed`.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// An index, and a number that is different for each thread that waits for that index.
+/// An index, and a number that is unique among the waiters.
 pub(crate) type Place = (Index, u64);
 
-/// One that waits.
+/// A thread or task that waits for an index.
 pub(crate) enum Waiter {
     Thread(Arc<Condvar>),
     #[cfg(feature = "tokio")]
@@ -29,13 +28,13 @@ impl Waiter {
 /// The threads in `wait_for`, and the tasks in its future.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// The threads that sleep and were not called.
+    /// The waiters that were not called.
     asleep: BTreeMap<Place, Waiter>,
-    /// The threads that are to be woken once the lock is free.
+    /// The waiters to be woken once the lock is free.
     called: Vec<Waiter>,
-    /// The number of the next thread that waits.
+    /// The number of the next waiter.
     next: u64,
-    /// Those who were ever called, each time that they were.
+    /// How often a waiter was called.
     #[cfg(test)]
     pub(crate) calls: u64,
 }
@@ -48,8 +47,7 @@ impl Waiters {
         place
     }
 
-    /// Takes a waiter off the list. One that was called has left already. A task is to be dropped
-    /// without the lock.
+    /// Removes a waiter. A called one has left already. A task has to be dropped without the lock.
     pub(super) fn leave(&mut self, place: Place) -> Option<Waiter> {
         self.asleep.remove(&place)
     }
@@ -68,7 +66,7 @@ impl Waiters {
         self.call(highest);
     }
 
-    /// Calls the threads whose index has come. Returns true if there are any.
+    /// Calls the waiters whose index is reached. Returns true if there are any.
     pub(super) fn call_up_to(&mut self, last: Index) -> bool {
         let before = self.called.len();
         while self.asleep.first_key_value().is_some_and(|((index, _), _)| *index <= last) {
@@ -86,26 +84,25 @@ impl Waiters {
         self.called.extend(waiter.map(|(_, waiter)| waiter));
     }
 
-    /// Takes the threads that were called. The caller wakes them.
+    /// Takes the called waiters. The caller wakes them.
     pub(super) fn take_called(&mut self) -> Vec<Waiter> {
         std::mem::take(&mut self.called)
     }
 }
 
-/// The news of processed jobs, for `on_processed`.
+/// The news for `on_processed`.
 #[derive(Default)]
 pub(crate) struct Announcing {
-    /// True if somebody wants to hear of processed jobs.
+    /// True if there is an `on_processed`.
     pub(crate) wanted: bool,
-    /// The jobs that were processed and are not announced yet.
+    /// The processed jobs that are not announced yet.
     news: Option<RangeInclusive<Index>>,
-    /// True while `on_processed` is being called.
+    /// True during a call of `on_processed`.
     calling: bool,
 }
 
 impl Announcing {
-    /// Takes in the jobs that the saved watermark has passed. Returns true if somebody wants to
-    /// hear of them.
+    /// Adds the jobs that the saved watermark has passed. Returns true if they are to be announced.
     pub(super) fn note(&mut self, run: RangeInclusive<Index>) -> bool {
         if self.wanted {
             let start = self.news.take().map_or(*run.start(), |earlier| *earlier.start());
@@ -114,14 +111,14 @@ impl Announcing {
         self.wanted
     }
 
-    /// Takes the jobs that were processed since the last time, for the notifier.
+    /// Takes the jobs processed since the last call.
     pub(super) fn take(&mut self) -> Option<RangeInclusive<Index>> {
         let news = self.news.take();
         self.calling = news.is_some();
         news
     }
 
-    /// True if somebody is being told of something that was saved, or is about to be told.
+    /// True if a call of `on_processed` runs or is about to.
     pub(super) fn is_under_way(&self) -> bool {
         self.calling || self.news.is_some()
     }

@@ -1,4 +1,4 @@
-//! The watch over the watermark: the time since which it stands still, and the measurements of it.
+//! How long the watermark has not moved, and the measurements for observers.
 
 use super::outbox::Outbox;
 use crate::base::index::Index;
@@ -9,21 +9,19 @@ use crate::observe::behind::Behind;
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
-/// The state of the watch over the watermark.
 pub(crate) struct Watching {
     pub(crate) stalls: Stalls,
     pub(super) measuring: Measuring,
 }
 
-/// The measurements so far.
 #[derive(Debug, Default)]
 pub(super) struct Measuring {
     behind: Behind,
     pub(super) last: Option<Instant>,
-    /// The head in the last one.
+    /// The head at the last measurement.
     head: Option<Index>,
-    /// True if the last one has found that nothing is left to do. Until a new job or another head
-    /// there is no further one.
+    /// True if the last measurement found nothing left to do. The next one comes with a new job or
+    /// head.
     pub(super) idle: bool,
 }
 
@@ -33,7 +31,7 @@ impl Watching {
     }
 
     /// Notes that something begins that may stall. If it returns true, the caller has to start the
-    /// thread that watches, which is counted as present already.
+    /// stall watcher, which already counts as present.
     pub(super) fn stir(&mut self, window: &Window, out: &Outbox, roster: &mut Roster, now: Instant) -> bool {
         self.stalls.stirred = true;
         let wanted = Kind::Stalled.is_heard() || out.observers.is_some();
@@ -46,7 +44,7 @@ impl Watching {
         true
     }
 
-    /// Notes the head that a look has found. True if the thread that watches sleeps too long now.
+    /// Notes the head that a look found. Returns true if the stall watcher has to be woken for it.
     pub(super) fn note_head(&mut self, window: &Window, now: &Now) -> bool {
         let head = window.head();
         self.measuring.behind.shows(head, window.lowest_unprocessed(), now.get());
@@ -55,62 +53,60 @@ impl Watching {
         is_news && std::mem::take(&mut self.measuring.idle)
     }
 
-    /// Returns the time since which the oldest job waits that is not processed.
+    /// Returns how long the oldest unprocessed job has been waiting.
     pub(super) fn lag(&mut self, window: &Window, now: &Now) -> Duration {
         self.measuring.behind.elapsed(window.lowest_unprocessed(), now.get())
     }
 
-    /// Notes that a measurement was made.
     pub(super) fn measured(&mut self, window: &Window, now: &Now) {
         self.measuring.last = Some(now.get());
         self.measuring.head = window.head();
     }
 }
 
-/// True if a number may change without a new job.
+/// True if a measured number may change without a new job.
 pub(super) fn moves(window: &Window) -> bool {
     let is_behind = window.head().is_some_and(|head| head >= window.lowest_unprocessed());
     is_behind || window.in_flight() > 0 || window.done_ahead() > 0 || window.has_parked_work()
 }
 
-/// True if all that the source is known to have is processed.
+/// True if everything is processed that the source is known to have.
 pub(super) fn is_caught_up(window: &Window) -> bool {
     let (next, head) = (window.lowest_undone(), window.head());
     let ahead_of_source = window.last_processed().is_some_and(|last| head.is_none_or(|head| head < last));
     head.is_none_or(|head| head < next) && !ahead_of_source
 }
 
-/// The time for which the watermark stands still before that is said. It is said again after twice
-/// as long.
+/// How long the watermark may stand still before a line reports it. The time doubles with each
+/// line.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The state of the watch over the watermark.
 #[derive(Debug)]
 pub(crate) struct Stalls {
     pub(crate) patience: Duration,
-    /// The calls that the user wants, each once for a stall.
+    /// The user's alarms; each rings once in a stall.
     alarms: Vec<Alarm>,
-    /// The time at which the watermark moved, or work came.
+    /// When the watermark last moved, or work came.
     pub(super) since: Instant,
-    /// The number of times that a line said it since then.
+    /// The number of lines about this stall.
     told: u32,
     /// True if something that may stall has begun since the last look.
     pub(super) stirred: bool,
-    /// True while there is a thread that watches.
+    /// True while the stall watcher exists.
     pub(super) watched: bool,
-    /// True if that thread is to write the lines that another thread should not.
+    /// True if the stall watcher has to write lines for a thread that must not.
     pub(super) tells: bool,
 }
 
-/// A call of the user's for a stall of this length.
+/// A user's alarm.
 #[derive(Debug)]
 struct Alarm {
     after: Duration,
-    /// True if it has been called for this stall.
+    /// True if it has rung in this stall.
     rung: bool,
 }
 
-/// The duties of the moment in which a stall has lasted long enough for some of them.
+/// What to report now about a stall.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) line: bool,
@@ -124,7 +120,7 @@ impl Stalls {
         Self { patience, alarms: Vec::new(), since: now, told: 0, stirred: false, watched: false, tells: false }
     }
 
-    /// Adds an alarm for each of these lengths of a stall.
+    /// Adds an alarm for stalls of each of these lengths.
     pub(crate) fn add_alarms(&mut self, after: impl IntoIterator<Item = Duration>) {
         self.alarms.extend(after.into_iter().map(|after| Alarm { after, rung: false }));
     }
@@ -134,15 +130,15 @@ impl Stalls {
         self.alarms.iter_mut().for_each(|alarm| alarm.rung = false);
     }
 
-    /// Notes that the watermark moved, or that the work came that it waited for. The clock is read
-    /// only if a thread watches.
+    /// Notes that the watermark moved, or that the awaited work came. Reads the clock only if a
+    /// thread watches.
     pub(super) fn moved(&mut self, now: &Now) {
         if self.watched {
             self.restart(now.get());
         }
     }
 
-    /// Returns the time of the next line or alarm, if nothing moves until then.
+    /// Returns when the next line or alarm is due, if nothing moves until then.
     pub(super) fn due(&self) -> Instant {
         // An alarm beyond the end of the clock never rings.
         let silent = self.alarms.iter().filter(|alarm| !alarm.rung);
@@ -151,17 +147,16 @@ impl Stalls {
 
     fn line_due(&self) -> Instant {
         let patience = self.patience.saturating_mul(1_u32.checked_shl(self.told).unwrap_or(u32::MAX));
-        // Beyond the clock's end: in a day that is computed anew.
+        // Beyond the end of the clock, this is computed anew in a day.
         self.since.checked_add(patience).unwrap_or_else(|| self.since + Duration::from_secs(86_400))
     }
 
-    /// Returns the pause between two looks, while nothing may stall.
+    /// Returns the pause between two looks while nothing may stall.
     pub(super) fn pause(&self) -> Duration {
         self.alarms.iter().map(|alarm| alarm.after).fold(self.patience, Duration::min)
     }
 
-    /// Returns the duties of this moment, and notes that they are carried out. The next line is due
-    /// after twice as much time.
+    /// Returns what is due now, and notes that it is reported.
     pub(super) fn tell(&mut self, now: Instant) -> Said {
         let line = self.line_due() <= now;
         while self.told < 31 && self.line_due() <= now {

@@ -1,5 +1,5 @@
-//! The lock of the core. A thread that has it sees the core whole: the
-//! [tray](crate::driver::handoff) is taken back first.
+//! The lock of the core. Taking it first takes back the [tray](crate::driver::handoff), so that the
+//! holder sees the whole core.
 
 use crate::base::clock::Clock;
 use crate::base::sync::{Condvar, Mutex, MutexGuard, lock_awake, wait_until};
@@ -15,23 +15,22 @@ use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// The fewest jobs in a row that are worth a buffer, if jobs are so short that it would take more.
+/// The fewest jobs in a row that are worth a tray, if short jobs would fill a larger one.
 const FEW: u64 = 16;
 
-/// The core, under its lock, and the buffer of its threads.
+/// The core under its lock, and the tray.
 pub(crate) struct WholeCore {
     core: Mutex<Core>,
-    /// It is locked alone, or by somebody who has the core. A consumer whose jobs are never short
-    /// has none.
+    /// Locked alone, or by a thread that has the core. Absent if jobs are never short.
     handoff: OnceLock<Box<Apart>>,
 }
 
-/// The handoff buffer and its lock, in cache lines that nothing else moves.
+/// The tray and its lock, on cache lines of their own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart(Mutex<HandoffBuffer>);
 
-/// The core in the hands of one thread.
+/// The locked core.
 pub(crate) struct CoreGuard<'a> {
     core: MutexGuard<'a, Core>,
     handoff: &'a OnceLock<Box<Apart>>,
@@ -47,7 +46,7 @@ impl WholeCore {
         self.whole(self.core.lock())
     }
 
-    /// The same for a thread that others wait for.
+    /// Locks the core on a thread that others wait for.
     pub(in crate::driver) fn lock_awake(&self) -> CoreGuard<'_> {
         self.whole(lock_awake(&self.core))
     }
@@ -59,8 +58,8 @@ impl WholeCore {
         core
     }
 
-    /// Leaves the report of a success in the buffer, and takes a job from there. `None`: the core
-    /// takes the report, and has the next job.
+    /// Leaves the report of a success in the tray, and takes a job from it. `None`: the core has to
+    /// take the report, and has the next job.
     #[inline]
     pub(super) fn next_in_tray<T: Send + 'static>(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
         self.handoff.get()?.0.lock().next(report)
@@ -68,14 +67,14 @@ impl WholeCore {
 }
 
 impl CoreGuard<'_> {
-    /// Sleeps until somebody wakes the caller, or until the deadline. True: the deadline came.
+    /// Sleeps until a wake-up or the deadline. Returns true at the deadline.
     pub(in crate::driver) fn wait_until(&mut self, condvar: &Condvar, deadline: Option<Instant>) -> bool {
         let timed_out = wait_until(condvar, &mut self.core, deadline);
         self.make_whole();
         timed_out
     }
 
-    /// The same by this clock.
+    /// Like `wait_until`, by this clock.
     pub(in crate::driver) fn wait_by(&mut self, clock: &Clock, condvar: &Condvar, until: Option<Instant>) -> bool {
         let timed_out = clock.wait(condvar, &mut self.core, until);
         self.make_whole();
@@ -89,14 +88,13 @@ impl CoreGuard<'_> {
         gone
     }
 
-    /// Runs this without the lock.
     pub(in crate::driver) fn unlocked<R>(&mut self, run: impl FnOnce() -> R) -> R {
         let answer = MutexGuard::unlocked(&mut self.core, run);
         self.make_whole();
         answer
     }
 
-    /// Gives the lock to those who wait for it, and takes it again.
+    /// Lets waiting threads have the lock, and takes it again.
     pub(in crate::driver) fn bump(&mut self) {
         MutexGuard::bump(&mut self.core);
         self.make_whole();
@@ -109,8 +107,8 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Tells the core what happened to the jobs of the buffer. It all fits: jobs have begun in
-    /// their order, and no more of them ran at a time than may.
+    /// Tells the core what happened to the jobs of the tray. The core's rules hold: jobs have begun
+    /// in order, and no more at a time than may.
     fn take_tray_back(&mut self) {
         let core = &mut *self.core;
         core.running.has_tray = false;
@@ -148,8 +146,8 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Puts the next jobs into the buffer, if they are so short that it is worth it. Nothing may be
-    /// done with the core afterwards.
+    /// Puts the next jobs into the tray, if they are short enough to be worth it. The core must not
+    /// be used afterwards.
     #[inline]
     pub(super) fn fill_tray(mut self) {
         let core = &*self.core;
@@ -169,7 +167,7 @@ impl CoreGuard<'_> {
             return;
         }
         if found < most.min(FEW) {
-            // There are gaps, or the run that was read is short. To look for each job costs, too.
+            // There are gaps, or the read run is short. Looking again for each job would cost, too.
             core.running.tray_from = jobs.start.saturating_add(FEW);
             return;
         }
@@ -187,8 +185,8 @@ impl CoreGuard<'_> {
 }
 
 impl Core {
-    /// Returns the token of a flight that was reported with this one, which may be that of a
-    /// buffer.
+    /// Returns the token of a flight that was reported with this token, which may be one of the
+    /// tray.
     pub(super) fn token_of(&self, token: usize, index: u64) -> usize {
         if !is_begun_here(token) {
             return token;
@@ -227,7 +225,7 @@ mod tests {
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
 
-    /// A consumer that has read the jobs 0 to 9 and lays them out for three workers.
+    /// A consumer that has read jobs 0 to 9 and fills the tray for three workers.
     fn driver() -> Arc<Driver> {
         let mut window = Window::begin(0, Limits { max_processing: 3, max_search_ahead: 99 });
         window.handle_head(Some(9));
@@ -308,7 +306,7 @@ mod tests {
     #[test]
     fn too_short_a_run_of_jobs_fills_no_tray() {
         let driver = driver();
-        // The nine jobs behind the first one are all that was read.
+        // Only nine more jobs are read.
         driver.core.lock().workers.always = Some(64);
         let mut report = None;
         for index in 0..10 {

@@ -1,8 +1,8 @@
-//! Jobs that have run and wait until a transaction of the user's has their results.
+//! Jobs that have run and wait for a user's transaction with their results.
 //!
-//! A save takes the jobs that wait and counts them as done, in the critical section that lists
+//! A save takes the waiting jobs and counts them as done in the critical section that lists
 //! everything that is done. So the transaction has exactly the results of the jobs that it says are
-//! done. If the user's part fails, the window takes back that they are.
+//! done. If the user's part fails, the window takes them back.
 
 use super::failed_jobs::{Brief, FailedJobs};
 use super::flights::Flight;
@@ -13,31 +13,30 @@ use crate::progress::WrittenJobs;
 use crate::window::{Limits, Window};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most jobs in one transaction. Beyond that a job costs no less, and a failure costs more.
+/// The most jobs in a transaction. More would make a job no cheaper and a failure more expensive.
 const MOST: usize = 4096;
 
-/// The number of jobs that wait from which on the next transaction begins at once.
+/// From this many waiting jobs on, the next transaction begins at once.
 const PLENTY: usize = 1024;
 
-/// The jobs between their run and their transaction, of a consumer that writes results.
+/// The jobs between their run and their transaction.
 pub(crate) struct Writing {
-    /// The most jobs that wait or are being written; above it no job starts.
+    /// The most jobs that wait or are being written. Beyond it no job starts.
     most: u64,
     /// True if the progress keeps the jobs done ahead. Otherwise a transaction has an unbroken run
-    /// of jobs, so that the watermark alone says which of them are done.
+    /// of jobs, so that the watermark alone says which are done.
     in_any_order: bool,
     /// The jobs of the window that wait.
     waiting: BTreeMap<Index, Ran>,
-    /// The parked jobs that ran once more and wait. Each is written alone, and is beside the order.
+    /// The redriven jobs that wait. Each is written alone, outside of the order.
     redriven: BTreeMap<Index, Ran>,
-    /// The jobs that are to be written alone, once, since the user's part failed with several of
-    /// them.
+    /// The jobs to be written alone, once, since the user's part failed with several of them.
     alone: BTreeSet<Index>,
-    /// The jobs in the transaction that is under way, or is tried again. They count as done.
+    /// The jobs in the transaction under way, or in its next try. They count as done.
     batch: Vec<(Index, Ran)>,
-    /// True if no other job may join them.
+    /// True if no more jobs may join the transaction.
     closed: bool,
-    /// The records that go with this transaction.
+    /// The records that this transaction removes.
     unparked: Vec<(Index, Brief)>,
 }
 
@@ -47,7 +46,7 @@ struct Ran {
     attempt: u32,
     /// True if the job was handed out before.
     again: bool,
-    /// True if it is a parked job that ran once more. The window counts it as done all the time.
+    /// True if it is redriven: the window counts it as done all the time.
     redriven: bool,
 }
 
@@ -65,18 +64,17 @@ impl Writing {
         })
     }
 
-    /// The number of jobs that have run and are in no save yet.
+    /// Returns how many jobs have run and are in no save yet.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len() + self.redriven.len()
     }
 
     fn is_full(&self) -> bool {
-        // In order, the width of the window is the bound: the lowest job must always be able to
-        // start.
+        // In order, the window's width is the bound: the lowest job must always be able to start.
         self.in_any_order && (self.waiting() + self.batch.len()) as u64 >= self.most
     }
 
-    /// Returns the job of the window that is written next. `undone` is the lowest undone index.
+    /// Returns the job of the window to be written next. `undone` is the lowest undone index.
     fn next(&self, undone: Index) -> Option<Index> {
         let (index, _) = self.waiting.first_key_value()?;
         if self.in_any_order {
@@ -89,7 +87,7 @@ impl Writing {
         !self.redriven.is_empty() || self.next(undone).is_some()
     }
 
-    /// Makes the limits narrow enough for a progress whose jobs are written in order.
+    /// Narrows the limits for a progress whose jobs are written in order.
     pub(crate) fn narrow(&self, limits: Limits) -> Limits {
         let most = if self.in_any_order { u64::MAX } else { self.most };
         Limits { max_search_ahead: limits.max_search_ahead.min(most), ..limits }
@@ -101,7 +99,7 @@ impl Writing {
         window.set_full(out.effects.is_full());
     }
 
-    /// A job has run, and its result waits for a transaction.
+    /// Sets a job aside that has run, until a transaction has its result.
     pub(super) fn wait(&mut self, Flight { index, attempt, again, .. }: Flight, window: &mut Window, out: &mut Outbox) {
         let redriven = window.is_redriven(index);
         if redriven {
@@ -114,28 +112,27 @@ impl Writing {
         self.fit(window, out);
     }
 
-    /// True if the next transaction is not to wait for more jobs.
+    /// True if the next transaction does not wait for more jobs.
     pub(super) fn writes_at_once(&self) -> bool {
         self.waiting() >= PLENTY || !self.alone.is_empty() || !self.redriven.is_empty()
     }
 
-    /// True if a transaction is under way.
     pub(super) fn is_under_way(&self) -> bool {
         !self.batch.is_empty()
     }
 
-    /// True if this job of the window has run, and waits for a transaction.
+    /// True if this job of the window has run and waits for a transaction.
     pub(super) fn has(&self, index: Index) -> bool {
         self.waiting.contains_key(&index)
     }
 
-    /// The number of jobs in the transaction that is under way, and the lowest of them.
+    /// Returns the number of jobs in the transaction under way, and the lowest of them.
     pub(super) fn under_way(&self) -> Option<(usize, Index)> {
         Some((self.batch.len(), self.batch.first()?.0))
     }
 
-    /// Fixes the content of a transaction: the jobs in it count as done from now on. If it is tried
-    /// again, more jobs may join.
+    /// Fixes the content of a transaction: its jobs count as done from now on. More jobs may join a
+    /// retry.
     pub(super) fn take_batch(&mut self, failed_jobs: &mut FailedJobs, window: &mut Window) {
         let joins = !self.batch.is_empty();
         if !joins && let Some((index, ran)) = self.redriven.pop_first() {
@@ -145,7 +142,7 @@ impl Writing {
         }
         while !self.closed && self.batch.len() < MOST {
             let Some(index) = self.next(window.lowest_undone()) else { break };
-            // A crash in the user's part is to be the fault of a suspect alone, too.
+            // Only a suspect itself may be blamed for a crash in the user's part, too.
             if self.alone.contains(&index) || failed_jobs.quarantine.is_suspect(index) {
                 if !self.batch.is_empty() {
                     break;
@@ -165,14 +162,14 @@ impl Writing {
         }
     }
 
-    /// Returns the jobs in the save that begins.
+    /// Returns the jobs of the save that begins.
     pub(super) fn batch(&self) -> Option<Box<WrittenJobs>> {
         let jobs: Vec<_> = self.batch.iter().map(|(index, _)| *index).collect();
         let unparked = self.unparked.iter().map(|(index, _)| *index).collect();
         (!jobs.is_empty()).then(|| Box::new(WrittenJobs { jobs, unparked }))
     }
 
-    /// The transaction is written. Returns the number of its jobs.
+    /// Notes that the transaction is written. Returns the number of its jobs.
     pub(super) fn written(&mut self, failed_jobs: &mut FailedJobs, at: &mut Ctx<'_>) -> usize {
         let batch = std::mem::take(&mut self.batch);
         (self.closed, self.unparked) = (false, Vec::new());
@@ -186,9 +183,9 @@ impl Writing {
         batch.len()
     }
 
-    /// The user's part of the transaction has failed, and nothing of it is written. If the job was
-    /// alone in it, its attempt has failed; several jobs are written again, each alone. The answer
-    /// is to be dropped without the lock.
+    /// Notes that the user's part failed, so nothing is written. The attempt of a single job has
+    /// failed; several jobs are written again, each alone. Returns a value to be dropped without
+    /// the lock.
     pub(super) fn failed(
         &mut self,
         failure: Failure,
@@ -219,7 +216,7 @@ impl Writing {
             failed_jobs.redrive_failed(index, attempt, &failure.text, at);
             return Some(failure.error);
         }
-        // From the highest one down, each is taken back in one step.
+        // From the highest down, each takes one step.
         for (index, ran) in batch.into_iter().rev() {
             let revoked = at.window.handle_put_aside(index);
             debug_assert!(revoked, "job {index} is in the save under way");

@@ -1,5 +1,5 @@
-//! Jobs that failed and have attempts left: one record for each, from its first failure until an
-//! attempt succeeds or is the last.
+//! Failed jobs that have attempts left: one entry each, from the first failure until an attempt
+//! succeeds or is the last one.
 
 use crate::base::index::Index;
 use crate::base::retry::Retry;
@@ -9,41 +9,40 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
-/// The reason why a job could not be read.
+/// Why a job could not be read.
 #[derive(Clone, Debug)]
 pub(crate) enum Unread {
     Missing,
     Failed(String),
 }
 
-/// The failed jobs, and the ends of their back-offs.
+/// The failed jobs and their back-offs.
 pub(crate) struct Failures {
     retry: Retry,
     jobs: BTreeMap<Index, Failed>,
-    /// One for each job that backs off.
+    /// An entry for each job that backs off.
     timers: BinaryHeap<Reverse<(Instant, Index)>>,
 }
 
-/// A job that failed, and has attempts left.
+/// A failed job that has attempts left.
 pub(crate) struct Failed {
-    /// The attempt that failed last, from 1.
+    /// The last failed attempt, from 1.
     pub(crate) attempt: u32,
-    /// The end of its back-off.
+    /// When its back-off ends.
     pub(crate) due: Instant,
-    /// The text of the last failure.
     pub(crate) error: String,
-    /// The time of the first failure in this life, by the wall clock, in milliseconds since 1970.
-    /// `None` if it was only deferred so far.
+    /// When it first failed in this life, in milliseconds since 1970; `None` if it was only
+    /// deferred.
     first: Option<u64>,
-    /// The answer of the source when it was asked for the job again.
+    /// What the source answered to the last read of the job.
     pub(crate) unread: Option<Unread>,
-    /// The reads of it that brought nothing, in a row.
+    /// The fruitless reads of it since the last success.
     pub(in crate::driver) in_vain: InVain,
     /// True while its next attempt runs.
     running: bool,
-    /// True if it was not ready, and has not failed in its last attempt.
+    /// True if its last attempt was deferred.
     pub(crate) deferred: bool,
-    /// True if it is in no batch with other jobs, since it may make the batch fail.
+    /// True if it must not run in a batch with others, since it may make the batch fail.
     alone: bool,
 }
 
@@ -53,7 +52,7 @@ impl Failed {
         Self { attempt, due, error, first, unread: None, in_vain: InVain::default(), running, deferred, alone }
     }
 
-    /// True if the source did not show it when it was asked last.
+    /// True if the last read did not find it.
     pub(in crate::driver) fn is_missing(&self) -> bool {
         matches!(self.unread, Some(Unread::Missing))
     }
@@ -64,12 +63,12 @@ impl Failures {
         Self { retry, jobs: BTreeMap::new(), timers: BinaryHeap::new() }
     }
 
-    /// Returns the back-off after this attempt; `None`: it was the last one.
+    /// Returns the back-off after this attempt, or `None` if it was the last one.
     pub(in crate::driver) fn delay(&self, attempt: u32, now: &Now) -> Option<Duration> {
         self.retry.delay(attempt, now.chance())
     }
 
-    /// Notes that this attempt failed, and that the next one is due after a pause.
+    /// Notes that this attempt failed and the next one is due after a pause.
     pub(in crate::driver) fn note(&mut self, index: Index, attempt: u32, error: String, pause: Duration, now: &Now) {
         let due = after(pause, now.get());
         let first = Some(self.first_failed(index).unwrap_or_else(|| now.wall()));
@@ -77,24 +76,24 @@ impl Failures {
         self.timers.push(Reverse((due, index)));
     }
 
-    /// Notes that a job was not ready in this attempt, which does not count.
+    /// Notes that a job was not ready. The attempt does not count.
     pub(in crate::driver) fn defer(&mut self, index: Index, attempt: u32, text: String, delay: Duration, now: &Now) {
         let first = self.first_failed(index);
         self.note(index, attempt.saturating_sub(1), text, delay, now);
         self.jobs.entry(index).and_modify(|job| (job.deferred, job.first) = (true, first));
     }
 
-    /// Returns the time of the first failure of a job that has failed before.
+    /// Returns when a failed job first failed.
     pub(in crate::driver) fn first_failed(&self, index: Index) -> Option<u64> {
         self.jobs.get(&index)?.first
     }
 
-    /// Takes in a parked job that is to run once more, and is due now.
+    /// Adds a redriven job, which is due now.
     pub(in crate::driver) fn redrive(&mut self, index: Index, attempt: u32, text: String, due: Instant) {
         self.jobs.insert(index, Failed::new(attempt, due, text, None));
     }
 
-    /// Takes in a job of an earlier life, which is due after a pause.
+    /// Adds a job of an earlier life, which is due after a pause.
     pub(in crate::driver) fn restore(
         &mut self,
         index: Index,
@@ -104,19 +103,19 @@ impl Failures {
         pause: Duration,
         now: Instant,
     ) {
-        // One without attempts has not failed: it was in flight when the process died.
+        // Without attempts it has not failed: it was in flight when the process died.
         self.jobs.insert(index, Failed { alone: attempt > 0, ..Failed::new(attempt, now, text, first) });
         self.wait_again(index, pause, now);
     }
 
-    /// Makes a job that has failed before wait for another pause.
+    /// Makes a failed job wait for another pause.
     pub(in crate::driver) fn wait_again(&mut self, index: Index, pause: Duration, now: Instant) {
         let Some(failed) = self.jobs.get_mut(&index) else { return };
         failed.due = after(pause, now);
         self.timers.push(Reverse((failed.due, index)));
     }
 
-    /// Forgets a parked job that is not to run once more, after all. Returns its attempts.
+    /// Forgets a redrive that was taken back. Returns the attempts of the job.
     pub(in crate::driver) fn forget_redriven(&mut self, index: Index) -> u32 {
         self.jobs.remove(&index).map_or(0, |failed| failed.attempt)
     }
@@ -129,17 +128,17 @@ impl Failures {
         })
     }
 
-    /// Forgets a job that has succeeded, or has no attempt left.
+    /// Forgets a job that has succeeded or has no attempt left.
     pub(in crate::driver) fn forget(&mut self, index: Index) {
         self.jobs.remove(&index);
     }
 
-    /// True if this job is in no batch with other jobs.
+    /// True if this job runs in no batch with others.
     pub(in crate::driver) fn is_alone(&self, index: Index) -> bool {
         self.jobs.get(&index).is_some_and(|failed| failed.alone)
     }
 
-    /// True if this job has failed or was not ready. One that an earlier life only recorded may
+    /// True if this job has failed or was deferred. A job that an earlier life only recorded may
     /// never have run.
     pub(in crate::driver) fn has_run(&self, index: Index) -> bool {
         self.jobs.get(&index).is_some_and(|failed| failed.attempt > 0 || failed.deferred || failed.first.is_some())
@@ -150,7 +149,7 @@ impl Failures {
         self.jobs.get(&index).filter(|failed| !failed.running)
     }
 
-    /// Returns all jobs that wait for their next attempt, by their indices.
+    /// Returns all jobs that wait for their next attempt, by index.
     pub(in crate::driver) fn all_waiting(&self) -> impl Iterator<Item = (Index, &Failed)> {
         self.jobs.iter().filter(|(_, failed)| !failed.running).map(|(index, failed)| (*index, failed))
     }
@@ -160,19 +159,18 @@ impl Failures {
         self.jobs.get(&index).filter(|failed| failed.running)
     }
 
-    /// True if a job up to this index waits for its next attempt, and holds the watermark.
+    /// True if a job up to this index waits for its next attempt and `holds` the watermark.
     pub(in crate::driver) fn has_waiting_up_to(&self, index: Index, holds: impl Fn(Index) -> bool) -> bool {
         self.jobs.range(..=index).any(|(failed, job)| !job.running && holds(*failed))
     }
 
-    /// Returns the end of the back-off that ends first.
+    /// Returns when the next back-off ends.
     pub(in crate::driver) fn next_due(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// Takes the timer that ended first, if it has by now. Returns the job that is due then, unless
-    /// it waits for another time: a look at the source may have brought it before its pause was
-    /// over.
+    /// Takes the next timer that has ended. Returns its job, unless that has another due time by
+    /// now: a look at the source may have brought it before its pause was over.
     pub(in crate::driver) fn take_due(&mut self, now: Instant) -> Option<Option<Index>> {
         self.next_due().filter(|due| *due <= now)?;
         let Reverse((due, index)) = self.timers.pop()?;
@@ -186,25 +184,25 @@ impl Failures {
         }
     }
 
-    /// Returns the reads of this job that brought nothing, if it waits for its next attempt.
+    /// Returns the fruitless reads of this job, if it waits for its next attempt.
     pub(in crate::driver) fn in_vain(&mut self, index: Index) -> Option<&mut InVain> {
         self.jobs.get_mut(&index).filter(|failed| !failed.running).map(|failed| &mut failed.in_vain)
     }
 
-    /// Notes why this job could not be read again, and asks for it once more after a pause.
+    /// Notes why this job could not be read again, and reads it once more after a pause.
     pub(in crate::driver) fn not_read(&mut self, index: Index, unread: Unread, pause: Duration, now: Instant) {
         let Some(failed) = self.jobs.get_mut(&index) else { return };
-        // At once is no wait that a status would show.
+        // A status does not show a retry without a pause.
         failed.unread = Some(unread).filter(|_| !pause.is_zero());
         self.wait_again(index, pause, now);
     }
 
-    /// Takes out all of them. There may be very many, so the caller drops them later.
+    /// Takes all jobs. There may be very many, so the caller drops them later.
     pub(in crate::driver) fn take_all(&mut self) -> impl Sized + Send + 'static {
         (std::mem::take(&mut self.timers), std::mem::take(&mut self.jobs))
     }
 
-    /// Returns the ends of all back-offs, in no order.
+    /// Returns the ends of all back-offs, unordered.
     #[cfg(test)]
     pub(in crate::driver) fn dues(&self) -> Vec<Instant> {
         self.timers.iter().map(|Reverse((due, _))| *due).collect()

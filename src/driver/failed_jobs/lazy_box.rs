@@ -1,11 +1,11 @@
-//! A part of a consumer that hardly any consumer needs.
+//! State that hardly any consumer needs.
 
 use std::ops::{Deref, DerefMut};
 
-/// A part that takes no memory until it is changed: an idle consumer is to be small.
+/// State that is allocated when it is first changed, so that an idle consumer is small.
 pub(in crate::driver) struct LazyBox<T>(Option<Box<T>>);
 
-/// A type with a value that says nothing.
+/// A type with an empty value.
 pub(in crate::driver) trait Empty: Sized + 'static {
     const EMPTY: &'static Self;
     const NEW: Self;

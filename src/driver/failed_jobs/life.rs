@@ -1,53 +1,51 @@
-//! The record of the consumer's life: open from its start, closed with its last save. A halt is in
-//! it at once.
+//! The life record: open from the start of the consumer, closed with its last save. A halt is
+//! written at once.
 
 use crate::base::index::Index;
 use crate::driver::outbox::{Ctx, Ending};
 use crate::progress::{Halt, Life};
 use crate::window::{Limits, Window};
 
-/// The record of the life, if the progress keeps one.
 #[derive(Default)]
 pub(crate) struct KeptLife {
-    /// The record, if there is one. A life that counts no crashes has one only once it has halted.
+    /// The record, if there is one. Without counted crashes, only a halt makes one.
     record: Option<Box<Life>>,
     /// True if the progress keeps the record.
     keeps: bool,
-    /// True if the record is to be written before the end.
+    /// True if the record has to be written before the end.
     owed: bool,
-    /// True once the record has the halt of this life.
+    /// True once the record includes this life's halt.
     has_halt: bool,
     writing: Writing,
-    /// The width that the record on the disk has, or a smaller one.
+    /// At most the width that the record on disk has.
     width: u64,
-    /// The width that the window gets once the record has it.
+    /// The width of the window once the record has it.
     wider: Option<u64>,
 }
 
-/// The way of the record to the disk.
+/// How far the record is on its way to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Writing {
     #[default]
     No,
-    /// The next save has it.
+    /// The next save includes it.
     Due,
-    /// The save under way has it.
+    /// The save under way includes it.
     Taken,
 }
 
 impl KeptLife {
-    /// Goes on with this record. If crashes count, the record is open, and is closed at the end.
+    /// Continues with this record. If crashes count, it is open now and will be closed at the end.
     pub(super) fn keep(&mut self, record: Option<Box<Life>>, counts_crashes: bool) {
         let width = record.as_ref().map_or(0, |record| record.width);
         *self = Self { record, width, keeps: true, owed: counts_crashes, ..Self::default() };
     }
 
-    /// True if the progress keeps the record.
     pub(in crate::driver) fn is_kept(&self) -> bool {
         self.keeps
     }
 
-    /// Returns the record for the save that begins.
+    /// Returns the record for the save that begins, if it has changed.
     pub(in crate::driver) fn take(&mut self) -> Option<Box<Life>> {
         if self.writing == Writing::No {
             return None;
@@ -56,8 +54,8 @@ impl KeptLife {
         self.record.clone()
     }
 
-    /// Writes why the consumer halts while other jobs still run. They may run for ever, and then
-    /// somebody kills the process.
+    /// Writes the reason of a halt while jobs still run. They may run for ever, until the process
+    /// is killed.
     #[cold]
     pub(in crate::driver) fn write_halt(&mut self, is_lost: bool, at: &mut Ctx<'_>) {
         if !self.keeps || at.ending.halted.is_none() || self.has_halt {
@@ -77,7 +75,7 @@ impl KeptLife {
         }
     }
 
-    /// True if the record is still to be closed, and says so once. A halt is always in it.
+    /// Returns true, once, if the record is still to be closed. A halt always makes it so.
     pub(super) fn is_owed(&mut self, ending: &mut Ending) -> bool {
         if std::mem::take(&mut ending.unrecorded) {
             self.owed = self.keeps;
@@ -85,8 +83,8 @@ impl KeptLife {
         std::mem::take(&mut self.owed)
     }
 
-    /// Closes the record with the next save. `careful`: the last job that is still to be recorded
-    /// before it starts, if crashes count.
+    /// Closes the record with the next save. `careful`: the last job that is still recorded before
+    /// it starts, if crashes count.
     pub(super) fn close(&mut self, careful: Option<Option<Index>>, at: &mut Ctx<'_>) {
         let wall = at.now.wall();
         self.note_halt(at.ending, wall);
@@ -103,8 +101,8 @@ impl KeptLife {
         window.handle_changed();
     }
 
-    /// A save is on the disk, maybe with the record. Returns the limits that hold from now on, if
-    /// they have waited for that.
+    /// Notes that a save is on disk. Returns the limits that hold from now on, if they waited for
+    /// it.
     pub(in crate::driver) fn saved(&mut self, limits: Limits) -> Option<Limits> {
         if self.writing != Writing::Taken {
             return None;
@@ -114,8 +112,9 @@ impl KeptLife {
         self.wider.take().map(|max_search_ahead| Limits { max_search_ahead, ..limits })
     }
 
-    /// Takes new limits, and returns those that hold now. If the next life has to know how far this
-    /// one has started jobs, a wider window is recorded before it holds.
+    /// Takes new limits, and returns those that hold now. If crashes count, the next life has to
+    /// know how far this one may have started jobs, so a wider window holds only once it is
+    /// recorded.
     pub(super) fn change_limits(&mut self, limits: Limits, counts_crashes: bool, window: &mut Window) -> Limits {
         self.wider = None;
         let Some(record) = self.record.as_mut().filter(|record| record.open && counts_crashes) else { return limits };

@@ -1,5 +1,5 @@
-//! Jobs that are put back: an attempt that ends with an error while the consumer stops does not
-//! count. A job that obeys `is_stopping` ends so, also without an attempt left.
+//! Jobs that are put back: an error while the consumer stops does not count as an attempt, not even
+//! as the last one. Jobs that obey `is_stopping` end this way.
 
 use super::{FailedJobs, is_without_runtime};
 use crate::base::caught::Failure;
@@ -11,19 +11,19 @@ use crate::window::Window;
 use std::time::Duration;
 
 impl FailedJobs {
-    /// True if this failure counts as no attempt, since the consumer stops. A job that fails for
-    /// good does so in the next life, too.
+    /// True if this failure does not count, since the consumer stops. A permanent failure still
+    /// does: the job would fail in the next life, too.
     pub(super) fn is_put_back(failure: &Failure, window: &Window) -> bool {
         window.is_stopping() && failure.verdict == Verdict::Retry && !is_without_runtime(failure)
     }
 
-    /// Makes a job that has failed wait for the next life.
+    /// Makes a failed job wait for the next life.
     pub(super) fn put_back(&mut self, index: Index, attempt: u32, text: String, at: &mut Ctx<'_>) {
         at.tell(&Event::new(Kind::PutBack, index).attempt(attempt).error(&text));
         self.defer(index, attempt, text, Duration::ZERO, at);
     }
 
-    /// Makes a redriven job that has failed run once more in the next life.
+    /// Makes a failed redriven job run once more in the next life.
     pub(super) fn redrive_put_back(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
         self.failed += 1;
         self.failures.forget(index);

@@ -1,12 +1,12 @@
-//! Crashes: jobs that are recorded before they start, and jobs that run alone.
+//! Precautions against crashes: jobs that are recorded before they start, and jobs that run alone.
 //!
 //! A life that died leaves its record open. The next one cannot know which jobs were in flight, so
-//! it records each job that may have been before the job starts, many in one save. If that life
-//! dies too, the recorded jobs are *suspects*: each of them runs alone, and its record counts a
-//! crash before it starts. The end of its attempt takes the count back.
+//! it records each candidate before it starts, many in one save. If that life dies too, the
+//! recorded jobs are *suspects*: each runs alone, and its record counts a crash before it starts.
+//! The end of the attempt takes the count back.
 //!
-//! This file decides which jobs are recorded and whose turn it is.
-//! [`FailedJobs`](super::FailedJobs) writes the records.
+//! This file decides which jobs to record and whose turn it is; [`FailedJobs`](super::FailedJobs)
+//! writes the records.
 
 use super::records::Recovered;
 use crate::base::config::DEFAULT_SEARCH_AHEAD;
@@ -17,45 +17,43 @@ use crate::window::Window;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The fewest jobs that are recorded in one save.
+/// The fewest jobs to record in one save.
 const LEAST: usize = 16;
 
-/// A turn that fails gives the other jobs this many times as long: two saves for their records, and
-/// as much for themselves.
+/// After a failed turn the other jobs get this many times as long: two saves for their records, and
+/// the same time for themselves.
 const TURNS_OF_OTHERS: u32 = 4;
 
-/// The care for crashes. Without it nothing is recorded, and the gate of the source is the only
-/// one.
+/// The precautions. Without them nothing is recorded, and only the gate of the source holds jobs
+/// back.
 pub(crate) struct Quarantine {
-    /// The most crashes of a job; `None` if they are not counted.
+    /// The most crashes of a job, if crashes are counted.
     max_crashes: Option<u32>,
-    /// The last job that is recorded before it starts; `None` if none is.
+    /// The last job to be recorded before it starts, if any.
     until: Option<Index>,
-    /// True if the first head that is seen bounds `until`.
+    /// True if the first head that is seen limits `until`.
     to_head: bool,
     /// True if a sink takes the results in order.
     in_order: bool,
-    /// The lowest bound: a source may show more later than it does at first.
+    /// The lowest value of `until`: a source may show more later than at first.
     least: Index,
-    /// New jobs below this index are recorded, and may start.
+    /// New jobs below this index are recorded and may start.
     recorded: Index,
-    /// The new jobs that are recorded, or will be with the next save, and that are neither handed
-    /// out nor gaps.
+    /// The new jobs that are recorded, or are about to be, and neither handed out nor gaps.
     ahead: BTreeSet<Index>,
-    /// The gate of the source.
     gate: Index,
     /// The jobs that run alone until they succeed.
     suspects: BTreeSet<Index>,
-    /// The suspects whose back-off is over. They await their turn to run alone.
+    /// The suspects whose back-off is over and that wait for their turn.
     turns: BTreeSet<Index>,
     alone: Alone,
-    /// The time since which nothing but the suspect whose turn came last may run.
+    /// When the last turn of a suspect began.
     turn_begun: Option<Instant>,
-    /// The end of the time that the other jobs have after the turns that failed so far.
+    /// When the time ends that the other jobs get for the failed turns so far.
     others_until: Option<Instant>,
-    /// The other jobs whose back-off is over, and that are to be recorded before they are due.
+    /// The other jobs whose back-off is over and that are recorded before they become due.
     due: Vec<Index>,
-    /// The records in the next save, or in the one under way.
+    /// The records in the next save, or in the save under way.
     asked: Option<Asked>,
 }
 
@@ -68,14 +66,14 @@ enum Alone {
     Draining(Index),
     /// Its crash is being counted.
     Counting(Index),
-    /// It is read, and runs.
+    /// It is read and runs.
     Running(Index),
-    /// It no longer does. Others start once the disk does not count its crash any more; true if the
-    /// save that says so is under way.
+    /// Its turn is over. Others start once the disk no longer counts its crash; true if the save
+    /// that says so is under way.
     Settling(bool),
 }
 
-/// Records that are in the next save, or in the one under way.
+/// The records in the next save, or in the save under way.
 struct Asked {
     /// New jobs below this index may start once the records are saved.
     recorded: Index,
@@ -106,7 +104,7 @@ impl Empty for Quarantine {
 }
 
 impl Quarantine {
-    /// Goes on after earlier lives. `next` is the lowest index that was never handed out.
+    /// Continues after earlier lives. `next` is the lowest index that was never handed out.
     pub(super) fn new(recovered: &Recovered, next: Index) -> Self {
         if recovered.max_crashes.is_none() {
             return Self::NEW;
@@ -124,17 +122,17 @@ impl Quarantine {
         }
     }
 
-    /// Returns the most crashes of a job; `None` if they are not counted.
+    /// Returns the most crashes of a job, or `None` if they are not counted.
     pub(super) fn max_crashes(&self) -> Option<u32> {
         self.max_crashes
     }
 
-    /// Returns the last job that is still to be recorded before it starts.
+    /// Returns the last job to be recorded before it starts.
     pub(super) fn until(&self) -> Option<Index> {
         self.until
     }
 
-    /// One past the last new job that may start.
+    /// Returns the index above the last new job that may start.
     pub(super) fn open_below(&self) -> Index {
         if self.until.is_some() { self.gate.min(self.recorded) } else { self.gate }
     }
@@ -143,26 +141,24 @@ impl Quarantine {
         self.until.is_some_and(|until| index <= until)
     }
 
-    /// Takes the gate of the source.
     pub(super) fn set_gate(&mut self, open_below: Index) {
         self.gate = open_below;
     }
 
-    /// One past the last job that the gate of the source lets through. A gap needs no record, so it
-    /// is not held back by more.
+    /// Returns the index above the last job that the source lets through. Gaps need no record, so
+    /// only this gate holds them back.
     pub(in crate::driver) fn gate(&self) -> Index {
         self.gate
     }
 
-    /// True if the gate of the source holds this index back. Jobs that are not recorded yet are
-    /// held back by this consumer itself.
+    /// True if the source holds this index back. Jobs that are not recorded yet are held back by
+    /// this consumer.
     pub(in crate::driver) fn is_gated(&self, index: Index) -> bool {
         index >= self.gate
     }
 
-    /// Makes a job due whose back-off is over, or that is to run once more. If crashes count, it
-    /// may have to be recorded before, or to await its turn to run alone. Returns false if it does
-    /// not wait.
+    /// Makes a retry or redrive due. If crashes count, it may first have to be recorded, or to wait
+    /// for its turn to run alone. Returns false if the job does not wait.
     pub(super) fn make_due(&mut self, index: Index, window: &mut Window) -> bool {
         if self.is_suspect(index) {
             return self.turns.insert(index);
@@ -174,7 +170,7 @@ impl Quarantine {
         window.handle_due(index)
     }
 
-    /// Ends the care for new jobs as soon as those are done that it is for.
+    /// Ends the precautions for new jobs once the last of these jobs is done.
     pub(super) fn narrow(&mut self, window: &mut Window) {
         if let Some(head) = window.head().filter(|_| std::mem::take(&mut self.to_head)) {
             self.until = self.until.map(|until| until.min(head.max(self.least)));
@@ -185,12 +181,12 @@ impl Quarantine {
         }
     }
 
-    /// Takes the next suspect for a turn, and returns the one whose turn can begin, since nothing
-    /// else is in flight. `busy`: a result waits for its turn at the sink, or for a transaction. It
-    /// would be in flight beside the suspect.
+    /// Takes the next suspect, and returns the one whose turn can begin since nothing else is in
+    /// flight. `busy`: a result waits for the sink or for a transaction, and would be in flight
+    /// beside the suspect.
     pub(super) fn next_alone(&mut self, busy: bool, window: &mut Window) -> Option<Index> {
-        // The count of the next one and the end of the last one are one save. In order, the sink
-        // may have a turn between them.
+        // One save ends the last turn and counts the next crash. In order, the sink may have a turn
+        // in between.
         let settles = self.is_settling() && !self.in_order;
         if (self.alone == Alone::No || settles) && !window.is_paused() {
             let index = self.next_turn(window)?;
@@ -201,10 +197,10 @@ impl Quarantine {
         (window.in_flight() == 0 && !busy && self.asked.is_none()).then_some(index)
     }
 
-    /// Takes the lowest suspect that awaits its turn and that the window lets start.
+    /// Takes the lowest suspect that waits for its turn and that the window lets start.
     fn next_turn(&mut self, window: &Window) -> Option<Index> {
         let undone = window.lowest_undone();
-        // The sink takes results in order, so a job above would not run alone from end to end.
+        // Results are taken in order, so a higher job would not run alone from beginning to end.
         let in_order = |index| !self.in_order || index == undone || window.is_redriven(index);
         let mut turns = self.turns.iter().copied();
         // A window that was narrowed since the job started may have to move first.
@@ -212,17 +208,16 @@ impl Quarantine {
         self.turns.remove(&index).then_some(index)
     }
 
-    /// The turn of this suspect begins with the save that counts its crash.
+    /// Begins the turn of this suspect with the save that counts its crash.
     pub(super) fn begin_turn(&mut self, index: Index, now: &Now) {
         (self.alone, self.turn_begun) = (Alone::Counting(index), Some(now.get()));
         self.asked = Some(Asked { recorded: 0, due: vec![index], taken: false });
     }
 
-    /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.
-    /// Returns that suspect.
+    /// Takes back the turn of a suspect that a narrowed window no longer lets start. Returns it.
     pub(super) fn put_off_turn(&mut self, window: &mut Window) -> Option<Index> {
         let index = self.alone().filter(|index| !window.reaches(*index))?;
-        // It may be read already. Then it starts as soon as anything may.
+        // If it is read already, it starts as soon as anything may.
         let runs = matches!(self.alone, Alone::Running(_));
         if runs && !window.handle_put_back(index) {
             return None;
@@ -232,8 +227,7 @@ impl Quarantine {
         Some(index)
     }
 
-    /// Returns the jobs that are to be recorded before they start, and puts them into the next
-    /// save.
+    /// Returns the jobs to be recorded before they start, and adds them to the next save.
     pub(super) fn next_records(&mut self, window: &mut Window) -> Vec<Index> {
         let most = window.limits().max_processing.saturating_mul(2).max(LEAST);
         let (next, head) = (window.next(), window.head());
@@ -241,7 +235,8 @@ impl Quarantine {
         if self.asked.is_some() || self.alone != Alone::No {
             return Vec::new();
         }
-        // A job behind the gate has not started. The next life must not take it for one that has.
+        // A job behind the gate has not started, and the next life must not take it for one that
+        // has.
         let below = self.gate.min(last + 1);
         while self.ahead.first().is_some_and(|index| *index < next) {
             self.ahead.pop_first();
@@ -249,7 +244,7 @@ impl Quarantine {
         let enough = self.ahead.len() > most / 2;
         let mut recorded = self.recorded.max(next);
         let mut new = Vec::new();
-        // The rest is enough for the next half.
+        // While more than half of them are unused, no new ones are recorded.
         if let Some(until) = self.until.filter(|_| head.is_some() && !enough) {
             while new.len() < most {
                 let index = window.unstarted_from(recorded);
@@ -260,7 +255,7 @@ impl Quarantine {
                 recorded = index + 1;
             }
             if until < last && window.unstarted_from(recorded) > until {
-                // The jobs above are not recorded.
+                // Jobs above `until` are not recorded.
                 recorded = Index::MAX;
             }
         }
@@ -277,7 +272,7 @@ impl Quarantine {
         new
     }
 
-    /// A save takes everything that was asked for.
+    /// Notes that a save takes everything requested so far.
     pub(super) fn taken(&mut self) {
         self.asked.iter_mut().for_each(|asked| asked.taken = true);
         if let Alone::Settling(taken) = &mut self.alone {
@@ -285,7 +280,8 @@ impl Quarantine {
         }
     }
 
-    /// The save is on the disk: the jobs that it records may start. Returns true if there are any.
+    /// Notes that the save is on disk: the jobs that it records may start. Returns true if there
+    /// are any.
     pub(super) fn saved(&mut self, window: &mut Window) -> bool {
         if self.alone == Alone::Settling(true) {
             self.alone = Alone::No;
@@ -303,9 +299,9 @@ impl Quarantine {
         true
     }
 
-    /// The job that ran alone no longer does: others may start with the next save. The caller
-    /// writes its record, so if the process dies before, no other job has started. Returns true if
-    /// its crash was counted.
+    /// Ends the turn of this job: others may start with the next save. The caller writes its
+    /// record, so if the process dies before, no other job has started. Returns true if its crash
+    /// was counted.
     pub(super) fn no_longer_alone(&mut self, index: Index, window: &mut Window) -> bool {
         if self.alone() != Some(index) {
             return false;
@@ -316,7 +312,7 @@ impl Quarantine {
         counted
     }
 
-    /// A job has succeeded, or is parked.
+    /// Clears a job of suspicion that has succeeded or is parked.
     pub(in crate::driver) fn no_suspect(&mut self, index: Index, window: &mut Window) {
         self.no_longer_alone(index, window);
         self.suspects.remove(&index);
@@ -324,16 +320,16 @@ impl Quarantine {
         self.ahead.remove(&index);
     }
 
-    /// A suspect has killed its process too often.
+    /// Ends the turns of a suspect that has crashed the process too often.
     pub(super) fn condemn(&mut self, index: Index, window: &mut Window) {
         self.no_longer_alone(index, window);
         self.suspects.remove(&index);
     }
 
-    /// Returns the back-off of a job that has failed. Nothing else starts in the turn of a suspect,
-    /// and no record of others is saved. So each turn that fails gives the others some times as
-    /// long, or suspects that fail for ever would starve them. Suspects share that: they fail one
-    /// after the other, and each waits until the others had their time for all turns so far.
+    /// Returns the back-off of a failed job. The turn of a suspect blocks all other jobs and their
+    /// records, so each failed turn gives the others several times as long; otherwise suspects that
+    /// fail for ever would starve them. Suspects share this debt: each waits until the others had
+    /// their time for all turns so far.
     pub(super) fn back_off(&mut self, index: Index, pause: Duration, now: &Now) -> Duration {
         if !self.is_suspect(index) {
             return pause;
@@ -354,7 +350,7 @@ impl Quarantine {
         matches!(self.alone, Alone::Settling(_))
     }
 
-    /// Returns the job that runs alone, or is about to.
+    /// Returns the job that runs alone or is about to.
     pub(in crate::driver) fn alone(&self) -> Option<Index> {
         match self.alone {
             Alone::No | Alone::Settling(_) => None,

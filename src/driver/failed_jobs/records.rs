@@ -1,8 +1,8 @@
-//! The records of single jobs: of those that are parked, and of those whose attempts and crashes
-//! are to outlive the process.
+//! The records of single jobs: parked ones, and those whose attempts and crashes outlive the
+//! process.
 //!
-//! The record of a parked job is among the effects of the jobs that finished, so one write has it
-//! and the progress that passes the job.
+//! The record of a parked job is written with the effects of finished jobs, so one write has it and
+//! the progress that passes the job.
 
 use super::failures::Failures;
 use crate::base::index::Index;
@@ -15,24 +15,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The records that a new life goes on with.
+/// The records with which a new life continues.
 pub(crate) struct Recovered {
     pub(crate) place: ParkedRecords,
-    /// The records of single jobs: all of those that are parked, and of others if crashes count.
+    /// The records of jobs: of all that are parked and, if crashes count, of others.
     pub(crate) jobs: Vec<ParkedRecord>,
     pub(crate) life: Option<Life>,
     pub(crate) budget: Option<u64>,
-    /// The most crashes of a job; `None` if they are not counted.
+    /// The most crashes of a job, if crashes are counted.
     pub(crate) max_crashes: Option<u32>,
     /// The jobs that wait as failed jobs do: they failed in an earlier life, or are suspects.
     pub(crate) waiting: Vec<Index>,
-    /// The last job that is recorded before it starts, and true if the head is the last one.
+    /// The last job to be recorded before it starts, and whether the head limits it.
     pub(crate) careful: Option<(Index, bool)>,
-    /// True if the life before was open: it died. The care may be for one before that.
+    /// True if the previous life died. The precautions may stem from an earlier one.
     pub(crate) died: bool,
     /// True if a sink takes the results in order.
     pub(crate) in_order: bool,
-    /// The latest time on the wall that the lives before have noted, in milliseconds since 1970.
+    /// The latest wall-clock time that earlier lives have noted, in milliseconds since 1970.
     pub(crate) seen: u64,
 }
 
@@ -52,43 +52,41 @@ impl Recovered {
         }
     }
 
-    /// Returns the time that has passed since a job failed in a life before, if this is the time
-    /// now. If the failure is ahead, the clock was set back, and the lives before say what passed.
+    /// Returns the time since a job failed in an earlier life. If that failure is in the future,
+    /// the clock was set back, and the latest time noted by earlier lives counts.
     pub(super) fn passed_since(&self, failed: u64, wall: u64) -> Duration {
         let now = if failed > wall { self.seen } else { wall };
         Duration::from_millis(now.saturating_sub(failed))
     }
 }
 
-/// The records of single jobs. There are none if the progress cannot keep them, or need not.
+/// The records of single jobs. Empty if the progress cannot keep them, or need not.
 pub(crate) struct Records {
-    /// `None` if there are no records, and there will be none.
+    /// `None` if there are no records and will be none.
     place: Option<ParkedRecords>,
-    /// The most parked jobs; `None`: no job is parked by this consumer.
+    /// The most parked jobs; `None` if this consumer parks none.
     budget: Option<u64>,
-    /// The jobs that have a record, or will have one with the next save.
+    /// The jobs that have a record, or will with the next save.
     jobs: BTreeMap<Index, Brief>,
-    /// The number of those that are parked.
     parked: u64,
-    /// The parked jobs whose record goes with the next save, and with the save under way. A save
-    /// may be refused the effects of such a job, and then its record stays.
+    /// The parked jobs whose records the next save removes, and the save under way. A save may
+    /// refuse the effects of such a job, and then its record stays.
     leaving: (BTreeSet<Index>, BTreeSet<Index>),
     /// The changes among the parked jobs that the watermark was not told of.
     untold: ParkedNews,
-    /// The jobs of the window whose success was taken back, and with it perhaps the removal of a
-    /// record. (A seek back puts jobs with a record into the window.)
+    /// The jobs whose success was taken back, and perhaps the removal of a record with it. (A seek
+    /// back puts jobs with a record into the window.)
     taken_back: BTreeSet<Index>,
-    /// The redriven jobs that have succeeded: those of the next save, and of the save under way.
-    /// The window has passed them long since.
+    /// The successful redriven jobs of the next save, and of the save under way.
     redone: (BTreeSet<Index>, BTreeSet<Index>),
 }
 
 /// The changes among the parked jobs since they were last asked for.
 #[derive(Default)]
 pub(crate) struct ParkedNews {
-    /// The jobs that are parked now, or that the save under way parks.
+    /// The jobs that are parked now, or by the save under way.
     pub(crate) parked: Vec<Index>,
-    /// The jobs of which no record is on the disk any more.
+    /// The jobs whose records are gone from the disk.
     pub(crate) released: Vec<Index>,
 }
 
@@ -99,9 +97,9 @@ pub(in crate::driver) struct Brief {
     crashes: u32,
     first_failed: u64,
     last_failed: u64,
-    /// The time at which it was parked; `None`: it is not parked.
+    /// When it was parked, if it is.
     parked: Option<u64>,
-    /// The text of the last failure of a parked job. That of another job is where its back-off is.
+    /// The last failure of a parked job. That of another job is kept with its back-off.
     error: Box<str>,
 }
 
@@ -113,7 +111,7 @@ impl Brief {
         Self { attempts, crashes, first_failed, last_failed, parked, error: error.into() }
     }
 
-    /// A wish of the user's is a new beginning for a job that has killed its process.
+    /// Forgets the crashes of a job that the user wants to run again.
     pub(super) fn forgive(&mut self) {
         self.crashes = 0;
     }
@@ -134,7 +132,7 @@ impl Empty for Records {
 }
 
 impl Records {
-    /// Goes on with these records.
+    /// Continues with these records.
     pub(super) fn new(recovered: &Recovered) -> Self {
         let jobs: BTreeMap<_, _> = recovered.jobs.iter().map(|record| (record.index, Brief::of(record))).collect();
         let all: Vec<_> = jobs.iter().filter(|(_, job)| job.parked.is_some()).map(|(index, _)| *index).collect();
@@ -142,13 +140,12 @@ impl Records {
         Self { place, budget, jobs, parked, untold: ParkedNews { parked: all, released: Vec::new() }, ..Self::NEW }
     }
 
-    /// Returns the number of parked jobs.
     pub(in crate::driver) fn parked(&self) -> u64 {
         self.parked
     }
 
-    /// Takes the changes among the parked jobs. A job is released only when the disk has no record
-    /// of it: until then another life would run it once more.
+    /// Takes the changes among the parked jobs. A job is released only once the disk has no record
+    /// of it: until then another life would run it again.
     pub(in crate::driver) fn take_news(&mut self) -> ParkedNews {
         std::mem::take(&mut self.untold)
     }
@@ -161,7 +158,6 @@ impl Records {
         self.jobs.get(&index).is_some_and(|job| job.parked.is_some())
     }
 
-    /// True if this job has a record.
     pub(super) fn has(&self, index: Index) -> bool {
         self.jobs.contains_key(&index)
     }
@@ -170,18 +166,18 @@ impl Records {
         self.jobs.get(&index).map_or(0, |job| job.crashes)
     }
 
-    /// Returns a parked job that is to run once more.
+    /// Returns the record of a parked job.
     pub(super) fn parked_job(&mut self, index: Index) -> Option<&mut Brief> {
         self.jobs.get_mut(&index).filter(|job| job.parked.is_some())
     }
 
-    /// True if this job may be parked: a job that is parked needs no other place.
+    /// True if this job may be parked. A parked job needs no further room.
     pub(in crate::driver) fn has_room(&self, index: Index) -> bool {
         let records = self.parked + (self.leaving.0.len() + self.leaving.1.len()) as u64;
         self.budget.is_some_and(|budget| records < budget || self.is_parked(index))
     }
 
-    /// Returns the rest of a sentence about a job that could not be parked.
+    /// Returns the end of a sentence about a job that could not be parked.
     pub(super) fn why_not_parked(&self) -> String {
         match self.budget {
             Some(budget) if !self.has_room(Index::MAX) => {
@@ -191,13 +187,13 @@ impl Records {
         }
     }
 
-    /// Returns the settled jobs of a gap that have a record though they are not parked.
+    /// Returns the settled jobs of a gap that have a record and are not parked.
     pub(super) fn pending_within(&self, gap: &RangeInclusive<Index>, window: &Window) -> Vec<Index> {
         let pending = self.jobs.range(gap.clone()).filter(|(_, job)| job.parked.is_none());
         pending.filter(|(index, _)| window.is_done(**index)).map(|(index, _)| *index).collect()
     }
 
-    /// A save takes everything that has changed, or it is on the disk.
+    /// Notes that a save begins with all changes, or that it is on disk.
     pub(super) fn leave(&mut self, saved: bool) {
         let (waiting, under_way) = &mut self.leaving;
         if saved {
@@ -214,12 +210,13 @@ impl Records {
         self.redone.0.insert(index);
     }
 
-    /// True if this job of the save under way is a redriven one, whose success is taken back.
+    /// Takes back the success of a redriven job in the save under way. Returns false for any other
+    /// job.
     pub(in crate::driver) fn undo(&mut self, index: Index) -> bool {
         self.redone.1.remove(&index)
     }
 
-    /// The record of this job goes with the save that begins, if the job has one.
+    /// Removes the record of this job with the save that begins, if there is one.
     pub(in crate::driver) fn leave_with_batch(&mut self, index: Index) -> Option<Brief> {
         let brief = self.jobs.remove(&index)?;
         if brief.parked.is_some() {
@@ -229,14 +226,14 @@ impl Records {
         Some(brief)
     }
 
-    /// The record of this job stays, since that save was not written.
+    /// Keeps the record of this job, since that save was not written.
     pub(in crate::driver) fn stay_after_all(&mut self, index: Index, brief: Brief) {
         self.parked += u64::from(brief.parked.is_some());
         self.leaving.1.remove(&index);
         self.jobs.insert(index, brief);
     }
 
-    /// The record of this redriven job stays, since the save was refused the effects of the job.
+    /// Keeps the record of this redriven job, since the save refused the job's effects.
     pub(super) fn stay(&mut self, index: Index) {
         self.leaving.1.remove(&index);
     }
@@ -254,8 +251,8 @@ impl Records {
         }
     }
 
-    /// Writes the record of a parked job with the next save. Its first failure in this life is in
-    /// `failures`.
+    /// Writes the record of a parked job with the next save. `failures` knows its first failure in
+    /// this life.
     pub(super) fn note_parked(
         &mut self,
         index: Index,
@@ -282,7 +279,7 @@ impl Records {
         self.write(index, error, |_| {}, at);
     }
 
-    /// Writes the record of a job that failed and has attempts left with the next save.
+    /// Writes, with the next save, the record of a job that will be retried.
     pub(super) fn note_attempt(
         &mut self,
         (index, attempts): (Index, u32),
@@ -298,8 +295,7 @@ impl Records {
         self.write(index, error, |record| record.suspect = suspect, at);
     }
 
-    /// Writes with the next save that a job may start from then on, and this number of crashes, if
-    /// it is not 0.
+    /// Writes with the next save that a job may start from then on, and its crashes, if not 0.
     pub(super) fn note_start(
         &mut self,
         index: Index,
@@ -315,15 +311,15 @@ impl Records {
         };
         job.crashes = job.crashes.max(crashes);
         job.first_failed = failures.first_failed(index).unwrap_or(job.first_failed);
-        // A wish to run it once more stands until it has run.
+        // A redrive stays wanted until the job has run.
         let wanted = at.window.is_redriven(index);
         let change =
             |record: &mut ParkedRecord| (record.started, record.suspect, record.wanted) = (true, suspect, wanted);
         self.write(index, &error, change, at);
     }
 
-    /// Writes with the next save that a parked job is to run once more in the next life, since this
-    /// one stops. Its attempts so far stay as they were.
+    /// Writes with the next save that a redriven job runs once more in the next life, since this
+    /// one stops. Its attempts stay as they are.
     pub(super) fn note_put_back(&mut self, index: Index, at: &mut Ctx<'_>) {
         if let Some(error) = self.jobs.get(&index).map(|job| job.error.to_string()) {
             self.write(index, &error, |record| record.wanted = true, at);
@@ -374,8 +370,8 @@ impl Records {
         debug_assert!(removed.is_ok(), "the key is short");
     }
 
-    /// Removes the record of a job that has succeeded, among its effects. Returns true if it may
-    /// have had one.
+    /// Adds the removal of a successful job's record to its effects. Returns true if it may have
+    /// had one.
     pub(super) fn unpark(&mut self, index: Index, effects: &mut Changes) -> bool {
         let had = self.leave_with_batch(index).is_some() | self.taken_back.remove(&index);
         if had {

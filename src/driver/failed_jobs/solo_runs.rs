@@ -1,4 +1,4 @@
-//! The turns of suspects: one of them at a time runs alone, once nothing else is in flight.
+//! The turns of suspects: one at a time runs alone, once nothing else is in flight.
 
 use super::FailedJobs;
 use crate::base::caught::Failure;
@@ -8,8 +8,8 @@ use crate::driver::outbox::Ctx;
 use crate::observe::{Event, Kind};
 
 impl FailedJobs {
-    /// Takes the next steps for crashes: records the jobs that are to start, and gives suspects
-    /// their turns. `busy`: a result waits for its turn at the sink, or for a transaction.
+    /// Takes the next precautions: records jobs that are about to start, and begins the turns of
+    /// suspects. `busy`: a result waits for the sink or for a transaction.
     #[cold]
     pub(in crate::driver) fn take_care(&mut self, busy: bool, at: &mut Ctx<'_>) {
         let Some(max_crashes) = self.quarantine.max_crashes() else { return };
@@ -25,7 +25,7 @@ impl FailedJobs {
         }
     }
 
-    /// A suspect runs alone from now on, unless it has killed its process too often.
+    /// Lets a suspect run alone, unless it has crashed the process too often.
     fn begin_turn(&mut self, index: Index, max: u32, at: &mut Ctx<'_>) {
         let crashes = self.records.crashes(index);
         if crashes >= max {
@@ -38,7 +38,7 @@ impl FailedJobs {
         self.note_start(index, crashes + 1, at);
     }
 
-    /// A suspect has killed its process too often.
+    /// Parks a suspect that has crashed the process too often, or halts the consumer.
     fn crashed(&mut self, index: Index, crashes: u32, at: &mut Ctx<'_>) {
         self.quarantine.condemn(index, at.window);
         let failure = Failure::from(BoxError::from(Error::Crashed { index, crashes }));
@@ -47,7 +47,7 @@ impl FailedJobs {
             return self.redrive_refused(index, 0, &failure.text, at);
         }
         let attempt = self.failures.waiting(index).map_or(0, |failed| failed.attempt);
-        // The errors are of this crate, so they may be dropped within the lock.
+        // The errors are this crate's own, so they may be dropped under the lock.
         if let Err(failure) = self.park(index, attempt, failure, at) {
             self.forget_attempts(index, at);
             at.never_reaches(index);
@@ -57,7 +57,7 @@ impl FailedJobs {
         self.failures.forget(index);
     }
 
-    /// The source does not have a suspect, or it cannot be read: it waits, and others may start.
+    /// Ends the turn of a suspect that could not be read: it waits, and others may start.
     pub(in crate::driver) fn suspect_not_read(&mut self, index: Index, at: &mut Ctx<'_>) {
         if !self.quarantine.is_suspect(index) {
             return;
@@ -68,7 +68,7 @@ impl FailedJobs {
         at.window.handle_put_back(index);
     }
 
-    /// The window was narrowed: a suspect that it no longer lets start awaits its turn once more.
+    /// Takes back the turn of a suspect that a narrowed window no longer lets start.
     pub(in crate::driver) fn put_off_turn(&mut self, at: &mut Ctx<'_>) {
         if let Some(index) = self.quarantine.put_off_turn(at.window) {
             self.outlived(index, at.window);
@@ -100,7 +100,7 @@ mod tests {
     struct Life {
         core: Core,
         now: Instant,
-        /// The end of the save under way.
+        /// When the save under way ends.
         saved_at: Option<Instant>,
         others: BTreeSet<Index>,
         /// The attempts of suspects.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     impl Life {
-        /// The jobs below this one are suspects. They fail, and are due again at once.
+        /// The jobs below this index are suspects. They fail, and are due again at once.
         fn new(suspects: Index, error: fn() -> BoxError) -> Self {
             let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 1000 });
             window.handle_head(Some(JOBS - 1));
@@ -125,7 +125,7 @@ mod tests {
             Self { core, now: time::now(), saved_at: None, others: BTreeSet::new(), attempts: 0, error }
         }
 
-        /// Makes the next step of one of the threads. False if nothing is left to do now.
+        /// Makes the next step of one of the threads. Returns false if nothing is left to do now.
         fn step(&mut self) -> bool {
             let now = Now::at(self.now);
             let core = &mut self.core;

@@ -1,12 +1,11 @@
-//! Batches: jobs that one thread takes in one critical section, and that are done, or fail,
-//! together.
+//! Batches: jobs that a thread takes in one critical section, and that are done, or fail, together.
 //!
-//! A batch that is not full may *linger*: its jobs wait in the window, and none of them is in
-//! flight. So a pause, a stop and a lower limit need not take them back. One thread sleeps until
-//! the batch has waited for long enough. If it is full earlier, any thread that wakes takes it.
+//! A partial batch may *linger*: its jobs wait in the window, not in flight, so a pause, a stop or
+//! a lower limit has nothing to take back. One thread sleeps until the linger is over; if the batch
+//! is full before, any thread that wakes takes it.
 //!
-//! A batch of several jobs that fails is no failed attempt. Each of its jobs is marked to run
-//! alone, until it succeeds: the job whose fault it was then fails by itself.
+//! When a batch of several jobs fails, that is no failed attempt. Each of its jobs runs alone until
+//! it succeeds, so that the job at fault fails by itself.
 
 use super::handing_out::{Found, Rest, Search};
 use crate::base::caught::Failure;
@@ -27,15 +26,14 @@ use crate::run::{Assignment, Batch, JobPort, Task, Ticket};
 use crate::window::batches::Next;
 use std::time::Duration;
 
-/// The attempt of each job in a batch of several: a job that has failed before is in none.
+/// The attempt of each job in a batch of several: jobs that have failed are in none.
 const FIRST: u32 = 1;
 
-/// The end of the attempt of a batch.
 type BatchOutcome = Result<(), Box<Failure>>;
 
 impl Core {
-    /// Hands out the jobs of the next batch, if a batch starts now. Their values are still to be
-    /// [taken](Self::job). Returns true if the calling thread waits with one that is not full.
+    /// Hands out the jobs of the next batch, if one starts now. The caller still [takes](Self::job)
+    /// the values. Returns true if the calling thread lingers with a partial batch.
     fn gather(&mut self, tickets: &mut Vec<Ticket>, now: &Now) -> bool {
         let Some(batches) = &mut self.running.batches else { return false };
         let next = batches.look(&self.window, &self.failed_jobs.failures, || now.get());
@@ -63,7 +61,7 @@ impl Core {
         false
     }
 
-    /// Returns the next step of a thread that waits with a batch which is not full.
+    /// Returns what a thread does next that lingers with a partial batch.
     fn linger(&mut self, search: &mut Search, wakes: &Wakes) -> Rest {
         if let Some(rest) = self.stay_awake(search, wakes) {
             return rest;
@@ -72,8 +70,8 @@ impl Core {
         Rest::Linger(self.running.batches.as_ref().and_then(|batches| batches.until))
     }
 
-    /// Takes the report of a batch whose attempt is over, and leaves no ticket. The answer is a
-    /// value of the user, to be dropped without the lock.
+    /// Takes the report of a batch and removes its tickets. Returns a value of the user, to be
+    /// dropped without the lock.
     fn report_batch(
         &mut self,
         tickets: &mut Vec<Ticket>,
@@ -136,23 +134,22 @@ impl Core {
             self.window.handle_failed(index);
             self.run_alone(index, count, error, now);
         }
-        // While it stops, none of them runs again.
+        // A stopping consumer runs none of them again.
         self.out.waiters |= self.window.is_stopping();
         let text = format!("{count} jobs: {error}");
         let event = lowest.map(|lowest| Event::new(Kind::BatchFailed, lowest).error(&text));
         event.into_iter().for_each(|event| self.out.tell(&event, now));
     }
 
-    /// Makes a job wait that was in a batch of several which failed. It is due at once, and is in
-    /// no batch with others.
+    /// Makes a job of a failed batch due again at once, by itself.
     fn run_alone(&mut self, index: Index, count: usize, error: &str, now: &Now) {
         let text = format!("it was in a batch of {count} jobs that failed, so it runs alone: {error}");
         let (failed_jobs, mut at) = self.failed_jobs(now);
         failed_jobs.defer(index, FIRST, text, Duration::ZERO, &mut at);
     }
 
-    /// Takes back that the jobs of a batch are done, if this is the lowest job of a batch of
-    /// several. The writer cannot make one of their effects, and does not know whose it is.
+    /// Takes back the success of a batch of several, if this is its lowest job: the writer cannot
+    /// make one of its effects, and does not know whose.
     pub(super) fn batch_refused(&mut self, lowest: Index, error: &str, now: &Now) -> bool {
         let batch = self.running.batches.as_mut().and_then(|batches| batches.take_added(lowest));
         let Some(batch) = batch else { return false };
@@ -170,15 +167,15 @@ impl Core {
 }
 
 impl Driver {
-    /// Makes jobs run in batches of at most this many. Call it before anything runs.
+    /// Makes jobs run in batches of at most `max`. Has to be called before anything runs.
     pub(crate) fn set_batches(&self, max: usize, linger: Duration) {
         self.core.lock().running.batches = Some(Batches::new(max, linger));
     }
 
-    /// Reports the batch that has run, if there is one, and takes the next one in the same critical
-    /// section. Returns false if the calling thread must end.
+    /// Reports the batch that has run, if there is one, and takes the next in the same critical
+    /// section. Returns false if the calling thread has to end.
     pub(super) fn take_batch<T: Send + 'static>(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
-        // Without the lock: most batches are as large as the one before.
+        // Most batches are as large as the one before, so this allocates without the lock.
         batch.jobs.reserve(batch.tickets.len());
         let outcome = std::mem::replace(&mut batch.outcome, Ok(()));
         let Some((mut core, wakes)) = self.next_batch_of(&mut batch.tickets, outcome, effects) else { return false };
@@ -191,9 +188,9 @@ impl Driver {
         true
     }
 
-    /// Reports the batch with these tickets, if there is one, and puts those of the next one in
-    /// their place. The caller takes its jobs from the core, and then carries out the duties
-    /// without the lock. `None`: the thread must end.
+    /// Reports the batch with these tickets, if there is one, and replaces them with those of the
+    /// next. The caller takes the jobs from the core, and then carries out the wakes without the
+    /// lock. `None`: the thread has to end.
     fn next_batch_of(
         &self,
         tickets: &mut Vec<Ticket>,
@@ -229,7 +226,7 @@ impl Driver {
             let rest = if lingers { core.linger(&mut search, &wakes) } else { core.rest(&mut search, &wakes, &now) };
             core = self.rest(core, rest, wakes, &mut search)?;
             if lingers {
-                // A thread that has waited with a batch was not without work.
+                // A thread that has lingered was not idle.
                 search.slept = false;
                 core.running.batches.iter_mut().for_each(|batches| batches.lingering -= 1);
             }
@@ -237,8 +234,8 @@ impl Driver {
         }
     }
 
-    /// A batch that succeeded counts once `on_job_done` was called for each of its jobs and has not
-    /// panicked. The observers hear of it before that.
+    /// Calls `on_job_done` for each job of a successful batch, which counts unless that panics. The
+    /// observers hear of it first.
     fn confirm_batch(&self, tickets: &[Ticket], outcome: &mut BatchOutcome) {
         if !self.confirms || tickets.is_empty() {
             return;
@@ -246,7 +243,7 @@ impl Driver {
         if outcome.is_ok() {
             let callback = self.core.lock().running.on_job_done.clone();
             if let Some(callback) = callback {
-                // A `stop` in the callback would wait for the same jobs that are being reported.
+                // A `stop` in the callback would wait for the very jobs that are being reported.
                 let _own = self.crew.enter();
                 let called = guarded(|| {
                     tickets.iter().for_each(|ticket| callback(ticket.index));
@@ -262,7 +259,7 @@ impl Driver {
     }
 }
 
-/// The part that knows the type of the jobs. It is compiled once for each type, so it is small.
+/// The part that knows the type of the jobs: small, since it is compiled once for each type.
 impl<T: Send + 'static> JobPort<T> for Driver {
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
         let (mut core, wakes, found) = self.next_task(report, effects)?;
@@ -315,7 +312,7 @@ mod tests {
         core.reading.prefetch.add(&mut *read, Weights::equal(jobs as usize, 1));
     }
 
-    /// Lets a thread ask at this time. Returns the jobs that it gets, and if it waits for more.
+    /// Lets a thread ask at this time. Returns the jobs that it gets, and whether it lingers.
     fn ask(core: &mut Core, now: Instant) -> (Vec<u64>, bool) {
         let mut batch = Vec::new();
         let lingers = core.gather(&mut batch, &Now::at(now));
@@ -365,7 +362,7 @@ mod tests {
         push(&mut core, 3);
         assert!(wants(&mut core, begin + LINGER / 2));
         assert_eq!(ask(&mut core, begin + LINGER / 2).0, [0, 1, 2, 3]);
-        // The thread that waits wakes before the time of the next batch is over, and goes on.
+        // The thread that lingers wakes early for the next batch, and goes on waiting.
         push(&mut core, 1);
         assert!(!wants(&mut core, begin + LINGER / 2));
         assert_eq!(ask(&mut core, begin + LINGER), (vec![], true));

@@ -1,4 +1,4 @@
-//! The calls of a handle and of a consumer to the driver: to watch, to steer, and to end.
+//! The calls of a handle and of a consumer to the driver: status, steering, stop.
 
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
@@ -25,64 +25,62 @@ use crate::window::Limits;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The time that the last save has in `stop_within` once the jobs' time is over.
+/// How long `stop_within` waits for the last save once the jobs' time is over.
 const LAST_SAVE: Duration = Duration::from_secs(1);
 
-/// The least time that `stop_within` leaves to threads that only have to tell `on_processed` of the
-/// last save, and to end.
+/// How long `stop_within` waits at least for threads that only have to announce the last save and
+/// end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
-/// The calls that a handle can make.
 pub(crate) trait Control: Send + Sync {
     fn check(&self);
     fn request_stop(&self);
-    /// Ends once this index is processed.
+    /// Ends the consumer once this index is processed.
     fn stop_at(&self, index: Index);
-    /// Ends once everything is processed that the source has when it is asked the next time.
+    /// Ends the consumer once everything is processed that the next look at the source finds.
     fn stop_at_head(&self);
-    /// Sets the reaction to an upstream that has ended below the index to end at.
+    /// Sets what to do when an upstream has ended below the index at which to end.
     fn heed_ended_upstreams(&self, then: OutOfReach);
-    /// True if there is an index to end at, and it is processed.
+    /// True if there is an index at which to end, and it is processed.
     fn has_reached_its_end(&self) -> bool;
-    /// Waits until the consumer has its name, or has ended.
+    /// Waits until the consumer has its name or has ended.
     fn wait_for_name(&self);
     /// Returns the watermarks that its gate depends on.
     fn upstreams(&self) -> Vec<Watermark>;
-    /// True on one of its own threads, which must not wait for its end.
+    /// True on a thread of the consumer, which must not wait for its end.
     fn is_own_thread(&self) -> bool;
     fn status(&self) -> Status;
-    /// Returns the window in so many cells at most.
+    /// Returns the window in at most this many cells.
     fn strip(&self, most: usize) -> Strip;
     fn watermark(&self) -> &Watermark;
     fn size(&self) -> u64;
-    /// The moment on the consumer's clock.
+    /// Returns the time on the consumer's clock.
     fn now(&self) -> Instant;
     fn wait_for(&self, index: Index, timeout: Duration) -> bool;
-    /// Waits until its owner would not have to wait for the end.
+    /// Waits until the owner could join without waiting.
     fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
-    /// Looks if the watermark has come to this index. If it may still come, the task gets a place
-    /// among those that wait, and is woken when that changes.
+    /// Returns whether the watermark has reached this index. While it still may, the task keeps a
+    /// place in the list of waiters and is woken when that changes.
     #[cfg(feature = "tokio")]
     fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool>;
-    /// Gives the place back.
     #[cfg(feature = "tokio")]
     fn wait_for_no_more(&self, place: Option<Place>);
-    /// Returns the tasks that wait until its owner would not have to wait for the end.
+    /// Returns the tasks that wait until the owner could join without waiting.
     #[cfg(feature = "tokio")]
     fn awaited(&self) -> &Wakers;
     fn set_paused(&self, paused: bool);
     fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
     /// Makes a parked job run once more.
     fn redrive(&self, index: Index) -> Result<(), Error>;
-    /// Makes all parked jobs run once more, and returns how many there are.
+    /// Makes all parked jobs run once more, and returns their number.
     fn redrive_all(&self) -> Result<u64, Error>;
-    /// Asks it to stop, and waits for nothing: the consumer itself has left when this returns.
+    /// Requests a stop without waiting. The owner no longer counts as present when this returns.
     fn let_go(&self);
-    /// Waits for the end and for every thread; the consumer itself has left when this returns.
+    /// Waits for the end and for every thread. The owner no longer counts as present when this
+    /// returns.
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
     #[cfg(test)]
     fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize;
-    /// Threads that were not joined.
     #[cfg(test)]
     fn unjoined(&self) -> usize;
 }
@@ -188,7 +186,7 @@ impl Control for Driver {
         let Core { tenancy, window, .. } = &mut *core;
         tenancy.set_paused(paused, window);
         core.watching.stalls.moved(&now);
-        // The observers hear of it also if nothing else is to do.
+        // The observers hear of it even if nothing else happens.
         let watch = core.note_steered(&now) || !paused && core.stir(now.get());
         self.settle(core, &now);
         if watch {
@@ -208,7 +206,7 @@ impl Control for Driver {
         core.change_limits(limits, &self.clock.when_asked());
         core.workers.cap = None;
         self.settle(core, &self.clock.when_asked());
-        // Threads that are now too many are asleep, if they are idle.
+        // Surplus threads are asleep if they are idle.
         self.work.notify_all();
         Ok(())
     }
@@ -234,13 +232,13 @@ impl Control for Driver {
         // A deadline beyond the end of the clock means no deadline.
         let deadline = limit.and_then(|limit| time::now().checked_add(limit));
         let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
-        // A start that failed may have no thread to do this.
+        // After a failed start there may be no thread to do this.
         let own = self.crew.enter();
         if timed_out.is_none() {
             self.crew.clear_up();
         }
-        // While stragglers run, the caller has to know that first. The error that halted the
-        // consumer is in the status and in the log.
+        // With stragglers, the caller has to learn of them first. The error of a halt is in the
+        // status and the log.
         let error = if timed_out.is_none() { self.core.lock().ending.error.take() } else { None };
         self.crew.leave_as_owner();
         drop(own);
@@ -268,13 +266,13 @@ impl Driver {
         if self.crew.is_own_thread() {
             return None;
         }
-        // Beyond the clock's end is for ever.
+        // Beyond the end of the clock means no deadline.
         let deadline = time::now().checked_add(timeout);
         let mut core = self.core.lock();
         core.wait_gone(&self.crew, deadline).then(|| Ended { state: core.state(), error: core.ending.report.clone() })
     }
 
-    /// Waits until only the caller is left. After the deadline it abandons the running jobs.
+    /// Waits until only the caller is left. Abandons the running jobs at the deadline.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let (mut ended, mut timed_out) = (None, false);
         let mut core = self.core.lock();
@@ -292,9 +290,9 @@ impl Driver {
     }
 
     /// Abandons the running jobs, since their time is over. The last save, its callback and the
-    /// threads have a little time of their own. So a consumer without a running job stops in full,
-    /// even with a limit of zero, and nothing that hangs is awaited for ever. `ended` is the time
-    /// since which only threads have to end.
+    /// threads get a little more time. So a consumer without a running job stops in full even with
+    /// a limit of zero, and a thread that hangs is not awaited for ever. `ended` is when only
+    /// threads were left.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
@@ -307,8 +305,7 @@ impl Driver {
         let mut core = self.wait_while(time::now() + LAST_SAVE, |core| !core.window.has_ended());
         let (saved, until) = (core.window.has_ended(), ended.unwrap_or_else(time::now) + LAST_THREADS);
         drop(core);
-        // The threads of stragglers have not ended, so this only waits until the last save is
-        // announced.
+        // The threads of stragglers have not ended, so wait only until the last save is announced.
         let is_left = |core: &Core| {
             if running.is_empty() && saved { core.roster.has_others() } else { core.announcing.is_under_way() }
         };
@@ -320,7 +317,7 @@ impl Driver {
         (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
     }
 
-    /// Waits while this condition holds, but at most until this time.
+    /// Waits while this condition holds, but no longer than until this time.
     fn wait_while(&self, until: Instant, so: impl Fn(&Core) -> bool) -> CoreGuard<'_> {
         let mut timed_out = false;
         let mut core = self.core.lock();
@@ -330,8 +327,8 @@ impl Driver {
         core
     }
 
-    /// Waits until the threads have ended, which have no work left. The destructors of the user's
-    /// thread-locals run there, and one of them may hang, so the wait has a limit.
+    /// Joins threads that have no work left. A user's destructor of a thread-local may hang there,
+    /// so the wait has a limit.
     fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
         let deadline = deadline.map(|deadline| deadline.max(time::now() + LAST_THREADS));
         if self.crew.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }

@@ -1,4 +1,4 @@
-//! Handing out jobs: what a thread of the pool does when it asks for one.
+//! Handing out jobs: what a worker does when it asks for one.
 
 use crate::base::guard::drop_guarded;
 use crate::base::sync::{Arc, Ordering, spin_until};
@@ -18,43 +18,42 @@ use crate::run::{Delivery, Ticket};
 use crate::window::Run;
 use std::time::Instant;
 
-/// The search of one thread of the pool for a job.
+/// A worker's search for a job.
 #[derive(Default)]
 pub(super) struct Search {
-    /// True once it has stayed awake for a job that is about to come.
+    /// True once it has spun for a job that is about to come.
     spun: bool,
-    /// True if it has just slept for as long as a thread without a job is kept.
+    /// True if it has just slept for as long as an idle thread is kept.
     pub(super) slept: bool,
 }
 
-/// The next task of a thread of the pool, without the value of the job.
+/// A worker's next task, without the value of the job.
 pub(super) enum Found {
     Run(Ticket),
     Deliver(Delivery),
 }
 
-/// The next step of a thread that found no job.
+/// What a worker does next that found no job.
 pub(super) enum Rest {
-    /// It first carries out the duties that others wait for, and then goes on.
+    /// It carries out the wakes that other threads wait for, and then looks again.
     CarryOut,
-    /// It stays awake for some microseconds.
+    /// It spins for some microseconds.
     Spin,
-    /// It sleeps until it is woken, or until this time of the machine.
+    /// It sleeps until it is woken, or until this time on the machine's clock.
     Sleep(Option<Instant>),
-    /// It sleeps until it is woken, or until the consumer's clock comes to this time.
+    /// It sleeps until it is woken, or until this time on the consumer's clock.
     Linger(Option<Instant>),
     End,
 }
 
 impl Core {
-    /// Finds the next task for a thread of the pool.
     #[inline]
     fn find(&mut self, now: &Now) -> Option<Found> {
         // A result goes first: jobs may be blocked until it is delivered.
         self.resume_turn(now).map(Found::Deliver).or_else(|| self.hand_out(now).map(Found::Run))
     }
 
-    /// Returns the next step of a thread that found no job.
+    /// Returns what a worker does next that found no job.
     #[inline(never)]
     pub(super) fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
         if let Some(rest) = self.stay_awake(search, wakes) {
@@ -66,7 +65,7 @@ impl Core {
         }
     }
 
-    /// Returns the next step of a thread that has something to do before it sleeps.
+    /// Returns what a worker has to do before it sleeps, if anything.
     #[inline]
     pub(super) fn stay_awake(&mut self, search: &mut Search, wakes: &Wakes) -> Option<Rest> {
         if !wakes.is_empty() || self.reading.is_for_workers(&self.workers, &self.window) {
@@ -77,14 +76,14 @@ impl Core {
         spins.then_some(Rest::Spin)
     }
 
-    /// Hands out the next job, if one may start. Its value is still to be [taken](Self::job).
+    /// Hands out the next job, if one may start. The caller still [takes](Self::job) its value.
     #[inline]
     pub(crate) fn hand_out(&mut self, now: &Now) -> Option<Ticket> {
         let run = self.window.poll_run()?;
         Some(self.assign(run, now.coarse(), now))
     }
 
-    /// Gives a job that begins at this time to the calling thread.
+    /// Assigns a job that begins at this time to the calling thread.
     #[inline]
     pub(super) fn assign(&mut self, run: Run, started: Coarse, now: &Now) -> Ticket {
         let Run { index, retry: again } = run;
@@ -106,8 +105,8 @@ impl Core {
         Ticket { token, index, attempt, again }
     }
 
-    /// Takes a job that was handed out in this critical section, with its value. New jobs are taken
-    /// in the order in which they were handed out.
+    /// Takes a job that was handed out in this critical section, with its value: new jobs in the
+    /// order in which they were handed out.
     #[inline(always)]
     pub(in crate::driver) fn job<T: Send + 'static>(&mut self, Ticket { index, attempt, again, .. }: Ticket) -> Job<T> {
         let payload = self.reading.prefetch.take(again.then_some(index));
@@ -117,7 +116,7 @@ impl Core {
 }
 
 impl Driver {
-    /// Makes the step of a thread that found no job. `None`: the thread must end.
+    /// Does what a worker does that found no job. `None`: the thread has to end.
     pub(super) fn rest<'a>(
         &'a self,
         mut core: CoreGuard<'a>,
@@ -152,11 +151,11 @@ impl Driver {
         }
     }
 
-    /// Makes a save that is late. The calling thread has no job now, so none waits for it.
+    /// Makes an overdue save. The calling thread has no job now that would wait for it.
     pub(super) fn help_saving<'a>(&'a self, core: CoreGuard<'a>, now: &Now) -> CoreGuard<'a> {
         self.settle(core, now);
-        // The lock is free during the save: this same driver is told of its result, and may ask for
-        // the next save. The clone keeps the store open until the write is over.
+        // The lock is free during the save, whose result this same driver hears of. The clone keeps
+        // the store open until the write is over.
         let saves = self.saves.lock().clone();
         if let Some(saves) = &saves {
             saves.help();
@@ -165,7 +164,7 @@ impl Driver {
         self.core.lock()
     }
 
-    /// A worker reads what it would otherwise wait for. So it was not without work.
+    /// Reads on a worker what it would otherwise wait for, so the worker was not idle.
     pub(super) fn read_for_itself<'a>(
         &'a self,
         core: CoreGuard<'a>,
@@ -176,7 +175,8 @@ impl Driver {
         drop(core);
         search.slept = false;
         let fetched = source.read_run(run);
-        // At the end this may be the last reference to the source, whose destructor is user code.
+        // After the end this may be the last reference to the source, whose destructor is user
+        // code.
         drop_guarded(source);
         let mut core = self.core.lock();
         let surplus = core.end_reading(fetched, &self.clock.when_asked());
@@ -186,8 +186,8 @@ impl Driver {
         core
     }
 
-    /// Reports a job, if there is one, and finds the next task. The caller takes its job from the
-    /// core, and then carries out the duties without the lock. `None`: the thread must end.
+    /// Reports a job, if there is one, and finds the next task. The caller takes the job from the
+    /// core, and then carries out the wakes without the lock. `None`: the thread has to end.
     pub(super) fn next_task(
         &self,
         report: &mut Option<Report>,
@@ -247,7 +247,7 @@ mod tests {
     use crossbeam_channel::{Sender, unbounded};
     use std::fmt;
 
-    /// An error whose destructor says if the reader was woken before.
+    /// An error whose destructor says whether the reader was woken before.
     struct Asks(Arc<Bell>, Sender<bool>);
 
     impl fmt::Debug for Asks {

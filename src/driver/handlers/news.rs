@@ -1,7 +1,7 @@
-//! Those who wait for processed jobs: the notifier, and threads in `wait_for`.
+//! Waiters for processed jobs: the notifier, and callers of `wait_for`.
 //!
-//! Each thread is woken once: when its index has come, or when its index can no longer come. So the
-//! threads that wait cost a save nothing, however many there are.
+//! Each waiter is woken once, when its index is processed or can no longer be. So a save costs the
+//! same however many wait.
 
 use crate::base::caught::Failure;
 use crate::base::error::Error;
@@ -23,7 +23,7 @@ use {
 };
 
 impl Core {
-    /// Returns if the watermark has come to this index, or `None` if it may still come and there is
+    /// Returns whether the watermark has reached this index, or `None` if it still may and there is
     /// time left.
     pub(super) fn has_come(&self, index: Index, timed_out: bool) -> Option<bool> {
         if self.window.last_processed().is_some_and(|last| last >= index) {
@@ -34,7 +34,7 @@ impl Core {
 }
 
 impl Driver {
-    /// Waits until the watermark has come to this index, and returns true if it has.
+    /// Waits until the watermark reaches this index. Returns false if it does not.
     pub(super) fn wait_for_index(&self, index: Index, timeout: Duration) -> bool {
         // A deadline beyond the end of the clock means no deadline.
         let deadline = time::now().checked_add(timeout);
@@ -48,8 +48,8 @@ impl Driver {
         }
     }
 
-    /// Sleeps until it is called, or until the deadline. Returns true if the deadline came. The
-    /// caller then checks if its index has come.
+    /// Sleeps until this thread is called, or until the deadline; then returns true. The caller
+    /// then checks its index again.
     fn sleep_until_called(core: &mut CoreGuard<'_>, index: Index, deadline: Option<Instant>) -> bool {
         let called = Arc::new(Condvar::new());
         let place = core.waiters.enter(index, Waiter::Thread(called.clone()));
@@ -58,8 +58,8 @@ impl Driver {
         timed_out
     }
 
-    /// Looks if the watermark has come to this index. If it may still come, the task is called when
-    /// that changes.
+    /// Returns whether the watermark has reached this index. While it still may, the task is woken
+    /// when that changes.
     #[cfg(feature = "tokio")]
     pub(super) fn poll_index(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
         let waiter = Waiter::Task(waker.clone());
@@ -73,13 +73,13 @@ impl Driver {
                 None
             }
         };
-        // The last waker of a task may drop the task, so it is dropped without the lock.
+        // Dropping the last waker of a task may drop the task, so that happens without the lock.
         drop(core);
         drop((before, waiter));
         has_come.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Takes a task off the list of those that wait for an index.
+    /// Removes a task from the list of waiters.
     #[cfg(feature = "tokio")]
     pub(super) fn leave_index(&self, place: Option<Place>) {
         let waiter = place.and_then(|place| self.core.lock().waiters.leave(place));
@@ -94,7 +94,7 @@ impl NewsPort for Driver {
             if let Some(run) = core.announcing.take() {
                 return Some(run);
             }
-            // A stop may wait for the last call, which is over now.
+            // A `stop` may wait for the last call, which is over now.
             self.changed.notify_all();
             if core.window.has_ended() {
                 return None;
@@ -127,7 +127,7 @@ pub(in crate::driver) mod tests {
     use crate::window::{Limits, Window};
     use std::thread::JoinHandle;
 
-    /// The test saves for itself.
+    /// A test that saves by itself.
     pub(in crate::driver) struct ByHand;
 
     impl Saves for ByHand {
@@ -138,7 +138,7 @@ pub(in crate::driver) mod tests {
 
     const JOBS: u64 = 1000;
 
-    /// A driver that has read all jobs, and no thread to run them.
+    /// A driver that has read all jobs, without a thread to run them.
     fn driver() -> Arc<Driver> {
         let mut window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 10_000 });
         window.handle_head(Some(JOBS - 1));
@@ -149,7 +149,7 @@ pub(in crate::driver) mod tests {
         Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
     }
 
-    /// The next job is run and saved.
+    /// Runs and saves the next job.
     fn step(driver: &Driver) {
         let mut core = driver.core.lock();
         let run = core.window.poll_run().expect("all is read");

@@ -1,5 +1,4 @@
-//! Attempts as the observers hear of them: on the thread that runs or reports the attempt, without
-//! the lock.
+//! Tells observers of attempts, without the lock, on the thread that runs or reports the attempt.
 
 use crate::base::caught::Failure;
 use crate::base::failure::Verdict;
@@ -17,7 +16,7 @@ use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Delivery, Runner, Ticket, work};
 use std::sync::Weak;
 
-/// The runner of one type of jobs, as the pool of its driver.
+/// A runner as the pool of its driver, which does not know the type of the jobs.
 struct PoolOf<T> {
     runner: Arc<dyn Runner<T>>,
     driver: Weak<Driver>,
@@ -45,7 +44,7 @@ impl<T: Send + 'static> Pool for PoolOf<T> {
     }
 }
 
-/// A runner whose attempts the observers hear of.
+/// A runner that tells observers of each attempt.
 struct Observed<T> {
     runner: Arc<dyn Runner<T>>,
     driver: Arc<Driver>,
@@ -68,7 +67,7 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
         self.runner.runs_batches()
     }
 
-    /// The observers hear of each job of a batch from the handler, which knows their attempts.
+    /// The caller tells the observers of each job of a batch, since it knows the attempts.
     fn run_batch(&self, jobs: Vec<Job<T>>, effects: &mut Changes) -> Result<(), Box<Failure>> {
         self.runner.run_batch(jobs, effects)
     }
@@ -91,19 +90,19 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
 }
 
 impl Driver {
-    /// Returns the maker of the spans in which attempts run.
+    /// Makes the spans in which attempts run.
     pub(crate) fn spans(&self) -> Spans {
         Spans::new(&self.watermark.name())
     }
 
-    /// Returns the pool with this runner. If there are observers, the pool tells them of each
-    /// attempt first. So nobody else pays for a look.
+    /// Returns the pool with this runner. Only with observers does the pool tell them of attempts,
+    /// so that other consumers pay nothing.
     pub(crate) fn pool<T: Send + 'static>(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
         let runner = if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner };
         Arc::new(PoolOf { runner, driver: self.crew.host().clone() })
     }
 
-    /// Tells the observers of an attempt that is over and not reported yet.
+    /// Tells the observers that an attempt is over, before it is reported.
     #[cold]
     pub(super) fn observe_end(&self, report: &Report) {
         let outcome = match &report.outcome {
@@ -114,7 +113,7 @@ impl Driver {
         self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, self.clock.now()));
     }
 
-    /// Tells the observers that the jobs of a batch are about to run on the calling thread.
+    /// Tells the observers that the jobs of a batch are about to run on this thread.
     #[cold]
     pub(super) fn observe_batch(&self, tickets: &[Ticket]) {
         for Ticket { index, attempt, .. } in tickets.iter().copied() {
@@ -122,7 +121,7 @@ impl Driver {
         }
     }
 
-    /// Tells the observers of a batch that is over and not reported yet.
+    /// Tells the observers that a batch is over, before it is reported.
     #[cold]
     pub(super) fn observe_end_of_batch(&self, tickets: &[Ticket], outcome: &Result<(), Box<Failure>>) {
         let outcome = match outcome {
@@ -139,7 +138,7 @@ impl Driver {
     fn observe(&self, index: Index, tell: impl FnOnce(&Observers) -> Result<(), String>) {
         let observers = self.observers.lock().clone();
         let Some(observers) = observers else { return };
-        // An observer is user code: a stop in it would wait for this same attempt.
+        // An observer is user code: a `stop` in it would wait for this very attempt.
         let _own = self.crew.enter();
         if let Err(panic) = tell(&observers) {
             let mut core = self.core.lock();

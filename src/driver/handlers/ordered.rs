@@ -1,9 +1,9 @@
-//! Turns at the sink. The next turn is always that of the lowest undone job, whichever thread has
-//! finished that job.
+//! Turns at the sink. The next turn belongs to the lowest undone job, whichever thread has finished
+//! it.
 //!
-//! No thread gets a turn while the consumer is paused, or once it stops. After a pause a thread of
-//! the pool takes the turn as soon as a slot is free, since there may be no job left whose report
-//! could do so. The same holds if the lowest undone job was parked: its report brought no result.
+//! While the consumer is paused or stopping, there are no turns. After a pause, a worker takes the
+//! turn as soon as a slot is free, since there may be no job left whose report could do so. The
+//! same holds after the lowest undone job was parked: its report brought no result.
 
 use crate::base::guard::drop_guarded;
 use crate::base::index::Index;
@@ -17,12 +17,12 @@ use crate::run::ordered::SinkPort;
 use crate::run::worker::Report;
 
 impl Core {
-    /// A job has its result, and no longer holds its slot. Returns the job whose
-    /// turn it is, if nobody hands results to the sink.
+    /// Sets a job aside that has its result, which frees its slot. Returns the job whose turn it
+    /// is, if no thread is at the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
         let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned);
         if let Some(&Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
-            // It is beside the order, so no turn is awaited, and none follows.
+            // A redriven job is outside of the order: it waits for no turn, and none follows.
             self.running.flights.leave_timeout(token);
             return Some(Delivery { index, token });
         }
@@ -34,8 +34,8 @@ impl Core {
         if self.running.aside.sinking { None } else { self.take_up(now) }
     }
 
-    /// Puts the job whose turn it is back in flight, in the slot that was freed in this same
-    /// critical section or in a free one, so `max_processing` holds.
+    /// Puts the job whose turn it is back in flight, into a free slot or the one freed in this
+    /// critical section, so `max_processing` holds.
     fn take_up(&mut self, now: &Now) -> Option<Delivery> {
         let index: Index = self.window.lowest_undone();
         (self.running.aside.sinking, self.running.aside.held) = (false, false);
@@ -54,7 +54,7 @@ impl Core {
         Some(Delivery { index, token })
     }
 
-    /// Takes up a turn that nobody has, for a thread of the pool that asks.
+    /// Takes up a turn that no thread has, for a worker that asks.
     #[inline]
     pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Delivery> {
         if self.has_turn() { self.take_up(now) } else { None }

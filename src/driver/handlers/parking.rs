@@ -1,4 +1,4 @@
-//! The calls about parked jobs.
+//! Calls about parked jobs.
 
 use crate::base::error::Error;
 use crate::base::index::Index;
@@ -10,7 +10,7 @@ use crate::progress::{LiveParking, Within};
 use std::sync::Weak;
 
 impl Driver {
-    /// Returns this consumer, for calls about its parked jobs.
+    /// Returns this consumer as the target of calls about its parked jobs.
     pub(crate) fn live_parking(self: &Arc<Self>) -> Weak<dyn LiveParking> {
         let me: Weak<Self> = Arc::downgrade(self);
         me
@@ -39,22 +39,22 @@ impl Driver {
         if core.window.has_ended() || core.window.is_stopping() {
             return Err(Error::Stopped);
         }
-        // A consumer that waits for its name has no job.
+        // A consumer without its name has no jobs.
         if core.tenancy.awaited.is_some() {
             return Err(Error::InUse { name: self.watermark.name() });
         }
         Ok(core)
     }
 
-    /// Carries out the actions after a parked job was redriven or discarded. The consumer may have
-    /// caught up long ago, so nobody else would measure.
+    /// Carries out the actions after a redrive or discard. A consumer that caught up long ago
+    /// measures nothing by itself, so this starts a measurement.
     pub(super) fn settle_parked(&self, mut core: CoreGuard<'_>, now: &Now) {
         let watch = core.note_steered(now);
         self.settle(core, now);
         if watch {
             self.spawn_watch();
         } else {
-            // A thread that watches may sleep for seconds.
+            // The stall watcher may sleep for seconds.
             self.stall.notify_all();
         }
     }

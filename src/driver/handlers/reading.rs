@@ -1,7 +1,7 @@
-//! The driver's side of reading: the fetch, the thread that carries it out, and the result.
+//! The driver's side of reading: what to fetch, who carries it out, and what comes of it.
 //!
-//! The reader carries out a fetch. While the reader supervises the workers and the source is quick,
-//! the worker that would otherwise wait for the run reads it.
+//! The reader carries out a fetch. While it only supervises and the source is quick, the worker
+//! that would otherwise wait for the jobs reads them itself.
 
 mod gaps;
 
@@ -25,12 +25,10 @@ use crate::window::Window;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// The largest number of back-offs that end in one critical section. So it takes a fraction of a
-/// millisecond, however many end at the same time.
+/// The most back-offs that end in one critical section, so that it stays below a millisecond.
 const PIECE: usize = 1024;
 
 impl Core {
-    /// Halts the consumer, since the source no longer has the next job.
     fn truncated(&mut self, next: Index, first: Index, now: &Now) -> Option<BoxError> {
         let error = Error::Truncated { next, first };
         let mut at = self.ctx(now);
@@ -38,15 +36,15 @@ impl Core {
         at.halt(next, error.to_string(), error, "")
     }
 
-    /// Makes the jobs due whose back-off is over, in the order in which the back-offs ended.
-    /// Returns true if there are more of them.
+    /// Makes jobs due whose back-off is over, in the order of the ends. Returns true if there are
+    /// more.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         self.reading.supervises = false;
         self.reading.end_pause(now, &mut self.window);
         (0..PIECE).all(|_| self.failed_jobs.expire(now, &mut self.window))
     }
 
-    /// Says what the reader is to do next, if a look is due or not.
+    /// Returns what the reader does next. `look`: whether a look at the source is due.
     pub(crate) fn order(&mut self, now: &Now, look: Due) -> Order {
         if self.window.is_stopping() || self.window.has_ended() {
             return Order::End;
@@ -54,8 +52,8 @@ impl Core {
         if std::mem::take(&mut self.reading.note) {
             return Order::Note;
         }
-        // Known work mostly goes before a look, since the source may take long to give its head. A
-        // failed job that has to be read again is known work, too.
+        // Known work, such as a retry to be read, mostly goes before a look: the head may take long
+        // to come.
         self.reading.look_waits = look == Due::WhenIdle && self.reading.has_unread(&self.window);
         if look != Due::No && !self.reading.look_waits {
             self.looking(now.get());
@@ -69,19 +67,19 @@ impl Core {
         Order::Wait(self.failed_jobs.failures.next_due().into_iter().chain(self.reading.read_again).min())
     }
 
-    /// Looks at the workers for the reader, which supervises them. Returns the time until the next
-    /// look; `None`: there is none.
+    /// Looks at the workers for the reader. Returns the time until the next look, or `None` for no
+    /// look.
     pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
         let unread = self.reading.waits();
         let work = unread || self.running.has_work(&self.window, &self.failed_jobs.failures, now.get());
         let sight = self.workers.look(self.window.limits().max_processing, now.of_machine(), work);
-        // Workers that do not cope seem to be in long jobs, so the reader reads.
+        // Workers that do not cope seem to be busy with long jobs, so the reader reads.
         self.out.reader |= unread && !sight.cope;
         self.reading.supervises = sight.look_again.is_some();
         sight.look_again
     }
 
-    /// Takes the run that this worker reads for itself, if there is one.
+    /// Takes the fetch that this worker carries out itself, if there is one.
     #[inline]
     pub(crate) fn begin_reading(&mut self, now: &Now) -> Option<(Arc<dyn ReadRuns>, Ask)> {
         if !self.reading.is_for_workers(&self.workers, &self.window) {
@@ -93,8 +91,8 @@ impl Core {
         Some((runs, run))
     }
 
-    /// Takes in the run that a worker read for itself. If the read failed, the reader asks again
-    /// after the pause.
+    /// Takes in what a worker read. After a failed read the reader asks again once the pause is
+    /// over.
     pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         self.workers.reads(false);
         let surplus = self.fetched(fetched, now);
@@ -104,7 +102,7 @@ impl Core {
 
     /// Notes that the source is about to be asked for its gate.
     pub(crate) fn asking(&mut self, now: Instant) {
-        // From here on the reader does not look at the workers, however long the call takes.
+        // From here on the reader does not supervise, however long the call takes.
         self.reading.supervises = false;
         self.reading.look = Some(now);
     }
@@ -117,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Takes the gate, if only the gate was asked for. Returns if it lets through more than the
+    /// Takes the gate after a look at the gate alone. Returns whether it lets through more than the
     /// source is known to have.
     pub(crate) fn gated(&mut self, gate: Gate) -> Beyond {
         self.reading.look = None;
@@ -149,11 +147,11 @@ impl Core {
         }
     }
 
-    /// Takes in the result of the fetch under way. Jobs that come too late, and values that are
-    /// used up, are given back.
+    /// Takes in the result of the fetch under way. Returns late jobs and used values, to be
+    /// dropped.
     pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
-        // A failed job was handed out before, so this read is for its retry.
+        // A job that waits for a retry was handed out before, so this read is for its retry.
         let again = self.failed_jobs.failures.waiting(asked).is_some();
         let next = fetched.next(asked);
         let brought = !fetched.is_empty();
@@ -175,7 +173,7 @@ impl Core {
         let over = self.window.is_stopping() || self.window.has_ended();
         let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
         self.reading.prefetch.learn(jobs.len(), weights.total());
-        // With gaps, the window hears of each part at once.
+        // With gaps, the window is told of each part as it is taken in.
         let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
         match (again, steps.is_empty()) {
             (true, true) => self.take_in_again(run.first, &mut *jobs, weights),
@@ -186,7 +184,7 @@ impl Core {
         match outcome {
             Outcome::Good => self.window.handle_fetched(count),
             Outcome::Missing => self.window.handle_missing(count),
-            // It is asked for again at once.
+            // It is read again at once.
             Outcome::Failed if !again && pause.is_zero() => self.window.handle_fetched(count),
             Outcome::Failed => self.window.handle_unreadable(count),
         }
@@ -207,8 +205,8 @@ impl Core {
         Surplus { jobs, error }
     }
 
-    /// Counts a read. `again`: if it was for failed jobs, and the first of them that it did not
-    /// bring. Returns the pause before the source is asked again for what it did not bring.
+    /// Counts a read. `again`: whether it was for failed jobs, and the first of them that it did
+    /// not bring. Returns the pause before the rest is read again.
     fn count_read(&mut self, outcome: Outcome, brought: bool, again: (bool, Option<Index>), now: &Now) -> Duration {
         let Self { reading, failed_jobs, .. } = self;
         let (calls, mut other) = (&mut reading.calls, InVain::default());
@@ -220,7 +218,7 @@ impl Core {
         if brought {
             calls.answered();
         }
-        // The failed jobs of a run that were read begin anew when they are taken in.
+        // Failed jobs start over with their counts when they are taken in.
         if brought && !again.0 {
             *kind = InVain::default();
         }
@@ -231,7 +229,7 @@ impl Core {
         }
     }
 
-    /// Tells of the job behind those that were read, if it could not be read.
+    /// Tells of the first job that could not be read.
     fn tell_unread(&mut self, next: Index, then: &Then, pause: Duration, now: &Now) {
         let kind = match then {
             Then::Unasked | Then::Truncated { .. } => return,
@@ -243,7 +241,7 @@ impl Core {
         self.out.tell(&if let Then::Failed(failure) = then { event.error(&failure.text) } else { event }, now);
     }
 
-    /// A parked job that is gone from the source for good halts nothing.
+    /// A parked job that the source has lost for good halts nothing.
     fn without_redriven(&self, then: Then) -> Then {
         match then {
             Then::Truncated { next, .. } if self.window.is_redriven(next) => Then::Missing,
@@ -251,7 +249,6 @@ impl Core {
         }
     }
 
-    /// Takes in failed jobs that were read again.
     fn take_in_again(&mut self, first: Index, jobs: &mut dyn Payloads, weights: Weights) {
         for (index, weight) in (first..).zip(weights) {
             self.reading.prefetch.add_again(index, jobs, weight);
@@ -259,8 +256,8 @@ impl Core {
         }
     }
 
-    /// Waits for a pause before the first new job is asked for again that was not read. At once is
-    /// no wait.
+    /// Waits before the first unread new job is read again. Without a pause there is nothing to
+    /// wait for.
     fn wait_for_new(&mut self, unread: Option<Unread>, pause: Duration, now: &Now) {
         let waits = unread.is_some() && !pause.is_zero();
         self.reading.unread = unread.filter(|_| waits);
@@ -268,11 +265,10 @@ impl Core {
         self.reading.note |= waits;
     }
 
-    /// Waits for a pause before the failed job is asked for again at which the source stopped.
+    /// Waits before the failed job is read again at which the source stopped.
     ///
-    /// If the source was sound before, it is this job alone that waits, and the others of the run
-    /// go before it. If the source has failed before, they wait with it: a source that is down is
-    /// not asked for each of them.
+    /// If the source was sound before, this job waits alone, and the rest of the run goes first.
+    /// Otherwise the rest waits too: a source that is down is not asked for each of them.
     fn wait_for_again(
         &mut self,
         rest: RangeInclusive<Index>,
@@ -295,8 +291,8 @@ impl Core {
         self.out.reader = true;
     }
 
-    /// Takes in new jobs. It leaves the jobs that an earlier life has done: they were read only
-    /// because they stand between two undone jobs.
+    /// Takes in new jobs. Drops those that an earlier life has done: they were read only because
+    /// they are between two undone jobs.
     fn take_in_new(&mut self, start: Index, jobs: &mut dyn Payloads, weights: Weights) {
         if !self.window.has_restored(start) {
             return self.reading.prefetch.add(jobs, weights);
@@ -308,14 +304,14 @@ impl Core {
         self.reading.prefetch.add_sorted(jobs, sorted);
     }
 
-    /// Notes that the source could not be asked. Returns the time at which it is asked again.
+    /// Notes that the source could not be asked for its head. Returns when it is asked again.
     fn look_failed(&mut self, error: &str, now: &Now) -> Option<Instant> {
         let reading = &mut self.reading;
         reading.look = None;
         reading.calls.returned();
         let pause = reading.calls.fail(&mut reading.looks, now);
         let again = after(pause, now.get());
-        // At once is no wait that a status would show.
+        // A status does not show a retry without a pause.
         reading.look_error = (!pause.is_zero()).then(|| error.to_owned());
         reading.look_again = Some(again);
         if reading.bounding == Bounding::Looking {
@@ -327,15 +323,14 @@ impl Core {
         Some(again)
     }
 
-    /// True if the watermark waits for something that a look at the source may bring: a job, or a
-    /// gate that opens.
+    /// True if the watermark waits for what a look may bring: a job, or an open gate.
     fn waits_for_look(&self) -> bool {
         is_caught_up(&self.window) || self.failed_jobs.quarantine.is_gated(self.window.lowest_undone())
     }
 
-    /// Notes that a look at the source begins. The answer is that of [`stir`](Self::stir).
+    /// Notes that a look at the source begins. Returns what [`stir`](Self::stir) returns.
     pub(super) fn stir_for_look(&mut self, now: Instant) -> bool {
-        // A source that fails has stalled since it first did, and so has one that waits.
+        // A source that fails or waits has stalled since it first did.
         let fails = self.reading.look_error.is_some();
         if !fails && self.reading.waits_for.is_none() && is_caught_up(&self.window) {
             self.watching.stalls.restart(now);
@@ -343,7 +338,7 @@ impl Core {
         self.stir(now)
     }
 
-    /// Notes the head that a look has found. True if the thread that watches sleeps too long now.
+    /// Notes the head that a look found. Returns true if the stall watcher has to be woken for it.
     pub(super) fn note_head(&mut self, now: &Now) -> bool {
         self.out.is_observed() && self.watching.note_head(&self.window, now)
     }
@@ -354,7 +349,7 @@ impl ReadPort for Driver {
         let mut core = self.core.lock();
         let surplus = fetched.map(|fetched| core.fetched(fetched, now));
         while core.expire(now.get()) {
-            // Others have work to do, too.
+            // Other threads need the lock, too.
             core.bump();
         }
         let wakes = core.drain(now);

@@ -1,4 +1,4 @@
-//! Attempts that are over: a success counts as done, and a failed job is tried again or halts the
+//! Attempts that are over: a success counts as done, a failure is retried, parked, or halts the
 //! consumer.
 
 use crate::base::caught::Failure;
@@ -12,10 +12,9 @@ use crate::observe::{Event, Kind};
 use crate::run::worker::{Report, Reported};
 
 impl Core {
-    /// Takes the report of an attempt that is over. A token that was used before changes nothing.
-    /// The effects are taken if the attempt counts. The answer is a value of the user, to be
-    /// dropped without the lock.
-    // A call of it costs a short job a thirtieth of its time.
+    /// Takes the report of an attempt, and its effects if it counts. A token that was used before
+    /// changes nothing. Returns a value of the user, to be dropped without the lock.
+    // Without inlining, the call costs a short job a thirtieth of its time.
     #[inline(always)]
     pub(crate) fn report(
         &mut self,
@@ -54,7 +53,7 @@ impl Core {
 }
 
 impl Core {
-    /// Counts a job as done that was handed out.
+    /// Counts a job in flight as done.
     #[inline(always)]
     pub(super) fn count_done(&mut self, index: Index) {
         self.saving.done += 1;
@@ -110,9 +109,8 @@ impl crate::run::asynchronous::TaskPort for Driver {
 }
 
 impl Driver {
-    /// A successful attempt counts once `on_job_done` was called and has not panicked. The
-    /// observers hear of the attempt before it counts, so no save is told of before the attempts in
-    /// it.
+    /// Calls `on_job_done` for a successful attempt, which counts unless that panics. The observers
+    /// hear of an attempt before it counts, and so before any save that includes it.
     #[inline]
     pub(super) fn confirm(&self, report: &mut Report) {
         if self.confirms {
@@ -125,7 +123,7 @@ impl Driver {
         if report.outcome.is_ok() {
             let callback = self.core.lock().running.on_job_done.clone();
             if let Some(callback) = callback {
-                // A `stop` in the callback would wait for the same job that is being reported.
+                // A `stop` in the callback would wait for the very job that is being reported.
                 let _own = self.crew.enter();
                 let called = guarded(|| {
                     callback(report.index);

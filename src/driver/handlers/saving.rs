@@ -1,4 +1,4 @@
-//! The driver's side of saving: when a save is hurried, tried again, or abandoned.
+//! The driver's side of saving: when to hurry, retry or abandon a save.
 
 use crate::base::caught::Failure;
 use crate::base::error::Error;
@@ -16,13 +16,12 @@ use crate::progress::{Checkpoint, DoneAhead, SavePort, Snapshot};
 use crate::window::Save as Due;
 use std::time::Duration;
 
-/// The back-off of a failed save.
 const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
 
 impl Core {
-    /// Begins a save that is due; `None`: there is none, or none may be made any more.
+    /// Begins a save that is due. `None`: none is due, or no save may be made any more.
     fn begin_save(&mut self) -> Option<Due<'_>> {
-        self.saving.patience.end();
+        self.saving.deadline.end();
         if self.tenancy.is_lost() {
             self.abandon_save();
             return None;
@@ -33,12 +32,12 @@ impl Core {
         self.window.handle_saving()
     }
 
-    /// Gives the watermark that is to be written now.
+    /// Returns the watermark to be written now.
     pub(crate) fn checkpoint(&mut self) -> Option<Checkpoint> {
         self.begin_save()?.last_processed.map(Checkpoint::new)
     }
 
-    /// Gives the content of a save that keeps everything that is done.
+    /// Returns the content of a save that keeps everything that is done.
     pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         let Due { last_processed, next, ahead, .. } = self.begin_save()?;
         let ahead = match ahead.new {
@@ -48,8 +47,7 @@ impl Core {
                 DoneAhead::All { first, words: words.collect() }
             }
         };
-        // This is the same critical section, so the effects of a job and its completion are written
-        // together.
+        // The same critical section, so a job's effects and its completion are written together.
         self.out.effects.hand_over(effects);
         self.running.batches.iter_mut().for_each(|batches| batches.hand_over());
         self.failed_jobs.taken();
@@ -57,9 +55,9 @@ impl Core {
         Some(Snapshot { last_processed, next, ahead, life: self.failed_jobs.life.take(), batch })
     }
 
-    /// Takes back that these jobs are done, the lowest first: their attempts failed. One whose add
-    /// the writer can never make has failed for good. The answers are to be dropped without the
-    /// lock.
+    /// Takes back that these jobs are done, the lowest first: their attempts failed. A job has
+    /// failed for good if the writer can never make its add. Returns values to be dropped without
+    /// the lock.
     pub(crate) fn refused(&mut self, jobs: Vec<Refused>, now: &Now) -> Vec<BoxError> {
         self.out.waiters = true;
         self.out.reader = true;
@@ -68,13 +66,14 @@ impl Core {
             let never = error.is_for_good();
             let failure = Failure::from(BoxError::from(error));
             if self.batch_refused(index, &failure.text, now) {
-                // The failure may be that of a job in the batch, which then fails alone.
+                // It may be the failure of another job of the batch; the one at fault then fails
+                // alone.
                 in_batch |= never;
                 surplus.push(failure.error);
                 continue;
             }
             self.saving.done -= 1;
-            // A parked job that ran once more is done in the window, and not a part of the save.
+            // The window already counts a redriven job as done, outside of the save.
             let (failed_jobs, mut at) = self.failed_jobs(now);
             if failed_jobs.records.undo(index) {
                 failed_jobs.failed += 1;
@@ -86,7 +85,7 @@ impl Core {
             debug_assert!(revoked, "job {index} was done, and is in the save that is being written");
             failed_jobs.records.take_back(index);
             if !never {
-                // The next attempt may find what this one did not.
+                // The next attempt may not meet this error.
                 surplus.extend(failed_jobs.job_failed(index, attempt, failure, &mut at));
                 continue;
             }
@@ -102,7 +101,7 @@ impl Core {
         for (index, attempt, failure) in for_good {
             let halted = self.ending.error.is_some();
             let (failed_jobs, mut at) = self.failed_jobs(now);
-            // The lowest one that cannot be parked halts the consumer. Those above it wait for the
+            // The lowest job that cannot be parked halts the consumer. Those above wait for the
             // next life.
             if std::mem::take(&mut lowest) || !halted && failed_jobs.records.has_room(index) {
                 surplus.extend(failed_jobs.exhausted(index, attempt, failure, &mut at));
@@ -143,15 +142,15 @@ impl Core {
         });
     }
 
-    /// Notes that the content of a save is fixed now. The clock is read only for observers.
+    /// Notes that the content of a save is now fixed. Reads the clock only for observers.
     fn save_begins(&mut self) {
         if self.out.is_observed() && self.saving.under_way.begun.is_none() {
             self.saving.under_way.begun = Some(self.clock.now());
         }
     }
 
-    /// Returns the pause before the next try, or `None` for no further one; and what is to be
-    /// dropped without the lock.
+    /// Returns the pause before the next try, or `None` for none; and a value to be dropped without
+    /// the lock.
     pub(crate) fn save_failed(&mut self, failure: Failure, now: &Now) -> (Option<Duration>, Option<BoxError>) {
         if self.tenancy.is_lost() {
             self.abandon_save();
@@ -182,8 +181,8 @@ impl Core {
         (None, None)
     }
 
-    /// The user's part of a transaction has failed, and nothing of it is written. The answer is to
-    /// be dropped without the lock.
+    /// Notes that the user's part of a transaction failed, so nothing of it is written. Returns a
+    /// value to be dropped without the lock.
     fn write_failed(&mut self, failure: Failure, now: &Now) -> Option<BoxError> {
         let mut at = Ctx { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now };
         match &mut self.saving.writing {
@@ -194,7 +193,6 @@ impl Core {
 }
 
 impl Driver {
-    /// Notes that the user's part of a transaction has failed.
     pub(super) fn write_has_failed(&self, error: BoxError) {
         let failure = Failure::from(error);
         let mut core = self.core.lock();
@@ -205,7 +203,7 @@ impl Driver {
         drop_guarded(surplus);
     }
 
-    /// Halts the consumer, since nobody knows if a transaction is written.
+    /// Halts the consumer, since it is unknown whether a transaction is written.
     pub(super) fn saved_or_not(&self, source: BoxError) {
         let Failure { error: source, text, .. } = Failure::from(source);
         self.forsake(Error::Progress { source }, text.clone(), &text);
@@ -226,7 +224,7 @@ impl SavePort for Driver {
         core.save_begins();
         let checkpoint = core.checkpoint();
         if checkpoint.is_none() {
-            // If the save was abandoned, the end of the consumer may have waited for that.
+            // If the save was abandoned, the end of the consumer may have waited for it.
             self.settle_saving(core, &self.clock.when_asked());
         }
         checkpoint
@@ -246,7 +244,7 @@ impl SavePort for Driver {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
         let surplus = core.refused(refused, &now);
-        // This save has the halt, if there is one.
+        // This save includes the halt, if there is one.
         core.write_halt(&now);
         let snapshot = core.snapshot(all, effects);
         self.settle_saving(core, &now);
@@ -258,8 +256,8 @@ impl SavePort for Driver {
         let mut core = self.core.lock_awake();
         let now = self.clock.when_asked();
         core.saved(&now);
-        // It is published within the lock, so every caller that hears of the save sees it.
-        // Whoever sees that a parked job is passed sees that it is still needed.
+        // Published under the lock, so every caller that hears of the save sees it, and a reader
+        // that sees a parked job passed also sees that it is still needed.
         let news = core.take_parked_news();
         self.watermark.note_parked(news.parked);
         core.window.last_processed().into_iter().for_each(|last| self.watermark.publish(last));
@@ -303,7 +301,7 @@ mod tests {
     use crate::window::{Limits, Window};
     use std::time::Instant;
 
-    /// A progress that is saved once an hour while jobs go on.
+    /// A progress that saves once an hour while jobs run.
     struct Hourly(MemoryProgress);
 
     impl Progress for Hourly {
@@ -343,7 +341,7 @@ mod tests {
         };
         driver.carry_out(end(0));
         assert_eq!((saver.step(&now), memory.last_processed()), (Sleep::No, Some(0)), "the first has no pace");
-        // Two threads report a job each, and the second one is first to carry out what comes of it.
+        // Two threads report a job each, and the second one carries out its wakes first.
         (0..2).for_each(|_| assert!(driver.core.lock().window.poll_run().is_some()));
         let (first, second) = (end(1), end(2));
         assert!(first.save && !first.hurry && !second.save && second.hurry);

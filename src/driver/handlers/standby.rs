@@ -1,7 +1,7 @@
-//! The wait for a name that somebody else has, and the moment at which the consumer gets the name.
+//! Standby: the wait for a name that another consumer has, and the takeover.
 //!
-//! A consumer that waits has an empty window, no source and no worker. Everything that a handle
-//! sets meanwhile is kept in the core, and holds from the moment of the takeover.
+//! A consumer on standby has an empty window, no source and no worker. What a handle sets meanwhile
+//! is kept in the core, and holds from the takeover on.
 
 use crate::base::error::{Error, describe};
 use crate::base::guard::drop_guarded;
@@ -13,7 +13,7 @@ use crate::driver::core::Core;
 use crate::driver::failed_jobs::Recovered;
 use crate::driver::name_released::{self, Waits};
 use crate::driver::running::Pool;
-use crate::driver::save_deadline::Patience;
+use crate::driver::save_deadline::SaveDeadline;
 use crate::driver::tenure::Refusal;
 use crate::observe::observers::Notice;
 use crate::observe::{Event, Kind};
@@ -26,13 +26,13 @@ use std::any::Any;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// The name of a consumer whose progress has no label: such a progress may be of any name.
+/// The name of a consumer whose progress has no label; its real name is unknown.
 const UNNAMED: &str = "unnamed";
 
 /// Everything that a consumer begins with once it has its name.
 pub(crate) struct Takeover {
     pub(crate) window: Window,
-    /// The watermark that earlier lives have saved.
+    /// The saved watermark of earlier lives.
     pub(crate) last_processed: Option<Index>,
     pub(crate) met: Met,
     pub(crate) fence: u64,
@@ -45,7 +45,6 @@ pub(crate) struct Takeover {
 }
 
 impl Core {
-    /// Begins to wait for the name.
     pub(crate) fn await_name(&mut self, refusal: Refusal, now: &Now) {
         self.tenancy.waits_on(refusal, now);
         let Some(awaited) = &self.tenancy.awaited else { return };
@@ -57,8 +56,8 @@ impl Core {
         }
     }
 
-    /// Begins a life: the settings of the time before it hold on. Returns true if the progress
-    /// keeps records of parked jobs.
+    /// Begins a life with the settings made on standby. Returns true if the progress keeps records
+    /// of parked jobs.
     fn begin_life(&mut self, window: Window, recovered: Option<Recovered>, now: &Now) -> bool {
         let before = std::mem::replace(&mut self.window, window);
         before.ends_at().into_iter().for_each(|last| self.window.stop_at(last));
@@ -89,15 +88,15 @@ impl Waits for Driver {
 }
 
 impl Driver {
-    /// Makes the driver of a consumer that waits for its name.
+    /// Makes the driver of a consumer on standby.
     pub(crate) fn waiting(core: Core, bell: Arc<Bell>, watermark: Watermark) -> Arc<Self> {
         let driver = Self::with(core, bell, watermark, None);
         name_released::enlist(driver.crew.host().clone());
         driver
     }
 
-    /// Sleeps until the next try to take the name, or until a consumer of this process has given
-    /// the name back. Returns false once the consumer has ended.
+    /// Sleeps until the next try to acquire the name, or until a consumer of this process releases
+    /// it. Returns false once the consumer has ended.
     pub(crate) fn sleep_until_try(&self, until: Instant) -> bool {
         let mut timed_out = false;
         let mut core = self.core.lock();
@@ -107,24 +106,23 @@ impl Driver {
         !core.window.has_ended()
     }
 
-    /// True if the consumer has not ended while it waits.
+    /// True if the consumer has not ended on standby.
     pub(crate) fn still_waits(&self) -> bool {
         !self.core.lock().window.has_ended()
     }
 
-    /// Ends the calls to try.
+    /// Takes this consumer off the list of those that are called when a name is released.
     pub(crate) fn tries_no_more(&self) {
         let me: Weak<dyn Waits> = self.crew.host().clone();
         name_released::withdraw(&me);
     }
 
-    /// Notes that a try to take the name was refused.
+    /// Notes that another consumer still has the name.
     pub(crate) fn waits_on(&self, refusal: Refusal, now: &Now) {
         self.core.lock().tenancy.waits_on(refusal, now);
     }
 
-    /// Notes that the storage failed when it was asked for the name. Returns the pause before the
-    /// next try.
+    /// Notes that the storage failed during a try. Returns the pause before the next one.
     pub(crate) fn waits_out(&self, error: &Error, now: &Now) -> Duration {
         let mut core = self.core.lock();
         let text = describe(error);
@@ -134,14 +132,14 @@ impl Driver {
         pause
     }
 
-    /// Returns the limits and the end that hold now: a handle may have changed them.
+    /// Returns the current limits and the index at which to end, which a handle may have changed.
     pub(crate) fn asked_meanwhile(&self) -> (Limits, Option<Index>) {
         let window = &self.core.lock().window;
         (window.limits(), window.ends_at())
     }
 
-    /// Begins the life of a consumer that has got its name. Returns true if the progress keeps
-    /// records of parked jobs. If the consumer has ended meanwhile, it gives everything back.
+    /// Begins the life of a consumer that has acquired its name. Returns true if the progress keeps
+    /// records of parked jobs, or gives everything back if the consumer has ended.
     pub(crate) fn take_over(&self, takeover: Takeover) -> Result<bool, Box<Takeover>> {
         let mut core = self.core.lock();
         if core.window.is_stopping() || core.window.has_ended() {
@@ -153,7 +151,7 @@ impl Driver {
         core.gates.meet(met);
         core.tenancy.fence = fence;
         (core.running.pool, core.reading.runs) = (Some(pool), Some(source));
-        core.saving.patience = Patience::new(saves.takes_help());
+        core.saving.deadline = SaveDeadline::new(saves.takes_help());
         *self.saves.lock() = Some(saves);
         core.roster.keep_name(name);
         core.out.observers.iter().for_each(|observers| observers.rename(self.watermark.name()));
@@ -164,7 +162,7 @@ impl Driver {
             self.watermark.publish(last);
             core.waiters.call_up_to(last);
         }
-        // Nothing runs so far, so the observers hear of the takeover before any attempt.
+        // Nothing runs yet, so the observers hear of the takeover before any attempt.
         let tells = core.begin_telling();
         drop(core);
         self.wake_called();
@@ -174,8 +172,8 @@ impl Driver {
         Ok(keeps_parked)
     }
 
-    /// Goes on after a takeover: an upstream may have ended before this consumer listened, and
-    /// somebody may wait for the takeover.
+    /// Finishes a takeover: an upstream may have ended before this consumer listened, and a caller
+    /// may wait for the takeover.
     pub(crate) fn taken_over(&self) {
         let mut core = self.core.lock();
         core.end_within_reach();
@@ -183,7 +181,7 @@ impl Driver {
         self.changed.notify_all();
     }
 
-    /// Halts the consumer with an error of its start, which comes late.
+    /// Halts the consumer with an error of its start, which was delayed by the standby.
     pub(crate) fn fail_late(&self, error: Error) {
         let (text, source) = (describe(&error), std::error::Error::source(&error).map(describe));
         let mut core = self.core.lock();
@@ -198,7 +196,6 @@ impl Driver {
         drop_guarded(surplus);
     }
 
-    /// Waits until the consumer has its name, or has ended.
     pub(super) fn wait_for_name(&self) {
         let mut core = self.core.lock();
         while core.tenancy.awaited.is_some() && !core.window.has_ended() {
@@ -227,7 +224,7 @@ mod tests {
         Refusal::of(error).unwrap()
     }
 
-    /// A consumer that has waited since this moment.
+    /// A consumer on standby since this time.
     fn waiting(name: &str, now: Instant) -> Arc<Driver> {
         let mut core = Core::new(Window::begin(0, LIMITS), Retry::none(), usize::MAX, now);
         core.await_name(leased(Duration::from_secs(3)), &Now::at(now));
@@ -269,7 +266,7 @@ mod tests {
         assert!(!driver.core.lock().tenancy.is_called_to_try());
     }
 
-    /// A part of a takeover that says when it is dropped.
+    /// A part of a takeover that shows whether it was dropped.
     struct Kept(#[allow(dead_code)] Arc<()>);
 
     impl Runner<()> for Kept {

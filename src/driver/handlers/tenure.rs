@@ -1,4 +1,4 @@
-//! The side of the progress: it may hold the consumer, or tell it that its name is lost.
+//! The side of the progress: it may hold the consumer back, or take its name away.
 
 use crate::base::error::Error;
 use crate::base::guard::drop_guarded;
@@ -11,16 +11,15 @@ use crate::progress::{LiveParking, Tenant, Tenure, Wish};
 use std::sync::Weak;
 
 impl Core {
-    /// Notes that another consumer has the name, so no save begins any more. A save under way comes
-    /// to its own end; `save_over` says that it just has. The answer is to be dropped without the
+    /// Notes that another consumer has the name, so no save begins any more. `save_over`: the save
+    /// under way has just ended; otherwise it still will. Returns a value to be dropped without the
     /// lock.
     fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
         let text = error.to_string();
         self.save_no_more(error, (text, ""), save_over, now)
     }
 
-    /// The same for any error after which no save begins any more. The text and the cause are as in
-    /// every halt.
+    /// Ends all saving because of this error. Text and cause are as in every halt.
     fn save_no_more(
         &mut self,
         error: Error,
@@ -41,14 +40,14 @@ impl Core {
 }
 
 impl Driver {
-    /// Notes that there is nobody to make a save.
+    /// Notes that this consumer has no saver.
     pub(crate) fn saves_nothing(&self) {
         let mut core = self.core.lock();
         core.abandon_save();
         self.settle_saving(core, &self.clock.when_asked());
     }
 
-    /// Lets the progress steer this consumer from now on. Its earlier calls count as made now.
+    /// Lets the progress steer this consumer. Earlier calls of the progress take effect now.
     pub(crate) fn heed(&self, tenure: &Tenure) {
         self.core.lock().tenancy.tenure = Some(tenure.clone());
         let me: Weak<dyn Tenant> = self.crew.host().clone();
@@ -56,7 +55,7 @@ impl Driver {
         self.tenure_changed();
     }
 
-    /// Halts the consumer, since a save has found that another consumer has the name.
+    /// Halts the consumer, since a save found that another consumer has the name.
     pub(super) fn lose_name(&self, error: BoxError) {
         let error = fenced(self.watermark.name(), error);
         let text = error.to_string();
@@ -64,14 +63,14 @@ impl Driver {
         self.drop_futures();
     }
 
-    /// Drops the futures that run, at their next await points: the other consumer runs those jobs,
-    /// and this one would wait for their ends.
+    /// Drops running futures at their next await points: the other consumer runs these jobs, and
+    /// this one would wait for their ends.
     fn drop_futures(&self) {
         let pool = self.core.lock().running.pool.clone();
         self.end_jobs(pool);
     }
 
-    /// Halts the consumer after a save that was the last one.
+    /// Halts the consumer after its last save.
     pub(super) fn forsake(&self, error: Error, text: String, cause: &str) {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
@@ -84,7 +83,7 @@ impl Driver {
 impl Tenant for Driver {
     fn tenure_changed(&self) {
         let Some(tenure) = self.core.lock().tenancy.tenure.clone() else { return };
-        // Its text is made by the user's code, so before the lock is taken.
+        // User code makes the text, so it runs before the lock is taken.
         let lost = tenure.take_lost().map(|error| fenced(self.watermark.name(), error));
         let is_lost = lost.is_some();
         let mut core = self.core.lock();
@@ -101,7 +100,7 @@ impl Tenant for Driver {
             core.watching.stalls.moved(&now);
             core.stir(now.get())
         };
-        // Any thread may call this, and it may hold locks that a subscriber needs.
+        // The calling thread may hold locks that a subscriber needs.
         self.settle_saving(core, &now);
         if watch {
             self.spawn_watch();
@@ -111,7 +110,7 @@ impl Tenant for Driver {
             self.drop_futures();
         }
         for wish in tenure.take_wishes() {
-            // One that has no effect any more is no error: the operator may have been late.
+            // A wish that no longer has an effect is no error: the operator may have been late.
             _ = match wish {
                 Wish::Redrive(index) => self.redrive_parked(index).is_ok(),
                 Wish::Discard(index) => self.discard(index),

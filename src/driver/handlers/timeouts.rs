@@ -1,13 +1,13 @@
-//! The timeouts of attempts, and the thread that notices their ends.
+//! The timeouts of attempts, and the thread that ends overdue ones.
 //!
-//! All attempts have the same timeout, so it ends for the oldest one first: each look begins behind
-//! the attempts that were looked at before. The thread `wl-timeouts` is there only if there is a
-//! timeout. No other thread could notice it: the reader may hang in the source, the workers in
-//! their jobs, and the thread that watches for stalls in a subscriber.
+//! All attempts have the same timeout, so the oldest one ends first, and each look begins where the
+//! last one stopped. The thread `wl-timeouts` exists only if there is a timeout. No other thread
+//! could do its work: the reader may hang in the source, workers in their jobs, and the stall
+//! watcher in a subscriber.
 //!
-//! A deferred attempt fails then. Its token may be used later, and changes nothing: its number is
-//! given to no other attempt until it is used. Any other attempt can only be told. The task of an
-//! async one then drops the future and reports the failure itself.
+//! A deferred attempt then fails. Its token may still be used, without effect, so no other attempt
+//! gets it until then. Any other attempt can only be told: the task of an async one drops its
+//! future and reports the failure itself.
 
 use crate::base::caught::Failure;
 use crate::base::error::Error;
@@ -24,10 +24,10 @@ use std::time::Duration;
 /// The most attempts that end in one critical section.
 const AT_ONCE: usize = 64;
 
-/// The shortest pause between two looks: the clock has moved on by then.
+/// The shortest pause between two looks, long enough for the coarse clock to move on.
 const TICK: Duration = Duration::from_millis(1);
 
-/// An attempt whose timeout is over.
+/// An overdue attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lapsed {
     token: usize,
@@ -35,27 +35,27 @@ struct Lapsed {
     attempt: u32,
 }
 
-/// The time of the next look.
+/// When to look next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
-    /// After this time.
+    /// After this pause.
     In(Duration),
-    /// After a tick of the machine's: a thread is about to take its next step.
+    /// After one tick: a thread is about to take its next step.
     Soon,
-    /// As soon as an attempt begins.
+    /// When an attempt begins.
     Called,
     /// Never: the consumer has ended.
     End,
 }
 
 impl Core {
-    /// Looks for attempts whose timeout is over, and takes in at most [`AT_ONCE`] of them.
+    /// Collects at most [`AT_ONCE`] overdue attempts.
     fn look_at_timeouts(&mut self, now: Coarse, lapsed: &mut Vec<Lapsed>) -> Look {
         if self.window.has_ended() {
             return Look::End;
         }
         while lapsed.len() < AT_ONCE {
-            // The abandoned ones are not awaited, and do not count.
+            // Abandoned attempts do not count.
             let next = self.running.flights.next_timeout().filter(|_| !self.ending.abandoned);
             let flight = next.and_then(|token| Some((token, *self.running.flights.get(token)?)));
             let Some(timeouts) = &mut self.running.flights.timeouts else { return Look::End };
@@ -83,12 +83,12 @@ impl Core {
         Look::In(Duration::ZERO)
     }
 
-    /// Takes the failure of an attempt whose timeout is over, unless attempts no longer count. The
-    /// answer is to be dropped without the lock.
+    /// Takes the failure of an overdue attempt, unless attempts no longer count. Returns a value to
+    /// be dropped without the lock.
     fn time_out(&mut self, token: usize, failure: Failure, now: &Now) -> Option<BoxError> {
         let unheard = self.running.flights.get(token)?.timer == Timer::FailingUnheard;
         if self.ending.abandoned && !unheard {
-            // Its token ends it, as that of any other abandoned attempt.
+            // Its token ends it, like that of any abandoned attempt.
             self.running.flights.set_timer(token, Timer::Off);
             return Some(failure.error);
         }
@@ -99,8 +99,7 @@ impl Core {
         }
     }
 
-    /// True if the token of a deferred attempt may report it. A token that comes too late is taken
-    /// back.
+    /// True if the token of a deferred attempt may report it. A late token is given back.
     fn may_report(&mut self, token: usize) -> bool {
         let flights = &mut self.running.flights;
         match flights.get(token).map(|flight| flight.timer) {
@@ -108,7 +107,7 @@ impl Core {
                 flights.set_timer(token, Timer::FailingUnheard);
                 false
             }
-            // The time for `on_job_done` and the observers is not that of the attempt.
+            // The time in `on_job_done` and the observers does not count.
             Some(_) => {
                 flights.set_timer(token, Timer::Off);
                 true
@@ -119,7 +118,7 @@ impl Core {
 }
 
 impl Driver {
-    /// Ends, or tells, the attempts whose timeout is over, until the consumer has ended.
+    /// Ends overdue attempts, or tells them, until the consumer has ended.
     pub(crate) fn watch_timeouts(&self) {
         let mut lapsed = Vec::new();
         let mut core = self.core.lock();
@@ -133,7 +132,7 @@ impl Driver {
                 continue;
             }
             let until = match look {
-                // Beyond the end of the clock is for ever: until the next attempt or the end.
+                // Beyond the end of the clock means no deadline.
                 Look::In(pause) => self.clock.now().checked_add(pause),
                 Look::Called => None,
                 Look::Soon => {
@@ -169,13 +168,13 @@ impl Driver {
         let now = self.clock.when_asked();
         let failed = reports.into_iter().filter_map(|report| Some((report.token, report.outcome.err()?)));
         let surplus: Vec<_> = failed.filter_map(|(token, failure)| core.time_out(token, *failure, &now)).collect();
-        // A subscriber that hangs must not hold up the timeouts to come.
+        // A subscriber that hangs must not delay further timeouts.
         self.settle_saving(core, &now);
         drop_guarded(surplus);
     }
 
-    /// True if the token of a deferred attempt may report it. A token that comes after the timeout
-    /// changes nothing, but it has kept the name in use.
+    /// True if the token of a deferred attempt may report it. A late token changes nothing, but
+    /// until now it has kept the name in use.
     pub(super) fn may_report(&self, token: usize) -> bool {
         let mut core = self.core.lock();
         let may_report = core.may_report(token);
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!((lapsed, pause(again)), (vec![], 1.0));
         assert_eq!(look(&mut core, at(99)), (vec![3, 4], Look::Called));
         assert_eq!(look(&mut core, at(999)), called, "each is told once");
-        // The slots are used again, in another order.
+        // The slots are reused, in another order.
         tokens.into_iter().for_each(|token| _ = core.running.flights.end(token));
         (5..8).for_each(|index| _ = begin(&mut core, index, at(index + 1000)));
         assert_eq!(look(&mut core, at(2000)), (vec![5, 6, 7], Look::Called));
@@ -287,7 +286,7 @@ mod tests {
             let flights = &mut core.running.flights;
             let unheard = flights.get(token).is_some_and(|flight| flight.timer == Timer::FailingUnheard);
             assert_eq!(unheard, !late);
-            // The window knows nothing of these jobs, so the flight ends without it.
+            // The window does not know these jobs, so the flight ends without it.
             let ended = if unheard { flights.end(token) } else { flights.end_stale(token) };
             assert!(ended.is_some() && flights.get(token).is_none());
             if late {

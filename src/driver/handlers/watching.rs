@@ -1,11 +1,11 @@
-//! The thread that notices a stall: the watermark does not move, though there is work.
+//! The stall watcher: a thread that notices when the watermark does not move though there is work.
 //!
-//! No other thread can notice it: the reader may hang in the source, the workers may hang in their
-//! jobs, and without the network all of them may hang. So the thread `wl-watch` looks every ten
-//! seconds. It exists only while a stall is possible: a look at the source starts it, and it ends
-//! when it has twice found nothing to do. An idle consumer whose source rings has no such thread.
-//! An idle consumer that polls its source has one, which wakes every ten seconds. If neither a
-//! subscriber wants the lines nor an observer listens, the thread is not started.
+//! No other thread can: the reader may hang in the source and the workers in their jobs, and
+//! without the network all of them may hang. So the thread `wl-watch` looks every ten seconds,
+//! while a stall is possible: a look at the source starts it, and it ends once it has found nothing
+//! to do twice. An idle consumer has no such thread if its source rings, and one that wakes every
+//! ten seconds if it polls. Without a subscriber to the lines and without an observer it is never
+//! started.
 
 use crate::base::time::{Now, Sleep};
 use crate::driver::Driver;
@@ -17,19 +17,18 @@ use crate::observe::{Event, Kind};
 use std::time::{Duration, Instant};
 
 impl Core {
-    /// Makes a step of the thread that watches. If it returns true, the thread writes lines before
-    /// it sleeps.
+    /// Makes a step of the stall watcher. If it returns true, the thread writes lines before it
+    /// sleeps.
     fn step_watch(&mut self, now: &Now) -> (bool, Sleep) {
         let again = self.look_for_stall(now);
         let again = self.measure_if_due(again, now);
         let tells = std::mem::take(&mut self.watching.stalls.tells) || self.begin_telling();
-        // More may have come while it writes, so it looks again at once.
+        // More lines may come meanwhile, so it looks again at once.
         (tells, again.map_or(Sleep::End, |again| if tells { Sleep::No } else { Sleep::Until(Some(again)) }))
     }
 
-    /// Notes a pause, its end, or a parked job that is redriven or discarded, which no look at the
-    /// source shows. If it returns true, the caller has to [start](Driver::spawn_watch) the thread
-    /// that watches.
+    /// Notes a pause, a resume, a redrive or a discard, which no look at the source shows. If it
+    /// returns true, the caller has to [start](Driver::spawn_watch) the stall watcher.
     pub(super) fn note_steered(&mut self, now: &Now) -> bool {
         if !self.out.is_observed() {
             return false;
@@ -38,10 +37,10 @@ impl Core {
         self.stir(now.get())
     }
 
-    /// Measures if that is due. `again` is the time of the next look for a stall; `None`: the
-    /// thread that watches would end. Returns the time of its next step.
+    /// Measures if that is due. `again` is when to look for a stall next, or `None` if the watcher
+    /// would end. Returns when its next step is.
     fn measure_if_due(&mut self, again: Option<Instant>, now: &Now) -> Option<Instant> {
-        // For how long a source has failed is in the status, too.
+        // A status shows how long a source has been failing, too.
         let moves = moves(&self.window) || self.reading.look_error.is_some();
         if !self.out.is_observed() || self.window.has_ended() || self.watching.measuring.idle && !moves {
             return again;
@@ -59,8 +58,7 @@ impl Core {
         Some(again.map_or(next, |again| again.min(next)))
     }
 
-    /// Tells of a stall that was not told of yet. Returns the time of the next look, or `None` if
-    /// the caller ends its watch.
+    /// Reports a new stall. Returns when to look next, or `None` if the watcher has to end.
     fn look_for_stall(&mut self, at: &Now) -> Option<Instant> {
         let now = at.get();
         self.out.telling.flush(now);
@@ -69,7 +67,7 @@ impl Core {
             return None;
         }
         if let Some(until) = self.running.lingers_until(&self.window, now) {
-            // It waits as it was asked to, so that is no stall.
+            // A batch that lingers as configured is no stall.
             let again = until.min(later(now, self.watching.stalls.pause()));
             self.watching.stalls.restart(again);
             return Some(again);
@@ -92,7 +90,7 @@ impl Core {
         Some(self.watching.stalls.due())
     }
 
-    /// Keeps a stall for the observers, and for the calls that the user wants.
+    /// Keeps a stall for the observers and the user's alarms.
     fn notice_stall(&mut self, said: &Said, elapsed: Duration, now: &Now) {
         if said.line && self.out.is_observed() {
             let notice = Notice::Stalled { elapsed, status: Box::new(self.stalled_status(now)) };
@@ -104,8 +102,8 @@ impl Core {
         }
     }
 
-    /// Returns the event for the thing that the watermark or the end waits for, or `None` if they
-    /// wait only for new jobs.
+    /// Returns the event that names what the watermark or the end waits for; `None` if only for new
+    /// jobs.
     fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
         let elapsed = Some(now.get().saturating_duration_since(self.watching.stalls.since));
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
@@ -124,7 +122,7 @@ impl Core {
             Blocked::CaughtUp | Blocked::Paused | Blocked::InUse { .. } => None,
             Blocked::Running { index, attempt, .. } | Blocked::Overdue { index, attempt, .. } => {
                 let mut text = status.blocked.to_string();
-                // A job that fails again and again is mostly seen while it runs.
+                // A job that fails again and again is usually seen while it runs.
                 if let Some(failed) = self.failed_jobs.failures.before_this_attempt(*index) {
                     text.push_str(&format!("; attempt {} failed: {}", failed.attempt, failed.error));
                 }
@@ -141,13 +139,13 @@ impl Core {
 /// The time from one measurement to the next.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Beyond the end of the clock, the next look is in a day.
+/// Returns the end of this pause; beyond the end of the clock, a day from now.
 fn later(now: Instant, pause: Duration) -> Instant {
     now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(86_400))
 }
 
 impl Driver {
-    /// Starts the thread that watches, after [`Core::stir`] said so.
+    /// Starts the stall watcher, once [`Core::stir`] returned true.
     pub(super) fn spawn_watch(&self) {
         let me = self.crew.host().clone();
         let spawned = self.crew.spawn_counted("wl-watch", move || {
@@ -201,7 +199,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
-    /// A consumer that has work up to this head, and is watched from this moment on.
+    /// A watched consumer that has work up to this head.
     fn watched(head: Option<u64>, now: Instant) -> Core {
         let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, now);
@@ -281,7 +279,7 @@ mod tests {
         core
     }
 
-    /// Returns the lags that were measured since the last time, with the lag in jobs.
+    /// Returns the lags measured since the last call, as a time and as a number of jobs.
     fn measured(core: &mut Core) -> Vec<(Duration, u64)> {
         let told = if core.out.telling.begin() { core.out.telling.take() } else { None };
         assert!(core.out.telling.take().is_none());

@@ -1,10 +1,10 @@
-//! Models of the buffer.
+//! Models of the handoff buffer.
 
 use super::*;
 use crate::reader::{Payloads, Weights};
 use crate::window::Action;
 
-/// Jobs that are done when they return, so that they may be laid out in a buffer.
+/// Jobs that are done when they return, so they may go through the buffer.
 struct AtOnce(Count);
 
 impl Runner<Index> for AtOnce {
@@ -17,7 +17,7 @@ impl Runner<Index> for AtOnce {
     }
 }
 
-/// Four jobs, all of which were read, so that three are laid out in a buffer.
+/// Four jobs, all of them read; three go into the buffer.
 fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
     let model = Model::with(Numbers { jobs: 4, quick: false }, workers, workers, false);
     {

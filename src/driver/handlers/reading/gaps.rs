@@ -1,4 +1,4 @@
-//! Gaps among what was read: indices at which there will never be a job.
+//! Gaps in what was read: indices that will never have a job.
 
 use crate::base::index::Index;
 use crate::base::time::Now;
@@ -7,7 +7,7 @@ use crate::driver::prefetch::Sorted;
 use crate::reader::{Ask, Payloads, Weights};
 use std::ops::RangeInclusive;
 
-/// A part of an answer: some jobs, and the gap behind them.
+/// A part of an answer: jobs, followed by a gap.
 struct Part {
     /// The index of the first job, if there are jobs.
     first: Index,
@@ -21,7 +21,7 @@ impl Part {
     }
 }
 
-/// Returns the parts of an answer that begins with `first`.
+/// Splits an answer that begins at `first`.
 fn parts(first: Index, jobs: usize, steps: &[(usize, Index)]) -> impl Iterator<Item = Part> {
     let (mut index, mut taken) = (first, 0);
     let ends = steps.iter().map(|(before, end)| (*before, Some(*end))).chain([(jobs, None)]);
@@ -35,8 +35,8 @@ fn parts(first: Index, jobs: usize, steps: &[(usize, Index)]) -> impl Iterator<I
 }
 
 impl Core {
-    /// Takes in new jobs and the gaps between them. It leaves the jobs that an earlier life has
-    /// done, and those above a gap that is not settled as a whole.
+    /// Takes in new jobs and the gaps between them. Drops jobs that an earlier life has done, and
+    /// those above a gap that could not be settled as a whole.
     pub(super) fn take_in_new_with_gaps(
         &mut self,
         first: Index,
@@ -67,8 +67,8 @@ impl Core {
         self.reading.prefetch.add_sorted(jobs, sorted);
     }
 
-    /// Takes in failed jobs that were read again, and passes those that are gaps now. A parked job
-    /// that was to run once more stays parked.
+    /// Takes in failed jobs that were read again, and passes those that have become gaps. A
+    /// redriven job that is a gap stays parked.
     pub(super) fn take_in_again_with_gaps(
         &mut self,
         run: Ask,

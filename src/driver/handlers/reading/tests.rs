@@ -15,7 +15,7 @@ fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched {
     Fetched { jobs, steps: Steps::default(), weights, then, quick: false, ended: Instant::now() }
 }
 
-/// With this many jobs that failed, whose back-offs all end at once.
+/// A consumer with this many failed jobs, all of which are due again at once.
 fn failed(count: u64) -> Core {
     let limits = Limits { max_processing: 1, max_search_ahead: u64::MAX };
     let mut core = Core::new(Window::begin(0, limits), Retry::fixed(Duration::ZERO), usize::MAX, Instant::now());
@@ -76,7 +76,7 @@ fn a_delayed_look_begins_once_all_is_read() {
     assert!(matches!(core.order(&Now::at(now), Due::WhenIdle), Order::Look));
 }
 
-/// Answers the fetch under way with these jobs and a failure behind them.
+/// Answers the fetch under way with these jobs, followed by a failure.
 fn fails(core: &mut Core, jobs: Vec<Index>, now: &Now) {
     let weights = Weights::equal(jobs.len(), 8);
     core.fetched(fetched(jobs, weights, Then::Failed(Failure::from(BoxError::from("down")))), now);
@@ -92,7 +92,7 @@ fn succeeds(core: &mut Core, now: &Now) -> Ask {
     run
 }
 
-/// The ends of the back-offs that go on at this time.
+/// What is left of each back-off at this time.
 fn pauses(core: &Core, now: &Now) -> Vec<Duration> {
     core.failed_jobs.failures.dues().iter().map(|due| *due - now.get()).collect()
 }
@@ -196,7 +196,7 @@ fn unreadable_new_jobs_are_reread_without_a_look() {
         assert!(matches!(core.order(&now, Due::No), Order::Note), "nobody may ring for it");
         let again = now.get() + Duration::from_millis(pause);
         assert!(matches!(core.order(&now, Due::No), Order::Wait(until) if until == Some(again)), "{pause}");
-        // A look ends the wait for a job that is missing, and none for a source that fails.
+        // A look ends the wait for a missing job, but not for a source that fails.
         core.looked(Some(9), Gate::Open);
         let _ = core.drain(&now);
         assert_eq!(core.reading.fetch.is_some(), missing);
