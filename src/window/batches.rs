@@ -140,7 +140,7 @@ mod tests {
     const NONE: &BTreeSet<Index> = &BTreeSet::new();
 
     #[test]
-    fn a_batch_that_is_not_full_waits_only_while_more_can_come() {
+    fn a_partial_batch_waits_while_more_can_come() {
         let next = |window: &Window| window.next_batch(4, false, |_| false);
         assert_eq!(next(&window(8, 100, 9)), Next::Whole, "it is full");
         assert_eq!(next(&window(8, 100, 2)), Next::Partial, "the head may grow");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_waits_for_no_job_behind_a_gap_that_is_wider_than_the_window() {
+    fn no_batch_waits_beyond_a_gap_wider_than_the_window() {
         let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: u64::MAX });
         window.handle_head(Some(1 << 40));
         read_sparse(&mut window, &[0]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_not_waited_for_if_nothing_is_read_before_it_starts() {
+    fn a_batch_starts_if_no_room_is_left_to_read() {
         let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 100 });
         window.handle_head(Some(99));
         window.set_room(2);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_run_alone_and_batches_take_turns() {
+    fn lone_jobs_and_batches_take_turns() {
         let alone = BTreeSet::from([0, 1, 2, 3]);
         let mut window = failed();
         window.handle_head(Some(7));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_waits_delays_no_job_that_runs_alone_and_has_its_turn_once_it_has_waited() {
+    fn lone_jobs_go_first_until_a_batch_has_waited() {
         let alone = BTreeSet::from([0, 1, 2, 3]);
         let mut window = failed();
         window.handle_head(Some(4));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_failed_and_need_not_run_alone_are_a_batch_with_new_ones() {
+    fn failed_jobs_join_batches_unless_they_run_alone() {
         let mut window = failed();
         window.handle_head(Some(9));
         read(&mut window);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_all_others_wait_for_is_a_batch_of_its_own() {
+    fn a_job_that_blocks_all_others_is_its_own_batch() {
         let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 100 });
         assert_eq!(window.restore_waiting([0]), [0]);
         window.handle_head(Some(3));

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_taken_across_words_up_to_the_first_hole() {
+    fn a_run_crosses_words_up_to_the_first_hole() {
         let mut bits = Bits::default();
         (1..200).filter(|i| *i != 150).for_each(|i| bits.set(i));
         assert_eq!(bits.take_run(0), 0, "0 is not set");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_a_run_is_the_same_as_setting_each_of_its_bits() {
+    fn setting_a_run_equals_setting_each_bit() {
         for (start, end) in [(3, 3), (3, 63), (0, 64), (63, 64), (5, 200), (64, 127)] {
             let (mut one_by_one, mut at_once) = (Bits::default(), Bits::default());
             for bits in [&mut one_by_one, &mut at_once] {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_searches_agree_with_a_look_at_each_bit() {
+    fn counts_and_searches_agree_with_a_scan() {
         let mut bits = Bits::default();
         let set = |i: Index| i.is_multiple_of(7) || (130..260).contains(&i) || i == 64;
         (60..400).filter(|i| set(*i)).for_each(|i| bits.set(i));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_that_begin_anew_are_those_from_the_new_beginning_on() {
+    fn beginning_anew_forgets_the_bits_below() {
         for lowest in [3, 4, 63, 64, 65, 128, 199, 200, 255, 256, 1 << 50] {
             let mut bits = Bits::default();
             (4..200).filter(|i| *i != 150).for_each(|i| bits.set(i));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_window_that_closes_gives_its_memory_back() {
+    fn a_wide_window_frees_its_memory_as_it_closes() {
         let mut bits = Bits::default();
         (1..1_000_000).for_each(|i| bits.set(i));
         let wide = bits.words.capacity();

@@ -143,7 +143,7 @@ mod tests {
     use crate::window::{Action, Limits};
 
     #[test]
-    fn a_missing_job_that_is_already_done_stops_no_reading() {
+    fn a_missing_job_already_done_stops_no_reading() {
         let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
         window.restore([2..=4]);
         window.handle_head(Some(9));

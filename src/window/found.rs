@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_runs_of_gaps_are_those_that_were_noted_and_are_no_more_than_a_bound() {
+    fn noted_gaps_are_counted_up_to_a_bound_of_runs() {
         let mut found = FoundGaps::default();
         [(10..12, 0), (12..13, 0), (20..30, 0), (5..6, 0), (25..26, 0), (7..7, 0)]
             .into_iter()

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_begins_with_the_job_that_was_due_first_and_has_its_upper_neighbours() {
+    fn a_run_is_the_job_due_first_and_those_above_it() {
         let mut retries = failed([5, 3, 7, 6, 4]);
         assert_eq!(retries.next_run(64), Some(5..=7));
         assert_eq!(retries.next_run(2), Some(5..=6));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_were_read_again_start_in_the_order_in_which_they_became_due() {
+    fn retries_start_in_the_order_they_became_due() {
         let mut retries = failed([8, 2, 9, 1]);
         for run in [1..=1, 8..=9, 2..=2] {
             retries.begin_read(&run);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_job_waits_for_its_back_off_and_a_missing_one_for_a_pause_or_the_next_look() {
+    fn missing_jobs_keep_their_place_unreadable_ones_wait() {
         let mut retries = failed(1..=4);
         retries.begin_read(&(1..=4));
         retries.end_read(1, below(100));

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn revoking_a_job_holds_the_watermark_and_leaves_the_jobs_above_it_done() {
+    fn revoking_a_job_holds_the_watermark_below_it() {
         for revoked in [0, 1, 62, 63, 64, 127, 128, 148, 149] {
             let mut window = saving((0..150).chain([160]));
             assert!(window.handle_revoked(revoked));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_were_revoked_in_any_order_can_be_done_again() {
+    fn jobs_revoked_in_any_order_can_be_done_again() {
         for order in [[3, 70, 160], [160, 70, 3], [70, 160, 3]] {
             let mut window = saving((0..150).chain([160]));
             assert!(order.into_iter().all(|index| window.handle_revoked(index)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_were_put_aside_can_be_taken_up_and_done_again() {
+    fn jobs_put_aside_can_be_done_again() {
         let mut window = saving((0..150).chain([160]));
         for index in [160, 149, 70, 3, 2] {
             assert!(window.handle_put_aside(index) && !window.handle_put_aside(index));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_the_save_under_way_does_not_contain_is_not_revoked() {
+    fn only_jobs_of_the_save_under_way_are_revoked() {
         let mut window = saving(0..2);
         assert!(!window.handle_revoked(2), "the job is in flight");
         assert!(!window.handle_revoked(200), "the job never started");

@@ -73,7 +73,7 @@ fn retries_and_new_jobs_are_read_in_turn() {
 }
 
 #[test]
-fn failed_jobs_leave_half_of_the_read_ahead_to_new_jobs() {
+fn retries_leave_half_the_read_ahead_to_new_jobs() {
     let mut window = Window::begin(0, Limits { max_processing: 100, max_search_ahead: u64::MAX });
     window.handle_head(Some(1_000));
     // Two hundred jobs fail and are due.
@@ -94,7 +94,7 @@ fn failed_jobs_leave_half_of_the_read_ahead_to_new_jobs() {
 }
 
 #[test]
-fn a_retry_above_a_narrowed_window_does_not_start() {
+fn no_retry_starts_above_a_narrowed_window() {
     let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
     window.handle_head(Some(3));
     let fetch = |window: &mut Window, run: RangeInclusive<Index>| {
@@ -113,7 +113,7 @@ fn a_retry_above_a_narrowed_window_does_not_start() {
 }
 
 #[test]
-fn a_redriven_job_above_the_window_is_not_awaited_in_vain() {
+fn a_redriven_job_above_the_window_starts() {
     let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
     window.handle_head(Some(3));
     assert_eq!(window.poll(), Some(Action::Fetch(0..=3)));
@@ -138,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_window_agrees_with_its_model_of_sets(
+    fn the_window_agrees_with_a_model_of_sets(
         first in prop_oneof![Just(0), Just(1), 0..500u64, Just(Index::MAX - 200), Just(Index::MAX - 1)],
         processing in any::<u8>(),
         ahead in any::<u8>(),
