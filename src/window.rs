@@ -1,23 +1,24 @@
-//! The pure core of a consumer. It decides which index is read, run, saved and announced next.
+//! The pure core of a consumer: decides which index is read, run, saved and announced next.
 //!
-//! The window does no I/O. It has no clock, no threads and no randomness. The caller reports events
-//! with `handle_*`, takes jobs to run from [`Window::poll_run`], and takes everything else to do
-//! from [`Window::poll`]. After each event, call `poll` until it returns `None`.
+//! The window has no I/O, clock, thread or randomness. The caller reports events with `handle_*`,
+//! takes jobs to run from [`Window::poll_run`], and takes everything else to do from
+//! [`Window::poll`]. After each event, call `poll` until it returns `None`.
 //!
-//! With [`Window::keep_done_ahead`], a save also contains the jobs that finished above the
-//! watermark. Each save then says what is new since the save before it. After a restart,
-//! [`Window::restore`] tells the window of these jobs, and it hands out none of them again.
+//! With [`Window::keep_done_ahead`], a save also contains the jobs done above the watermark, and
+//! says which of them are new. After a restart, [`Window::restore`] tells the window of these jobs,
+//! and it hands none of them out again.
 //!
-//! The page [`design`](crate::design#the-window) shows the bounds of the window, and says what an
-//! event costs. Each bound is one past the last index of its range, so that nothing is ever
-//! subtracted from 0 or added to [`Index::MAX`]. The file `window/reference.rs` has a simple model
-//! of the same promises, made of sets. A property test compares the window with it.
+//! The page [`design`](crate::design#the-window) shows the bounds of the window and the cost of
+//! each event. Each bound is one past the last index of its range, so that nothing is ever
+//! subtracted from 0 or added to [`Index::MAX`]. A property test compares the window with a simple
+//! model of the same promises, made of sets, in `window/reference.rs`.
 
 use crate::base::index::Index;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
-/// Returns the reach of the failed jobs. It borrows one field alone, beside the retries.
+/// Returns the reach of the failed jobs; a macro, since it borrows only this field beside the
+/// retries.
 macro_rules! reach {
     ($window:ident) => {
         $crate::window::retries::Reach { closed_from: $window.tried_again_below(), redriven: &$window.redriven }
@@ -48,11 +49,11 @@ use self::found::FoundGaps;
 use self::hold::{Fetch, Hold};
 use self::retries::Retries;
 
-/// The last index that can be a job. [`Index::MAX`] itself is never a job.
+/// The last index that can be a job.
 const LAST_JOB: Index = Index::MAX - 1;
 
-/// The lower bound of the read-ahead (prefetch), in jobs, so that a source that is cheaper by the
-/// run is read by the run.
+/// The least read-ahead (prefetch) in jobs, so that a source which is cheaper by the run is read
+/// that way.
 const MIN_READ_AHEAD: u64 = 64;
 
 /// The limits on the jobs in flight and on the width of the window above the watermark.
@@ -66,8 +67,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the read-ahead (prefetch): the highest number of jobs that are read and not yet
-    /// started.
+    /// Returns the read-ahead (prefetch): the most jobs that are read and not yet started.
     pub(crate) fn read_ahead(self) -> u64 {
         (self.max_processing as u64).saturating_mul(2).max(MIN_READ_AHEAD)
     }
@@ -88,12 +88,12 @@ pub enum Action {
     Save,
     /// Announce that these indices are processed and saved. Announcements ascend and leave no gap.
     Announce(RangeInclusive<Index>),
-    /// End. Nothing is in flight, everything that finished is saved, and nothing more starts. This
-    /// is the last action, and comes once.
+    /// End: nothing is in flight, everything done is saved, and nothing more starts. Comes once, as
+    /// the last action.
     Finish,
 }
 
-/// The content of a save, true at this moment.
+/// The content of a save at this moment.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Save<'a> {
@@ -111,7 +111,7 @@ pub struct Save<'a> {
 pub struct Run {
     /// The index of the job.
     pub index: Index,
-    /// True if the job was handed out before and failed.
+    /// True if the job failed before.
     pub retry: bool,
 }
 
@@ -130,8 +130,8 @@ pub struct Window {
     done: Index,
     next: Index,
     read: Index,
-    /// The number of new jobs that were read and have not started. Jobs that an earlier life had
-    /// done are not counted.
+    /// The number of new jobs that are read and have not started, without those done in an earlier
+    /// life.
     unstarted: u64,
     ahead: DoneAhead,
     in_flight: usize,
@@ -140,14 +140,14 @@ pub struct Window {
     held: BTreeSet<Index>,
     /// True if the job that was handed out last was a retry.
     retried: bool,
-    /// The reason why nothing new is read for now.
+    /// Why nothing new is read for now.
     hold: Hold,
-    /// The index that the source did not have when it was asked for it last.
+    /// The index that the source did not have at the last read.
     missing: Option<Index>,
     fetch: Option<Fetch>,
     /// True if the last fetch was for retries.
     fetched_again: bool,
-    /// The number of jobs that may still be read, by their weight.
+    /// How many more jobs may be read, by their weight.
     room: u64,
     announce: Option<RangeInclusive<Index>>,
     paused: bool,
@@ -156,22 +156,21 @@ pub struct Window {
     stopping: bool,
     /// The only job that may start.
     only: Option<Index>,
-    /// The parked jobs that are to run once more, and those of them in flight.
+    /// The parked jobs that are to run once more, or that run.
     redriven: BTreeSet<Index>,
     /// True if the record of a parked job has changed since the last save began.
     changed: bool,
     /// True if the source said that there are gaps.
     gaps: bool,
-    /// The number of indices that were found to be gaps.
+    /// The number of indices found to be gaps.
     absent: u64,
-    /// Those of them that are above the watermark.
+    /// The gaps found above the watermark.
     found: FoundGaps,
-    /// True if a save was given up for good.
+    /// True once saving was given up for good.
     abandoned_save: bool,
     ended: bool,
 }
 
-/// The state of the save that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SaveState {
     No,
@@ -181,8 +180,7 @@ enum SaveState {
 }
 
 impl Window {
-    /// Creates the window of a stream that begins with the index `first`, of which nothing is
-    /// processed.
+    /// Creates the window of a stream that begins at the index `first`, with nothing processed.
     #[must_use]
     pub fn begin(first: Index, limits: Limits) -> Self {
         Self {
@@ -222,14 +220,14 @@ impl Window {
         }
     }
 
-    /// Creates the window of a stream of which everything up to and including `last_processed`
-    /// (below [`Index::MAX`]) is processed.
+    /// Creates the window of a stream that is processed up to and including `last_processed`, which
+    /// is below [`Index::MAX`].
     #[must_use]
     pub fn resume(last_processed: Index, limits: Limits) -> Self {
         Self { any_saved: true, ..Self::begin(last_processed.saturating_add(1), limits) }
     }
 
-    /// Reports a look at the source: its head. Jobs that were missing may be there now.
+    /// Reports the head after a look at the source. Missing jobs may be there now.
     pub fn handle_head(&mut self, head: Option<Index>) {
         self.head = head.map(|head| head.min(LAST_JOB));
         if self.hold == Hold::Missing {
@@ -240,7 +238,7 @@ impl Window {
 
     /// Reports that a job in flight succeeded. Returns false, and changes nothing, if the job
     /// cannot be in flight.
-    // A call of it costs a short job a thirtieth of its time.
+    // Without inlining, the call costs a short job a thirtieth of its time.
     #[inline(always)]
     pub fn handle_done(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
@@ -251,9 +249,9 @@ impl Window {
         true
     }
 
-    /// Reports that a job in flight failed. The job is no longer in flight, and holds the watermark
-    /// back, unless it is [redriven](Self::handle_redriven). Returns false, and changes nothing, if
-    /// the job cannot be in flight.
+    /// Reports that a job in flight failed. It holds the watermark back, unless it is
+    /// [redriven](Self::handle_redriven). Returns false, and changes nothing, if the job cannot be
+    /// in flight.
     pub fn handle_failed(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
             return self.end_redriven(index);
@@ -262,16 +260,16 @@ impl Window {
         self.retries.wait(index)
     }
 
-    /// Reports that the back-off of a failed job is over, or that a job which is
-    /// [redriven](Self::handle_redriven) may run. Jobs are read and handed out again in the
-    /// order of these calls. A failed job that the source did not have is asked for again, and
-    /// keeps its place. Returns false, and changes nothing, if the job does not wait.
+    /// Reports that the back-off of a failed job is over, or that a
+    /// [redriven](Self::handle_redriven) job may run. Jobs are read and handed out again in the
+    /// order of these calls; a missing one keeps its place. Returns false, and changes nothing, if
+    /// the job does not wait.
     pub fn handle_due(&mut self, index: Index) -> bool {
         self.retries.due(index, reach!(self))
     }
 
     /// Reports that a save is about to be written, or written again. Returns its content as it is
-    /// now, or `None` if no save was asked for.
+    /// now, or `None` if no save was requested.
     pub fn handle_saving(&mut self) -> Option<Save<'_>> {
         if self.saving == SaveState::No {
             return None;
@@ -282,7 +280,7 @@ impl Window {
         Some(Save { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
     }
 
-    /// Reports that the save under way is on the disk.
+    /// Reports that the save under way is on disk.
     pub fn handle_saved(&mut self) {
         let SaveState::Writing(end) = self.saving else {
             debug_assert!(false, "no save is being written");
@@ -300,26 +298,26 @@ impl Window {
         self.retries.reach(reach!(self));
     }
 
-    /// Reports that the save under way was given up. The window asks for no other save, and stops.
+    /// Reports that the save under way was given up. The window requests no other save, and stops.
     pub fn handle_save_abandoned(&mut self) {
         self.saving = SaveState::No;
         self.abandoned_save = true;
         self.stopping = true;
     }
 
-    /// Stops the window: from now on nothing starts. The jobs in flight finish and are saved.
-    /// Retries are not awaited.
+    /// Stops the window: nothing starts any more. The jobs in flight finish and are saved; retries
+    /// are not awaited.
     pub fn handle_stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Stops the window without the jobs in flight: they are neither awaited nor counted any more.
+    /// Stops the window without the jobs in flight, which are no longer awaited or counted.
     pub fn handle_abandoned(&mut self) {
         self.stopping = true;
         self.in_flight = 0;
     }
 
-    /// Returns the next thing to do, other than to run a job. Poll until `None`.
+    /// Returns the next thing to do, other than running a job. Poll until `None`.
     #[inline]
     pub fn poll(&mut self) -> Option<Action> {
         if let Some(run) = self.announce.take() {
@@ -339,14 +337,13 @@ impl Window {
         None
     }
 
-    /// Returns a job for the worker that asks for one. This is not part of [`poll`](Self::poll), so
-    /// that a job is in flight only once a worker has it. So pausing, or lowering a limit, never
-    /// has to take a job back from a worker.
+    /// Returns a job for the worker that asks. Not part of [`poll`](Self::poll), so that a job is
+    /// in flight only once a worker has it, and a pause or a lower limit never takes one back.
     ///
-    /// Retries and new jobs take turns, so neither waits for the end of the other. No retry always
-    /// goes first, not even the one that the watermark waits for: with a back-off of zero it would
+    /// Retries and new jobs take turns, so neither waits for the end of the other. Not even the
+    /// retry that the watermark waits for always goes first: with a back-off of zero it would
     /// always be due, and nothing else would run.
-    // A call of it costs a short job a thirtieth of its time.
+    // Without inlining, the call costs a short job a thirtieth of its time.
     #[inline(always)]
     pub fn poll_run(&mut self) -> Option<Run> {
         if !self.has_slot() {
@@ -385,7 +382,7 @@ impl Window {
             }
     }
 
-    /// True if a new job was read and may start.
+    /// True if a new job is read and may start.
     #[inline]
     fn can_start_new(&self) -> bool {
         self.next < self.read.min(self.bound())
@@ -406,7 +403,7 @@ impl Window {
         self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.ahead.contains(index)
     }
 
-    /// Moves `next` and `read` past the jobs that an earlier life had done, or that failed in it.
+    /// Moves `next` and `read` past the jobs that were done, or had failed, in an earlier life.
     #[inline]
     fn pass_restored(&mut self) {
         self.next = self.ahead.pass(self.next);
@@ -416,8 +413,7 @@ impl Window {
         self.read = self.ahead.next_undone(self.read.max(self.next));
     }
 
-    /// True if a job finished that is in no save yet, neither in one that is written nor in the one
-    /// under way, or if the record of a parked job has changed.
+    /// True if a job is done that is in no save yet, or if the record of a parked job has changed.
     #[inline]
     fn needs_save(&self) -> bool {
         self.done > self.saved || self.changed || self.ahead.needs_save()

@@ -1,57 +1,55 @@
-//! The indices that are done above the lowest undone index, and which of them no save has yet.
+//! The indices done above the lowest undone index, and which of them are in no save yet.
 
 use super::bits::Bits;
 use crate::base::index::Index;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
-/// The shortest list of new indices that is always kept: up to this length a save lists them.
+/// Up to this length, a save lists the new indices.
 const LISTED: usize = if cfg!(test) { 8 } else { 4096 };
 
-/// The number of bitmap words for which one index may be listed. A longer list would be larger than
-/// the whole bitmap, which is then saved instead.
+/// The number of bitmap words for each listed index. A longer list would exceed the whole bitmap,
+/// which is saved instead.
 const WORDS_FOR_ONE: usize = 2;
 
-/// The indices that are done above the lowest undone index.
 #[derive(Debug, Default)]
 pub(crate) struct DoneAhead {
     done: Bits,
-    /// The number of bits of `done` that are set.
+    /// The number of set bits in `done`.
     count: u64,
     /// One past the highest index that an earlier life had done.
     restored_below: Index,
-    /// The number of indices that an earlier life had done and that the window's `next` has not
-    /// passed.
+    /// The number of indices done in an earlier life that the window's `next` has not passed.
     beyond: u64,
     /// True if saves contain these indices.
     kept: bool,
-    /// Indices that were done since the last save began. Some of them may be below the lowest
-    /// undone index by now.
+    /// The indices done since the last save began. Some may be below the lowest undone index by
+    /// now.
     new: Vec<Index>,
-    /// Indices that the save under way contains.
+    /// The listed indices of the save under way.
     saving: Vec<Index>,
-    /// True if there are more new indices than a list is worth.
+    /// True if there are too many new indices to list.
     unlisted: bool,
     /// True if the save under way contains the whole bitmap.
     saving_all: bool,
-    /// The number of jobs that finished since the last save began.
+    /// The number of jobs done since the last save began.
     fresh: u64,
-    /// The number of jobs that the save under way contains.
+    /// The number of jobs in the save under way.
     writing: u64,
 }
 
-/// The indices that are done above the lowest undone index, for a save.
+/// The indices done above the lowest undone index, for a save.
 #[derive(Clone, Copy, Debug)]
 pub struct SaveAhead<'a> {
-    /// The indices that are new since the last save, in ascending order. `None` if they are too
-    /// many to list: then save all [`words`](Self::words).
+    /// The indices that are new since the last save, ascending. `None` if there are too many to
+    /// list: then save all [`words`](Self::words).
     pub new: Option<&'a [Index]>,
     done: &'a Bits,
 }
 
 impl SaveAhead<'_> {
-    /// Returns the whole bitmap: the index of the first word's lowest bit, and the words. The
-    /// lowest bit of a word is its lowest index.
+    /// Returns the whole bitmap: the index of its lowest bit, and its words, each from its lowest
+    /// bit on.
     pub fn words(&self) -> (Index, impl Iterator<Item = u64>) {
         let (first, words) = self.done.words();
         (first, words.iter().copied())
@@ -63,7 +61,7 @@ impl DoneAhead {
         self.kept = true;
     }
 
-    /// Sets the indices that an earlier life had done.
+    /// Sets the indices done in an earlier life.
     pub(crate) fn restore(&mut self, run: RangeInclusive<Index>) {
         if run.is_empty() {
             return;
@@ -74,15 +72,15 @@ impl DoneAhead {
         self.restored_below = self.restored_below.max(run.end() + 1);
     }
 
-    /// Settles a gap above the lowest undone index. None of it was started. Returns how many of the
-    /// indices were not done before.
+    /// Settles a gap above the lowest undone index, of which nothing was started. Returns how many
+    /// of the indices were not done before.
     pub(crate) fn settle(&mut self, gap: RangeInclusive<Index>) -> u64 {
         let before = self.count;
         self.restore(gap);
         self.count - before
     }
 
-    /// Forgets the indices below this one, which were all restored. Returns how many there were.
+    /// Forgets the indices below this one, all of which were restored. Returns their number.
     pub(crate) fn jump(&mut self, lowest: Index) -> u64 {
         let passed = self.done.begin_at(lowest);
         self.count -= passed;
@@ -90,8 +88,8 @@ impl DoneAhead {
         passed
     }
 
-    /// Marks this index done. `lowest` is the lowest undone index; returns the new one.
-    // A part of `handle_done`, which is inlined.
+    /// Marks this index done. Takes the lowest undone index, and returns the new one.
+    // Part of `handle_done`, which is inlined.
     #[inline(always)]
     pub(crate) fn insert(&mut self, index: Index, lowest: Index) -> Index {
         self.done.set(index);
@@ -106,8 +104,7 @@ impl DoneAhead {
         lowest
     }
 
-    /// Marks these indices done, none of which was. `lowest` is the lowest undone index; returns
-    /// the new one.
+    /// Marks these undone indices done. Takes the lowest undone index, and returns the new one.
     pub(crate) fn insert_run(&mut self, run: Range<Index>, lowest: Index) -> Index {
         self.fresh += run.end - run.start;
         if run.start == lowest {
@@ -142,19 +139,18 @@ impl DoneAhead {
             let (lowest, _) = self.done.words();
             self.new.retain(|index| *index >= lowest);
             // The list goes on only if at least half of it is free now. Otherwise it would be
-            // filtered again after each few jobs.
+            // filtered again after every few jobs.
             self.unlisted = self.new.len() > self.most() / 2;
         }
         self.new.push(index);
     }
 
-    /// Returns the highest length of the list.
+    /// Returns the maximum length of the list.
     fn most(&self) -> usize {
         (self.done.words().1.len() / WORDS_FOR_ONE).max(LISTED)
     }
 
-    /// Begins a save and returns its content. If the save before it failed, this one contains what
-    /// that one had, too.
+    /// Begins a save and returns its content, which includes that of a failed save before it.
     pub(crate) fn begin_save(&mut self, lowest: Index) -> SaveAhead<'_> {
         self.writing += core::mem::take(&mut self.fresh);
         self.saving.append(&mut self.new);
@@ -167,7 +163,7 @@ impl DoneAhead {
         SaveAhead { new: (!self.saving_all).then_some(self.saving.as_slice()), done: &self.done }
     }
 
-    /// Ends a save that was written.
+    /// Ends a save that is written.
     pub(crate) fn end_save(&mut self) {
         self.writing = 0;
         self.saving_all = false;
@@ -175,8 +171,8 @@ impl DoneAhead {
         self.saving.shrink_to(LISTED);
     }
 
-    /// Takes back that an index is done, though the save under way contains it. `lowest` is the
-    /// lowest undone index; returns the new one.
+    /// Takes back that an index of the save under way is done. Takes the lowest undone index, and
+    /// returns the new one.
     pub(crate) fn revoke(&mut self, index: Index, lowest: Index) -> Index {
         if index < lowest {
             if index + 1 < lowest {
@@ -185,7 +181,7 @@ impl DoneAhead {
         } else {
             self.count -= u64::from(self.done.unset(index));
         }
-        // If done-ahead is not kept, nobody asks for this number.
+        // Without done-ahead, this number is not used.
         self.writing -= u64::from(self.kept);
         // The disk may have any of the indices above this one, so the save must list all.
         self.saving_all = true;
@@ -197,8 +193,7 @@ impl DoneAhead {
         self.kept && self.fresh > 0
     }
 
-    /// Returns the number of finished jobs that no save has yet, or `None` if done-ahead is not
-    /// kept.
+    /// Returns the number of done jobs that are not saved, or `None` without done-ahead.
     pub(crate) fn unsaved(&self) -> Option<u64> {
         self.kept.then_some(self.fresh + self.writing)
     }
@@ -208,18 +203,18 @@ impl DoneAhead {
         self.done.contains(index)
     }
 
-    /// Returns the number of indices that are done above the lowest undone one.
+    /// Returns the number of indices done above the lowest undone one.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.count
     }
 
-    /// Returns how many indices from `start` on and below `end` are done.
+    /// Returns how many indices in `start..end` are done.
     pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
         self.done.count(start, end)
     }
 
-    /// Returns the number of indices that an earlier life had done and `next` has not passed.
+    /// Returns the number of indices done in an earlier life that `next` has not passed.
     #[inline]
     pub(crate) fn beyond(&self) -> u64 {
         self.beyond
@@ -235,14 +230,13 @@ impl DoneAhead {
         index < self.restored_below && self.contains(index)
     }
 
-    /// Returns how many indices from `start` on and below `end` are done. None of them may have
-    /// been started in this life.
+    /// Returns how many indices in `start..end` are done, none of which was started in this life.
     #[inline]
     pub(crate) fn restored_within(&self, start: Index, end: Index) -> u64 {
         if start < self.restored_below { self.done.count(start, end) } else { 0 }
     }
 
-    /// Returns the new `next`: the lowest undone index from `next` on. It was not started.
+    /// Returns the new `next`: the lowest undone index from `next` on, which was not started.
     #[inline]
     pub(crate) fn pass(&mut self, next: Index) -> Index {
         let undone = self.next_undone(next);
@@ -250,14 +244,13 @@ impl DoneAhead {
         undone
     }
 
-    /// Returns the lowest undone index from this one on. It was not started.
+    /// Returns the lowest undone index from this one on, which was not started.
     #[inline]
     pub(crate) fn next_undone(&self, index: Index) -> Index {
         if index < self.restored_below { self.done.next_unset(index) } else { index }
     }
 
-    /// Returns one past the highest undone index from `start` on and below `end`. `start` is
-    /// undone.
+    /// Returns one past the highest undone index in `start..end`, given that `start` is undone.
     #[inline]
     pub(crate) fn trim(&self, start: Index, end: Index) -> Index {
         if start < self.restored_below { self.done.trim_set(start, end) } else { end }

@@ -1,8 +1,8 @@
 //! Jobs that start together, as one batch.
 //!
-//! A job that failed before may have to run alone: then it is a batch of its own. Such jobs and
-//! batches of others take turns. A batch that is not full may wait for more jobs. The window has no
-//! clock, so the caller says when it has waited for long enough.
+//! A job that failed before may have to run alone, as a batch of its own. Such jobs and batches of
+//! others take turns. A partial batch may wait for more jobs; the caller says when it has waited
+//! long enough, since the window has no clock.
 
 use super::{Run, Window};
 use crate::base::index::Index;
@@ -11,17 +11,17 @@ use crate::base::index::Index;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Nothing,
-    /// A job that runs alone: see [`Window::poll_alone`].
+    /// A job that runs alone, see [`Window::poll_alone`].
     One,
-    /// A batch that is full, or that no other job can join: see [`Window::poll_together`].
+    /// A batch that is full, or that no other job can join, see [`Window::poll_together`].
     Whole,
     /// A batch that other jobs may join soon.
     Partial,
 }
 
 impl Window {
-    /// Returns the batch of at most `max` jobs that may start next. `over`: a batch that is not
-    /// full has waited for long enough, so a job that runs alone does not go before it out of turn.
+    /// Returns the batch of at most `max` jobs that may start next. `over`: a partial batch has
+    /// waited long enough, so a job that runs alone does not go before it out of turn.
     pub(crate) fn next_batch(&self, max: usize, over: bool, is_alone: impl Fn(Index) -> bool) -> Next {
         if !self.has_slot() {
             return Next::Nothing;
@@ -38,14 +38,14 @@ impl Window {
         }
     }
 
-    /// Hands out the job that is to run alone, after [`Next::One`].
+    /// Hands out the job that runs alone, after [`Next::One`].
     pub(crate) fn poll_alone(&mut self) -> Option<Run> {
         self.retried = false;
         self.poll_run()
     }
 
-    /// Hands out the next job of a batch, after [`Next::Whole`] or [`Next::Partial`]. Call it for
-    /// each job of the batch.
+    /// Hands out the next job of a batch, after [`Next::Whole`] or [`Next::Partial`]; to be called
+    /// for each job.
     #[inline]
     pub(crate) fn poll_together(&mut self, is_alone: impl Fn(Index) -> bool) -> Option<Run> {
         if !self.has_slot() || self.only.is_some() {
@@ -59,7 +59,7 @@ impl Window {
         self.poll_run()
     }
 
-    /// Returns the batch of the jobs that need not run alone. The caller has seen that there is a
+    /// Returns the batch of jobs that need not run alone. The caller has checked that there is a
     /// slot.
     fn together(&self, max: usize, is_alone: impl Fn(Index) -> bool) -> Next {
         let again = self.retries.read_in_turn().take_while(|index| !is_alone(*index)).take(max).count() as u64;
@@ -68,20 +68,20 @@ impl Window {
             return Next::Nothing;
         }
         let slots = self.limits.max_processing - self.in_flight;
-        // Nothing starts behind it before it has ended, or ever.
+        // Nothing can start behind it before it has ended, or ever.
         let last = self.read >= self.starts_below() || self.stop_at.is_some_and(|last| self.read > last);
-        // There is no room for more before jobs that were read have started.
+        // There is no room to read more before some of the read jobs have started.
         let stuffed = || self.has_unread() && self.fetch.is_none() && self.new_run().is_none();
         if count >= max.min(slots) as u64 || last || stuffed() { Next::Whole } else { Next::Partial }
     }
 
-    /// Returns the number of new jobs that were read and may start.
+    /// Returns the number of new jobs that are read and may start.
     fn startable(&self) -> u64 {
         let end = self.bound();
         if end >= self.read {
             return self.unstarted;
         }
-        // The gate or a limit was lowered since they were read, or jobs await their records.
+        // The gate or a limit was lowered since they were read, or jobs wait for their records.
         if end <= self.next {
             return 0;
         }
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Takes the next batch, if one is to start now.
+    /// Takes the next batch, if one starts now.
     fn take(window: &mut Window, max: usize, over: bool, alone: &BTreeSet<Index>) -> Vec<Index> {
         let is_alone = |index| alone.contains(&index);
         let mut batch = Vec::new();
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(window.next_batch(4, false, |_| false), Next::Partial, "it is being read");
     }
 
-    /// Returns a window in which jobs 0 to 3 have failed and were read again.
+    /// A window in which jobs 0 to 3 have failed and were read again.
     fn failed() -> Window {
         let mut window = window(8, 100, 3);
         assert_eq!(take(&mut window, 4, false, NONE), [0, 1, 2, 3]);
@@ -238,7 +238,7 @@ mod tests {
         window.handle_head(Some(7));
         read(&mut window);
         let order: Vec<_> = (0..6).map(|_| take(&mut window, 2, false, &alone)).collect();
-        // The batch was the last to start, so a job that runs alone is next.
+        // The batch started last, so a job that runs alone is next.
         assert_eq!(order, [vec![0], vec![4, 5], vec![1], vec![6, 7], vec![2], vec![3]]);
     }
 

@@ -1,4 +1,4 @@
-//! The indices that are finished above the lowest undone one: one bit each, in a ring.
+//! The indices done above the lowest undone one: one bit each, in a ring.
 
 use crate::base::index::Index;
 use alloc::collections::VecDeque;
@@ -8,21 +8,21 @@ use core::ops::RangeInclusive;
 #[derive(Debug, Default)]
 pub(crate) struct Bits {
     words: VecDeque<u64>,
-    /// The number of the first word: its lowest index / 64.
+    /// The lowest index of the first word, divided by 64.
     origin: u64,
 }
 
 impl Bits {
     const SHRINK_FROM: usize = 64;
 
-    // A part of `handle_done`, which is inlined.
+    // Part of `handle_done`, which is inlined.
     #[inline(always)]
     pub(crate) fn set(&mut self, index: Index) {
         let at = self.room_for(index);
         self.words[at] |= 1 << (index % 64);
     }
 
-    /// Returns the position of the word that has the bit of this index, and makes room for it.
+    /// Returns the position of the word with the bit of this index, and makes room for it.
     #[inline]
     fn room_for(&mut self, index: Index) -> usize {
         let number = index / 64;
@@ -86,8 +86,7 @@ impl Bits {
         index
     }
 
-    /// Returns one past the highest index from `start` on and below `end` whose bit is not set, or
-    /// `start` if all are set.
+    /// Returns one past the highest unset index in `start..end`, or `start` if all are set.
     pub(crate) fn trim_set(&self, start: Index, end: Index) -> Index {
         let mut end = end;
         while end > start {
@@ -101,7 +100,7 @@ impl Bits {
         end
     }
 
-    /// Returns how many bits are set from `start` on and below `end`.
+    /// Returns how many bits in `start..end` are set.
     pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
         let mut count = 0;
         let mut index = start.max(self.origin * 64);
@@ -115,7 +114,7 @@ impl Bits {
         count
     }
 
-    /// Returns the index of the first word's lowest bit, and the words.
+    /// Returns the index of the lowest bit, and the words.
     pub(crate) fn words(&self) -> (Index, &VecDeque<u64>) {
         (self.origin * 64, &self.words)
     }
@@ -126,8 +125,8 @@ impl Bits {
         self.words.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// Forgets the bits below this index, so that the first word is the one of this index. Returns
-    /// how many were set.
+    /// Forgets the bits below this index, which the first word then contains. Returns how many were
+    /// set.
     pub(crate) fn begin_at(&mut self, lowest: Index) -> u64 {
         let mut forgotten = 0;
         while self.origin < lowest / 64
@@ -152,8 +151,8 @@ impl Bits {
         }
     }
 
-    /// Forgets the unbroken run of set bits that begins at `start`, the lowest bit that may be set.
-    /// Returns one past the last bit of the run.
+    /// Forgets the unbroken run of set bits from `start`, the lowest bit that may be set. Returns
+    /// the end of the run.
     #[inline]
     pub(crate) fn take_run(&mut self, start: Index) -> Index {
         let mut end = start;
@@ -163,8 +162,8 @@ impl Bits {
             let ones = u64::from((*word >> shift).trailing_ones());
             end += ones;
             if shift + ones < 64 {
-                // Every set bit must stand for an index above the lowest undone one, so the bits of
-                // the run are cleared.
+                // Set bits stand for indices above the lowest undone one, so those of the run are
+                // cleared.
                 *word &= u64::MAX << (shift + ones);
                 break;
             }
@@ -231,7 +230,7 @@ mod tests {
             let below = (4..lowest.min(200)).filter(|i| *i != 150).count() as u64;
             assert_eq!(bits.begin_at(lowest), below, "{lowest}");
             assert!((4..200).all(|i| bits.contains(i) == (i >= lowest && i != 150)), "{lowest}");
-            // As the window goes on: each run begins at the lowest index that is not taken.
+            // As the window moves: each run begins at the lowest index that is not taken.
             bits.set(lowest + 1);
             bits.set(lowest);
             assert!(bits.take_run(lowest) >= lowest + 2, "{lowest}");

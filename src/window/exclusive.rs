@@ -1,14 +1,14 @@
-//! Jobs that a crash may have been the fault of: those that an earlier life had handed out, and a
-//! job that runs alone.
+//! Jobs that may be to blame for a crash: those that an earlier life had handed out, and one that
+//! runs alone.
 
 use super::{Run, Window};
 use crate::base::index::Index;
 use alloc::vec::Vec;
 
 impl Window {
-    /// Tells the window that these jobs failed in an earlier life. Those that are not done wait for
-    /// a back-off, and are tried again once all undone jobs below them have started. Returns them.
-    /// Call it after [`restore`](Self::restore), before anything else happens.
+    /// Tells the window which jobs failed in an earlier life. Those that are not done wait for a
+    /// back-off, and are retried once all undone jobs below them have started. Returns them. To be
+    /// called after [`restore`](Self::restore), before anything else happens.
     pub fn restore_waiting(&mut self, failed: impl IntoIterator<Item = Index>) -> Vec<Index> {
         let may_wait = |index: &Index| *index <= super::LAST_JOB && !self.is_done(*index);
         self.held = failed.into_iter().filter(may_wait).collect();
@@ -18,8 +18,8 @@ impl Window {
         waiting
     }
 
-    /// Moves `next` and `read` past the jobs that an earlier life had done, or that failed in it.
-    /// Those of them that failed may be tried again.
+    /// Moves `next` and `read` past the jobs that were done, or had failed, in an earlier life. The
+    /// failed ones that were passed may be retried.
     #[cold]
     pub(super) fn pass_held(&mut self) {
         while self.held.remove(&self.next) {
@@ -39,33 +39,33 @@ impl Window {
         if self.held.is_empty() { Index::MAX } else { self.held.range(index..).next().copied().unwrap_or(Index::MAX) }
     }
 
-    /// One past the highest index that may be tried again.
+    /// Returns one past the highest index that may be retried.
     #[inline]
     pub(super) fn tried_again_below(&self) -> Index {
         self.closed_from().min(self.held_from(0))
     }
 
-    /// From now on no job starts but this one, which waits for a back-off. It starts once it is
-    /// [due](Self::handle_due) and no other job is in flight. `None`: any job may start again.
+    /// Lets only this waiting job start, once it is [due](Self::handle_due) and nothing else is in
+    /// flight. `None`: any job may start again.
     pub fn handle_alone(&mut self, only: Option<Index>) {
         self.only = only;
     }
 
-    /// Reports that a job which is due waits for another back-off. Returns false, and changes
-    /// nothing, if it is not due, or if it is being read or was read.
+    /// Reports that a due job waits for another back-off. Returns false, and changes nothing, if it
+    /// is not due, or is being read, or was read.
     pub fn handle_put_back(&mut self, index: Index) -> bool {
         self.retries.withdraw(index) && self.retries.wait(index)
     }
 
-    /// True if this job, which waits, may start as far as the width of the window goes, and as the
-    /// undone jobs below it have started.
+    /// True if this waiting job may start, by the width of the window and the started jobs below
+    /// it.
     #[must_use]
     pub fn reaches(&self, index: Index) -> bool {
         index < self.tried_again_below() || self.redriven.contains(&index)
     }
 
-    /// Returns the job that runs alone, if it was read and nothing else is in flight. The caller
-    /// has seen that there is a slot.
+    /// Returns the job that runs alone, if it is read and nothing else is in flight. The caller has
+    /// checked that there is a slot.
     #[cold]
     pub(super) fn start_alone(&mut self) -> Option<Run> {
         let index = self.only.filter(|_| self.in_flight == 0)?;

@@ -1,4 +1,4 @@
-//! Reading: which jobs to ask the source for next, and what became of them.
+//! Reading: which jobs to fetch next, and what came of it.
 
 use super::Window;
 use super::hold::{Fetch, Hold};
@@ -6,24 +6,23 @@ use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 impl Window {
-    /// Sets how many more jobs may be read, by their weight. One job is read even beyond that if no
-    /// job that was read can start.
+    /// Sets how many more jobs may be read, by their weight. One more is read even beyond that if
+    /// no read job can start.
     pub fn set_room(&mut self, jobs: u64) {
         self.room = jobs;
     }
 
-    /// Reports that the fetch under way returned this many jobs from its start, or that it has
-    /// ended after its [parts](Self::handle_part). The window asks for the rest again, at once.
+    /// Reports that the fetch under way returned this many jobs from its start, or has ended after
+    /// its [parts](Self::handle_part). The window fetches the rest again at once.
     pub fn handle_fetched(&mut self, count: u64) {
         self.take_in(count);
         self.retries.rest_is_due(reach!(self));
     }
 
     /// Reports that the fetch under way returned this many jobs, and that the source does not have
-    /// the one after them. The window asks for it again, alone, after the next
-    /// [`handle_readable`](Self::handle_readable) or [`handle_head`](Self::handle_head). It asks
-    /// for a failed job again after its own [`handle_due`](Self::handle_due), or after the next
-    /// `handle_head`.
+    /// the next one. The window fetches that one again, alone, after the next
+    /// [`handle_readable`](Self::handle_readable) or [`handle_head`](Self::handle_head); a failed
+    /// job, after its own [`handle_due`](Self::handle_due) or the next `handle_head`.
     pub fn handle_missing(&mut self, count: u64) {
         self.hold_new(count, Hold::Missing);
         self.take_in(count);
@@ -31,18 +30,17 @@ impl Window {
         self.retries.rest_is_due(reach!(self));
     }
 
-    /// Reports that the fetch under way returned this many jobs and then failed. The window asks
-    /// for new jobs again after the next [`handle_readable`](Self::handle_readable). It asks for
-    /// each failed job again after its own [`handle_due`](Self::handle_due), so that one job that
-    /// cannot be read holds up no other.
+    /// Reports that the fetch under way returned this many jobs and then failed. The window fetches
+    /// new jobs again after the next [`handle_readable`](Self::handle_readable), and each failed
+    /// job after its own [`handle_due`](Self::handle_due), so that an unreadable job holds up no
+    /// other.
     pub fn handle_unreadable(&mut self, count: u64) {
         self.hold_new(count, Hold::Failed);
         self.take_in(count);
         self.retries.rest_waits();
     }
 
-    /// Reports that the pause is over after a source that failed, or that did not have a job, is
-    /// asked for new jobs again.
+    /// Reports the end of the pause before new jobs are fetched again.
     pub fn handle_readable(&mut self) {
         self.hold = Hold::No;
     }
@@ -50,7 +48,7 @@ impl Window {
     /// Reads nothing new for now, since the job after this many cannot be read.
     fn hold_new(&mut self, count: u64, hold: Hold) {
         let wanted = self.read.saturating_add(count);
-        // A job that an earlier life had done is not needed, so its absence holds nothing up.
+        // A job done in an earlier life is not needed, so its absence holds nothing up.
         if self.fetch == Some(Fetch::New) && !self.ahead.contains(wanted) {
             self.hold = hold;
             self.missing = (hold == Hold::Missing).then_some(wanted);
@@ -76,7 +74,7 @@ impl Window {
         if self.fetch.is_some() || self.stopping || self.ended {
             return None;
         }
-        // Retries and new jobs are read in turns, so that neither waits for the end of the other.
+        // Retries and new jobs are read in turn, so neither waits for the end of the other.
         let new = |window: &Self| Some((Fetch::New, window.new_run()?));
         let again = |window: &Self| Some((Fetch::Again, window.run_again()?));
         let (fetch, run) =
@@ -89,29 +87,29 @@ impl Window {
         Some(run)
     }
 
-    /// The number of jobs that were read and have not started.
+    /// Returns the number of jobs that are read and have not started.
     #[inline]
     fn idle(&self) -> u64 {
         self.unstarted + self.retries.len_read()
     }
 
-    // A call of it costs a short job a twentieth of its time.
+    // Without inlining, the call costs a short job a twentieth of its time.
     #[inline(always)]
     pub(super) fn new_run(&self) -> Option<RangeInclusive<Index>> {
         if !self.has_unread() {
             return None;
         }
         let most = self.limits.read_ahead();
-        // Half is kept for retries, so that they are read by the run too.
+        // Half is kept for retries, so that they are read in runs, too.
         let share = if self.retries.has_due() || self.retries.can_start() { most / 2 } else { most };
-        // A read waits until half of the share is used up, so that the source is read by the run.
+        // Waits until half of the share is used up, so that the source is read in runs.
         if self.unstarted > share / 2 {
             return None;
         }
         let room = (share - self.unstarted).min(most.saturating_sub(self.idle())).min(self.room);
         let starved = !self.retries.can_start() && !self.can_start_new();
         let count = room.max(u64::from(starved));
-        // A job that is still missing would spoil a long run, which the source may make at once.
+        // A job that is still missing would spoil a long run, which the source may build at once.
         let count = if self.missing == Some(self.read) { count.min(1) } else { count };
         let end = self.bound().min(self.read.saturating_add(count)).min(self.held_from(self.read));
         (count > 0).then(|| self.read..=self.ahead.trim(self.read, end) - 1)
@@ -124,13 +122,13 @@ impl Window {
             return None;
         }
         if let Some(run) = self.only.and_then(|only| self.retries.run_of(only)) {
-            // It is all that may start, so it is read even if there is no room.
+            // Nothing else may start, so it is read even without room.
             return Some(run);
         }
         let (most, retries) = (self.limits.read_ahead(), self.retries.len_read());
         let room = (most / 2).saturating_sub(retries).min(most.saturating_sub(self.idle())).min(self.room);
-        // Always keep one retry readable, even with a full read-ahead buffer: every buffered job
-        // may be blocked behind it.
+        // One retry is always read, even with a full read-ahead buffer: every buffered job may be
+        // blocked behind it.
         let count = if self.retries.can_start() { room } else { room.max(1) };
         let wanted = !self.retries.can_start() || retries <= most / 4;
         self.retries.next_run(count).filter(|_| wanted)

@@ -1,19 +1,18 @@
-//! The gaps above the watermark that were found in this life. No rule needs them: they are there
-//! for those who look.
+//! The gaps found in this life above the watermark. No rule needs them; they are for display.
 
 use crate::base::index::Index;
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-/// The most runs of gaps that are known at a time. The indices of others count as done.
+/// The most runs of gaps that are kept. The indices of others count as done.
 const MOST: usize = 1_024;
 
-/// Runs of gaps that do not touch: the first index of each, and one past its last one.
+/// Runs of gaps that do not touch, each from its first index to one past its last.
 #[derive(Debug, Default)]
 pub(crate) struct FoundGaps(BTreeMap<Index, Index>);
 
 impl FoundGaps {
-    /// Notes a gap, and forgets those below the watermark: everything below `saved` is saved.
+    /// Notes a gap, and forgets those below `saved`, the end of what is saved.
     pub(crate) fn note(&mut self, gap: Range<Index>, saved: Index) {
         while self.0.first_entry().is_some_and(|first| *first.get() <= saved) {
             self.0.pop_first();
@@ -26,7 +25,7 @@ impl FoundGaps {
         }
     }
 
-    /// Returns how many indices from `start` on and below `end` are known to be gaps.
+    /// Returns how many indices in `start..end` are known to be gaps.
     pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
         let runs = self.0.range(..end).rev().take_while(|(_, past)| **past > start);
         runs.map(|(first, past)| past.min(&end) - first.max(&start)).sum()

@@ -1,24 +1,23 @@
-//! Gaps: indices at which there will never be a job.
+//! Gaps: indices that will never have a job.
 //!
-//! A gap is settled like a job that an earlier life had done: it never starts, and the watermark
-//! passes it. If everything below it is done, the window jumps over it, however wide it is.
-//! Otherwise each of its indices is a bit above the lowest undone index, so it is cut off where the
-//! window ends. The source is asked for the rest once the window has moved.
+//! A gap is settled like a job done in an earlier life: it never starts, and the watermark passes
+//! it. If everything below is done, the window jumps over it, however wide it is. Otherwise each of
+//! its indices is a bit above the lowest undone index, so the gap is cut off at the end of the
+//! window, and the source is asked for the rest once the window has moved.
 
 use super::hold::Fetch;
 use super::{LAST_JOB, Window};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
-/// The widest window above the watermark once there was a gap: its bits take 16 MiB. A gap is wider
-/// than anything that starts job by job.
+/// The widest window once there are gaps: its bits take 16 MiB. Gaps are wider than any run of jobs
+/// that start one by one.
 const WIDEST: u64 = 1 << 27;
 
 impl Window {
-    /// Returns the last index up to which an answer to the fetch of this run may go, if the source
-    /// says that there are gaps. It has at most as many jobs as the run. The gate of the source
-    /// lets through what is below `open_below`: a caller may hold jobs back that the source does
-    /// not, and no gap.
+    /// Returns the last index that an answer to the fetch of this run may reach if there are gaps,
+    /// with at most as many jobs as the run has. `open_below` is the gate of the source: a caller
+    /// may hold back further jobs, but no gaps.
     #[must_use]
     pub fn fetch_through(&self, run: &RangeInclusive<Index>, open_below: Index) -> Index {
         let last = *run.end();
@@ -28,13 +27,13 @@ impl Window {
         self.open_below(last, open_below).min(self.starts_below()).max(last + 1) - 1
     }
 
-    /// Reports that the fetch under way returned these jobs, and maybe more. After the last part
+    /// Reports some jobs of the fetch under way. After the last part,
     /// [`handle_fetched`](Self::handle_fetched) or [`handle_unreadable`](Self::handle_unreadable)
-    /// ends the fetch, with no further jobs.
+    /// ends the fetch, without further jobs.
     pub fn handle_part(&mut self, jobs: RangeInclusive<Index>) {
         match self.fetch {
             Some(Fetch::New) => {
-                // Below `read` are jobs that an earlier life had done.
+                // Below `read` are jobs done in an earlier life.
                 let (start, end) = (self.read.max(*jobs.start()), jobs.end() + 1);
                 if start < end {
                     self.unstarted += end - start - self.ahead.restored_within(start, end);
@@ -47,19 +46,18 @@ impl Window {
         }
     }
 
-    /// Reports that none of these indices, which come next in the answer to the fetch under way,
-    /// will ever be a job. The gate of the source lets through what is below `open_below`. Returns
-    /// false if a part of the gap is not settled, since it is above the head, the gate, the end or
-    /// the window. The source is asked for it again, so the rest of the answer is of no use.
+    /// Reports that these indices, which come next in the answer to the fetch under way, will never
+    /// have a job. `open_below` is the gate of the source. Returns false if a part of the gap is
+    /// not settled, since it is above the head, the gate, the end or the window: the source is
+    /// asked for it again, and the rest of the answer is useless.
     ///
-    /// Of jobs that were to be read again, those that are [redriven](Self::handle_redriven) are
-    /// missing: give them up with [`handle_withdrawn`](Self::handle_withdrawn). The others are
-    /// done.
+    /// Of jobs to be read again, the [redriven](Self::handle_redriven) ones are missing, and the
+    /// caller gives them up with [`handle_withdrawn`](Self::handle_withdrawn). The others are done.
     pub fn handle_gap(&mut self, gap: RangeInclusive<Index>, open_below: Index) -> bool {
         match self.fetch {
             Some(Fetch::New) => {
                 self.gaps = true;
-                // Below `read` are jobs that an earlier life had done, or that failed in it.
+                // Below `read` are jobs that were done, or had failed, in an earlier life.
                 let start = self.read.max(*gap.start());
                 let end = gap.end().saturating_add(1).min(self.gap_bound(start, open_below));
                 if self.done >= start {
@@ -87,44 +85,44 @@ impl Window {
         }
     }
 
-    /// Returns the number of indices that were found to be gaps.
+    /// Returns the number of indices found to be gaps.
     #[must_use]
     pub fn absent(&self) -> u64 {
         self.absent
     }
 
-    /// One past the last index up to which a gap with this start may be settled.
+    /// Returns one past the last index to settle of a gap that begins at `start`.
     fn gap_bound(&self, start: Index, open_below: Index) -> Index {
         let open = self.open_below(start, open_below);
-        // While a save is awaited, the jobs in it may still be revoked. Then all that is done above
-        // them becomes bits.
+        // Until a save has ended, its jobs may be revoked, which makes everything done above them
+        // bits.
         let is_free = self.done >= start && self.done == self.saved;
         if is_free { open } else { open.min(self.starts_below()) }
     }
 
-    /// One past the last index up to which the source may say what is there from `start` on.
+    /// Returns one past the last index for which the source may answer, from `start` on.
     fn open_below(&self, start: Index, gate: Index) -> Index {
         let Some(head) = self.head else { return 0 };
         let open = head.min(self.stop_at.unwrap_or(LAST_JOB)).saturating_add(1).min(gate);
-        // A job that failed in an earlier life is read by itself: then it is seen to be gone.
+        // A job that failed in an earlier life is read by itself, which shows that it is gone.
         open.min(self.held_from(start))
     }
 
-    /// One past the highest index that may start for the first time, as far as the width of the
-    /// window goes.
+    /// Returns one past the highest index that may start for the first time, by the width of the
+    /// window.
     #[inline]
     pub(super) fn starts_below(&self) -> Index {
         self.saved.saturating_add(self.width())
     }
 
-    /// The width of the window above the watermark, for jobs that start for the first time.
+    /// Returns the width of the window above the watermark for jobs that start for the first time.
     #[inline]
     pub(super) fn width(&self) -> u64 {
         let width = self.limits.max_search_ahead;
         if self.gaps { width.min(WIDEST) } else { width }
     }
 
-    /// Passes everything below `end`. All that was started is done.
+    /// Passes everything below `end`, given that everything started is done.
     fn jump(&mut self, end: Index) {
         if end <= self.done {
             return;
@@ -133,7 +131,7 @@ impl Window {
         self.found.note(self.done..end, self.saved);
         self.absent += end - self.done - self.ahead.jump(end);
         self.next = end;
-        // `next` has to move first: `advance` forgets the bits that it passes.
+        // `next` moves first: `advance` forgets the bits that it passes.
         self.pass_restored();
         self.done = self.ahead.advance(end);
     }

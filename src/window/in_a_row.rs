@@ -1,12 +1,12 @@
-//! New jobs that begin, and end, while nobody asks the window: those that are laid out at once.
+//! New jobs that begin, and may end, before the window hears of them: those of the tray.
 
 use crate::base::index::Index;
 use crate::window::Window;
 use core::ops::Range;
 
 impl Window {
-    /// Returns the new jobs, so many at most, that the next calls of [`poll_run`](Self::poll_run)
-    /// would hand out one after the other if each of them was done at once.
+    /// Returns at most `most` new jobs that the next calls of [`poll_run`](Self::poll_run) would
+    /// hand out in a row if each was done at once.
     #[must_use]
     pub fn next_in_a_row(&self, most: u64) -> Range<Index> {
         let (next, end) = (self.next, self.read.min(self.bound()));
@@ -17,7 +17,7 @@ impl Window {
         next..end.min(next.saturating_add(most)).max(next)
     }
 
-    /// Reports that so many of the [next new jobs](Self::next_in_a_row) have begun and succeeded.
+    /// Reports that this many of the [next new jobs](Self::next_in_a_row) have begun and succeeded.
     pub fn handle_begun_and_done(&mut self, count: u64) {
         let begun = self.next..self.next + count;
         if begun.is_empty() {

@@ -1,17 +1,16 @@
 //! Jobs that failed for good and were passed (*parked*), and parked jobs that run once more
 //! (*redriven*).
 //!
-//! A parked job counts as done: the watermark passes it. The caller keeps the record of it. A job
-//! that is redriven is no longer part of the window, whichever index it has: it is read and handed
-//! out as a failed job is, counts in flight, and moves nothing when it ends. It may be above the
-//! window, too.
+//! A parked job counts as done: the watermark passes it, and the caller keeps its record. A
+//! redriven job is outside of the window, whatever its index: it is read and handed out like a
+//! failed job and counts as in flight, but its end moves nothing.
 
 use super::{SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
-    /// Reports that a job which waits for a back-off is parked: it counts as done. Returns false,
-    /// and changes nothing, if the job does not wait for one.
+    /// Reports that a job which backs off is parked, so that it counts as done. Returns false, and
+    /// changes nothing, if the job does not back off.
     pub fn handle_parked(&mut self, index: Index) -> bool {
         if self.held.contains(&index) || !self.retries.forget(index) {
             return false;
@@ -21,10 +20,10 @@ impl Window {
     }
 
     /// Reports that a parked job is to run once more. It waits until
-    /// [`handle_due`](Self::handle_due) says that it may, and is then read and handed out in its
-    /// turn among the failed jobs. [`handle_done`](Self::handle_done),
-    /// [`handle_failed`](Self::handle_failed) or [`handle_withdrawn`](Self::handle_withdrawn) ends
-    /// it. Returns false, and changes nothing, if the job is not done, or is to run already.
+    /// [`handle_due`](Self::handle_due), and is then read and handed out in turn with the failed
+    /// jobs. [`handle_done`](Self::handle_done), [`handle_failed`](Self::handle_failed) or
+    /// [`handle_withdrawn`](Self::handle_withdrawn) ends it. Returns false, and changes nothing, if
+    /// the job is not done, or is redriven already.
     pub fn handle_redriven(&mut self, index: Index) -> bool {
         if self.ended || !self.is_done(index) || !self.redriven.insert(index) {
             return false;
@@ -32,25 +31,24 @@ impl Window {
         self.retries.wait(index)
     }
 
-    /// Reports that a redriven job cannot be read, and is given up. Returns false, and changes
-    /// nothing, if it is not redriven, or runs.
+    /// Reports that a redriven job cannot be read and is given up. Returns false, and changes
+    /// nothing, if it is not redriven, or is read or runs.
     pub fn handle_withdrawn(&mut self, index: Index) -> bool {
         self.redriven.contains(&index) && self.retries.withdraw(index) && self.redriven.remove(&index)
     }
 
-    /// Asks for a save though no job of the window has finished, since the record of a parked job
-    /// has changed.
+    /// Requests a save because the record of a parked job has changed.
     pub fn handle_changed(&mut self) {
         self.changed = true;
     }
 
-    /// True if this job is to run once more, or does.
+    /// True if this job is to run once more, or runs.
     #[must_use]
     pub fn is_redriven(&self, index: Index) -> bool {
         self.redriven.contains(&index)
     }
 
-    /// True while a redriven job has not ended, or a save with the record of a parked job has not.
+    /// True until a redriven job, or a save with the record of a parked job, has ended.
     #[must_use]
     pub(crate) fn has_parked_work(&self) -> bool {
         !self.redriven.is_empty() || self.changed || self.saving != SaveState::No

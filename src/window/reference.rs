@@ -1,9 +1,9 @@
 //! A simple model of the window's promises, and a trial that runs the window and the model side by
 //! side.
 //!
-//! The model is made of sets: of the jobs that are done, that run, that failed, and that are on the
-//! disk. [`Trial`] makes the same choices ("finish the third running job", "restart") in a
-//! [`Window`] and in the model. It panics if they differ, or if a promise is broken.
+//! The model is made of sets: the jobs that are done, running, failed, or on disk. [`Trial`] makes
+//! the same choices ("finish the third running job", "restart") in a [`Window`] and in the model,
+//! and panics if they differ or if a promise is broken.
 
 mod fetches;
 mod gaps;
@@ -18,28 +18,27 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-/// One choice. Its number picks among what is possible at that moment, so that every sequence of
-/// choices makes sense.
+/// A choice. Its number selects from what is possible at that moment, so any sequence of choices
+/// makes sense.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
     /// The head grows by this much, or appears.
     Grow(u8),
     /// The head goes back by this much.
     Shrink(u8),
-    /// The gate moves to this distance above the watermark. The largest numbers close it, or open
-    /// it for everything.
+    /// The gate moves to this distance above the watermark. The largest numbers close or open it
+    /// for all jobs.
     Gate(u8),
     /// The fetch under way returns this share of its jobs.
     Fetched(u8),
-    /// The fetch under way returns this share of its jobs, or none, and the source does not have
-    /// the next one.
+    /// The fetch under way returns this share of its jobs, or none, and the next one is missing.
     Missing(u8),
     /// The fetch under way returns this share of its jobs, or none, and then the source fails.
     Unreadable(u8),
-    /// The fetch under way returns jobs and gaps by the first number, and ends with a gap by the
-    /// second one.
+    /// The fetch under way returns jobs and gaps by the first number, and a last gap by the second
+    /// one.
     Sparse(u8, u8),
-    /// By their weight, this many more jobs may be read. A large number means any number.
+    /// This many more jobs may be read, by their weight. A large number means any number.
     Room(u8),
     /// Workers ask for this many jobs.
     Run(u8),
@@ -51,28 +50,27 @@ pub(crate) enum Choice {
     TakeUp,
     /// A running job fails.
     Fail(u8),
-    /// A back-off is over, or the pause after which a missing job that had failed is asked for
-    /// again.
+    /// A back-off is over, or the pause before a missing failed job is read again.
     Due(u8),
-    /// The pause is over after which the source is asked for new jobs again.
+    /// The pause before new jobs are read again is over.
     Readable,
-    /// A failed job that waits for its back-off is parked.
+    /// A failed job that backs off is parked.
     Park(u8),
     /// A parked job is to run once more.
     Redrive(u8),
-    /// A redriven job is given up, if it was not read.
+    /// A redriven job that was not read is given up.
     Withdraw(u8),
-    /// Only this failed job may start from now on.
+    /// Only this failed job may start.
     Alone(u8),
     /// Any job may start again.
     Together,
-    /// A job that is due, and was not read, waits for another back-off.
+    /// A due job that was not read waits for another back-off.
     PutBack(u8),
-    /// Up to so many new jobs begin in a row, and those with a bit, in turn, are done at once.
+    /// At most this many new jobs begin in a row, and those with a bit, in turn, are done at once.
     InARow(u8, u8),
     /// The save that is due is being written.
     Saving,
-    /// The save under way is on the disk.
+    /// The save under way is on disk.
     Saved,
     /// Up to eight jobs of the save under way, from here on, failed after all.
     Revoke(u8),
@@ -88,10 +86,10 @@ pub(crate) enum Choice {
     Stop,
     /// The save under way is given up.
     SaveAbandoned,
-    /// The process dies, and a new life begins with what is on the disk.
+    /// The process dies, and a new life begins with what is on disk.
     Restart,
-    /// The same, and this life knows that jobs at some distances above the watermark had failed: at
-    /// each square of which this has a bit.
+    /// The same, and the new life knows that jobs had failed at some distances above the watermark:
+    /// at each square of which this has a bit.
     RestartKnowing(u8),
 }
 
@@ -99,7 +97,7 @@ pub(crate) enum Choice {
 pub(crate) struct Trial {
     window: Window,
     model: Reference,
-    /// The jobs of any life that were reported done and are not below the saved watermark.
+    /// The jobs of any life that were reported done, from the saved watermark on.
     ever_done: BTreeSet<Index>,
 }
 
@@ -265,7 +263,7 @@ impl Trial {
         self.ever_done.insert(index);
     }
 
-    /// Jobs begin and end without the window, which hears of them afterwards.
+    /// Runs jobs without the window, which hears of them afterwards.
     fn run_in_a_row(&mut self, most: u8, done: u8) {
         let jobs = self.window.next_in_a_row(u64::from(most));
         let mut unheard = 0;
@@ -291,7 +289,7 @@ impl Trial {
     fn restart(&mut self) {
         let Reference { first, disk, limits, stop_at, keeps, .. } = self.model;
         let restored = core::mem::take(&mut self.model.disk_ahead);
-        // The records of the jobs that are parked on the disk.
+        // The records of jobs that are parked on disk.
         let mut parked = core::mem::take(&mut self.model.parked);
         parked.retain(|index| disk.is_some_and(|last| *index <= last) || restored.contains(index));
         self.window = match disk {
@@ -310,7 +308,7 @@ impl Trial {
             Reference { keeps, done: restored.clone(), disk_ahead: restored.clone(), restored, parked, ..fresh };
     }
 
-    /// Polls until `None`, which must come soon, and compares every action with the model.
+    /// Polls until `None`, which must come soon, and compares each action with the model.
     fn drain(&mut self) {
         for _ in 0..8 {
             match self.window.poll() {
@@ -367,14 +365,14 @@ impl Trial {
         assert_eq!(window.size() as usize, model.started.range(base..).count() + restored + failed);
     }
 
-    /// Counts that change as long as anything happens.
+    /// Returns counts that change as long as anything happens.
     fn progress(&self) -> (Option<Index>, usize, usize, usize) {
         let model = &self.model;
         (model.disk, model.done.len(), model.started.len(), model.redriven.len())
     }
 
-    /// Runs on with a source, workers and a disk that do all that they are asked for, and checks
-    /// that everything that may run does run.
+    /// Runs on with a source, workers and a disk that do all they are asked for, and checks that
+    /// everything that may run does.
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
         self.choose(Choice::Full(false));
@@ -409,7 +407,7 @@ impl Trial {
     }
 }
 
-/// Returns small limits, which meet their edges more often.
+/// Makes small limits, which meet their edges more often.
 pub(crate) fn limits(processing: u8, ahead: u8) -> Limits {
     let max_search_ahead = if ahead >= 250 { u64::MAX } else { u64::from(ahead) + 1 };
     Limits { max_processing: usize::from(processing % 80) + 1, max_search_ahead }

@@ -1,8 +1,8 @@
 //! Failed jobs, from their failure until they are handed out again.
 //!
-//! A failed job first *waits* for its back-off. Then it is *due*, and is read again. Then it is
-//! *read*, and can be handed out. Due jobs are read, and read jobs are handed out, in the order in
-//! which they became due. The window has no clock, so this is the order of the calls of `due`.
+//! A failed job first *waits* for its back-off. Then it is *due*, to be read again, and then
+//! *read*, to be handed out. Both happen in the order in which jobs became due: that of the calls
+//! of `due`, since the window has no clock.
 
 use crate::base::index::Index;
 use alloc::boxed::Box;
@@ -14,12 +14,11 @@ use core::ops::RangeInclusive;
 /// The place of a failed job in the order in which jobs became due.
 type Place = u64;
 
-/// The failed jobs of a window. They have a box of their own once there is one, since mostly there
-/// is none.
+/// The failed jobs of a window, boxed, since there are usually none.
 #[derive(Debug, Default)]
 pub(super) struct Retries(Option<Box<Queues>>);
 
-/// The jobs that the window lets start: those below an index, and those that are redriven.
+/// The jobs that may start: those below an index, and redriven ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reach<'a> {
     pub(super) closed_from: Index,
@@ -45,7 +44,7 @@ macro_rules! forward {
 }
 
 impl Retries {
-    /// Takes in a job that failed. Returns false if it waits already.
+    /// Adds a job that failed. Returns false if it waits already.
     pub(super) fn wait(&mut self, index: Index) -> bool {
         self.0.get_or_insert_default().wait(index)
     }
@@ -55,40 +54,40 @@ impl Retries {
         self.0.as_ref()?.next_run(most)
     }
 
-    /// True if a job was read that the window lets start.
+    /// True if a read job may start.
     #[inline]
     pub(super) fn can_start(&self) -> bool {
         self.0.as_ref().is_some_and(|queues| queues.can_start())
     }
 
-    /// True if this job was read and the window lets it start.
+    /// True if this job is read and may start.
     pub(super) fn is_read(&self, index: Index) -> bool {
         self.0.as_ref().is_some_and(|queues| queues.read.places.contains_key(&index))
     }
 
-    /// Returns the job that was read and goes first.
+    /// Returns the read job that starts next.
     #[inline]
     pub(super) fn first_read(&self) -> Option<Index> {
         self.0.as_ref()?.read.first()
     }
 
-    /// Returns the jobs that were read and that the window lets start, in their order.
+    /// Returns the read jobs that may start, in order.
     pub(super) fn read_in_turn(&self) -> impl Iterator<Item = Index> {
         self.0.iter().flat_map(|queues| queues.read.order.values().copied())
     }
 
-    /// Returns the run of this one job, if it is to be read again.
+    /// Returns the run of this one job, if it has to be read again.
     pub(super) fn run_of(&self, index: Index) -> Option<RangeInclusive<Index>> {
         self.0.as_ref().filter(|queues| queues.due.places.contains_key(&index)).map(|_| index..=index)
     }
 
-    /// The number of jobs that were read. Jobs above the window count too.
+    /// Returns the number of read jobs, with those above the window.
     #[inline]
     pub(super) fn len_read(&self) -> u64 {
         self.0.as_ref().map_or(0, |queues| queues.len_read())
     }
 
-    /// True if a job of the window is due.
+    /// True if a job is due that may start.
     #[inline]
     pub(super) fn has_due(&self) -> bool {
         self.0.as_ref().is_some_and(|queues| queues.has_due())
@@ -114,35 +113,33 @@ forward! {
     start() -> Option<Index>;
 }
 
-/// The queues of the failed jobs.
 #[derive(Debug, Default)]
 struct Queues {
-    /// Jobs whose back-off is not over.
+    /// Jobs that back off.
     waiting: BTreeSet<Index>,
-    /// Jobs that are to be read again.
+    /// Jobs to be read again.
     due: Queue,
     /// Jobs that are being read, in index order.
     reading: Vec<(Index, Place)>,
-    /// Jobs that were read and can be handed out.
+    /// Jobs that are read and can be handed out.
     read: Queue,
-    /// Jobs that the source did not have. They are due again after a pause, or the next look.
+    /// Jobs that the source did not have, due again after a pause or the next look.
     missing: BTreeMap<Index, Place>,
     next_place: Place,
 }
 
 impl Queues {
-    /// Takes in a job that failed. Returns false if it waits already.
+    /// Adds a job that failed. Returns false if it waits already.
     fn wait(&mut self, index: Index) -> bool {
         self.waiting.insert(index)
     }
 
-    /// Lets go of a job that waits for a back-off. Returns false if it does not wait for one.
+    /// Removes a job that backs off. Returns false if it does not.
     fn forget(&mut self, index: Index) -> bool {
         self.waiting.remove(&index)
     }
 
-    /// Lets go of a job that is not being read and was not read. Returns false if there is no such
-    /// job.
+    /// Removes a job that is not being read and was not read. Returns false if there is none.
     fn withdraw(&mut self, index: Index) -> bool {
         self.waiting.remove(&index)
             || self.missing.remove(&index).is_some()
@@ -150,8 +147,7 @@ impl Queues {
             || self.due.above.remove(&index).is_some()
     }
 
-    /// Ends the back-off of a job, or makes one due that is missing. Returns false if the job does
-    /// not wait.
+    /// Makes a job due that backs off or is missing. Returns false if it does not wait.
     fn due(&mut self, index: Index, reach: Reach<'_>) -> bool {
         if let Some(place) = self.missing.remove(&index) {
             self.due.insert(index, place, reach);
@@ -165,14 +161,14 @@ impl Queues {
         true
     }
 
-    /// Makes the missing jobs due: the source was looked at, and may have them now.
+    /// Makes the missing jobs due after a look at the source, which may have them now.
     fn seek_missing(&mut self, reach: Reach<'_>) {
         for (index, place) in take(&mut self.missing) {
             self.due.insert(index, place, reach);
         }
     }
 
-    /// Follows a window that moved or changed its width.
+    /// Follows a window that has moved or changed its width.
     #[inline]
     fn reach(&mut self, reach: Reach<'_>) {
         self.due.reach(reach);
@@ -182,8 +178,8 @@ impl Queues {
     /// Returns the next run to read again, of at most `most` jobs: the job that has been due the
     /// longest, and its upper neighbours.
     ///
-    /// The run does not begin with a lower neighbour. A source may return only the first job of a
-    /// run, and that must be the job that has been due the longest.
+    /// The run never begins with a lower neighbour: a source may return only the first job, and
+    /// that has to be the one that has been due the longest.
     fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
         let first = self.due.first().filter(|_| most > 0)?;
         let mut end = first;
@@ -199,9 +195,9 @@ impl Queues {
         self.reading = places.collect();
     }
 
-    /// Takes in the first `count` of the jobs being read. The caller decides what becomes of the
-    /// others, with [`rest_is_due`](Self::rest_is_due),
-    /// [`first_is_missing`](Self::first_is_missing) or [`rest_waits`](Self::rest_waits).
+    /// Takes in the first `count` jobs being read. The caller decides about the others:
+    /// [`rest_is_due`](Self::rest_is_due), [`first_is_missing`](Self::first_is_missing) or
+    /// [`rest_waits`](Self::rest_waits).
     fn end_read(&mut self, count: usize, reach: Reach<'_>) {
         for (index, place) in self.reading.drain(..count.min(self.reading.len())) {
             self.read.insert(index, place, reach);
@@ -213,8 +209,8 @@ impl Queues {
         self.end_read(self.reading_up_to(last), reach);
     }
 
-    /// Lets go of the jobs being read up to this one, which are no longer there. Of these, the
-    /// redriven ones are missing. Returns the others.
+    /// Removes the jobs being read up to this one, which are gone. Redriven ones become missing.
+    /// Returns the others.
     fn end_absent(&mut self, last: Index, redriven: &BTreeSet<Index>) -> Vec<Index> {
         let absent = self.reading.drain(..self.reading_up_to(last)).collect::<Vec<_>>();
         let (missing, gone): (Vec<_>, _) = absent.into_iter().partition(|(index, _)| redriven.contains(index));
@@ -222,37 +218,37 @@ impl Queues {
         gone.into_iter().map(|(index, _): (Index, Place)| index).collect()
     }
 
-    /// The number of jobs being read up to this one.
+    /// Returns the number of jobs being read up to this one.
     fn reading_up_to(&self, last: Index) -> usize {
         self.reading.partition_point(|(index, _)| *index <= last)
     }
 
-    /// Makes the rest of the jobs being read due again, in their places.
+    /// Makes the other jobs being read due again, in their places.
     fn rest_is_due(&mut self, reach: Reach<'_>) {
         for (index, place) in self.reading.drain(..) {
             self.due.insert(index, place, reach);
         }
     }
 
-    /// Notes that the source does not have the first of the jobs that are still being read.
+    /// Notes that the source does not have the first of the other jobs being read.
     fn first_is_missing(&mut self) {
         if !self.reading.is_empty() {
             self.missing.extend([self.reading.remove(0)]);
         }
     }
 
-    /// Makes the rest of the jobs being read wait for another back-off.
+    /// Makes the other jobs being read back off again.
     fn rest_waits(&mut self) {
         self.waiting.extend(self.reading.drain(..).map(|(index, _)| index));
     }
 
-    /// True if a job was read that the window lets start.
+    /// True if a read job may start.
     #[inline]
     fn can_start(&self) -> bool {
         !self.read.order.is_empty()
     }
 
-    /// Returns the job to hand out: of the read jobs, the one that has been due the longest.
+    /// Hands out the read job that has been due the longest.
     #[inline]
     fn start(&mut self) -> Option<Index> {
         let index = self.read.first()?;
@@ -260,19 +256,18 @@ impl Queues {
         Some(index)
     }
 
-    /// Hands out this job. Returns false if it was not read, or if the window does not let it
-    /// start.
+    /// Hands out this job. Returns false if it is not read, or may not start.
     fn take(&mut self, index: Index) -> bool {
         self.read.remove(index).is_some()
     }
 
-    /// The number of jobs that were read. Jobs above the window count too.
+    /// Returns the number of read jobs, with those above the window.
     #[inline]
     fn len_read(&self) -> u64 {
         (self.read.order.len() + self.read.above.len()) as u64
     }
 
-    /// True if a job of the window is due.
+    /// True if a job is due that may start.
     #[inline]
     fn has_due(&self) -> bool {
         !self.due.order.is_empty()
@@ -283,9 +278,9 @@ impl Queues {
 #[derive(Debug, Default)]
 struct Queue {
     order: BTreeMap<Place, Index>,
-    /// The place of each job of the window.
+    /// The places of jobs that may start.
     places: BTreeMap<Index, Place>,
-    /// The place of each job above the window. The window was narrowed since these jobs started.
+    /// The places of jobs above the window, which was narrowed since they started.
     above: BTreeMap<Index, Place>,
 }
 

@@ -1,23 +1,23 @@
-//! Jobs that were done and then failed, before the save that contains them was written.
+//! Jobs that were done and then failed, before the save with them was written.
 
 use super::{SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
-    /// Reports that a job failed after all, though the save under way contains it. The job waits as
-    /// one that [failed](Self::handle_failed) in flight does, and holds the watermark back. The
-    /// jobs done above it stay done. Call [`handle_saving`](Self::handle_saving) again for the new
-    /// content of the save, before anything else happens.
+    /// Reports that a job of the save under way failed after all. It waits like one that
+    /// [failed](Self::handle_failed) in flight, and holds the watermark back; the jobs above it
+    /// stay done. Call [`handle_saving`](Self::handle_saving) for the new content of the save
+    /// before anything else happens.
     ///
-    /// The job must have been done since the last save that succeeded, since the window cannot tell
-    /// it from a job that is on the disk. Returns false, and changes nothing, if no save is being
-    /// written, or if the job is not done or is below the watermark.
+    /// The job must have been done since the last successful save: the window cannot tell other
+    /// jobs from those on disk. Returns false, and changes nothing, if no save is being written, or
+    /// if the job is not done or below the watermark.
     pub fn handle_revoked(&mut self, index: Index) -> bool {
         self.revoke(index) && self.retries.wait(index)
     }
 
-    /// Reports the same of a job that has not failed: its result waits once more, as that of a job
-    /// which was [set aside](Self::handle_set_aside).
+    /// Takes back that a job is done which has not failed: its result waits again, like that of a
+    /// job [set aside](Self::handle_set_aside).
     pub fn handle_put_aside(&mut self, index: Index) -> bool {
         self.revoke(index)
     }
@@ -41,8 +41,8 @@ mod tests {
     use crate::window::{Action, Limits};
     use alloc::vec::Vec;
 
-    /// Returns a window with jobs 0 to 199 in flight, except for these, which are done and are in
-    /// the save under way.
+    /// A window with jobs 0 to 199 in flight, except for these, which are done and in the save
+    /// under way.
     fn saving(done: impl IntoIterator<Item = Index>) -> Window {
         let mut window = Window::begin(0, Limits { max_processing: 200, max_search_ahead: 1000 });
         window.keep_done_ahead();
@@ -56,8 +56,7 @@ mod tests {
         window
     }
 
-    /// Returns the next save's content: the lowest index that is not done, and the done ones above
-    /// it.
+    /// Returns the content of the next save: the lowest undone index, and the done ones above.
     fn saved(window: &mut Window) -> (Index, Vec<Index>) {
         let save = window.handle_saving().unwrap();
         let (first, words) = save.ahead.words();

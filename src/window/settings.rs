@@ -1,46 +1,45 @@
-//! The settings of a window: what it begins with, where it ends, and its limits.
+//! The settings of a window: where it begins and ends, and its limits.
 
 use super::{LAST_JOB, Limits, Window};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 impl Window {
-    /// Makes each save also contain the jobs that finish above the watermark.
+    /// Makes saves also contain the jobs done above the watermark.
     pub fn keep_done_ahead(&mut self) {
         self.ahead.keep();
     }
 
-    /// Tells the window which jobs above the watermark an earlier life had done. Call it before
-    /// anything else happens.
+    /// Tells the window which jobs above the watermark an earlier life had done. To be called
+    /// before anything else happens.
     pub fn restore(&mut self, done: impl IntoIterator<Item = RangeInclusive<Index>>) {
         for run in done {
             self.ahead.restore(*run.start().max(&self.done)..=*run.end().min(&LAST_JOB));
         }
-        // `next` has to move first: `advance` forgets the bits that it passes, and `next` goes by
-        // them.
+        // `next` moves first: `advance` forgets the bits that it passes, and `next` goes by them.
         self.pass_restored();
         self.done = self.ahead.advance(self.done);
     }
 
-    /// Makes the window end by itself, once everything up to and including this index is processed
-    /// and saved, and nothing above it runs. If it is called several times, the lowest index holds.
+    /// Makes the window end once everything up to and including this index is processed and saved,
+    /// and nothing above it runs. Of several calls, the lowest index holds.
     pub fn stop_at(&mut self, index: Index) {
         self.stop_at = Some(self.stop_at.map_or(index, |earlier| earlier.min(index)));
     }
 
-    /// Sets new limits. A lower limit takes back no job that is in flight.
+    /// Sets new limits. A lower limit takes back no job in flight.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.retries.reach(reach!(self));
     }
 
-    /// Pauses or resumes. While the window is paused nothing starts, neither a new job nor a retry.
+    /// Pauses or resumes. A paused window starts no new job and no retry.
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }
 
-    /// Sets the window full, or not full any more. While too much waits for a save nothing starts,
-    /// neither a new job nor a retry (backpressure).
+    /// Sets whether the window is full. While too much waits for a save, no new job and no retry
+    /// starts (backpressure).
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }

@@ -1,4 +1,4 @@
-//! The choices that concern reading: the run to read, and the end of a fetch.
+//! Choices about reading: the run to read, and the end of a fetch.
 
 use super::model::Hold;
 use super::{Choice, Trial, nth};
@@ -59,14 +59,14 @@ impl Trial {
         }
     }
 
-    /// Ends the back-off of a job, or the pause of one that is missing.
+    /// Ends the back-off of a job, or the pause of a missing one.
     pub(super) fn end_pause(&mut self, pick: u8) {
         let waits = self.model.waiting.union(&self.model.missing).copied().collect();
         let Some(index) = nth(&waits, pick) else { return };
         assert!(self.window.handle_due(index));
         assert!(!self.window.handle_due(index), "a back-off is over once");
         self.model.due.insert(index);
-        // One that is missing has its place.
+        // A missing job keeps its place.
         if !self.model.missing.remove(&index) {
             self.model.waiting.remove(&index);
             self.model.places.insert(index, self.model.next_place);

@@ -1,11 +1,11 @@
-//! The choice that concerns gaps: a fetch that ends with jobs and gaps.
+//! The choice about gaps: a fetch that ends with jobs and gaps.
 
 use super::Trial;
 use super::model::Hold;
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
-/// A few numbers from one.
+/// Several numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -16,12 +16,12 @@ impl Numbers {
 }
 
 impl Trial {
-    /// Ends the fetch under way with jobs and gaps in turns, and with a last gap of any length.
+    /// Ends the fetch under way with alternating jobs and gaps, and a last gap of any length.
     pub(super) fn end_sparse_fetch(&mut self, seed: u8, last: u8) {
         let Some(run) = self.model.fetch.take() else { return };
         let is_new = self.is_new(*run.start());
         let mut numbers = Numbers(u64::from(seed) << 8 | u64::from(last));
-        // A caller may hold jobs back that the gate of the source lets through.
+        // A caller may hold back jobs that the gate of the source lets through.
         let gate = self.model.gate.map_or(0, |gate| gate.saturating_add(1));
         let open_below = if seed.is_multiple_of(2) { gate } else { Index::MAX };
         let through = self.window.fetch_through(&run, open_below);

@@ -5,29 +5,28 @@ use crate::window::Limits;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeInclusive;
 
-/// The reason why nothing new is read.
+/// Why nothing new is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     Missing,
     Failed,
 }
 
-/// The true state, in sets.
 #[derive(Debug)]
 pub(super) struct Reference {
     pub(super) first: Index,
     pub(super) disk: Option<Index>,
-    /// True if saves also contain the jobs that are done above the watermark.
+    /// True if saves also contain the jobs done above the watermark.
     pub(super) keeps: bool,
-    /// The jobs above the watermark that are done on the disk.
+    /// The jobs above the watermark that are done on disk.
     pub(super) disk_ahead: BTreeSet<Index>,
     /// The jobs that were done when this life began, and the gaps.
     pub(super) restored: BTreeSet<Index>,
-    /// The indices above the watermark that were found to be gaps before any of them was a job.
+    /// The indices above the watermark found to be gaps before any of them was a job.
     pub(super) gaps: BTreeSet<Index>,
     /// The indices that the source called gaps before they were done.
     pub(super) found: BTreeSet<Index>,
-    /// The number of indices that were found to be gaps.
+    /// The number of indices found to be gaps.
     pub(super) absent: u64,
     pub(super) head: Option<Index>,
     /// The last index that the gate lets through; `None` if it lets nothing through.
@@ -45,32 +44,32 @@ pub(super) struct Reference {
     pub(super) held: BTreeSet<Index>,
     /// The jobs that are done because they were parked.
     pub(super) parked: BTreeSet<Index>,
-    /// The parked jobs that are to run once more, or do.
+    /// The parked jobs that are to run once more, or that run.
     pub(super) redriven: BTreeSet<Index>,
     /// True if the record of a parked job has changed since the last save began.
     pub(super) changed: bool,
     pub(super) due: BTreeSet<Index>,
-    /// The due jobs that are missing until the next look, or until their pause is over.
+    /// The due jobs that are missing, until the next look or the end of their pause.
     pub(super) missing: BTreeSet<Index>,
-    /// The reason why nothing new is read.
+    /// Why nothing new is read.
     pub(super) hold: Option<Hold>,
-    /// The new job that is asked for alone, if it was missing when it was asked for last.
+    /// The new job that is read alone, since it was missing at the last read.
     pub(super) alone: Option<Index>,
     pub(super) retries_read: BTreeSet<Index>,
-    /// The place of each failed job in the order in which they became due.
+    /// The place of each failed job in the order in which jobs became due.
     pub(super) places: BTreeMap<Index, u64>,
     pub(super) next_place: u64,
     /// True if the job that was handed out last was a retry.
     pub(super) retried: bool,
     pub(super) fetch: Option<RangeInclusive<Index>>,
-    /// The number of jobs that may still be read, by their weight.
+    /// How many more jobs may be read, by their weight.
     pub(super) room: u64,
     pub(super) save_due: bool,
     /// True if a job finished since the last save began.
     pub(super) unwritten: bool,
     /// The save under way: its watermark, and what is done above it.
     pub(super) saving: Option<(Option<Index>, BTreeSet<Index>)>,
-    /// The jobs that the save under way contains and the disk does not.
+    /// The jobs in the save under way that are not on disk.
     pub(super) writing: BTreeSet<Index>,
     pub(super) announced: Index,
     /// The only job that may start.
@@ -139,12 +138,13 @@ impl Reference {
         self.undone_from(self.started.last().map_or(self.start(), |i| i + 1).max(self.base()))
     }
 
-    /// The lowest index from this one on that no earlier life had done, and that had not failed.
+    /// Returns the lowest index from this one on that was neither done nor failed in an earlier
+    /// life.
     pub(super) fn undone_from(&self, index: Index) -> Index {
         (index..Index::MAX).find(|i| !self.restored.contains(i) && !self.held.contains(i)).unwrap_or(Index::MAX)
     }
 
-    /// The lowest index that was not read.
+    /// Returns the lowest index that was not read.
     pub(super) fn unread(&self) -> Index {
         let next = self.next();
         self.undone_from(self.read.last().map_or(next, |i| i + 1).max(next))
@@ -155,12 +155,12 @@ impl Reference {
         self.held.contains(&index) && index >= self.next()
     }
 
-    /// The indices that are done above the lowest undone one.
+    /// Returns the indices done above the lowest undone one.
     pub(super) fn ahead(&self) -> BTreeSet<Index> {
         self.done.range(self.lowest_undone()..).copied().collect()
     }
 
-    /// Nothing new is read for now, since this job cannot be. One that is done is not needed.
+    /// Reads nothing new for now, since this job cannot be read. A done job is not needed.
     pub(super) fn hold_new(&mut self, wanted: Index, hold: Hold) {
         if !self.done.contains(&wanted) {
             (self.hold, self.alone) = (Some(hold), (hold == Hold::Missing).then_some(wanted));
@@ -171,7 +171,7 @@ impl Reference {
         self.lowest_undone() > self.base() || self.changed || self.keeps && self.unwritten
     }
 
-    /// The first index of this life: the lowest that it started, or the next one.
+    /// Returns the first index of this life: the lowest that it started, or the next one.
     pub(super) fn start(&self) -> Index {
         self.started.first().copied().unwrap_or_else(|| self.base())
     }
@@ -209,7 +209,7 @@ impl Reference {
         }
     }
 
-    /// Of these jobs, the one in the window that became due first.
+    /// Returns the first of these jobs to become due that may start.
     pub(super) fn first_of(&self, failed: &BTreeSet<Index>) -> Option<Index> {
         failed.iter().copied().filter(|index| self.reaches(*index)).min_by_key(|index| self.places[index])
     }
@@ -218,12 +218,12 @@ impl Reference {
         index.saturating_sub(self.base()) < self.limits.max_search_ahead
     }
 
-    /// True if a failed job with this index may start, as far as the window is concerned.
+    /// True if the window lets a failed job with this index start.
     pub(super) fn reaches(&self, index: Index) -> bool {
         self.is_in_window(index) && !self.is_held(index) || self.redriven.contains(&index)
     }
 
-    /// True if no job that was read can start, whatever else holds it.
+    /// True if no read job can start, whatever else holds it.
     pub(super) fn starved(&self) -> bool {
         let next = self.next();
         self.first_of(&self.retries_read).is_none() && !(self.read.contains(&next) && self.may_start(next))

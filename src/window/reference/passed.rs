@@ -1,4 +1,4 @@
-//! The choices that concern jobs which were passed without success, or failed in an earlier life.
+//! Choices about jobs that were passed without success, or failed in an earlier life.
 
 use super::{Trial, nth};
 use crate::base::index::Index;
@@ -36,7 +36,7 @@ impl Trial {
         self.model.waiting.insert(index);
     }
 
-    /// Some jobs of this life wait for a back-off, as failed jobs do.
+    /// Makes some jobs of this life wait for a back-off, as failed jobs do.
     pub(super) fn restore_waiting(&mut self, by: u8) {
         let squares = (0..8_u64).filter(|bit| by >> bit & 1 == 1).map(|bit| bit * bit);
         let failed: Vec<_> = squares.map(|at| self.model.base().saturating_add(at)).collect();
@@ -57,7 +57,7 @@ impl Trial {
         }
     }
 
-    /// The caller no longer has a record of this job, and wants that saved.
+    /// Removes the record of this job, which has to be saved.
     pub(super) fn unpark(&mut self, index: Index) {
         self.model.parked.remove(&index);
         self.window.handle_changed();

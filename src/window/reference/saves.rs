@@ -1,4 +1,4 @@
-//! The choices that concern a save: its content, and its end.
+//! Choices about a save: its content, and its end.
 
 use super::{Choice, Trial, nth};
 use crate::base::index::Index;
@@ -65,7 +65,7 @@ impl Trial {
         model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
     }
 
-    /// Revokes jobs in any order, and asks for the new content of the save at once.
+    /// Revokes jobs in any order, and at once asks for the new content of the save.
     fn revoke(&mut self, pick: u8) {
         let Some(lowest) = nth(&self.model.writing, pick / 16) else {
             let done = self.model.done.first().copied().unwrap_or(self.model.first);

@@ -1,4 +1,4 @@
-//! The window and its model with any choices, and with choices that once found a bug.
+//! Compares the window with its model, for any choices and for those that once found a bug.
 
 use super::*;
 use crate::window::Run;
@@ -40,7 +40,7 @@ fn choice() -> impl Strategy<Value = Choice> {
     ]
 }
 
-/// An end is rare: a window that ends early tests nothing.
+/// Ends are rare: a window that ends early tests nothing.
 fn ending() -> impl Strategy<Value = Option<Choice>> {
     prop_oneof![
         3 => Just(None),
@@ -76,7 +76,7 @@ fn retries_and_new_jobs_are_read_in_turn() {
 fn retries_leave_half_the_read_ahead_to_new_jobs() {
     let mut window = Window::begin(0, Limits { max_processing: 100, max_search_ahead: u64::MAX });
     window.handle_head(Some(1_000));
-    // Two hundred jobs fail and are due.
+    // Two hundred jobs fail and are due again.
     for _ in 0..4 {
         while let Some(run) = window.poll_run() {
             assert!(run.index >= 200 || window.handle_failed(run.index) && window.handle_due(run.index));
