@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_without_an_order_supervises_the_workers_until_its_deadline() {
+    fn an_idle_reader_supervises_until_its_deadline() {
         let now = Instant::now();
         let mut reader = reader([Order::Wait(Some(now + PAUSE * 5 / 2))], 9, now);
         let steps: Vec<_> = [0, 0, 2, 4, 5].map(|halves| reader.step(&Now::at(now + PAUSE * halves / 2))).into();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_with_nothing_to_supervise_sleeps_until_somebody_rings() {
+    fn an_idle_reader_sleeps_until_the_bell_rings() {
         let now = Instant::now();
         let mut reader = reader([Order::Wait(None)], 1, now);
         let steps: Vec<_> = [0, 0, 1, 2].map(|pauses| reader.step(&Now::at(now + PAUSE * pauses))).into();

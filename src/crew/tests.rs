@@ -89,7 +89,7 @@ impl Drop for Dropped {
 }
 
 #[test]
-fn a_thread_has_its_name_and_is_present_until_it_leaves() {
+fn a_thread_is_named_and_present_until_it_leaves() {
     let (queue, hears) = Queue::new();
     let ((go, gone), (say, said)) = (bounded::<()>(0), bounded(1));
     assert!(!queue.present());
@@ -113,7 +113,7 @@ fn a_thread_has_its_name_and_is_present_until_it_leaves() {
 }
 
 #[test]
-fn a_thread_of_the_crew_knows_that_it_is_one_and_no_other_does() {
+fn only_threads_of_the_crew_are_its_own() {
     let ((queue, _hears), (other, _)) = (Queue::new(), Queue::new());
     let (say, said) = bounded(1);
     let me = queue.clone();
@@ -128,7 +128,7 @@ fn a_thread_of_the_crew_knows_that_it_is_one_and_no_other_does() {
 }
 
 #[test]
-fn a_join_with_a_deadline_gives_up_a_thread_that_hangs_and_awaits_one_that_ends() {
+fn a_join_gives_up_a_hung_thread_at_its_deadline() {
     let (queue, _hears) = Queue::new();
     let (go, gone) = bounded::<()>(0);
     let (hang, hangs) = bounded::<()>(0);
@@ -143,7 +143,7 @@ fn a_join_with_a_deadline_gives_up_a_thread_that_hangs_and_awaits_one_that_ends(
 }
 
 #[test]
-fn the_name_is_in_use_until_the_last_thread_the_owner_and_the_last_token_are_gone() {
+fn the_name_is_in_use_until_all_members_and_tokens_go() {
     let (queue, hears) = Queue::new();
     let (go, gone) = bounded::<()>(0);
     let name = Dropped(queue.clone(), "name freed", "name freed");
@@ -164,7 +164,7 @@ fn the_name_is_in_use_until_the_last_thread_the_owner_and_the_last_token_are_gon
 }
 
 #[test]
-fn the_crew_drops_the_jobs_that_the_end_left_on_its_own_thread_and_tells_of_a_panic() {
+fn a_panicking_thread_drops_what_the_end_left() {
     let (queue, hears) = Queue::new();
     let garbage = Dropped(queue.clone(), "dropped on its own thread", "dropped elsewhere");
     queue.state.lock().roster.end(Box::new(garbage));

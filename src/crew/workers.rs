@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_again_are_woken_when_they_do_not_cope_and_none_when_they_do() {
+    fn workers_are_doubled_until_they_cope() {
         let now = Instant::now();
         let mut workers = Workers { threads: 1, ..Workers::default() };
         workers.supervised_from(now);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_whose_jobs_take_long_never_cope_however_long_the_supervisor_waited_for_the_lock() {
+    fn workers_with_long_jobs_never_cope() {
         let now = Instant::now();
         // The microseconds of a visit, the part of the jobs that come from trays, and the
         // microseconds of a job.
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn two_workers_that_take_jobs_from_the_core_cope_where_each_is_brisk() {
+    fn two_workers_at_the_core_cope_if_each_is_brisk() {
         let now = Instant::now();
         let mut workers = Workers { threads: 2, ..Workers::default() };
         for (taken, copes) in [(110, true), (90, false)] {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_sees_nothing_looks_no_more() {
+    fn a_supervisor_that_sees_nothing_stops_looking() {
         let now = Instant::now();
         let mut workers = Workers { threads: 1, asleep: 1, ..Workers::default() };
         workers.supervised_from(now);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_can_wake_nobody_looks_less_and_less() {
+    fn a_supervisor_with_none_to_wake_looks_less_often() {
         let mut now = Instant::now();
         let mut workers = Workers { threads: 1, ..Workers::default() };
         workers.supervised_from(now);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_slept_for_as_long_as_it_is_kept_ends_and_the_last_one_sleeps_in_full() {
+    fn idle_threads_end_after_their_keep_but_for_one() {
         let now = Instant::now();
         let mut workers = Workers { threads: 3, ..Workers::default() };
         let until = Idle::Sleep(Some(now + KEEP));
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_in_the_place_of_one_that_reads_is_kept_for_the_next_read() {
+    fn the_stand_in_for_a_reading_worker_is_kept() {
         let now = Instant::now();
         let demand = Demand { runnable: true, limit: 1, over: false };
         let mut workers = Workers { threads: 1, ..Workers::default() };
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_are_woken_in_turn_end_when_fewer_would_have_done() {
+    fn surplus_threads_end_though_woken_in_turn() {
         let now = Instant::now();
         let mut workers = Workers { threads: 9, ..Workers::default() };
         fall_asleep(&mut workers, now);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_gave_no_thread_is_asked_again_after_a_while() {
+    fn a_refused_thread_is_requested_again_later() {
         let now = Instant::now();
         let mut workers = Workers { threads: 1, ..Workers::default() };
         assert_eq!(workers.wake(false, false, || BUSY), Wake::Spawn);

@@ -132,7 +132,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_slow_look_rests_for_nine_times_as_long_unless_nothing_is_unread() {
+    fn a_slow_look_rests_9_times_as_long_unless_idle() {
         let begun = Instant::now();
         let mut looks = Looks::new(begun);
         assert_eq!(looks.due(begun, None), Due::Now);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_during_a_look_that_showed_nothing_new_is_paced_and_not_dropped() {
+    fn a_ring_during_a_vain_look_is_paced_not_dropped() {
         let now = Instant::now();
         let mut looks = Looks::new(now);
         let pauses: Vec<_> = (0..9)
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_after_a_ring_does_not_hold_up_a_poll() {
+    fn the_pause_after_a_ring_delays_no_poll() {
         let now = Instant::now();
         let mut looks = Looks::new(now);
         looks.begin(now);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_from_elsewhere_is_not_put_off_by_one_that_is_paced() {
+    fn a_paced_ring_delays_no_ring_from_elsewhere() {
         let now = Instant::now();
         let mut looks = Looks::new(now);
         looks.begin(now);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_failed_puts_off_the_next_one_and_a_read_in_vain_does_not() {
+    fn only_a_failed_look_delays_the_next_one() {
         let now = Instant::now();
         let mut looks = Looks::new(now);
         looks.begin(now);

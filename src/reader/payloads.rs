@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_keep_their_order_when_they_are_moved_and_those_that_were_passed_stay_behind() {
+    fn moved_jobs_keep_order_and_passed_ones_stay() {
         let (mut kept, mut read) =
             (<dyn Payloads>::new(vec![0_u8, 1]), <dyn Payloads>::new((2..10_u8).collect::<Vec<_>>()));
         kept.append(&mut *read, 2);

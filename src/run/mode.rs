@@ -100,7 +100,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_setting_of_one_mode_is_refused_in_every_other() {
+    fn settings_of_one_mode_are_refused_in_others() {
         for mode in MODES.iter().copied() {
             let threads = mode.settings(Asked { threads: Some(2), ..Asked::default() });
             let effects = mode.settings(Asked { max_effects: Some(9), ..Asked::default() });
