@@ -1,15 +1,15 @@
 //! The threads of a consumer, and the rules for them.
 //!
-//! A [`Crew`] starts named threads, counts them, joins them, and knows its own. It knows nothing of
-//! the work. Its host does: the host keeps the [`Roster`] of the crew under the lock of the work,
+//! A [`Crew`] starts named threads, counts them, joins them, and knows its own, but nothing of
+//! their work. Its host does, and keeps the [`Roster`] of the crew under the lock of the work,
 //! since a thread is counted in the same critical section that finds work for it.
 //!
 //! Three rules hold for each crew:
 //!
-//! * One of its own threads never waits for the end of the crew, since it would wait for itself. It
-//!   asks for the end and goes on.
-//! * The end is over when nothing of a thread is left to run: the destructors of its thread-locals
-//!   too.
+//! * Its own threads never wait for its end, since they would wait for themselves. They request the
+//!   end and go on.
+//! * The end is over when nothing of a thread is left to run, not even destructors of its
+//!   thread-locals.
 //! * The name of the consumer stays in use until the last thread has left and the last token is
 //!   used.
 
@@ -35,22 +35,21 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// The part that has a crew and its work: it keeps the roster, and is told what happens to the
-/// threads.
+/// Has a crew and its work: keeps the roster, and is told what happens to the threads.
 pub trait Host: Send + Sync + Sized + 'static {
     fn crew(&self) -> &Crew<Self>;
     /// Lends the roster under the lock of the work, and says how many tokens of jobs are out.
     fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R;
-    /// Hears that the calling thread panics. Nobody does the work that the thread was about to do.
+    /// Hears that the calling thread panics. The work that it was about to do stays undone.
     fn thread_panicked(&self);
-    /// Drops, after the end, what the host itself leaves behind. It is called by each thread that
-    /// leaves then.
+    /// Drops, after the end, what the host itself leaves behind. Each thread that leaves then calls
+    /// this.
     fn clear_up(&self);
     /// Hears that a thread or the owner has left.
     fn somebody_left(&self, over: bool);
-    /// Hears that the name is free again: others of this process may wait for it.
+    /// Hears that the name is free again. Other consumers of this process may wait for it.
     fn name_freed(&self) {}
-    /// Hears that nobody is left.
+    /// Hears that all threads and the owner have left.
     fn everybody_left(&self);
 }
 
@@ -59,9 +58,9 @@ pub struct Crew<H> {
     owner: Owner,
     host: Weak<H>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Threads that wait until everybody is gone sleep here.
+    /// Threads that wait until all threads are gone sleep here.
     gone: Condvar,
-    /// Tasks that wait for the same.
+    /// Tasks that wait until all threads are gone.
     #[cfg(feature = "tokio")]
     awaited: Wakers,
 }
@@ -78,31 +77,29 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Returns the tasks that wait until everybody is gone.
+    /// Returns the tasks that wait until all threads are gone.
     #[cfg(feature = "tokio")]
     pub fn awaited(&self) -> &Wakers {
         &self.awaited
     }
 
-    /// Wakes those that wait until everybody is gone.
+    /// Wakes the threads and tasks that wait until all threads are gone.
     fn tell_gone(&self) {
         self.gone.notify_all();
         #[cfg(feature = "tokio")]
         self.awaited.wake_all();
     }
 
-    /// Returns the host, for a thread that is to have it.
     pub fn host(&self) -> &Weak<H> {
         &self.host
     }
 
-    /// True if the calling thread belongs to this crew, so that it must not wait for the crew's
-    /// end.
+    /// True if the calling thread belongs to this crew, so that it must not wait for its end.
     pub fn is_own_thread(&self) -> bool {
         Own::is(self.owner)
     }
 
-    /// Makes the calling thread one of the crew's own until the answer is dropped.
+    /// Makes the calling thread one of the crew's own until the returned guard is dropped.
     pub fn enter(&self) -> Own {
         Own::enter(self.owner)
     }
@@ -115,15 +112,14 @@ impl<H: Host> Crew<H> {
         self.spawn_counted(name, run)
     }
 
-    /// Starts a thread that is counted in already. It is counted out if it cannot be started.
+    /// Starts a thread that is counted in already, and counts it out if it cannot be started.
     pub(crate) fn spawn_counted(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let Some(host) = self.host.upgrade() else { return Err(Error::Stopped) };
         let (me, owner) = (self.host.clone(), self.owner);
-        // Held until the thread is on the list, so that a join finds it there however short it
-        // lives.
+        // Held until the thread is on the list, so that a join finds even a very short one.
         let mut threads = self.threads.lock();
-        // Threads come and go with the limits. The new one joins those that went, since the
-        // destructors of the user's thread-locals are to be over at the join, and may take long.
+        // Threads come and go with the limits. The new one joins those that have ended, since
+        // destructors of the user's thread-locals have to be over at the join, and may take long.
         let crowded = threads.len() == threads.capacity();
         let gone = if crowded { take_finished(&mut threads) } else { Vec::new() };
         let alive = Alive::expect(&host);
@@ -147,14 +143,14 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Joins the threads that have ended, while others go on. A thread that leaves calls this,
-    /// since there may be no new one to join those before it: then one at most is left unjoined.
+    /// Joins the threads that have ended. A thread that leaves calls this, since there may be no
+    /// new one to join those before it. So at most one is left unjoined.
     pub fn join_finished(&self) {
         let finished = take_finished(&mut self.threads.lock());
         join_all(finished);
     }
 
-    /// Joins all threads, and gives up at the deadline. True if all have ended.
+    /// Joins all threads, up to the deadline. Returns true if all have ended.
     pub fn join(&self, deadline: Option<Instant>) -> bool {
         let threads = std::mem::take(&mut *self.threads.lock());
         match deadline {
@@ -176,7 +172,7 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Counts a member out. The last member to go frees the name.
+    /// Counts a member out. The last one releases the name.
     pub(crate) fn leave(&self) {
         let Some(host) = self.host.upgrade() else { return };
         let Left { over, gone, last, name } = host.with_roster(Roster::leave);
@@ -193,7 +189,6 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Counts the owner out.
     pub fn leave_as_owner(&self) {
         if let Some(host) = self.host.upgrade() {
             host.with_roster(|roster, _| roster.owner_leaves());
@@ -201,8 +196,8 @@ impl<H: Host> Crew<H> {
         self.leave();
     }
 
-    /// Waits until all threads are gone and the owner would not have to wait. Returns false if the
-    /// deadline came first. The caller is no thread of this crew.
+    /// Waits until all threads are gone and the owner would not have to wait. Returns false at the
+    /// deadline. Must not be called on a thread of this crew.
     pub fn wait_gone<S>(&self, state: &mut MutexGuard<'_, S>, deadline: Option<Instant>) -> bool
     where
         S: AsRef<Roster>,
@@ -217,27 +212,24 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Returns the number of threads that have not ended.
     #[cfg(all(feature = "seam", feature = "testing"))]
     pub fn running(&self) -> usize {
         self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
     }
 
-    /// Returns the number of threads that were not joined.
     #[cfg(any(test, all(feature = "seam", feature = "testing")))]
     pub fn unjoined(&self) -> usize {
         self.threads.lock().len()
     }
 }
 
-/// Takes the threads that have ended from the list.
 fn take_finished(threads: &mut Vec<JoinHandle<()>>) -> Vec<JoinHandle<()>> {
     let (finished, running) = std::mem::take(threads).into_iter().partition(JoinHandle::is_finished);
     *threads = running;
     finished
 }
 
-/// Counts a thread out when it is dropped, also by a panic.
+/// Counts a thread out when dropped, even by a panic.
 struct Leaving<H: Host>(Weak<H>);
 
 impl<H: Host> Drop for Leaving<H> {
@@ -251,7 +243,7 @@ impl<H: Host> Drop for Leaving<H> {
     }
 }
 
-/// The one that counts a thread out when nothing of it is left to run.
+/// Counts a thread out when nothing of it is left to run.
 trait Mourns: Send + Sync {
     fn thread_is_gone(&self);
 }
@@ -272,7 +264,7 @@ thread_local! {
 }
 
 impl Alive {
-    /// Counts a thread that is about to be started.
+    /// Counts a thread that is about to start.
     fn expect<H: Host>(host: &Arc<H>) -> Self {
         host.with_roster(|roster, _| roster.thread_begins());
         let host: Weak<H> = Arc::downgrade(host);
@@ -280,7 +272,7 @@ impl Alive {
     }
 
     /// Keeps the calling thread alive until the destructors of its thread-locals have run. The
-    /// value that was there first is destroyed last, so a thread calls this before all else.
+    /// first value is destroyed last, so a thread calls this before all else.
     fn stay(self) {
         let _gone_at_its_end = THIS_THREAD.try_with(|alive| alive.set(Some(self)));
     }
@@ -296,7 +288,7 @@ impl Drop for Alive {
     }
 }
 
-/// Joins all of them. A thread that panicked has reported that itself.
+/// Joins all of these threads. A thread that panicked has reported that itself.
 fn join_all(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
         if thread.join().is_err() {
@@ -305,8 +297,8 @@ fn join_all(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Joins all of them, and gives up at this time. Returns true if all have ended. A join cannot have
-/// a limit, so another thread makes it.
+/// Joins all of these threads, up to the deadline. Returns true if all have ended. A join cannot
+/// have a limit, so another thread makes it.
 fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
     let threads = Arc::new(Mutex::new(threads));
     let (ended, all_ended) = bounded::<()>(0);

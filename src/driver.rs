@@ -157,7 +157,7 @@ impl Driver {
             self.bell.work();
         }
         match wakes.worker {
-            Wake::Nobody => {}
+            Wake::None => {}
             Wake::One => {
                 self.work.notify_one();
             }
@@ -394,7 +394,7 @@ impl Host for Driver {
     }
 
     fn name_freed(&self) {
-        if name_released::anybody_waits() {
+        if name_released::has_waiters() {
             name_released::tell(&self.watermark.name());
         }
     }

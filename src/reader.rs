@@ -1,8 +1,8 @@
-//! The thread that calls into the source: reads in index order, in runs, ahead of the workers.
+//! The thread that calls the source: reads runs in index order, ahead of the workers.
 //!
-//! If the last read took under 20 µs, the worker that ran dry reads the next run itself, and no
-//! thread is woken: that holds while this thread supervises the workers. One thread at a time calls
-//! the source, and it holds no other lock meanwhile.
+//! If the last read took less than 20 µs and this thread only supervises the workers, the worker
+//! that runs dry reads the next run itself, and no thread is woken. One thread at a time calls the
+//! source, and it holds no other lock meanwhile.
 
 use crate::base::caught::Failure;
 use crate::base::clock::Clock;
@@ -25,29 +25,26 @@ use self::looks::Looks;
 pub(crate) use self::payloads::Payloads;
 pub(crate) use self::weights::Weights;
 
-/// A source that reads a run in less time than this is worth no second thread: waking one takes as
-/// long.
+/// Reading a run in less time than this is worth no second thread: waking one takes as long.
 const QUICK: Duration = Duration::from_micros(20);
 
-/// The next thing that the reader does.
+/// What the reader does next.
 pub(crate) enum Order {
     Read(Ask),
-    /// Ask for the head.
     Look,
-    /// Note that a read did not bring a job which should be there.
+    /// Note that a read did not bring a job that should exist.
     Note,
-    /// Nothing to read; look again at this time at the latest.
+    /// Wait for work, at most until this time.
     Wait(Option<Instant>),
     End,
 }
 
-/// The run that is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) first: Index,
     /// The last index that a job may have, if there are gaps.
     pub(crate) last: Index,
-    /// It is not 0, so that no ask takes no room of its own.
+    /// Nonzero, so that an `Option` of this takes no extra room.
     most: NonZero<u32>,
 }
 
@@ -63,28 +60,27 @@ impl Ask {
     }
 }
 
-/// The result of an order to read.
+/// The result of a read.
 pub(crate) struct Fetched {
-    /// From the start of the order's run.
+    /// The jobs from the first index of the run.
     pub(crate) jobs: Box<dyn Payloads>,
-    /// The gaps between and behind them. It is empty if there are none.
+    /// The gaps between and behind the jobs; empty if there are none.
     pub(crate) steps: Steps,
-    /// Of each of these jobs.
     pub(crate) weights: Weights,
-    /// The reason why there are no more of them.
+    /// Why there are no more jobs.
     pub(crate) then: Then,
     /// True if the call took less time than waking a thread.
     pub(crate) quick: bool,
-    /// The end of the call.
+    /// When the call ended.
     pub(crate) ended: Instant,
 }
 
-/// The reason why no more jobs were read.
+/// Why no more jobs were read.
 pub(crate) enum Then {
-    /// It was not asked for, or the source stopped before it.
+    /// No more were requested, or the source stopped early.
     Unasked,
     Missing,
-    /// It is gone for good: the source begins at `first`, above the `next` one.
+    /// The next job is gone for good: the source begins at `first`.
     Truncated {
         next: Index,
         first: Index,
@@ -93,22 +89,21 @@ pub(crate) enum Then {
 }
 
 impl Fetched {
-    /// True if the source said nothing at all.
+    /// True if the source answered nothing at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.len() == 0 && self.steps.is_empty()
     }
 
-    /// Returns the lowest index of which the source said nothing when it was asked from `first` on.
+    /// Returns the lowest index for which the source gave no answer, when asked from `first` on.
     pub(crate) fn next(&self, first: Index) -> Index {
         next_of(first, &self.steps, self.jobs.len())
     }
 }
 
-/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Good,
-    /// A job that should be there is not.
+    /// A job that should exist is missing.
     Missing,
     Failed,
 }
@@ -123,39 +118,39 @@ impl From<&Then> for Outcome {
     }
 }
 
-/// The one that gives orders to the reader, and is told what came of them.
+/// Gives orders to the reader, and takes the results.
 pub(crate) trait ReadPort: Send + Sync + 'static {
-    /// Takes what was read and says what is next, in one critical section. After [`Order::Look`]
-    /// the reader asks the source for its head. After [`Order::Wait`] it supervises the workers.
+    /// Takes what was read, and returns the next order, in one critical section. After
+    /// [`Order::Look`] the reader asks the source for its head; after [`Order::Wait`] it supervises
+    /// the workers.
     fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order;
-    /// Sees if the workers cope. Returns the time until the next such look; `None`: there is
-    /// nothing to supervise any more.
+    /// Checks whether the workers cope. Returns the time until the next check; `None` if there is
+    /// nothing left to supervise.
     fn supervise(&self, now: &Now) -> Option<Duration>;
-    /// Takes the answer of the source. True if its head is another one than before.
+    /// Takes the answer to a look. Returns true if the head has changed.
     fn looked(&self, look: Look) -> bool;
     /// Hears that the source is about to be asked for its gate alone.
     fn asking(&self, now: Instant);
-    /// Takes the gate. Says if it lets through more than the source is known to have.
+    /// Takes the gate. Returns whether it lets through more than the source is known to have.
     fn gated(&self, gate: Gate) -> Beyond;
-    /// Hears that the source could not be asked. Returns the time until which it is left alone.
+    /// Hears that a look failed. Returns until when the source is left alone.
     fn look_failed(&self, failure: Failure) -> Option<Instant>;
 }
 
-/// The answer to a gate that moved: does it let through more than the source is known to have?
+/// Whether the gate lets through more than the source is known to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beyond {
     No,
-    /// It did not do so before: the head is out of date.
+    /// It does now: the head is out of date.
     Newly,
-    /// It did so before.
+    /// It did before, too.
     Still,
 }
 
-/// The answer of the source to a look.
 pub(crate) struct Look {
     pub(crate) head: Option<Index>,
     pub(crate) gate: Gate,
-    /// The reason why there is no job above the head yet.
+    /// Why there is no job above the head yet.
     pub(crate) waits_for: Option<String>,
 }
 
@@ -166,26 +161,25 @@ pub(crate) struct SharedSource<J> {
     turn: Mutex<()>,
 }
 
-/// The answer of the source to one call.
+/// The result of one call into the source.
 pub(crate) struct Reply<R> {
     answer: Result<R, BoxError>,
     took: Duration,
     ended: Instant,
 }
 
-/// The part of the source that a worker needs.
+/// What a worker needs of the source.
 pub(crate) trait ReadRuns: Send + Sync {
     /// Reads a run, or as much of it as there is.
     fn read_run(&self, run: Ask) -> Fetched;
 }
 
-/// The source as the reader calls it.
+/// What the reader needs of the source.
 pub(crate) trait Source: ReadRuns {
     /// Asks for the head, the gate, and what the source waits for.
     fn look(&self) -> Reply<Look>;
     /// Asks for the gate alone.
     fn gate(&self) -> Reply<Gate>;
-    /// Returns the clock of the consumer.
     fn clock(&self) -> &Clock;
 }
 
@@ -215,7 +209,7 @@ impl<J: Jobs> Source for SharedSource<J> {
 }
 
 impl<R> Reply<R> {
-    /// Makes the call, and measures it.
+    /// Makes the call and measures it.
     fn to(clock: &Clock, call: impl FnOnce() -> Result<R, BoxError>) -> Self {
         let begun = clock.now();
         let answer = guarded(call);
@@ -236,7 +230,7 @@ impl<J: Jobs> ReadRuns for SharedSource<J> {
         surplus.into_iter().for_each(drop_guarded);
         let (weights, outcome) = match guarded(|| Ok(jobs.iter().map(|job| self.jobs.weight(job)).collect())) {
             Ok(weights) => (weights, outcome),
-            // The jobs are sound; it is the source that has to be mended.
+            // The jobs are sound; only their weights are missing, so the source fails.
             Err(panic) => (Weights::equal(jobs.len(), size_of::<J::Job>()), outcome.and(Err(panic))),
         };
         let is_empty = jobs.is_empty() && steps.is_empty();
@@ -247,7 +241,7 @@ impl<J: Jobs> ReadRuns for SharedSource<J> {
                 Ok(_) => Then::Missing,
                 Err(error) => Then::Failed(error.into()),
             },
-            // A source may say by itself that it begins above.
+            // A source may report by itself that it begins above.
             Err(error) => match error.downcast_ref() {
                 Some(Error::Truncated { first, .. }) if is_empty && *first > start => {
                     Then::Truncated { next: start, first: *first }
@@ -261,29 +255,28 @@ impl<J: Jobs> ReadRuns for SharedSource<J> {
     }
 }
 
-/// Reads until the desk says that it is the end.
+/// The reader thread, which carries out orders until the end.
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
     desk: Arc<dyn ReadPort>,
     bell: Arc<Bell>,
-    /// The time from one look at the source to the next when nobody rings; `None`: no limit.
+    /// The time between two looks when the bell does not ring; `None`: no limit.
     poll_every: Option<Duration>,
     looks: Looks,
-    /// The answer to the last order, if that was one to read.
+    /// The result of the last order, if that was to read.
     fetched: Option<Fetched>,
-    /// `None` while there are orders.
+    /// Set while there is no order.
     wait: Option<Wait>,
 }
 
-/// The reader has no order.
+/// The wait for an order.
 struct Wait {
     until: Option<Instant>,
-    /// True while it looks at the workers every now and then.
+    /// True while it supervises the workers.
     supervises: bool,
 }
 
 impl Reader {
-    /// A reader that begins now.
     pub(crate) fn new(
         source: Arc<dyn Source>,
         desk: Arc<dyn ReadPort>,
@@ -310,7 +303,7 @@ impl Reader {
         drop_guarded(self.source);
     }
 
-    /// Takes an order and carries it out, or sees to the workers while there is none.
+    /// Takes an order and carries it out, or supervises the workers while there is none.
     pub(crate) fn step(&mut self, now: &Now) -> Sleep {
         let Some(wait) = &mut self.wait else { return self.obey(now) };
         let is_over = wait.until.is_some_and(|until| now.get() >= until);
@@ -338,8 +331,8 @@ impl Reader {
             Order::Look => self.look(now),
             Order::Read(run) => {
                 let read = self.source.read_run(run);
-                // Reading goes on for as long as there is something to read; looks are not to wait
-                // for its end.
+                // Reading goes on while there is something to read, and must not delay looks until
+                // its end.
                 let rung = self.bell.take();
                 if rung.look && read.is_empty() {
                     self.looks.echo(read.ended);
@@ -358,20 +351,19 @@ impl Reader {
         Sleep::No
     }
 
-    /// Hears what the bell had to say at this time. True if the source was called for that, which
-    /// may take long.
+    /// Takes in what the bell has rung for. Returns true if that called the source, which may take
+    /// long.
     fn hear(&mut self, rung: Rung, at: Instant) -> bool {
         if rung.look {
             self.looks.ring();
         }
-        // The head may be slow to ask for, and need not have moved.
+        // Asking for the head may be slow, and the head need not have moved.
         if rung.gate {
             self.ask_gate(at);
         }
         rung.gate
     }
 
-    /// Asks for the head.
     fn look(&mut self, now: &Now) {
         self.looks.begin(now.get());
         let Reply { answer, took, ended } = self.source.look();
@@ -394,8 +386,8 @@ impl Reader {
         match answer.map(|gate| self.desk.gated(gate)) {
             Ok(Beyond::No) => {}
             Ok(Beyond::Newly) => self.looks.ring(),
-            // The source may have more, and its gate may always be ahead of it. So it is asked for
-            // its head at a pace.
+            // The source may have more, but its gate may also always be ahead of it. So the look is
+            // paced.
             Ok(Beyond::Still) => self.looks.echo(ended),
             Err(error) => self.looks.failed(self.desk.look_failed(error.into())),
         }
@@ -410,7 +402,7 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_micros(100);
 
-    /// Gives these orders, and sees something to supervise so many times.
+    /// Gives these orders, and has something to supervise this many times.
     struct Desk {
         orders: Mutex<VecDeque<Order>>,
         sights: Mutex<u32>,

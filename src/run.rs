@@ -1,15 +1,15 @@
-//! The modes, which are the ways in which jobs run. And the loop of a thread of the pool, which all
-//! modes share: it reports a job and takes the next one, until there is none.
+//! The modes in which jobs run, and the loop of a worker, which reports a job and takes the next
+//! one until there is none.
 //!
-//! * [`direct`]: a job is done when the worker returns. It may have effects: they and its
-//!   completion are then one atomic write.
+//! * [`direct`]: a job is done when the worker returns. It may have effects, which are written
+//!   atomically with its completion.
 //! * [`deferred`]: a job is done when its token says so, on any thread.
 //! * [`batched`]: several jobs are done, or have failed, together.
 //! * `asynchronous`: a job is a future, and is done when the future is (feature `tokio`).
 //! * [`ordered`]: a job is done when the sink has taken its result, in index order.
-//! * [`writing`]: a job is done when a transaction of the user's has its result.
+//! * [`writing`]: a job is done when a user's transaction has its result.
 //!
-//! [`mode`] refuses the settings that do not fit a mode.
+//! [`mode`] refuses settings that do not fit a mode.
 
 #[cfg(feature = "tokio")]
 pub(crate) mod asynchronous;
@@ -33,16 +33,16 @@ pub(crate) struct Assignment<T> {
     pub(crate) job: Job<T>,
 }
 
-/// Several jobs that run together, and then the report of their one attempt.
+/// Jobs that run together, and then the report of their one attempt.
 pub(crate) struct Batch<T> {
     /// The jobs, until they run.
     pub(crate) jobs: Vec<Job<T>>,
     pub(crate) tickets: Vec<Ticket>,
-    /// The end of the attempt.
+    /// The outcome of the attempt.
     pub(crate) outcome: Result<(), Box<Failure>>,
 }
 
-/// A job that was handed out, without its value: the part that a report needs.
+/// A job that was handed out, without its value: what a report needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     pub(crate) token: usize,
@@ -52,47 +52,45 @@ pub(crate) struct Ticket {
     pub(crate) again: bool,
 }
 
-/// The job whose result goes to the sink now, and the token to report it with.
+/// The job whose result goes to the sink next, and the token to report it with.
 pub(crate) struct Delivery {
     pub(crate) index: Index,
     pub(crate) token: usize,
 }
 
-/// The next task of a thread of the pool.
+/// A worker's next task.
 pub(crate) enum Task<T> {
     Run(Assignment<T>),
     /// A result waits for the sink, and no other thread will hand it over.
     Deliver(Delivery),
 }
 
-/// Hands out jobs.
 pub(crate) trait JobPort<T>: Send + Sync + 'static {
-    /// Reports a job, with the effects that count if it succeeded, and takes the next one in the
-    /// same critical section. Sleeps while there is none. `None` if this thread must end.
+    /// Reports a job, with effects that count if it succeeded, and takes the next one in the same
+    /// critical section. Sleeps while there is none. `None`: the thread has to end.
     ///
-    /// The report is taken out of its place field by field: a copy of the whole would cost more
-    /// than the lock.
+    /// The report is taken out of its place field by field: copying the whole would cost more than
+    /// the lock.
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>>;
 
-    /// Does the same without that critical section, if the report is that of a success and the next
-    /// job is at hand. `None`: the report, if it is still there, and the next job are those of
-    /// [`next`](Self::next). It is asked only in a mode whose jobs
-    /// [report at once](Runner::reports_at_once).
+    /// Does the same without the lock, if the report is a success and the next job is at hand.
+    /// `None`: [`next`](Self::next) has to take the report, if it is still there, and has the next
+    /// job. Called only in a mode whose jobs [report at once](Runner::reports_at_once).
     fn next_at_hand(&self, report: &mut Option<Report>) -> Option<Assignment<T>>;
 
-    /// The same for a batch: reports the one that has run, if there is one, and puts the next one
-    /// in its place. Returns false if this thread must end.
+    /// Reports the batch that has run, if there is one, and replaces it with the next. Returns
+    /// false if the thread has to end.
     fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool;
 }
 
-/// Runs a job in one mode, on a thread of the pool.
+/// Runs jobs in one mode, on worker threads.
 pub(crate) trait Runner<T>: Send + Sync + 'static {
-    /// Runs a job. Returns `None` if its [`Done`](worker::Done) token will report it. The effects
-    /// of the job, if there are any, are left in the buffer, which is empty before.
+    /// Runs a job. Returns `None` if its [`Done`](worker::Done) token will report it. Leaves its
+    /// effects in the buffer, which is empty before.
     fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
 
-    /// Hands a result that waits to the sink. Only jobs that were set aside have a turn, so the
-    /// other modes need not implement it.
+    /// Hands a waiting result to the sink. Only jobs that were set aside get a turn, so other modes
+    /// need not implement it.
     fn deliver(&self, turn: Delivery) {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
     }
@@ -102,36 +100,36 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
         false
     }
 
-    /// True if jobs run in batches: then [`run_batch`](Self::run_batch) is called in place of
+    /// True if jobs run in batches, by [`run_batch`](Self::run_batch) instead of
     /// [`run`](Self::run).
     fn runs_batches(&self) -> bool {
         false
     }
 
-    /// Runs the jobs of a batch, which are done or fail as a whole. It leaves their effects as
-    /// [`run`](Self::run) does.
+    /// Runs the jobs of a batch, which are done or fail together. Leaves their effects like
+    /// [`run`](Self::run).
     fn run_batch(&self, jobs: Vec<Job<T>>, _effects: &mut Changes) -> Result<(), Box<Failure>> {
         debug_assert!(false, "this mode runs no batches");
         drop_guarded(jobs);
         Ok(())
     }
 
-    /// Does all the work of a thread of the pool, in the surroundings that the mode needs there.
+    /// Does all the work of a worker thread, in the context that the mode needs.
     fn attend(&self, work: &mut dyn FnMut()) {
         work();
     }
 
-    /// Hears that a job which succeeded has failed after all, so its result is not awaited.
+    /// Hears that a successful job has failed after all, so its result is not needed.
     fn forget(&self, _index: Index) {}
 
-    /// Hears that an attempt runs for longer than it may. The job was told already.
+    /// Hears that an attempt is overdue. The job itself was told already.
     fn overdue(&self, _token: usize) {}
 
-    /// Ends the jobs that run, if the mode can: they no longer count, and nobody waits for them.
+    /// Ends running jobs, if the mode can. They no longer count and are not awaited.
     fn abandon(&self) {}
 }
 
-/// Runs a thread of the pool until its end.
+/// Runs a worker thread until it has to end.
 pub(crate) fn work<T: 'static>(desk: &impl JobPort<T>, runner: &dyn Runner<T>) {
     runner.attend(&mut || {
         if runner.runs_batches() {

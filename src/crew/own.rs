@@ -1,9 +1,9 @@
-//! The crews that the calling thread belongs to. It must never wait for the end of one of them.
+//! The crews that the calling thread belongs to, for whose end it must not wait.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that no other crew of this process has or had.
+/// A number that is unique among the crews of this process, past ones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
@@ -15,16 +15,16 @@ impl Owner {
 }
 
 thread_local! {
-    /// A list, since a callback of one consumer may run on a thread of another one.
+    /// A list, since a callback of one consumer may run on a thread of another.
     static OWNERS: RefCell<Vec<Owner>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `None` on a thread that is ending: the destructor of a thread-local may drop a consumer.
+/// Returns `None` on a thread that is ending: the destructor of a thread-local may drop a consumer.
 fn with<R>(use_owners: impl FnOnce(&mut Vec<Owner>) -> R) -> Option<R> {
     OWNERS.try_with(|owners| use_owners(&mut owners.borrow_mut())).ok()
 }
 
-/// Makes the thread belong to a crew until it is dropped.
+/// Makes the thread belong to a crew until dropped.
 pub struct Own(Owner);
 
 impl Own {
@@ -33,9 +33,8 @@ impl Own {
         Self(crew)
     }
 
-    /// Makes the calling thread belong to the crew for as long as it lives, also while it ends: a
-    /// thread-local of the user's may hold the consumer, and is destroyed before the list, which is
-    /// older.
+    /// Makes the calling thread belong to the crew for its whole life, even while it ends: a user's
+    /// thread-local may hold the consumer, and is destroyed before the list, which is older.
     pub(super) fn enter_for_good(crew: Owner) {
         with(|owners| owners.push(crew));
     }

@@ -1,41 +1,39 @@
-//! The roster of a crew: the members who are there, the name, and the garbage of the end.
+//! The roster of a crew: its present members, the name, and the garbage of the end.
 
 use std::any::Any;
 
-/// Keeps a name in use until it is dropped.
 type NameGuard = Box<dyn Any + Send>;
 
-/// The state of a crew that changes together with the work. Its host keeps it under the lock of the
-/// work.
+/// The state of a crew that changes together with the work, under the lock of the work.
 pub struct Roster {
     /// The number of members: the threads, the owner, and any thread that does something for the
     /// crew, such as writing lines.
     present: usize,
-    /// The number of threads that were started, and whose thread-locals are not all destroyed.
+    /// The number of started threads whose thread-locals are not all destroyed.
     alive: usize,
     /// False once the owner has stopped, joined or dropped the consumer.
     owned: bool,
-    /// True once there is no work, and none will come.
+    /// True once there is no more work to come.
     over: bool,
     name: Option<NameGuard>,
-    /// The values of the user that are left at the end. One of the threads drops them. A destructor
-    /// may do anything, even stop this same consumer, and must hold up no other thread.
+    /// The user's values that are left at the end. A thread of the crew drops them, since a
+    /// destructor may do anything, even stop this consumer, and must hold up no other thread.
     garbage: Option<Box<dyn Any + Send>>,
 }
 
-/// The duties of a member that has left, for after the lock is free.
+/// What a member that has left has to do once the lock is free.
 pub(super) struct Left {
-    /// True once there is no work.
+    /// True once there is no more work to come.
     pub(super) over: bool,
-    /// True if nobody is left but the owner.
+    /// True if only the owner is left.
     pub(super) gone: bool,
-    /// True if nobody is left at all.
+    /// True if no member is left.
     pub(super) last: bool,
     /// The name, if nothing uses it any more.
     pub(super) name: Option<NameGuard>,
 }
 
-/// With the owner alone.
+/// The roster with only the owner.
 impl Default for Roster {
     fn default() -> Self {
         Self { present: 1, alive: 0, owned: true, over: false, name: None, garbage: None }
@@ -43,39 +41,39 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// Keeps the name in use until everybody has left.
+    /// Keeps the name in use until all members have left.
     pub fn keep_name(&mut self, name: NameGuard) {
         self.name = Some(name);
     }
 
-    /// Counts a member in, before it comes.
+    /// Counts a member in before it comes.
     #[inline]
     pub(crate) fn count_in(&mut self) {
         self.present += 1;
     }
 
-    /// Notes that there is no work any more. A thread of the crew drops the garbage.
+    /// Notes that there is no more work to come. A thread of the crew drops the garbage.
     pub fn end(&mut self, garbage: Box<dyn Any + Send>) {
         self.over = true;
         self.garbage = Some(garbage);
     }
 
-    /// True if anybody is there beside the owner.
+    /// True if any member is present beside the owner.
     pub(crate) fn has_others(&self) -> bool {
         self.present > 1
     }
 
-    /// True if the work is over and nobody is there but the owner and the thread that asks.
+    /// True if the work is over and only the owner and the calling thread are present.
     pub(crate) fn is_last_thread(&self) -> bool {
         self.over && self.present <= usize::from(self.owned) + 1
     }
 
-    /// True if everything is over, so that the owner need not wait.
+    /// True if the owner need not wait any more.
     pub fn is_gone(&self) -> bool {
         self.over && self.alive == 0 && self.present <= usize::from(self.owned)
     }
 
-    /// Gives the name away if nobody is there and no token of a job is out.
+    /// Gives the name away if no member is present and no token is out.
     pub(crate) fn release_name(&mut self, tokens: usize) -> Option<NameGuard> {
         if self.present == 0 && tokens == 0 { self.name.take() } else { None }
     }
@@ -93,13 +91,13 @@ impl Roster {
         self.alive += 1;
     }
 
-    /// True if everybody is gone now.
+    /// Returns true if all are gone now.
     pub(super) fn thread_is_gone(&mut self) -> bool {
         self.alive -= 1;
         self.is_gone()
     }
 
-    /// Takes the garbage: `None` before the end, and `Some(None)` once somebody has taken it.
+    /// Takes the garbage: `None` before the end, and `Some(None)` once it is taken.
     pub(super) fn clear_up(&mut self) -> Option<Option<Box<dyn Any + Send>>> {
         self.over.then(|| self.garbage.take())
     }

@@ -1,18 +1,18 @@
-//! The flags that ask a job to come to its end: its consumer stops, or its attempt is overdue.
+//! The flags that ask a job to end: its consumer stops, or its attempt is overdue.
 //!
-//! Each consumer has one flag for its stop, and gives it once to each thread of its pool. So a job
-//! can ask without a counter that all jobs share: to raise and lower one for each job costs a tenth
-//! of all that a job costs. An attempt has a flag of its own only if attempts have a timeout.
+//! Each consumer has one flag for its stop, and gives it once to each worker thread. So a job reads
+//! it without a shared counter: raising and lowering one for each job costs a tenth of the whole
+//! job. An attempt has a flag of its own only if there is a timeout.
 
 use std::cell::RefCell;
-// Not those of `sync`: nothing is ordered by these flags, so a model learns nothing from them.
+// Not those of `sync`: these flags order nothing, so a model would learn nothing from them.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stopping(Arc<AtomicBool>);
 
-/// The flag of one attempt that has a timeout.
+/// The flag of an attempt that has a timeout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overdue(Arc<Marks>);
 
@@ -20,11 +20,11 @@ pub(crate) struct Overdue(Arc<Marks>);
 struct Marks {
     /// True once the observers know that the attempt has begun.
     begun: AtomicBool,
-    /// True once the attempt has run for as long as it may.
+    /// True once the attempt is overdue.
     overdue: AtomicBool,
 }
 
-/// The flags that jobs on one thread, or in one task, ask.
+/// The flags that jobs on a thread, or in a task, read.
 #[derive(Debug)]
 pub(crate) struct Asked {
     stopping: Stopping,
@@ -44,7 +44,7 @@ impl Stopping {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Lets jobs on the calling thread ask this flag from now on.
+    /// Lets jobs on the calling thread read this flag from now on.
     pub(crate) fn ask_here(self) {
         let asked = Asked { stopping: self, overdue: None };
         let _gone_at_its_end = OF_THIS_THREAD.try_with(|here| here.replace(Some(asked)));
@@ -52,8 +52,8 @@ impl Stopping {
 }
 
 impl Overdue {
-    /// Makes it the flag of a new attempt. Somebody may still ask for the attempt before, so it
-    /// keeps the old flag then.
+    /// Makes this the flag of a new attempt. If the previous attempt may still read the flag, it
+    /// keeps the old one.
     pub(crate) fn renew(&mut self) {
         match Arc::get_mut(&mut self.0) {
             Some(marks) => *marks = Marks::default(),
@@ -74,8 +74,8 @@ impl Overdue {
         self.0.begun.load(Ordering::Acquire)
     }
 
-    /// Gives the jobs on the calling thread the flag of the attempt that begins there; `None` if no
-    /// attempt runs there any more.
+    /// Sets the flag of the attempt that begins on the calling thread; `None` if no attempt runs
+    /// there now.
     pub(crate) fn set_here(overdue: Option<Self>) {
         let set = |here: &RefCell<Option<Asked>>| {
             if let Some(asked) = here.borrow_mut().as_mut() {
@@ -98,8 +98,8 @@ impl Overdue {
     }
 }
 
-/// Lets jobs on the calling thread ask other flags until this is dropped. The flags lie in the
-/// thread meanwhile, so that nothing is counted up and down.
+/// Lets jobs on the calling thread read other flags until dropped. The flags move into the thread
+/// meanwhile, so that no counter changes.
 #[cfg(feature = "tokio")]
 pub(crate) struct Lent<'a>(&'a mut Option<Asked>);
 
@@ -109,7 +109,7 @@ impl Asked {
         Self { stopping, overdue }
     }
 
-    /// True once the attempt has run for as long as it may.
+    /// True once the attempt is overdue.
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue.as_ref().is_some_and(Overdue::has_begun)
     }
@@ -133,8 +133,7 @@ fn swap_here(flags: &mut Option<Asked>) {
     let _gone_at_its_end = OF_THIS_THREAD.try_with(|here| std::mem::swap(&mut *here.borrow_mut(), flags));
 }
 
-/// True if the calling thread belongs to the pool of a consumer that stops, or runs an attempt that
-/// is overdue.
+/// True if the calling thread is a worker of a consumer that stops, or runs an overdue attempt.
 pub(crate) fn here() -> bool {
     let ask = |asked: &Asked| asked.stopping.has_begun() || asked.overdue.as_ref().is_some_and(Overdue::has_begun);
     OF_THIS_THREAD.try_with(|here| here.borrow().as_ref().is_some_and(ask)).unwrap_or(false)

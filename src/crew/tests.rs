@@ -5,7 +5,7 @@ use crate::base::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::time::Duration;
 
-/// Longer than anything here takes; only a test that fails waits for it.
+/// Longer than anything here takes; only a failing test waits this long.
 const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Host for Queue {
     }
 }
 
-/// Says that it was dropped, and on which kind of thread.
+/// Says when it is dropped, and on which kind of thread.
 struct Dropped(Arc<Queue>, &'static str, &'static str);
 
 impl Drop for Dropped {

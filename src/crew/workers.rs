@@ -1,154 +1,148 @@
-//! The threads of the pool: how many are needed, which one is woken for a job, and which one ends.
+//! The worker threads: how many are needed, which one is woken for a job, and which one ends.
 //!
-//! To wake a thread costs as much as hundreds of short jobs. So at most one thread is woken at a
-//! time, and none is woken if one is awake anyway. A run of jobs wakes one worker, which wakes the
-//! next if work remains. A worker without a job stays awake for a moment while a job is about to
-//! come. While somebody supervises the pool, the supervisor checks from time to time if the workers
-//! that are awake cope. If they do not, it wakes as many again.
+//! Waking a thread costs as much as hundreds of short jobs. So at most one thread is woken at a
+//! time, and none while another is awake anyway. A run of jobs wakes one worker, which wakes the
+//! next if work remains. A worker without a job spins for a moment while a job is about to come.
+//! While the pool is supervised, the supervisor checks from time to time whether the awake workers
+//! cope; if not, it doubles their number.
 
 use crate::base::config::available_parallelism;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Workers that take a job each in less time than this use their processors, and wait for nothing.
-/// So there need not be more of them than processors.
+/// Workers that take less time than this for each job use their processors and wait for nothing, so
+/// no more of them than processors are needed.
 const BRISK: Duration = Duration::from_micros(2);
 
-/// A visit to the core moves so many times as much from one processor to the other as one to the
-/// tray of the next jobs.
+/// A visit to the core moves this many times as much between processors as a visit to the tray.
 const TRAY: u32 = 4;
 
-/// The work of all workers together that is worth to be laid out at once. So long a success may
-/// wait until it is counted, if jobs stay as short as they are.
+/// The total work of all workers that is put into a tray at once. A success may wait this long
+/// until it is counted, if jobs stay this short.
 const HANDFUL: Duration = Duration::from_micros(40);
 
-/// The part of a visit that always counts, also after much shorter ones.
+/// The part of a visit that always counts, even after much shorter ones.
 const LONGER: Duration = Duration::from_nanos(400);
 
-/// The time from one look at the workers to the next. If a job suddenly takes long, the jobs behind
-/// it may wait for this time.
+/// The time between two looks at the workers. If a job suddenly takes long, the jobs behind it may
+/// wait this long.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// The same while all threads are awake, so that a look wakes nobody: it grows up to this.
+/// The longest such time while all threads are awake, so that a look would wake none.
 const LOOK_SELDOM: Duration = LOOK_EVERY.saturating_mul(16);
 
-/// The time for which the operating system is not asked for one more thread once it gave none.
+/// How long to wait after the operating system refused a thread.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A thread that sleeps for so long without a job ends. Starting it again costs less than a hundred
-/// microseconds. So this is long enough for bursts that come every few seconds, and short enough
-/// that a burst is forgotten before anybody counts threads.
+/// A thread that sleeps this long without a job ends. Starting one takes less than 100 µs, so this
+/// is long enough for bursts every few seconds, and short enough that a burst leaves no idle
+/// threads to be seen.
 const KEEP: Duration = Duration::from_secs(10);
 
 /// The longest time between two jobs for which another look at the workers is worth it.
 const LIVELY: Duration = Duration::from_micros(20);
 
-/// The work that the pool is needed for at this moment.
+/// The current demand for workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    /// True if a job can run now.
     pub(crate) runnable: bool,
     /// The most jobs that may be in flight.
     pub(crate) limit: usize,
-    /// True once there is no work, and none will come.
+    /// True once there is no more work to come.
     pub(crate) over: bool,
 }
 
-/// The threads of the pool.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
-    /// The most threads that the user wants; never more than the jobs that may be in flight.
+    /// The most threads, as set by the user; never more than the jobs that may be in flight.
     pub(crate) fixed: Option<usize>,
-    /// The number of threads beyond which the operating system gave none when it was last asked.
+    /// The number of threads beyond which the operating system last refused one.
     pub(crate) cap: Option<usize>,
     capped: Option<Instant>,
     pub(crate) threads: usize,
     asleep: usize,
-    /// For tests: the time for which a thread without a job is kept, where that is not [`KEEP`].
+    /// For tests: how long an idle thread is kept, instead of [`KEEP`].
     #[cfg(test)]
     pub(crate) keep: Option<Duration>,
     /// For tests: the answer of [`handful`](Self::handful), however long jobs take.
     #[cfg(test)]
     pub(crate) always: Option<u64>,
-    /// The lowest number that slept at any time since `counted`: so many threads are not needed.
+    /// The fewest threads asleep at any time since `counted`, so this many are not needed.
     spare: usize,
     counted: Option<Instant>,
-    /// The number of threads that end instead of falling asleep. They were spare for as long as a
-    /// thread is kept.
+    /// The number of threads that will end instead of falling asleep, since this many were spare
+    /// for as long as a thread is kept.
     surplus: usize,
-    /// True while a thread without a job stays awake for a moment, since a job is about to come.
+    /// True while a worker spins because a job is about to come.
     expectant: bool,
-    /// True while a thread is being woken or started.
     waking: bool,
-    /// True while a thread reads for itself. If that takes long, another thread takes its place.
+    /// True while a worker reads. If that takes long, another thread takes its place.
     reading: bool,
-    /// True once a thread has read for itself. The one that took its place is kept then, since the
-    /// next read is about to come, and to start a thread costs more than hundreds of short jobs.
+    /// True once a worker has read. The thread that took its place is then kept for the next read,
+    /// since starting a thread costs more than hundreds of short jobs.
     has_read: bool,
-    /// The number that may be woken before the next look, though others are awake.
+    /// How many may be woken before the next look, though others are awake.
     allowed: usize,
-    /// The number of jobs that were taken since the last look, and that of those from trays.
+    /// The number of jobs taken since the last look, and how many of them from trays.
     taken: u32,
     from_trays: u32,
-    /// The time at which a job was last taken, to within a tick of the system's timer.
+    /// When a job was last taken, to within a tick of the system's timer.
     last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
-    /// The number of jobs that the workers took within [`HANDFUL`] when they were last looked at.
+    /// How many jobs the workers took within [`HANDFUL`] at the last look.
     handful: u64,
-    /// The time in which the supervisor locked the core of late, in the mean.
+    /// The mean time that the supervisor lately took to lock the core.
     visit: Duration,
-    /// The time to the next look, if the last one could wake nobody.
+    /// The time until the next look, if the last one could wake no thread.
     pause: Option<Duration>,
 }
 
-/// Returns the number of processors. It is asked for once: the system may have to read files.
+/// Returns the number of processors, cached since the system may have to read files.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(available_parallelism)
 }
 
-/// The result of a look at the workers.
 pub(crate) struct Sight {
-    /// True if they take jobs so fast that one more would be none the faster.
+    /// True if one more worker would make the jobs no faster.
     pub(crate) cope: bool,
-    /// The time until the next look; `None`: there is nothing to see then.
+    /// The time until the next look; `None` if there will be nothing to see.
     pub(crate) look_again: Option<Duration>,
 }
 
-/// The next thing that a worker without a job does.
+/// What a worker without a job does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
-    /// It ends, and is counted out.
+    /// It ends and is counted out.
     End,
-    /// It is counted as asleep until somebody wakes it, or until this time.
+    /// It is counted as asleep until a wake-up, or until this time.
     Sleep(Option<Instant>),
 }
 
-/// The thread that is told of a job.
+/// Which thread to wake for a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wake {
     #[default]
-    Nobody,
-    /// The one that is awake and expects it.
+    None,
+    /// The spinning one, which expects it.
     Beckon,
     One,
-    /// A new thread, which is counted already.
+    /// A new thread, already counted.
     Spawn,
 }
 
 impl Workers {
-    /// Says whom to wake. The demand is asked for only if somebody may be woken, since this is done
-    /// for each job. `has_other_work` is true if there is work that a supervisor does not look
-    /// after.
+    /// Decides whom to wake. The demand is computed only if a thread may be woken, since this runs
+    /// for each job. `has_other_work`: there is work that the supervisor does not look after.
     #[inline]
     pub(crate) fn wake(&mut self, supervised: bool, has_other_work: bool, demand: impl FnOnce() -> Demand) -> Wake {
         let left_to_supervisor = supervised && self.allowed == 0 && self.awake() > 0 && !has_other_work;
         if self.waking || left_to_supervisor {
-            return Wake::Nobody;
+            return Wake::None;
         }
         let demand = demand();
         if !(has_other_work || demand.runnable) {
-            Wake::Nobody
+            Wake::None
         } else if self.expectant {
             Wake::Beckon
         } else if self.asleep > 0 {
@@ -161,11 +155,11 @@ impl Workers {
             self.threads += 1;
             Wake::Spawn
         } else {
-            Wake::Nobody
+            Wake::None
         }
     }
 
-    /// Notes that the operating system gave no thread. It is asked again after a pause.
+    /// Notes that the operating system refused a thread. It is asked again after a pause.
     pub(crate) fn refused(&mut self, now: Instant) {
         self.threads -= 1;
         self.waking = false;
@@ -173,7 +167,7 @@ impl Workers {
         self.capped = Some(now);
     }
 
-    /// Somebody supervises the pool from now on.
+    /// Notes that the pool is supervised from now on.
     pub(crate) fn supervised_from(&mut self, now: Instant) {
         if self.capped.is_some_and(|capped| now.saturating_duration_since(capped) >= ASK_AGAIN) {
             (self.cap, self.capped) = (None, None);
@@ -181,18 +175,18 @@ impl Workers {
         (self.looked, self.taken, self.from_trays, self.allowed, self.handful) = (Some(now), 0, 0, 0, 0);
     }
 
-    /// The supervisor has locked the core in this time. It counts little by little, and up to a
-    /// bound: on a busy machine the time is long since a thread that has the lock does not run, and
-    /// workers whose jobs take long would seem to cope.
+    /// Notes how long the supervisor took to lock the core. Counts little by little and up to a
+    /// bound: on a busy machine this takes long because the holder of the lock does not run, and
+    /// then workers with long jobs would seem to cope.
     pub(crate) fn visited(&mut self, took: Duration) {
         self.visit = self.visit - self.visit / 8 + took.min(2 * self.visit + LONGER) / 8;
     }
 
-    /// True if one more worker would be none the faster, at this rate of jobs.
+    /// True if one more worker would make jobs no faster at this rate.
     ///
-    /// A job that is taken from the core moves so much from one processor to the other that a
-    /// second worker makes short jobs slower. One that is taken from a tray makes the others wait
-    /// for a part of a visit to the core, whatever the number of workers is.
+    /// A job taken from the core moves so much between processors that a second worker makes short
+    /// jobs slower. A job taken from a tray makes the others wait for a part of a visit to the
+    /// core, however many workers there are.
     fn cope(&self, taken: u32, from_trays: u32, elapsed: Duration) -> bool {
         let awake = u32::try_from(self.awake()).unwrap_or(u32::MAX);
         let are_brisk = BRISK.saturating_mul(taken) >= elapsed.saturating_mul(awake);
@@ -206,8 +200,7 @@ impl Workers {
         are_brisk && self.awake() >= processors() || pass.saturating_mul(taken) >= elapsed
     }
 
-    /// Looks at the workers for their supervisor, when there is work that nobody has taken, or
-    /// none.
+    /// Looks at the workers for their supervisor. `work`: whether there is untaken work.
     pub(crate) fn look(&mut self, limit: usize, now: Instant, work: bool) -> Sight {
         let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
         let (taken, from_trays) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.from_trays));
@@ -224,19 +217,18 @@ impl Workers {
         Sight { cope, look_again: looks_again.then_some(pause) }
     }
 
-    /// A thread of the pool begins its life.
+    /// Notes that a new worker thread runs.
     pub(crate) fn started(&mut self) {
         self.waking = false;
     }
 
-    /// A worker takes a job.
     #[inline]
     pub(crate) fn takes_job(&mut self, now: coarsetime::Instant) {
         self.taken = self.taken.saturating_add(1);
         self.last_taken = Some(now);
     }
 
-    /// The workers have taken so many jobs from a tray.
+    /// Notes that the workers have taken this many jobs from a tray.
     pub(crate) fn took(&mut self, jobs: u64, now: coarsetime::Instant) {
         let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
         self.taken = self.taken.saturating_add(jobs);
@@ -244,7 +236,7 @@ impl Workers {
         self.last_taken = Some(now);
     }
 
-    /// Returns the number of jobs that are worth to be laid out for all workers at once.
+    /// Returns how many jobs are worth a tray for all workers.
     #[cfg(not(test))]
     #[inline]
     pub(crate) fn handful(&self) -> u64 {
@@ -260,7 +252,7 @@ impl Workers {
         self.last_taken
     }
 
-    /// True if a worker without a job is to stay awake for the next one: one does, while a job is
+    /// Returns true if a worker without a job has to spin for the next one: one does while a job is
     /// about to come.
     pub(crate) fn expects_jobs(&mut self, about_to_come: bool) -> bool {
         let expects = about_to_come && !self.expectant;
@@ -268,17 +260,17 @@ impl Workers {
         expects
     }
 
-    /// Notes that the worker that stayed awake no longer does so.
+    /// Notes that the spinning worker has stopped.
     pub(crate) fn expects_no_more(&mut self) {
         self.expectant = false;
     }
 
-    /// Says what a worker without a job is to do. It may have slept for as long as it is kept,
-    /// without being needed.
+    /// Decides what a worker without a job does. `slept`: it has slept for as long as it is kept,
+    /// unneeded.
     ///
-    /// One always stays, and sleeps in full. The operating system decides which of those that sleep
-    /// is woken, so a few jobs may keep many threads from ever sleeping for long. These are found
-    /// by counting how many were asleep all the time.
+    /// One thread always stays and sleeps without a limit. The operating system decides which
+    /// sleeper is woken, so a few jobs may keep many threads from ever sleeping for long. Such
+    /// threads are found by counting how many were asleep all the time.
     pub(crate) fn idle(&mut self, demand: Demand, slept: bool, now: impl FnOnce() -> Instant) -> Idle {
         if demand.over || self.threads > self.most_kept(demand.limit) {
             self.threads -= 1;
@@ -299,25 +291,25 @@ impl Workers {
             until = now.checked_add(keep);
         }
         if self.pause > Some(LOOK_EVERY) {
-            // The supervisor knows of none who sleeps, and looks too seldom to wake this one.
+            // The supervisor does not know of this sleeper, and looks too rarely to wake it.
             self.allowed += 1;
         }
         self.asleep += 1;
         Idle::Sleep(until)
     }
 
-    /// A worker sleeps until a batch has waited for long enough. It is needed then, so it does not
+    /// Notes that a worker sleeps with a partial batch. It is needed afterwards, so it does not
     /// end.
     pub(crate) fn lingers(&mut self) {
         self.asleep += 1;
     }
 
-    /// A worker sleeps no more: it was woken, or its time was over. Either way it looks for a job
-    /// itself, so the wake-up that may have been meant for it is not lost.
+    /// Notes that a worker no longer sleeps, after a wake-up or its time. Either way it looks for a
+    /// job itself, so a wake-up meant for it is not lost.
     pub(crate) fn awoken(&mut self) {
         self.asleep -= 1;
         self.spare = self.spare.min(self.asleep);
-        // A burst has come: those that were spare before it no longer are.
+        // In a burst, the spare threads from before it no longer are.
         self.surplus = self.surplus.min(self.spare);
         self.waking = false;
     }
@@ -333,7 +325,7 @@ impl Workers {
         self.keep.unwrap_or(KEEP)
     }
 
-    /// A thread reads for itself from now on, or no longer does.
+    /// Notes that a worker begins to read, or has read.
     pub(crate) fn reads(&mut self, reading: bool) {
         self.reading = reading;
         self.has_read = true;
@@ -344,7 +336,7 @@ impl Workers {
         self.most_beside(limit, self.reading)
     }
 
-    /// Returns the number of threads beyond which one that has no job ends.
+    /// Returns the number of threads beyond which an idle one ends.
     fn most_kept(&self, limit: usize) -> usize {
         self.most_beside(limit, self.has_read)
     }
@@ -355,12 +347,12 @@ impl Workers {
         limit.min(fixed).saturating_add(usize::from(reader)).min(cap)
     }
 
-    /// Returns the number of threads that are awake, if no more are needed.
+    /// Returns the number of awake threads, if no more may be woken.
     pub(crate) fn all_busy(&self, limit: usize) -> Option<usize> {
         (self.awake() >= self.most(limit)).then_some(self.awake())
     }
 
-    /// Returns the number of those that run a job or are about to ask for one.
+    /// Returns the number of threads that run a job or are about to ask for one.
     pub(crate) fn awake(&self) -> usize {
         self.threads - self.asleep
     }
@@ -372,15 +364,15 @@ mod tests {
 
     const LIMIT: usize = 100;
 
-    /// More jobs than anybody takes.
+    /// More jobs than are ever taken.
     const BUSY: Demand = Demand { runnable: true, limit: LIMIT, over: false };
 
-    /// Wakes and starts as many as it may before the next look.
+    /// Wakes and starts as many threads as allowed before the next look.
     fn woken(workers: &mut Workers) -> usize {
         let wakes = std::iter::from_fn(|| {
             let wake = workers.wake(true, false, || BUSY);
             workers.waking = false;
-            (wake != Wake::Nobody).then_some(wake)
+            (wake != Wake::None).then_some(wake)
         });
         wakes.count()
     }
@@ -407,8 +399,8 @@ mod tests {
     #[test]
     fn workers_with_long_jobs_never_cope() {
         let now = Instant::now();
-        // The microseconds of a visit, the part of the jobs that come from trays, and the
-        // microseconds of a job.
+        // The microseconds of a visit, the percentage of jobs from trays, and the microseconds of a
+        // job.
         for (visit, trays, most) in [(0.5, 0, 2.0), (0.5, 87, 2.0), (1.0, 100, 0.25), (4.0, 100, 1.0), (1e6, 100, 2.0)]
         {
             let mut workers = Workers { threads: 1, ..Workers::default() };
@@ -460,7 +452,7 @@ mod tests {
         assert_eq!(look(&mut workers, 2), 100);
     }
 
-    /// All of them, one after the other, and none that slept for long.
+    /// Lets all threads fall asleep, none of which has slept for long.
     fn fall_asleep(workers: &mut Workers, now: Instant) {
         (0..workers.threads).for_each(|_| assert_ne!(workers.idle(BUSY, false, || now), Idle::End));
     }
@@ -485,7 +477,7 @@ mod tests {
         let now = Instant::now();
         let demand = Demand { runnable: true, limit: 1, over: false };
         let mut workers = Workers { threads: 1, ..Workers::default() };
-        assert_eq!(workers.wake(false, false, || demand), Wake::Nobody);
+        assert_eq!(workers.wake(false, false, || demand), Wake::None);
         workers.reads(true);
         assert_eq!(workers.wake(false, false, || demand), Wake::Spawn);
         workers.reads(false);
@@ -499,7 +491,7 @@ mod tests {
         let now = Instant::now();
         let mut workers = Workers { threads: 9, ..Workers::default() };
         fall_asleep(&mut workers, now);
-        // Always two at a time have a job, and each of them sleeps for less than it is kept.
+        // Two at a time always have a job, and none sleeps for as long as it is kept.
         let mut ended = Vec::new();
         for second in 1..40 {
             workers.awoken();
@@ -531,9 +523,9 @@ mod tests {
         let mut workers = Workers { threads: 1, ..Workers::default() };
         assert_eq!(workers.wake(false, false, || BUSY), Wake::Spawn);
         workers.refused(now);
-        assert_eq!(workers.wake(false, false, || BUSY), Wake::Nobody);
+        assert_eq!(workers.wake(false, false, || BUSY), Wake::None);
         workers.supervised_from(now + ASK_AGAIN / 2);
-        assert_eq!(workers.wake(false, false, || BUSY), Wake::Nobody);
+        assert_eq!(workers.wake(false, false, || BUSY), Wake::None);
         workers.supervised_from(now + ASK_AGAIN);
         assert_eq!(workers.wake(false, false, || BUSY), Wake::Spawn);
     }

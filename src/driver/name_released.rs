@@ -36,7 +36,7 @@ pub(super) fn withdraw(waiting: &Weak<dyn Waits>) {
 }
 
 /// True if a consumer of this process is on standby.
-pub(super) fn anybody_waits() -> bool {
+pub(super) fn has_waiters() -> bool {
     with_list(|list| !list.is_empty()).unwrap_or_default()
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Wakes {
 impl Wakes {
     pub(crate) fn is_empty(&self) -> bool {
         let Self { reader, worker, save, hurry, news, called, ended, tell } = self;
-        !(*reader || *worker != Wake::Nobody || *save || *hurry || *news || *called || *ended || *tell)
+        !(*reader || *worker != Wake::None || *save || *hurry || *news || *called || *ended || *tell)
     }
 }
 

@@ -1,48 +1,45 @@
-//! The times at which the source is looked at, that is, asked for its head.
+//! When to look at the source, which means asking for its head.
 //!
-//! A look is due when somebody rings, when the poll interval is over, and when the pause after a
-//! look that failed is over. While jobs that are known are unread, looks take no more than a tenth
-//! of the time. They do not stop altogether: a head that goes stale for hours would make the lag a
-//! lie.
+//! A look is due when the bell rings, when the poll interval is over, and when the pause after a
+//! failed look is over. While known jobs are unread, looks take at most a tenth of the time. They
+//! never stop altogether: with a head that is hours old, the reported lag would be wrong.
 
 use crate::base::config::DEFAULT_POLL;
 use crate::base::retry::Retry;
 use std::time::{Duration, Instant};
 
-/// After a look, reading goes on for so many times as long as the look took.
+/// After a look, reading goes on for this many times as long as the look took.
 const REST: u32 = 9;
 
-/// The pauses after which a source is looked at again that rang during a call which brought nothing
-/// new. A source may ring from within `head` or `read` itself, and each ring may be the only one
-/// for its job.
+/// The pauses before the next look when the bell rang during a call that brought nothing new. A
+/// source may ring from within `head` or `read` itself, and any ring may be the only one for its
+/// job.
 const ECHO: Retry = Retry::exponential(Duration::from_millis(1), Duration::from_millis(50));
 
-/// The answer to the question if a look is to be begun.
+/// Whether a look is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     No,
-    /// Only when no job that is known is unread.
+    /// Once no known job is unread.
     WhenIdle,
     Now,
 }
 
-/// The times at which the source is looked at.
 pub(super) struct Looks {
-    /// Somebody rang, or nothing is known yet.
+    /// True if the bell rang, or nothing is known yet.
     wanted: bool,
-    /// The time at which the last look began.
     last: Instant,
-    /// From then on looks have taken a tenth of the time at most.
+    /// When looks will have taken no more than a tenth of the time.
     rested: Instant,
-    /// The end of the pause that a ring during a call has to wait for.
+    /// When the pause after a ring during a call ends.
     paced: Option<Instant>,
-    /// Rings during calls that brought nothing new, since a look last showed anything new.
+    /// The number of rings during fruitless calls since a look last showed something new.
     echoes: u32,
-    /// Since the last look a job that should be there could not be read, and nobody may ever ring
-    /// for it: the head may have gone back.
+    /// True if a job that should exist could not be read since the last look. The bell may never
+    /// ring for it: the head may have gone back.
     in_vain: bool,
-    /// Until then a source that cannot be looked at is left alone, however often it rings. That it
-    /// rang is not forgotten.
+    /// Until when a failing source is left alone, however often the bell rings. A ring is not
+    /// forgotten.
     until: Option<Instant>,
 }
 
@@ -51,15 +48,15 @@ impl Looks {
         Self { wanted: true, last: now, rested: now, paced: None, echoes: 0, in_vain: false, until: None }
     }
 
-    /// Somebody rang.
+    /// Notes that the bell rang.
     pub(super) fn ring(&mut self) {
         self.wanted = true;
         self.paced = None;
     }
 
-    /// Somebody rang during a call that brought nothing new.
+    /// Notes that the bell rang during a call that brought nothing new.
     pub(super) fn echo(&mut self, now: Instant) {
-        // A ring from elsewhere may have come before, and waits for no pause.
+        // A ring from elsewhere may have come before, and is not paced.
         if !self.wanted || self.paced.is_some() {
             self.echoes = self.echoes.saturating_add(1);
             self.paced = ECHO.delay(self.echoes, 1.0).map(|pause| now + pause);
@@ -75,16 +72,16 @@ impl Looks {
         }
     }
 
-    /// Returns the time to come back if nobody rings; `None`: never.
+    /// Returns when to come back if the bell does not ring; `None`: never.
     pub(super) fn next(&self, now: Instant, poll_every: Option<Duration>) -> Option<Instant> {
-        // One that is due by now waits for nothing but its rest.
+        // A look that is due waits only until `rested`.
         self.earliest(poll_every).map(|earliest| if earliest <= now { self.rested } else { earliest })
     }
 
-    /// Returns the time at which a look is due. A source that could not be looked at, or that did
-    /// not give a job which it should have, is looked at again in any case.
+    /// Returns when a look is due. A source that could not be looked at, or that did not have a job
+    /// which should exist, is looked at again even without a ring.
     fn earliest(&self, poll_every: Option<Duration>) -> Option<Instant> {
-        // An interval beyond the clock's end is for ever.
+        // An interval beyond the end of the clock never ends.
         let polled = || poll_every.and_then(|every| self.last.checked_add(every));
         let in_vain = || self.in_vain.then(|| self.last + DEFAULT_POLL);
         let unrung = || polled().or_else(in_vain);
@@ -102,9 +99,9 @@ impl Looks {
         *self = Self { wanted: false, last: now, paced: None, in_vain: false, until: None, ..*self };
     }
 
-    /// A look is over whose call took so long. Somebody may have rung during it.
+    /// Ends a look whose call took this long, and during which the bell may have rung.
     pub(super) fn end(&mut self, now: Instant, took: Duration, showed_new: bool, rung: bool) {
-        // A pause beyond the clock's end is as good as none.
+        // Beyond the end of the clock means no pause.
         self.rested = now.checked_add(took.saturating_mul(REST)).unwrap_or(now);
         if showed_new {
             self.echoes = 0;
@@ -114,12 +111,12 @@ impl Looks {
         }
     }
 
-    /// A read did not bring a job that should be there.
+    /// Notes that a read did not bring a job that should exist.
     pub(super) fn read_in_vain(&mut self) {
         self.in_vain = true;
     }
 
-    /// A look failed, and the next one is to wait until then.
+    /// Notes that a look failed, and until when the next one waits.
     pub(super) fn failed(&mut self, until: Option<Instant>) {
         self.until = until;
     }

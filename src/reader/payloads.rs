@@ -1,22 +1,20 @@
-//! The values of jobs that were read. The source knows their type, and so does the code that runs
-//! the jobs. The code between them knows only how many there are, so it is compiled once for all
-//! types.
+//! The values of jobs that were read. Only the source and the code that runs the jobs know their
+//! type. The code between knows only their number, so it is compiled once for all types.
 
 use crate::base::guard::drop_guarded;
 use std::any::Any;
 use std::collections::VecDeque;
 
-/// The values of jobs, in the order in which they were read.
 pub(crate) trait Payloads: Any + Send {
     fn len(&self) -> usize;
 
-    /// Takes out the first so many, as a list of their own.
+    /// Takes the first `count` values as a list of their own.
     fn split_first(&mut self, count: usize) -> Box<dyn Payloads>;
 
-    /// Moves the first so many of another list of the same type to the end of this one.
+    /// Moves the first `count` values of a list of the same type to the end of this one.
     fn append(&mut self, from: &mut dyn Payloads, count: usize);
 
-    /// Moves the first so many behind all others of this list.
+    /// Moves the first `count` values to the end of this list.
     fn pass(&mut self, count: usize);
 }
 
@@ -25,7 +23,7 @@ impl dyn Payloads {
         Box::new(Values(values.into()))
     }
 
-    /// Takes out the first one. `None` as well if it is of another type.
+    /// Takes the first value; `None` also if it has another type.
     #[inline]
     pub(crate) fn pop_first<T: Send + 'static>(&mut self) -> Option<T> {
         let all: &mut dyn Any = self;
@@ -33,7 +31,7 @@ impl dyn Payloads {
     }
 }
 
-/// The values themselves. Their destructors are user code.
+/// A list of values, whose destructors are user code.
 struct Values<T>(VecDeque<T>);
 
 impl<T: Send + 'static> Payloads for Values<T> {

@@ -1,5 +1,5 @@
-//! The weights of jobs, in order. Equal neighbours are one entry, so that jobs which all weigh the
-//! same cost nothing each.
+//! The weights of jobs, in order. Equal neighbours share an entry, so jobs of equal weight cost
+//! nothing each.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,6 @@ pub(crate) struct Weights {
     equal: VecDeque<Equal>,
 }
 
-/// Neighbours that weigh the same.
 #[derive(Debug)]
 struct Equal {
     jobs: usize,
@@ -17,7 +16,7 @@ struct Equal {
 }
 
 impl Weights {
-    /// So many jobs of the same weight.
+    /// Makes the weights of this many equal jobs.
     pub(crate) fn equal(jobs: usize, weight: usize) -> Self {
         Self { equal: VecDeque::from_iter((jobs > 0).then_some(Equal { jobs, weight })) }
     }
@@ -48,7 +47,7 @@ impl FromIterator<usize> for Weights {
     }
 }
 
-/// Takes them one by one.
+/// Takes the weights one by one.
 impl Iterator for Weights {
     type Item = usize;
 

@@ -1,12 +1,11 @@
 //! Mode *asynchronous*: a job is a future, and is done when the future is.
 //!
-//! A thread of the pool polls each future once, in the context of the runtime. A future that is
-//! ready then costs no task. Any other one becomes a task of its own, which polls it from then on.
-//! The waker of the first poll wakes nobody: the task polls the future again at once, and a future
-//! has to wake the waker of its last poll alone.
+//! A worker polls each future once, in the context of the runtime. A future that is ready then
+//! costs no task. Any other becomes a task, which polls it at once and from then on; so the waker
+//! of the first poll may do nothing, since a future only has to wake the waker of its last poll.
 //!
-//! Each poll runs as if on a thread of the consumer: a job can ask if the consumer stops, and does
-//! not wait for its own end.
+//! Each poll runs as on a thread of the consumer: a job can ask whether the consumer stops, and
+//! does not wait for its own end.
 
 use super::worker::{Job, Report, Reported};
 use super::{Assignment, Runner};
@@ -22,13 +21,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
-/// Takes the reports of tasks, and makes the threads that poll them look like its own.
+/// Takes the reports of tasks, and makes threads that poll them count as the consumer's own.
 pub(crate) trait TaskPort: Reported {
-    /// Makes the calling thread one of the consumer's own until the answer is dropped.
+    /// Makes the calling thread one of the consumer's own until the returned guard is dropped.
     fn enter(&self) -> Own;
-    /// Returns the flag that says that the consumer stops.
+    /// Returns the flag of a stopping consumer.
     fn stopping(&self) -> Stopping;
-    /// Returns the error of an attempt that did not end in time.
     fn timed_out(&self, token: usize, index: Index) -> Error;
 }
 
@@ -91,7 +89,7 @@ where
     }
 }
 
-/// True if the runtime takes no task any more.
+/// True if the runtime takes no more tasks.
 pub(crate) fn has_shut_down(runtime: &Handle) -> bool {
     // A runtime that has shut down cancels a task within the call that spawns it.
     let mut task = runtime.spawn(async {});
@@ -99,7 +97,7 @@ pub(crate) fn has_shut_down(runtime: &Handle) -> bool {
         && matches!(Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)))
 }
 
-/// True within the context of a runtime, whose tasks would stand still if this thread waited.
+/// True in the context of a runtime, whose tasks would stand still if this thread waited.
 pub(crate) fn is_in_runtime() -> bool {
     Handle::try_current().is_ok()
 }
@@ -107,7 +105,7 @@ pub(crate) fn is_in_runtime() -> bool {
 /// A job whose future was not ready at its first poll.
 struct Task<Fut> {
     running: Running<Fut>,
-    /// The flags that the job can ask, while nobody polls it.
+    /// The flags that the job can read, while it is not polled.
     asked: Option<Asked>,
 }
 
@@ -118,7 +116,7 @@ struct Running<Fut> {
     tasks: Arc<Tasks>,
     token: usize,
     index: Index,
-    /// True once the job is on the list of those that run.
+    /// True once the job is on the list of running tasks.
     listed: bool,
 }
 
@@ -136,14 +134,14 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Future for Task<Fut> {
 }
 
 impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
-    /// Gets on the list of those that run. The task looks at its flags after that.
+    /// Adds the job to the list of running tasks. The task reads its flags after that.
     fn enlist(&mut self, context: &Context<'_>) {
         if self.future.is_some() && !std::mem::replace(&mut self.listed, true) {
             self.tasks.add(self.token, context.waker().clone());
         }
     }
 
-    /// Polls the future, or drops it if its time is over.
+    /// Polls the future, or drops it if it is overdue or abandoned.
     fn poll(&mut self, context: &mut Context<'_>, overdue: bool) -> Poll<()> {
         let Some(future) = &mut self.future else { return Poll::Ready(()) };
         let outcome = if self.tasks.are_abandoned() {
@@ -163,8 +161,8 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
 }
 
 impl<Fut> Running<Fut> {
-    /// Drops the future, and reports the job. The name of the progress may be free after that, so
-    /// nothing of the job is left then.
+    /// Drops the future and reports the job. The name of the progress may be free after that, so
+    /// nothing of the job is left by then.
     fn end(&mut self, outcome: Result<(), BoxError>) {
         let Some(future) = self.future.take() else { return };
         drop_guarded(future);
@@ -177,8 +175,7 @@ impl<Fut> Running<Fut> {
 }
 
 impl<Fut> Drop for Running<Fut> {
-    /// The task was cancelled before the job was done. The runtime alone does that, when it shuts
-    /// down.
+    /// The task was cancelled before the job was done, which only a runtime that shuts down does.
     fn drop(&mut self) {
         if self.future.is_some() {
             let _own = self.desk.enter();
@@ -187,11 +184,11 @@ impl<Fut> Drop for Running<Fut> {
     }
 }
 
-/// The tasks that run, so that they can be dropped before they are done.
+/// The running tasks, so that they can be dropped before they are done.
 #[derive(Default)]
 struct Tasks {
-    /// True once the tasks are to be dropped: the time to stop is over, or the consumer has lost
-    /// its name. A task looks here after it got on the list.
+    /// True once the tasks have to be dropped: the time to stop is over, or the consumer has lost
+    /// its name. A task reads this after it is on the list.
     abandoned: AtomicBool,
     /// By token.
     wakers: Mutex<Vec<Option<Waker>>>,
@@ -207,12 +204,12 @@ impl Tasks {
     }
 
     fn remove(&self, token: usize) {
-        // The last waker of a task may drop the task, so it is dropped without the lock.
+        // Dropping the last waker of a task may drop the task, so that happens without the lock.
         let waker = self.wakers.lock().get_mut(token).and_then(Option::take);
         drop(waker);
     }
 
-    /// Makes a task that is overdue drop its future at its next poll, which comes now.
+    /// Makes an overdue task drop its future at its next poll, which comes now.
     fn wake(&self, token: usize) {
         let waker = self.wakers.lock().get(token).cloned().flatten();
         waker.into_iter().for_each(Waker::wake);

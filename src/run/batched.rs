@@ -1,4 +1,4 @@
-//! The modes *batched*: several jobs run together, on one thread, and are done or fail as a whole.
+//! The *batched* modes: several jobs run together, on one thread, and are done or fail together.
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
@@ -39,13 +39,13 @@ where
     }
 }
 
-/// Batches that are done when the closure returns. The effects of a batch are written after that,
-/// in one write with the fact that its jobs are done.
+/// Batches that are done when the closure returns. The effects of a batch are then written
+/// atomically with the completion of its jobs.
 pub(crate) struct BatchedTransactional<F> {
     pub(crate) work: F,
     /// The store whose tables the jobs may change.
     pub(crate) store: Home,
-    /// The most bytes of effects that one batch may have.
+    /// The most bytes of effects of a batch.
     pub(crate) limit: usize,
     pub(crate) spans: Spans,
 }
@@ -83,7 +83,6 @@ fn enter<T>(spans: &Spans, jobs: &[Job<T>]) -> Option<Box<EnteredSpan>> {
     }
 }
 
-/// Runs a batch of one job.
 fn run_one<T: 'static>(
     runner: &dyn Runner<T>,
     Assignment { token, job }: Assignment<T>,

@@ -8,7 +8,6 @@ use crate::base::sync::Arc;
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 
-/// Jobs that are done when their [`Done`] token says so.
 pub(crate) struct Deferred<F> {
     pub(crate) start: F,
     pub(crate) reports: Arc<dyn Reported>,
@@ -32,8 +31,8 @@ where
             Ok(())
         });
         if let Err(error) = started {
-            // The token decides about the job: it was dropped, and so the job failed, or somebody
-            // still has it.
+            // The token decides about the job: it was dropped, so the job failed, or it is still
+            // held.
             self.reports.start_panicked(index, &describe(&*error));
         }
         None

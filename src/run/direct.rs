@@ -1,5 +1,5 @@
-//! The modes *direct* and *transactional*: a job is done when its code returns. In the second one
-//! its effects and its completion are one atomic write.
+//! The modes *direct* and *transactional*: a job is done when its code returns. In the latter, its
+//! effects and its completion are one atomic write.
 
 use super::worker::{Job, Report, Worker};
 use super::{Assignment, Runner};
@@ -36,7 +36,7 @@ pub(crate) struct Transactional<F> {
     pub(crate) work: F,
     /// The store whose tables the jobs may change.
     pub(crate) store: Home,
-    /// The most bytes of effects that one job may have.
+    /// The most bytes of effects of a job.
     pub(crate) limit: usize,
     pub(crate) spans: Spans,
 }

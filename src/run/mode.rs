@@ -1,8 +1,8 @@
-//! The modes in which a consumer runs its jobs, and the settings that fit each of them.
+//! The modes in which a consumer runs its jobs, and the settings of each.
 
 use crate::base::config::{self, ConfigError, check_effects, check_supported, check_zero};
 
-/// The way in which jobs are run, one for each `start_*` call of the builder.
+/// How jobs run: one mode for each `start_*` call of the builder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A job is done when the closure or worker returns: [`direct`](super::direct).
@@ -18,13 +18,13 @@ pub(crate) enum Mode {
     Transactional,
     /// Several jobs are done together: [`batched`](super::batched).
     Batched,
-    /// The same, with one write of their effects and their completion.
+    /// Several jobs are done together, in one write with their effects.
     BatchedTransactional,
-    /// A job is done when a transaction of the user's has its result: [`writing`](super::writing).
+    /// A job is done when a user's transaction has its result: [`writing`](super::writing).
     Writing,
 }
 
-/// The settings that only some modes have; `None` if the user has not set one.
+/// The settings that only some modes have, if the user has set them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) threads: Option<usize>,
@@ -32,20 +32,20 @@ pub(crate) struct Asked {
     pub(crate) max_unwritten: Option<u64>,
 }
 
-/// The same with the defaults of the mode; `None` if the mode has no such limit.
+/// These settings with the defaults of the mode; `None` if the mode has no such limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// The number of threads in the pool; without it there are as many as jobs in flight.
+    /// The number of worker threads; by default as many as jobs in flight.
     pub(crate) threads: Option<usize>,
-    /// The bytes of effects that may wait for their write.
+    /// The bytes of effects that may wait to be written.
     pub(crate) effects: Option<usize>,
-    /// The results that may wait for their transaction; only the mode that has them has this. The
-    /// window bounds them, too.
+    /// The results that may wait for their transaction, in the mode that has them. The window
+    /// bounds them, too.
     pub(crate) unwritten: Option<u64>,
 }
 
 impl Mode {
-    /// Refuses settings that do not fit this mode: a setting that nobody reads is a mistake.
+    /// Refuses settings that do not fit this mode, since a setting without an effect is a mistake.
     pub(crate) fn settings(self, asked: Asked) -> Result<Settings, ConfigError> {
         let why = "threads is only for `start_deferred`: leave it out, and limit the jobs in flight by max_processing instead";
         check_supported("threads", asked.threads.is_none() || self == Self::Deferred, why)?;
@@ -64,7 +64,7 @@ impl Mode {
                 check_zero("threads", threads == 0, why)?;
                 settings.threads = Some(threads);
             }
-            // The threads of the pool only begin the jobs.
+            // Workers only begin the jobs.
             #[cfg(feature = "tokio")]
             Self::Asynchronous => settings.threads = Some(config::available_parallelism()),
             Self::Transactional | Self::BatchedTransactional => {

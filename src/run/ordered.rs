@@ -1,13 +1,12 @@
 //! Mode *ordered*: jobs run in parallel, and one sink takes their results in index order.
 //!
-//! A result whose turn has not come waits beside its job. The job holds neither a thread nor a slot
-//! of `max_processing` then, only its place in the window. If it held a slot, the results that wait
-//! could keep the job that they wait for from being tried again.
+//! A result whose turn has not come waits here. Its job then holds no thread and no slot of
+//! `max_processing`, only its place in the window: if it held a slot, waiting results could keep
+//! the very job that they wait for from being retried.
 //!
-//! The thread that finishes the lowest job hands its result over, and then the results that wait
-//! behind it. While the consumer is paused, no result is handed over; afterwards a thread of the
-//! pool goes on. Once the consumer stops, none is handed over either: the results that wait are
-//! dropped with the runner.
+//! The thread that finishes the lowest job hands over its result, and then those that wait behind
+//! it. While the consumer is paused, no result is handed over; afterwards a worker goes on. A
+//! stopping consumer hands over none: waiting results are dropped with the runner.
 
 use crate::base::caught::Failure;
 use crate::base::guard::{Guarded, guarded};
@@ -19,19 +18,18 @@ use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Delivery, Runner};
 use std::collections::HashMap;
 
-/// Knows whose turn it is. As long as one thread has a turn, no other thread gets one.
+/// Decides whose turn it is. Only one thread at a time has a turn.
 pub(crate) trait SinkPort: Send + Sync {
-    /// Sets a job aside, since its result waits for its turn. Returns the turn if it is now.
+    /// Sets a job aside whose result waits for its turn. Returns the turn if it is now.
     fn set_aside(&self, token: usize) -> Option<Delivery>;
-    /// Reports the job whose turn it was, with the sink's answer. Returns the next turn, if there
-    /// is one.
+    /// Reports the job whose turn it was, with the answer of the sink. Returns the next turn, if
+    /// there is one.
     fn taken(&self, report: Report) -> Option<Delivery>;
 }
 
-/// Jobs that are done when the sink has taken their results.
 pub(crate) struct Ordered<W, S, R> {
     sink: Mutex<Guarded<S>>,
-    /// The results that wait. The window limits their number.
+    /// The waiting results. The window limits their number.
     waiting: Mutex<HashMap<Index, Guarded<R>>>,
     desk: Arc<dyn SinkPort>,
     spans: Spans,

@@ -16,9 +16,9 @@ pub struct Job<T> {
     /// The number of this attempt since the consumer started, from 1. It is not stored: a new life
     /// begins at 1.
     pub attempt: u32,
-    /// The token of this life of the consumer, which [`Progress::fence`](crate::Progress::fence)
-    /// returned; 0 where there is none. Give it to a storage that refuses the writes of an earlier
-    /// life.
+    /// The fencing token of this life of the consumer, from
+    /// [`Progress::fence`](crate::Progress::fence); 0 if there is none. Pass it to a storage that
+    /// refuses writes of earlier lives.
     pub fence: u64,
     /// The value that the source returned for this index.
     pub payload: T,
@@ -35,7 +35,9 @@ impl<T> Job<T> {
         Self { index, attempt: 1, fence: 0, payload }
     }
 
-    /// True once the consumer is stopping: after [`Consumer::stop`](crate::Consumer::stop),
+    /// Returns true once the job should end early: its consumer is stopping, or it is overdue.
+    ///
+    /// A consumer is stopping after [`Consumer::stop`](crate::Consumer::stop),
     /// [`Handle::request_stop`](crate::Handle::request_stop), a failure that halts it, or its drop.
     /// A stop waits for the jobs in flight, so a long job can ask, and return an error to end
     /// early. While the consumer stops, an attempt that ends with an error does not count: the job
@@ -43,11 +45,11 @@ impl<T> Job<T> {
     /// [permanent](crate::Failure::permanent) failure halts the consumer, or parks the job, as
     /// ever.)
     ///
-    /// It is true as well once this attempt has run for longer than
-    /// [`attempt_timeout`](crate::Builder::attempt_timeout). The attempt then counts by its result:
-    /// return an error if the work is not done.
+    /// An attempt is overdue once it has run for longer than
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout). It then counts by its result: return
+    /// an error if the work is not done.
     ///
-    /// It is cheap enough for an inner loop. Call it on the thread that runs the job. On any other
+    /// The call is cheap enough for an inner loop, on the thread that runs the job. On any other
     /// thread, and for a job that you [made](Self::new) in a test, it returns false.
     ///
     /// ```
@@ -75,10 +77,9 @@ impl<T> Job<T> {
 
 /// Runs jobs, several at a time.
 ///
-/// `Ok` means that the job's effects are as durable as they need to be. The job does not
-/// run again in this process life, and once that is saved in no later life. After a crash before
-/// the save it runs again (*at least once*), so its effects must be the same when they are
-/// repeated.
+/// `Ok` means that the job's effects are as durable as they need to be. The job does not run again
+/// in this life of the process and, once its completion is saved, in no later one. After a crash
+/// before that save it runs again (*at least once*), so repeating it must be harmless.
 ///
 /// ```
 /// use waterline::{BoxError, Job, Worker};
@@ -96,8 +97,8 @@ pub trait Worker<T>: Send + Sync + 'static {
     /// Runs one job on a thread of the consumer's pool. It may block.
     ///
     /// # Errors
-    /// The attempt has failed. The consumer tries again as its [`Retry`](crate::Retry) says. A
-    /// panic is a failed attempt too.
+    /// Fails the attempt. The consumer retries as its [`Retry`](crate::Retry) says. A panic is a
+    /// failed attempt, too.
     fn run(&self, job: Job<T>) -> Result<(), BoxError>;
 }
 
@@ -107,7 +108,6 @@ impl<T, W: Worker<T> + ?Sized> Worker<T> for Arc<W> {
     }
 }
 
-/// A closure as a worker.
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<T, F> Worker<T> for Closure<F>
@@ -119,18 +119,18 @@ where
     }
 }
 
-/// The end of an attempt.
+/// The outcome of an attempt.
 pub(crate) struct Report {
     pub(crate) token: usize,
     pub(crate) index: Index,
-    /// Boxed, since a report is moved with every job, and hardly any job fails.
+    /// Boxed, since each job moves a report and few jobs fail.
     pub(crate) outcome: Result<(), Box<Failure>>,
 }
 
 /// Takes the report of a [`Done`] token.
 pub(crate) trait Reported: Send + Sync {
     fn report(&self, report: Report);
-    /// Hears that the closure which starts deferred jobs panicked with this job. The job's token
+    /// Hears that the closure which starts deferred jobs panicked with this job, whose token
     /// decides what becomes of it.
     fn start_panicked(&self, index: Index, error: &str);
     fn is_stopping(&self) -> bool;
@@ -138,10 +138,10 @@ pub(crate) trait Reported: Send + Sync {
 
 /// The token of a deferred job, which reports the job from any thread or task.
 ///
-/// A token is used once, by value, so a job cannot be reported twice. To drop it unused is a failed
-/// attempt, so a job cannot be forgotten. A token that is used after the end of the consumer, or
-/// after the [timeout](crate::Builder::attempt_timeout) of its attempt, does nothing. But it keeps
-/// the name of the progress in use until then.
+/// Using a token consumes it, so a job cannot be reported twice. Dropping it unused fails the
+/// attempt, so a job cannot be forgotten. After the end of the consumer, or after the
+/// [timeout](crate::Builder::attempt_timeout) of its attempt, a token does nothing. But it keeps
+/// the name of the progress in use until it is used or dropped.
 #[must_use = "dropping the token fails the job; call `complete` or `fail`"]
 pub struct Done {
     /// `None` once it is used.
@@ -157,7 +157,7 @@ impl Done {
         Self { to: Some(to), token, index, overdue: None }
     }
 
-    /// The same for the attempt that begins on the calling thread, which has a timeout.
+    /// Adds the timeout of the attempt that begins on the calling thread.
     pub(crate) fn timed(mut self) -> Self {
         self.overdue = Overdue::here();
         self
@@ -168,19 +168,20 @@ impl Done {
         self.report(Ok(()));
     }
 
-    /// Reports a failed attempt. The consumer tries again as its [`Retry`](crate::Retry) says.
+    /// Reports a failed attempt. The consumer retries as its [`Retry`](crate::Retry) says.
     ///
-    /// The error must not own another token. If it halts the consumer it is kept for `join`, and
-    /// `join` waits for every token whose attempt is not over.
+    /// The error must not own another token: one that halts the consumer is kept for `join`, which
+    /// waits for every token whose attempt is not over.
     pub fn fail(mut self, error: impl Into<BoxError>) {
         self.report(Err(error.into()));
     }
 
-    /// True once the consumer is stopping, as [`Job::is_stopping`]. It works on any thread and in
+    /// Returns true once the consumer is stopping, like [`Job::is_stopping`], on any thread and in
     /// any task. The consumer waits for this token.
     ///
-    /// It is true as well once the attempt has failed, since it took longer than
-    /// [`attempt_timeout`](crate::Builder::attempt_timeout). Then nobody waits for this token.
+    /// Also true once the attempt has failed because it took longer than
+    /// [`attempt_timeout`](crate::Builder::attempt_timeout). Then the consumer does not wait for
+    /// this token.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.overdue.as_ref().is_some_and(Overdue::has_begun) || self.to.as_ref().is_some_and(|to| to.is_stopping())

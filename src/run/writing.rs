@@ -1,8 +1,8 @@
-//! Mode *writing*: jobs run in parallel, and a transaction of the user's has the results of those
-//! that finished meanwhile, together with the fact that they are done.
+//! Mode *writing*: jobs run in parallel, and a user's transaction contains the results of those
+//! that have finished meanwhile, together with their completion.
 //!
-//! A job that has run holds neither a thread nor a slot of `max_processing`. Its result waits here
-//! until the saver takes it for a transaction. The driver knows which jobs wait.
+//! A job that has run holds no thread and no slot of `max_processing`. Its result waits here until
+//! the saver takes it for a transaction. The driver knows which jobs wait.
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
@@ -15,7 +15,7 @@ use crate::observe::spans::Spans;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hasher for indices: they differ in their low bits, and nobody chooses them to do harm.
+/// A hasher for indices, which differ in their low bits and are not chosen by an attacker.
 #[derive(Default)]
 pub(crate) struct ByIndex(u64);
 
@@ -29,7 +29,7 @@ impl Hasher for ByIndex {
     }
 
     fn write_u64(&mut self, index: u64) {
-        // The map goes by the high bits too. (The golden ratio, as Fibonacci hashing has it.)
+        // The map uses the high bits, too. (The golden ratio, as in Fibonacci hashing.)
         self.0 = (self.0 ^ index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
@@ -37,7 +37,6 @@ impl Hasher for ByIndex {
 /// The results that wait for a transaction. The window limits their number.
 pub(crate) type Results<R> = Arc<Mutex<HashMap<Index, Guarded<R>, BuildHasherDefault<ByIndex>>>>;
 
-/// Jobs that are done when their results are written.
 pub(crate) struct Writing<F, R> {
     pub(crate) results: Results<R>,
     pub(crate) spans: Spans,
@@ -58,7 +57,7 @@ where
             (self.work)(job)
         });
         let outcome = ran.map_err(Failure::boxed).map(|result| {
-            // The result of an earlier attempt is there if that attempt was timed out.
+            // A result of an earlier attempt is there if that attempt timed out.
             let before = self.results.lock().insert(index, Guarded::new(result));
             drop(before);
         });

@@ -25,7 +25,6 @@ impl FoundGaps {
         }
     }
 
-    /// Returns how many indices in `start..end` are known to be gaps.
     pub(crate) fn count(&self, start: Index, end: Index) -> u64 {
         let runs = self.0.range(..end).rev().take_while(|(_, past)| **past > start);
         runs.map(|(first, past)| past.min(&end) - first.max(&start)).sum()

@@ -42,13 +42,11 @@ pub(crate) enum Choice {
     Room(u8),
     /// Workers ask for this many jobs.
     Run(u8),
-    /// A running job succeeds.
     Done(u8),
     /// A running job has a result that waits for its turn.
     Aside(u8),
     /// The lowest job that is not done takes its turn, if its result waits.
     TakeUp,
-    /// A running job fails.
     Fail(u8),
     /// A back-off is over, or the pause before a missing failed job is read again.
     Due(u8),
@@ -74,7 +72,6 @@ pub(crate) enum Choice {
     Saved,
     /// Up to eight jobs of the save under way, from here on, failed after all.
     Revoke(u8),
-    /// The limits change.
     Limits(u8, u8),
     /// The window is paused or resumed.
     Pause(bool),
@@ -82,7 +79,6 @@ pub(crate) enum Choice {
     Full(bool),
     /// The window ends once everything up to this distance above the watermark is processed.
     StopAt(u8),
-    /// The window stops.
     Stop,
     /// The save under way is given up.
     SaveAbandoned,
@@ -93,7 +89,6 @@ pub(crate) enum Choice {
     RestartKnowing(u8),
 }
 
-/// A window and its model, side by side.
 pub(crate) struct Trial {
     window: Window,
     model: Reference,

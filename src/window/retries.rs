@@ -189,7 +189,6 @@ impl Queues {
         Some(first..=end)
     }
 
-    /// Begins to read these jobs.
     fn begin_read(&mut self, run: &RangeInclusive<Index>) {
         let places = run.clone().filter_map(|index| self.due.remove(index).map(|place| (index, place)));
         self.reading = places.collect();

@@ -162,7 +162,7 @@ impl Control for Driver {
     }
 
     fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
-        self.wait_everybody_gone(timeout)
+        self.wait_all_gone(timeout)
     }
 
     #[cfg(feature = "tokio")]
@@ -261,7 +261,7 @@ impl Control for Driver {
 }
 
 impl Driver {
-    fn wait_everybody_gone(&self, timeout: Duration) -> Option<Ended> {
+    fn wait_all_gone(&self, timeout: Duration) -> Option<Ended> {
         // A thread of the crew would wait for itself.
         if self.crew.is_own_thread() {
             return None;
