@@ -42,8 +42,7 @@ pub trait Host: Send + Sync + Sized + 'static {
     fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R;
     /// Hears that the calling thread panics. The work that it was about to do stays undone.
     fn thread_panicked(&self);
-    /// Drops, after the end, what the host itself leaves behind. Each thread that leaves then calls
-    /// this.
+    /// Drops, after the end, what the host leaves behind. Each thread that leaves then calls this.
     fn clear_up(&self);
     /// Hears that a thread or the owner has left.
     fn somebody_left(&self, over: bool);

@@ -1,8 +1,8 @@
 //! The only place where I/O meets the window: the driver passes the threads' reports to the window
 //! and carries out the actions that the window asks for.
 //!
-//! Everything happens in short critical sections of one lock, and none of them calls user code or
-//! does I/O.
+//! Everything happens in short critical sections of one lock, which call no user code and do no
+//! I/O.
 
 use crate::base::clock::{self, Clock};
 use crate::base::error::{Error, describe};
@@ -192,9 +192,9 @@ impl Driver {
         called.into_iter().for_each(Waiter::wake);
     }
 
-    /// Carries out the actions after a save. The caller may be the store's writer, which holds a
-    /// lock that a subscriber may need, so log lines are left to the stall watcher, which exists
-    /// while there is work.
+    /// Carries out the actions after a save. The caller may be the store's writer, with a lock that
+    /// a subscriber may need, so log lines are left to the stall watcher, which exists while there
+    /// is work.
     pub(super) fn settle_saving(&self, mut core: CoreGuard<'_>, now: &Now) {
         let mut wakes = core.drain(now);
         let mut elsewhere = std::mem::take(&mut wakes.tell);
@@ -278,8 +278,7 @@ impl Driver {
         }
     }
 
-    /// Writes lines and sends notices until none are left, once [`Core::begin_telling`] returned
-    /// true.
+    /// Writes lines and sends notices until none are left, after [`Core::begin_telling`].
     pub(super) fn tell(&self) {
         // A subscriber is user code: a `stop` in it would wait for this very line.
         let own = self.crew.enter();

@@ -120,9 +120,9 @@ impl From<&Then> for Outcome {
 
 /// Gives orders to the reader, and takes the results.
 pub(crate) trait ReadPort: Send + Sync + 'static {
-    /// Takes what was read, and returns the next order, in one critical section. After
-    /// [`Order::Look`] the reader asks the source for its head; after [`Order::Wait`] it supervises
-    /// the workers.
+    /// Takes what was read, and returns the next order, in one critical section. For
+    /// [`Order::Look`] the reader asks the source for its head; during [`Order::Wait`] it
+    /// supervises the workers.
     fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order;
     /// Checks whether the workers cope. Returns the time until the next check; `None` if there is
     /// nothing left to supervise.
@@ -331,8 +331,7 @@ impl Reader {
             Order::Look => self.look(now),
             Order::Read(run) => {
                 let read = self.source.read_run(run);
-                // Reading goes on while there is something to read, and must not delay looks until
-                // its end.
+                // Reading goes on while there is something to read. Looks must not wait for that.
                 let rung = self.bell.take();
                 if rung.look && read.is_empty() {
                     self.looks.echo(read.ended);
@@ -351,7 +350,7 @@ impl Reader {
         Sleep::No
     }
 
-    /// Takes in what the bell has rung for. Returns true if that called the source, which may take
+    /// Takes in what the bell rang for. Returns true if that called the source, which may take
     /// long.
     fn hear(&mut self, rung: Rung, at: Instant) -> bool {
         if rung.look {
@@ -386,7 +385,7 @@ impl Reader {
         match answer.map(|gate| self.desk.gated(gate)) {
             Ok(Beyond::No) => {}
             Ok(Beyond::Newly) => self.looks.ring(),
-            // The source may have more, but its gate may also always be ahead of it. So the look is
+            // The source may have more, or its gate may always be ahead of it. So the look is
             // paced.
             Ok(Beyond::Still) => self.looks.echo(ended),
             Err(error) => self.looks.failed(self.desk.look_failed(error.into())),

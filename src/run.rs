@@ -69,8 +69,8 @@ pub(crate) trait JobPort<T>: Send + Sync + 'static {
     /// Reports a job, with effects that count if it succeeded, and takes the next one in the same
     /// critical section. Sleeps while there is none. `None`: the thread has to end.
     ///
-    /// The report is taken out of its place field by field: copying the whole would cost more than
-    /// the lock.
+    /// The report is taken out of its place field by field: copying it would cost more than the
+    /// lock.
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>>;
 
     /// Does the same without the lock, if the report is a success and the next job is at hand.
@@ -89,8 +89,8 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
     /// effects in the buffer, which is empty before.
     fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
 
-    /// Hands a waiting result to the sink. Only jobs that were set aside get a turn, so other modes
-    /// need not implement it.
+    /// Hands a waiting result to the sink. Only jobs that were set aside, in mode *ordered*, get a
+    /// turn.
     fn deliver(&self, turn: Delivery) {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
     }
@@ -100,14 +100,12 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
         false
     }
 
-    /// True if jobs run in batches, by [`run_batch`](Self::run_batch) instead of
-    /// [`run`](Self::run).
+    /// True if jobs run in batches, by [`run_batch`](Self::run_batch).
     fn runs_batches(&self) -> bool {
         false
     }
 
-    /// Runs the jobs of a batch, which are done or fail together. Leaves their effects like
-    /// [`run`](Self::run).
+    /// Runs a batch, whose jobs are done or fail together. Leaves effects like [`run`](Self::run).
     fn run_batch(&self, jobs: Vec<Job<T>>, _effects: &mut Changes) -> Result<(), Box<Failure>> {
         debug_assert!(false, "this mode runs no batches");
         drop_guarded(jobs);

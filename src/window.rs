@@ -17,8 +17,7 @@ use crate::base::index::Index;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
-/// Returns the reach of the failed jobs; a macro, since it borrows only this field beside the
-/// retries.
+/// Returns the reach of the failed jobs; a macro, to borrow only this field beside the retries.
 macro_rules! reach {
     ($window:ident) => {
         $crate::window::retries::Reach { closed_from: $window.tried_again_below(), redriven: &$window.redriven }
@@ -52,8 +51,7 @@ use self::retries::Retries;
 /// The last index that can be a job.
 const LAST_JOB: Index = Index::MAX - 1;
 
-/// The least read-ahead (prefetch) in jobs, so that a source which is cheaper by the run is read
-/// that way.
+/// The least read-ahead (prefetch) in jobs, so that a source may be read in runs, which is cheaper.
 const MIN_READ_AHEAD: u64 = 64;
 
 /// The limits on the jobs in flight and on the width of the window above the watermark.
@@ -88,8 +86,8 @@ pub enum Action {
     Save,
     /// Announce that these indices are processed and saved. Announcements ascend and leave no gap.
     Announce(RangeInclusive<Index>),
-    /// End: nothing is in flight, everything done is saved, and nothing more starts. Comes once, as
-    /// the last action.
+    /// End: nothing is in flight, everything done is saved, and nothing more starts. Comes once,
+    /// last.
     Finish,
 }
 
@@ -130,8 +128,7 @@ pub struct Window {
     done: Index,
     next: Index,
     read: Index,
-    /// The number of new jobs that are read and have not started, without those done in an earlier
-    /// life.
+    /// The number of new jobs that are read and have not started. Jobs done earlier do not count.
     unstarted: u64,
     ahead: DoneAhead,
     in_flight: usize,
@@ -236,8 +233,8 @@ impl Window {
         self.retries.seek_missing(reach!(self));
     }
 
-    /// Reports that a job in flight succeeded. Returns false, and changes nothing, if the job
-    /// cannot be in flight.
+    /// Reports that a job in flight succeeded. Changes nothing and returns false if it cannot be in
+    /// flight.
     // Without inlining, the call costs a short job a thirtieth of its time.
     #[inline(always)]
     pub fn handle_done(&mut self, index: Index) -> bool {
@@ -250,8 +247,8 @@ impl Window {
     }
 
     /// Reports that a job in flight failed. It holds the watermark back, unless it is
-    /// [redriven](Self::handle_redriven). Returns false, and changes nothing, if the job cannot be
-    /// in flight.
+    /// [redriven](Self::handle_redriven). Changes nothing and returns false if it cannot be in
+    /// flight.
     pub fn handle_failed(&mut self, index: Index) -> bool {
         if !self.may_be_in_flight(index) {
             return self.end_redriven(index);
@@ -262,7 +259,7 @@ impl Window {
 
     /// Reports that the back-off of a failed job is over, or that a
     /// [redriven](Self::handle_redriven) job may run. Jobs are read and handed out again in the
-    /// order of these calls; a missing one keeps its place. Returns false, and changes nothing, if
+    /// order of these calls; a missing one keeps its place. Changes nothing and returns false if
     /// the job does not wait.
     pub fn handle_due(&mut self, index: Index) -> bool {
         self.retries.due(index, reach!(self))
@@ -305,8 +302,8 @@ impl Window {
         self.stopping = true;
     }
 
-    /// Stops the window: nothing starts any more. The jobs in flight finish and are saved; retries
-    /// are not awaited.
+    /// Stops the window: nothing more starts. Jobs in flight finish and are saved; retries are not
+    /// awaited.
     pub fn handle_stop(&mut self) {
         self.stopping = true;
     }

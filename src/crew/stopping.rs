@@ -52,8 +52,8 @@ impl Stopping {
 }
 
 impl Overdue {
-    /// Makes this the flag of a new attempt. If the previous attempt may still read the flag, it
-    /// keeps the old one.
+    /// Makes this the flag of a new attempt. The previous attempt keeps its flag while it may read
+    /// it.
     pub(crate) fn renew(&mut self) {
         match Arc::get_mut(&mut self.0) {
             Some(marks) => *marks = Marks::default(),
@@ -74,8 +74,8 @@ impl Overdue {
         self.0.begun.load(Ordering::Acquire)
     }
 
-    /// Sets the flag of the attempt that begins on the calling thread; `None` if no attempt runs
-    /// there now.
+    /// Sets the flag of the attempt that begins on the calling thread, or none after its last
+    /// attempt.
     pub(crate) fn set_here(overdue: Option<Self>) {
         let set = |here: &RefCell<Option<Asked>>| {
             if let Some(asked) = here.borrow_mut().as_mut() {

@@ -24,8 +24,8 @@ const HANDFUL: Duration = Duration::from_micros(40);
 /// The part of a visit that always counts, even after much shorter ones.
 const LONGER: Duration = Duration::from_nanos(400);
 
-/// The time between two looks at the workers. If a job suddenly takes long, the jobs behind it may
-/// wait this long.
+/// The time between two looks at the workers. Jobs behind one that suddenly takes long may wait for
+/// it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// The longest such time while all threads are awake, so that a look would wake none.
@@ -34,9 +34,9 @@ const LOOK_SELDOM: Duration = LOOK_EVERY.saturating_mul(16);
 /// How long to wait after the operating system refused a thread.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A thread that sleeps this long without a job ends. Starting one takes less than 100 µs, so this
-/// is long enough for bursts every few seconds, and short enough that a burst leaves no idle
-/// threads to be seen.
+/// A thread that sleeps this long without a job ends. Starting one takes less than 100 µs. So this
+/// is long enough for bursts every few seconds, and short enough that no idle threads are left for
+/// long.
 const KEEP: Duration = Duration::from_secs(10);
 
 /// The longest time between two jobs for which another look at the workers is worth it.
@@ -252,8 +252,7 @@ impl Workers {
         self.last_taken
     }
 
-    /// Returns true if a worker without a job has to spin for the next one: one does while a job is
-    /// about to come.
+    /// Returns true if a worker without a job has to spin: one does while a job is about to come.
     pub(crate) fn expects_jobs(&mut self, about_to_come: bool) -> bool {
         let expects = about_to_come && !self.expectant;
         self.expectant |= expects;
@@ -298,8 +297,7 @@ impl Workers {
         Idle::Sleep(until)
     }
 
-    /// Notes that a worker sleeps with a partial batch. It is needed afterwards, so it does not
-    /// end.
+    /// Notes that a worker sleeps with a partial batch. It does not end, since it is needed then.
     pub(crate) fn lingers(&mut self) {
         self.asleep += 1;
     }
@@ -399,7 +397,7 @@ mod tests {
     #[test]
     fn workers_with_long_jobs_never_cope() {
         let now = Instant::now();
-        // The microseconds of a visit, the percentage of jobs from trays, and the microseconds of a
+        // The microseconds of a visit, the percentage of jobs from trays, the microseconds of a
         // job.
         for (visit, trays, most) in [(0.5, 0, 2.0), (0.5, 87, 2.0), (1.0, 100, 0.25), (4.0, 100, 1.0), (1e6, 100, 2.0)]
         {

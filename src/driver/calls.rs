@@ -71,8 +71,7 @@ impl Calls {
         self.retry.delay((kind.failed - 1).max(1), now.chance()).unwrap_or_default()
     }
 
-    /// Counts a job that the source should have, but does not. Returns the pause before it is read
-    /// again.
+    /// Counts a job that should exist and does not. Returns the pause before it is read again.
     pub(super) fn miss(&mut self, kind: &mut InVain, now: &Now) -> Duration {
         self.answered();
         kind.missing = kind.missing.saturating_add(1);

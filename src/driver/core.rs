@@ -1,9 +1,8 @@
-//! The state under the lock: the window, and beside it all that the window must not know (jobs,
-//! clocks, errors).
+//! The state under the lock: the window, and beside it what the window must not know (jobs, clocks,
+//! errors).
 //!
 //! Each part owns its state and knows no other. Here they come together: each event goes into the
-//! window, and the actions that come out become [`Wakes`], which the driver carries out once the
-//! lock is free.
+//! window, and its actions become [`Wakes`], which the driver carries out once the lock is free.
 
 use super::end_condition::{Gates, kept_below};
 use super::explain::View;
@@ -148,8 +147,7 @@ impl Core {
         wakes
     }
 
-    /// Carries out an action of the window. Few jobs have one, so it is not inlined into the path
-    /// of the others.
+    /// Carries out an action of the window. Not inlined, since few jobs have one.
     #[inline(never)]
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
@@ -158,8 +156,7 @@ impl Core {
                 let (first, last) = (*run.start(), self.window.fetch_through(&run, gate));
                 self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
-                // An awake worker reads the run itself, or the reader finds the fetch at its next
-                // look.
+                // An awake worker reads the run, or the reader finds the fetch at its next look.
                 let leaves = self.reading.leaves_to_workers(&self.workers, &self.window);
                 wakes.reader |= !leaves || self.workers.awake() == 0;
             }
@@ -183,7 +180,7 @@ impl Core {
         self.hold_turn();
     }
 
-    /// Leaves the turn at the sink to a worker after a job was passed, whose report brought no
+    /// Leaves the turn at the sink to a worker after a job was passed: its report brought no
     /// result.
     pub(super) fn hold_turn(&mut self) {
         if std::mem::take(&mut self.out.turn) {
@@ -215,8 +212,7 @@ impl Core {
         begins
     }
 
-    /// Takes the failure of an attempt. Returns a value of the user, to be dropped without the
-    /// lock.
+    /// Takes the failure of an attempt. Returns a user's value, to be dropped without the lock.
     #[cold]
     pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Failure, now: &Now) -> Option<BoxError> {
         let (failed_jobs, mut at) = self.failed_jobs(now);
@@ -257,8 +253,7 @@ impl Core {
         }
     }
 
-    /// Closes the life record with the last save, once nothing is in flight and nothing more
-    /// starts.
+    /// Closes the life record with the last save, once nothing is in flight or will start.
     #[cold]
     fn close_life(&mut self, now: &Now) {
         if self.window.is_ending() && self.failed_jobs.life.is_kept() && !self.saving.has_to_write(&self.window) {

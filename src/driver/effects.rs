@@ -3,8 +3,7 @@
 use crate::base::index::Index;
 use crate::commit::changes::Changes;
 
-/// From this many bytes on, the effects of a job are moved as a whole. Smaller ones are copied
-/// together.
+/// From this many bytes on, the effects of a job are moved whole. Smaller ones are copied together.
 const LARGE: usize = 4096;
 
 /// The rough size in bytes at which a piece of copied effects is full.

@@ -12,8 +12,7 @@ use crate::window::Window;
 /// What to do when the end can no longer be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OutOfReach {
-    /// Nothing. The status names the upstream that the next job waits for, and a stop returns no
-    /// error.
+    /// Nothing. The status names the upstream that the next job waits for; a stop returns no error.
     #[default]
     Wait,
     /// End where the upstream has ended.
@@ -73,8 +72,8 @@ impl Reach {
         true
     }
 
-    /// Returns the error to end with; none if the consumer was stopped before it reached the end of
-    /// the upstream.
+    /// Returns the error to end with; none if the consumer was stopped before the end of the
+    /// upstream.
     pub(super) fn error(&mut self, window: &Window) -> Option<Error> {
         let Short { index, upstream } = self.short.take()?;
         let last_processed = upstream.last_processed();
@@ -83,8 +82,7 @@ impl Reach {
     }
 }
 
-/// True if this upstream has ended and blocks a job that the watermark would have to pass to reach
-/// this index.
+/// True if this upstream has ended and blocks a job on the watermark's way to this index.
 pub(super) fn kept_below(window: &Window, index: Index, upstream: &Watermark) -> bool {
     let closed_from = || upstream.last_processed().map_or(0, |last| last + 1);
     upstream.ended_below(index) && window.unstarted_from(closed_from()) <= index

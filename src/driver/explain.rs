@@ -219,8 +219,7 @@ impl View<'_> {
         (elapsed >= at.patience).then_some(Blocked::Threads { busy, elapsed })
     }
 
-    /// Returns the reason while finished jobs are being saved. A save is named only if it takes
-    /// long.
+    /// Returns the reason while finished jobs are saved. Only a save that takes long is named.
     fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
         let Some(silence) = at.silence(self.saving.under_way.since) else { return Blocked::No };
         let error = match self.saving.writing.as_ref().and_then(|writing| writing.under_way()) {

@@ -111,8 +111,8 @@ impl FailedJobs {
         attempt
     }
 
-    /// Handles a failed attempt of a job in flight. Returns a value of the user, to be dropped
-    /// without the lock.
+    /// Handles a failed attempt of a job in flight. Returns a user's value, to be dropped without
+    /// the lock.
     pub(super) fn attempt_failed(
         &mut self,
         index: Index,
@@ -223,8 +223,7 @@ impl FailedJobs {
         Ok(Some(failure.error))
     }
 
-    /// Updates the record of a redriven job that has failed, unless the job was discarded
-    /// meanwhile.
+    /// Updates the record of a failed redriven job, unless the job was discarded meanwhile.
     pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
         self.failed += 1;
         self.failures.forget(index);
@@ -243,7 +242,7 @@ impl FailedJobs {
         at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
     }
 
-    /// Writes, with the next save, the record of a job that will be retried, if attempts outlive the
+    /// Writes, with the next save, the record of a job to be retried, if attempts outlive the
     /// process.
     fn note_attempt(&mut self, index: Index, attempts: u32, error: &str, at: &mut Ctx<'_>) {
         if self.quarantine.max_crashes().is_some() {

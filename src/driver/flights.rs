@@ -62,8 +62,8 @@ pub(crate) struct Flights {
 #[derive(Debug)]
 struct Slot {
     flight: Flight,
-    /// The flight that began before it; [`FREE`] in a free slot, [`STALE`] in one that waits for
-    /// its token.
+    /// The flight that began before it; [`FREE`] in a free slot, [`STALE`] in one that awaits its
+    /// token.
     older: usize,
     /// The flight that began after it, or the next free slot.
     younger: usize,
@@ -75,8 +75,7 @@ const NONE: usize = usize::MAX - 2;
 /// The mark of a free slot.
 const FREE: usize = usize::MAX;
 
-/// The mark of a slot whose attempt has failed while its token may still be used: no other attempt
-/// gets that token.
+/// The mark of a slot whose attempt has failed. Its token may still be used, so it is not reused.
 const STALE: usize = usize::MAX - 1;
 
 #[derive(Debug)]
@@ -312,7 +311,7 @@ mod tests {
         #[test]
         fn the_next_timeout_is_the_oldest_not_yet_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
             let mut flights = Flights { timeouts: Some(Timeouts::new(Duration::MAX, true, false)), ..Flights::default() };
-            // The flights in order, each with its token and whether it was passed; and the tokens
+            // The flights in order, each with its token and whether it was passed; the tokens
             // without a flight.
             let (mut list, mut stale) = (Vec::<(usize, bool)>::new(), Vec::new());
             for (index, (step, at)) in (0..).zip(steps) {

@@ -310,8 +310,8 @@ fn loom_a_stop_reaches_a_thread_falling_asleep() {
     });
 }
 
-/// Three jobs in batches of two, and this many workers. Time never passes for sleepers, so the
-/// linger never ends.
+/// Three jobs in batches of two, and this many workers. Time never passes, so the linger never
+/// ends.
 fn in_batches(workers: usize) -> (Model, Arc<Together>, Vec<thread::JoinHandle<()>>) {
     let (model, together) = (Model::new(3, workers, 2), Together::new(3));
     model.driver.set_batches(2, Duration::from_secs(1));
@@ -400,8 +400,7 @@ fn standby() -> Arc<Driver> {
     Driver::waiting(core, Arc::default(), Watermark::new())
 }
 
-/// Makes this call while a standby falls asleep. Returns true if the standby then tries to acquire
-/// its name.
+/// Makes this call while a standby falls asleep. Returns true if it then tries to acquire its name.
 fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
     let driver = standby();
     let caller = {

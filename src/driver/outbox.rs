@@ -29,8 +29,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Reports an event; the success of a job is none. Reads the clock only if a subscriber wants
-    /// the line.
+    /// Reports an event other than a success. Reads the clock only if a subscriber wants the line.
     #[cold]
     pub(super) fn tell(&mut self, event: &Event<'_>, now: &Now) {
         if event.kind.is_heard() {

@@ -64,7 +64,7 @@ pub(super) struct Aside {
     pub(super) attempts: BTreeMap<Index, u32>,
     /// True while a thread is at the sink.
     pub(super) sinking: bool,
-    /// True if the lowest undone job waits for its turn after a pause, or because the job below was
+    /// True if the lowest undone job waits for its turn after a pause, or since the one below is
     /// parked.
     pub(super) held: bool,
 }
@@ -79,8 +79,7 @@ impl Aside {
         self.attempts.range(..=index).next().is_some()
     }
 
-    /// Notes that a job was passed: if the next turn belongs to a waiting result, a worker takes
-    /// it.
+    /// Notes that a job was passed: a worker takes the next turn if a waiting result has it.
     pub(super) fn hold(&mut self, undone: Index) {
         self.held |= !self.sinking && self.has(undone);
     }

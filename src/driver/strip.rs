@@ -5,8 +5,7 @@ use crate::base::time::Now;
 use crate::observe::status::Attempt;
 use crate::observe::strip::{LISTED, Ruler, Strip, StripCell, StripRetry};
 
-/// A strip shows at most this many times the started indices. A window without an end is empty
-/// beyond.
+/// A strip shows at most this many times the started indices: an endless window is empty beyond.
 const EMPTY: u64 = 4;
 
 impl View<'_> {

@@ -65,8 +65,7 @@ impl Tenancy {
         window.set_paused(self.paused || self.held.is_some());
     }
 
-    /// Takes over the state of the tenure. Returns true if the progress no longer holds the
-    /// consumer back.
+    /// Takes over the state of the tenure. Returns true if that ends a time of being held back.
     pub(super) fn heed(&mut self, window: &mut Window) -> bool {
         let Some(tenure) = &self.tenure else { return false };
         let held_before = std::mem::replace(&mut self.held, tenure.held()).is_some();

@@ -20,8 +20,7 @@ pub(super) struct Measuring {
     pub(super) last: Option<Instant>,
     /// The head at the last measurement.
     head: Option<Index>,
-    /// True if the last measurement found nothing left to do. The next one comes with a new job or
-    /// head.
+    /// True if the last measurement found nothing left to do, until a new job or head comes.
     pub(super) idle: bool,
 }
 
@@ -77,8 +76,7 @@ pub(super) fn is_caught_up(window: &Window) -> bool {
     head.is_none_or(|head| head < next) && !ahead_of_source
 }
 
-/// How long the watermark may stand still before a line reports it. The time doubles with each
-/// line.
+/// How long the watermark may stand still before a line reports it; doubles with each line.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -130,8 +128,7 @@ impl Stalls {
         self.alarms.iter_mut().for_each(|alarm| alarm.rung = false);
     }
 
-    /// Notes that the watermark moved, or that the awaited work came. Reads the clock only if a
-    /// thread watches.
+    /// Notes that the watermark moved or awaited work came. Reads the clock only for a watcher.
     pub(super) fn moved(&mut self, now: &Now) {
         if self.watched {
             self.restart(now.get());

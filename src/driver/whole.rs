@@ -146,8 +146,7 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// Puts the next jobs into the tray, if they are short enough to be worth it. The core must not
-    /// be used afterwards.
+    /// Fills the tray with the next jobs if they are short. The core must not be used afterwards.
     #[inline]
     pub(super) fn fill_tray(mut self) {
         let core = &*self.core;
@@ -185,8 +184,7 @@ impl CoreGuard<'_> {
 }
 
 impl Core {
-    /// Returns the token of a flight that was reported with this token, which may be one of the
-    /// tray.
+    /// Returns the token of a flight that was reported with this token, maybe one of the tray.
     pub(super) fn token_of(&self, token: usize, index: u64) -> usize {
         if !is_begun_here(token) {
             return token;

@@ -131,8 +131,7 @@ impl Writing {
         Some((self.batch.len(), self.batch.first()?.0))
     }
 
-    /// Fixes the content of a transaction: its jobs count as done from now on. More jobs may join a
-    /// retry.
+    /// Fixes a transaction, whose jobs count as done from now on. Its retry may add jobs.
     pub(super) fn take_batch(&mut self, failed_jobs: &mut FailedJobs, window: &mut Window) {
         let joins = !self.batch.is_empty();
         if !joins && let Some((index, ran)) = self.redriven.pop_first() {
@@ -184,8 +183,8 @@ impl Writing {
     }
 
     /// Notes that the user's part failed, so nothing is written. The attempt of a single job has
-    /// failed; several jobs are written again, each alone. Returns a value to be dropped without
-    /// the lock.
+    /// failed; several are written again, each alone. Returns a value to be dropped without the
+    /// lock.
     pub(super) fn failed(
         &mut self,
         failure: Failure,

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 const REST: u32 = 9;
 
 /// The pauses before the next look when the bell rang during a call that brought nothing new. A
-/// source may ring from within `head` or `read` itself, and any ring may be the only one for its
-/// job.
+/// source may ring from within `head` or `read` itself, and any ring may be the only one for a job.
 const ECHO: Retry = Retry::exponential(Duration::from_millis(1), Duration::from_millis(50));
 
 /// Whether a look is due.
@@ -38,8 +37,7 @@ pub(super) struct Looks {
     /// True if a job that should exist could not be read since the last look. The bell may never
     /// ring for it: the head may have gone back.
     in_vain: bool,
-    /// Until when a failing source is left alone, however often the bell rings. A ring is not
-    /// forgotten.
+    /// Until when a failing source is left alone. Rings meanwhile are not forgotten.
     until: Option<Instant>,
 }
 

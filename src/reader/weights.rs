@@ -1,5 +1,4 @@
-//! The weights of jobs, in order. Equal neighbours share an entry, so jobs of equal weight cost
-//! nothing each.
+//! The weights of jobs, in order. Equal neighbours share an entry, so each of them costs nothing.
 
 use std::collections::VecDeque;
 

@@ -31,8 +31,7 @@ where
             Ok(())
         });
         if let Err(error) = started {
-            // The token decides about the job: it was dropped, so the job failed, or it is still
-            // held.
+            // The token decides: it was dropped, so the job failed, or it is still held.
             self.reports.start_panicked(index, &describe(&*error));
         }
         None

@@ -39,8 +39,7 @@ pub(crate) struct Settings {
     pub(crate) threads: Option<usize>,
     /// The bytes of effects that may wait to be written.
     pub(crate) effects: Option<usize>,
-    /// The results that may wait for their transaction, in the mode that has them. The window
-    /// bounds them, too.
+    /// The results that may wait for their transaction, if any may. The window is a bound, too.
     pub(crate) unwritten: Option<u64>,
 }
 

@@ -22,8 +22,7 @@ use std::collections::HashMap;
 pub(crate) trait SinkPort: Send + Sync {
     /// Sets a job aside whose result waits for its turn. Returns the turn if it is now.
     fn set_aside(&self, token: usize) -> Option<Delivery>;
-    /// Reports the job whose turn it was, with the answer of the sink. Returns the next turn, if
-    /// there is one.
+    /// Reports the job whose turn it was, with the sink's answer. Returns the next turn, if any.
     fn taken(&self, report: Report) -> Option<Delivery>;
 }
 

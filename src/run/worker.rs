@@ -1,5 +1,4 @@
-//! The user's side of a job: the job itself, the worker that runs it, and the token that reports
-//! it.
+//! The user's side of a job: the job, the worker that runs it, and the token that reports it.
 
 use crate::base::caught::Failure;
 use crate::base::index::{BoxError, Index};

@@ -23,8 +23,7 @@ pub(crate) struct DoneAhead {
     beyond: u64,
     /// True if saves contain these indices.
     kept: bool,
-    /// The indices done since the last save began. Some may be below the lowest undone index by
-    /// now.
+    /// The indices done since the last save began. Some may now be below the lowest undone index.
     new: Vec<Index>,
     /// The listed indices of the save under way.
     saving: Vec<Index>,
@@ -48,8 +47,7 @@ pub struct SaveAhead<'a> {
 }
 
 impl SaveAhead<'_> {
-    /// Returns the whole bitmap: the index of its lowest bit, and its words, each from its lowest
-    /// bit on.
+    /// Returns the whole bitmap: the index of its lowest bit, and its words, lowest bits first.
     pub fn words(&self) -> (Index, impl Iterator<Item = u64>) {
         let (first, words) = self.done.words();
         (first, words.iter().copied())
@@ -171,8 +169,7 @@ impl DoneAhead {
         self.saving.shrink_to(LISTED);
     }
 
-    /// Takes back that an index of the save under way is done. Takes the lowest undone index, and
-    /// returns the new one.
+    /// Takes an index of the save under way back. Takes and returns the lowest undone index.
     pub(crate) fn revoke(&mut self, index: Index, lowest: Index) -> Index {
         if index < lowest {
             if index + 1 < lowest {

@@ -19,7 +19,7 @@ impl Window {
     }
 
     /// Sets a [redriven](Self::handle_redriven) job aside. It stays redriven until it is [taken
-    /// up](Self::handle_taken_up) and done. Returns false, and changes nothing, if it is not
+    /// up](Self::handle_taken_up) and done. Changes nothing and returns false if it is not
     /// redriven.
     pub fn handle_redriven_aside(&mut self, index: Index) -> bool {
         let may = self.in_flight > 0 && self.redriven.contains(&index);
@@ -27,8 +27,7 @@ impl Window {
         may
     }
 
-    /// Reports that it is the turn of a job that was [set aside](Self::handle_set_aside), so that
-    /// it is in flight again.
+    /// Reports that a job [set aside](Self::handle_set_aside) has its turn, and is in flight again.
     pub fn handle_taken_up(&mut self) {
         self.in_flight += 1;
     }

@@ -44,8 +44,8 @@ impl Window {
         self.poll_run()
     }
 
-    /// Hands out the next job of a batch, after [`Next::Whole`] or [`Next::Partial`]; to be called
-    /// for each job.
+    /// Hands out the next job of a batch, once for each, after [`Next::Whole`] or
+    /// [`Next::Partial`].
     #[inline]
     pub(crate) fn poll_together(&mut self, is_alone: impl Fn(Index) -> bool) -> Option<Run> {
         if !self.has_slot() || self.only.is_some() {
@@ -59,8 +59,7 @@ impl Window {
         self.poll_run()
     }
 
-    /// Returns the batch of jobs that need not run alone. The caller has checked that there is a
-    /// slot.
+    /// Returns the batch of jobs that need not run alone. The caller has checked for a free slot.
     fn together(&self, max: usize, is_alone: impl Fn(Index) -> bool) -> Next {
         let again = self.retries.read_in_turn().take_while(|index| !is_alone(*index)).take(max).count() as u64;
         let count = again.saturating_add(self.startable());

@@ -125,8 +125,7 @@ impl Bits {
         self.words.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// Forgets the bits below this index, which the first word then contains. Returns how many were
-    /// set.
+    /// Forgets the bits below this index, and begins with its word. Returns how many were set.
     pub(crate) fn begin_at(&mut self, lowest: Index) -> u64 {
         let mut forgotten = 0;
         while self.origin < lowest / 64
@@ -151,8 +150,7 @@ impl Bits {
         }
     }
 
-    /// Forgets the unbroken run of set bits from `start`, the lowest bit that may be set. Returns
-    /// the end of the run.
+    /// Forgets the run of set bits from `start`, the lowest bit that may be set. Returns its end.
     #[inline]
     pub(crate) fn take_run(&mut self, start: Index) -> Index {
         let mut end = start;
@@ -162,8 +160,7 @@ impl Bits {
             let ones = u64::from((*word >> shift).trailing_ones());
             end += ones;
             if shift + ones < 64 {
-                // Set bits stand for indices above the lowest undone one, so those of the run are
-                // cleared.
+                // Set bits stand for indices above the lowest undone one, so those of the run go.
                 *word &= u64::MAX << (shift + ones);
                 break;
             }

@@ -1,5 +1,5 @@
-//! Jobs that may be to blame for a crash: those that an earlier life had handed out, and one that
-//! runs alone.
+//! Jobs that may be to blame for a crash: those that an earlier life handed out, and one that runs
+//! alone.
 
 use super::{Run, Window};
 use crate::base::index::Index;
@@ -57,8 +57,7 @@ impl Window {
         self.retries.withdraw(index) && self.retries.wait(index)
     }
 
-    /// True if this waiting job may start, by the width of the window and the started jobs below
-    /// it.
+    /// True if this waiting job may start, by the window's width and the started jobs below it.
     #[must_use]
     pub fn reaches(&self, index: Index) -> bool {
         index < self.tried_again_below() || self.redriven.contains(&index)

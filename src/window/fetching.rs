@@ -6,8 +6,8 @@ use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
 impl Window {
-    /// Sets how many more jobs may be read, by their weight. One more is read even beyond that if
-    /// no read job can start.
+    /// Sets how many more jobs may be read, by their weight. One more is read if no read job can
+    /// start.
     pub fn set_room(&mut self, jobs: u64) {
         self.room = jobs;
     }
@@ -32,7 +32,7 @@ impl Window {
 
     /// Reports that the fetch under way returned this many jobs and then failed. The window fetches
     /// new jobs again after the next [`handle_readable`](Self::handle_readable), and each failed
-    /// job after its own [`handle_due`](Self::handle_due), so that an unreadable job holds up no
+    /// job after its own [`handle_due`](Self::handle_due), so that an unreadable job delays no
     /// other.
     pub fn handle_unreadable(&mut self, count: u64) {
         self.hold_new(count, Hold::Failed);
@@ -127,8 +127,7 @@ impl Window {
         }
         let (most, retries) = (self.limits.read_ahead(), self.retries.len_read());
         let room = (most / 2).saturating_sub(retries).min(most.saturating_sub(self.idle())).min(self.room);
-        // One retry is always read, even with a full read-ahead buffer: every buffered job may be
-        // blocked behind it.
+        // One retry is always read, even without room: all buffered jobs may be blocked behind it.
         let count = if self.retries.can_start() { room } else { room.max(1) };
         let wanted = !self.retries.can_start() || retries <= most / 4;
         self.retries.next_run(count).filter(|_| wanted)

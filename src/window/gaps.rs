@@ -10,8 +10,7 @@ use super::{LAST_JOB, Window};
 use crate::base::index::Index;
 use core::ops::RangeInclusive;
 
-/// The widest window once there are gaps: its bits take 16 MiB. Gaps are wider than any run of jobs
-/// that start one by one.
+/// The widest window once there are gaps: its bits take 16 MiB. Gaps are wider than runs of jobs.
 const WIDEST: u64 = 1 << 27;
 
 impl Window {
@@ -94,8 +93,7 @@ impl Window {
     /// Returns one past the last index to settle of a gap that begins at `start`.
     fn gap_bound(&self, start: Index, open_below: Index) -> Index {
         let open = self.open_below(start, open_below);
-        // Until a save has ended, its jobs may be revoked, which makes everything done above them
-        // bits.
+        // Until a save has ended, its jobs may be revoked, and all done above them become bits.
         let is_free = self.done >= start && self.done == self.saved;
         if is_free { open } else { open.min(self.starts_below()) }
     }
@@ -108,8 +106,7 @@ impl Window {
         open.min(self.held_from(start))
     }
 
-    /// Returns one past the highest index that may start for the first time, by the width of the
-    /// window.
+    /// Returns one past the highest index that may start for the first time, by the window's width.
     #[inline]
     pub(super) fn starts_below(&self) -> Index {
         self.saved.saturating_add(self.width())

@@ -5,8 +5,7 @@ use super::{Limits, SaveState, Window};
 use crate::base::index::Index;
 
 impl Window {
-    /// True if something waits for the save that is due: the window is closed or full, or nothing
-    /// else is left to do.
+    /// True if the due save is awaited: the window is closed, full, or has nothing else to do.
     #[inline]
     #[must_use]
     pub fn awaits_save(&self) -> bool {
@@ -61,8 +60,8 @@ impl Window {
         self.saved
     }
 
-    /// Returns the lowest index from this one on that was neither handed out, nor done or failed in
-    /// an earlier life.
+    /// Returns the lowest index from this one on that was neither handed out, nor done or failed
+    /// earlier.
     #[must_use]
     pub fn unstarted_from(&self, index: Index) -> Index {
         let mut index = self.ahead.next_undone(index.max(self.next));

@@ -18,16 +18,14 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-/// A choice. Its number selects from what is possible at that moment, so any sequence of choices
-/// makes sense.
+/// A choice. Its number selects from what is possible, so that any sequence of choices makes sense.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
     /// The head grows by this much, or appears.
     Grow(u8),
     /// The head goes back by this much.
     Shrink(u8),
-    /// The gate moves to this distance above the watermark. The largest numbers close or open it
-    /// for all jobs.
+    /// The gate moves to this distance above the watermark, or closes, or opens for all jobs.
     Gate(u8),
     /// The fetch under way returns this share of its jobs.
     Fetched(u8),
@@ -35,8 +33,7 @@ pub(crate) enum Choice {
     Missing(u8),
     /// The fetch under way returns this share of its jobs, or none, and then the source fails.
     Unreadable(u8),
-    /// The fetch under way returns jobs and gaps by the first number, and a last gap by the second
-    /// one.
+    /// The fetch under way returns jobs and gaps by the first number, and a last gap by the second.
     Sparse(u8, u8),
     /// This many more jobs may be read, by their weight. A large number means any number.
     Room(u8),

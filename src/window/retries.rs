@@ -208,8 +208,8 @@ impl Queues {
         self.end_read(self.reading_up_to(last), reach);
     }
 
-    /// Removes the jobs being read up to this one, which are gone. Redriven ones become missing.
-    /// Returns the others.
+    /// Removes the jobs being read up to this one, which are gone. Redriven ones become missing,
+    /// and the others are returned.
     fn end_absent(&mut self, last: Index, redriven: &BTreeSet<Index>) -> Vec<Index> {
         let absent = self.reading.drain(..self.reading_up_to(last)).collect::<Vec<_>>();
         let (missing, gone): (Vec<_>, _) = absent.into_iter().partition(|(index, _)| redriven.contains(index));

@@ -41,8 +41,7 @@ mod tests {
     use crate::window::{Action, Limits};
     use alloc::vec::Vec;
 
-    /// A window with jobs 0 to 199 in flight, except for these, which are done and in the save
-    /// under way.
+    /// A window with jobs 0 to 199 in flight, except for these, which are in the save under way.
     fn saving(done: impl IntoIterator<Item = Index>) -> Window {
         let mut window = Window::begin(0, Limits { max_processing: 200, max_search_ahead: 1000 });
         window.keep_done_ahead();

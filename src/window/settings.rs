@@ -38,8 +38,7 @@ impl Window {
         self.paused = paused;
     }
 
-    /// Sets whether the window is full. While too much waits for a save, no new job and no retry
-    /// starts (backpressure).
+    /// Sets whether the window is full, so that nothing starts until more is saved (backpressure).
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }

@@ -31,8 +31,7 @@ pub(crate) struct Failed {
     /// When its back-off ends.
     pub(crate) due: Instant,
     pub(crate) error: String,
-    /// When it first failed in this life, in milliseconds since 1970; `None` if it was only
-    /// deferred.
+    /// Its first failure in this life, in milliseconds since 1970; `None` if it was only deferred.
     first: Option<u64>,
     /// What the source answered to the last read of the job.
     pub(crate) unread: Option<Unread>,
@@ -138,8 +137,7 @@ impl Failures {
         self.jobs.get(&index).is_some_and(|failed| failed.alone)
     }
 
-    /// True if this job has failed or was deferred. A job that an earlier life only recorded may
-    /// never have run.
+    /// True if this job has failed or was deferred. One that is only recorded may never have run.
     pub(in crate::driver) fn has_run(&self, index: Index) -> bool {
         self.jobs.get(&index).is_some_and(|failed| failed.attempt > 0 || failed.deferred || failed.first.is_some())
     }

@@ -1,5 +1,4 @@
-//! The life record: open from the start of the consumer, closed with its last save. A halt is
-//! written at once.
+//! The life record: opened at the start of the consumer, closed by its last save, with any halt.
 
 use crate::base::index::Index;
 use crate::driver::outbox::{Ctx, Ending};
@@ -54,8 +53,7 @@ impl KeptLife {
         self.record.clone()
     }
 
-    /// Writes the reason of a halt while jobs still run. They may run for ever, until the process
-    /// is killed.
+    /// Writes the reason of a halt while jobs still run: they may run until the process is killed.
     #[cold]
     pub(in crate::driver) fn write_halt(&mut self, is_lost: bool, at: &mut Ctx<'_>) {
         if !self.keeps || at.ending.halted.is_none() || self.has_halt {
@@ -101,8 +99,7 @@ impl KeptLife {
         window.handle_changed();
     }
 
-    /// Notes that a save is on disk. Returns the limits that hold from now on, if they waited for
-    /// it.
+    /// Notes that a save is on disk. Returns the limits that have waited for it and now hold.
     pub(in crate::driver) fn saved(&mut self, limits: Limits) -> Option<Limits> {
         if self.writing != Writing::Taken {
             return None;
@@ -112,9 +109,9 @@ impl KeptLife {
         self.wider.take().map(|max_search_ahead| Limits { max_search_ahead, ..limits })
     }
 
-    /// Takes new limits, and returns those that hold now. If crashes count, the next life has to
-    /// know how far this one may have started jobs, so a wider window holds only once it is
-    /// recorded.
+    /// Takes new limits, and returns those that hold now. If crashes count, a wider window holds
+    /// only once it is recorded, since the next life has to know how far this one may have started
+    /// jobs.
     pub(super) fn change_limits(&mut self, limits: Limits, counts_crashes: bool, window: &mut Window) -> Limits {
         self.wider = None;
         let Some(record) = self.record.as_mut().filter(|record| record.open && counts_crashes) else { return limits };

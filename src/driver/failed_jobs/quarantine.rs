@@ -24,8 +24,7 @@ const LEAST: usize = 16;
 /// the same time for themselves.
 const TURNS_OF_OTHERS: u32 = 4;
 
-/// The precautions. Without them nothing is recorded, and only the gate of the source holds jobs
-/// back.
+/// The precautions. Without them nothing is recorded, and only the gate holds jobs back.
 pub(crate) struct Quarantine {
     /// The most crashes of a job, if crashes are counted.
     max_crashes: Option<u32>,
@@ -151,8 +150,7 @@ impl Quarantine {
         self.gate
     }
 
-    /// True if the source holds this index back. Jobs that are not recorded yet are held back by
-    /// this consumer.
+    /// True if the source holds this index back. This consumer itself may hold back more.
     pub(in crate::driver) fn is_gated(&self, index: Index) -> bool {
         index >= self.gate
     }
@@ -182,11 +180,11 @@ impl Quarantine {
     }
 
     /// Takes the next suspect, and returns the one whose turn can begin since nothing else is in
-    /// flight. `busy`: a result waits for the sink or for a transaction, and would be in flight
+    /// flight. `busy`: a result waits for the sink or a transaction, so it would be in flight
     /// beside the suspect.
     pub(super) fn next_alone(&mut self, busy: bool, window: &mut Window) -> Option<Index> {
-        // One save ends the last turn and counts the next crash. In order, the sink may have a turn
-        // in between.
+        // One save ends a turn and counts the next crash. In order, the sink may need a turn
+        // between.
         let settles = self.is_settling() && !self.in_order;
         if (self.alone == Alone::No || settles) && !window.is_paused() {
             let index = self.next_turn(window)?;
@@ -235,8 +233,7 @@ impl Quarantine {
         if self.asked.is_some() || self.alone != Alone::No {
             return Vec::new();
         }
-        // A job behind the gate has not started, and the next life must not take it for one that
-        // has.
+        // A job behind the gate has not started. The next life must not take it for one that has.
         let below = self.gate.min(last + 1);
         while self.ahead.first().is_some_and(|index| *index < next) {
             self.ahead.pop_first();
@@ -280,8 +277,7 @@ impl Quarantine {
         }
     }
 
-    /// Notes that the save is on disk: the jobs that it records may start. Returns true if there
-    /// are any.
+    /// Notes that the save is on disk: its recorded jobs may start. Returns true if there are any.
     pub(super) fn saved(&mut self, window: &mut Window) -> bool {
         if self.alone == Alone::Settling(true) {
             self.alone = Alone::No;
@@ -300,7 +296,7 @@ impl Quarantine {
     }
 
     /// Ends the turn of this job: others may start with the next save. The caller writes its
-    /// record, so if the process dies before, no other job has started. Returns true if its crash
+    /// record, so no other job has started if the process dies before. Returns true if its crash
     /// was counted.
     pub(super) fn no_longer_alone(&mut self, index: Index, window: &mut Window) -> bool {
         if self.alone() != Some(index) {

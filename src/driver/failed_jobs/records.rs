@@ -210,8 +210,7 @@ impl Records {
         self.redone.0.insert(index);
     }
 
-    /// Takes back the success of a redriven job in the save under way. Returns false for any other
-    /// job.
+    /// Takes back the success of a redriven job in the save under way. False for any other job.
     pub(in crate::driver) fn undo(&mut self, index: Index) -> bool {
         self.redone.1.remove(&index)
     }
@@ -251,8 +250,7 @@ impl Records {
         }
     }
 
-    /// Writes the record of a parked job with the next save. `failures` knows its first failure in
-    /// this life.
+    /// Writes a parked job's record with the next save. `failures` may have its first failure.
     pub(super) fn note_parked(
         &mut self,
         index: Index,
@@ -370,8 +368,7 @@ impl Records {
         debug_assert!(removed.is_ok(), "the key is short");
     }
 
-    /// Adds the removal of a successful job's record to its effects. Returns true if it may have
-    /// had one.
+    /// Adds the removal of a successful job's record to its effects. True if it may have had one.
     pub(super) fn unpark(&mut self, index: Index, effects: &mut Changes) -> bool {
         let had = self.leave_with_batch(index).is_some() | self.taken_back.remove(&index);
         if had {

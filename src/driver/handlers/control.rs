@@ -28,8 +28,7 @@ use std::time::{Duration, Instant};
 /// How long `stop_within` waits for the last save once the jobs' time is over.
 const LAST_SAVE: Duration = Duration::from_secs(1);
 
-/// How long `stop_within` waits at least for threads that only have to announce the last save and
-/// end.
+/// How long `stop_within` at least waits for threads that only announce the last save and end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
 pub(crate) trait Control: Send + Sync {
@@ -76,8 +75,7 @@ pub(crate) trait Control: Send + Sync {
     fn redrive_all(&self) -> Result<u64, Error>;
     /// Requests a stop without waiting. The owner no longer counts as present when this returns.
     fn let_go(&self);
-    /// Waits for the end and for every thread. The owner no longer counts as present when this
-    /// returns.
+    /// Waits for the end and every thread. The owner no longer counts as present when this returns.
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
     #[cfg(test)]
     fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize;
@@ -237,8 +235,8 @@ impl Control for Driver {
         if timed_out.is_none() {
             self.crew.clear_up();
         }
-        // With stragglers, the caller has to learn of them first. The error of a halt is in the
-        // status and the log.
+        // The caller has to hear of stragglers first. The error of a halt stays in the status and
+        // log.
         let error = if timed_out.is_none() { self.core.lock().ending.error.take() } else { None };
         self.crew.leave_as_owner();
         drop(own);
@@ -291,8 +289,8 @@ impl Driver {
 
     /// Abandons the running jobs, since their time is over. The last save, its callback and the
     /// threads get a little more time. So a consumer without a running job stops in full even with
-    /// a limit of zero, and a thread that hangs is not awaited for ever. `ended` is when only
-    /// threads were left.
+    /// a limit of zero, and nothing that hangs is awaited for ever. `ended` is when only threads
+    /// were left.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();

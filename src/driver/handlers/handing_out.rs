@@ -175,8 +175,7 @@ impl Driver {
         drop(core);
         search.slept = false;
         let fetched = source.read_run(run);
-        // After the end this may be the last reference to the source, whose destructor is user
-        // code.
+        // After the end this may be the last reference to the source. Its destructor is user code.
         drop_guarded(source);
         let mut core = self.core.lock();
         let surplus = core.end_reading(fetched, &self.clock.when_asked());

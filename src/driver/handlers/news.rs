@@ -23,8 +23,8 @@ use {
 };
 
 impl Core {
-    /// Returns whether the watermark has reached this index, or `None` if it still may and there is
-    /// time left.
+    /// Returns whether the watermark has reached this index; `None` while it still may and time is
+    /// left.
     pub(super) fn has_come(&self, index: Index, timed_out: bool) -> Option<bool> {
         if self.window.last_processed().is_some_and(|last| last >= index) {
             return Some(true);
@@ -58,8 +58,7 @@ impl Driver {
         timed_out
     }
 
-    /// Returns whether the watermark has reached this index. While it still may, the task is woken
-    /// when that changes.
+    /// Returns whether the watermark has reached this index, or registers the task to be woken.
     #[cfg(feature = "tokio")]
     pub(super) fn poll_index(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
         let waiter = Waiter::Task(waker.clone());

@@ -36,8 +36,7 @@ impl Core {
         at.halt(next, error.to_string(), error, "")
     }
 
-    /// Makes jobs due whose back-off is over, in the order of the ends. Returns true if there are
-    /// more.
+    /// Makes jobs due whose back-off is over, in order of their ends. True if there are more.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         self.reading.supervises = false;
         self.reading.end_pause(now, &mut self.window);
@@ -52,8 +51,7 @@ impl Core {
         if std::mem::take(&mut self.reading.note) {
             return Order::Note;
         }
-        // Known work, such as a retry to be read, mostly goes before a look: the head may take long
-        // to come.
+        // Known work, such as a retry to read, mostly goes before a look: the head may take long.
         self.reading.look_waits = look == Due::WhenIdle && self.reading.has_unread(&self.window);
         if look != Due::No && !self.reading.look_waits {
             self.looking(now.get());
@@ -67,8 +65,7 @@ impl Core {
         Order::Wait(self.failed_jobs.failures.next_due().into_iter().chain(self.reading.read_again).min())
     }
 
-    /// Looks at the workers for the reader. Returns the time until the next look, or `None` for no
-    /// look.
+    /// Supervises the workers for the reader. Returns the time until the next look, if any.
     pub(crate) fn supervise(&mut self, now: &Now) -> Option<Duration> {
         let unread = self.reading.waits();
         let work = unread || self.running.has_work(&self.window, &self.failed_jobs.failures, now.get());
@@ -91,8 +88,7 @@ impl Core {
         Some((runs, run))
     }
 
-    /// Takes in what a worker read. After a failed read the reader asks again once the pause is
-    /// over.
+    /// Takes in what a worker read. After a failed read, the reader asks again after the pause.
     pub(crate) fn end_reading(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         self.workers.reads(false);
         let surplus = self.fetched(fetched, now);
@@ -147,8 +143,7 @@ impl Core {
         }
     }
 
-    /// Takes in the result of the fetch under way. Returns late jobs and used values, to be
-    /// dropped.
+    /// Takes in the result of the fetch under way. Returns late jobs and used values, to drop.
     pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
         // A job that waits for a retry was handed out before, so this read is for its retry.
@@ -256,8 +251,7 @@ impl Core {
         }
     }
 
-    /// Waits before the first unread new job is read again. Without a pause there is nothing to
-    /// wait for.
+    /// Waits before the first unread new job is read again. No pause means no wait.
     fn wait_for_new(&mut self, unread: Option<Unread>, pause: Duration, now: &Now) {
         let waits = unread.is_some() && !pause.is_zero();
         self.reading.unread = unread.filter(|_| waits);

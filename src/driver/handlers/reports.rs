@@ -1,5 +1,4 @@
-//! Attempts that are over: a success counts as done, a failure is retried, parked, or halts the
-//! consumer.
+//! Attempts that are over: a success counts as done, a failure is retried, parked, or halts.
 
 use crate::base::caught::Failure;
 use crate::base::guard::{drop_guarded, guarded};

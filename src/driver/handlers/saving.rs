@@ -55,9 +55,8 @@ impl Core {
         Some(Snapshot { last_processed, next, ahead, life: self.failed_jobs.life.take(), batch })
     }
 
-    /// Takes back that these jobs are done, the lowest first: their attempts failed. A job has
-    /// failed for good if the writer can never make its add. Returns values to be dropped without
-    /// the lock.
+    /// Takes back that these jobs are done, the lowest first: their attempts failed, for good if
+    /// the writer can never make their adds. Returns values to be dropped without the lock.
     pub(crate) fn refused(&mut self, jobs: Vec<Refused>, now: &Now) -> Vec<BoxError> {
         self.out.waiters = true;
         self.out.reader = true;
@@ -66,8 +65,7 @@ impl Core {
             let never = error.is_for_good();
             let failure = Failure::from(BoxError::from(error));
             if self.batch_refused(index, &failure.text, now) {
-                // It may be the failure of another job of the batch; the one at fault then fails
-                // alone.
+                // It may be another job's failure; the job at fault then fails alone.
                 in_batch |= never;
                 surplus.push(failure.error);
                 continue;
@@ -101,8 +99,8 @@ impl Core {
         for (index, attempt, failure) in for_good {
             let halted = self.ending.error.is_some();
             let (failed_jobs, mut at) = self.failed_jobs(now);
-            // The lowest job that cannot be parked halts the consumer. Those above wait for the
-            // next life.
+            // The lowest job that cannot be parked halts the consumer. Others wait for the next
+            // life.
             if std::mem::take(&mut lowest) || !halted && failed_jobs.records.has_room(index) {
                 surplus.extend(failed_jobs.exhausted(index, attempt, failure, &mut at));
             } else {
@@ -149,8 +147,8 @@ impl Core {
         }
     }
 
-    /// Returns the pause before the next try, or `None` for none; and a value to be dropped without
-    /// the lock.
+    /// Returns the pause before the next try, if there is one, and a value to drop without the
+    /// lock.
     pub(crate) fn save_failed(&mut self, failure: Failure, now: &Now) -> (Option<Duration>, Option<BoxError>) {
         if self.tenancy.is_lost() {
             self.abandon_save();

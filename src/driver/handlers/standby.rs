@@ -56,8 +56,7 @@ impl Core {
         }
     }
 
-    /// Begins a life with the settings made on standby. Returns true if the progress keeps records
-    /// of parked jobs.
+    /// Begins a life with the settings made on standby. True if the progress keeps parked records.
     fn begin_life(&mut self, window: Window, recovered: Option<Recovered>, now: &Now) -> bool {
         let before = std::mem::replace(&mut self.window, window);
         before.ends_at().into_iter().for_each(|last| self.window.stop_at(last));

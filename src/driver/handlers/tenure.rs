@@ -11,9 +11,8 @@ use crate::progress::{LiveParking, Tenant, Tenure, Wish};
 use std::sync::Weak;
 
 impl Core {
-    /// Notes that another consumer has the name, so no save begins any more. `save_over`: the save
-    /// under way has just ended; otherwise it still will. Returns a value to be dropped without the
-    /// lock.
+    /// Notes that another consumer has the name, so no save begins any more. `save_over`: no save
+    /// is under way any more. Returns a value to be dropped without the lock.
     fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
         let text = error.to_string();
         self.save_no_more(error, (text, ""), save_over, now)

@@ -4,8 +4,8 @@
 //! without the network all of them may hang. So the thread `wl-watch` looks every ten seconds,
 //! while a stall is possible: a look at the source starts it, and it ends once it has found nothing
 //! to do twice. An idle consumer has no such thread if its source rings, and one that wakes every
-//! ten seconds if it polls. Without a subscriber to the lines and without an observer it is never
-//! started.
+//! ten seconds if it polls. It is never started without a subscriber to the lines and without an
+//! observer.
 
 use crate::base::time::{Now, Sleep};
 use crate::driver::Driver;
@@ -17,8 +17,7 @@ use crate::observe::{Event, Kind};
 use std::time::{Duration, Instant};
 
 impl Core {
-    /// Makes a step of the stall watcher. If it returns true, the thread writes lines before it
-    /// sleeps.
+    /// Makes a step of the stall watcher. True if the thread has to write lines before it sleeps.
     fn step_watch(&mut self, now: &Now) -> (bool, Sleep) {
         let again = self.look_for_stall(now);
         let again = self.measure_if_due(again, now);
@@ -102,8 +101,7 @@ impl Core {
         }
     }
 
-    /// Returns the event that names what the watermark or the end waits for; `None` if only for new
-    /// jobs.
+    /// Returns the event that names what the watermark or end waits for, unless only for new jobs.
     fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
         let elapsed = Some(now.get().saturating_duration_since(self.watching.stalls.since));
         let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };

@@ -138,8 +138,7 @@ impl Reference {
         self.undone_from(self.started.last().map_or(self.start(), |i| i + 1).max(self.base()))
     }
 
-    /// Returns the lowest index from this one on that was neither done nor failed in an earlier
-    /// life.
+    /// Returns the lowest index from this one on that was neither done nor failed earlier.
     pub(super) fn undone_from(&self, index: Index) -> Index {
         (index..Index::MAX).find(|i| !self.restored.contains(i) && !self.held.contains(i)).unwrap_or(Index::MAX)
     }
