@@ -108,7 +108,7 @@ impl Core {
     pub(crate) fn drain(&mut self, now: &Now) -> Wakes {
         self.hold_turn();
         if self.failed_jobs.has_records {
-            self.take_care(now);
+            self.take_precautions(now);
         }
         if self.saving.can_write(&self.window) {
             self.window.handle_changed();
@@ -127,7 +127,7 @@ impl Core {
             self.act(action, &mut wakes, now);
         }
         if std::mem::take(&mut self.out.waiters) {
-            wakes.called |= self.call_in_vain();
+            wakes.called |= self.call_unreachable();
         }
         if self.reading.look_waits && !self.reading.has_unread(&self.window) {
             self.reading.look_waits = false;
@@ -173,10 +173,10 @@ impl Core {
     }
 
     #[cold]
-    fn take_care(&mut self, now: &Now) {
+    fn take_precautions(&mut self, now: &Now) {
         let busy = self.running.aside.held || self.saving.has_to_write(&self.window);
         let (failed_jobs, mut at) = self.failed_jobs(now);
-        failed_jobs.take_care(busy, &mut at);
+        failed_jobs.take_precautions(busy, &mut at);
         self.hold_turn();
     }
 
@@ -346,7 +346,7 @@ impl Core {
     /// Calls the waiters whose index is out of reach. Returns true if there are any. Above an index
     /// that is out of reach, all are.
     #[cold]
-    fn call_in_vain(&mut self) -> bool {
+    fn call_unreachable(&mut self) -> bool {
         let mut any = false;
         while self.waiters.highest().is_some_and(|index| self.never(index)) {
             self.waiters.call_highest();

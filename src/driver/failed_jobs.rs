@@ -373,7 +373,7 @@ impl FailedJobs {
         }
     }
 
-    /// Clears the job that runs alone, or is about to, of blame, since nothing more starts.
+    /// Clears the job that runs alone or is about to: nothing more starts, so it is not to blame.
     pub(super) fn release_alone(&mut self, at: &mut Ctx<'_>) {
         if let Some(index) = self.quarantine.alone() {
             self.outlived(index, at.window);

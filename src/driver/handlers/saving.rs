@@ -202,9 +202,9 @@ impl Driver {
     }
 
     /// Halts the consumer, since it is unknown whether a transaction is written.
-    pub(super) fn saved_or_not(&self, source: BoxError) {
+    pub(super) fn save_outcome_unknown(&self, source: BoxError) {
         let Failure { error: source, text, .. } = Failure::from(source);
-        self.forsake(Error::Progress { source }, text.clone(), &text);
+        self.halt_after_last_save(Error::Progress { source }, text.clone(), &text);
     }
 }
 
@@ -283,7 +283,7 @@ impl SavePort for Driver {
     }
 
     fn save_unknown(&self, error: BoxError) {
-        self.saved_or_not(error);
+        self.save_outcome_unknown(error);
     }
 }
 

@@ -58,7 +58,7 @@ impl Driver {
     pub(super) fn lose_name(&self, error: BoxError) {
         let error = fenced(self.watermark.name(), error);
         let text = error.to_string();
-        self.forsake(error, text, "");
+        self.halt_after_last_save(error, text, "");
         self.drop_futures();
     }
 
@@ -70,7 +70,7 @@ impl Driver {
     }
 
     /// Halts the consumer after its last save.
-    pub(super) fn forsake(&self, error: Error, text: String, cause: &str) {
+    pub(super) fn halt_after_last_save(&self, error: Error, text: String, cause: &str) {
         let mut core = self.core.lock();
         let now = self.clock.when_asked();
         let surplus = core.save_no_more(error, (text, cause), true, &now);
