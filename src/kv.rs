@@ -1,7 +1,7 @@
-//! The one storage seam: the few words of a key-value store, beneath everything that is durable.
+//! The storage seam: an ordered key-value store, beneath everything that is durable.
 //!
-//! All that stands above is written against this trait alone. So faults are injected here and
-//! nowhere else, and logs and tables are tested without a disk.
+//! Everything above is written against this trait alone, so faults are injected here and nowhere
+//! else, and logs and tables are tested without a disk.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) const SYSTEM: &str = "waterline.system";
 /// The column family of the users' tables.
 pub(crate) const TABLES: &str = "waterline.tables";
 
-/// The column family of the job logs. Its entries are deleted by the range.
+/// The column family of the job logs. Its entries are deleted by range.
 pub(crate) const LOGS: &str = "waterline.logs";
 
 /// The column family of the records of parked jobs.
@@ -36,22 +36,20 @@ pub(crate) const PARKED: &str = "waterline.parked";
 /// The column family of the rows and the payloads of queues.
 pub(crate) const QUEUE: &str = "waterline.queue";
 
-/// The column family of the entries by which queues find their next job. They are deleted by the
-/// range, and each deleted range slows every read of its family, so they have a family of their
-/// own.
+/// The column family of the entries by which queues find their next job. They are deleted by range,
+/// and each deleted range slows every read of its family, so they have a family of their own.
 pub(crate) const READY: &str = "waterline.ready";
 
-/// The column family of what a replaced tip of a source needs to be undone. Its entries are deleted
-/// by the range too. (Nothing is written to it so far.)
+/// The column family of what it takes to undo a replaced tip of a source. Its entries are deleted
+/// by range, too. (Nothing is written to it so far.)
 pub(crate) const UNDO: &str = "waterline.undo";
 
-/// All families of a store, in the order in which [`MemoryKv`](memory::MemoryKv) numbers them.
-/// Every store has all of them from the beginning: one that came later would be missing in each
-/// database that a store was attached to before.
+/// All families of a store, as numbered by [`MemoryKv`](memory::MemoryKv). Every store creates all
+/// of them: one that came later would be missing in each database that a store was attached to
+/// before.
 pub(crate) const OURS: [&str; 7] = [SYSTEM, TABLES, LOGS, PARKED, QUEUE, READY, UNDO];
 
-/// A key space: a column family of RocksDB, by its name and by the number that it had when it was
-/// looked up.
+/// A key space: a column family's name, and its number at the time of the look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
     pub name: Arc<str>,
@@ -77,8 +75,7 @@ pub enum Order {
     Descending,
 }
 
-/// A range of keys: from the first one on, and below the second one. Without the second one it has
-/// no end.
+/// The keys from `from` on and below `to`. Without `to` the range has no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub from: Vec<u8>,
@@ -96,21 +93,21 @@ impl KeyRange {
     }
 }
 
-/// A closure that is shown keys and values. It returns false to end that.
+/// A closure that is shown keys and values, until it returns false.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> bool;
 
-/// The ways in which an engine deletes ranges of keys.
+/// How an engine deletes ranges of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Deletion {
-    /// The most rows and the most bytes that a write may delete and still take a few milliseconds.
+    /// The most rows and bytes that a write may delete and still take a few milliseconds.
     pub rows: u64,
     pub bytes: u64,
-    /// True if [`Kv::reclaim`] does anything.
+    /// True if [`Kv::reclaim`] has an effect.
     pub reclaims: bool,
 }
 
 impl Default for Deletion {
-    /// A range costs the same however much is in it.
+    /// A range costs the same whatever is in it.
     fn default() -> Self {
         Self { rows: u64::MAX, bytes: u64::MAX, reclaims: true }
     }
@@ -126,7 +123,7 @@ pub trait Kv: Send + Sync {
     /// Returns the values of these keys, in the order of the keys, as of one moment.
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
 
-    /// Returns every pair whose key is in this range, as of this moment.
+    /// Returns every pair in this range, as of this moment.
     fn rows(&self, family: &Family, keys: KeyRange, order: Order) -> Scan<'_>;
 
     /// Returns every pair whose key begins with the prefix, as of this moment, in ascending order.
@@ -134,57 +131,54 @@ pub trait Kv: Send + Sync {
         self.rows(family, KeyRange::prefix(prefix), Order::Ascending)
     }
 
-    /// Shows the pairs whose keys are in this range, in ascending order, until one is answered with
-    /// false.
+    /// Shows the pairs in this range, in ascending order, until `each` returns false.
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError>;
 
     /// Returns the highest key with this prefix.
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// All changes or none, and none for a family that was dropped meanwhile; when `synced`, they
-    /// survive the loss of power once this returns.
+    /// Writes all changes or none, and none for a family that was dropped meanwhile. If `synced`,
+    /// they survive a loss of power once this returns.
     fn write(&self, batch: &Batch, synced: bool) -> Result<(), StoreError>;
 
-    /// Gives back the disk space of keys in this range, all of which were deleted. Nothing is lost
-    /// when it is not called, or fails.
+    /// Gives back the disk space of a range of deleted keys. Nothing is lost if it fails.
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError>;
 
-    /// Returns what it costs to delete by the range.
+    /// Returns what it costs to delete a range.
     fn deletion(&self) -> Deletion {
         Deletion::default()
     }
 
-    /// True if it runs statements of SQL.
+    /// True if the engine runs SQL statements.
     fn takes_sql(&self) -> bool {
         false
     }
 
-    /// Begins a transaction for statements of SQL and a batch. Nobody else writes until it ends.
+    /// Begins a transaction for SQL statements and a batch. Other writers wait until it ends.
     fn begin(&self, _synced: bool, _careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
         Err(StoreError::new("run a statement".to_owned(), "this database takes no SQL".into()))
     }
 
-    /// True if the writes so far have left some work with the files, of which nobody was told.
+    /// True once if the writes so far have left maintenance work for [`tidy`](Self::tidy).
     fn is_untidy(&self) -> bool {
         false
     }
 
-    /// Does that work, for which nobody should wait. It may say something in the log, and a
-    /// subscriber may write to this very store, so the caller holds no lock.
+    /// Does that work, on a thread that no caller waits for. It may log, and a subscriber of the
+    /// log may write to this very store, so the caller holds no lock.
     fn tidy(&self) {}
 
-    /// Says that the store is gone. The database closes as soon as a thread of the store lets go of
-    /// it, and whoever opens it again waits for that.
+    /// Notes that the store is gone: the database closes as soon as its last thread lets go of it,
+    /// and a caller that opens it again waits for that.
     fn closes(&self) {}
 
-    /// Shows from now on everything that another process has written by now. A store that only this
-    /// process writes to shows it already.
+    /// Makes everything visible that other processes have written. A no-op if only this one writes.
     fn refresh(&self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// Returns the lowest key above every key with this prefix; `None` when there is no such key.
+/// Returns the lowest key above all keys with this prefix; `None` if there is none.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|byte| *byte < u8::MAX)? + 1;
     let mut end = prefix[..keep].to_vec();
@@ -192,7 +186,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Returns the highest key below this one among the keys of its length; `None` when there is none.
+/// Returns the highest key of the same length below this one; `None` if there is none.
 #[cfg(any(test, feature = "rocksdb"))]
 pub(crate) fn key_below(key: &[u8]) -> Option<Vec<u8>> {
     let last = key.iter().rposition(|byte| *byte > 0)?;

@@ -1,13 +1,13 @@
-//! Changes as bytes, in exactly the encoding of RocksDB's `WriteBatch`: records that one part has
-//! prepared are appended to the batch as they are, and go to the database as they are.
+//! Changes as bytes, in the exact encoding of RocksDB's `WriteBatch`: records that one part has
+//! prepared are appended to a batch, and go to the database, as they are.
 
 use crate::base::error::StoreError;
 use std::fmt;
 
-/// Eight bytes of sequence number, which RocksDB sets, and four of the count, in little-endian.
+/// Eight bytes of sequence number, which RocksDB sets, and a little-endian count of four.
 const HEADER: usize = 12;
 
-/// RocksDB's tags. The default family has those without an id.
+/// RocksDB's tags. Records of the default family have no family id.
 const DELETE: u8 = 0x00;
 const PUT: u8 = 0x01;
 const FAMILY_DELETE: u8 = 0x04;
@@ -15,8 +15,7 @@ const FAMILY_PUT: u8 = 0x05;
 const FAMILY_DELETE_RANGE: u8 = 0x0e;
 const DELETE_RANGE: u8 = 0x0f;
 
-/// A column family's number in its database. A family that is dropped and made again has another
-/// one.
+/// A column family's number in its database. A family that is recreated has another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FamilyId(pub u32);
 
@@ -32,10 +31,10 @@ pub(crate) enum Record<'a> {
         family: FamilyId,
         key: &'a [u8],
     },
-    /// Deletes all keys from the first one on, and below the second one.
+    /// Deletes the keys from `from` on and below `to`.
     ///
-    /// In the changes that a job asks for, an empty second key stands for the end of the family. No
-    /// database can say that, so the draft puts the key there that ends the family by then.
+    /// In the changes of a job, an empty `to` stands for the end of the family. No database can
+    /// express that, so the draft replaces it with the key that ends the family at that time.
     DeleteRange {
         family: FamilyId,
         from: &'a [u8],
@@ -58,13 +57,13 @@ pub struct Records {
     count: u32,
 }
 
-/// Not every user of the bytes is in every build.
+/// Some builds do not use all of these.
 #[cfg_attr(not(test), allow(dead_code))]
 impl Records {
-    /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
+    /// Sets a value. Key and value are passed in parts, so that a prefix costs no allocation.
     ///
     /// # Errors
-    /// Refuses a key and a value of more than [`LARGEST`] bytes together; then nothing is added.
+    /// Refuses more than [`LARGEST`] bytes of key and value together; then nothing is added.
     pub fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let (key_length, value_length) = (length(key)?, length(value)?);
         if key_length + value_length > LARGEST {
@@ -77,9 +76,6 @@ impl Records {
     }
 
     /// Removes a key.
-    ///
-    /// # Errors
-    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let key_length = length(key)?;
         self.tag(family, DELETE, FAMILY_DELETE);
@@ -87,10 +83,7 @@ impl Records {
         Ok(())
     }
 
-    /// Removes all keys of a range.
-    ///
-    /// # Errors
-    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
+    /// Removes all keys in a range.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let (from_length, to_length) = (length(&[from])?, length(&[to])?);
         self.tag(family, DELETE_RANGE, FAMILY_DELETE_RANGE);
@@ -99,11 +92,10 @@ impl Records {
         Ok(())
     }
 
-    /// Adds all of these behind those that are there.
+    /// Appends all of these records.
     pub(crate) fn append(&mut self, records: &Records) {
         self.bytes.extend_from_slice(&records.bytes);
-        // A count that does not fit has bytes that do not fit either, and nobody writes those: see
-        // `Batch::checked`.
+        // If the count overflows, so do the bytes, and `Batch::checked` refuses them.
         self.count = self.count.saturating_add(records.count);
     }
 
@@ -121,7 +113,7 @@ impl Records {
         self.count
     }
 
-    /// Empties it, and keeps its memory.
+    /// Removes all records and keeps the capacity.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.count = 0;
@@ -131,7 +123,7 @@ impl Records {
         RecordReader(&self.bytes)
     }
 
-    /// Keeps those records whose numbers, counted from 0, are to be kept.
+    /// Keeps only the records for whose number, counted from 0, `keep` returns true.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         let all = std::mem::take(self);
         let mut reader = RecordReader(&all.bytes);
@@ -163,7 +155,7 @@ impl Records {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// Seven bits a byte, the lowest first; the highest bit says that more follow.
+    /// Seven bits per byte, the lowest first; the highest bit says that more follow.
     fn varint(&mut self, mut number: u32) {
         while number >= 0x80 {
             self.bytes.push(number as u8 | 0x80);
@@ -179,11 +171,11 @@ impl fmt::Debug for Records {
     }
 }
 
-/// The most bytes of a key and its value. SQLite has a limit of a billion for a row, and a store
+/// The most bytes of a key and its value together. SQLite limits a row to a billion, and a store
 /// may move from one engine to another.
 pub(crate) const LARGEST: u32 = 999_000_000;
 
-/// Returns the length of all of these together, if a row may have so much.
+/// Returns the length of all parts together, unless it is too long for a row.
 fn length(parts: &[&[u8]]) -> Result<u32, StoreError> {
     let length = parts.iter().map(|part| part.len() as u64).sum::<u64>();
     let fits = u32::try_from(length).ok().filter(|length| *length <= LARGEST);
@@ -194,14 +186,14 @@ fn too_large(reason: &str, limit: &str) -> StoreError {
     StoreError::new("write".to_owned(), format!("{reason}: {limit} is the limit").into())
 }
 
-/// Changes that are written together, header included.
+/// Changes that are written together, with their header.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Its first bytes are the header, and are kept true.
+    /// Its first bytes are the header, whose count is kept up to date.
     records: Records,
 }
 
-/// A state of a [`Batch`] to which it can go back.
+/// A state of a [`Batch`] that [`truncate`](Batch::truncate) restores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     length: usize,
@@ -209,7 +201,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// The end of the batch when the mark was made.
+    /// The length of the batch when the mark was made.
     pub(crate) fn position(self) -> usize {
         self.length
     }
@@ -217,30 +209,21 @@ impl Mark {
 
 #[cfg_attr(not(test), allow(dead_code))]
 impl Batch {
-    /// Sets a value: see [`Records::put`].
-    ///
-    /// # Errors
-    /// Refuses a key and a value of more than [`LARGEST`] bytes together; then nothing is added.
+    /// Sets a value, as [`Records::put`] does.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         let put = self.records.put(family, key, value);
         self.recount();
         put
     }
 
-    /// Removes a key: see [`Records::delete`].
-    ///
-    /// # Errors
-    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
+    /// Removes a key, as [`Records::delete`] does.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let deleted = self.records.delete(family, key);
         self.recount();
         deleted
     }
 
-    /// Removes a range: see [`Records::delete_range`].
-    ///
-    /// # Errors
-    /// Refuses a key of more than [`LARGEST`] bytes; then nothing is added.
+    /// Removes a range, as [`Records::delete_range`] does.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let deleted = self.records.delete_range(family, from, to);
         self.recount();
@@ -265,7 +248,7 @@ impl Batch {
         Mark { length: self.len(), count: self.records.count }
     }
 
-    /// Takes back everything that came after the mark was made.
+    /// Removes everything that was added after the mark was made.
     pub(crate) fn truncate(&mut self, mark: Mark) {
         debug_assert!(mark.length <= self.len() && mark.count <= self.records.count, "the mark lies ahead");
         self.records.bytes.truncate(mark.length);
@@ -277,8 +260,8 @@ impl Batch {
         RecordReader(&self.records.bytes[HEADER..])
     }
 
-    /// Returns the records from this position on, which is 0 or that of a record, and the position
-    /// of each. Records that are added get higher positions; the end of all is [`len`](Self::len).
+    /// Returns the records from this position on (0, or that of a record), each with its position.
+    /// Records that are added later get higher positions; all end at [`len`](Self::len).
     pub(crate) fn records_from(&self, position: usize) -> impl Iterator<Item = (usize, Record<'_>)> {
         let bytes = &self.records.bytes;
         let mut reader = RecordReader(bytes.get(position.max(HEADER)..).unwrap_or_default());
@@ -295,11 +278,10 @@ impl Batch {
         &self.records.bytes
     }
 
-    /// Returns the bytes, if a database takes so many.
+    /// Returns the bytes, unless they are too many for a database.
     ///
     /// # Errors
-    /// Refuses 4 GiB or more. A record has two bytes at least, so the count of those that are
-    /// fewer is exact.
+    /// Refuses 4 GiB or more. (Below that the count is exact: a record has at least two bytes.)
     pub(crate) fn checked(&self) -> Result<&[u8], StoreError> {
         match u32::try_from(self.len()) {
             Ok(_) => Ok(self.bytes()),
@@ -324,13 +306,13 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// The records of a batch's bytes, up to the first that is none.
+/// The records in a batch's bytes, up to the first invalid one.
 #[cfg(any(test, feature = "rocksdb"))]
 pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
     RecordReader(bytes.get(HEADER..).unwrap_or_default())
 }
 
-/// The bytes that are not yet read. They end at a record that is none, which shows in the count.
+/// The unread bytes. Reading ends at an invalid record, which then shows in the count.
 struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {

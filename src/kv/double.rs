@@ -1,4 +1,4 @@
-//! A key-value store on memory, some of whose calls a test watches or changes.
+//! A key-value store in memory, some of whose calls a test watches or changes.
 
 use super::batch::{Batch, FamilyId};
 use super::memory::MemoryKv;
@@ -7,7 +7,7 @@ use super::{Deletion, Each, Family, KeyRange, Kv, Order, Scan};
 use crate::base::error::StoreError;
 use std::ops::Range;
 
-/// A store on memory for a test that watches or changes some of its calls: the others go through.
+/// A store in memory for a test that overrides some of its calls; the others go through.
 pub trait Double: Send + Sync {
     fn memory(&self) -> &MemoryKv;
 
@@ -35,7 +35,7 @@ pub trait Double: Send + Sync {
         self.memory().deletion()
     }
 
-    /// Begins a transaction for statements, if it runs some.
+    /// Begins a transaction for statements, if the double runs any.
     fn begin(&self) -> Option<Box<dyn Transaction + '_>> {
         None
     }

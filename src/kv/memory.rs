@@ -1,4 +1,4 @@
-//! The seam on memory: for streams that need not survive, and for tests, which make it fail.
+//! The seam in memory: for streams that need not survive, and for tests, which make it fail.
 
 use super::batch::{Batch, FamilyId, Record};
 use super::{Each, Family, KeyRange, Kv, Order, Scan, prefix_end};
@@ -9,15 +9,15 @@ use std::ops::{Bound, Range};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Everything that is stored: the families by their numbers. One is copied on the first write after
-/// a scan or a freeze took hold of it.
+/// Everything that is stored: the families by their numbers. The first write after a scan or a
+/// freeze has taken hold of a family copies it.
 #[derive(Clone, Debug)]
 struct Image {
     families: Vec<(Arc<str>, Arc<Rows>)>,
 }
 
 impl Image {
-    /// Returns the number of this family, and makes it if there is none.
+    /// Returns the number of this family, and creates it if there is none.
     fn family(&mut self, name: &str) -> FamilyId {
         let known = self.families.iter().position(|(other, _)| **other == *name);
         let at = known.unwrap_or_else(|| {
@@ -66,7 +66,7 @@ impl Image {
 }
 
 impl Default for Image {
-    /// As in RocksDB, the default family is there from the beginning and has the number 0.
+    /// As in RocksDB, the default family always exists and has the number 0.
     fn default() -> Self {
         Self { families: vec![("default".into(), Arc::default())] }
     }
@@ -85,8 +85,7 @@ pub struct MemoryKv {
 }
 
 impl MemoryKv {
-    /// Makes the families that every store has, and returns those that are in use: the families of
-    /// the system, of the tables and of the logs.
+    /// Creates the families that every store has, and returns three: system, tables and logs.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn families(&self) -> [Family; 3] {
         let mut image = self.image.lock();
@@ -96,7 +95,7 @@ impl MemoryKv {
 }
 
 impl Kv for MemoryKv {
-    /// A family is there as soon as somebody asks for it: there is nobody else who could make it.
+    /// A family is created on its first look-up: there is no other process that could create it.
     fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
         Ok((!name.is_empty()).then(|| self.image.lock().family(name)))
     }
@@ -116,7 +115,7 @@ impl Kv for MemoryKv {
             Ok(rows) => rows.clone(),
             Err(e) => return Box::new(std::iter::once(Err(e))),
         };
-        // The rest of the range, which each pair makes shorter at one end.
+        // The rest of the range, which each pair shortens at one end.
         let mut from = Bound::Included(keys.from.clone());
         let mut to = keys.to.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let mut is_over = keys.is_empty();
@@ -178,7 +177,7 @@ impl Kv for MemoryKv {
     }
 }
 
-/// The faults to come, counted in writes.
+/// The faults to inject, counted in writes.
 #[cfg(any(test, feature = "testing"))]
 #[derive(Debug, Default)]
 struct Faults {
@@ -186,7 +185,7 @@ struct Faults {
     failing: Range<u64>,
     freeze_at: Option<u64>,
     frozen: Option<Image>,
-    /// The state that has reached the disk, and not only the operating system.
+    /// The state that has reached the disk, not only the operating system.
     durable: Image,
 }
 
@@ -195,7 +194,7 @@ impl Faults {
     fn before_write(&mut self, image: &Image) -> Result<(), StoreError> {
         let number = self.writes;
         self.writes += 1;
-        // A disk that has stopped stays so, wherever it is to stop again.
+        // A disk that has stopped stays so, even if it is to stop again later.
         if self.frozen.is_none() && self.freeze_at == Some(number) {
             self.frozen = Some(image.clone());
         }
@@ -205,14 +204,14 @@ impl Faults {
         Ok(())
     }
 
-    /// A flush takes with it whatever was written before.
+    /// A flush also makes earlier writes durable.
     fn after_write(&mut self, image: &Image, synced: bool) {
         if synced && self.frozen.is_none() {
             self.durable = image.clone();
         }
     }
 
-    /// Files are gone at once, whatever is known of the writes that deleted what was in them.
+    /// Files are gone at once, even if the writes that deleted their rows are not yet durable.
     fn reclaimed(&mut self, family: FamilyId, keys: Range<&[u8]>) {
         if self.frozen.is_none()
             && let Some((_, rows)) = self.durable.families.get_mut(family.0 as usize)
@@ -224,15 +223,14 @@ impl Faults {
 
 #[cfg(any(test, feature = "testing"))]
 impl MemoryKv {
-    /// The writes with these numbers, counted from now, fail.
+    /// Makes the writes with these numbers, counted from now, fail.
     pub fn fail(&self, writes: Range<u64>) {
         let mut faults = self.faults.lock();
         let now = faults.writes;
         faults.failing = writes.start.saturating_add(now)..writes.end.saturating_add(now);
     }
 
-    /// The write with this number, counted from now, and all later ones, seem to work but do not
-    /// reach the disk.
+    /// Makes this write, counted from now, and all later ones seem to work but not reach the disk.
     pub(crate) fn freeze_at(&self, write: u64) {
         let mut faults = self.faults.lock();
         faults.freeze_at = Some(faults.writes + write);
@@ -240,19 +238,18 @@ impl MemoryKv {
 
     /// Returns what a crash leaves: a new store with everything that has reached the disk.
     pub(crate) fn after_crash(&self) -> MemoryKv {
-        // In the order of a write, which may be under way.
+        // In the lock order of a write, which may be in progress.
         let image = self.image.lock();
         let left = self.faults.lock().frozen.clone().unwrap_or_else(|| image.clone());
         Self::restarted(left)
     }
 
-    /// Returns what the loss of power leaves at worst: a new store with everything up to the last
+    /// Returns what a loss of power leaves at worst: a new store with everything up to the last
     /// synced write that has reached the disk.
     pub(crate) fn after_power_loss(&self) -> MemoryKv {
         Self::restarted(self.faults.lock().durable.clone())
     }
 
-    /// Returns the names of all families.
     pub(crate) fn family_names(&self) -> Vec<Arc<str>> {
         self.image.lock().families.iter().map(|(name, _)| name.clone()).collect()
     }
@@ -297,7 +294,7 @@ mod tests {
         write(&kv, "e", true);
         let left = ("ab".to_owned(), "abcd".to_owned());
         assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), left);
-        // It has stopped already.
+        // The disk has stopped already.
         kv.freeze_at(0);
         write(&kv, "f", true);
         assert_eq!((keys(&kv.after_power_loss()), keys(&kv.after_crash())), left);

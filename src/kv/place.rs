@@ -1,5 +1,5 @@
-//! The directories and files of the databases that this process has open, and the wait for one that
-//! it closes.
+//! The directories and files that this process has open as databases, and the wait for their
+//! closing.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Condvar, Mutex};
@@ -11,32 +11,33 @@ use std::sync::LazyLock;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// The places of the databases that are opened here. RocksDB knows what this process has open by
-/// the name that it was given: by another spelling, or a link, it would open a database a second
-/// time, and the two would overwrite each other.
+/// The places that are open in this process. RocksDB recognizes an open database by the path that
+/// it was given: by another spelling or a link, it would open it a second time, and the two would
+/// overwrite each other.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Use>>> = LazyLock::new(Mutex::default);
 
-/// The use that this process makes of a place.
+/// What this process does with a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Open,
-    /// Its store is gone: its last handle was dropped on this thread. A thread of the store, maybe
-    /// this one, still has to let go of it.
+    /// The last handle of its store was dropped on this thread. A thread of the store, maybe this
+    /// one, still has to let go of the database.
     Closes(ThreadId),
 }
 
-/// Told when one of them is closed.
+/// Notified when one of them is closed.
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
-/// A directory or a file that is in use by this process, under its one true name.
+/// A directory or file that this process uses, by its canonical path.
 pub(super) struct Place {
     path: PathBuf,
-    /// The database was opened. Two threads that only try would wake each other for ever.
+    /// Whether the database was opened. Failed attempts must not notify, or two threads could wake
+    /// each other for ever.
     pub(super) opened: bool,
 }
 
 impl Place {
-    /// Reserves a directory, which `create` makes.
+    /// Reserves a directory. `create` makes it if it is missing.
     pub(super) fn directory(path: &Path, create: bool) -> Result<Self, Error> {
         let made = if create { std::fs::create_dir_all(path) } else { Ok(()) };
         match made.and_then(|()| path.canonicalize()) {
@@ -45,7 +46,7 @@ impl Place {
         }
     }
 
-    /// Reserves a file, which need not be there yet.
+    /// Reserves a file, which need not exist yet.
     #[cfg(feature = "sqlite-system")]
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
         Self::reserve(real_file(path).map_err(|e| failed(path, e))?, path)
@@ -56,7 +57,7 @@ impl Place {
         loop {
             match open.get(&real) {
                 None => break,
-                // A thread that waits for itself would wait for ever.
+                // A thread would wait for itself for ever.
                 Some(Use::Closes(by)) if *by != std::thread::current().id() => CLOSED.wait(&mut open),
                 Some(_) => return Err(Error::Locked { path: path.to_owned() }),
             }
@@ -65,13 +66,13 @@ impl Place {
         Ok(Self { path: real, opened: false })
     }
 
-    /// The one true name.
+    /// The canonical path.
     #[cfg(feature = "sqlite-system")]
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Says that the database closes soon. An open of it waits for that.
+    /// Notes that the database closes soon. A call that opens it waits for that.
     pub(super) fn closes(&self) {
         OPEN.lock().insert(self.path.clone(), Use::Closes(std::thread::current().id()));
     }
@@ -86,7 +87,7 @@ impl Drop for Place {
     }
 }
 
-/// Returns the one true name of a file, which may not be there yet. Its directory is.
+/// Returns the canonical path of a file, which may not exist yet. Its directory must.
 #[cfg(feature = "sqlite-system")]
 fn real_file(path: &Path) -> std::io::Result<PathBuf> {
     match path.canonicalize() {
@@ -99,13 +100,13 @@ fn real_file(path: &Path) -> std::io::Result<PathBuf> {
     }
 }
 
-/// Waits until this process has closed a database, or for this long. (Other processes do not tell.)
+/// Waits until this process closes a database, or for `limit`. (Other processes do not tell.)
 pub(crate) fn wait_closed(limit: Duration) {
     let mut open = OPEN.lock();
     CLOSED.wait_until(&mut open, time::now() + limit);
 }
 
-/// Returns the error for a path at which there is no store.
+/// Returns the error for a path without a store.
 pub(super) fn no_store(path: &Path) -> Error {
     Error::NotFound { what: "store", name: path.display().to_string() }
 }

@@ -16,33 +16,31 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// The number of table files that are open at a time: half of what a process may usually have.
-/// RocksDB would open all there are, and rows in ascending order leave a small one behind in each
-/// life, which no compaction ever puts together with others.
-// RocksDB deals all but ten of them out to 64 parts, each of which has at least one.
+/// The table files that are open at a time: half of the usual limit of a process. RocksDB would
+/// open all, and each life of a process can leave a small file that no compaction ever merges.
+// RocksDB splits all but ten of them among 64 shards, each of which has at least one.
 const OPEN_FILES: i32 = if cfg!(test) { 74 } else { 512 };
 
 pub(crate) struct RocksKv {
     db: Arc<DB>,
-    /// Behind the database, which is closed before its directory is free again.
+    /// After the database, which must be closed before its directory is free again.
     place: Option<Place>,
-    /// The families that were ever looked up, where somebody else may drop them.
+    /// The families that were ever looked up, if the owner of the database may drop some.
     watched: Option<RwLock<HashMap<FamilyId, Arc<str>>>>,
-    /// True if nothing is written. Then a family of ours that the database was opened without is an
-    /// empty one.
+    /// True if nothing is written. Then a family of ours that the database lacks counts as empty.
     read_only: bool,
 }
 
-/// The number of a family of ours that the database does not have.
+/// The number of a family of ours that the database lacks.
 const ABSENT: FamilyId = FamilyId(u32::MAX);
 
 impl RocksKv {
-    /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
+    /// Opens the database. `create` makes it if there is none; without `create` nothing is made.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, Error> {
         Self::open_in(Place::directory(path, create)?, path, create)
     }
 
-    /// The same for a database that was locked a moment ago, and may be locked for days.
+    /// The same for a database that was just found locked, and may stay locked for days.
     pub(crate) fn open_again(path: &Path, create: bool) -> Result<Self, Error> {
         let place = Place::directory(path, create)?;
         if is_locked(path) {
@@ -52,28 +50,28 @@ impl RocksKv {
     }
 
     fn open_in(mut place: Place, path: &Path, create: bool) -> Result<Self, Error> {
-        // RocksDB itself would leave files in that directory before it finds no database there.
+        // RocksDB would leave files in a directory in which it finds no database.
         if !create && !has_database(path)? {
             return Err(no_store(path));
         }
         let mut options = Options::default();
         options.create_if_missing(create);
-        // RocksDB keeps a thousand old text logs otherwise, one of each opening.
+        // RocksDB otherwise keeps a thousand old info logs, one per opening.
         options.set_keep_log_file_num(4);
         options.set_max_open_files(OPEN_FILES);
         // A write-ahead log is kept until every family that wrote to it is flushed, and some of
-        // ours write a few bytes now and then. RocksDB would let that come to a gigabyte, which is
-        // also read when the database is opened after a crash.
+        // ours rarely write. RocksDB would let the logs grow to a gigabyte, which is read again
+        // when the database is opened after a crash.
         options.set_max_total_wal_size(128 << 20);
-        // RocksDB wants every family opened that exists. No other one is made here, since a newer
-        // version of this library may have made the store.
+        // RocksDB requires that every existing family is opened. No other one is created here,
+        // since a newer version of this library may have made the store.
         let existing = DB::list_cf(&options, path);
         if !create && existing.as_ref().is_ok_and(|names| !names.iter().any(|name| name == SYSTEM)) {
             return Err(no_store(path));
         }
         let families = existing.unwrap_or_else(|_| {
-            // A directory without a database has no list. For a moment when another process closes
-            // the database, the list cannot be read either. Then RocksDB says what is wrong.
+            // Without a database there is no list, nor for a moment while another process closes
+            // one. Then RocksDB reports below what is wrong.
             options.create_missing_column_families(create);
             OURS.map(str::to_owned).into()
         });
@@ -90,7 +88,7 @@ impl RocksKv {
 }
 
 impl RocksKv {
-    /// Makes the families of a store that the database does not have. It is not shared so far.
+    /// Creates the families of a store that the database lacks. The database is not shared yet.
     pub(crate) fn make_families(&mut self) -> Result<(), StoreError> {
         let doing = "make its column families";
         let shared = || StoreError::new(doing.to_owned(), "the database is shared".into());
@@ -103,10 +101,9 @@ impl RocksKv {
         Ok(())
     }
 
-    /// The database of somebody else, who goes on using it.
+    /// Uses a database that the user owns and goes on using.
     pub(crate) fn shared(db: Arc<DB>) -> Self {
-        // In the other threading mode nobody drops a family of a database that is shared: that
-        // takes it by `&mut`.
+        // In the other mode, dropping a family takes `&mut`, which a shared database never gives.
         if TypeId::of::<DB>() == TypeId::of::<DBWithThreadMode<MultiThreaded>>() {
             Self::watched(db)
         } else {
@@ -114,22 +111,22 @@ impl RocksKv {
         }
     }
 
-    /// A database that is only read, of whatever kind: the user's own one, or a secondary.
+    /// Uses a database that is only read: the user's own one, or a secondary.
     pub(crate) fn read_only(db: Arc<DB>) -> Self {
         Self { db, place: None, watched: None, read_only: true }
     }
 
-    /// True if it is a family of ours that the database does not have, and need not have.
+    /// True if the database lacks this family of ours, and need not have it.
     fn is_absent(&self, name: &str) -> bool {
         self.read_only && OURS.contains(&name) && name != SYSTEM && self.db.cf_handle(name).is_none()
     }
 
-    /// A database whose families may be dropped at any time.
+    /// Uses a database whose families may be dropped at any time.
     fn watched(db: Arc<DB>) -> Self {
         Self { db, place: None, watched: Some(RwLock::default()), read_only: false }
     }
 
-    /// The number that this family has now. It is shown nowhere but in a batch.
+    /// The number that this family has now. RocksDB shows it only in a batch.
     fn id(&self, name: &str) -> Option<FamilyId> {
         let family = self.db.cf_handle(name)?;
         let mut probe = WriteBatch::default();
@@ -138,14 +135,13 @@ impl RocksKv {
     }
 
     /// Refuses a batch for a family that was dropped meanwhile. RocksDB would refuse it too, but
-    /// only once it is in the log, and would then take no other write of anybody until the database
-    /// is opened anew.
+    /// only once it is in the log, and would then fail all writes until it is reopened.
     fn check_families(&self, batch: &Batch) -> Result<(), StoreError> {
         let Some(known) = &self.watched else { return Ok(()) };
         let known = known.read();
         let mut checked: Option<FamilyId> = None;
         for id in batch.records().map(|record| record.family()) {
-            // Records of one family stand together, mostly.
+            // Records of one family mostly follow each other.
             if checked == Some(id) {
                 continue;
             }
@@ -160,28 +156,27 @@ impl RocksKv {
     }
 }
 
-/// True if RocksDB has a database there: `CURRENT` names the file that lists all others.
+/// True if there is a database: RocksDB's `CURRENT` names the file that lists all others.
 fn has_database(path: &Path) -> Result<bool, StoreError> {
     path.join("CURRENT").try_exists().map_err(|e| StoreError::new(opening(path), e.into()))
 }
 
-/// True if the lock is held, by this process or another one. RocksDB has no kind of error for that,
-/// so its words have to do.
+/// True if this process or another one holds the lock. RocksDB has no error code for that.
 fn is_lock_held(error: &rocksdb::Error) -> bool {
     let text = error.to_string();
     text.contains("lock hold by current process") || text.contains("While lock file")
 }
 
-/// True if another process has the database. Each try to open it would leave a text log there.
+/// True if another process has the database open. Trying to open it would leave an info log there.
 ///
-/// RocksDB takes the lock first, and then refuses to open some of the families and not the others.
+/// RocksDB takes the lock first; without the lock held, it then refuses to open only some families.
 fn is_locked(path: &Path) -> bool {
     let mut options = Options::default();
     options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));
     DB::open(&options, path).is_err_and(|e| is_lock_held(&e))
 }
 
-/// Our families, for a database that somebody else opens.
+/// Our families, for a database that the user opens.
 pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
     OURS.map(|name| ColumnFamilyDescriptor::new(name, family_options())).into()
 }
@@ -189,9 +184,9 @@ pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
 fn family_options() -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::Lz4);
-    // Each opening after a crash adds a file to level 0. From 36 on RocksDB would take no write at
-    // all until it has compacted them, for which a process that is killed every second may never
-    // live long enough. From 20 on it slows writes down, which is enough.
+    // Each opening after a crash adds a file to level 0. RocksDB slows writes down from 20 files
+    // on, which is enough. From 36 on it would stop them until a compaction is done, and a process
+    // that is killed every second may never live that long.
     options.set_level_zero_stop_writes_trigger(1_000);
     options
 }
@@ -200,8 +195,7 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(rocksdb::Error) -> StoreError
     move |e| StoreError::new(doing.into(), Box::new(e))
 }
 
-/// Looks a family up by name, each time: a held reference would tie us to one threading mode of the
-/// user's `DB` type.
+/// Looks a family up by name each time: a kept reference would require one threading mode of `DB`.
 macro_rules! family {
     ($db:expr, $name:expr) => {
         $db.cf_handle($name).ok_or_else(|| {
@@ -276,8 +270,7 @@ impl Kv for RocksKv {
         let family = family!(self.db, &family.name)?;
         let mut options = ReadOptions::default();
         options.set_iterate_upper_bound(keys.end);
-        // A reader in order does not come back: rows that others read again and again keep their
-        // place.
+        // A reader in order does not come back: rows that are read repeatedly stay cached.
         options.fill_cache(false);
         let mut pairs = self.db.raw_iterator_cf_opt(&family, options);
         pairs.seek(keys.start);
@@ -305,14 +298,12 @@ impl Kv for RocksKv {
     }
 
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
-        // Files are gone for good at once. The loss of power could otherwise take the writes that
-        // deleted what is in them.
+        // Files are deleted at once. Sync first, or a power loss could undo the deletes.
         self.db.flush_wal(true).map_err(failed("sync"))?;
         let family = family!(self.db, &family.name)?;
-        // RocksDB takes the end as a part of the range: it would delete a file whose last key is
-        // the first one that is still needed.
+        // RocksDB includes the end: it would delete a file that ends with the first key to keep.
         let Some(last) = key_below(keys.end).filter(|last| keys.start <= last.as_slice()) else { return Ok(()) };
-        // Whole files only, and without looking into them; the rest goes with the next compactions.
+        // Deletes whole files only, unread; the rest goes with the next compactions.
         self.db.delete_file_in_range_cf(&family, keys.start, &last[..]).map_err(failed("give back disk space"))
     }
 
@@ -327,7 +318,7 @@ impl Kv for RocksKv {
         self.db.write_opt(WriteBatch::from_data(bytes), &options).map_err(failed("write"))
     }
 
-    /// Lets a secondary catch up. Any other database shows at once what is written to it.
+    /// Lets a secondary catch up. Any other database always shows the latest writes.
     fn refresh(&self) -> Result<(), Error> {
         match self.db.try_catch_up_with_primary() {
             Err(e) if e.kind() == rocksdb::ErrorKind::NotSupported => Ok(()),

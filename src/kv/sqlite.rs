@@ -1,8 +1,7 @@
-//! The seam on SQLite: a table for each family, in a file of ours or beside the tables of the user.
+//! The seam on SQLite: a table per family, in a file of ours or beside the user's tables.
 //!
 //! One connection writes. Each read has a connection of its own, from a pool. The file has a
-//! write-ahead log (*WAL*), so nobody who reads waits for the one who writes, and the other way
-//! round.
+//! write-ahead log (*WAL*), so readers do not wait for the writer, nor the writer for readers.
 
 use super::batch::{Batch, FamilyId};
 use super::place::{Place, no_store, opening};
@@ -39,22 +38,22 @@ use failure::failed;
 pub(crate) const FILE: &str = "waterline.sqlite";
 
 pub(crate) struct SqliteKv {
-    /// The side that writes. A store that is only read has none.
+    /// The writing side; `None` in a store that is only read.
     writing: Option<Writing>,
     readers: Connections,
-    /// Behind the connections: whoever takes it next finds them closed.
+    /// After the connections: the next holder of the lock finds them closed.
     _lock: Option<Lock>,
-    /// Behind everything else.
+    /// After everything else.
     place: Option<Place>,
 }
 
 impl SqliteKv {
-    /// Opens the database. If there is none, `create` makes it; without `create` nothing is made.
-    /// The tables are not made here.
+    /// Opens the database, without creating the tables. Only with `create` is a missing database
+    /// made.
     pub(crate) fn open(directory: Option<&Path>, site: Site, create: bool) -> Result<Self, Error> {
         let path = directory.unwrap_or(&site.file);
         if !create {
-            // Not even a lock is made where there is no store.
+            // Without a store, not even a lock file is made.
             Self::look(path, site.clone())?;
         }
         let mut place = match directory {
@@ -74,7 +73,7 @@ impl SqliteKv {
         Ok(Self { writing, readers, _lock: Some(lock), place: Some(place) })
     }
 
-    /// Opens the database for a look from beside. It makes nothing, and needs no lock.
+    /// Opens the database for reading, beside its owner. It creates nothing, and needs no lock.
     pub(crate) fn look(path: &Path, site: Site) -> Result<Self, Error> {
         if !has_file(&site.file)? {
             return Err(no_store(path));
@@ -89,24 +88,23 @@ impl SqliteKv {
         Ok(Self { writing: None, readers, _lock: None, place: None })
     }
 
-    /// True if a store has lived in the database.
+    /// True if the database has, or once had, a store.
     pub(crate) fn has_tables(&self) -> Result<bool, StoreError> {
         self.readers.with("read", has_store)
     }
 
-    /// Makes the tables of a store that the database does not have.
+    /// Creates the tables of a store that the database lacks.
     pub(crate) fn make_families(&self) -> Result<(), StoreError> {
         let writing = self.writing.as_ref().ok_or_else(read_only)?;
         writing.with(|connection| connection.execute_batch(&sql::create())).map_err(failed("make its tables"))
     }
 
-    /// Returns the statements for a family.
     fn sql(&self, family: &Family) -> Result<&'static Sql, StoreError> {
         sql::of(family.id).ok_or_else(|| no_family(family.id))
     }
 
-    /// Reads a little: with the connection that writes, if nobody uses it now. It has the pages
-    /// that were written lately, and the others forget theirs at each write.
+    /// Runs a short read, on the writer's connection if it is idle: its cache has the latest pages,
+    /// while other connections lose theirs with each write.
     fn read<R>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<R>) -> Result<R, StoreError> {
         match self.writing.as_ref().and_then(Writing::idle) {
             Some(writer) => read(writer.connection()).map_err(failed("read")),
@@ -119,7 +117,7 @@ fn read_only() -> StoreError {
     StoreError::new("write".to_owned(), Error::ReadOnly.into())
 }
 
-/// The end of a file before it is opened; 0 if a log has what the file lacks.
+/// The length of a file before it is opened; 0 if a log may complete it.
 struct Ends(u64);
 
 impl Ends {
@@ -128,7 +126,7 @@ impl Ends {
         Self(if length(&still::log_of(file)) > 0 { 0 } else { length(file) })
     }
 
-    /// Returns an error if it is within a page. SQLite would read zeros behind it.
+    /// Returns an error if the file ends within a page. SQLite would read zeros behind it.
     fn within_a_page(&self, connection: &Connection, path: &Path) -> Result<(), StoreError> {
         let page: i64 =
             connection.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(failed(opening(path)))?;
@@ -140,12 +138,12 @@ impl Ends {
     }
 }
 
-/// True if there is a file. (It is not opened: SQLite would lose its locks when we close it.)
+/// True if the file exists. (It is not opened: closing it would drop SQLite's locks.)
 fn has_file(file: &Path) -> Result<bool, StoreError> {
     file.try_exists().map_err(|e| StoreError::new(opening(file), e.into()))
 }
 
-/// True if a store has lived in the database.
+/// True if the database has, or once had, a store.
 fn has_store(connection: &Connection) -> rusqlite::Result<bool> {
     let table = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1)";
     connection.query_row(table, [sql::table(SYSTEM)], |row| row.get(0))
@@ -176,7 +174,7 @@ impl Kv for SqliteKv {
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let sql = self.sql(family)?;
         self.read(|connection| {
-            // One moment for all of them. A drop ends it.
+            // One snapshot for all of them, which ends on drop.
             let moment = connection.unchecked_transaction()?;
             keys.iter().map(|key| value(&moment, sql, key)).collect()
         })
@@ -249,13 +247,13 @@ impl Kv for SqliteKv {
         Ok(Box::new(writing.begin(&self.readers, synced, careful)?))
     }
 
-    /// Freed pages are used again, and the file stays as it is.
+    /// Does nothing: freed pages are reused, and the file keeps its length.
     fn reclaim(&self, _family: &Family, _keys: Range<&[u8]>) -> Result<(), StoreError> {
         Ok(())
     }
 
     fn deletion(&self) -> Deletion {
-        // Each row that goes costs a microsecond or two, and each page of a long value about one.
+        // Each deleted row costs a microsecond or two, and each page of a long value about one.
         Deletion { rows: 1_000, bytes: 4 << 20, reclaims: false }
     }
 }

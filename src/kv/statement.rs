@@ -1,11 +1,11 @@
-//! Statements of SQL, as bytes until they run, and the transaction in which they run.
+//! SQL statements, as bytes until they run, and the transaction in which they run.
 
 use super::batch::Batch;
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
 
-/// A value in a statement of [`Effects::execute`](crate::Effects::execute). The numbers, texts and
-/// bytes of Rust turn into it, and an `Option` of them: `None` is `NULL`.
+/// A value in a statement of [`Effects::execute`](crate::Effects::execute). Rust's numbers, strings
+/// and byte strings convert into it, and an `Option` of them: `None` is `NULL`.
 ///
 /// ```
 /// use waterline::SqlValue;
@@ -17,10 +17,9 @@ use crate::base::index::BoxError;
 pub enum SqlValue {
     /// No value.
     Null,
-    /// A whole number. A `bool` is 0 or 1. A `u64` may be above the range of `i64`: store it as a
-    /// text or as 8 bytes.
+    /// A whole number. A `bool` is 0 or 1. A `u64` may exceed `i64`: store it as text or 8 bytes.
     Integer(i64),
-    /// A number. SQLite stores one that is no number (NaN) as `NULL`.
+    /// A number. SQLite stores NaN as `NULL`.
     Real(f64),
     /// A text.
     Text(String),
@@ -114,14 +113,13 @@ pub(crate) enum Value<'a> {
 pub(crate) struct Statement<'a> {
     pub(crate) sql: &'a str,
     pub(crate) values: Vec<Value<'a>>,
-    /// The number of rows that it must change, if that is known.
+    /// The number of rows that it must change, if one is required.
     pub(crate) rows: Option<u64>,
 }
 
 impl<'a> Statement<'a> {
-    /// Returns the bytes of a statement: the number of rows behind a byte that says if there is
-    /// one, then the text, then each value behind its kind. A text, and bytes, stand behind their
-    /// length.
+    /// Encodes a statement: a flag and the required number of rows, the text, and each value after
+    /// a byte for its kind. Texts and blobs follow their length.
     pub(crate) fn encode(sql: &str, values: &[SqlValue], rows: Option<u64>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32 + sql.len() + 16 * values.len());
         bytes.push(u8::from(rows.is_some()));
@@ -151,7 +149,7 @@ impl<'a> Statement<'a> {
         bytes
     }
 
-    /// Reads a statement; `None` if these bytes are none.
+    /// Decodes a statement; `None` if these bytes are none.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = bytes;
         let rows = (take(&mut rest, 1)? == [1]).then_some(number(&mut rest)?);
@@ -192,41 +190,42 @@ fn long<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     take(rest, length)
 }
 
-/// The answer to a statement that did not run.
+/// Why a statement did not run.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
 pub enum NotRun {
-    /// The statement is to blame, or the rows that it meets. Nothing of it is left.
+    /// The statement is at fault, or the rows that it meets. It has left no trace.
     Refused(BoxError),
     Store(StoreError),
 }
 
-/// The answer to a commit that failed. Nothing is written.
+/// Why a commit failed. Nothing is written.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
 pub enum NotCommitted {
-    /// The rows break a rule that is checked at the end, and one of the statements is to blame.
+    /// The rows break a constraint that is checked at the commit: one of the statements is at
+    /// fault.
     Refused(StoreError),
     Store(StoreError),
 }
 
-/// A transaction in which statements run one after the other, before a batch is written. When it is
-/// dropped, nothing has happened.
+/// A transaction of statements, which run one after the other, and a batch. Dropping it rolls back.
 pub trait Transaction {
-    /// Runs a statement, which is the next one.
+    /// Runs the next statement.
     fn execute(&mut self, statement: &[u8]) -> Result<(), NotRun>;
 
-    /// Returns the number of statements that have run, to go back to.
+    /// Returns the number of statements that have run, to return to with
+    /// [`go_back`](Self::go_back).
     fn mark(&mut self) -> usize;
 
-    /// Takes back all statements but so many. If that fails, the commit does.
+    /// Undoes all statements after a mark. If that fails, the commit does.
     fn go_back(&mut self, mark: usize);
 
-    /// True if the database has a rule that is checked at the end only.
+    /// True if the database has a constraint that is checked only at the commit.
     fn has_late_rules(&mut self) -> Result<bool, StoreError>;
 
-    /// True if no statement has broken a rule that is checked at the end. It looks at all rows that
-    /// have such a rule.
+    /// True if no statement has broken a constraint that is checked only at the commit. It looks at
+    /// all rows that have such a constraint.
     fn keeps_the_rules(&mut self) -> Result<bool, StoreError>;
 
     /// Writes the batch, and makes all of it durable.
@@ -266,7 +265,7 @@ mod tests {
                 Value::Blob(blob) => SqlValue::Blob(blob.to_vec()),
             });
             prop_assert_eq!((read.sql, owned.collect::<Vec<_>>(), read.rows), (&*sql, values.clone(), rows));
-            // Bytes that were cut are no statement, or one with fewer values.
+            // Truncated bytes are no statement, or one with fewer values.
             let cut = Statement::decode(&bytes[..cut.index(bytes.len())]);
             prop_assert!(cut.is_none_or(|cut| cut.values.len() < values.len()));
         }

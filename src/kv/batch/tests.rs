@@ -1,5 +1,4 @@
-//! The bytes of a batch: that what is put into them is read from them, whatever its length, and
-//! what is no record ends them.
+//! The bytes of a batch: records of any length are read back, and invalid ones end the reading.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +7,7 @@ use proptest::prelude::*;
 type Change = (u32, Vec<u8>, Option<Vec<u8>>);
 
 fn text() -> impl Strategy<Value = Vec<u8>> {
-    // Around the lengths at which the length itself grows, and often empty.
+    // Around the lengths at which the length itself takes another byte, and often empty.
     let length = prop_oneof![Just(0usize), 0..4usize, 126..130usize, 16_382..16_387usize];
     (length, any::<u8>()).prop_map(|(length, byte)| vec![byte; length])
 }
@@ -52,7 +51,7 @@ fn the_bytes_are_those_that_are_written_down() {
 
 #[test]
 fn four_gibibytes_are_refused_and_nothing_is_added() {
-    // Zeros that are never looked at take no memory.
+    // Zeros that are never touched take no memory.
     let large = vec![0u8; 1 << 30];
     let parts = [&large[..]; 4];
     let mut batch = Batch::default();
@@ -89,7 +88,7 @@ proptest! {
         prop_assert_eq!(whole.count() as usize, changes.len());
         prop_assert_eq!(whole.is_empty(), changes.is_empty());
 
-        // The same in two parts, behind something that is taken back.
+        // The same in two parts, after an addition that is undone.
         let (front, back) = changes.split_at(cut.min(changes.len()));
         let (mut first, mut second) = (Records::default(), Records::default());
         front.iter().for_each(|change| add(&mut first, change));

@@ -1,24 +1,23 @@
 //! A database that another process has open, read from beside (a *secondary* of RocksDB).
 //!
 //! A secondary reads the files of the application, and replays its write-ahead logs in memory. The
-//! application does not know of it: it may delete or replace any of these files meanwhile. Two
+//! application does not know of it, and may delete or replace any of these files meanwhile. Two
 //! rules make each look a state that the application really had.
 //!
-//! **A look counts only if the manifest stood still.** The manifest lists the files that matter. A
-//! file that it lists is deleted only after a newer entry of the manifest says so. So the manifest
-//! is [stamped](Stamp) before, and again when the files are open: from then on they can be read
-//! whatever the application does. RocksDB says in its messages when that is. If the stamp has
-//! changed, the look may have missed a file (RocksDB passes over a log that is gone without an
-//! error), and it is made again.
+//! **A look counts only if the manifest stood still.** The manifest lists the files that matter,
+//! and a file that it lists is deleted only after a newer entry removes it. So the manifest is
+//! [stamped](Stamp) before the look, and again once the files are open: from then on they stay
+//! readable. RocksDB's messages tell when that is. If the stamp has changed, the look may have
+//! missed a file (RocksDB skips a deleted log without an error), and it is repeated.
 //!
-//! **A secondary catches up only while the manifest stands still.** It then reads the new end of
-//! the logs and nothing else. Once the application has flushed, a secondary that catches up goes on
-//! showing values from its own memory that were replaced in the flushed file, and rows that were
-//! deleted there. (RocksDB 11.8 has this fault.) It also fails for good when there is a new column
-//! family. So a new secondary is opened instead, and takes the place of the old one.
+//! **A secondary catches up only while the manifest stands still.** It then reads only the new end
+//! of the logs. Once the application has flushed, a secondary that catches up keeps showing values
+//! from its own memory that were replaced, and rows that were deleted, in the flushed file.
+//! (RocksDB 11.8 has this bug.) It also fails for good when there is a new column family. So a new
+//! secondary is opened instead, and replaces the old one.
 //!
-//! RocksDB wants a directory for the text log of a secondary. This one has no text log, and the
-//! directory that it is given lies below a file, so nothing can ever be made there.
+//! RocksDB wants a directory for a secondary's info log. This one has none, and the path that it
+//! gets lies below a file, so nothing can be created there.
 
 use super::{RocksKv, failed, family_options, has_database};
 use crate::base::error::{Error, StoreError};
@@ -33,23 +32,22 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time for which a look is made again while the application changes its files. An application
-/// that writes as fast as it can changes them a few times in a second.
+/// How long a look is repeated while the application replaces its files. An application that writes
+/// at full speed does so a few times per second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The pause after the first look that did not count. It doubles with each, up to the longest one.
+/// The pause after the first look that did not count. It doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The rows and the bytes that a scan reads at a time, at most. It begins with one row, since many
-/// scans want no more.
+/// The most rows and bytes that a scan reads at a time. The first piece is one row: often enough.
 const ROWS: usize = 256;
 const BYTES: usize = 256 * 1024;
 
-/// The database of an application beside which this process reads.
+/// The database of an application, read by this process while the application has it open.
 pub(crate) struct Secondary {
     path: PathBuf,
-    /// The secondary that everybody reads. It is `None` after a catching up that broke off halfway.
+    /// The secondary that all calls read; `None` after a catch-up that broke off halfway.
     seen: RwLock<Option<Arc<Seen>>>,
     /// Held by the one refresh at a time.
     refreshing: Mutex<()>,
@@ -61,7 +59,7 @@ struct Seen {
     stamp: Stamp,
 }
 
-/// The state of a database's manifest: its name, and its length, since entries are only added.
+/// The state of a database's manifest: its name and its length, since entries are only appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     /// The content of the file `CURRENT`.
@@ -91,12 +89,11 @@ impl Stamp {
     }
 }
 
-/// Looks, and looks again until the manifest has stood still meanwhile. Returns what was seen with
-/// the stamp of the manifest. A look that knows the stamp of the moment in which it had all files
-/// returns this stamp, too.
+/// Looks until the manifest stands still during the look. Returns what was seen, and the manifest's
+/// stamp. A look that knows the stamp at the time when it had all files open returns that one, too.
 ///
 /// # Errors
-/// An error of a look at a manifest that stood still; [`Error::Store`] if the time is over.
+/// The error of a look during which the manifest stood still; [`Error::Store`] on a timeout.
 fn settled<S: PartialEq, T>(
     stamp: impl Fn() -> Result<S, StoreError>,
     elapsed: impl Fn() -> Duration,
@@ -136,12 +133,12 @@ impl Seen {
     }
 }
 
-/// The files of a secondary that is being opened, as far as RocksDB's messages tell of them.
+/// The files of a secondary that is being opened, as far as RocksDB's messages tell.
 struct Files {
     path: PathBuf,
-    /// The stamp of the moment in which the table files were open, and the logs were listed.
+    /// The stamp of the moment when the table files were open and the logs were listed.
     had_all: Mutex<Option<Stamp>>,
-    /// Set by the first message of interest. Later ones come while the logs are read.
+    /// Set by the first relevant message. Later ones come while the logs are read.
     is_told: AtomicBool,
 }
 
@@ -151,26 +148,25 @@ impl Files {
     }
 
     fn hear(&self, message: &str) {
-        // RocksDB opens one log after the other, and only then it reads them.
+        // RocksDB opens all logs, one by one, before it reads them.
         if message.contains(OPENS_A_LOG) && !self.is_told.swap(true, Ordering::AcqRel) {
             *self.had_all.lock() = Stamp::of(&self.path).ok();
         }
-        // A log that was listed was deleted before it was opened. The manifest says so by now.
+        // A listed log was deleted before it was opened. The manifest says so by now.
         if message.contains(LOG_IS_GONE) {
             *self.had_all.lock() = None;
         }
     }
 }
 
-/// The words of RocksDB's messages. If its next version has others, a look that was slow is made
-/// again without need.
+/// RocksDB's messages. If a later version words them differently, slow looks repeat needlessly.
 const OPENS_A_LOG: &str = "Recovering log #";
 const LOG_IS_GONE: &str = "have already been purged";
 
 /// Opens a secondary, in whatever state the files are.
 fn open(path: &Path, files: Arc<Files>) -> Result<RocksKv, Error> {
     let mut options = Options::default();
-    // A file that stays open can be read after the application has deleted it.
+    // An open file stays readable after the application has deleted it.
     options.set_max_open_files(-1);
     options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Info, move |_, message| files.hear(message)));
     let names = DB::list_cf(&options, path).map_err(failed(opening(path)))?;
@@ -189,7 +185,7 @@ fn pause(time: Duration) {
 }
 
 impl Secondary {
-    /// Opens the database in this directory from beside. It makes nothing.
+    /// Opens the database in this directory for reading, beside its owner. It creates nothing.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let real = match path.canonicalize() {
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(no_store(path)),
@@ -202,22 +198,22 @@ impl Secondary {
         Ok(Self { path: real, seen: RwLock::new(Some(Arc::new(seen))), refreshing: Mutex::default() })
     }
 
-    /// Runs a call that ends soon on the present secondary. A refresh waits for it.
+    /// Runs a short call on the current secondary. A refresh waits for it.
     fn read<R>(&self, run: impl FnOnce(&RocksKv) -> Result<R, StoreError>) -> Result<R, StoreError> {
         run(&self.seen.read().as_ref().ok_or_else(broken_off)?.kv)
     }
 
-    /// Keeps the present secondary. It shows the same state for as long as it is kept.
+    /// Returns the current secondary, which shows the same state for as long as it is held.
     fn keep(&self) -> Result<Arc<Seen>, StoreError> {
         self.seen.read().clone().ok_or_else(broken_off)
     }
 
-    /// Lets the present secondary catch up, if it can. Nobody reads it meanwhile: the call may show
-    /// the changes of one family before those of another one.
+    /// Lets the current secondary catch up, if it can. No call reads it meanwhile: the catch-up may
+    /// show the changes of one family before those of another.
     fn catch_up(&self, stamp: &Stamp) -> bool {
         let mut place = self.seen.write();
         match &*place {
-            // Somebody who keeps it wants the state that it has.
+            // A scan that holds it wants the state that it has.
             Some(seen) if seen.stamp == *stamp && Arc::strong_count(seen) == 1 => {
                 let done = seen.kv.refresh().is_ok() && Stamp::of(&self.path).is_ok_and(|after| after == *stamp);
                 if !done {
@@ -281,7 +277,7 @@ impl Kv for Secondary {
 
     fn refresh(&self) -> Result<(), Error> {
         let _one_at_a_time = self.refreshing.lock();
-        // If the directory is gone, this fails, and the last state is still shown.
+        // If the directory is gone, this fails, and the last state stays visible.
         let stamp = Stamp::of(&self.path)?;
         if self.catch_up(&stamp) {
             return Ok(());
@@ -293,13 +289,13 @@ impl Kv for Secondary {
     }
 }
 
-/// The pairs of a range, read piece by piece: an iterator of RocksDB cannot be handed out together
-/// with the secondary that it borrows. The secondary is kept, so all pieces show one state.
+/// The pairs of a range, read piece by piece: a RocksDB iterator cannot be returned together with
+/// the secondary that it borrows. The secondary is held, so all pieces show one state.
 struct Pieces {
     seen: Arc<Seen>,
     family: Family,
     order: Order,
-    /// The keys that were not read so far.
+    /// The keys that are not yet read.
     rest: Option<KeyRange>,
     /// The number of rows of the next piece.
     rows: usize,

@@ -1,4 +1,4 @@
-//! The answers of RocksDB itself to our bytes, and of families that come and go.
+//! How RocksDB itself takes our bytes, and families that come and go.
 
 use super::*;
 use crate::base::error::describe;
@@ -11,7 +11,7 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// The database itself, which nobody else holds.
+/// The database itself, which has no other owner here.
 fn database(kv: &mut RocksKv) -> &mut DB {
     Arc::get_mut(&mut kv.db).unwrap()
 }
@@ -128,7 +128,7 @@ fn promise_01_giving_back_disk_space_leaves_the_key_behind_the_range_though_its_
     kv.write(&batch, true).unwrap();
     kv.reclaim(&logs, &from..&kept).unwrap();
     assert_eq!(kv.get(&logs, &kept).unwrap().as_deref(), Some(b"v".as_slice()));
-    // The same file is given back once its last key is in the range too.
+    // The same file is deleted once its last key is in the range, too.
     let end = 21u64.to_be_bytes();
     kv.reclaim(&logs, &from..&end).unwrap();
     assert_eq!(files(), "0");
@@ -140,7 +140,7 @@ fn a_store_that_crashed_many_times_takes_writes() {
     let kv = Arc::new(RocksKv::open(directory.path(), true).unwrap());
     let tables = family(&kv, TABLES);
     let handle = kv.db.cf_handle(TABLES).unwrap();
-    // As if no life had lasted until the files of those before it are compacted.
+    // As if no process had lived until the files of earlier ones are compacted.
     kv.db.set_options_cf(&handle, &[("level0_file_num_compaction_trigger", "100000")]).unwrap();
     let (written, is_written) = crossbeam_channel::bounded(1);
     let writing = kv.clone();
@@ -163,7 +163,7 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
     {
         let kv = RocksKv::open(directory.path(), true).unwrap();
         let tables = family(&kv, TABLES);
-        // A file for each life, as if what it wrote was flushed when the next one began.
+        // A file per life, as if its writes were flushed when the next one began.
         for row in 0..LIVES {
             kv.write(&put(&tables, &row.to_be_bytes(), b"v"), false).unwrap();
             kv.db.flush_cf(&kv.db.cf_handle(TABLES).unwrap()).unwrap();
@@ -178,7 +178,7 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
     let there = tables(&mut std::fs::read_dir(&real).unwrap().map(|entry| entry.unwrap().path()));
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let open = tables(&mut open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()));
-    // RocksDB may have put a few of them together.
+    // RocksDB may have merged a few of them.
     assert!(open <= OPEN_FILES as usize && there > OPEN_FILES as usize, "{open} of {there} files are open");
 }
 
@@ -204,7 +204,7 @@ fn a_family_that_was_made_anew_takes_nothing_that_was_meant_for_the_old_one() {
     assert!(error.contains("\"f\" was dropped"), "{error}");
     assert_eq!(kv.get(&system, b"k").unwrap(), None, "all changes or none");
     assert_eq!(kv.get(&new, b"k").unwrap(), None);
-    // RocksDB itself would take no write any more: see `RocksKv::check_families`.
+    // RocksDB itself would refuse all writes from now on: see `RocksKv::check_families`.
     kv.write(&put(&new, b"k", b"new"), false).unwrap();
     assert_eq!(kv.get(&new, b"k").unwrap(), Some(b"new".to_vec()));
 }

@@ -1,4 +1,4 @@
-//! The statements that a user may not run in a transaction of ours.
+//! Which statements a user may not run in a transaction of ours.
 
 use super::sql::MARK;
 use crate::base::sync::{Arc, AtomicBool, Ordering};
@@ -6,18 +6,18 @@ use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use std::sync::LazyLock;
 
-/// The look at the statements of a connection.
+/// Watches the statements of a connection.
 #[derive(Default)]
 pub(super) struct Watch {
     /// True while a statement of the user is prepared or runs.
     is_user: AtomicBool,
-    /// True if the last one makes something that is looked at when it is there.
+    /// True if the last one creates something that is checked once it exists.
     makes: AtomicBool,
 }
 
 impl Watch {
-    /// Refuses the statements of the user that would end the transaction, leave the database, or
-    /// touch a table of ours.
+    /// Refuses user statements that would end the transaction, leave the database, or touch our
+    /// tables.
     pub(super) fn install(connection: &Connection) -> Arc<Self> {
         let watch = Arc::new(Self::default());
         let asked = watch.clone();
@@ -30,26 +30,26 @@ impl Watch {
             }
             if is_forbidden(&context.action) { Authorization::Deny } else { Authorization::Allow }
         };
-        // Some versions answer with nothing.
+        // Some versions return nothing.
         let _installed = connection.authorizer(Some(authorize));
         watch
     }
 
-    /// Calls this for the user: it prepares or runs a statement.
+    /// Runs a call that prepares or runs a statement of the user.
     pub(super) fn user<R>(&self, call: impl FnOnce() -> R) -> R {
         let _author = Author::user(self);
         call()
     }
 
-    /// True if the last one may lay a hand on the tables of ours by what it makes. The name that it
-    /// gives to a table, and the inner statements of a trigger, are seen only when it has run.
+    /// True if what the last one creates may affect our tables. The name that it gives to a table,
+    /// and the inner statements of a trigger, are visible only after it has run.
     pub(super) fn makes(&self) -> bool {
         self.makes.load(Ordering::Relaxed)
     }
 }
 
-/// Counts what has a name of ours, the triggers that name a table of ours, and the foreign keys
-/// that point at one: those would refuse our writes.
+/// Counts the objects with a name of ours, the triggers that name a table of ours, and the foreign
+/// keys that point at one: these would make our writes fail.
 pub(super) fn count_ours(connection: &Connection) -> rusqlite::Result<i64> {
     connection.query_row(&COUNT_OURS, [], |row| row.get(0))
 }
@@ -68,7 +68,7 @@ static COUNT_OURS: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// True if it makes something that is to be looked at when it is there.
+/// True if it creates something that must be checked once it exists.
 fn is_checked_later(action: &AuthAction<'_>) -> bool {
     use AuthAction::{AlterTable, CreateTable, CreateTempTable, CreateTempTrigger, CreateTrigger};
     matches!(
@@ -116,7 +116,7 @@ fn is_ours(name: &str) -> bool {
     name.as_bytes().get(..PREFIX.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(PREFIX))
 }
 
-/// Says that a statement of the user is prepared or runs, until it is dropped.
+/// Marks that a statement of the user is prepared or runs, until it is dropped.
 struct Author<'a>(&'a AtomicBool);
 
 impl<'a> Author<'a> {

@@ -1,4 +1,4 @@
-//! The connections: how each is set up, and the pool of those that read.
+//! The connections: how each is set up, and the pool of readers.
 
 use super::failure::failed;
 use super::still::Still;
@@ -13,27 +13,27 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The time for which a connection waits for the lock of the file. Somebody else has it only where
-/// the file is the user's own one, during a transaction of the user's.
+/// How long a connection waits for the file lock. Others hold it only where the file is the user's
+/// own one, during a transaction of the user's.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The statements of a connection that stay prepared: all that there are for all families.
+/// The statements that stay prepared in a connection: enough for all families.
 const STATEMENTS: usize = 96;
 
-/// The connections that stay open while nobody reads with them. A few threads read at a time.
+/// The idle readers that stay open. Few threads read at a time.
 const IDLE: usize = 16;
 
-/// The pages after which a commit writes the log back: 16 MiB. Each time costs two flushes, and a
-/// page that was changed many times is written back once. SQLite's own 4 MiB makes four times as
-/// many flushes; more would be read again after a crash.
+/// The pages in the log after which a commit writes it back: 16 MiB. Each checkpoint costs two
+/// flushes, and writes a page once, however often it changed. SQLite's default of 4 MiB causes four
+/// times as many flushes; more would be read again after a crash.
 pub(super) const CHECKPOINT: u32 = 4_000;
 
-/// The length of the log, in bytes, from which it is made to begin anew: otherwise readers that
-/// take turns could let it grow for ever. A longer file is cut to this length then.
+/// The length of the log, in bytes, from which it is made to restart: otherwise overlapping readers
+/// could let it grow for ever. A longer file is then cut to this length.
 pub(super) const LONG_LOG: i64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
-/// The cache of the connection that writes, in KiB. Nobody else's writes make it forget its pages,
-/// as long as all writes come from here; a connection that reads forgets its own at each of them.
+/// The cache of the writer's connection, in KiB. It stays valid, as all writes come from here; each
+/// of them invalidates the caches of the readers.
 const WRITER_CACHE: u32 = 32 << 10;
 
 /// A closure of the user that sets up a new connection.
@@ -49,26 +49,25 @@ impl fmt::Debug for OnConnect {
     }
 }
 
-/// Where the database is, and who else may be in it.
+/// Where the database is, and how a connection to it is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
-    /// The file of the database.
     pub(crate) file: PathBuf,
     /// Called with each new connection.
     pub(crate) on_connect: OnConnect,
 }
 
-/// The use of a connection.
+/// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Writer,
-    /// It reads, in the process that writes.
+    /// Reads, in the process that writes.
     Reader,
-    /// It reads from beside, and makes nothing.
+    /// Reads in another process, and creates nothing.
     Look,
 }
 
-/// Opens a connection, with what it knows of a file that nobody else has open.
+/// Opens a connection, with the state of the file if no process has it open.
 pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Option<Still>)> {
     let (file, mut still) = (&site.file, None);
     let connection = match mode {
@@ -100,7 +99,7 @@ pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Opt
         }
         Mode::Reader => {
             connection.pragma_update(None, "query_only", true)?;
-            // It may write the log back.
+            // It may run checkpoints.
             connection.pragma_update(None, "synchronous", "NORMAL")?;
         }
         Mode::Look => connection.pragma_update(None, "query_only", true)?,
@@ -108,9 +107,8 @@ pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Opt
     Ok((connection, still))
 }
 
-/// Opens a connection that makes no file. The log of a database in use is read with the memory
-/// that its processes share. Where nobody has the database open, there is no log, and the file
-/// itself says all.
+/// Opens a connection that creates no file. The log of a database in use is read by the memory that
+/// its processes share. A database that no process has open has no log, and its file is complete.
 fn look(file: &Path) -> rusqlite::Result<(Connection, Option<Still>)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let read = |connection: &Connection| connection.query_row("SELECT count(*) FROM sqlite_master", [], |_| Ok(()));
@@ -123,7 +121,7 @@ fn look(file: &Path) -> rusqlite::Result<(Connection, Option<Still>)> {
     }
     let connection = Connection::open_with_flags(file, flags)?;
     match (read(&connection), Still::of(file)) {
-        // It was closed in this moment, and the directory is read-only.
+        // It was closed just now, and the directory is read-only.
         (Err(error), Some(still)) if is_unopened(&error) => open_still(still),
         (read, _) => read.map(|()| (connection, None)),
     }
@@ -133,7 +131,7 @@ fn is_unopened(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly))
 }
 
-/// Turns the write-ahead log on.
+/// Turns on the write-ahead log.
 pub(super) fn use_wal(connection: &Connection) -> Result<(), BoxError> {
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode.eq_ignore_ascii_case("wal") {
@@ -146,7 +144,7 @@ pub(super) fn use_wal(connection: &Connection) -> Result<(), BoxError> {
     .into())
 }
 
-/// The connections that read, and those of them that nobody uses now.
+/// The pool of connections that read.
 pub(super) struct Connections {
     site: Site,
     mode: Mode,
@@ -154,11 +152,11 @@ pub(super) struct Connections {
     scans: Mutex<Scans>,
 }
 
-/// The scans that keep a transaction open, and with it the log of the database.
+/// The scans that keep a transaction open, which keeps the log from restarting.
 #[derive(Default)]
 struct Scans {
     next: u64,
-    /// The times at which they began, and their tables. The first one is the oldest.
+    /// When each began, and its table. The first is the oldest.
     open: BTreeMap<u64, (Instant, &'static str)>,
 }
 
@@ -167,7 +165,7 @@ impl Connections {
         Self { site, mode, idle: Mutex::default(), scans: Mutex::default() }
     }
 
-    /// Notes that a scan of this table keeps a transaction open. Returns its number.
+    /// Notes that a scan of this table keeps a transaction open, and returns its number.
     pub(super) fn keeps(&self, table: &'static str) -> u64 {
         let mut scans = self.scans.lock();
         let number = scans.next;
@@ -181,34 +179,32 @@ impl Connections {
         self.scans.lock().open.remove(&scan);
     }
 
-    /// Returns the table of the scan that is open for the longest time, and that time.
+    /// Returns the table and the age of the oldest scan that is open.
     pub(super) fn oldest(&self) -> Option<(&'static str, Duration)> {
         let scans = self.scans.lock();
         let (begun, table) = scans.open.values().next()?;
         Some((table, time::now().saturating_duration_since(*begun)))
     }
 
-    /// The file of the database.
     pub(super) fn file(&self) -> &Path {
         &self.site.file
     }
 
-    /// Takes a connection that nobody uses, or opens one. It never waits.
+    /// Takes an idle connection, or opens one. It never waits.
     pub(super) fn lend(&self) -> rusqlite::Result<Lent<'_>> {
         let idle = self.idle.lock().pop();
-        // Behind the lock: it may ask the file system.
+        // After the lock is released: this may access the file system.
         let idle = idle.filter(|(_, still)| still.as_ref().is_none_or(Still::holds));
         let connection = idle.map_or_else(|| open(&self.site, self.mode), Ok)?;
         Ok(Lent { from: self, connection: Some(connection) })
     }
 
-    /// The number of connections that nobody uses now.
+    /// The number of idle connections.
     #[cfg(test)]
     pub(super) fn idle(&self) -> usize {
         self.idle.lock().len()
     }
 
-    /// Reads with a connection.
     pub(super) fn with<R>(
         &self,
         doing: impl Into<String>,
@@ -224,15 +220,14 @@ impl Connections {
     }
 }
 
-/// A connection that is in use. It is free again when this is dropped.
+/// A connection that is in use. Dropping it returns it to the pool.
 pub(super) struct Lent<'a> {
     from: &'a Connections,
     connection: Option<(Connection, Option<Still>)>,
 }
 
 impl Lent<'_> {
-    /// Returns an error if somebody has changed the file of a look while it was read, without a
-    /// lock.
+    /// Returns an error if a file that is read without a lock has changed meanwhile.
     pub(super) fn is_sound(&self) -> rusqlite::Result<()> {
         match &self.connection {
             Some((_, Some(still))) if !still.is_unchanged() => Err(rusqlite::Error::SqliteFailure(
@@ -256,7 +251,7 @@ impl Deref for Lent<'_> {
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        // One that still is in a transaction would show the past for ever.
+        // One that is still in a transaction would show the past for ever.
         if !connection.0.is_autocommit() {
             return;
         }

@@ -1,10 +1,10 @@
-//! The errors of SQLite, each with what to do about it.
+//! SQLite's errors, each with what to do about it.
 
 use crate::base::error::StoreError;
 use rusqlite::ErrorCode;
 use std::fmt;
 
-/// An error of SQLite, with the advice that its own words lack.
+/// An SQLite error, with the advice that its own text lacks.
 #[derive(Debug)]
 struct Failure {
     error: rusqlite::Error,
@@ -19,7 +19,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Returns the error of a call that could not do this.
+/// Returns a conversion into the error of a call that failed to do this.
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> StoreError {
     move |error| {
         let source = match error.sqlite_error_code().and_then(advice) {
@@ -53,7 +53,7 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
-/// True if this call failed since another connection holds the lock.
+/// True if this call failed because another connection holds the lock.
 pub(super) fn is_locked(error: &StoreError) -> bool {
     error.source.downcast_ref().is_some_and(|Failure { error, .. }| is_busy(error))
 }

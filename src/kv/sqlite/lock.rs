@@ -1,8 +1,8 @@
 //! The lock of a store. Names, ids, tails and bounds live in the memory of the one process that
-//! writes, so there must be no second one.
+//! writes, so a second one must be kept out.
 //!
-//! It is a small database of its own, in a transaction that excludes all others. The lock of an
-//! operating system lies below that, so it is gone when its process dies.
+//! It is a small database of its own, in an exclusive transaction. That is built on the locks of
+//! the operating system, so it is released when its process dies.
 
 use super::failure::{failed, is_busy};
 use crate::base::error::Error;
@@ -18,7 +18,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of this database. An error names the path.
+    /// Takes the lock of this database. Errors name `path`.
     pub(super) fn take(file: &Path, path: &Path) -> Result<Self, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let taken = Connection::open_with_flags(lock_of(file), flags).and_then(|held| {
@@ -34,7 +34,7 @@ impl Lock {
     }
 }
 
-/// Returns the file of the lock: the name of the database, and more.
+/// Returns the path of the lock file, beside the database.
 fn lock_of(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push("-lock");

@@ -1,9 +1,8 @@
-//! The pace at which the write-ahead log is written back beside the saves.
+//! When a background thread writes the write-ahead log back.
 //!
-//! SQLite writes it back within a commit, once it has so many pages. A thread for which nobody
-//! waits does it before that, and more often, so little is left for the commit. Where the thread
-//! comes too late, since a program writes faster than a disk takes it, the commit still does it,
-//! and everybody waits for the disk.
+//! SQLite writes it back within a commit, once it has enough pages. A thread that no caller waits
+//! for does so earlier and more often, so that little is left for the commit. If a program writes
+//! faster than the disk takes it, the thread comes too late: all writers wait for the commit.
 
 use super::connection::{CHECKPOINT, Connections};
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -15,21 +14,20 @@ use std::path::PathBuf;
 /// The pages after which the thread writes the log back.
 pub(super) const PAGES: u64 = if cfg!(test) { 100 } else { CHECKPOINT as u64 / 4 };
 
-/// The bounds of the bytes that make so many pages. The first count is the lower one: what a
-/// transaction changes is not known before.
+/// The bounds of the bytes that are taken for this many pages, beginning with the lower one: how
+/// many pages a transaction changes is not known in advance.
 const FEW: u64 = if cfg!(test) { 16 << 10 } else { 256 << 10 };
 const MANY: u64 = 64 << 20;
 const PAGE: u64 = 4096;
 
 pub(super) struct Pace {
-    /// About as many bytes as were written since the thread wrote the log back. A transaction
-    /// counts for a page at least.
+    /// The bytes, about, written since the last write-back. Each transaction adds a page.
     written: AtomicU64,
-    /// The count from which it does so again.
+    /// The value of `written` from which it does so again.
     due: AtomicU64,
-    /// True if the thread was told.
+    /// True if the thread was notified.
     told: AtomicBool,
-    /// The log when it was written back: how often it had begun anew by then, and its pages.
+    /// The log when it was last written back: its restart counter, and its pages.
     before: Mutex<(Option<[u8; 4]>, u64)>,
     file: PathBuf,
 }
@@ -40,19 +38,19 @@ impl Pace {
         Self { written: AtomicU64::new(0), due, told, before: Mutex::default(), file: log }
     }
 
-    /// Notes that a transaction has written so many bytes, about.
+    /// Notes that a transaction has written about this many bytes.
     pub(super) fn wrote(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64 + PAGE, Ordering::Relaxed);
     }
 
-    /// True once when the log is to be written back.
+    /// Returns true once when the log is to be written back.
     pub(super) fn is_due(&self) -> bool {
         let is_due = self.written.load(Ordering::Relaxed) >= self.due.load(Ordering::Relaxed);
         is_due && !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Writes back what is in the log, as far as nobody reads the past. It learns from the pages
-    /// that it finds how many bytes make so many pages.
+    /// Writes the log back as far as its readers allow, and learns how many bytes make [`PAGES`]
+    /// pages.
     pub(super) fn write_back(&self, readers: &Connections) {
         if !self.told.load(Ordering::Relaxed) {
             return;
@@ -61,7 +59,7 @@ impl Pace {
         let checkpoint = |connection: &Connection| {
             connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1))
         };
-        // If it fails, or somebody else does it now, the next one does what is left.
+        // If it fails, or another connection does it now, the next one does the rest.
         let pages = readers.with("write the log back", checkpoint).ok().and_then(|pages| u64::try_from(pages).ok());
         if let Some(pages) = pages {
             let now = (self.beginnings(), pages);
@@ -72,8 +70,7 @@ impl Pace {
         self.told.store(false, Ordering::Relaxed);
     }
 
-    /// Reads how often the log has begun anew, from its header. (SQLite has no lock on this file
-    /// that it would lose.)
+    /// Reads the restart counter in the log's header. (SQLite holds no lock on this file.)
     fn beginnings(&self) -> Option<[u8; 4]> {
         let mut header = [0; 16];
         File::open(&self.file).and_then(|mut log| log.read_exact(&mut header)).ok()?;

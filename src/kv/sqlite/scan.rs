@@ -1,6 +1,5 @@
-//! The rows of a range, read page by page: a statement of SQLite cannot be handed out together with
-//! the connection that it borrows. The connection stays in one transaction, so all pages show one
-//! moment.
+//! The rows of a range, read page by page: a statement cannot be returned together with its
+//! connection. The connection stays in a transaction: all pages show one snapshot.
 
 use super::connection::{Connections, Lent};
 use super::failure::failed;
@@ -9,8 +8,7 @@ use crate::base::error::StoreError;
 use crate::kv::{KeyRange, Order, Pair};
 use rusqlite::{Connection, params};
 
-/// The rows and the bytes of a page, at most. The first page has one row, since many scans want no
-/// more.
+/// The most rows and bytes of a page. The first page has one row, since many scans want no more.
 const ROWS: usize = 256;
 const BYTES: usize = 256 * 1024;
 
@@ -18,11 +16,11 @@ pub(super) struct Pages<'a> {
     readers: &'a Connections,
     /// The connection, in its transaction, until the last page is read.
     connection: Option<Lent<'a>>,
-    /// The number of the scan, once there is more to read than its first page.
+    /// The number of the scan, if it goes on after its first page.
     number: Option<u64>,
     sql: &'static Sql,
     order: Order,
-    /// The keys that were not read so far.
+    /// The keys that are not yet read.
     rest: KeyRange,
     /// The number of rows of the next page.
     rows: usize,
@@ -69,7 +67,7 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    /// Reads the rows of a page. Returns true if there may be more behind them.
+    /// Reads the rows of a page, and whether more may follow.
     fn page(&self, connection: &Connection) -> rusqlite::Result<(Vec<Pair>, bool)> {
         let statement = usize::from(self.order == Order::Descending) * 2 + usize::from(self.rest.to.is_none());
         let mut page = connection.prepare_cached(&self.sql.page[statement])?;
@@ -107,7 +105,7 @@ impl Iterator for Pages<'_> {
         if self.read.len() == 0
             && let Err(error) = self.fill()
         {
-            // There is nothing behind it.
+            // Nothing follows an error.
             self.end();
             return Some(Err(failed("read")(error)));
         }

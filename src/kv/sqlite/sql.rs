@@ -1,8 +1,7 @@
-//! The statements: a table for each family, with the key and the value of each row.
+//! The statements: a table per family, with a key and a value in each row.
 //!
-//! A connection keeps statements by their texts. The mark in front makes the texts differ from
-//! those of a user, who may not touch these tables. The name of the database keeps a temporary
-//! table of a user out of them.
+//! A connection caches statements by their text. The mark in front keeps ours apart from those of a
+//! user, who may not touch these tables. The schema name excludes a temporary table of the user.
 
 use crate::base::error::StoreError;
 use crate::kv::batch::FamilyId;
@@ -12,14 +11,13 @@ use std::sync::LazyLock;
 /// The mark in front of each text.
 pub(super) const MARK: &str = "/* waterline */";
 
-/// The families whose values may be large, and are not many in each transaction.
+/// The families whose values may be large, with few rows per transaction.
 ///
-/// Their tables have rowids: the rows lie in a tree of their own, and a second tree has the keys.
-/// Without rowids there is one tree for both. A row of 100 bytes then costs a tenth less to append
-/// and a quarter less to read, and a job of a queue, which writes many small rows alone in a
-/// transaction, a fifth less. But such a tree keeps no more than 1,000 bytes of a row in its page.
-/// A longer row takes 3 to 4 times as long to read as one in a table with rowids, and up to 5 times
-/// as long to write: most where it is little longer.
+/// Their tables have rowids: a tree for the rows, and one for the keys. Without rowids there is one
+/// for both. A row of 100 bytes then costs a tenth less to append and a quarter less to read, and a
+/// queue's job, which writes many small rows in a transaction of its own, a fifth less. But such a
+/// tree keeps at most 1,000 bytes of a row in its page. A longer row takes 3 to 4 times as long to
+/// read as with rowids, and up to 5 times as long to write.
 const LARGE: [&str; 3] = [TABLES, LOGS, UNDO];
 
 /// The statements for one family.
@@ -33,7 +31,7 @@ pub(super) struct Sql {
     pub(super) range: String,
     pub(super) last: String,
     pub(super) last_open: String,
-    /// The rows of a page: in ascending and in descending order, each with an end and without one.
+    /// The rows of a page: ascending and descending, each with and without an end.
     pub(super) page: [String; 4],
 }
 
@@ -44,8 +42,8 @@ impl Sql {
         let table = table(family);
         let marked = |text: &str| format!("{MARK} {}", text.replace("{table}", &format!("main.{table}")));
         let rows = |with: &str| marked(&format!("SELECT k, v FROM {{table}} WHERE k >= ?1 {with}"));
-        // One that replaces a row without rowid overwrites it where it is, and looks for it once.
-        // Where there are rowids, it would delete the row and make another one.
+        // `REPLACE` overwrites a row without rowid in place, after one look-up. With rowids, it
+        // would delete the row and insert another.
         let (without, put) = if LARGE.contains(&family) {
             ("", "INSERT INTO {table} (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v")
         } else {
@@ -78,12 +76,11 @@ pub(super) fn table(family: &str) -> String {
     family.replace('.', "_")
 }
 
-/// Returns the number of one of our families. There are no others.
+/// Returns the number of a family. There are none but ours.
 pub(super) fn family(name: &str) -> Option<FamilyId> {
     (1..).zip(OURS).find(|(_, family)| *family == name).map(|(id, _)| FamilyId(id))
 }
 
-/// Returns the statements for a family.
 pub(super) fn of(family: FamilyId) -> Option<&'static Sql> {
     SQL.get((family.0 as usize).checked_sub(1)?)
 }
@@ -92,7 +89,7 @@ pub(super) fn no_family(family: FamilyId) -> StoreError {
     StoreError::new("find its table".to_owned(), format!("there is no family {}", family.0).into())
 }
 
-/// Returns the statements that make all tables which are not there.
+/// Returns the statements that create the missing tables.
 pub(super) fn create() -> String {
     format!("BEGIN IMMEDIATE;\n{}COMMIT;", SQL.iter().map(|sql| &*sql.create).collect::<String>())
 }

@@ -1,13 +1,11 @@
-//! A database that nobody has open. A look at it makes none of the files that SQLite puts beside a
-//! database in use.
+//! A database that no process has open. It is read without the files that SQLite adds.
 
 use rusqlite::{Connection, OpenFlags};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The file of such a database, and the state in which it was found: the time of its last change,
-/// and its length.
+/// The file of such a database, and its modification time and length when it was found.
 #[derive(Debug)]
 pub(super) struct Still {
     file: PathBuf,
@@ -15,25 +13,23 @@ pub(super) struct Still {
 }
 
 impl Still {
-    /// Returns the file if nobody has it open. A process that has it open, or that died in it, has
-    /// a log there.
+    /// Returns the file if no process has it open. One that does, or that crashed, has left a log.
     pub(super) fn of(file: &Path) -> Option<Self> {
         let state = state(file)?;
         Some(Self { file: file.to_owned(), state }).filter(Self::is_alone)
     }
 
-    /// Opens a connection that takes no lock, and makes no file.
+    /// Opens a connection that takes no lock and creates no file.
     pub(super) fn open(&self, flags: OpenFlags) -> rusqlite::Result<Connection> {
         Connection::open_with_flags(immutable(&self.file), flags | OpenFlags::SQLITE_OPEN_URI)
     }
 
-    /// True if what was read is what the file had. (A process that has opened it meanwhile writes
-    /// into its log first.)
+    /// True if the file has not changed. (A process that opens it writes to its log first.)
     pub(super) fn is_unchanged(&self) -> bool {
         state(&self.file) == Some(self.state)
     }
 
-    /// True if nobody has opened the database so far.
+    /// True if no process has opened the database since.
     pub(super) fn holds(&self) -> bool {
         self.is_alone() && self.is_unchanged()
     }
@@ -60,7 +56,7 @@ pub(super) fn log_of(file: &Path) -> PathBuf {
     beside(file, "-wal")
 }
 
-/// Returns the name of a file that nobody changes, as SQLite reads it.
+/// Returns the URI by which SQLite reads a file as one that no process changes.
 fn immutable(file: &Path) -> OsString {
     let mut name = OsString::from("file:");
     let escaped: String = file

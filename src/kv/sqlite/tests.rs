@@ -1,5 +1,4 @@
-//! The answers of SQLite beside those of memory, and what it alone does: connections, transactions
-//! and locks.
+//! SQLite answers as memory does; and its connections, transactions and locks.
 
 use super::connection::OnConnect;
 use super::pace::PAGES;
@@ -61,7 +60,7 @@ fn written(kv: &dyn Kv, changes: &[Change]) {
     kv.write(&batch, changes.len().is_multiple_of(2)).unwrap();
 }
 
-/// Everything that the seam says of a family, around these two keys.
+/// Everything that the seam shows of a family, around these two keys.
 fn shown(kv: &dyn Kv, name: &str, from: &[u8], to: &[u8]) -> String {
     let family = family(kv, name);
     let pairs = |range: KeyRange, order| -> Vec<Pair> { kv.rows(&family, range, order).map(Result::unwrap).collect() };
@@ -128,7 +127,7 @@ fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
     assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
     assert_eq!(keys(forth), (1..=255).collect::<Vec<_>>());
     assert_eq!(keys(back), (0..=255).rev().collect::<Vec<_>>());
-    // Their connections are free again, and show the present.
+    // Their connections are idle again, and show the present.
     assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
     assert_eq!((kv.readers.idle(), kv.readers.oldest()), (3, None));
 }
@@ -156,7 +155,7 @@ fn a_batch_that_fails_changes_nothing_and_others_are_written() {
     let error = describe(&kv.write(&guilty, false).unwrap_err());
     assert!(error.contains("no family 9"), "{error}");
     assert_eq!(kv.get(&tables, b"k").unwrap(), None);
-    // Those who wait while somebody writes share a transaction, and only the guilty one fails.
+    // Waiting writers share a transaction, and only the faulty batch fails.
     let kv = Arc::new(kv);
     let writing = kv.writing.as_ref().unwrap();
     std::thread::scope(|scope| {
@@ -182,7 +181,7 @@ fn a_write_is_flushed_if_it_or_one_beside_it_is_synced_and_not_otherwise() {
     let place = tempfile::tempdir().unwrap();
     let kv = Arc::new(open(place.path()));
     let writing = kv.writing.as_ref().unwrap();
-    // It is that of the last transaction: 2 flushes the log with each commit, 1 does not.
+    // As of the last transaction: 2 flushes the log with each commit, 1 does not.
     let synchronous = || {
         writing.with(|connection| connection.query_row("PRAGMA synchronous", [], |row| row.get::<_, i64>(0)).unwrap())
     };
@@ -234,7 +233,7 @@ fn nothing_is_made_where_nothing_is_to_be_made() {
     assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
     assert!(not_found(SqliteKv::look(&directory, site(&directory))));
     assert!(!directory.exists());
-    // A file of somebody else has no store of ours.
+    // The file of another program has no store of ours.
     std::fs::create_dir(&directory).unwrap();
     Connection::open(directory.join(FILE)).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
@@ -253,7 +252,7 @@ fn a_scan_that_keeps_the_log_from_beginning_anew_is_named_and_the_log_is_short_a
     kv.make_families().unwrap();
     let tables = family(&kv, TABLES);
     let length = || std::fs::metadata(place.path().join("waterline.sqlite-wal")).unwrap().len();
-    // SQLite writes no page that stays as it was.
+    // SQLite does not write unchanged pages.
     let mut round = 0;
     let mut write = || {
         round += 1;
@@ -277,7 +276,7 @@ fn a_scan_that_keeps_the_log_from_beginning_anew_is_named_and_the_log_is_short_a
     (0..4).for_each(|_| write());
     assert_eq!(seen(), Some((true, None)), "somebody outside of the store");
     drop(mine);
-    // SQLite writes the log back at 16 MiB by itself, and begins it anew then.
+    // SQLite writes the log back at 16 MiB by itself, and then restarts it.
     (0..12).for_each(|_| write());
     assert!(length() <= 20 << 20, "{}", length());
     let timeout = "PRAGMA busy_timeout";
@@ -304,7 +303,7 @@ fn a_look_at_a_file_that_nobody_has_open_makes_no_file_and_notices_who_opens_it(
     assert_eq!(files(), before);
     let kv = open(directory);
     put(&kv, b"z", b"new").unwrap();
-    // It has written into its log alone so far, and the connections of the look read that.
+    // So far it has written only to its log, which the connections of the look read.
     assert_eq!(look.get(&tables, b"z").unwrap().as_deref(), Some(&b"new"[..]));
     assert_eq!(scan.next().unwrap().unwrap().0, [1]);
     let beside = Connection::open(directory.join(FILE)).unwrap();
@@ -340,7 +339,7 @@ fn the_log_is_due_after_about_so_many_pages_for_writes_of_any_kind() {
     let tables = family(&kv, TABLES);
     let pages =
         |beside: &Connection| beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
-    // Each changes a page for many rows, or one for each row.
+    // Writes that change one page for many rows, or one per row.
     for rows in [1u32, 40] {
         let mut round = 0u32;
         let mut write = || {

@@ -1,8 +1,8 @@
-//! A transaction with statements of the user, before our own rows are written in it.
+//! A transaction with the user's statements, before our own rows are written in it.
 //!
-//! A statement that fails may leave a part of itself behind (`OR FAIL`), or take everything with it
-//! (`OR ROLLBACK`). So there is one savepoint, which moves on with the marks, and a list of the
-//! statements that have run: whatever is lost runs once more.
+//! A failing statement may leave a part of its changes (`OR FAIL`), or roll back everything (`OR
+//! ROLLBACK`). So there is one savepoint, which advances with the marks, and a list of the
+//! statements that have run: those that are lost run again.
 
 use super::authorizer::count_ours;
 use super::connection::Connections;
@@ -23,15 +23,15 @@ pub(super) struct Begun<'a> {
     synced: bool,
     /// The statements that have run and count.
     run: Vec<Vec<u8>>,
-    /// The number of statements before the savepoint.
+    /// How many of them ran before the savepoint.
     saved: usize,
-    /// True if the savepoint is to move on before the next statement.
+    /// True if the savepoint advances before the next statement.
     moves_on: bool,
-    /// True if the database has something of a statement that does not count, or lacks something.
+    /// True if the database differs from what the statements in `run` have made of it.
     is_off: bool,
-    /// The reason why nothing can be committed.
+    /// Why nothing can be committed.
     broken: Option<StoreError>,
-    /// The rows without the row that their foreign keys point at, as they were before.
+    /// The number of rows with a broken foreign key when the transaction began.
     orphans: Option<i64>,
 }
 
@@ -76,8 +76,7 @@ impl<'a> Begun<'a> {
     }
 
     /// Counts the rows that break a foreign key, in the tables with a deferred one: each statement
-    /// checks all others. A table whose keys cannot be looked at takes no row, so it has none that
-    /// is new.
+    /// checks all other keys. A table whose keys cannot be checked takes no new rows.
     fn count_orphans(&self) -> Result<i64, StoreError> {
         let count = |connection: &Connection| {
             let mut tables = connection.prepare_cached(CHILDREN)?;
@@ -92,7 +91,7 @@ impl<'a> Begun<'a> {
         count(self.connection()).map_err(failed("look for rows that break a foreign key"))
     }
 
-    /// Makes the database what the first statements have made of it: so many.
+    /// Restores the state after the first `count` statements.
     fn restore(&mut self, count: usize) -> Result<(), StoreError> {
         if self.connection().is_autocommit() {
             self.begin().map_err(failed("begin a transaction again"))?;
@@ -113,7 +112,7 @@ impl<'a> Begun<'a> {
         Ok(())
     }
 
-    /// Makes the database what the statements that count have made of it.
+    /// Restores the state after all statements that count.
     fn settle(&mut self) -> Result<(), StoreError> {
         if let Some(error) = self.broken.take() {
             return Err(error);
@@ -122,8 +121,7 @@ impl<'a> Begun<'a> {
     }
 }
 
-/// The savepoint. Each text differs from those that a user writes, since statements are kept by
-/// their texts.
+/// The savepoint. The marks keep the texts apart from a user's, as statements are cached by text.
 const SAVE: &str = "/* waterline */ SAVEPOINT waterline";
 const BACK: &str = "/* waterline */ ROLLBACK TO waterline";
 const RELEASE: &str = "/* waterline */ RELEASE waterline";
@@ -189,14 +187,14 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         self.writer.is_free();
         if !self.connection().is_autocommit() {
-            // If this fails, the next BEGIN does, and says why.
+            // If this fails, so does the next BEGIN, which reports why.
             let _ = roll_back(self.connection());
         }
     }
 }
 
 impl Writer {
-    /// The number of rows that statements have changed since the connection was opened.
+    /// The number of rows changed since the connection was opened.
     fn changes_so_far(&self) -> rusqlite::Result<i64> {
         self.connection.prepare_cached(CHANGES)?.query_row([], |row| row.get(0))
     }
@@ -207,7 +205,7 @@ impl Writer {
         let Some(Statement { sql, values, rows }) = Statement::decode(statement) else {
             return Err(refused("it cannot be read"));
         };
-        // A statement of ours that is kept was prepared without a look at what it does.
+        // A cached statement of ours was prepared without the authorizer's check.
         if sql.trim_start().starts_with(MARK) {
             return Err(refused("its text begins as those of the store do"));
         }
@@ -220,13 +218,13 @@ impl Writer {
             let before = rows.map(|_| self.changes_so_far()).transpose()?;
             let changed = self.watch.user(|| statement.execute(params_from_iter(values.iter().map(Bound))))?;
             if let Some(ours) = ours {
-                // It is seen when it is prepared, so it is not kept.
+                // The authorizer checks it when it is prepared, so it is not cached.
                 statement.discard();
                 if count_ours(&self.connection)? > ours {
                     return Err(not_authorized());
                 }
             }
-            // A statement that never changes a row leaves the count of the one before it.
+            // A statement that cannot change rows leaves the previous count.
             let is_count = before.is_none() || before != Some(self.changes_so_far()?);
             Ok(if is_count { changed } else { 0 })
         };
@@ -246,13 +244,13 @@ impl Writer {
     }
 }
 
-/// The error of a statement that lays a hand on the tables of ours by what it makes.
+/// The error of a statement that creates something that affects our tables.
 fn not_authorized() -> Error {
     let text = "not authorized: names that begin with waterline_ are those of the store";
     Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_AUTH), Some(text.to_owned()))
 }
 
-/// True if the statement is to blame, or what it meets. All other errors are the database's.
+/// True if the statement, or what it meets, is at fault. All other errors are the database's.
 fn is_of_the_statement(error: &Error) -> bool {
     match error {
         Error::SqliteFailure(error, _) => matches!(
@@ -264,13 +262,12 @@ fn is_of_the_statement(error: &Error) -> bool {
                 | ErrorCode::TooBig
                 | ErrorCode::Unknown
         ),
-        // All others are those of the library above: the wrong number of values, a text with more
-        // than one statement, rows that come back.
+        // All others come from rusqlite: a wrong number of values, two statements in a text,
+        // returned rows.
         _ => true,
     }
 }
 
-/// A value for a parameter.
 struct Bound<'a>(&'a Value<'a>);
 
 impl ToSql for Bound<'_> {

@@ -1,5 +1,4 @@
-//! The side that writes: one connection. The batches that several threads write at a time go into
-//! one transaction.
+//! The writing side: one connection. Concurrent batches of several threads share a transaction.
 
 use super::connection::Connections;
 use super::failure::{failed, is_locked};
@@ -16,16 +15,16 @@ use std::thread::ThreadId;
 
 pub(super) struct Writing {
     pub(super) connection: Mutex<Writer>,
-    /// The thread that has a transaction of its own open.
+    /// The thread that has a transaction of the user's statements open.
     held_by: Arc<Mutex<Option<ThreadId>>>,
-    /// The batches of the threads that wait for the connection.
+    /// The batches of threads that wait for the connection.
     pub(super) waiting: Mutex<Vec<Arc<Waiting>>>,
-    /// The last state of the log that somebody should hear of.
+    /// A log that is too long, if a warning is due.
     long_log: Arc<Mutex<Option<LongLog>>>,
     pace: Arc<Pace>,
 }
 
-/// A batch whose thread waits for the connection. The thread that has it writes this one too.
+/// A batch whose thread waits for the connection. The thread that gets it writes this batch, too.
 pub(super) struct Waiting {
     batch: Batch,
     synced: bool,
@@ -40,7 +39,7 @@ impl Writing {
         Self { connection: Mutex::new(writer), held_by, waiting: Mutex::default(), long_log, pace }
     }
 
-    /// Begins a transaction for statements of the user. Nobody else writes until it ends.
+    /// Begins a transaction for the user's statements. Other writers wait until it ends.
     pub(super) fn begin<'a>(
         &'a self,
         readers: &'a Connections,
@@ -53,7 +52,7 @@ impl Writing {
         Begun::new(writer, readers, synced, careful)
     }
 
-    /// A thread that waits for itself would wait for ever.
+    /// A thread would wait for itself for ever.
     fn refuse_myself(&self) -> Result<(), StoreError> {
         if *self.held_by.lock() == Some(std::thread::current().id()) {
             let source = "this thread has a transaction of the store open: try it again after it".into();
@@ -62,12 +61,12 @@ impl Writing {
         Ok(())
     }
 
-    /// True once when the log is to be written back, or when something is to be said of it.
+    /// Returns true (once) if the log is to be written back, or if a warning about it is due.
     pub(super) fn is_untidy(&self) -> bool {
         self.pace.is_due() || self.long_log.lock().is_some()
     }
 
-    /// Writes the log back, and says what is to be said of it.
+    /// Writes the log back, and logs the warning that is due.
     pub(super) fn tidy(&self, readers: &Connections) {
         self.pace.write_back(readers);
         let long_log = self.long_log.lock().take();
@@ -81,7 +80,7 @@ impl Writing {
         self.long_log.lock().take().map(|log| (log.length, log.scan.map(|(table, _)| table)))
     }
 
-    /// Returns the connection, if nobody uses it now.
+    /// Returns the connection if it is idle.
     pub(super) fn idle(&self) -> Option<MutexGuard<'_, Writer>> {
         self.connection.try_lock()
     }
@@ -114,8 +113,8 @@ impl Writing {
     }
 }
 
-/// Writes these batches in one transaction. If that fails, each gets one of its own: only the
-/// guilty one fails. If the file is locked, none is guilty, and nobody waits for it once more.
+/// Writes these batches in one transaction. If that fails, each gets one of its own, so that only
+/// the faulty one fails. If the file is locked, none is at fault, and none waits again.
 fn write_all(writer: &Writer, all: &[Arc<Waiting>]) {
     let synced = all.iter().any(|waiting| waiting.synced);
     let together =
@@ -152,7 +151,7 @@ fn transaction(
     begun.commit().map_err(failed("write"))
 }
 
-/// A transaction. It is rolled back when this is dropped.
+/// A transaction that is rolled back on drop.
 struct Open<'a>(&'a Connection);
 
 impl<'a> Open<'a> {
@@ -170,8 +169,7 @@ impl<'a> Open<'a> {
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         if !self.0.is_autocommit() {
-            // After most errors SQLite has rolled back by itself. If this fails too, the next BEGIN
-            // does, and says why.
+            // SQLite has mostly rolled back by itself. If this fails, so does the next BEGIN.
             let _ = roll_back(self.0);
         }
     }

@@ -1,4 +1,4 @@
-//! The connection that writes: its transactions, its statements, and the length of its log.
+//! The writer's connection: its transactions, its statements, and the length of its log.
 
 use super::authorizer::Watch;
 use super::connection::{Connections, LONG_LOG};
@@ -16,19 +16,18 @@ use std::path::{Path, PathBuf};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// The bytes, about, after which somebody looks at the length of the log. Each transaction counts
-/// for a page at least.
+/// The bytes, about, between two checks of the log's length. Each transaction adds a page.
 const LOOK_EVERY: usize = if cfg!(test) { 1 << 16 } else { 1 << 20 };
 const PAGE: usize = 4096;
 
-/// The time for which a log that is to begin anew waits for those who read it.
+/// How long a log that is to restart waits for its readers.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A log that cannot begin anew.
+/// A log that cannot restart.
 pub(super) struct LongLog {
     file: PathBuf,
     pub(super) length: u64,
-    /// The table of the oldest scan that is open, and the time for which it is.
+    /// The table of the oldest open scan, and its age.
     pub(super) scan: Option<(&'static str, Duration)>,
 }
 
@@ -58,10 +57,10 @@ pub(super) struct Writer {
     held_by: Arc<Mutex<Option<ThreadId>>>,
 }
 
-/// The write-ahead log, which has to begin anew from time to time.
+/// The write-ahead log, which has to restart from time to time.
 pub(super) struct Log {
     file: PathBuf,
-    /// About as many bytes as were written since somebody looked at its length.
+    /// The bytes, about, written since its length was last checked.
     unseen: usize,
     /// The length from which it is too long.
     long: u64,
@@ -81,7 +80,7 @@ impl Writer {
         Self { connection, watch, synced: Cell::new(false), log, held_by }
     }
 
-    /// Notes that the thread which had a transaction open has it no more.
+    /// Notes that no thread has a transaction of the user's statements open any more.
     pub(super) fn is_free(&self) {
         *self.held_by.lock() = None;
     }
@@ -90,9 +89,9 @@ impl Writer {
         &self.connection
     }
 
-    /// Looks at the length of the log after about so many more bytes. SQLite writes the log back by
-    /// itself; it begins anew when nobody reads it at that moment. This waits for such a moment,
-    /// for a short time, and notes who is in the way.
+    /// Checks the length of the log after `bytes` more. SQLite writes the log back by itself, but
+    /// the log restarts only when it has no reader at that moment. This waits briefly for such a
+    /// moment, and notes which scan is in the way.
     pub(super) fn look(&mut self, bytes: usize, readers: &Connections) {
         let log = &mut self.log;
         log.pace.wrote(bytes);
@@ -102,7 +101,7 @@ impl Writer {
         }
         log.unseen = 0;
         let length = std::fs::metadata(&log.file).map_or(0, |log| log.len());
-        // A log that began anew is cut to the length that is long enough.
+        // A log that restarted is cut to the allowed length.
         if length <= log.long {
             return;
         }
@@ -115,11 +114,11 @@ impl Writer {
         *log.tell.lock() = Some(LongLog { file: log.file.clone(), length, scan: readers.oldest() });
     }
 
-    /// Writes the log back, and lets it begin anew. Returns false if somebody still reads it.
+    /// Writes the log back and restarts it. Returns false if it still has a reader.
     fn begin_anew(&self) -> bool {
         let number = |sql: &str| self.connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let anew = || {
-            // The user may have set another one.
+            // The user may have set another timeout.
             let before = Duration::from_millis(number("PRAGMA busy_timeout")?.unsigned_abs());
             self.connection.busy_timeout(PATIENCE)?;
             let busy = number("PRAGMA wal_checkpoint(RESTART)");
@@ -130,15 +129,13 @@ impl Writer {
     }
 }
 
-/// The end of a transaction. The text differs from that of a user: statements are kept by their
-/// texts.
+/// The end of a transaction. The mark keeps the text apart from a user's: see `sql`.
 pub(super) const COMMIT: &str = "/* waterline */ COMMIT";
 
-/// Begins a transaction.
 pub(super) fn begin(writer: &Writer, synced: bool) -> rusqlite::Result<()> {
     let connection = &writer.connection;
     if writer.synced.get() != synced {
-        // It cannot be changed within a transaction.
+        // This cannot be changed within a transaction.
         connection.pragma_update(None, "synchronous", if synced { "FULL" } else { "NORMAL" })?;
         writer.synced.set(synced);
     }

@@ -1,11 +1,11 @@
-//! Looks that count and looks that do not, and scans in pieces.
+//! Which looks count, and scans in pieces.
 
 use super::*;
 use crate::kv::TABLES;
 use std::cell::{Cell, RefCell};
 
-/// The result of `settled`, and its pauses. A look takes a millisecond; the stamp changes during
-/// each of the first `moved` looks.
+/// The result of `settled`, and its pauses. A look takes a millisecond; the first `moved` looks see
+/// the stamp change.
 fn looked(moved: usize, look: fn(usize) -> Result<usize, Error>) -> (Result<(usize, usize), Error>, Vec<Duration>) {
     let (clock, waited, looks, stamp) = (Cell::default(), RefCell::new(Vec::new()), Cell::new(0), Cell::new(0));
     let pass = |time: Duration| clock.set(clock.get() + time);
@@ -55,7 +55,7 @@ fn a_look_that_had_all_files_counts_whatever_comes_later() {
         looks.set(0);
         let stamp = || Ok(looks.get());
         let look = || {
-            // The manifest moves during each look but the fourth.
+            // The manifest changes during each look but the fourth.
             let before = looks.replace(looks.get() + u64::from(looks.get() != 3));
             (result(before), Some(had_all(before)))
         };
@@ -84,7 +84,7 @@ fn the_messages_of_rocksdb_say_when_it_has_all_files_and_when_a_log_is_gone() {
         (found.is_some(), had_all)
     };
     assert_eq!(heard(Files::new(directory.path())), (true, Some(stamp)));
-    // A link to nothing is a log that is listed and is gone when it is opened.
+    // A dangling link is a log that is listed, but gone when it is opened.
     std::os::unix::fs::symlink("nothing", directory.path().join("999999.log")).unwrap();
     assert_eq!(heard(Files::new(directory.path())), (false, None));
 }
