@@ -201,7 +201,7 @@ mod tests {
     use super::{key_below, prefix_end};
 
     #[test]
-    fn the_key_below_another_one_is_the_next_lower_one_of_its_length() {
+    fn the_key_below_has_the_same_length() {
         assert_eq!(key_below(b"ab"), Some(b"aa".to_vec()));
         assert_eq!(key_below(b"a\0\0"), Some(b"`\xff\xff".to_vec()));
         assert_eq!(key_below(b"\0\x01"), Some(b"\0\0".to_vec()));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_prefix_is_above_all_of_its_keys_and_no_higher() {
+    fn a_prefix_ends_right_above_its_keys() {
         assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
         assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
         assert_eq!(prefix_end(b"\xff\xff"), None);

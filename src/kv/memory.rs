@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_of_power_takes_what_came_after_the_last_synced_write_and_no_more() {
+    fn power_loss_takes_only_unsynced_writes() {
         let kv = MemoryKv::default();
         assert_eq!(keys(&kv.after_power_loss()), "");
         write(&kv, "a", false);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_may_come_while_a_write_is_under_way() {
+    fn a_crash_may_come_during_a_write() {
         let kv = MemoryKv::default();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| (0..10_000).for_each(|_| write(&kv, "a", false)));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_for_a_family_that_is_not_there_changes_nothing() {
+    fn a_batch_for_a_missing_family_changes_nothing() {
         let kv = MemoryKv::default();
         let [_, tables, _] = kv.families();
         let mut batch = Batch::default();

@@ -249,7 +249,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_statement_is_read_as_it_was_written(
+        fn a_statement_is_decoded_as_encoded(
             sql in any::<String>(),
             values in proptest::collection::vec(value(), 0..5),
             rows in any::<Option<u64>>(),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_rust_turn_into_those_of_sql() {
+    fn rust_values_convert_to_sql() {
         let values = (true, 7u32, 1.5, "text", vec![1u8], None::<i64>, Some("there"), [2u8; 2]).into_values();
         let text = |text: &str| SqlValue::Text(text.to_owned());
         let all = [

@@ -36,7 +36,7 @@ fn said<'a>(records: impl Iterator<Item = Record<'a>>) -> Vec<Change> {
 }
 
 #[test]
-fn the_bytes_are_those_that_are_written_down() {
+fn a_batch_has_the_bytes_of_its_format() {
     let mut batch = Batch::default();
     assert_eq!(batch.bytes(), [0; 12]);
     batch.put(FamilyId(0), &[b"k"], &[b"v", b"w"]).unwrap();
@@ -50,7 +50,7 @@ fn the_bytes_are_those_that_are_written_down() {
 }
 
 #[test]
-fn four_gibibytes_are_refused_and_nothing_is_added() {
+fn too_large_a_record_adds_nothing() {
     // Zeros that are never touched take no memory.
     let large = vec![0u8; 1 << 30];
     let parts = [&large[..]; 4];
@@ -73,7 +73,7 @@ fn four_gibibytes_are_refused_and_nothing_is_added() {
 }
 
 #[test]
-fn bytes_that_are_no_records_end_the_reading() {
+fn invalid_bytes_end_the_reading() {
     for bytes in [&b"\x07\x01k"[..], b"\x01\x02k", b"\x05\xff\xff\xff\xff\x7f\x00\x00", b"\x05\x80\x80\x80\x80\x80"] {
         assert_eq!(RecordReader(bytes).count(), 0, "{bytes:?}");
     }
@@ -81,7 +81,7 @@ fn bytes_that_are_no_records_end_the_reading() {
 
 proptest! {
     #[test]
-    fn a_batch_reads_back_the_changes_that_were_put_into_it(changes in proptest::collection::vec(change(), 0..12), cut in 0..12usize) {
+    fn a_batch_reads_back_its_changes(changes in proptest::collection::vec(change(), 0..12), cut in 0..12usize) {
         let mut whole = Records::default();
         changes.iter().for_each(|change| add(&mut whole, change));
         prop_assert_eq!(said(whole.records()), changes.clone());

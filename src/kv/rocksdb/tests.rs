@@ -110,7 +110,7 @@ fn a_batch_is_written_and_read() {
 }
 
 #[test]
-fn promise_01_giving_back_disk_space_leaves_the_key_behind_the_range_though_its_file_ends_there() {
+fn promise_01_reclaiming_a_range_keeps_the_key_behind_it() {
     let directory = directory();
     let kv = RocksKv::open(directory.path(), true).unwrap();
     let logs = family(&kv, LOGS);
@@ -135,7 +135,7 @@ fn promise_01_giving_back_disk_space_leaves_the_key_behind_the_range_though_its_
 }
 
 #[test]
-fn a_store_that_crashed_many_times_takes_writes() {
+fn many_crashes_stop_no_write() {
     let directory = directory();
     let kv = Arc::new(RocksKv::open(directory.path(), true).unwrap());
     let tables = family(&kv, TABLES);
@@ -157,7 +157,7 @@ fn a_store_that_crashed_many_times_takes_writes() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_store_that_was_opened_many_times_has_few_files_open() {
+fn a_store_of_many_lives_has_few_files_open() {
     const LIVES: u64 = 150;
     let directory = directory();
     {
@@ -183,7 +183,7 @@ fn a_store_that_was_opened_many_times_has_few_files_open() {
 }
 
 #[test]
-fn a_family_that_was_made_anew_takes_nothing_that_was_meant_for_the_old_one() {
+fn a_recreated_family_takes_no_write_for_the_old_one() {
     let directory = directory();
     let mut kv = RocksKv::open(directory.path(), true).unwrap();
     kv = RocksKv::watched(kv.db);

@@ -109,7 +109,7 @@ fn sqlite_answers_as_memory_does() {
 }
 
 #[test]
-fn a_scan_shows_one_moment_however_many_pages_it_has_and_holds_up_no_write() {
+fn a_scan_shows_one_snapshot_and_delays_no_write() {
     let place = tempfile::tempdir().unwrap();
     let kv = open(place.path());
     let tables = family(&kv, TABLES);
@@ -145,7 +145,7 @@ fn scans_wait_for_no_connection() {
 }
 
 #[test]
-fn a_batch_that_fails_changes_nothing_and_others_are_written() {
+fn a_failed_batch_changes_nothing_and_spares_others() {
     let place = tempfile::tempdir().unwrap();
     let kv = open(place.path());
     let tables = family(&kv, TABLES);
@@ -177,7 +177,7 @@ fn a_batch_that_fails_changes_nothing_and_others_are_written() {
 }
 
 #[test]
-fn a_write_is_flushed_if_it_or_one_beside_it_is_synced_and_not_otherwise() {
+fn a_transaction_is_flushed_if_one_of_its_writes_is_synced() {
     let place = tempfile::tempdir().unwrap();
     let kv = Arc::new(open(place.path()));
     let writing = kv.writing.as_ref().unwrap();
@@ -208,7 +208,7 @@ fn a_write_is_flushed_if_it_or_one_beside_it_is_synced_and_not_otherwise() {
 }
 
 #[test]
-fn a_store_has_one_process_that_writes_by_any_name_of_its_file() {
+fn a_file_has_one_writer_by_any_path() {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().join("data");
     let first = open(&directory);
@@ -226,7 +226,7 @@ fn a_store_has_one_process_that_writes_by_any_name_of_its_file() {
 }
 
 #[test]
-fn nothing_is_made_where_nothing_is_to_be_made() {
+fn a_missing_store_is_not_created() {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path().join("data");
     let not_found = |result: Result<SqliteKv, Error>| matches!(result, Err(Error::NotFound { what: "store", .. }));
@@ -244,7 +244,7 @@ fn nothing_is_made_where_nothing_is_to_be_made() {
 }
 
 #[test]
-fn a_scan_that_keeps_the_log_from_beginning_anew_is_named_and_the_log_is_short_again_after_it() {
+fn a_scan_that_lets_the_log_grow_is_named() {
     let place = tempfile::tempdir().unwrap();
     let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(7));
     let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
@@ -285,7 +285,7 @@ fn a_scan_that_keeps_the_log_from_beginning_anew_is_named_and_the_log_is_short_a
 }
 
 #[test]
-fn a_look_at_a_file_that_nobody_has_open_makes_no_file_and_notices_who_opens_it() {
+fn a_look_at_a_closed_file_notices_who_opens_it() {
     let place = tempfile::tempdir().unwrap();
     let directory = place.path();
     let files = || std::fs::read_dir(directory).unwrap().count();
@@ -314,7 +314,7 @@ fn a_look_at_a_file_that_nobody_has_open_makes_no_file_and_notices_who_opens_it(
 }
 
 #[test]
-fn writes_that_wait_together_for_a_locked_file_wait_once() {
+fn writes_wait_for_a_locked_file_together() {
     let place = tempfile::tempdir().unwrap();
     let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(500));
     let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
@@ -333,7 +333,7 @@ fn writes_that_wait_together_for_a_locked_file_wait_once() {
 }
 
 #[test]
-fn the_log_is_due_after_about_so_many_pages_for_writes_of_any_kind() {
+fn a_checkpoint_is_due_after_enough_pages() {
     let place = tempfile::tempdir().unwrap();
     let kv = open(place.path());
     let tables = family(&kv, TABLES);

@@ -34,7 +34,7 @@ fn broken(_look: usize) -> Result<usize, Error> {
 }
 
 #[test]
-fn a_look_counts_if_the_manifest_stood_still_and_is_made_again_otherwise() {
+fn a_look_repeats_until_the_manifest_stands_still() {
     assert!(matches!(looked(0, Ok), (Ok((1, 0)), waited) if waited.is_empty()));
     let (seen, waited) = looked(9, Ok);
     assert_eq!(seen.unwrap(), (10, 9), "the look that counted, and its stamp");
@@ -42,14 +42,14 @@ fn a_look_counts_if_the_manifest_stood_still_and_is_made_again_otherwise() {
 }
 
 #[test]
-fn an_error_counts_as_little_as_a_look_while_the_manifest_moves() {
+fn an_error_is_ignored_while_the_manifest_moves() {
     let once = |look| if look < 3 { broken(look) } else { Ok(look) };
     assert_eq!(looked(2, once).0.unwrap(), (3, 2));
     assert!(matches!(looked(0, broken), (Err(Error::Stopped), waited) if waited.is_empty()));
 }
 
 #[test]
-fn a_look_that_had_all_files_counts_whatever_comes_later() {
+fn a_look_that_had_all_files_counts() {
     let looks = Cell::new(0);
     let look = |had_all: fn(u64) -> u64, result: fn(u64) -> Result<u64, Error>| {
         looks.set(0);
@@ -69,7 +69,7 @@ fn a_look_that_had_all_files_counts_whatever_comes_later() {
 
 #[cfg(unix)]
 #[test]
-fn the_messages_of_rocksdb_say_when_it_has_all_files_and_when_a_log_is_gone() {
+fn rocksdb_tells_of_open_files_and_deleted_logs() {
     let directory = tempfile::tempdir().unwrap();
     let kv = RocksKv::open(directory.path(), true).unwrap();
     let tables = Family::new(TABLES, kv.family(TABLES).unwrap().unwrap());
@@ -90,7 +90,7 @@ fn the_messages_of_rocksdb_say_when_it_has_all_files_and_when_a_log_is_gone() {
 }
 
 #[test]
-fn a_manifest_that_never_stands_still_is_an_error_in_bounded_time() {
+fn a_manifest_that_keeps_moving_is_an_error() {
     for look in [Ok, broken] {
         let (seen, waited) = looked(usize::MAX, look);
         assert!(matches!(&seen, Err(Error::Store(_))), "{seen:?}");
@@ -100,7 +100,7 @@ fn a_manifest_that_never_stands_still_is_an_error_in_bounded_time() {
 }
 
 #[test]
-fn a_scan_in_pieces_shows_the_rows_of_a_scan_in_one() {
+fn a_scan_in_pieces_shows_all_rows() {
     let directory = tempfile::tempdir().unwrap();
     let kv = RocksKv::open(directory.path(), true).unwrap();
     let tables = Family::new(TABLES, kv.family(TABLES).unwrap().unwrap());
@@ -125,7 +125,7 @@ fn a_scan_in_pieces_shows_the_rows_of_a_scan_in_one() {
 }
 
 #[test]
-fn a_manifest_that_is_not_there_is_an_error_at_once() {
+fn a_missing_manifest_is_an_error_at_once() {
     let directory = tempfile::tempdir().unwrap();
     drop(RocksKv::open(directory.path(), true).unwrap());
     std::fs::write(directory.path().join("CURRENT"), "MANIFEST-999999\n").unwrap();
