@@ -1,6 +1,5 @@
-//! Group commit: intents of several products become one batch, and one thread writes it atomically.
-//! A product takes part through the trait [`Participant`](participant::Participant). This room
-//! names no product.
+//! Group commit: one thread writes the intents of several products as one atomic batch. A product
+//! implements [`Participant`](participant::Participant). This room names no product.
 
 pub(crate) mod adds;
 mod batches;
@@ -20,7 +19,6 @@ pub(crate) mod writer;
 
 use std::time::Duration;
 
-/// The shortest time between two saves while jobs go on and nobody waits for the watermark. A save
-/// costs as much as hundreds of short jobs, and after a crash only the jobs that finished since the
-/// last save run again.
+/// The shortest time between two saves while jobs go on and no caller waits for the watermark. A
+/// save costs as much as hundreds of short jobs; a crash repeats only the jobs since the last.
 pub(crate) const SAVE_PACE: Duration = Duration::from_millis(1);

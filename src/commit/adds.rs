@@ -1,27 +1,26 @@
 //! Additions to counters, until the batch is made: a list without an allocation or a shared pointer
-//! for each, since many jobs add to something and another thread frees what they have asked for.
+//! per entry, since many jobs count something and another thread frees their changes.
 
 use crate::base::sync::Arc;
 use crate::kv::Family;
 use std::ops::Range;
 
-/// Additions in their order.
+/// Additions in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddList {
     entries: Vec<Entry>,
-    /// The keys of all entries, one behind the other.
+    /// The keys of all entries, concatenated.
     keys: Vec<u8>,
-    /// The tables of the counters. One may be there twice.
+    /// The tables of the counters, which may repeat.
     tables: Vec<Counters>,
 }
 
-/// One addition.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     after: u32,
-    /// The place of its table in the list.
+    /// The position of its table in the list.
     table: u32,
-    /// The end of its key. It begins where that of the entry before it ends.
+    /// The end of its key, which begins at the end of the previous one.
     end: usize,
     by: i64,
 }
@@ -30,14 +29,12 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
     pub(crate) family: Family,
-    /// The table's name, and the length of the table's part of the key: an error names both if the
-    /// value is no counter.
+    /// The table's name, and the length of its part of the key: an error names both.
     pub(crate) table: Arc<str>,
     pub(crate) prefix: usize,
 }
 
-/// An addition to a counter. The sum is made when the batch is made, since the current value is
-/// known only then.
+/// An addition to a counter. The sum is formed in the batch: only then is the value known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Add<'a> {
     /// The number of records before it.
@@ -49,17 +46,17 @@ pub(crate) struct Add<'a> {
 }
 
 impl Add<'_> {
-    /// The memory that an addition with a key of so many bytes takes, about.
+    /// The approximate memory of an addition whose key has this length.
     pub(crate) fn size(key: usize) -> usize {
         size_of::<Entry>() + key
     }
 }
 
-/// The number of tables among which a search looks. Few jobs add to the counters of more tables.
+/// How many of the latest tables a search covers. Few jobs count in more.
 const FEW: usize = 8;
 
 impl AddList {
-    /// Adds to a counter under the table's part of the key and the user's part.
+    /// Adds to the counter whose key is the table's part and the user's part.
     pub(super) fn push(&mut self, after: u32, (family, table): (&Family, &Arc<str>), key: [&[u8]; 2], by: i64) {
         let is_it = |known: &Counters| {
             let is_named_so = Arc::ptr_eq(&known.table, table) || known.table == *table;
@@ -73,13 +70,13 @@ impl AddList {
         self.entries.push(Entry { after, table, end: self.keys.len(), by });
     }
 
-    /// Returns the place of a table among those that came last.
+    /// Returns the position of a table among the latest ones.
     fn find(&self, is_it: impl Fn(&Counters) -> bool) -> Option<u32> {
         let found = self.tables.iter().enumerate().rev().take(FEW).find(|(_, known)| is_it(known));
         found.map(|(place, _)| place as u32)
     }
 
-    /// Moves other additions to the end of these, behind so many more records.
+    /// Moves all of `more` to the end, after this many records.
     pub(super) fn append(&mut self, more: &mut AddList, records: u32) {
         let mut last = None;
         let mut from = 0;
@@ -112,7 +109,7 @@ impl AddList {
         self.entries.is_empty()
     }
 
-    /// Returns the additions of these numbers.
+    /// Returns the additions with these numbers.
     pub(super) fn of(&self, numbers: Range<usize>) -> impl Iterator<Item = Add<'_>> {
         let mut from = numbers.start.checked_sub(1).map_or(0, |before| self.entries[before].end);
         self.entries[numbers].iter().map(move |entry| Add {
@@ -123,8 +120,8 @@ impl AddList {
         })
     }
 
-    /// Keeps the additions whose numbers, counted from 0, are to be kept. `shift` says how many
-    /// records are before one of them from now on.
+    /// Keeps the additions for whose number, counted from 0, `keep` returns true. `shift` returns
+    /// the new number of records before each.
     pub(super) fn retain(&mut self, keep: impl Fn(u32) -> bool, shift: impl Fn(u32) -> u32) {
         let (mut number, mut from, mut end) = (0.., 0, 0);
         self.entries.retain_mut(|entry| {
@@ -140,12 +137,13 @@ impl AddList {
         self.keys.truncate(end);
     }
 
-    /// Returns the bytes that the additions take, about.
+    /// Returns the approximate memory of the additions.
     pub(super) fn size(&self) -> usize {
         self.entries.len() * Add::size(0) + self.keys.len()
     }
 
-    /// Empties it, and keeps its memory, also of the tables: the next job mostly counts there too.
+    /// Removes all additions, and keeps the capacity and the tables: the next job mostly counts
+    /// there.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.keys.clear();

@@ -1,5 +1,5 @@
-//! The intents that wait to be written, and the making of one batch of them. Time is an argument
-//! here: no function reads a clock.
+//! The pending intents, and how a batch of them is made. Time is an argument: nothing reads a
+//! clock.
 
 use crate::base::error::StoreError;
 use crate::base::guard::{Panic, guarded};
@@ -15,39 +15,39 @@ use crate::kv::Kv;
 use crate::kv::statement::NotCommitted;
 use std::time::{Duration, Instant};
 
-/// The intents that wait to be written. The thread that writes holds the lock on this.
+/// The pending intents. The thread that writes holds the lock.
 pub(super) struct Batches {
     kv: Arc<dyn Kv>,
     rows: Arc<RwLock<CounterCache>>,
     pub(super) pending: Vec<Pending>,
-    /// The end of the pace, or of the pause after a write that failed. Before it, only an intent in
-    /// a hurry starts a write.
+    /// The end of the pace, or of the pause after a failed write. Only an urgent intent writes
+    /// earlier.
     pub(super) rests_until: Instant,
-    /// True if the last write failed and is to be tried again.
+    /// True if the last write failed and is to be retried.
     pub(super) failing: bool,
-    /// The work that the writes so far have left behind. It runs after everybody was told.
+    /// The work left by the writes so far. It runs after all intents have been notified.
     chores: Vec<Cleanup>,
 }
 
-/// One intent that waits to be written.
+/// A pending intent.
 pub(super) struct Pending {
     intent: Box<dyn Intent>,
     /// True if it waits neither for the pace nor for the pause after a failed write.
     pub(super) hurry: bool,
-    /// The end of its own back-off, if it could not be resolved.
+    /// The end of its own backoff, if it could not be resolved.
     pub(super) due: Option<Instant>,
-    /// True if it is part of the batch that is being written.
+    /// True if it is in the batch that is being written.
     resolved: bool,
 }
 
-/// The answer to a batch that is to begin anew, in the careful manner.
+/// The batch is to restart in the careful manner.
 struct Careful;
 
-/// The next step of the writer's thread.
+/// What the writer thread does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Write,
-    /// Sleeps until this time, or for ever, unless a message comes.
+    /// Sleep until this time, or without limit, unless a message comes.
     Sleep(Option<Instant>),
 }
 
@@ -56,27 +56,26 @@ impl Batches {
         Self { kv, rows, pending: Vec::new(), rests_until: now, failing: false, chores: Vec::new() }
     }
 
-    /// Returns the next step. The first intent that may start a write does so, and all intents that
-    /// have arrived by then join it.
+    /// Returns the next step. The first intent that may start a write does so, and all others join
+    /// it.
     pub(super) fn next(&self, now: Instant) -> Next {
         let due = self.pending.iter().map(|pending| pending.writable_from(now, self.rests_until)).min();
         if due.is_some_and(|due| due <= now) { Next::Write } else { Next::Sleep(due) }
     }
 
-    /// Hands over the chores. The caller runs them without the lock on this list.
+    /// Takes the chores. The caller runs them after it has released the lock.
     pub(super) fn take_chores(&mut self) -> Vec<Cleanup> {
         std::mem::take(&mut self.chores)
     }
 
-    /// Puts off the next write until this time, since the store fails. An intent in a hurry does
-    /// not wait for it.
+    /// Delays the next write, since the store fails. An urgent intent does not wait for it.
     pub(super) fn rest_until(&mut self, until: Instant) {
         self.rests_until = until;
         self.failing = true;
     }
 
-    /// Writes everything that is due. If the store fails, it returns the pause before the next try,
-    /// which begins when this returns.
+    /// Writes everything that is due. If the store fails, it returns the pause before the next
+    /// attempt, which begins when this returns.
     #[must_use]
     pub(super) fn write(&mut self, now: Instant) -> Option<Duration> {
         match self.try_write(now, false) {
@@ -85,10 +84,10 @@ impl Batches {
         }
     }
 
-    /// Writes everything that is due. `Careful` says that one of the statements is to blame, and
-    /// that nobody was told so far.
+    /// Writes everything that is due. `Careful` means that a statement is at fault, and no intent
+    /// is notified yet.
     fn try_write(&mut self, now: Instant, careful: bool) -> Result<Option<Duration>, Careful> {
-        // Statements want to know it at their begin, also if the intent that wants it fails later.
+        // Statements need to know it when they begin, even if the intent that wants it fails later.
         let wanted = self.pending.iter().any(|pending| pending.is_due(now) && pending.is_synced());
         let mut draft = Draft::new(&*self.kv, &self.rows, Manner { synced: wanted, careful });
         let mut synced = false;
@@ -104,8 +103,7 @@ impl Batches {
         if !self.pending.iter().any(|pending| pending.resolved) {
             return Ok(None);
         }
-        // The pace counts from the begin of a write: during a longer write enough arrives for the
-        // next one.
+        // The pace counts from the start of a write: a longer write is pause enough.
         self.rests_until = now + SAVE_PACE;
         self.failing = false;
         let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| draft.write(synced)));
@@ -142,8 +140,8 @@ impl Pending {
         Self { intent, hurry, due: None, resolved: false }
     }
 
-    /// Returns the time from which it may start a write: now or after its own back-off, and, unless
-    /// it is in a hurry, after the common pause.
+    /// Returns the time from which it may start a write: now or after its own backoff, and, unless
+    /// it is urgent, after the common pause.
     fn writable_from(&self, now: Instant, rests_until: Instant) -> Instant {
         let due = self.due.unwrap_or(now);
         if self.hurry { due } else { due.max(rests_until) }
@@ -157,8 +155,8 @@ impl Pending {
         self.due.is_none_or(|due| due <= now)
     }
 
-    /// Adds its changes to the batch, if it is due. Returns false if the intent has ended. Sets
-    /// `again` if the whole batch is to begin anew.
+    /// Adds its changes to the batch, if it is due. Returns false if the intent is finished. Sets
+    /// `again` if the whole batch is to restart.
     fn resolve(&mut self, draft: &mut Draft<'_>, now: Instant, chores: &mut Vec<Cleanup>, again: &mut bool) -> bool {
         self.resolved = false;
         if !self.is_due(now) {
@@ -195,7 +193,7 @@ impl Pending {
     }
 }
 
-/// Calls an intent or a chore. A panic in it must not end a thread that others need.
+/// Calls an intent or a chore, and catches a panic, so that the thread survives.
 pub(super) fn kept<R>(call: impl FnOnce() -> R) -> Option<R> {
     guarded(|| Ok(call())).map_err(|panic| tracing::error!(%panic, "an intent of the store's writer panicked")).ok()
 }

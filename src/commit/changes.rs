@@ -1,5 +1,5 @@
-//! The changes that jobs ask for, until they are written: records as bytes, additions to counters,
-//! and operations of participants.
+//! The changes of jobs until they are written: records as bytes, additions to counters, and
+//! operations of participants.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
@@ -11,65 +11,62 @@ use crate::kv::{Family, prefix_end};
 use std::fmt;
 use std::ops::Range;
 
-/// The changes that one job asks for, or several jobs in order.
+/// The changes of one job, or of several jobs in order.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     records: Records,
-    /// The adds, in a box of their own: a job that adds nothing moves and checks one word only.
+    /// The adds, boxed: a job without adds moves and checks only one word.
     adds: Option<Box<Adds>>,
     ops: Vec<Op>,
-    /// The memory that the adds, the operations and the jobs take.
+    /// The approximate memory of the adds, the operations and the jobs.
     added: usize,
 }
 
 /// The store that changes are meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Its place in memory.
+    /// Its address in memory.
     pub address: usize,
-    /// True if it runs statements of SQL.
+    /// True if it runs SQL statements.
     pub takes_sql: bool,
 }
 
-/// Additions to counters, and the rarest of changes beside them.
+/// Additions to counters, and other rare changes.
 #[derive(Clone, Debug, Default)]
 struct Adds {
     list: AddList,
-    /// True if one of the operations may be refused.
+    /// True if an operation may be refused.
     refusable: bool,
-    /// The jobs of these adds and operations, each with its other changes. One that cannot be made
-    /// fails its job, and then all changes of the job are taken out.
+    /// The jobs of these adds and operations. One that cannot be made removes all changes of its
+    /// job.
     jobs: Vec<Asker>,
-    /// The families that a record empties, which are looked up when the batch is made too.
+    /// The families that a record empties. Their ends are looked up when the batch is made.
     emptied: Vec<Family>,
 }
 
-/// An operation of a participant, which alone can read the bytes. It is applied when the batch is
-/// made.
+/// An operation, whose bytes only its participant can read. It is applied when the batch is made.
 #[derive(Clone)]
 pub(super) struct Op {
     pub(super) participant: Arc<dyn AnyParticipant>,
     pub(super) bytes: Vec<u8>,
 }
 
-/// A job that asks for something which only the writer can grant: it adds to counters, or has
-/// operations that may be refused.
+/// A job that adds to counters, or has operations that may be refused: the writer decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
     pub(crate) index: Index,
     pub(crate) attempt: u32,
-    /// The numbers of its own records; `ops` has those of its operations. Its adds begin where
-    /// those of the job before it end.
+    /// The numbers of its records. Its adds begin where those of the previous job end.
     pub(crate) records: Range<u32>,
     adds_end: u32,
     ops: Range<u32>,
 }
 
-/// A job with an add or an operation that cannot be made. No change of the job is written.
+/// A job with an add or an operation that cannot be made. None of its changes is written.
 #[derive(Debug)]
 pub struct Refused {
     pub(crate) index: Index,
-    /// The attempt that asks for it.
+    /// The attempt that asked for it.
     pub(crate) attempt: u32,
     pub error: Error,
 }
@@ -92,7 +89,7 @@ impl Changes {
         self.records.delete(family, key)
     }
 
-    /// Deletes every key of a family that begins with this prefix.
+    /// Deletes all keys of a family with this prefix.
     pub(crate) fn clear_prefix(&mut self, family: &Family, prefix: &[u8]) -> Result<(), StoreError> {
         let end = prefix_end(prefix).unwrap_or_default();
         self.records.delete_range(family.id, prefix, &end)?;
@@ -102,7 +99,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Notes that a record has the end of this family in it.
+    /// Notes that a record reaches to the end of this family.
     fn empties(&mut self, family: &Family) {
         let emptied = &mut self.adds.get_or_insert_default().emptied;
         if !emptied.contains(family) {
@@ -110,47 +107,45 @@ impl Changes {
         }
     }
 
-    /// Lists the families whose end is in a record, and some whose end was in a record that is
-    /// taken out.
+    /// Lists the families to whose end a record reaches, or a removed record reached.
     pub(crate) fn emptied(&self) -> &[Family] {
         self.adds.as_ref().map_or(&[], |adds| &adds.emptied)
     }
 
-    /// Adds to a counter of this table: the key is the table's part and the user's part.
+    /// Adds to a counter of this table, whose key is the table's part and the user's part.
     pub(crate) fn add(&mut self, table: (&Family, &Arc<str>), key: [&[u8]; 2], by: i64) {
         self.added += Add::size(key[0].len() + key[1].len());
         let after = self.records.count();
         self.adds.get_or_insert_default().list.push(after, table, key, by);
     }
 
-    /// Notes an operation of a participant of this store, which is never refused.
+    /// Adds an operation of a participant of this store that is never refused.
     pub(crate) fn op(&mut self, participant: Arc<dyn AnyParticipant>, bytes: Vec<u8>) {
         let op = Op { participant, bytes };
         self.added += op.len();
         self.ops.push(op);
     }
 
-    /// Notes an operation that its participant may refuse when the batch is made.
+    /// Adds an operation that its participant may refuse when the batch is made.
     pub(crate) fn refusable_op(&mut self, participant: Arc<dyn AnyParticipant>, bytes: Vec<u8>) {
         self.adds.get_or_insert_default().refusable = true;
         self.op(participant, bytes);
     }
 
-    /// True if something in it may be refused when the batch is made.
+    /// True if a change may be refused when the batch is made.
     #[inline]
     pub(crate) fn may_be_refused(&self) -> bool {
         self.adds.as_ref().is_some_and(|adds| adds.refusable || !adds.list.is_empty())
     }
 
-    /// Notes the job that all these changes belong to. No changes of another job may be here.
+    /// Notes the job of all these changes, which belong to no other one.
     pub(crate) fn sign(&mut self, index: Index, attempt: u32) {
         if self.may_be_refused() {
             self.sign_from((0, 0, 0), index, attempt);
         }
     }
 
-    /// Notes the job whose changes came after these counts. If something in them is refused, the
-    /// job can be named and its changes can be taken out.
+    /// Notes the job whose changes came after these counts, so that it can be named and removed.
     #[inline]
     fn sign_from(&mut self, (records, _, ops): Ends, index: Index, attempt: u32) {
         let ends = self.ends();
@@ -159,14 +154,13 @@ impl Changes {
         self.adds.get_or_insert_default().jobs.push(adder);
     }
 
-    /// Counts the records, adds and operations. The bound on effects keeps the numbers far below
-    /// 2^32.
+    /// Counts the records, adds and operations. The bound on effects keeps each far below 2^32.
     #[inline]
     fn ends(&self) -> Ends {
         (self.records.count(), self.count_adds() as u32, self.ops.len() as u32)
     }
 
-    /// Returns the approximate number of bytes that it takes in memory.
+    /// Returns the approximate memory of the changes, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.records.len() + self.added
     }
@@ -189,12 +183,12 @@ impl Changes {
         self.adds_of(0..self.count_adds())
     }
 
-    /// Lists the adds of these numbers.
+    /// Lists the adds with these numbers.
     pub(crate) fn adds_of(&self, numbers: Range<usize>) -> impl Iterator<Item = Add<'_>> {
         self.adds.iter().flat_map(move |adds| adds.list.of(numbers.clone()))
     }
 
-    /// Lists the jobs that are noted, in their order, each with the numbers of its adds.
+    /// Lists the noted jobs in order, each with the numbers of its adds.
     pub(crate) fn jobs(&self) -> impl Iterator<Item = (&Asker, Range<usize>)> {
         let mut from = 0;
         self.adds.iter().flat_map(|adds| &adds.jobs).map(move |job| {
@@ -207,7 +201,7 @@ impl Changes {
         &self.ops
     }
 
-    /// Lists the operations in their order: those of each job that is noted, and those between.
+    /// Lists the operations in order: those of each noted job, and those in between.
     pub(super) fn ops_by_job(&self) -> Vec<(Option<&Asker>, &[Op])> {
         let (mut lists, mut from) = (Vec::new(), 0);
         for job in self.adds.iter().flat_map(|adds| &adds.jobs) {
@@ -220,7 +214,7 @@ impl Changes {
         lists
     }
 
-    /// Moves the changes of an attempt of a job to the end of these.
+    /// Moves the changes of a job's attempt to the end of these.
     pub(crate) fn append(&mut self, more: &mut Changes, index: Index, attempt: u32) {
         let before = self.ends();
         self.ops.append(&mut more.ops);
@@ -239,13 +233,13 @@ impl Changes {
         }
     }
 
-    /// Adds the records of others behind these changes. The others have nothing but records.
+    /// Appends the records of `others`, which have nothing else.
     pub(crate) fn extend(&mut self, others: &Changes) {
         debug_assert!(others.adds.is_none() && others.ops.is_empty(), "they have more than records");
         self.records.append(&others.records);
     }
 
-    /// Takes out all changes of these jobs, which are in ascending order.
+    /// Removes all changes of these jobs, which are in ascending order.
     pub(crate) fn take_out(&mut self, refused: &[Index]) {
         let Some(all) = &mut self.adds else { return };
         let (mut records, mut adds, mut ops) = (Gone::default(), Gone::default(), Gone::default());
@@ -273,7 +267,7 @@ impl Changes {
             all.jobs.len() * size_of::<Asker>() + all.list.size() + self.ops.iter().map(Op::len).sum::<usize>();
     }
 
-    /// Empties it, and keeps its memory.
+    /// Removes all changes and keeps the capacity.
     pub(crate) fn clear(&mut self) {
         self.records.clear();
         if let Some(adds) = &mut self.adds {
@@ -288,7 +282,7 @@ impl Changes {
 }
 
 impl Op {
-    /// The memory that it takes, in bytes, about.
+    /// The approximate memory, in bytes.
     fn len(&self) -> usize {
         size_of::<Self>() + self.bytes.len()
     }
@@ -300,8 +294,8 @@ impl fmt::Debug for Op {
     }
 }
 
-/// The numbers of the entries to take out of a list. They are ascending ranges. Each has the count
-/// of the numbers in the ranges before it.
+/// The numbers of the entries to remove from a list: ascending ranges, each with the count before
+/// it.
 #[derive(Default)]
 struct Gone(Vec<(Range<u32>, u32)>);
 
@@ -318,7 +312,7 @@ impl Gone {
         self.0.get(at).is_some_and(|(range, _)| range.contains(&number))
     }
 
-    /// Counts the entries below this number that stay.
+    /// Returns the new number of the entry: how many entries below it stay.
     fn shift(&self, number: u32) -> u32 {
         let at = self.0.partition_point(|(range, _)| range.start < number);
         let gone = self.0[..at].last().map_or(0, |(last, before)| before + (last.end.min(number) - last.start));

@@ -1,4 +1,4 @@
-//! The thread for chores: disk work that a write leaves behind, and that nobody waits for.
+//! The thread for chores: disk work that a write leaves behind and no caller waits for.
 
 use crate::base::sync::{Arc, Mutex};
 use crate::commit::batches::kept;
@@ -7,9 +7,8 @@ use crate::kv::Kv;
 use std::collections::VecDeque;
 use std::thread::JoinHandle;
 
-/// The chores that have not run yet. A slow disk must hold up neither the writer's thread nor a
-/// thread of the user, so a thread of their own runs them. Cleanups are rare, so that thread ends
-/// when none is left.
+/// The chores that have not run yet. A slow disk must hold up neither the writer thread nor a
+/// user's thread, so they have a thread of their own. They are rare, so it ends when none is left.
 pub(super) struct Cleanups {
     kv: Arc<dyn Kv>,
     owed: Mutex<Owed>,
@@ -18,12 +17,11 @@ pub(super) struct Cleanups {
 #[derive(Default)]
 struct Owed {
     chores: VecDeque<Cleanup>,
-    /// True while a thread takes chores from here.
+    /// True while a thread takes chores.
     running: bool,
-    /// The thread that was started last.
+    /// The latest thread.
     thread: Option<JoinHandle<()>>,
-    /// The thread before it, which has nothing left to do, but may not have let go of the database
-    /// yet.
+    /// The previous thread, which has no more chores, but may still hold the database.
     before: Option<JoinHandle<()>>,
 }
 
@@ -32,8 +30,7 @@ impl Cleanups {
         Arc::new(Self { kv, owed: Mutex::default() })
     }
 
-    /// Takes chores, and runs them soon, one after the other. The caller holds no lock, and has
-    /// told everybody of the write.
+    /// Runs chores soon, in order. The caller holds no lock, and has reported the write.
     pub(super) fn hand_over(self: &Arc<Self>, chores: Vec<Cleanup>) {
         if chores.is_empty() {
             return;
@@ -41,14 +38,14 @@ impl Cleanups {
         self.hand_over_to(chores, |run| std::thread::Builder::new().name("wl-chores".to_owned()).spawn(run));
     }
 
-    /// Lets the thread tidy up behind a write, if there is something to do.
+    /// Lets the thread do the maintenance after a write, if there is any.
     pub(super) fn tidy(self: &Arc<Self>) {
         if self.kv.is_untidy() {
             self.hand_over(vec![Box::new(|kv| kv.tidy())]);
         }
     }
 
-    /// The same with the call that starts a thread. If there is none, the chores stay owed.
+    /// Takes the call that starts a thread. If it fails, the chores stay pending.
     fn hand_over_to(
         self: &Arc<Self>,
         chores: Vec<Cleanup>,
@@ -71,7 +68,7 @@ impl Cleanups {
                 owed.before = owed.thread.replace(thread);
             }
             Err(error) => {
-                // A subscriber may write to this very store.
+                // A log subscriber may write to this very store.
                 drop(owed);
                 tracing::warn!(%error, "no thread could be started to give back disk space; the next trim tries it again");
             }
@@ -91,9 +88,8 @@ impl Cleanups {
         chore
     }
 
-    /// Waits until the chores that were handed over have run. Those for which no thread could be
-    /// started run here. If the calling thread is the one that runs the chores, it does not wait
-    /// for itself, and ends later.
+    /// Waits until all chores have run, and runs those here for which no thread could be started.
+    /// On the chores' own thread it does not wait for itself, and that thread ends later.
     pub(super) fn finish(&self) {
         let thread = self.owed.lock().thread.take();
         if let Some(thread) = thread {
@@ -124,13 +120,13 @@ mod tests {
         let no_thread = |_| Err(std::io::Error::other("no more threads"));
         let (here, kv) = (std::thread::current().id(), Arc::new(MemoryKv::default()));
         let chores = Cleanups::new(kv.clone());
-        // The next one that gets a thread takes along what is owed.
+        // The next thread also runs pending chores.
         chores.hand_over_to(chore("first"), no_thread);
         chores.hand_over(chore("second"));
         let [first, second] = [told.recv().unwrap(), told.recv().unwrap()];
         assert_eq!([first.0, second.0], ["first", "second"]);
         assert!(first.1 == second.1 && first.1 != here);
-        // Not before the thread has seen that nothing is left.
+        // Only after the thread has seen that none is left.
         while chores.owed.lock().running {
             std::thread::yield_now();
         }

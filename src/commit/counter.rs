@@ -1,5 +1,4 @@
-//! The bytes of a counter: eight of them, in big-endian two's complement. A key that is not there
-//! counts as 0.
+//! The bytes of a counter: eight, in big-endian two's complement. A missing key counts as 0.
 
 use crate::base::error::Error;
 
@@ -14,7 +13,7 @@ pub(crate) fn decode(stored: Option<&[u8]>) -> Result<i64, usize> {
     <[u8; 8]>::try_from(bytes).map(i64::from_be_bytes).map_err(|_| bytes.len())
 }
 
-/// Returns the count that is stored under this key of this table.
+/// Returns the count under this key of a table.
 ///
 /// # Errors
 /// [`Error::Counter`] if the stored value is no counter.
@@ -22,7 +21,7 @@ pub(crate) fn read(table: &str, key: &[u8], stored: Option<&[u8]>) -> Result<i64
     decode(stored).map_err(|length| none(table, key, length))
 }
 
-/// Returns the error of a value of this length under this key of this table, which is no counter.
+/// Returns the error for a value of this length, which is no counter.
 #[cold]
 pub(crate) fn none(table: &str, key: &[u8], length: usize) -> Error {
     let reason = format!(
@@ -32,7 +31,7 @@ pub(crate) fn none(table: &str, key: &[u8], length: usize) -> Error {
     Error::Counter { table: table.to_owned(), key: key.to_vec(), reason }
 }
 
-/// Returns the error of an add that the counter under this key of this table has no room for.
+/// Returns the error for an addition that overflows the counter.
 #[cold]
 pub(crate) fn full(table: &str, key: &[u8], count: i64, by: i64) -> Error {
     let reason = format!(

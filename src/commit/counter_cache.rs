@@ -1,5 +1,5 @@
-//! The counters that the writer knows. Those of the store's own family of tables stay known from
-//! one batch to the next, so a counter that many jobs add to is read once.
+//! The writer's cache of counters. Those of the store's own family of tables stay cached from one
+//! batch to the next, so a counter that many jobs add to is read once.
 
 use crate::base::error::Error;
 use crate::base::sync::{AtomicBool, Ordering};
@@ -10,28 +10,27 @@ use crate::kv::{Family, TABLES};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// The most counters that stay known, and the most bytes of their keys.
+/// The most counters that stay cached, and the most bytes of their keys.
 pub(crate) const MOST: usize = 4096;
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 
-/// The things that the lock on rows guards: the counters that are known between two batches.
+/// The counters that are cached between two batches. The lock on rows guards them.
 #[derive(Debug, Default)]
 pub(crate) struct CounterCache {
     cells: Cells,
-    /// True if one of them was changed by somebody who has not changed `cells` too.
+    /// True if one of them was changed without a change of `cells`.
     stale: AtomicBool,
 }
 
 impl CounterCache {
-    /// Notes that somebody changes rows beside the batches with counters. A thread that does so
-    /// holds the lock, for reading.
+    /// Notes that a thread changes rows outside of these batches. It holds the lock for reading.
     pub(crate) fn note(&self, batch: &Batch) {
         if !self.cells.is_empty() && batch.records().any(|record| self.cells.has(&touched(record))) {
             self.stale.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Hands over the counters that are known. They are given back once a batch is written.
+    /// Takes the cached counters, which are given back once a batch is written.
     pub(super) fn take(&mut self) -> Cells {
         let cells = std::mem::take(&mut self.cells);
         let is_stale = self.stale.load(Ordering::Relaxed);
@@ -39,10 +38,9 @@ impl CounterCache {
         if is_stale { Cells::default() } else { cells }
     }
 
-    /// Takes the counters as they are now stored.
+    /// Caches the counters as they are now stored.
     pub(super) fn keep(&mut self, mut cells: Cells) {
-        // The rows of any other family may be changed without this store, by the owner of the
-        // database.
+        // Rows of other families may be changed by the database's owner, without this store.
         cells.families.retain(|family| family.is_ours);
         let sizes = cells.families.iter().map(|family| (family.cells.len(), family.bytes));
         let (count, bytes) = sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
@@ -51,41 +49,39 @@ impl CounterCache {
 }
 
 /// Counters with their values after everything in the batch. They can be forgotten at any time: the
-/// batch and the database say the same.
+/// batch and the database have the same values.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
     families: Vec<CellsOf>,
-    /// It grows with each change.
+    /// Incremented by each change.
     version: u64,
 }
 
-/// The counters of a family.
 #[derive(Debug)]
 struct CellsOf {
     id: FamilyId,
     is_ours: bool,
     places: HashMap<Box<[u8]>, usize, RandomState>,
     cells: Vec<Cell>,
-    /// The bytes of all keys.
+    /// The total length of the keys.
     bytes: usize,
-    /// The lowest and the highest key. The rows of other tables lie elsewhere, mostly.
+    /// The lowest and the highest key. Rows of other tables are mostly outside.
     lowest: Box<[u8]>,
     highest: Box<[u8]>,
 }
 
-/// The place of a counter.
+/// The position of a counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     family: usize,
     cell: usize,
 }
 
-/// A counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
-    /// The count, or else the length of the value that is none.
+    /// The count, or the length of a value that is no counter.
     pub(super) value: Result<i64, usize>,
-    /// True if the sum is still to be put.
+    /// True if the sum must still be put into the batch.
     pub(super) is_owed: bool,
 }
 
@@ -109,7 +105,7 @@ impl Cells {
         self.families.is_empty()
     }
 
-    /// Returns a number that is another one after each change.
+    /// Returns a number that differs after each change.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -129,7 +125,7 @@ impl Cells {
         of.places.get(key).map(|cell| At { family, cell: *cell })
     }
 
-    /// Enters a counter that is not known, with its value in the database.
+    /// Adds a counter that is not cached, with its value in the database.
     pub(super) fn enter(&mut self, family: &Family, key: &[u8], stored: Option<&[u8]>) -> At {
         let place = self.families.iter().position(|known| known.id == family.id).unwrap_or_else(|| {
             self.families.push(CellsOf::new(family, key));
@@ -155,15 +151,15 @@ impl Cells {
         self.families[at.family].cells[at.cell]
     }
 
-    /// Sets a counter, and returns it as it was.
+    /// Sets a counter, and returns the previous state.
     #[inline]
     pub(super) fn set(&mut self, at: At, cell: Cell) -> Cell {
         self.version += 1;
         std::mem::replace(&mut self.families[at.family].cells[at.cell], cell)
     }
 
-    /// Notes the values that a record sets: others may add to a counter under the same key. It
-    /// shows each counter that changes as it was.
+    /// Takes over the values that a record sets, since jobs may add under the same key. `was` is
+    /// shown the previous state of each counter that changes.
     #[inline]
     pub(super) fn note(&mut self, record: Record<'_>, mut was: impl FnMut(At, Cell)) {
         match touched(record) {
@@ -180,7 +176,7 @@ impl Cells {
         }
     }
 
-    /// Lists the counters that a range has.
+    /// Lists the counters in a range.
     fn in_range(&self, range: &Cleared<'_>) -> Vec<At> {
         let Some(family) = self.families.iter().position(|family| family.id == range.family) else { return Vec::new() };
         let CellsOf { places, lowest, highest, .. } = &self.families[family];
@@ -191,7 +187,7 @@ impl Cells {
         cleared.map(|(_, cell)| At { family, cell: *cell }).collect()
     }
 
-    /// True if one of these counters is touched.
+    /// True if the change touches one of these counters.
     fn has(&self, touched: &Touched<'_>) -> bool {
         match touched {
             Touched::Row(family, key, _) => self.find(*family, key).is_some(),
@@ -214,15 +210,13 @@ impl CellsOf {
     }
 }
 
-/// The rows that a record changes.
 enum Touched<'a> {
-    /// A family, a key, and the value that the record sets, if any.
+    /// A family, a key, and the value that is set, if any.
     Row(FamilyId, &'a [u8], Option<&'a [u8]>),
     Range(Cleared<'a>),
 }
 
-/// Keys that a record deletes: from the first one on, and below the second one. An empty second key
-/// is no end.
+/// The keys that a record deletes: from `from` on and below `to`. An empty `to` is no end.
 struct Cleared<'a> {
     family: FamilyId,
     from: &'a [u8],

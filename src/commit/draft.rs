@@ -1,5 +1,4 @@
-//! The batch in the making: the records that intents add to it, what its participants have staged,
-//! and the sums of its counters.
+//! The batch being made: records of intents, staged states of participants, and sums of counters.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
@@ -22,37 +21,36 @@ use std::collections::hash_map::Entry;
 
 mod refused;
 
-/// The batch in the making, which is written as one.
+/// The batch being made, which is written atomically.
 pub struct Draft<'a> {
     kv: &'a dyn Kv,
     overlay: Overlay<'a>,
     tails: Tails,
     cells: Cells,
-    /// True once `cells` has the counters that were known before this batch.
+    /// True once `cells` contains the counters that were cached before this batch.
     has_known: bool,
-    /// The highest keys of the families that were emptied. They can be forgotten too.
+    /// The highest keys of the families that were emptied. They can be forgotten, too.
     highest: HashMap<FamilyId, Highest>,
-    /// The number of records that were looked at for counters, and for the ends of families.
+    /// How many records were read for counters and for the ends of families.
     #[cfg(test)]
     pub(super) looked_at: usize,
 }
 
-/// A state to which a draft can go back.
+/// A state of a draft that [`go_back`](Draft::go_back) restores.
 pub struct DraftMark {
     batch: OverlayMark,
     tails: TailsMark,
-    /// The version of the cells.
     cells: u64,
 }
 
-/// The counters whose sums are still to be put, with the first add to each.
+/// The counters whose sums must still be put, each with its first add.
 type Owed<'c> = Vec<(At, Add<'c>)>;
 
-/// The highest key that a family has, or had at some time in the batch.
+/// The highest key that a family has or had at some point in the batch.
 #[derive(Default)]
 struct Highest {
     key: Option<Vec<u8>>,
-    /// The position in the batch up to which its records were looked at.
+    /// The position in the batch up to which records were read.
     until: usize,
 }
 
@@ -70,24 +68,24 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the batch as it is so far.
+    /// Returns the batch so far.
     #[cfg(any(test, feature = "seam"))]
     pub(crate) fn batch(&self) -> &Batch {
         self.overlay.batch()
     }
 
-    /// True if anybody has something in it.
+    /// True if the draft has any record or participant.
     #[cfg(feature = "seam")]
     pub fn is_touched(&self) -> bool {
         !self.batch().is_empty() || !self.tails.is_empty()
     }
 
-    /// Marks the state of now. A mark copies nothing.
+    /// Marks the current state. A mark copies nothing.
     pub fn mark(&mut self) -> DraftMark {
         DraftMark { batch: self.overlay.mark(), tails: self.tails.mark(), cells: self.cells.version() }
     }
 
-    /// Takes back everything that came after the mark.
+    /// Undoes everything after the mark.
     pub fn go_back(&mut self, mark: DraftMark) {
         self.overlay.go_back(mark.batch);
         self.tails.go_back(mark.tails);
@@ -97,29 +95,27 @@ impl<'a> Draft<'a> {
         self.highest.clear();
     }
 
-    /// Lets the participants add the records of their new states, and writes the batch. Nothing
-    /// comes after that.
+    /// Lets the participants add the records of their new states, and writes the batch. It is the
+    /// last step.
     pub(super) fn write(&mut self, synced: bool) -> Result<(), NotCommitted> {
         self.tails.close(&mut self.overlay).map_err(NotCommitted::Store)?;
         if !self.has_known {
             self.overlay.note_rows();
         }
         let written = self.overlay.write(synced);
-        // After a failure nobody knows what is stored, and all are read again.
+        // After a failure it is unknown what is stored, so all counters are read again.
         if self.has_known && written.is_ok() {
             self.overlay.shut_rows().keep(std::mem::take(&mut self.cells));
         }
         written
     }
 
-    /// Hands over what the participants have staged once all is written, and lets others change
-    /// rows again.
+    /// Returns the staged states for publication after the write, and unlocks rows.
     pub(super) fn into_tails(self) -> Tails {
         self.tails
     }
 
-    /// Returns what a participant has staged, which an intent of that participant may change, and
-    /// the batch for its records.
+    /// Returns a participant's staged state, for changes by its own intents, and the batch.
     pub fn part<P: Participant>(
         &mut self,
         participant: &Arc<P>,
@@ -127,16 +123,16 @@ impl<'a> Draft<'a> {
         Ok((self.tails.staged(participant)?, &mut self.overlay))
     }
 
-    /// Puts a key of our own, which is no counter.
+    /// Puts a key of our own that is no counter.
     pub(crate) fn put(&mut self, family: FamilyId, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.overlay.put(family, &[key], &[value])
     }
 
-    /// Appends the changes of jobs, in their order. Operations that are refused in this order are
-    /// made in another one, if there is one that works.
+    /// Appends the changes of jobs, in order. Operations that are refused in this order are made in
+    /// another one, if one works.
     ///
-    /// A job with an add or an operation that cannot be made is refused. Then nothing at all is
-    /// appended: take the changes of the refused jobs, which are in ascending order, out, and
+    /// A job with an add or an operation that cannot be made is refused, and then nothing is
+    /// appended at all: remove the changes of the refused jobs, which are in ascending order, and
     /// append the rest again. If the change belongs to no job, the error is the reason.
     pub fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let before = all.iter().any(Changes::may_be_refused).then(|| self.mark());
@@ -154,8 +150,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Appends the changes of jobs. It looks up all counters at once, since a look-up may go
-    /// through the whole batch.
+    /// Appends the changes of jobs. It looks up all counters at once, as that may scan the batch.
     fn append_all(&mut self, all: &[Changes]) -> Result<(), BoxError> {
         let (places, mut owed) = (self.learn(all.iter().flat_map(Changes::adds))?, Owed::new());
         let mut places = places.into_iter();
@@ -170,8 +165,8 @@ impl<'a> Draft<'a> {
         self.tails.any(&op.participant).apply(&op.bytes, &mut self.overlay)
     }
 
-    /// Appends everything but the operations, and the sums, which come behind the records of all
-    /// jobs. `places` are those of the counters of its adds.
+    /// Appends everything but the operations; the sums come after the records of all jobs. `places`
+    /// are the positions of the added counters.
     fn append_rest<'c>(
         &mut self,
         changes: &'c Changes,
@@ -191,7 +186,7 @@ impl<'a> Draft<'a> {
         Ok(self.append_records(changes)?)
     }
 
-    /// Appends the records of jobs, as they are, except that a range with no end gets one.
+    /// Appends the records of jobs unchanged, except that a range without an end gets one.
     fn append_records(&mut self, changes: &Changes) -> Result<(), StoreError> {
         if changes.emptied().is_empty() {
             self.overlay.append(changes.records());
@@ -213,10 +208,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Returns the lowest key above every key that the database and the batch have in this family;
-    /// `None` if there is no key. From here on nobody else puts one, until all is written.
+    /// Returns the lowest key above all keys of this family in the database and the batch; `None`
+    /// if it has none. No other thread puts a key from here on until all is written.
     ///
-    /// It looks at each record once, however often the family is emptied.
+    /// It reads each record once, however often the family is emptied.
     fn end_of(&mut self, family: &Family) -> Result<Option<Vec<u8>>, StoreError> {
         self.overlay.shut_rows();
         let highest = match self.highest.entry(family.id) {
@@ -239,8 +234,8 @@ impl<'a> Draft<'a> {
         Ok(highest.key.as_ref().map(|key| [&key[..], &[0]].concat()))
     }
 
-    /// Looks up the values of these counters, if they are not known: in the batch so far, or else
-    /// in the database. Returns the place of each.
+    /// Looks up the counters that are not cached, in the batch or the database. Returns the
+    /// position of each.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = Add<'c>>) -> Result<Vec<At>, BoxError> {
         let (mut places, mut looks) = (Vec::new(), false);
         for Add { counters, key, .. } in adds {
@@ -285,8 +280,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Puts the sums of these counters behind all records. A counter whose last change was a record
-    /// needs no sum.
+    /// Puts the sums of these counters after all records. One that a record changed last needs
+    /// none.
     fn put_owed(&mut self, owed: Owed<'_>) -> Result<(), StoreError> {
         for (at, Add { counters, key, .. }) in owed {
             let cell = self.cells.get(at);

@@ -1,4 +1,4 @@
-//! The wish to have something written, and the way in which its result is told.
+//! Requests to write something, and how their results are reported.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
@@ -8,34 +8,31 @@ use crate::commit::participant::Cleanup;
 use std::fmt;
 use std::time::Duration;
 
-/// A wish to have something written. It is resolved when its batch is made, so its content is true
-/// at that moment.
+/// A request to write something. It is resolved when its batch is made, to be up to date.
 pub trait Intent: Send {
-    /// Adds its changes to the draft, anew for each try. Returns false when there is nothing left
-    /// to write.
+    /// Adds its changes to the draft, again for each attempt. Returns false if there is nothing to
+    /// write.
     ///
     /// # Errors
-    /// Any error takes back what it added, is told to [`failed`](Self::failed), and holds up no
-    /// other intent.
+    /// An error undoes what it added, and goes to [`failed`](Self::failed). No other intent is
+    /// affected.
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError>;
-    /// Returns true if its write has to survive the loss of power. One such intent is enough for
-    /// the whole batch.
+    /// True if its write must survive a loss of power. One such intent syncs the whole batch.
     fn synced(&self) -> bool;
-    /// Notes that its batch is written.
+    /// Called when its batch is written.
     fn written(&self);
-    /// Notes that it could not be resolved, or that its batch could not be written. Its changes do
-    /// not count then. Returns the pause before the next try, or `None` if there is no next try.
+    /// Called when it could not be resolved, or its batch could not be written; its changes are
+    /// undone. Returns the pause before the next attempt, or `None` to give up.
     fn failed(&self, error: BoxError) -> Option<Duration>;
-    /// Returns the work that its failure leaves behind, for example a line to be logged. The writer
-    /// holds its lock in all calls above, and a subscriber may write to this very store. So this
-    /// work runs as a chore.
+    /// Returns work that its failure leaves behind, such as a line to log. It runs as a chore: in
+    /// all calls above the writer holds its lock, and a log subscriber may write to this store.
     fn aftermath(&self) -> Option<Cleanup> {
         None
     }
 }
 
-/// Returns the error of an intent that could not do this. If the store could not write, its cause
-/// takes the place of that error: otherwise the report would say twice where to look.
+/// Returns the error of an intent that could not do this. If the store could not write, the cause
+/// of its error replaces it: otherwise the message would say twice where to look.
 pub fn failed(doing: &str, error: BoxError) -> StoreError {
     let source = match error.downcast::<Arc<StoreError>>() {
         Ok(shared) => Box::new(CauseOf(*shared)),
@@ -60,7 +57,7 @@ impl std::error::Error for CauseOf {
     }
 }
 
-/// The place where one thread waits for what another one tells it: the answer to an intent.
+/// A one-shot channel for the result of an intent, on which one thread waits for another.
 pub struct Ticket<R> {
     told: Mutex<Option<Result<R, Error>>>,
     changed: Condvar,

@@ -11,40 +11,37 @@ use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The batch in the making, and the database beneath it. A read finds a row as it will be once the
-/// batch is written.
+/// The batch being made, and the database below. Reads see rows as they will be after the write.
 pub struct Overlay<'a> {
     kv: &'a dyn Kv,
     batch: Batch,
-    /// An index of the batch's changes for each family that somebody has read.
+    /// An index of the batch's changes for each family that was read.
     read: Vec<(FamilyId, Changed)>,
-    /// Behind this, the transaction ends before others change rows again.
+    /// Before the lock: the transaction ends before other threads change rows again.
     statements: InBatch<'a>,
-    /// The lock on rows. The batch holds it from the first look at a counter, or from the first
-    /// statement, until all is written. So nobody changes the counter in between, and nobody who
-    /// holds the lock waits for the end of the transaction.
+    /// The lock on rows. The batch holds it from the first counter or statement on until all is
+    /// written. So no other thread changes a counter meanwhile, or holds the lock and waits for the
+    /// transaction.
     rows: &'a RwLock<CounterCache>,
     shut: Option<RwLockWriteGuard<'a, CounterCache>>,
 }
 
-/// A state of the batch to go back to.
+/// A state of the batch to restore.
 pub(super) struct OverlayMark {
     batch: Mark,
     statements: usize,
 }
 
-/// An index of the changes that the batch makes in one family. A read brings it up to date, so a
-/// batch that nobody reads is only appended to.
+/// An index of the batch's changes in one family. Only reads update it, and pay for it.
 #[derive(Default)]
 struct Changed {
-    /// The position in the batch up to which its records are in this index.
+    /// The position in the batch up to which records are indexed.
     until: usize,
     /// The positions of each key's records, ascending.
     keys: BTreeMap<Vec<u8>, Vec<usize>>,
     ranges: Vec<DeletedRange>,
 }
 
-/// A range of keys that was deleted.
 struct DeletedRange {
     position: usize,
     from: Vec<u8>,
@@ -59,13 +56,12 @@ impl<'a> Overlay<'a> {
         Self { kv, batch: Batch::default(), read: Vec::new(), statements, rows, shut: None }
     }
 
-    /// Keeps everybody else from changing rows, until all is written. Returns the counters that are
-    /// known.
+    /// Keeps other threads from changing rows until all is written. Returns the cached counters.
     pub(super) fn shut_rows(&mut self) -> &mut CounterCache {
         self.shut.get_or_insert_with(|| self.rows.write())
     }
 
-    /// Notes that the batch may change rows without the counters that are known.
+    /// Notes that the batch may change cached counters.
     pub(super) fn note_rows(&self) {
         match &self.shut {
             Some(known) => known.note(&self.batch),
@@ -80,12 +76,10 @@ impl<'a> Overlay<'a> {
         self.statements.execute(statement)
     }
 
-    /// Returns the statements that run before the batch is written.
     pub(super) fn statements(&mut self) -> &mut InBatch<'a> {
         &mut self.statements
     }
 
-    /// Writes the batch.
     pub(super) fn write(&mut self, synced: bool) -> Result<(), NotCommitted> {
         self.statements.write(&self.batch, synced)
     }
@@ -98,8 +92,7 @@ impl<'a> Overlay<'a> {
         OverlayMark { batch: self.batch.mark(), statements: self.statements.mark() }
     }
 
-    /// Takes back everything that came after the mark. The cost grows with the number of these
-    /// records.
+    /// Undoes everything after the mark. The cost grows with the number of undone records.
     pub(super) fn go_back(&mut self, mark: OverlayMark) {
         for (family, changed) in &mut self.read {
             changed.forget(*family, &self.batch, mark.batch.position());
@@ -108,12 +101,12 @@ impl<'a> Overlay<'a> {
         self.statements.go_back(mark.statements);
     }
 
-    /// Returns what it costs the database to delete by the range.
+    /// Returns what it costs the database to delete a range.
     pub fn deletion(&self) -> Deletion {
         self.kv.deletion()
     }
 
-    /// Sets a value. Key and value are handed over in parts, so that a prefix costs no allocation.
+    /// Sets a value. Key and value are passed in parts, so that a prefix costs no allocation.
     pub fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[&[u8]]) -> Result<(), StoreError> {
         self.batch.put(family, key, value)
     }
@@ -126,12 +119,11 @@ impl<'a> Overlay<'a> {
         self.batch.delete_range(family, from, to)
     }
 
-    /// Adds these records unchanged.
     pub(crate) fn append(&mut self, records: &Records) {
         self.batch.append(records);
     }
 
-    /// Returns the value of this key, as it will be once the batch is written.
+    /// Returns the value of this key as it will be once the batch is written.
     pub fn get(&mut self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let (kv, batch, changed) = self.look(family.id);
         match changed.row(batch, key) {
@@ -140,12 +132,12 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Returns every pair whose key begins with the prefix, in the order of the keys.
+    /// Returns all pairs with this prefix, in the order of keys.
     pub fn scan(&mut self, family: &Family, prefix: &[u8]) -> Scan<'_> {
         self.rows(family, KeyRange::prefix(prefix))
     }
 
-    /// Returns every pair whose key is in this range, in the order of the keys.
+    /// Returns all pairs in this range, in the order of keys.
     pub fn rows(&mut self, family: &Family, keys: KeyRange) -> Scan<'_> {
         let (kv, batch, changed) = self.look(family.id);
         let stored = kv.rows(family, keys.clone(), Order::Ascending);
@@ -167,7 +159,7 @@ impl<'a> Overlay<'a> {
         }))
     }
 
-    /// Returns the database, the batch, and the changes that the batch makes in this family so far.
+    /// Returns the database, the batch, and an up-to-date index of its changes in this family.
     fn look(&mut self, family: FamilyId) -> (&'a dyn Kv, &Batch, &Changed) {
         let known = self.read.iter().position(|(other, _)| *other == family);
         let at = known.unwrap_or_else(|| {
@@ -181,7 +173,7 @@ impl<'a> Overlay<'a> {
 }
 
 impl Changed {
-    /// Takes in the records that were added since the last call.
+    /// Indexes the records that were added since the last call.
     fn learn(&mut self, family: FamilyId, batch: &Batch) {
         for (position, record) in batch.records_from(self.until).filter(|(_, record)| record.family() == family) {
             match record {
@@ -197,7 +189,7 @@ impl Changed {
         self.until = batch.len();
     }
 
-    /// Forgets the records from this position on, which are about to be taken back.
+    /// Forgets the records from this position on, before they are removed.
     fn forget(&mut self, family: FamilyId, batch: &Batch, position: usize) {
         if self.until <= position {
             return;
@@ -206,8 +198,7 @@ impl Changed {
             if let Record::Put { key, .. } | Record::Delete { key, .. } = record
                 && let Some(positions) = self.keys.get_mut(key)
             {
-                // Binary search: of a row that many intents have changed, one that fails pays for
-                // its own changes alone.
+                // Binary search: a failed intent pays only for its own changes of a row.
                 positions.truncate(positions.partition_point(|at| *at < position));
                 if positions.is_empty() {
                     self.keys.remove(key);
@@ -218,8 +209,8 @@ impl Changed {
         self.until = position;
     }
 
-    /// Returns the value that the batch leaves under this key, or `Some(None)` if it deletes the
-    /// key. The answer is `None` if the batch does not change this key.
+    /// Returns the value that the batch leaves under this key: `Some(None)` if it deletes the key,
+    /// `None` if it does not change it.
     fn row<'b>(&self, batch: &'b Batch, key: &[u8]) -> Option<Option<&'b [u8]>> {
         let record = self.keys.get(key).and_then(|positions| positions.last()).copied();
         let deletes = |range: &&DeletedRange| range.from.as_slice() <= key && key < range.to.as_slice();

@@ -1,5 +1,4 @@
-//! The trait that a product implements to have a part in each batch, and the states of all
-//! participants within one batch.
+//! How a product takes part in each batch, and the states of all participants in one.
 
 use crate::base::error::StoreError;
 use crate::base::index::BoxError;
@@ -9,37 +8,34 @@ use crate::kv::Kv;
 use std::any::Any;
 use std::collections::BTreeMap;
 
-/// Work that a write leaves behind, mostly with the disk. It runs after everybody was told of the
-/// write, on a thread that nobody waits for. It reports its own failure, and nothing may be lost
-/// when it fails or never runs.
+/// Work that a write leaves behind, mostly on disks. It runs on a thread that no caller waits for,
+/// after the write has been reported. It reports its own failures. Nothing may be lost if it fails
+/// or never runs.
 pub type Cleanup = Box<dyn FnOnce(&dyn Kv) + Send>;
 
-/// A product, or a part of one, that turns operations into records at the moment when a batch is
-/// made.
+/// A product, or part of one, that turns operations into records when a batch is made.
 ///
-/// The operations of one batch are applied one after the other. Each sees the changes of those
-/// before it: in the participant's tail, and in the database overlaid by the batch so far. A
-/// participant reads and writes only families that no other code writes. It must not read or write
-/// rows of tables: other threads put those at the same time, and the draft remembers counters among
-/// them.
+/// The operations of a batch are applied in order. Each sees the changes of earlier ones, in the
+/// staged state and in the database overlaid by the batch. A participant reads and writes only
+/// families that no other code writes, and never rows of tables: other threads change those at the
+/// same time, and the draft caches counters among them.
 pub trait Participant: Send + Sync + 'static {
-    /// The participant's state within one batch. If an intent fails, the draft goes back to a clone
-    /// of it, so it should be small.
+    /// The participant's state within one batch. It should be small: it is cloned to undo a failed
+    /// intent.
     type Staged: Clone + Send + 'static;
 
-    /// Returns its state at the beginning of a batch.
+    /// Returns its state at the start of a batch.
     fn staged(&self) -> Self::Staged;
 
-    /// Adds the records of one operation to the batch.
+    /// Adds the records of an operation to the batch.
     ///
     /// # Errors
-    /// A [`Refusal`](crate::commit::refusal::Refusal) fails the job that asks for this operation,
-    /// if there is one, and no other job. Any other error fails the intent of this operation. The
-    /// tail and the batch then go back to their state before that job, or before that intent.
+    /// A [`Refusal`](crate::commit::refusal::Refusal) fails only the job that asks for this
+    /// operation, if there is one. Any other error fails the intent. Either undoes the changes of
+    /// that job or intent.
     fn apply(&self, staged: &mut Self::Staged, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
-    /// Adds the records that say its state after everything in the batch. The writer calls it once
-    /// for each batch, when nothing else comes into the batch.
+    /// Adds the records of its final state. Called once per batch, after all other changes.
     ///
     /// # Errors
     /// Any error fails the whole batch.
@@ -47,12 +43,11 @@ pub trait Participant: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Makes the new state visible to everybody. The writer calls it when the batch is written, and
-    /// before anybody is told so.
+    /// Makes the new state visible. Called after the batch is written, before that is reported.
     fn publish(self: Arc<Self>, staged: Self::Staged) -> Option<Cleanup>;
 }
 
-/// A participant of any type.
+/// A type-erased [`Participant`].
 pub(crate) trait AnyParticipant: Send + Sync {
     /// Begins its part in a batch.
     fn join(self: Arc<Self>) -> Box<dyn AnyJoined>;
@@ -65,13 +60,13 @@ impl<P: Participant> AnyParticipant for P {
     }
 }
 
-/// A participant and its tail.
+/// A participant and its staged state.
 struct Joined<P: Participant> {
     participant: Arc<P>,
     staged: P::Staged,
 }
 
-/// The part of a participant of any type in a batch.
+/// A type-erased participant in a batch.
 pub(crate) trait AnyJoined: Any + Send {
     fn fork(&self) -> Box<dyn AnyJoined>;
     fn apply(&mut self, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
@@ -97,43 +92,42 @@ impl<P: Participant> AnyJoined for Joined<P> {
     }
 }
 
-/// The number of participants up to which a search looks at each of them. Above it a map is used.
+/// Up to how many participants a search is linear. Beyond, a map is used.
 const FEW: usize = 16;
 
 /// The participants of one batch.
 ///
-/// A mark costs nothing. The first operation on a participant after a mark copies its tail into the
-/// journal, so going back costs as much as was touched.
+/// A mark costs nothing. The first operation on a participant after a mark copies its state into
+/// the journal, so undoing costs as much as was touched.
 #[derive(Default)]
 pub(super) struct Tails {
-    /// The participants of the batch, in the order of their first operations.
+    /// The participants, in the order of their first operations.
     parts: Vec<Part>,
-    /// The places in `parts` by the address of the participant, once there are many.
+    /// The positions in `parts` by participant address, once there are many.
     places: BTreeMap<usize, usize>,
-    /// The copies of what is staged, each with its place in `parts`. A copy is made at the first
-    /// change after a mark. The copies are in the order of these changes.
+    /// Copies of staged states, each with its position in `parts`, from the first change after each
+    /// mark, in the order of these changes.
     journal: Vec<(usize, Box<dyn AnyJoined>)>,
-    /// The number of marks so far.
+    /// How many marks were made.
     marks: u64,
 }
 
 struct Part {
-    /// The address of the participant, which the tail keeps.
+    /// The participant's address, which stays in use while `joined` holds it.
     address: usize,
     joined: Box<dyn AnyJoined>,
-    /// The value of `marks` when the part was new, or when the journal last got a copy.
+    /// The value of `marks` when the part was added or last copied to the journal.
     noted: u64,
 }
 
-/// A state of [`Tails`] to go back to: the numbers of parts and of copies in the journal.
+/// A state of [`Tails`] to restore: the numbers of parts and of journal entries.
 pub(super) struct TailsMark {
     parts: usize,
     journal: usize,
 }
 
 impl Tails {
-    /// True if no participant is in the batch. (It may change its state alone, which becomes a
-    /// record at the end.)
+    /// True if no participant is in the batch. (One may have changed only its staged state.)
     #[cfg(feature = "seam")]
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty()
@@ -145,11 +139,11 @@ impl Tails {
     }
 
     pub(super) fn go_back(&mut self, mark: TailsMark) {
-        // Each copy is newer than the ones before it, so the oldest is put back last.
+        // The oldest copy is restored last.
         for (place, joined) in self.journal.drain(mark.journal..).rev() {
             let part = &mut self.parts[place];
             part.joined = joined;
-            // The draft may still go back to an earlier mark, so the next change makes a new copy.
+            // The draft may still return to an earlier mark, so the next change makes a new copy.
             part.noted = 0;
         }
         for part in self.parts.drain(mark.parts..) {
@@ -157,12 +151,12 @@ impl Tails {
         }
     }
 
-    /// Returns a participant's part in the batch, which the caller may change.
+    /// Returns a participant's part in the batch, for changes.
     pub(super) fn any(&mut self, participant: &Arc<dyn AnyParticipant>) -> &mut dyn AnyJoined {
         self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join())
     }
 
-    /// Returns what a participant has staged, which the caller may change.
+    /// Returns a participant's staged state, for changes.
     pub(super) fn staged<P: Participant>(&mut self, participant: &Arc<P>) -> Result<&mut P::Staged, BoxError> {
         let joined: &mut dyn Any = self.touch(Arc::as_ptr(participant).addr(), || participant.clone().join());
         let joined = joined.downcast_mut::<Joined<P>>().ok_or("a participant's tail has another type")?;
@@ -186,7 +180,7 @@ impl Tails {
         self.parts.iter().position(|part| part.address == address)
     }
 
-    /// Adds a participant. It needs no copy: going back to an earlier mark removes it.
+    /// Adds a participant. It needs no copy: returning to an earlier mark removes it.
     fn add(&mut self, address: usize, joined: Box<dyn AnyJoined>) -> usize {
         let place = self.parts.len();
         self.parts.push(Part { address, joined, noted: self.marks });

@@ -1,16 +1,16 @@
-//! The error that fails one job alone.
+//! The error that fails only one job.
 
 use crate::base::error::Error;
 use crate::base::index::BoxError;
 use std::fmt;
 
-/// The answer to an operation that cannot be made, although the participant and the database are
-/// sound: whoever asks for it is to blame.
+/// Fails an operation although participant and database are sound: the job is at fault that asks
+/// for it.
 #[derive(Debug)]
 pub struct Refusal(pub Error);
 
 impl Refusal {
-    /// Returns the reason of a refusal, and any other error as it is.
+    /// Returns the reason of a refusal; any other error is returned unchanged.
     pub(crate) fn reason(error: BoxError) -> Result<Error, BoxError> {
         Ok(error.downcast::<Self>()?.0)
     }

@@ -1,12 +1,12 @@
 //! Sealed records: a version, a body, and a checksum of both and of whose record it is.
 //!
-//! Everything that is stored beside the bytes of the users is a sealed record. Its last four bytes
-//! are the CRC-32 of the kind's label, the owner's name, the place among the owner's records, the
-//! version and the body, in this order. The label, the name and the place are not stored, since the
-//! key contains them. So a record under the key of another one is detected like a flipped bit.
+//! Everything that is stored beside the users' bytes is a sealed record. Its last four bytes are
+//! the CRC-32 of the kind's label, the owner's name, the place among the owner's records, the
+//! version and the body, in this order. Label, name and place are not stored, since the key
+//! contains them. So a record under a wrong key is detected like a flipped bit.
 //!
-//! This layout never changes, whatever a later version puts into the body: a program can tell a
-//! record of a version that it does not know from one that is damaged.
+//! This layout never changes, whatever later versions put into the body: an unknown version can be
+//! told from damage.
 
 use std::fmt;
 
@@ -20,14 +20,14 @@ pub(crate) mod samples;
 pub use self::fields::{Fields, Writer};
 pub use self::kind::{Kind, SUM};
 
-/// The reason why a record cannot be read.
+/// Why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The record is shorter than any record of its kind.
     Short { length: usize },
-    /// The record is damaged, or lies under the key of another record.
+    /// The record is damaged, or is under the key of another record.
     Checksum,
-    /// The record is whole, and has a version that this program does not know.
+    /// The record is intact, but this program does not know its version.
     Version { found: u8, known: &'static [u8] },
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn listed(items: &[impl fmt::Display]) -> String {
 }
 
 impl Kind {
-    /// Begins a record of the newest version, with room for a body of so many bytes.
+    /// Begins a record of the newest version, with capacity for a body of `room` bytes.
     pub fn begin(&self, room: usize) -> Writer {
         Writer::new(*self, self.versions.last().copied(), room)
     }
@@ -71,7 +71,7 @@ impl Kind {
         Writer::new(*self, Some(version), room)
     }
 
-    /// Returns the fields of a record whose checksum is right.
+    /// Returns the fields of a record, after a check of its checksum and version.
     pub fn open<'a>(&self, name: &str, place: impl AsRef<[u8]>, record: &'a [u8]) -> Result<Fields<'a>, Unreadable> {
         let short = Unreadable::Short { length: record.len() };
         let Some((sealed, sum)) = record.split_last_chunk::<SUM>() else { return Err(short) };

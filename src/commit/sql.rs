@@ -1,4 +1,4 @@
-//! The participant that runs statements of SQL. It has no state, since the transaction has all.
+//! The participant that runs SQL statements. It has no state: the transaction has it.
 
 use crate::base::index::BoxError;
 use crate::base::sync::Arc;
@@ -6,7 +6,7 @@ use crate::commit::overlay::Overlay;
 use crate::commit::participant::{AnyParticipant, Cleanup, Participant};
 use std::sync::LazyLock;
 
-/// The one participant of all stores. Each operation of it is a statement.
+/// The participant of all stores. Each of its operations is a statement.
 static STATEMENTS: LazyLock<Arc<Statements>> = LazyLock::new(|| Arc::new(Statements));
 
 pub(crate) struct Statements;

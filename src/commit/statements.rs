@@ -1,4 +1,4 @@
-//! Statements of SQL in a batch: the transaction that they run in.
+//! SQL statements in a batch, and the transaction in which they run.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::BoxError;
@@ -8,13 +8,12 @@ use crate::kv::Kv;
 use crate::kv::batch::Batch;
 use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction};
 
-/// The manner in which a batch with statements is written.
+/// How a batch with statements is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Manner {
-    /// It survives the loss of power. SQLite wants to know that before the first statement.
+    /// It must survive a loss of power, which SQLite needs to know before the first statement.
     pub(super) synced: bool,
-    /// A rule that is checked at the end was broken, or may have been: it is looked at before
-    /// anybody is told of a refusal.
+    /// A deferred constraint was or may have been broken, so refusals are checked first.
     pub(super) careful: bool,
 }
 
@@ -23,8 +22,7 @@ pub(crate) struct InBatch<'a> {
     kv: &'a dyn Kv,
     pub(super) manner: Manner,
     begun: Option<Box<dyn Transaction + 'a>>,
-    /// The reason why it did not begin. To begin may wait for the lock of the file, and everybody
-    /// waits along: once in a batch is enough.
+    /// Why it did not begin. A begin may wait for the file lock, so it is tried once per batch.
     not_begun: Option<Arc<StoreError>>,
 }
 
@@ -63,20 +61,18 @@ impl<'a> InBatch<'a> {
         }
     }
 
-    /// Returns an error if a refusal cannot be trusted: the rows that the statement met may be
-    /// those of a job that breaks a rule which is checked at the end, and may never come to be.
+    /// Returns an error if a refusal cannot be trusted: the rows that the statement met may belong
+    /// to a job that breaks a deferred constraint, and may never be written.
     pub(super) fn trust_refusal(&mut self) -> Result<(), BoxError> {
         let begun = self.begun.as_mut().filter(|_| !self.manner.careful);
         if begun.map_or(Ok(false), |begun| begun.has_late_rules())? { Err(BeginCarefully.into()) } else { Ok(()) }
     }
 
-    /// True if all statements so far keep the rules that are checked at the end. Only a careful
-    /// batch looks.
+    /// True if all statements so far keep the deferred constraints. Only a careful batch checks.
     pub(super) fn keep_the_rules(&mut self) -> Result<bool, StoreError> {
         self.begun.as_mut().filter(|_| self.manner.careful).map_or(Ok(true), |begun| begun.keeps_the_rules())
     }
 
-    /// Writes the batch.
     pub(super) fn write(&mut self, batch: &Batch, synced: bool) -> Result<(), NotCommitted> {
         match self.begun.take() {
             Some(begun) => begun.commit(batch),
@@ -85,8 +81,8 @@ impl<'a> InBatch<'a> {
     }
 }
 
-/// The answer to a statement that was refused for rows that may never come to be. Nobody is told,
-/// and all begins anew, in the careful manner.
+/// A statement was refused for rows that may never be written. The batch restarts in the careful
+/// manner.
 #[derive(Debug, thiserror::Error)]
 #[error("the batch begins anew, in the careful manner")]
 pub(super) struct BeginCarefully;

@@ -1,12 +1,11 @@
-//! The thread of a store that writes batches. All intents that arrive during a write go into the
-//! next batch together.
+//! The writer thread of a store. All intents that arrive during a write go into the next batch.
 //!
-//! This is group commit without a setting. An intent that somebody waits for is written at once.
+//! This is group commit without a setting. An intent that a caller waits for is written at once.
 //! Any other intent is written a millisecond after the last write began, in a batch of any size.
-//! Two kinds of threads write in place of this one: a thread that pushes to a log while nobody is
-//! writing, and a worker thread that finds a save late, since busy threads use all the cores.
+//! Two other kinds of threads also write: a thread that pushes to a log while no other writes, and
+//! a worker that finds a save overdue because busy threads use all cores.
 //!
-//! This file is the shell of the threads: it alone reads the clock, and [`Batches`] decides.
+//! This file is the shell with the threads: it alone reads the clock, and [`Batches`] decides.
 
 #[cfg(feature = "seam")]
 use crate::base::sync::try_lock_awake;
@@ -28,42 +27,42 @@ enum WriterMessage {
         intent: Box<dyn Intent>,
         hurry: bool,
     },
-    /// Ends every wait for the pace or for a back-off.
+    /// Ends all waits for the pace or for a backoff.
     Hurry,
-    /// Another thread has left something on the list.
+    /// Another thread has left an intent on the list.
     Look,
 }
 
-/// The way into a store's writer thread, which ends when this is dropped.
+/// A handle to a store's writer thread, which ends when this is dropped.
 pub(crate) struct Writer {
     batches: Arc<Mutex<Batches>>,
     rows: Arc<RwLock<CounterCache>>,
     thread: Arc<Mutex<Option<Started>>>,
-    /// The intents of the threads that wait for their turn to write.
+    /// The intents of threads that wait for their turn to write.
     arrived: Arc<Mutex<Vec<Pending>>>,
     chores: Arc<Cleanups>,
 }
 
-/// The thread, once it is started.
+/// The running thread.
 struct Started {
     sender: Sender<WriterMessage>,
-    /// The thread's own inbox, for the threads that write in its place.
+    /// The thread's inbox, for other threads that write.
     inbox: Receiver<WriterMessage>,
     handle: JoinHandle<()>,
 }
 
-/// A handle of the writer for callers that must not keep the store open. With the store in their
-/// hands it would close late, and on their thread.
+/// A handle that does not keep the store open. Otherwise it would close late, on the caller's
+/// thread.
 #[derive(Clone)]
 pub(crate) struct WeakWriter(Weak<Mutex<Option<Started>>>);
 
 impl WeakWriter {
-    /// Returns true if its store is open.
+    /// True if its store is open.
     pub(crate) fn is_open(&self) -> bool {
         self.0.upgrade().is_some_and(|thread| thread.lock().is_some())
     }
 
-    /// Hands an intent to the thread, if there still is one.
+    /// Sends an intent to the thread, if there still is one.
     pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
         if let Some(thread) = self.0.upgrade()
             && let Some(started) = &*thread.lock()
@@ -86,13 +85,12 @@ impl Writer {
     }
 
     /// Returns the lock on rows. A thread that only writes rows beside this writer holds it for
-    /// reading. A thread that reads rows and writes a changed value back holds it for writing, so
-    /// it never overwrites a change that came in between.
+    /// reading. One that reads rows and writes changed values back holds it for writing.
     pub(crate) fn rows(&self) -> &Arc<RwLock<CounterCache>> {
         &self.rows
     }
 
-    /// Starts the thread if it does not run yet. A store that is only read needs no thread.
+    /// Starts the thread unless it runs. A store that is only read needs none.
     pub(crate) fn start(&self) -> std::io::Result<()> {
         self.start_with(Thread::run)
     }
@@ -109,8 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a thread that waits until the sender of this channel is dropped, as if it got no
-    /// core.
+    /// Starts a thread that gets no core, so to say, until the sender of this channel is dropped.
     #[cfg(test)]
     pub(crate) fn start_without_a_core(&self, until: Receiver<()>) {
         let started = self.start_with(move |side| {
@@ -120,22 +117,22 @@ impl Writer {
         started.expect("there is a thread");
     }
 
-    /// Hands an intent to the thread, which must have been started.
+    /// Sends an intent to the thread, which must have been started.
     pub(crate) fn submit(&self, intent: Box<dyn Intent>, hurry: bool) {
         let started = self.tell(WriterMessage::Intent { intent, hurry });
         debug_assert!(started, "the writer was not started");
     }
 
-    /// Returns false when the thread was not started.
+    /// Returns false if the thread was not started.
     fn tell(&self, message: WriterMessage) -> bool {
         let thread = self.thread.lock();
-        // The thread lives until the sender is dropped, so the message is always taken.
+        // The thread lives until the sender is dropped, so it receives every message.
         thread.as_ref().is_some_and(|started| started.sender.send(message).is_ok())
     }
 
-    /// Writes an intent on this thread, if nobody is writing. Otherwise it goes to the writer's
-    /// thread, which writes it together with the other intents that have arrived. So a single
-    /// caller waits for no other thread, and several callers share one write.
+    /// Writes an intent on the calling thread, unless another one is writing. In that case the
+    /// writer thread writes it together with other intents. So a single caller waits for no other
+    /// thread, and several callers share one write.
     pub(crate) fn write_now(&self, intent: Box<dyn Intent>) {
         match self.batches.try_lock() {
             Some(mut batches) => {
@@ -147,13 +144,13 @@ impl Writer {
         }
     }
 
-    /// Writes an intent on this thread, together with those of other callers of this that have
-    /// arrived by then, unless somebody is writing. Otherwise it is in the next write. The caller
-    /// then waits for the answer to its intent, and for nothing else.
+    /// Writes an intent on the calling thread, together with those of other such callers, unless
+    /// another thread is writing; then it is in the next write. The caller waits only for its
+    /// result.
     #[cfg(feature = "seam")]
     pub(crate) fn write_together(&self, intent: Box<dyn Intent>) {
         self.arrived.lock().push(Pending::new(intent, true));
-        // A write takes some microseconds, and to be woken takes longer.
+        // A write takes a few microseconds, and a wake-up takes longer.
         let Some(mut batches) = try_lock_awake(&self.batches) else { return };
         let arrived = std::mem::take(&mut *self.arrived.lock());
         if !arrived.is_empty() {
@@ -163,11 +160,11 @@ impl Writer {
         self.leave_rest(batches);
     }
 
-    /// Writes everything that is due on the calling thread, unless somebody is writing. It is for
-    /// the time in which the writer's thread gets no core.
+    /// Writes everything that is due on the calling thread, unless another one is writing. It helps
+    /// while the writer thread gets no core.
     ///
-    /// It leaves flushes to the writer's thread, since the caller would wait for the disk. It also
-    /// leaves a store that fails to that thread, which keeps the back-off.
+    /// It leaves flushes to the writer thread, since the caller would wait for the disk, and a
+    /// failing store, since that thread keeps the backoff.
     pub(crate) fn help(&self) {
         let Some(inbox) = self.thread.lock().as_ref().map(|started| started.inbox.clone()) else { return };
         let Some(mut batches) = self.batches.try_lock() else { return };
@@ -185,8 +182,8 @@ impl Writer {
         self.leave_rest(batches);
     }
 
-    /// Hands over the chores, and wakes the thread if an intent is left on the list. The thread may
-    /// not know of that intent, or may sleep for too long.
+    /// Hands over the chores, and wakes the thread if an intent is left on the list: the thread may
+    /// not know of it, or may sleep for too long.
     fn leave_rest(&self, mut batches: MutexGuard<'_, Batches>) {
         let (rest, chores) = (!batches.pending.is_empty(), batches.take_chores());
         drop(batches);
@@ -194,20 +191,20 @@ impl Writer {
         self.chores.hand_over(chores);
     }
 
-    /// Wakes the thread for the rest of the list, and for those who came while the caller had
-    /// locked it: they have left their intents, and wait for the answers.
+    /// Wakes the thread for the rest of the list, and for callers that arrived while the list was
+    /// locked: they have left their intents, and wait for the results.
     fn leave_late(&self, rest: bool) {
         if rest || !self.arrived.lock().is_empty() {
             self.tell(WriterMessage::Look);
         }
     }
 
-    /// Tidies up behind a write that was made beside this writer. Nobody waits for that.
+    /// Does the maintenance after a write beside this writer, on the thread for chores.
     pub(crate) fn tidy(&self) {
         self.chores.tidy();
     }
 
-    /// Writes at once all intents that wait for the pace or for a back-off.
+    /// Writes all intents at once that wait for the pace or for a backoff.
     pub(crate) fn hurry(&self) {
         self.tell(WriterMessage::Hurry);
     }
@@ -218,14 +215,12 @@ impl Drop for Writer {
         let started = self.thread.lock().take();
         if let Some(Started { sender, inbox, handle }) = started {
             drop((sender, inbox));
-            // The last owner may be a report that this very thread delivers; then it ends by
-            // itself.
+            // The last owner may be a report on this very thread, which then ends by itself.
             if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {
                 tracing::error!("the store's writer thread panicked");
             }
         }
-        // The chores come after the writer, which may hand over some more. The database must stay
-        // open until they have run.
+        // The writer may hand over more chores. The database stays open until they have run.
         self.chores.finish();
     }
 }
@@ -255,8 +250,8 @@ impl Thread {
             match (heard, until) {
                 (Ok(message), _) => take(message, &mut self.batches.lock()),
                 (Err(RecvTimeoutError::Timeout), _) => {}
-                // No sender is left. Callers that wait for a report keep the store, so the thread
-                // tries again until they give up.
+                // No sender is left. Callers that wait for a report keep the store, so retry until
+                // they give up.
                 (Err(RecvTimeoutError::Disconnected), Some(until)) => park_until(until),
                 (Err(RecvTimeoutError::Disconnected), None) => return,
             }
@@ -275,7 +270,7 @@ impl Thread {
         let chores = batches.take_chores();
         drop(batches);
         self.chores.hand_over(chores);
-        // Some may have come since the list was locked.
+        // Some may have arrived since the list was locked.
         if self.arrived.lock().is_empty() { next } else { Next::Write }
     }
 }
@@ -296,15 +291,14 @@ fn take(message: WriterMessage, batches: &mut Batches) {
     }
 }
 
-/// Writes everything that is due. After a write that failed it reads the clock once more, since the
-/// pause begins at that moment.
+/// Writes everything that is due. After a failure it reads the clock again: the pause begins then.
 fn write(batches: &mut Batches, now: Instant) {
     if let Some(pause) = batches.write(now) {
         batches.rest_until(time::now() + pause);
     }
 }
 
-/// Sleeps until this time. No message can come any more.
+/// Sleeps until this time. No more messages can arrive.
 fn park_until(until: Instant) {
     std::thread::park_timeout(until.saturating_duration_since(time::now()));
 }

@@ -1,4 +1,4 @@
-//! Finds the jobs that are to blame when an add or an operation cannot be made.
+//! Finds the jobs that are at fault when an add or an operation cannot be made.
 
 use super::{Draft, Owed};
 use crate::base::error::Error;
@@ -9,28 +9,26 @@ use crate::commit::counter_cache::{At, Cell};
 use crate::commit::refusal::Refusal;
 use crate::kv::statement::Statement;
 
-/// Counters as they were before one job changed them, in the order of its changes.
+/// The previous states of the counters that one job changed, in the order of its changes.
 type Before = Vec<(At, Cell)>;
 
-/// A job with its operations, or those of no job.
+/// A job with its operations, or operations without a job.
 type Job<'c> = (Option<&'c Asker>, &'c [Op]);
 
-/// The most rounds in which operations are tried that were refused. Each job of a chain that is
-/// pushed in the worst order takes a round, and the writer holds up everybody meanwhile.
+/// The most rounds in which refused operations are retried. Each job of a chain in the worst order
+/// takes a round, and all writers wait meanwhile.
 const ROUNDS: usize = 64;
 
 impl Draft<'_> {
-    /// Appends the changes of jobs, one job after the other, after the first of them was refused:
-    /// each job is done whole or refused, and the others find nothing of a refused one. If any job
-    /// is refused, nothing is appended.
+    /// Appends the changes job by job, after one was refused: each job is done whole or refused,
+    /// and the others see nothing of a refused one. If any job is refused, nothing is appended.
     ///
-    /// It finds all of these jobs at once, since each look at counters goes through the whole
-    /// batch.
+    /// It finds all refused jobs at once, since each look-up of counters scans the batch.
     pub(super) fn append_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let before = self.mark();
         let mut refused = self.make_what_can_be(all)?;
         refused.extend(self.refuse_adds(all, &refused)?);
-        // The cells are what they would come to, of which the batch has nothing.
+        // The cells contain sums that the batch lacks.
         self.cells.clear();
         let appended = if refused.is_empty() { self.append_rests(all) } else { Ok(()) };
         if appended.is_err() || !refused.is_empty() {
@@ -47,9 +45,9 @@ impl Draft<'_> {
         Ok(self.put_owed(owed)?)
     }
 
-    /// Makes the operations of jobs, in their order. Jobs that are refused come after the others,
-    /// since one of those may push what they wait for. A statement that is refused ends its job at
-    /// once. Returns the jobs that stay refused, in ascending order.
+    /// Makes the operations of jobs, in order. Refused jobs are retried after the others, which may
+    /// push what they wait for. A refused statement ends its job at once. Returns the jobs that
+    /// stay refused, ascending.
     fn make_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let jobs = all.iter().flat_map(Changes::ops_by_job).collect();
         let mut refused = Vec::new();
@@ -71,13 +69,12 @@ impl Draft<'_> {
         Ok(refused)
     }
 
-    /// Makes the operations of these jobs, and adds what became of each. If a rule is broken behind
-    /// all of them, which is checked at the end, it looks for the job in one half and then in the
-    /// other one: each look goes through whole tables. `broken` says that it is known to be so. The
-    /// answer is false if a job was left out for that.
+    /// Makes the operations of these jobs, and adds each result to `made`. If they break a deferred
+    /// constraint, it bisects the jobs, since each check reads whole tables. `broken` means that
+    /// this is already known. Returns false if a job was left out for that.
     ///
-    /// A refusal counts only if the rules are kept behind it. Until then the rows that it met may
-    /// be those of a job that breaks one.
+    /// A refusal counts only if the constraints hold after it. Until then, it may be due to rows of
+    /// a job that breaks one.
     fn make_jobs(&mut self, jobs: &[Job<'_>], broken: bool, made: &mut Vec<Made>) -> Result<bool, BoxError> {
         let (before, count) = (self.mark(), made.len());
         if !broken {
@@ -95,16 +92,16 @@ impl Draft<'_> {
             return Ok(false);
         }
         let (first, second) = jobs.split_at(jobs.len() / 2);
-        // If it is not in the first half, it is in the second one.
+        // If the first half is not at fault, the second one is.
         let broken = self.make_jobs(first, false, made)?;
         self.make_jobs(second, broken, made)?;
         Ok(false)
     }
 
-    /// Makes the operations of a job, or none of them.
+    /// Makes all operations of a job, or none.
     fn make_job(&mut self, (job, ops): &Job<'_>) -> Result<Made, BoxError> {
         let before = self.mark();
-        // Statements keep their order, so one that is refused is not tried behind others.
+        // Statements keep their order, so a refused one is not retried after others.
         let mut statement = None;
         let mut make = |op: &&Op| {
             if statement.is_some() {
@@ -133,7 +130,7 @@ impl Draft<'_> {
         made.of(*job)
     }
 
-    /// Finds the jobs with an add that cannot be made, beside these, which are in ascending order.
+    /// Finds the jobs with an add that cannot be made, except those in `without` (ascending).
     fn refuse_adds(&mut self, all: &[Changes], without: &[Refused]) -> Result<Vec<Refused>, BoxError> {
         let places = self.learn(all.iter().flat_map(Changes::adds))?;
         let (mut refused, mut rest) = (Vec::new(), &places[..]);
@@ -145,14 +142,13 @@ impl Draft<'_> {
         Ok(refused)
     }
 
-    /// Tries the jobs of these changes. `places` are those of the counters of its adds.
+    /// Tries the jobs of these changes. `places` are the positions of their counters.
     fn try_one(&mut self, changes: &Changes, places: &[At], without: &[Refused], refused: &mut Vec<Refused>) {
         let mut records = changes.records().records();
         let mut number = 0;
         let mut before = Before::new();
         for (job, numbers) in changes.jobs() {
-            // Those of jobs that ask for nothing stand between, and can be written whatever is
-            // there.
+            // Records in between belong to jobs that can always be written.
             records
                 .by_ref()
                 .take((job.records.start - number) as usize)
@@ -188,7 +184,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The last change is taken back first.
+    /// Undoes the changes, the last one first.
     fn restore(&mut self, before: &mut Before) {
         for (at, was) in before.drain(..).rev() {
             self.cells.set(at, was);
@@ -196,16 +192,16 @@ impl Draft<'_> {
     }
 }
 
-/// The answer to a job.
+/// The result of a job.
 enum Made {
     Yes,
-    /// It is tried again behind the others.
+    /// It is retried after the others.
     NotNow(Error),
     Never(Error),
 }
 
 impl Made {
-    /// Returns the error of what belongs to no job.
+    /// Returns the reason as an error if there is no job to refuse.
     fn of(self, job: Option<&Asker>) -> Result<Self, BoxError> {
         match (self, job) {
             (Self::NotNow(reason) | Self::Never(reason), None) => Err(reason.into()),
@@ -214,9 +210,9 @@ impl Made {
     }
 }
 
-/// Tries these in turn, and those that are refused again after the others, as long as that helps. A
-/// round answers with the reason of each that is refused. Returns those that stay refused, in their
-/// order, each with its last reason.
+/// Tries all in order, and refused ones again after the others, as long as that helps. A round
+/// returns the refusals' reasons. Returns those that stay refused, in order, with their last
+/// reasons.
 fn in_rounds<T>(
     mut all: Vec<T>,
     mut round: impl FnMut(&[T]) -> Result<Vec<Option<Error>>, BoxError>,
@@ -232,12 +228,12 @@ fn in_rounds<T>(
             left.sort_unstable_by_key(|(place, ..)| *place);
             return Ok(left.into_iter().map(|(_, one, reason)| (one, reason)).collect());
         }
-        // The other way round: a chain that is pushed from its end takes two rounds.
+        // In reverse order: a chain that is pushed from its end takes two rounds.
         (places, all) = left.into_iter().rev().map(|(place, one, _)| (place, one)).unzip();
     }
 }
 
-/// The error of a job whose statements break a rule that is checked at the end.
+/// The error of a job whose statements break a deferred constraint.
 fn broken_rule(ops: &[Op]) -> Error {
     let last = ops.iter().filter_map(|op| Statement::decode(&op.bytes)).next_back();
     let sql = last.map(|statement| statement.sql.to_owned()).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The changes of jobs, appended at once and searched for the jobs to blame, beside the same
-//! changes one job after the other in a map.
+//! Changes of jobs that are appended at once, compared with one job after the other in a map.
 
 use super::*;
 use crate::base::index::Index;
@@ -9,14 +8,14 @@ use crate::kv::memory::MemoryKv;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One thing that a job wants of one of a few keys.
+/// One change of one of a few keys.
 #[derive(Clone, Copy, Debug)]
 enum Want {
     Add(u8, i64),
     Put(u8, i64),
     Text(u8),
     Delete(u8),
-    /// Deletes all keys that begin with this byte. The keys have one byte.
+    /// Deletes all keys that begin with this byte. Each key is one byte.
     Clear(u8),
     Empty,
 }
@@ -51,7 +50,7 @@ fn changes(family: &Family, wants: &[Want]) -> Changes {
     changes
 }
 
-/// Pieces of these many jobs each, as the driver makes them.
+/// Pieces of `each` jobs, as the driver makes them.
 fn pieces(jobs: impl Iterator<Item = (Index, Changes)>, each: usize) -> Vec<Changes> {
     let mut pieces: Vec<Changes> = Vec::new();
     for (number, (index, mut job)) in jobs.enumerate() {
@@ -83,7 +82,7 @@ fn after(rows: &Map, wants: &[Want]) -> Option<Map> {
     Some(rows)
 }
 
-/// A job that puts a row of its own, and adds to a counter of its own and to one that is none.
+/// A job that puts a row, adds to a counter of its own, and adds to a value that is no counter.
 fn bad_job(family: &Family, index: u64) -> Changes {
     let mut changes = Changes::default();
     changes.put(family.id, &[b"row of ", &index.to_be_bytes()], b"").unwrap();
@@ -216,7 +215,7 @@ proptest! {
     }
 }
 
-/// Puts a key if all those that it needs are there.
+/// Puts a key if all keys that it needs exist.
 struct Needs(Family);
 
 impl Participant for Needs {
@@ -245,7 +244,7 @@ impl Participant for Needs {
 /// The operations of a job: a key each, and the keys that it needs.
 type Ops = Vec<(u8, Vec<u8>)>;
 
-/// Returns the jobs that are made, whole, in some order, and their keys.
+/// Returns the jobs that can be made whole in some order, and their keys.
 fn makeable(jobs: &[Ops]) -> (BTreeSet<Index>, BTreeSet<u8>) {
     let (mut made, mut keys) = (BTreeSet::new(), BTreeSet::new());
     loop {
@@ -275,7 +274,7 @@ fn a_chain_in_an_order_that_takes_too_many_rounds_is_made_in_part_and_the_rest_i
     let [_, family, _] = kv.families();
     let needs: Arc<Needs> = Arc::new(Needs(family.clone()));
     let mut draft = Draft::new(&kv, &rows, Manner::default());
-    // Each needs the one before it, and those of odd numbers come first: a round makes one of them.
+    // Each needs the previous one, and odd numbers come first: a round makes one of them.
     let order = (1..JOBS).step_by(2).chain((0..JOBS).step_by(2));
     let job = |key: u8| {
         let mut changes = Changes::default();

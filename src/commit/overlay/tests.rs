@@ -1,4 +1,4 @@
-//! Reads through a batch in the making, beside the same after the batch is written.
+//! Reads through an unwritten batch, compared with reads after it is written.
 
 use super::*;
 use crate::commit::statements::Manner;
@@ -11,9 +11,9 @@ enum Step {
     Put(Vec<u8>, u8),
     Delete(Vec<u8>),
     DeleteRange(Vec<u8>, Vec<u8>),
-    /// A record of a family that nobody reads.
+    /// A record of a family that is not read.
     Elsewhere(Vec<u8>),
-    /// A read, which brings the index up to date.
+    /// A read, which updates the index.
     Look,
     Mark,
     GoBack,

@@ -1,5 +1,4 @@
-//! A toy product with jobs that move from one state to the next, in batches that are made step by
-//! step.
+//! A toy product whose jobs move from state to state, in batches that are made step by step.
 
 use super::*;
 use crate::base::sync::{Mutex, Ordering};
@@ -13,11 +12,10 @@ use crate::kv::memory::MemoryKv;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-/// A row for each job, whose value is its state. An operation names a job, and moves it one state
-/// further.
+/// A row per job, whose value is its state. An operation moves a job to its next state.
 struct Toy {
     family: Family,
-    /// The number of moves that are written.
+    /// How many moves are written.
     moves: Mutex<u64>,
     copies: Arc<AtomicUsize>,
 }
@@ -59,7 +57,7 @@ impl Participant for Toy {
     }
 }
 
-/// Moves jobs of participants, and then fails if it is to.
+/// Moves jobs of participants, and then fails if told to.
 struct Moves {
     moves: Vec<(Arc<Toy>, &'static str)>,
     fails: bool,
@@ -97,7 +95,7 @@ impl Bench {
         Self { kv, copies: Arc::default(), batches }
     }
 
-    /// A participant with these jobs, all of which wait.
+    /// A participant with these jobs, all waiting.
     fn toy(&self, jobs: &[&str]) -> Arc<Toy> {
         let [family, ..] = self.kv.families();
         let mut batch = Batch::default();
@@ -111,7 +109,7 @@ impl Bench {
         self.batches.pending.push(Pending::new(Box::new(Moves { moves, fails }), true));
     }
 
-    /// Writes all of them in one batch.
+    /// Writes all intents in one batch.
     fn write(&mut self) {
         let writes = self.kv.writes();
         assert_eq!(self.batches.write(Instant::now()), None);
@@ -131,7 +129,7 @@ fn a_second_operation_of_a_batch_sees_what_the_first_one_did_to_the_same_row() {
     bench.submit(&[(&toy, "a"), (&toy, "a"), (&toy, "b")], false);
     bench.submit(&[(&toy, "b")], false);
     bench.submit(&[(&toy, "c")], false);
-    // It finds the job done, so it fails alone.
+    // It finds the job done, so only it fails.
     bench.submit(&[(&toy, "a")], false);
     bench.write();
     assert_eq!(["a", "b", "c"].map(|job| bench.state(&toy, job)), ["done", "done", "running"]);
@@ -142,13 +140,13 @@ fn a_second_operation_of_a_batch_sees_what_the_first_one_did_to_the_same_row() {
 fn an_intent_that_fails_behind_its_operations_leaves_tails_and_rows_as_they_were() {
     let mut bench = Bench::new();
     let (toy, other) = (bench.toy(&["a"]), bench.toy(&["b"]));
-    // One that is known to the batch before it fails, and one that is not.
+    // One is in the batch before it fails, and one is not.
     bench.submit(&[(&toy, "a")], false);
     bench.submit(&[(&toy, "a"), (&other, "b"), (&other, "b")], true);
     bench.write();
     assert_eq!((bench.state(&toy, "a"), *toy.moves.lock()), ("running".to_owned(), 1));
     assert_eq!((bench.state(&other, "b"), *other.moves.lock()), ("waiting".to_owned(), 0));
-    // An intent behind the one that failed finds the same.
+    // An intent after the failed one finds the same.
     bench.submit(&[(&other, "b")], true);
     bench.submit(&[(&toy, "a"), (&other, "b")], false);
     bench.write();
@@ -162,14 +160,14 @@ fn an_intent_copies_the_tails_that_it_touches_again_and_no_others() {
     let mut bench = Bench::new();
     let job = |n: usize| -> &'static str { Box::leak(format!("job {n}").into_boxed_str()) };
     let toys: Vec<_> = (0..COUNT).map(|n| bench.toy(&[job(n)])).collect();
-    // Each intent has a participant of its own.
+    // Each intent has its own participant.
     (0..COUNT).for_each(|n| bench.submit(&[(&toys[n], job(n))], false));
     // Intents that touch nothing, fail or not.
     (0..COUNT).for_each(|n| bench.submit(&[], n % 2 == 0));
     bench.write();
     assert_eq!(bench.copies.load(Ordering::Relaxed), 0);
     assert!(toys.iter().all(|toy| *toy.moves.lock() == 1));
-    // All touch two, each of which is known to the batch from the second intent on.
+    // All touch two, which are in the batch from the second intent on.
     (0..COUNT / 2).for_each(|n| bench.submit(&[(&toys[0], job(n)), (&toys[1], job(n + COUNT / 2))], false));
     bench.write();
     assert_eq!(bench.copies.load(Ordering::Relaxed), 2 * (COUNT / 2 - 1));
@@ -214,7 +212,7 @@ fn a_way_back_to_an_earlier_mark_leads_over_later_ones_that_were_gone_back_to() 
     tails.staged(&toy).unwrap().moves = 4;
     tails.go_back(second);
     assert_eq!(tails.staged(&toy).unwrap().moves, 1);
-    // Touched only behind a mark that was gone back to.
+    // Touched only after a mark that was undone.
     let second = tails.mark();
     let third = tails.mark();
     tails.staged(&toy).unwrap().moves = 5;

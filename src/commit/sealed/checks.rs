@@ -1,17 +1,16 @@
-//! The tests that each sealed record has to pass, whichever crate it is of.
+//! The checks that every sealed record has to pass, in any crate.
 
 use super::samples::Sample;
 
-/// Checks that these are all kinds, that each record is written as ever and read as it was written,
-/// and that a damaged one is refused.
+/// Checks that these are all kinds, that each record keeps its bytes and is read back, and that
+/// damage is refused.
 pub fn check_records(all: &[Sample], expected: &[(&str, &[u8])]) {
     check_kinds(all, expected);
     check_bytes(all);
     check_damage(all);
 }
 
-/// Checks that these are all kinds, each with the versions that are read, and that each version has
-/// a record.
+/// Checks that these are all kinds, with all versions that are read, and a sample of each version.
 fn check_kinds(all: &[Sample], expected: &[(&str, &[u8])]) {
     let mut kinds: Vec<_> = all.iter().map(|sample| (sample.kind.label, sample.kind.versions)).collect();
     kinds.sort_unstable();
@@ -23,7 +22,7 @@ fn check_kinds(all: &[Sample], expected: &[(&str, &[u8])]) {
     }
 }
 
-/// Checks that each is written as ever, and read as it was written.
+/// Checks that each record keeps its bytes, and is read as it was written.
 fn check_bytes(all: &[Sample]) {
     for sample in all {
         let (key, bytes) = (sample.key(), sample.bytes.escape_ascii().to_string());
@@ -33,12 +32,12 @@ fn check_bytes(all: &[Sample]) {
         let is_same = |body: &[u8]| sample.read(&sample.seal(body)) == Ok(true);
         let body = sample.body();
         assert!(!(0..body.len()).any(|length| is_same(&body[..length])), "{key:?}: the end counts");
-        // The text of a halt counts only in a record of a life that halted.
+        // The text of a halt counts only in the record of a life that halted.
         assert!(!is_same(&[body, b"x"].concat()) || sample.kind.label == "life", "{key:?}: what follows counts");
     }
 }
 
-/// Checks that a flipped bit, a missing byte and the record of another thing are refused.
+/// Checks that a flipped bit, a missing byte and the record of another key are refused.
 fn check_damage(all: &[Sample]) {
     for sample in all {
         let refused = |bytes: &[u8]| sample.read(bytes).is_err();
@@ -53,7 +52,7 @@ fn check_damage(all: &[Sample]) {
         for other in all.iter().filter(|other| other.key() != sample.key()) {
             assert!(refused(&other.bytes), "{:?} in the place of {:?}", other.key(), sample.key());
         }
-        // The records of some kinds have no name, or no place.
+        // Records of some kinds have no name, or no place.
         let place = sample.place.replace(|last| sample.place.ends_with(last), "z");
         let name = if sample.name.is_empty() { "" } else { "another" };
         for (name, place) in [(name, sample.place), (sample.name, &place)] {
@@ -63,8 +62,8 @@ fn check_damage(all: &[Sample]) {
     }
 }
 
-/// Checks that any bytes under a right checksum are read or refused: some behind the record, and
-/// some in place of `change` of its bytes from `at` on.
+/// Checks that any bytes with a valid checksum are read or refused without a panic: some after the
+/// record, and some that replace `change` of its bytes from `at` on.
 pub fn check_any(all: &[Sample], bytes: &[u8], at: usize, change: usize) {
     for sample in all {
         let (body, version) = (sample.body(), !sample.kind.versions.is_empty());

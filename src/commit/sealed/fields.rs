@@ -1,8 +1,8 @@
-//! The fields of a record: a reader and a writer. Numbers are big-endian.
+//! Reads and writes the fields of a record. Numbers are big-endian.
 
 use super::kind::{Kind, SUM};
 
-/// The fields of a record, or of an operation, that are not yet read.
+/// The unread fields of a record or an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields<'a> {
     /// The version of the record; 0 if it has none.
@@ -26,7 +26,7 @@ impl<'a> Fields<'a> {
         self.take().map(|[byte]| byte)
     }
 
-    /// Reads one of these, by its place among them.
+    /// Reads one of these, by its position.
     #[cfg(feature = "seam")]
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
         all.get(usize::from(self.byte()?)).copied()
@@ -48,42 +48,42 @@ impl<'a> Fields<'a> {
         Some(bytes)
     }
 
-    /// Reads a text of so many bytes.
+    /// Reads a text of this length.
     pub fn text_of(&mut self, length: usize) -> Option<String> {
         std::str::from_utf8(self.bytes(length)?).ok().map(str::to_owned)
     }
 
-    /// Reads a text: its length in 2 bytes, and its bytes.
+    /// Reads a text after its length in 2 bytes.
     #[cfg(feature = "seam")]
     pub fn text(&mut self) -> Option<String> {
         let length = self.take().map(u16::from_be_bytes)?;
         self.text_of(length.into())
     }
 
-    /// Reads a text: its length in one byte, and its bytes.
+    /// Reads a text after its length in one byte.
     pub fn short_text(&mut self) -> Option<String> {
         let length = self.byte()?;
         self.text_of(length.into())
     }
 
-    /// Reads the bytes that go on to the end.
+    /// Reads the remaining bytes.
     #[cfg(feature = "seam")]
     pub fn last_bytes(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Reads the text that goes on to the end.
+    /// Reads the rest as a text.
     pub fn last_text(&mut self) -> Option<String> {
         self.text_of(self.rest.len())
     }
 
-    /// Reads a field that some records have.
+    /// Reads an optional field.
     #[cfg(feature = "seam")]
     pub fn optional<T>(&mut self, is_there: bool, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if is_there { read(self).map(Some) } else { Some(None) }
     }
 
-    /// Reads all fields of a record. An error says what they are not.
+    /// Reads all fields of a record. The error names `what` was expected.
     #[cfg(feature = "seam")]
     pub fn all<T>(mut self, what: &str, read: impl FnOnce(&mut Self) -> Option<T>) -> Result<T, String> {
         read(&mut self).filter(|_| self.rest.is_empty()).ok_or_else(|| format!("its fields are no {what}"))
@@ -98,14 +98,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins an operation. Nothing seals it.
+    /// Begins an operation, which is not sealed.
     #[inline]
     #[cfg(feature = "seam")]
     pub fn operation(room: usize) -> Self {
         Self { kind: Kind { label: "", versions: &[] }, bytes: Vec::with_capacity(room) }
     }
 
-    /// Begins a record with room for a body of so many bytes.
+    /// Begins a record, with capacity for a body of `room` bytes.
     #[inline]
     pub(super) fn new(kind: Kind, version: Option<u8>, room: usize) -> Self {
         let mut bytes = Vec::with_capacity(1 + room + SUM);
@@ -148,20 +148,20 @@ impl Writer {
         self
     }
 
-    /// Writes a text: its length in 2 bytes, and its bytes.
+    /// Writes a text after its length in 2 bytes.
     #[inline]
     #[cfg(feature = "seam")]
     pub fn text(self, text: &str) -> Self {
         self.bytes(&(text.len() as u16).to_be_bytes()).bytes(text.as_bytes())
     }
 
-    /// Writes a text: its length in one byte, and its bytes.
+    /// Writes a text after its length in one byte.
     #[inline]
     pub fn short_text(self, text: &str) -> Self {
         self.byte(text.len() as u8).bytes(text.as_bytes())
     }
 
-    /// Writes a field that some records have.
+    /// Writes an optional field.
     #[inline]
     #[cfg(feature = "seam")]
     pub fn optional<T>(self, value: Option<T>, write: impl FnOnce(Self, T) -> Self) -> Self {
@@ -171,7 +171,7 @@ impl Writer {
         }
     }
 
-    /// Ends a record with its checksum.
+    /// Appends the checksum and returns the record.
     #[inline]
     pub fn seal(mut self, name: &str, place: impl AsRef<[u8]>) -> Vec<u8> {
         self.kind.close(name, place.as_ref(), &mut self.bytes);

@@ -1,24 +1,24 @@
-//! A sealed record as it lies on disks. Each room lists those of its kinds in a module `samples`.
+//! Sealed records as stored on disks. Each room lists those of its kinds in a module `samples`.
 
 use super::{Kind, SUM};
 use std::fmt::Debug;
 
-/// A record as it lies on disks.
+/// A record as stored on disks.
 pub struct Sample {
     pub kind: Kind,
     pub name: &'static str,
     pub place: &'static str,
     pub bytes: Vec<u8>,
-    /// The bytes that are written for its value.
+    /// The bytes that are now written for its value.
     pub written: Vec<u8>,
     pub(super) read: Box<Reader>,
 }
 
-/// Reads a record of this name at this place. Returns true if it has the value of the sample.
+/// Reads a record of this name at this place. Returns whether it has the value of the sample.
 type Reader = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
 
-/// Returns records of a kind that have the same name and the same place. Each is given by its value
-/// and by its bytes [in words](in_words).
+/// Returns records of a kind with the same name and place, given by values and bytes
+/// [in words](in_words).
 pub fn samples<T: Debug + PartialEq + Clone + 'static>(
     kind: Kind,
     (name, place): (&'static str, &'static str),
@@ -39,8 +39,7 @@ pub fn samples<T: Debug + PartialEq + Clone + 'static>(
     records.into_iter().map(sample).collect()
 }
 
-/// Returns the bytes that these words say: `2a00` in hexadecimal digits, `8:42` for a number in 8
-/// bytes, and `'text'`.
+/// Parses bytes: `2a00` in hexadecimal digits, `8:42` for a number in 8 bytes, and `'text'`.
 fn in_words(words: &str) -> Vec<u8> {
     let number = |digits: &str, radix| u64::from_str_radix(digits, radix).expect("digits");
     let word = |word: &str| match word.split_once(':') {
@@ -55,7 +54,7 @@ fn in_words(words: &str) -> Vec<u8> {
 }
 
 impl Sample {
-    /// Reads other bytes in its place.
+    /// Reads other bytes under its key.
     pub fn read(&self, bytes: &[u8]) -> Result<bool, String> {
         (self.read)(self.name, self.place, bytes)
     }

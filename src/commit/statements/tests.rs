@@ -1,5 +1,4 @@
-//! Jobs whose statements break a rule that is checked at the end, on a database whose rows are
-//! children with a parent each, and parents.
+//! Jobs whose statements break a deferred constraint, in a database of parents and children.
 
 use super::*;
 use crate::base::index::Index;
@@ -13,7 +12,7 @@ use crate::kv::statement::{SqlValue, Value};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// A row, by its id. A parent is a child of nobody.
+/// A row, by its id. A parent has no parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Row {
     id: i64,
@@ -28,12 +27,12 @@ fn child(id: i64, parent: i64) -> Row {
     Row { id, parent: Some(parent) }
 }
 
-/// True if this child has its parent, which is looked up at the end.
+/// True if this child has its parent, as checked at the end.
 fn is_kept(rows: &[Row], row: &Row) -> bool {
     row.parent.is_none_or(|parent| rows.iter().any(|row| *row == self::parent(parent)))
 }
 
-/// True if a row has the same id, among the parents or among the children.
+/// True if another parent, or another child, has the same id.
 fn is_twin(rows: &[Row], row: &Row) -> bool {
     rows.iter().any(|other| (other.id, other.parent.is_some()) == (row.id, row.parent.is_some()))
 }
@@ -95,7 +94,7 @@ impl Transaction for Begun<'_> {
     }
 }
 
-/// A job that makes these rows, or none.
+/// A job that inserts all of these rows, or none.
 fn job(rows: &[Row]) -> Changes {
     let mut changes = Changes::default();
     for Row { id, parent } in rows {
@@ -105,8 +104,8 @@ fn job(rows: &[Row]) -> Changes {
     changes
 }
 
-/// Appends a job for each list of rows in the careful manner, and writes what is not refused.
-/// Returns the refused jobs, the looks at all rows that it took to find them, and the rows.
+/// Appends a job per list of rows in the careful manner, and writes what is not refused. Returns
+/// the refused jobs, how many checks of all rows it took to find them, and the rows.
 fn appended(jobs: impl IntoIterator<Item = Vec<Row>>) -> (Vec<Index>, u64, Vec<Row>) {
     let (family, rows) = (Family::default(), RwLock::default());
     let mut draft = Draft::new(&family, &rows, Manner { synced: false, careful: true });
@@ -139,7 +138,7 @@ fn the_job_that_breaks_a_rule_is_found_by_few_looks_at_all_rows() {
         let (refused, looks, rows) = appended([vec![parent(-2)]].into_iter().chain(jobs));
         assert!(refused.iter().map(|index| *index as i64 - 1).eq(bad.iter().copied()));
         assert_eq!(rows.len(), 1 + JOBS as usize - bad.len());
-        // Of a thousand jobs, ten halves lead to each. All are tried once more behind the others.
+        // Among a thousand jobs, ten bisections lead to each. All are retried once.
         assert!(looks <= 2 + 20 * bad.len() as u64, "{looks} looks for {bad:?}");
     }
 }
@@ -154,7 +153,7 @@ fn a_row_of_a_job_that_breaks_a_rule_refuses_no_other_job() {
         vec![child(1, 1)],
         vec![child(3, 5), parent(5)],
     ]);
-    // The first child of 1 never comes to be, and the last one has a twin.
+    // The first child 1 is never written, and the last one has a twin.
     assert_eq!(refused, [1, 4]);
     assert_eq!(rows, [parent(1), child(1, 1), child(2, 5), child(3, 5), parent(5)]);
 }
@@ -164,8 +163,7 @@ fn row() -> impl Strategy<Value = Row> {
 }
 
 proptest! {
-    /// The rows that are written keep the rules, and no job that was refused can be written behind
-    /// them.
+    /// The written rows keep the constraints, and no refused job could be written after them.
     #[test]
     fn a_job_that_is_refused_breaks_a_rule_behind_the_others_and_they_keep_all(
         jobs in prop::collection::vec(prop::collection::vec(row(), 1..4), 0..30),

@@ -1,5 +1,4 @@
-//! The writer's thread over a key-value store on memory, with intents that tell what became of
-//! them.
+//! The writer thread over a store in memory, with intents that report what became of them.
 
 use super::*;
 use crate::base::index::BoxError;
@@ -19,8 +18,7 @@ enum Told {
     Failed(String),
 }
 
-/// Puts its name, and tells what it is told. While it has refusals left it puts something and
-/// refuses.
+/// Puts its name, and reports what it is told. While it has refusals left, it puts and fails.
 struct Scripted {
     name: &'static str,
     family: Family,
@@ -30,11 +28,11 @@ struct Scripted {
 }
 
 enum Refusal {
-    /// Tried again after this time.
+    /// Retried after this time.
     Error(Option<Duration>),
     Panic,
     Nothing,
-    /// Only what it says to a write that failed.
+    /// Only its answer to a failed write.
     Disk(Duration),
 }
 
@@ -80,7 +78,7 @@ impl Bench {
         Self::start(|writer| writer.start().unwrap())
     }
 
-    /// One of which the thread gets no core before what is returned beside it is dropped.
+    /// A bench whose thread gets no core until the returned sender is dropped.
     fn without_a_core() -> (Self, Sender<()>) {
         let (core, none_yet) = crossbeam_channel::bounded(0);
         (Self::start(|writer| writer.start_without_a_core(none_yet)), core)
@@ -106,7 +104,7 @@ impl Bench {
         self.told.recv_timeout(LONG).unwrap()
     }
 
-    /// Once the first write is made, whose report waits.
+    /// Submits two intents after the first write, whose report blocks.
     fn submit_while_it_writes(&self, wants: [bool; 2]) {
         while self.rows().is_empty() {
             std::thread::yield_now();
@@ -138,8 +136,7 @@ fn an_intent_that_cannot_be_resolved_fails_alone_and_nothing_of_it_is_written() 
     bench.submit("a", false, [], true);
     let (name, Told::Failed(_)) = bench.told() else { panic!("it was written") };
     assert_eq!(name, "a");
-    // It is given up, so the next write is the first that works. All four are in it, whatever the
-    // order.
+    // It is given up, so the next write is the first to succeed. All four are in it, in any order.
     bench.submit("b", false, [], false);
     bench.submit("c", false, [Refusal::Error(None)], false);
     bench.submit("d", false, [Refusal::Nothing], false);
@@ -157,7 +154,7 @@ fn an_intent_that_waits_to_be_resolved_holds_up_no_other_and_comes_in_the_end() 
     let bench = Bench::new();
     bench.submit("late", false, [Refusal::Error(Some(Duration::from_secs(3600)))], true);
     assert_eq!(bench.told(), refused("late"));
-    // Without a hurry, and with one: neither waits an hour, and neither tries the other one again.
+    // Urgent or not, none waits an hour, and none makes the other one retry.
     for (name, hurry) in [("a", false), ("b", true), ("c", false)] {
         bench.submit(name, false, [], hurry);
         assert_eq!(bench.told(), (name, Told::Written));
@@ -190,8 +187,7 @@ fn an_intent_that_is_never_resolved_is_told_so_before_the_writer_ends() {
 fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
     for wants in [[false, false], [true, false], [false, true]] {
         let bench = Bench::new();
-        // The writer waits in its report of this one until the others are in its inbox, so that
-        // they are one batch.
+        // The writer blocks in this report until the others are in its inbox: they are one batch.
         let (tell, gate) = crossbeam_channel::bounded(0);
         let first = Scripted {
             name: "first",
@@ -230,8 +226,7 @@ fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_bat
         })
         .collect();
     let mut draft = Draft::new(&kv, &rows, Manner::default());
-    // Two consumers save in one batch, and the second one finds the counters that the first one
-    // has put.
+    // Two consumers save in one batch, and the second one finds the first one's counters.
     assert!(draft.append(&jobs).unwrap().is_empty());
     let records = draft.batch().count() as usize;
     assert!(draft.append(&jobs).unwrap().is_empty());
@@ -250,7 +245,7 @@ fn a_helper_writes_the_changes_that_arrived_while_the_thread_gets_no_core() {
     bench.submit("b", false, [Refusal::Error(None)], true);
     bench.writer.help();
     assert_eq!([bench.told(), bench.told()], [refused("b"), ("a", Told::Written)]);
-    // An intent that is not due stays where the thread finds it.
+    // An intent that is not due stays on the list for the thread.
     bench.writer.batches.lock().rests_until = Instant::now() + LONG * 100;
     bench.submit("late", false, [], false);
     bench.writer.help();
@@ -282,7 +277,7 @@ fn a_helper_makes_no_flush_and_leaves_a_store_that_fails_alone() {
         bench.writer.help();
     }
     assert_eq!((bench.told.try_recv(), bench.kv.writes()), (Err(TryRecvError::Empty), 1));
-    // The one in a hurry takes the other one along.
+    // The urgent one takes the other one along.
     drop(core);
     assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("b", Told::Written)]);
 }
@@ -290,7 +285,7 @@ fn a_helper_makes_no_flush_and_leaves_a_store_that_fails_alone() {
 #[test]
 fn the_thread_is_told_of_what_another_thread_leaves_it() {
     let bench = Bench::new();
-    // In most rounds it has fallen asleep by then.
+    // In most rounds the thread has fallen asleep by then.
     for round in 0..100 {
         (0..round).for_each(|_| std::thread::yield_now());
         let mut batches = bench.writer.batches.lock();
@@ -304,7 +299,7 @@ fn the_thread_is_told_of_what_another_thread_leaves_it() {
 
 #[test]
 fn a_helper_that_leaves_a_store_that_fails_alone_tells_the_thread_who_came_meanwhile() {
-    // The thread may look at the list once more before it sleeps, so one time shows nothing.
+    // The thread may check the list once more before it sleeps, so one round proves nothing.
     for _ in 0..50 {
         let bench = Bench::new();
         bench.kv.fail(0..1);
@@ -314,7 +309,7 @@ fn a_helper_that_leaves_a_store_that_fails_alone_tells_the_thread_who_came_meanw
             std::thread::yield_now();
         }
         (0..10).for_each(|_| std::thread::yield_now());
-        // Its caller has found the list locked by the helper, and waits for the answer now.
+        // Its caller has found the list locked by the helper, and now waits for the result.
         let (family, told) = (bench.family.clone(), bench.tell.clone());
         let late = Scripted { name: "late", family, refusals: Mutex::default(), synced: false, told };
         bench.writer.arrived.lock().push(Pending::new(Box::new(late), true));
