@@ -111,7 +111,7 @@ mod tests {
     use crate::kv::memory::MemoryKv;
 
     #[test]
-    fn chores_for_which_no_thread_can_be_started_run_before_the_store_is_closed() {
+    fn chores_without_a_thread_run_before_the_close() {
         let (tell, told) = crossbeam_channel::unbounded();
         let chore = |name: &'static str| -> Vec<Cleanup> {
             let tell = tell.clone();

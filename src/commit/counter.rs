@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_is_no_counter_is_named_with_its_fault_and_its_remedy() {
+    fn a_row_that_is_no_counter_is_named_with_a_remedy() {
         let text = read("visits", b"a\0b", Some(b"nine bytes")).unwrap_err().to_string();
         let begins =
             r#"the key "a\x00b" of the table "visits" cannot be counted under: its value is 10 bytes long instead"#;

@@ -97,7 +97,7 @@ mod tests {
     const BARE: Kind = Kind { label: "", versions: &[] };
 
     #[test]
-    fn a_record_is_read_under_its_own_kind_name_and_place_alone() {
+    fn a_record_opens_only_under_its_kind_name_and_place() {
         let record = KIND.begin(4).bytes(b"body").seal("name", "7");
         assert_eq!(&record[..5], b"\x04body");
         assert_eq!(KIND.open("name", b"7", &record), Ok(Fields { version: 4, rest: b"body" }));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_record_of_an_unknown_version_is_told_from_a_damaged_one() {
+    fn an_unknown_version_is_no_damage() {
         let mut record = b"\x05and more".to_vec();
         KIND.close("name", b"", &mut record);
         let unreadable = KIND.open("name", b"", &record).unwrap_err();

@@ -93,7 +93,7 @@ fn bad_job(family: &Family, index: u64) -> Changes {
 }
 
 #[test]
-fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
+fn many_refused_jobs_take_one_scan_of_the_batch() {
     const JOBS: u64 = 3_000;
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
@@ -118,7 +118,7 @@ fn many_jobs_to_blame_take_as_many_looks_through_the_batch_as_one() {
 }
 
 #[test]
-fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_one() {
+fn many_clears_of_a_family_take_one_scan_of_the_batch() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
     let mut draft = Draft::new(&kv, &rows, Manner::default());
@@ -137,7 +137,7 @@ fn a_family_that_is_emptied_many_times_takes_as_many_looks_through_the_batch_as_
 }
 
 #[test]
-fn a_family_that_is_emptied_again_after_a_draft_went_back_is_empty() {
+fn a_family_is_empty_if_cleared_again_after_an_undo() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
     let mut draft = Draft::new(&kv, &rows, Manner::default());
@@ -152,7 +152,7 @@ fn a_family_that_is_emptied_again_after_a_draft_went_back_is_empty() {
 }
 
 #[test]
-fn an_add_of_no_job_is_an_error_and_nothing_is_appended() {
+fn a_failed_add_of_no_job_appends_nothing() {
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
     let mut draft = Draft::new(&kv, &rows, Manner::default());
@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn jobs_are_refused_and_done_as_if_they_came_one_after_the_other(
+    fn jobs_are_refused_as_if_made_one_by_one(
         stored in proptest::collection::vec(want(), 0..4),
         earlier in proptest::collection::vec(want(), 0..4),
         jobs in proptest::collection::vec(proptest::collection::vec(want(), 0..5), 1..14),
@@ -268,7 +268,7 @@ fn makeable(jobs: &[Ops]) -> (BTreeSet<Index>, BTreeSet<u8>) {
 }
 
 #[test]
-fn a_chain_in_an_order_that_takes_too_many_rounds_is_made_in_part_and_the_rest_is_refused() {
+fn a_chain_of_too_many_rounds_is_refused_in_part() {
     const JOBS: u8 = 200;
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
@@ -294,7 +294,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn operations_that_wait_for_each_other_are_made_in_an_order_that_works_and_each_other_job_is_refused(
+    fn operations_are_made_in_any_order_that_works(
         jobs in prop::collection::vec(
             prop::collection::vec((0..12u8, prop::collection::vec(0..12u8, 0..3)), 0..4), 0..12),
         each in 1..4usize,

@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_read_through_the_batch_finds_what_is_there_once_the_batch_is_written(
+    fn a_read_finds_what_the_batch_will_leave(
         stored in proptest::collection::vec(step(), 0..8),
         steps in proptest::collection::vec(step(), 0..24),
         prefix in key(),
@@ -79,7 +79,7 @@ proptest! {
 }
 
 #[test]
-fn a_batch_that_nobody_reads_is_not_looked_through_and_one_that_is_read_is_looked_through_once() {
+fn only_reads_index_the_batch_and_only_once() {
     let kv = MemoryKv::default();
     let ([family, other, _], rows) = (kv.families(), RwLock::default());
     let mut overlay = Overlay::new(&kv, &rows, Manner::default());

@@ -122,7 +122,7 @@ impl Bench {
 }
 
 #[test]
-fn a_second_operation_of_a_batch_sees_what_the_first_one_did_to_the_same_row() {
+fn an_operation_sees_earlier_changes_of_its_row() {
     let mut bench = Bench::new();
     let toy = bench.toy(&["a", "b", "c"]);
     // In one intent, and in two.
@@ -137,7 +137,7 @@ fn a_second_operation_of_a_batch_sees_what_the_first_one_did_to_the_same_row() {
 }
 
 #[test]
-fn an_intent_that_fails_behind_its_operations_leaves_tails_and_rows_as_they_were() {
+fn a_failed_intent_leaves_tails_and_rows_unchanged() {
     let mut bench = Bench::new();
     let (toy, other) = (bench.toy(&["a"]), bench.toy(&["b"]));
     // One is in the batch before it fails, and one is not.
@@ -155,7 +155,7 @@ fn an_intent_that_fails_behind_its_operations_leaves_tails_and_rows_as_they_were
 }
 
 #[test]
-fn an_intent_copies_the_tails_that_it_touches_again_and_no_others() {
+fn an_intent_copies_only_tails_it_touches_again() {
     const COUNT: usize = 100;
     let mut bench = Bench::new();
     let job = |n: usize| -> &'static str { Box::leak(format!("job {n}").into_boxed_str()) };
@@ -174,7 +174,7 @@ fn an_intent_copies_the_tails_that_it_touches_again_and_no_others() {
 }
 
 #[test]
-fn of_many_participants_each_keeps_its_own_tail_also_behind_a_way_back() {
+fn many_participants_keep_their_tails_after_an_undo() {
     let bench = Bench::new();
     let toys: Vec<_> = (0..3 * FEW).map(|_| bench.toy(&[])).collect();
     let mut tails = Tails::default();
@@ -197,7 +197,7 @@ fn of_many_participants_each_keeps_its_own_tail_also_behind_a_way_back() {
 }
 
 #[test]
-fn a_way_back_to_an_earlier_mark_leads_over_later_ones_that_were_gone_back_to() {
+fn an_earlier_mark_is_restored_after_later_ones() {
     let bench = Bench::new();
     let toy = bench.toy(&[]);
     let mut tails = Tails::default();

@@ -131,7 +131,7 @@ fn appended(jobs: impl IntoIterator<Item = Vec<Row>>) -> (Vec<Index>, u64, Vec<R
 }
 
 #[test]
-fn the_job_that_breaks_a_rule_is_found_by_few_looks_at_all_rows() {
+fn few_checks_find_the_job_that_breaks_a_rule() {
     const JOBS: i64 = 1_000;
     for bad in [vec![], vec![0], vec![499], vec![999], vec![3, 4, 500, 998], (0..20).map(|n| 50 * n).collect()] {
         let jobs = (0..JOBS).map(|id| vec![child(id, if bad.contains(&id) { -1 } else { -2 })]);
@@ -144,7 +144,7 @@ fn the_job_that_breaks_a_rule_is_found_by_few_looks_at_all_rows() {
 }
 
 #[test]
-fn a_row_of_a_job_that_breaks_a_rule_refuses_no_other_job() {
+fn a_row_that_breaks_a_rule_refuses_no_other_job() {
     let (refused, _, rows) = appended([
         vec![parent(1)],
         vec![child(1, 99)],
@@ -165,7 +165,7 @@ fn row() -> impl Strategy<Value = Row> {
 proptest! {
     /// The written rows keep the constraints, and no refused job could be written after them.
     #[test]
-    fn a_job_that_is_refused_breaks_a_rule_behind_the_others_and_they_keep_all(
+    fn only_jobs_that_break_a_rule_are_refused(
         jobs in prop::collection::vec(prop::collection::vec(row(), 1..4), 0..30),
     ) {
         let (refused, _, rows) = appended(jobs.clone());

@@ -130,7 +130,7 @@ fn refused(name: &'static str) -> (&'static str, Told) {
 }
 
 #[test]
-fn an_intent_that_cannot_be_resolved_fails_alone_and_nothing_of_it_is_written() {
+fn an_unresolved_intent_fails_alone_and_writes_nothing() {
     let bench = Bench::new();
     bench.kv.fail(0..1);
     bench.submit("a", false, [], true);
@@ -150,7 +150,7 @@ fn an_intent_that_cannot_be_resolved_fails_alone_and_nothing_of_it_is_written() 
 }
 
 #[test]
-fn an_intent_that_waits_to_be_resolved_holds_up_no_other_and_comes_in_the_end() {
+fn an_intent_in_backoff_delays_no_other() {
     let bench = Bench::new();
     bench.submit("late", false, [Refusal::Error(Some(Duration::from_secs(3600)))], true);
     assert_eq!(bench.told(), refused("late"));
@@ -173,7 +173,7 @@ fn an_intent_that_waits_to_be_resolved_holds_up_no_other_and_comes_in_the_end() 
 }
 
 #[test]
-fn an_intent_that_is_never_resolved_is_told_so_before_the_writer_ends() {
+fn an_intent_hears_of_failure_before_the_writer_ends() {
     let bench = Bench::new();
     let soon = (0..5).map(|_| Refusal::Error(Some(Duration::from_millis(1))));
     bench.submit("never", false, std::iter::once(Refusal::Error(None)).chain(soon), false);
@@ -209,7 +209,7 @@ fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
 }
 
 #[test]
-fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_batch() {
+fn additions_to_many_counters_take_one_scan_of_the_batch() {
     const JOBS: usize = 100;
     let (kv, rows) = (MemoryKv::default(), RwLock::default());
     let [_, family, _] = kv.families();
@@ -239,7 +239,7 @@ fn additions_of_many_jobs_to_counters_of_their_own_take_one_look_through_the_bat
 }
 
 #[test]
-fn a_helper_writes_the_changes_that_arrived_while_the_thread_gets_no_core() {
+fn a_helper_writes_while_the_thread_gets_no_core() {
     let (bench, core) = Bench::without_a_core();
     bench.submit("a", false, [], false);
     bench.submit("b", false, [Refusal::Error(None)], true);
@@ -256,7 +256,7 @@ fn a_helper_writes_the_changes_that_arrived_while_the_thread_gets_no_core() {
 }
 
 #[test]
-fn a_helper_makes_no_flush_and_leaves_a_store_that_fails_alone() {
+fn a_helper_leaves_flushes_and_failing_stores_alone() {
     let (bench, core) = Bench::without_a_core();
     bench.submit("synced", true, [], true);
     bench.submit("a", false, [], true);
@@ -283,7 +283,7 @@ fn a_helper_makes_no_flush_and_leaves_a_store_that_fails_alone() {
 }
 
 #[test]
-fn the_thread_is_told_of_what_another_thread_leaves_it() {
+fn the_thread_learns_of_intents_left_by_others() {
     let bench = Bench::new();
     // In most rounds the thread has fallen asleep by then.
     for round in 0..100 {
@@ -298,7 +298,7 @@ fn the_thread_is_told_of_what_another_thread_leaves_it() {
 }
 
 #[test]
-fn a_helper_that_leaves_a_store_that_fails_alone_tells_the_thread_who_came_meanwhile() {
+fn a_helper_tells_the_thread_who_came_meanwhile() {
     // The thread may check the list once more before it sleeps, so one round proves nothing.
     for _ in 0..50 {
         let bench = Bench::new();
