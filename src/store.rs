@@ -42,12 +42,11 @@ pub(crate) use ids::Ids;
 pub use options::{Durability, StoreOptions};
 pub use table::{Rows, Table};
 
-/// An embedded database that holds the progress of any number of consumers, and tables of yours
-/// beside it.
+/// An embedded database for the progress of any number of consumers, and tables of yours.
 ///
-/// A clone is the same store. The database is closed when the last clone, table and consumer of it
-/// is gone. To live in a database of your own instead, see `Store::attach`. To look at the store of
-/// a running application, see [`StoreOptions::read_only`]. [`tables`](Self::tables),
+/// A clone is the same store. The database is closed when its last clone, table and consumer are
+/// gone. To live in a database of your own instead, see `Store::attach`. To read the store of a
+/// running application, see [`StoreOptions::read_only`]. [`tables`](Self::tables),
 /// [`logs`](Self::logs) and [`consumers`](Self::consumers) list its content.
 ///
 /// ```
@@ -74,7 +73,7 @@ pub use table::{Rows, Table};
 pub struct Store {
     inner: Arc<Inner>,
     synced: bool,
-    /// True if a progress, a log and a table are made where there are none.
+    /// True if this handle creates a missing progress, log or table.
     create: bool,
     /// True if nothing is written through this handle.
     read_only: bool,
@@ -82,8 +81,7 @@ pub struct Store {
 }
 
 struct Inner {
-    /// The writer. It stands before `kv` and so is dropped first: it has written everything when
-    /// the database closes.
+    /// The writer. Declared, and so dropped, before `kv`: all is written when the database closes.
     writer: Writer,
     kv: Arc<dyn Kv>,
     system: Family,
@@ -92,10 +90,10 @@ struct Inner {
     format: Format,
     names: Arc<Mutex<HashSet<String>>>,
     ids: Arc<Ids>,
-    /// The values that products keep here while the store is open, one of each type.
+    /// Values that products keep while the store is open, one per type.
     kept: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-    /// The place of a store in a database of somebody else. It is the last field: whoever attaches
-    /// to the database again waits until the rest is gone.
+    /// The place of a store in a user's database. The last field: a caller that attaches to the
+    /// database again waits until the rest is gone.
     #[cfg(feature = "rocksdb")]
     _attached: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -118,12 +116,11 @@ impl Inner {
         }
     }
 
-    /// Loads the store that has lived on this key-value store, or makes one. An error names the
-    /// place.
+    /// Loads the store on this key-value store, or creates one. An error names the place.
     fn on(kv: Arc<dyn Kv>, create: bool, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| family(&*kv, name, MISSING);
         let system = family(SYSTEM)?;
-        // The format is read before the other families are opened: a newer version may have others.
+        // The format is read before other families are opened: a newer version may have others.
         let stored = format::read(&*kv, &system, create, place)?;
         for name in OURS {
             family(name)?;
@@ -133,8 +130,8 @@ impl Inner {
         Ok(Self::new(kv, families, format))
     }
 
-    /// Loads the store that lives on this key-value store, and writes nothing. A family that the
-    /// database was opened without is empty then.
+    /// Loads the store on this key-value store, and writes nothing. A missing family counts as
+    /// empty.
     fn read_only_on(kv: Arc<dyn Kv>, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let not_found = || Error::NotFound { what: "store", name: place.to_string() };
@@ -148,13 +145,12 @@ impl Inner {
 }
 
 impl Store {
-    /// Opens the database in this directory, and makes it if there is none. Writes are
-    /// [`Durability::Buffered`].
+    /// Opens the database in this directory, or creates it. Writes are [`Durability::Buffered`].
     ///
-    /// A store has a version. Every later version of this library reads the stores of all earlier
-    /// versions. If a newer version has made the store, or has put something into it that this
-    /// version would damage, the answer is [`Error::Format`] and nothing is changed. The page
-    /// [`storage`](crate::storage) says more.
+    /// A store has a version, and later versions of this library read the stores of all earlier
+    /// ones. If a newer version has made the store, or has put something into it that this version
+    /// would damage, opening is an [`Error::Format`] and changes nothing: see
+    /// [`storage`](crate::storage).
     ///
     /// # Errors
     /// The errors of [`StoreOptions::open`].
@@ -163,20 +159,20 @@ impl Store {
         Self::options().open(path)
     }
 
-    /// Returns the options to open a store with.
+    /// Returns options to open a store with.
     pub fn options() -> StoreOptions {
         StoreOptions::default()
     }
 
-    /// Makes a store in memory. It is like any other store, but its content is gone with its last
-    /// clone. It does not need the feature `rocksdb`.
+    /// Creates a store in memory. It is like any other store, but its content is gone with its last
+    /// clone. It needs neither RocksDB nor SQLite.
     #[must_use]
     pub fn in_memory() -> Self {
         let store = Self::on(Arc::new(MemoryKv::default()), &Self::options(), &"memory");
         store.unwrap_or_else(|error| unreachable!("memory refuses nothing: {error}"))
     }
 
-    /// Returns the database that the store lives on; `None` for a store in memory.
+    /// Returns the database below the store; `None` for a store in memory.
     ///
     /// ```
     /// assert_eq!(waterline::Store::in_memory().engine(), None);
@@ -198,24 +194,23 @@ impl Store {
         Self { inner: inner.into(), synced, create: options.create, read_only: options.read_only, engine: None }
     }
 
-    /// Returns a handle of the same store with these options.
+    /// Returns a handle to the same store with these options.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(&self, options: &StoreOptions) -> Self {
         Self { engine: self.engine, ..Self::of(self.inner.clone(), options) }
     }
 
-    /// True if this handle makes a progress, a log or a table that does not exist yet.
+    /// True if this handle creates a missing progress, log or table.
     pub(crate) fn creates(&self) -> bool {
         self.create && !self.read_only
     }
 
-    /// Returns an error if nothing is written through this handle. Every call that writes asks
-    /// before it does anything else.
+    /// Returns an error if this handle may not write. Every call that writes checks this first.
     pub(crate) fn writable(&self) -> Result<(), Error> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Returns the error for a name under which nothing is stored, if this handle makes nothing.
+    /// Returns the error for a name under which nothing is stored.
     pub(crate) fn not_found<T>(&self, what: &'static str, name: &str) -> Result<T, Error> {
         Err(Error::NotFound { what, name: name.to_owned() })
     }
@@ -224,25 +219,25 @@ impl Store {
         &*self.inner.kv
     }
 
-    /// The same for a thread, which lets go of it before the store is closed.
+    /// The same for a thread, which drops it before the store is closed.
     pub(crate) fn shared_kv(&self) -> &Arc<dyn Kv> {
         &self.inner.kv
     }
 
-    /// Returns the source of numbers that no other progress of this database has.
+    /// Returns the source of numbers that are unique in this database.
     pub(crate) fn ids(&self) -> &Arc<Ids> {
         &self.inner.ids
     }
 
     /// Notes in the store that this name is in use from now on, so that a program which does not
-    /// know the name refuses the store. A product calls it before it writes the first record that
-    /// such a program would damage. Only the first call writes.
+    /// know it refuses the store. A product calls this before it writes the first record that such
+    /// a program would damage. Only the first call writes.
     pub(crate) fn note_in_use(&self, name: &'static str) -> Result<(), Error> {
         self.writable()?;
         self.inner.format.note_in_use(self.kv(), self.system(), name)
     }
 
-    /// Returns a value that is the same for all handles of this store and for no other store.
+    /// Returns a value that identifies this store among all stores.
     pub(crate) fn home(&self) -> Home {
         Home { address: Arc::as_ptr(&self.inner).addr(), takes_sql: self.kv().takes_sql() }
     }
@@ -252,7 +247,7 @@ impl Store {
         &self.inner.system
     }
 
-    /// Returns one of the store's other families, by its name.
+    /// Returns one of the store's other families.
     pub(crate) fn family(&self, name: &str) -> Result<Family, Error> {
         family(self.kv(), name, MISSING)
     }
@@ -262,15 +257,15 @@ impl Store {
         &self.inner.logs
     }
 
-    /// Returns the value of this type that a product keeps with the open store. All handles of the
-    /// store share it. The first call makes it. The value must not keep the store open.
+    /// Returns the value of this type that a product keeps with the open store; the first call
+    /// creates it. All handles of the store share it. The value must not keep the store open.
     pub(crate) fn kept<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
         let mut kept = self.inner.kept.lock();
         let value = kept.entry(TypeId::of::<K>()).or_insert_with(|| Arc::new(K::default()));
         Arc::clone(value).downcast().unwrap_or_else(|_| unreachable!("a value is kept under the id of its own type"))
     }
 
-    /// True if a write through this handle survives the loss of power.
+    /// True if writes through this handle survive a loss of power.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced
     }
@@ -279,19 +274,18 @@ impl Store {
         &self.inner.writer
     }
 
-    /// Writes on this thread. The database puts concurrent writes together by itself.
+    /// Writes on this thread. The database itself groups concurrent writes.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<(), StoreError> {
         self.inner.kv.write(batch, self.synced)
     }
 
-    /// Writes these records on this thread.
     pub(crate) fn write_records(&self, records: &Records) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.append(records);
         self.write_batch(&batch)
     }
 
-    /// Takes a progress name, until the guard is dropped.
+    /// Reserves a progress name until the guard is dropped.
     pub(crate) fn reserve(&self, name: &str) -> Result<NameGuard, Error> {
         if !self.inner.names.lock().insert(name.to_owned()) {
             return Err(Error::InUse { name: name.to_owned() });
@@ -308,13 +302,12 @@ impl fmt::Debug for Store {
     }
 }
 
-/// What is wrong if the database lacks a family that the store needs, and what to do.
+/// The error and the advice for a database that lacks a family of the store.
 const MISSING: (&str, &str) = (
     "missing",
     "open it with the families of `Store::column_families()` and your own, and with `create_missing_column_families(true)`",
 );
 
-/// Returns a family of the database.
 fn family(kv: &dyn Kv, name: &str, (fault, instead): (&'static str, &str)) -> Result<Family, Error> {
     let why = || format!("the database has no column family {name:?}: {instead}");
     let lacking = || ConfigError::Family { fault, name: name.to_owned(), why: why() };

@@ -4,8 +4,7 @@ use crate::base::error::Error;
 use crate::base::index::BoxError;
 use std::fmt;
 
-/// Fails an operation although participant and database are sound: the job is at fault that asks
-/// for it.
+/// Fails an operation although participant and database are sound: the asking job is at fault.
 #[derive(Debug)]
 pub struct Refusal(pub Error);
 

@@ -1,4 +1,4 @@
-//! The copy of a store into another one, of whatever engine.
+//! Copies a store into another one, on any engine.
 
 use super::{Store, format, keys};
 use crate::base::error::Error;
@@ -6,16 +6,14 @@ use crate::kv::batch::Batch;
 use crate::kv::{Family, OURS};
 use std::collections::BTreeSet;
 
-/// The name in use while a store is copied into. No program knows it, so a copy that broke off is
-/// refused, and nobody takes a half of a store for a store.
+/// The name in use while a store is copied into. No program knows it, so all refuse that.
 const HALF: &str = "unfinished copy";
 
-/// The bytes of one write, about.
+/// The approximate bytes of one write.
 const PIECE: usize = 1 << 20;
 
 impl Store {
-    /// Copies everything that this store keeps into another one, which is empty: progress, tables,
-    /// logs, parked jobs and queues. So a store moves from one engine to the other.
+    /// Copies progress, tables, logs, parked jobs and queues into another, empty store.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")] {
@@ -34,15 +32,15 @@ impl Store {
     /// # Ok::<(), waterline::Error>(())
     /// ```
     ///
-    /// Nobody may use the two stores meanwhile, and the other one is to be closed and opened again
-    /// before it is used, since an open store knows what it had when it was opened. Column families
-    /// of yours are not copied. If the process dies, or this returns an error, the other store is
-    /// unfinished: to open it is an [`Error::Format`]. Remove it, and copy anew.
+    /// Use this to move a store to another engine. No consumer or other caller may use either store
+    /// meanwhile. Close and reopen the other store before you use it, since an open store remembers
+    /// what it had when it was opened. Column families of yours are not copied. If the process
+    /// dies, or this returns an error, the other store is unfinished, and opening it is an
+    /// [`Error::Format`]: remove it, and start again.
     ///
     /// # Errors
-    /// [`Error::InUse`] if a consumer has a progress of one of them, or if the other store is not
-    /// empty; [`Error::ReadOnly`] if that is read-only; [`Error::Store`] if one of the databases
-    /// fails.
+    /// [`Error::InUse`] if a consumer uses a progress of either store, or if the other store is not
+    /// empty; [`Error::ReadOnly`] if that one is read-only; [`Error::Store`] if a database fails.
     pub fn copy_to(&self, other: &Self) -> Result<(), Error> {
         other.writable()?;
         for store in [self, other] {
@@ -98,7 +96,7 @@ mod tests {
         let table = store.table("rows").unwrap();
         (0..3_000u32).for_each(|row| table.put(row.to_be_bytes(), [7; 900]).unwrap());
         store.log::<u32>("log").unwrap().push_all(&[1, 2, 3]).unwrap();
-        // What another crate keeps in a family of its own.
+        // What another crate keeps in its own family.
         let mut records = Records::default();
         records.put(store.family(QUEUE).unwrap().id, &[b"key"], &[b"value"]).unwrap();
         store.write_records(&records).unwrap();

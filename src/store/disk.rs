@@ -1,4 +1,4 @@
-//! A database in memory, with the bytes that a test puts there.
+//! A database in memory whose bytes a test controls.
 
 use super::{Store, StoreOptions};
 use crate::base::error::Error;
@@ -12,18 +12,17 @@ use std::ops::Range;
 /// A record: its family, its key and its value.
 pub type Record = (String, Vec<u8>, Vec<u8>);
 
-/// A database in memory whose records a test reads and writes, whatever they are. Stores are opened
-/// on it like on a disk.
+/// A database in memory whose records a test reads and writes. Stores open on it as on a disk.
 #[derive(Clone, Default)]
 pub struct Disk {
     kv: Arc<MemoryKv>,
 }
 
 impl Disk {
-    /// Puts these records, beside those that are there.
+    /// Adds these records.
     ///
     /// # Panics
-    /// If a family has no name, and if a record is larger than a batch may be.
+    /// If a family has no name, or a record is larger than a batch may be.
     pub fn put<'a>(&self, records: impl IntoIterator<Item = &'a Record>) {
         let mut batch = Batch::default();
         for (family, key, value) in records {
@@ -33,7 +32,7 @@ impl Disk {
         self.kv.write(&batch, true).expect("the memory takes writes");
     }
 
-    /// All records, by their families and keys.
+    /// Returns all records, ordered by family and key.
     ///
     /// # Panics
     /// Never: the memory can be read.
@@ -51,38 +50,38 @@ impl Disk {
         records
     }
 
-    /// The names of the families that are there.
+    /// Returns the names of all families.
     #[must_use]
     pub fn families(&self) -> Vec<String> {
         self.kv.family_names().iter().map(ToString::to_string).collect()
     }
 
-    /// Opens the store that lives here. Every name is free in it, as in another process.
+    /// Opens the store on this disk. As in another process, no name of it is in use.
     ///
     /// # Errors
-    /// Those of [`StoreOptions::open`](crate::StoreOptions).
+    /// The errors of [`StoreOptions::open`](crate::StoreOptions).
     pub fn open(&self, options: &StoreOptions) -> Result<Store, Error> {
         Store::on(self.kv.clone(), options, &"memory")
     }
 
-    /// The writes with these numbers, counted from 0 with the next one, fail.
+    /// Makes the writes with these numbers fail, counted from 0 for the next one.
     pub fn fail(&self, writes: Range<u64>) {
         self.kv.fail(writes);
     }
 
-    /// The write with this number, counted from 0 with the next one, and all later ones seem to
-    /// work, but do not reach the disk.
+    /// From this write on, counted from 0 for the next one, writes seem to work, but do not reach
+    /// the disk.
     pub fn freeze_at(&self, write: u64) {
         self.kv.freeze_at(write);
     }
 
-    /// Returns the disk that a crash leaves: one of its own, with everything that has reached it.
+    /// Returns the disk that a crash leaves: a separate one, with all that has reached this one.
     #[must_use]
     pub fn after_crash(&self) -> Self {
         Self { kv: Arc::new(self.kv.after_crash()) }
     }
 
-    /// The number of writes so far, those that failed included.
+    /// Returns the number of writes so far, failed ones included.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.kv.writes()

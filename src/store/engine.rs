@@ -1,4 +1,4 @@
-//! The engines that a store on a disk can live on. Nothing else above `kv` names one.
+//! The engines of stores on disk. Nothing else above `kv` names one.
 
 use std::fmt;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
@@ -8,11 +8,11 @@ use {
     std::path::Path,
 };
 
-/// The database that a [`Store`](crate::Store) on a disk lives on. Each is a feature of this crate.
+/// The database of a [`Store`](crate::Store) on disk. Each is a feature of this crate.
 ///
-/// The files in a directory say which one it is, so a program that opens a store again need not
-/// know. A new directory gets RocksDB where both are compiled in, or what
-/// [`StoreOptions::engine`](crate::StoreOptions::engine) says.
+/// A program that reopens a store need not know the engine, which the files in the directory tell.
+/// In a new directory it is RocksDB if both are compiled in, unless
+/// [`StoreOptions::engine`](crate::StoreOptions::engine) is set.
 ///
 /// | | RocksDB | SQLite |
 /// |---|---|---|
@@ -23,9 +23,9 @@ use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Engine {
-    /// RocksDB: the faster one for many jobs, and the one with the smaller files.
+    /// RocksDB: faster for many jobs, and with smaller files.
     RocksDb,
-    /// SQLite: the one that is there in minutes, and that many users have already.
+    /// SQLite: compiles in half a minute, and many programs have it already.
     Sqlite,
 }
 
@@ -33,7 +33,7 @@ pub enum Engine {
 impl Engine {
     const ALL: [Self; 2] = [Self::RocksDb, Self::Sqlite];
 
-    /// The file by which its directory is known.
+    /// The file that identifies its directory.
     fn file(self) -> &'static str {
         match self {
             Self::RocksDb => "CURRENT",
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// The feature of this crate that it needs.
+    /// The feature of this crate for it.
     fn feature(self) -> &'static str {
         match self {
             Self::RocksDb => "rocksdb",
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Returns the engine of the store in this directory, or of the one that is made there.
+    /// Returns the engine of the store in this directory, or of one created there.
     pub(super) fn of(path: &Path, wanted: Option<Self>) -> Result<Self, Error> {
         let mut there = Vec::new();
         for engine in Self::ALL {
@@ -82,7 +82,7 @@ impl Engine {
         Ok(engine.map_err(|why| ConfigError::Engine { why })?)
     }
 
-    /// Says that this engine is not compiled in.
+    /// Returns the reason why this engine cannot be used: it is not compiled in.
     pub(super) fn missing(self, path: &Path) -> String {
         format!(
             "the store at {} is one of {self}: compile this crate with its feature `{}`, or give another directory",

@@ -1,11 +1,11 @@
-//! The format of a store: the record under the key `format`, which says who can read the store. It
-//! is a sealed record with the version of the store and the names in use in ascending order, each
-//! behind its length in one byte.
+//! The format of a store: the record under the key `format`, which says which programs can read the
+//! store. It is a sealed record with the store's version and the names in use, ascending, each
+//! after its length in one byte.
 //!
 //! A version says how everything in the store is laid out. A name in use says that one part of the
-//! store holds records which a program that does not know the name would damage. For example, it
-//! would trim the items of parked jobs from their log. So a program refuses a version or a name
-//! that it does not know, before it writes anything.
+//! store has records which a program that does not know the name would damage: for example, it
+//! would trim the items of parked jobs from their log. So a program refuses unknown versions and
+//! names, and writes nothing.
 
 use super::keys;
 use crate::base::error::Error;
@@ -21,12 +21,11 @@ pub(super) mod reading;
 pub(super) use reading::check;
 pub(super) use reading::{read, take_up};
 
-/// The record, and the version of the stores that this program makes. The record of a later version
-/// has the same seal, so it is told from a damaged one.
+/// The record, and the version of stores that this program creates. Later versions keep the seal.
 pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[1] };
 
 /// The names in use that this program knows. A part of the crate whose records an older program
-/// would damage has its name here. The tests have a name of their own.
+/// would damage has its name here. Tests have one of their own.
 ///
 /// | name | part |
 /// |---|---|
@@ -39,19 +38,18 @@ const KNOWN: &[&str] =
 /// The format of an open store.
 #[derive(Debug, Default)]
 pub(crate) struct Format {
-    /// The names in use, as they are on the disk.
+    /// The names in use, as stored.
     in_use: Mutex<BTreeSet<String>>,
 }
 
 impl Format {
-    /// Notes in the store that this name is in use from now on, in one write. Only the first call
-    /// for a name writes.
+    /// Stores that this name is in use from now on, in one write. Repeated calls do nothing.
     pub(crate) fn note_in_use(&self, kv: &dyn Kv, system: &Family, name: &'static str) -> Result<(), Error> {
         debug_assert!(
             KNOWN.contains(&name),
             "{name:?} is not in the list, so this very program would refuse the store"
         );
-        // The lock is held during the write, so the name is on the disk when any caller returns.
+        // The lock is held during the write, so the name is stored when any caller returns.
         let mut in_use = self.in_use.lock();
         if in_use.contains(name) {
             return Ok(());
@@ -64,12 +62,12 @@ impl Format {
     }
 }
 
-/// Returns the record with these names, each of 1 to 255 bytes.
+/// Encodes the record with these names, each of 1 to 255 bytes.
 pub(crate) fn encode(in_use: &BTreeSet<String>) -> Vec<u8> {
     in_use.iter().fold(SEAL.begin(64), |record, name| record.short_text(name)).seal("", "")
 }
 
-/// Writes the record, so that it survives the loss of power.
+/// Writes the record with a flush, so that it survives a loss of power.
 fn put(kv: &dyn Kv, system: &Family, in_use: &BTreeSet<String>) -> Result<(), Error> {
     let mut batch = Batch::default();
     batch.put(system.id, &[keys::FORMAT], &[&encode(in_use)])?;

@@ -1,4 +1,4 @@
-//! Numbers that stand for names in keys. They are short, and a database never gives one out twice.
+//! Numbers that stand for names in keys. They are short, and unique in a database for ever.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
@@ -11,13 +11,13 @@ use std::ops::Range;
 /// The kind of the record with the lowest number that was never reserved. It has no version.
 pub(super) const SEAL: Kind = Kind { label: "", versions: &[] };
 
-/// The count of numbers that one write reserves.
+/// How many numbers one write reserves.
 const BLOCK: u32 = 256;
 
 pub(crate) struct Ids {
     kv: Arc<dyn Kv>,
     system: Family,
-    /// The numbers that are reserved and not yet given out.
+    /// The numbers that are reserved but not yet given out.
     reserved: Mutex<Range<u32>>,
 }
 
@@ -26,13 +26,13 @@ impl Ids {
         Self { kv, system, reserved: Mutex::new(0..0) }
     }
 
-    /// Returns a number that nobody in this database has or had.
+    /// Returns a number that was never used in this database.
     pub(crate) fn next(&self) -> Result<u32, Error> {
         self.next_of(&mut self.reserved.lock())
     }
 
-    /// The same for the thread that makes a batch. If another thread reserves numbers, it waits for
-    /// the end of that batch perhaps, so this is an error: the batch is tried again.
+    /// The same for the thread that makes a batch. It must not wait while another thread reserves
+    /// numbers, which may be waiting for that batch: then this fails, and the batch is retried.
     pub(crate) fn try_next(&self) -> Result<u32, Error> {
         let Some(mut reserved) = self.reserved.try_lock() else {
             let source = "another thread reserves numbers: it is tried again".into();
@@ -51,8 +51,8 @@ impl Ids {
         let end = lowest.checked_add(BLOCK).ok_or_else(|| corrupt("there is no number left".to_owned()))?;
         let mut batch = Batch::default();
         batch.put(self.system.id, &[keys::IDS], &[&encode(end)])?;
-        // This write is in the log before any record that uses one of them, so a crash makes nobody
-        // reserve them again.
+        // This write precedes every record that uses these numbers: no crash makes one reserved
+        // twice.
         self.kv.write(&batch, false)?;
         *reserved = lowest + 1..end;
         Ok(lowest)

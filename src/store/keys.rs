@@ -1,7 +1,6 @@
-//! The keys of the family `waterline.system`, which the parts of the crate share, and those of
-//! tables.
+//! The keys of the shared family `waterline.system`, and of tables.
 
-/// Declares each kind of key once: its name, and the bytes that its keys begin with.
+/// Declares each kind of key once: its name and the prefix of its keys.
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {
         $($(#[$doc])* pub(crate) const $name: &[u8] = $prefix;)*
@@ -12,11 +11,11 @@ macro_rules! keys {
     };
 }
 
-// No prefix may begin with another one: a scan of one kind would show keys of the other.
+// No prefix may begin with another: a scan of one kind would return keys of the other.
 keys! {
-    /// The whole key of the store's format: its version, and the names in use.
+    /// The key of the store's format: its version, and the names in use.
     FORMAT = b"format";
-    /// The whole key of the lowest number that was never given out.
+    /// The key of the lowest number that was never given out.
     IDS = b"ids";
     /// The prefix of a progress's page. The name follows.
     PAGE = b"p";
@@ -24,7 +23,7 @@ keys! {
     DELTA = b"d";
     /// The prefix of the record of a consumer's life. The name follows.
     LIFE = b"s";
-    /// The prefix of the time at which a progress moved last. The name follows.
+    /// The prefix of the time of a progress's last move. The name follows.
     MOVED = b"m";
     /// The prefix of the name of the log that a consumer reads. The name of its progress follows.
     READS = b"r";
@@ -35,21 +34,19 @@ keys! {
     HISTORY = b"h";
 }
 
-/// Returns the key of this kind with this name, or with what else its kind has behind the prefix.
+/// Returns the key of this kind with this name, or with what else follows the prefix.
 pub(crate) fn key(prefix: &[u8], rest: &[u8]) -> Vec<u8> {
     [prefix, rest].concat()
 }
 
-/// Returns the prefix of the rows of a table in the family `waterline.tables`; `None` for a name
-/// above 255 bytes. The length stands first, so that no table's prefix begins with that of another
-/// one.
+/// Returns the prefix of a table's rows in the family `waterline.tables`; `None` for a name above
+/// 255 bytes. It begins with the length, so that no table's prefix begins with that of another.
 pub(crate) fn table_prefix(name: &str) -> Option<Vec<u8>> {
     let length = u8::try_from(name.len()).ok()?;
     Some(key(&[length], name.as_bytes()))
 }
 
-/// Returns the name of the table that has this key, and the prefix of the table; `None` if no table
-/// has it.
+/// Returns the name and the prefix of the table that has this key; `None` if none has it.
 pub(crate) fn table_of(key: &[u8]) -> Option<(&str, &[u8])> {
     let prefix = key.get(..1 + usize::from(*key.first()?))?;
     let name = std::str::from_utf8(&prefix[1..]).ok().filter(|name| !name.is_empty())?;
@@ -60,7 +57,7 @@ pub(crate) fn table_of(key: &[u8]) -> Option<(&str, &[u8])> {
 mod tests {
     use super::*;
 
-    /// The pairs of kinds whose keys could be taken for each other.
+    /// The pairs of kinds whose keys could be confused.
     fn overlaps<'a>(kinds: &[(&'a str, &[u8])]) -> Vec<(&'a str, &'a str)> {
         let mut found = Vec::new();
         for (at, (name, prefix)) in kinds.iter().enumerate() {

@@ -1,14 +1,13 @@
-//! The tries to open a database that is open elsewhere, with pauses between them.
+//! Retries to open a database that is open elsewhere, with pauses.
 
 use crate::base::error::Error;
 use std::time::Duration;
 
-/// The pause after the first try. It doubles with each try, up to the longest one.
+/// The pause after the first attempt. It doubles with each, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Opens the database, and tries again while it is open elsewhere. It makes the last try when the
-/// time is over.
+/// Opens the database, and retries while it is open elsewhere. The last attempt is at the timeout.
 pub(super) fn retry<T>(
     timeout: Duration,
     elapsed: impl Fn() -> Duration,
@@ -17,7 +16,7 @@ pub(super) fn retry<T>(
 ) -> Result<T, Error> {
     let mut pause = FIRST_PAUSE;
     loop {
-        // Asked for before the try: a try that begins when the time is over is the last one.
+        // Computed before the attempt: one that begins at the timeout is the last.
         let left = timeout.saturating_sub(elapsed());
         match open() {
             Err(Error::Locked { .. }) if !left.is_zero() => wait(pause.min(left)),
@@ -32,8 +31,8 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// The result of `retry`, and its pauses. A try takes a millisecond; the first `held` tries
-    /// find the database locked.
+    /// The result of `retry`, and its pauses. Each attempt takes a millisecond; `held` of them
+    /// fail.
     fn tried(timeout: Duration, held: usize, then: fn() -> Result<(), Error>) -> (Result<(), Error>, Vec<Duration>) {
         let (clock, slept, tries) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()), Cell::new(0));
         let sleep = |pause: Duration| {
@@ -67,7 +66,7 @@ mod tests {
         assert!(matches!(opened, Err(Error::Locked { .. })), "{opened:?}");
         let all: Duration = slept.iter().sum();
         assert!(all <= Duration::from_secs(1) && all >= Duration::from_millis(900), "{slept:?}");
-        // With a timeout of zero there is one try.
+        // With a timeout of zero there is one attempt.
         let (opened, slept) = tried(Duration::ZERO, usize::MAX, || Ok(()));
         assert!(matches!(opened, Err(Error::Locked { .. })) && slept.is_empty(), "{opened:?}");
     }

@@ -4,28 +4,27 @@ use super::engine::Engine;
 #[cfg(feature = "sqlite-system")]
 use crate::kv::sqlite::connection::OnConnect;
 
-/// The losses that an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 ///
 /// | | the process crashes | the machine loses power |
 /// |---|---|---|
 /// | `Buffered` | survives | the last seconds are lost, and their jobs run again |
 /// | `Synced` | survives | survives, if the disk honours a flush |
 ///
-/// With `Buffered` the operating system writes to the disk when it likes, in order, so a loss is
-/// always a loss from the end. Neither ever loses a job: a loss of progress makes jobs run again.
+/// With `Buffered` the operating system writes to the disk later, in order, so only the latest
+/// writes can be lost. Neither ever loses a job: lost progress makes jobs run again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The operating system writes it to the disk. This is the default: it costs microseconds where
-    /// a flush costs milliseconds, and at worst jobs run again.
+    /// The operating system writes it to the disk. This is the default: it takes microseconds
+    /// instead of the milliseconds of a flush, and at worst jobs run again.
     #[default]
     Buffered,
-    /// The write is flushed to the disk, with one flush for everything that is saved together.
+    /// Each write is flushed to the disk, with one flush for everything that is saved together.
     Synced,
 }
 
-/// The options to open a [`Store`](crate::Store) with; made by
-/// [`Store::options`](crate::Store::options).
+/// Options to open a [`Store`](crate::Store) with, from [`Store::options`](crate::Store::options).
 ///
 /// ```no_run
 /// use waterline::{Durability, Store};
@@ -58,18 +57,17 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Sets the losses that a write survives. The default is [`Durability::Buffered`].
+    /// Sets the failures that a write survives. The default is [`Durability::Buffered`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Sets if a store, a progress, a log or a table that does not exist yet is made. The default
-    /// is `true`, so that the first start of a program is like every later one.
+    /// Sets whether a missing store, progress, log or table is created. The default is `true`, so
+    /// that the first start of a program is like every later one.
     ///
-    /// With `false` a wrong path and a wrong name are an
-    /// [`Error::NotFound`](crate::Error::NotFound), and nothing is made, not even a directory. So a
-    /// misspelled name does not process a whole stream once more.
+    /// With `false`, a wrong path or name is an [`Error::NotFound`](crate::Error::NotFound), and
+    /// nothing is created, not even a directory. So a misspelled name reruns no stream.
     ///
     /// | call | returns `NotFound` |
     /// |---|---|
@@ -79,14 +77,14 @@ impl StoreOptions {
     /// | [`Store::log`](crate::Store::log) | if no log of this name was ever made |
     /// | [`Store::table`](crate::Store::table) | if the table has no row, since nothing else is stored of it |
     ///
-    /// A progress is made by its first save. If a first life ended before any job was done, it left
-    /// no progress, and the next life needs `create(true)` again. Two calls are the same with
-    /// `true` and `false`: [`StoreProgress::last_processed`](crate::StoreProgress::last_processed)
-    /// is `None` where there is no progress, and
-    /// [`StoreProgress::remove`](crate::StoreProgress::remove) does nothing there.
+    /// A progress is created by its first save. If the first run ended before any job was done,
+    /// there is no progress, and the next run needs `create(true)` again. Two calls are the same
+    /// with `true` and `false`:
+    /// [`StoreProgress::last_processed`](crate::StoreProgress::last_processed) is `None` without a
+    /// progress, and [`StoreProgress::remove`](crate::StoreProgress::remove) does nothing.
     ///
-    /// Like the durability, this belongs to the handle: of two stores that are attached to one
-    /// database, one may make what the other may not.
+    /// Like the durability, this belongs to the handle: of two stores on one database, one may
+    /// create what the other may not.
     ///
     #[cfg_attr(any(feature = "rocksdb", feature = "sqlite-system"), doc = "```")]
     #[cfg_attr(not(any(feature = "rocksdb", feature = "sqlite-system")), doc = "```ignore")]
@@ -114,9 +112,8 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the engine of a store that is made. Without this a new directory gets RocksDB where both
-    /// engines are compiled in. A store that is there keeps its own: with the name of another one,
-    /// `open` is an error.
+    /// Sets the engine of a new store. By default it is RocksDB if both engines are compiled in. An
+    /// existing store keeps its engine: to name another one is an error of `open`.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")] {
@@ -137,38 +134,36 @@ impl StoreOptions {
         self
     }
 
-    /// Opens a store from beside, for a look: nothing is written through it. Use it in a tool or a
-    /// dashboard while the application runs. The default is a store that writes.
+    /// Opens the store for reading only, for example in a tool or a dashboard while the application
+    /// runs. The default is a store that writes.
     ///
     /// * `open` and `open_within` need no lock and wait for none. The application may have the
     ///   store open, in this process or another one, and may be started, stopped and killed at any
-    ///   time. Any number of processes may look at once.
-    /// * A store on RocksDB shows the state of the moment in which it was opened, until
-    ///   [`Store::refresh`](crate::Store::refresh) shows the present one. A store on SQLite shows
-    ///   in each call what is committed then, and a scan shows one moment; a log knows its new
+    ///   time. Any number of processes may read at once.
+    /// * A store on RocksDB shows the state of the moment when it was opened, until
+    ///   [`Store::refresh`](crate::Store::refresh) shows the current one. A store on SQLite shows
+    ///   in each call what is committed by then, and a scan shows one snapshot; a log knows its new
     ///   items after a refresh.
     /// * Every call that would write returns [`Error::ReadOnly`](crate::Error::ReadOnly) and
     ///   changes nothing, also `start` of a consumer with
-    ///   [`Store::progress`](crate::Store::progress). Nothing is made either, as with
+    ///   [`Store::progress`](crate::Store::progress). Nothing is created, as with
     ///   [`create(false)`](Self::create), and no thread is started.
     ///
-    /// On RocksDB the application does not notice a look: no file of its directory changes, none is
-    /// made, and no file is made elsewhere. A look keeps all table files of the database open, also
-    /// those that the application has deleted meanwhile, and keeps the content of its write-ahead
-    /// log in memory: 128 MiB at most, if the application uses `Store::open`. So drop a store that
-    /// you do not need.
+    /// On RocksDB the application is not affected: no file is changed or created, in its directory
+    /// or elsewhere. A read-only store keeps all table files of the database open, also those that
+    /// the application has deleted meanwhile, and the content of its write-ahead log in memory: at
+    /// most 128 MiB if the application uses `Store::open`. So drop a store that you do not need.
     ///
-    /// On SQLite a look reads `waterline.sqlite` and its `-wal`. It uses the memory that the
-    /// processes of a database share, so the file `-shm` changes: this process must be allowed to
-    /// read and to write these. While nobody has the database open, no file is touched or made.
-    /// Between two calls a look holds nothing.
+    /// On SQLite it reads `waterline.sqlite` and its `-wal`. It uses the memory that the processes
+    /// of a database share, so the file `-shm` changes: this process must be allowed to read and
+    /// write these. While no process has it open, no file is touched or created. It holds nothing
+    /// between calls.
     ///
-    /// With `attach` (of RocksDB) it is a handle on a database that you opened, in whatever way.
-    /// It shows at once the writes to that database. Another store on the same database may write.
-    /// Two stores on it share a state if both write; a read-only one is by itself. If the database
+    /// With `attach` (of RocksDB) it is a handle on a database that you opened, in any mode, and
+    /// shows the writes to that database at once. Another store on the same database may write. Two
+    /// stores on it share their state if both write; a read-only one is separate. If the database
     /// is a secondary, `refresh` lets it catch up, with the limits of RocksDB: after a flush of the
-    /// application, its 11th version may go on showing values that were replaced. `open` has no
-    /// such limits.
+    /// application, version 11 may keep showing replaced values. `open` has no such limits.
     ///
     #[cfg_attr(any(feature = "rocksdb", feature = "sqlite-system"), doc = "```")]
     #[cfg_attr(not(any(feature = "rocksdb", feature = "sqlite-system")), doc = "```ignore")]

@@ -1,4 +1,4 @@
-//! A store that is read-only, and the list of the tables of a database.
+//! Refreshing a read-only store, and listing the tables of a database.
 
 use super::format;
 use super::{Store, keys};
@@ -6,10 +6,10 @@ use crate::base::error::Error;
 use crate::kv::{KeyRange, Order, prefix_end};
 
 impl Store {
-    /// Shows from now on everything that the application has written by now.
+    /// Makes everything visible that the application has written by now.
     pub(crate) fn refresh_database(&self) -> Result<(), Error> {
         self.kv().refresh()?;
-        // A newer version of this library may have taken the store over.
+        // A newer version of this library may have taken over the store.
         format::read(self.kv(), self.system(), true, &"the path that was opened")?;
         Ok(())
     }
@@ -27,10 +27,10 @@ impl Store {
     }
 
     /// Lists the tables that have a row, in the order of their names. A table whose last row was
-    /// deleted is not in the list, since nothing else is stored of a table. Neither are [column
-    /// families](Self::column_family) of yours.
+    /// deleted is not listed, since nothing else is stored of a table. Neither are your [column
+    /// families](Self::column_family).
     ///
-    /// It reads one row of each table, and no other.
+    /// It reads one row per table.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -57,7 +57,7 @@ impl Store {
             tables.push(name.to_owned());
             next = prefix_end(prefix);
         }
-        // By their keys the shorter names come first.
+        // In key order the shorter names come first.
         tables.sort_unstable();
         Ok(tables)
     }

@@ -1,4 +1,4 @@
-//! A store on RocksDB: in a directory of ours, or in a database of the user.
+//! A store on RocksDB: in a directory of ours, or in a user's database.
 
 use crate::base::error::Error;
 use crate::base::sync::{Arc, Condvar, Mutex};
@@ -12,14 +12,14 @@ use std::sync::{LazyLock, Weak};
 /// The address of a database, and the store in it.
 type Attached = (usize, Weak<Inner>);
 
-/// The stores that live in databases of users, by the address of the database. Each store keeps its
-/// database, so no other database has the address meanwhile.
+/// The stores in users' databases, by the address of the database. Each store keeps its database,
+/// so no other one gets the address meanwhile.
 static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 
-/// Told when one of them is closed.
+/// Notified when one of them is closed.
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
-/// The place of a store among those that are attached, until the store is closed.
+/// The entry of an attached store, until the store is closed.
 struct Place {
     address: usize,
 }
@@ -31,7 +31,7 @@ impl Drop for Place {
     }
 }
 
-/// Opens the store in this directory. `again` says that it was locked a moment ago.
+/// Opens the store in this directory. `again` means that it was locked a moment ago.
 pub(super) fn open(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Error> {
     opened(options, path, again).map(named)
 }
@@ -47,15 +47,14 @@ fn opened(options: &StoreOptions, path: &Path, again: bool) -> Result<Store, Err
     }
     let open = if again { RocksKv::open_again } else { RocksKv::open };
     let mut kv = open(path, options.create)?;
-    // The check comes before anything is made, so a refused store keeps its families.
+    // Check before anything is created, so that a refused store keeps its families.
     format::check(&kv, options.create, &place)?;
     kv.make_families()?;
     Store::on(Arc::new(kv), options, &place)
 }
 
 impl StoreOptions {
-    /// Returns the store in a database that you opened, as [`Store::attach`] does, with these
-    /// options.
+    /// Returns the store in your database, as [`Store::attach`] does, with these options.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,8 +74,7 @@ impl StoreOptions {
     /// The errors of [`Store::attach`].
     pub fn attach(self, db: Arc<DB>) -> Result<Store, Error> {
         if self.read_only {
-            // It shares nothing with a store that writes, which may come later and raises an older
-            // store then.
+            // It shares nothing with a store that writes, which may upgrade an old store.
             let place = db.path().display().to_string();
             return Store::on(Arc::new(RocksKv::read_only(db)), &self, &place).map(named);
         }
@@ -86,24 +84,23 @@ impl StoreOptions {
 
 impl Store {
     /// Returns the column families that a store needs. Open your own database with them. RocksDB
-    /// makes them the first time if `create_missing_column_families(true)` is set.
-    /// [`attach`](Self::attach) shows how.
+    /// creates them if `create_missing_column_families(true)` is set: see [`attach`](Self::attach).
     ///
-    /// Nothing is written to some of them so far. They are there from the beginning, so a later
-    /// version of the library needs no new family in your database.
+    /// Some are not used yet. They exist from the start, so that a later version of the library
+    /// needs no new family in your database.
     #[must_use]
     pub fn column_families() -> Vec<ColumnFamilyDescriptor> {
         rocksdb::descriptors()
     }
 
-    /// Returns a store that lives in a database that you opened, beside column families of yours.
-    /// Its writes are [`Durability::Buffered`](crate::Durability::Buffered), unless
-    /// [`StoreOptions`] say otherwise.
+    /// Returns a store in a database that you opened, beside your own column families. Its writes
+    /// are [`Durability::Buffered`](crate::Durability::Buffered), unless [`StoreOptions`] say
+    /// otherwise.
     ///
     /// Your options limit the number of open files and the size of the write-ahead log.
     /// [`Store::open`] sets `set_max_open_files(512)` and `set_max_total_wal_size(128 << 20)`. With
-    /// RocksDB's own defaults, a database that is opened again and again needs hundreds of open
-    /// files after a time, and its log grows to a gigabyte.
+    /// RocksDB's defaults, a database that is often reopened eventually needs hundreds of open
+    /// files, and its log grows to a gigabyte.
     ///
     /// The types are those of the crate `rocksdb` 0.25, with or without its feature
     /// `multi-threaded-cf`.
@@ -137,21 +134,20 @@ impl Store {
     /// # Ok(()) }
     /// ```
     ///
-    /// Stores on one database share the progress names in use and the thread that writes, and each
-    /// has a durability of its own. If another thread closes the last of them meanwhile, this call
-    /// waits until that has written everything. The database is closed when your last `Arc` of it
-    /// and the last store, table and consumer on it are gone, in whichever order.
+    /// Stores on one database share the progress names in use and the writer thread; each has its
+    /// own durability. If another thread is closing the last of them, this call waits until that
+    /// has written everything. The database is closed when your last `Arc` of it and the last
+    /// store, table and consumer on it are gone, in any order.
     ///
-    /// Your own writes go to the database as before, in one log with those of the store. Leave the
-    /// families whose names begin with `waterline.` alone, and do not drop a family while somebody
-    /// writes to it. A write to a dropped family is an [`Error::Store`], also if there is a new
-    /// family of the same name. A write that is under way at the moment of the drop may get into
-    /// RocksDB's log, and then RocksDB refuses all other writes until the database is opened anew.
+    /// Your own writes go to the database as before, in one log with the store's. Leave the
+    /// families whose names begin with `waterline.` alone, and do not drop a family while a thread
+    /// writes to it. A write to a dropped family is an [`Error::Store`], even if there is a new
+    /// family of that name. A write during the drop may get into RocksDB's log, and then RocksDB
+    /// refuses all writes until the database is reopened.
     ///
     /// In a database that was opened read-only or as a secondary, a store can be read. Every write
-    /// to it is an [`Error::Store`]. With [`StoreOptions::read_only`] every write is refused
-    /// sooner, and the database may have been opened with the family `waterline.system` alone: the
-    /// other ones are empty then.
+    /// to it is an [`Error::Store`]. With [`StoreOptions::read_only`] writes are refused earlier,
+    /// and the database needs only the family `waterline.system`: others count as empty.
     ///
     /// Open the database with all of [`Store::column_families`] and with
     /// `create_missing_column_families(true)`.
@@ -170,7 +166,7 @@ impl Store {
     }
 }
 
-/// Returns the store that lives in this database already, or from now on.
+/// Returns the store in this database, and creates it if there is none.
 fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
     let address = Arc::as_ptr(&db).addr();
     let mut attached = ATTACHED.lock();
@@ -178,8 +174,7 @@ fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
         if let Some(inner) = inner.upgrade() {
             return Ok(inner);
         }
-        // The last handle is being dropped, and the writer may still write a trim. A store that is
-        // loaded now would not know of it.
+        // The last handle is being dropped. The writer may still write a trim.
         CLOSED.wait(&mut attached);
     }
     let mut inner = Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?;
@@ -201,7 +196,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Says that it is being written, and is written once it may.
+    /// Reports that it is being written, and is written once allowed.
     struct Late {
         system: FamilyId,
         begun: Sender<()>,
@@ -227,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Has the last handle of its store, and lets go of it on the writer's thread.
+    /// Has the last handle to its store, and drops it on the writer thread.
     struct Last {
         store: Mutex<Option<Store>>,
         system: FamilyId,

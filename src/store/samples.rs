@@ -1,4 +1,4 @@
-//! Records of a store, as they lie on disks.
+//! Records of a store, as stored on disks.
 
 use super::format::reading::decode;
 use super::{format, ids};

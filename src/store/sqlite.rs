@@ -1,4 +1,4 @@
-//! A store on SQLite: in a directory of ours, or in a file of the user.
+//! A store on SQLite: in a directory of ours, or in a user's file.
 
 use crate::base::error::Error;
 use crate::base::sync::Arc;
@@ -8,7 +8,6 @@ use crate::store::{Engine, Store, StoreOptions, format};
 use rusqlite::Connection;
 use std::path::Path;
 
-/// Opens the store in this directory.
 pub(super) fn open(options: &StoreOptions, path: &Path) -> Result<Store, Error> {
     open_file(options, Some(path), &path.join(FILE))
 }
@@ -25,7 +24,7 @@ fn opened(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Resu
         return Store::on(Arc::new(SqliteKv::look(path, site)?), options, &place);
     }
     let kv = SqliteKv::open(directory, site, options.create)?;
-    // The check comes before anything is made, so a refused store keeps its tables.
+    // Check before anything is created, so that a refused store keeps its tables.
     if kv.has_tables()? {
         format::check(&kv, options.create, &place)?;
     }
@@ -35,12 +34,11 @@ fn opened(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Resu
 
 impl StoreOptions {
     /// Calls this with each connection that the store opens, before the store uses it: to add SQL
-    /// functions, or to give a key to a database that is encrypted. An error of it is an
-    /// [`Error::Store`] of the call that needs the connection.
+    /// functions, or to set the key of an encrypted database. Its error is an [`Error::Store`] of
+    /// the call that needs the connection.
     ///
-    /// The store sets `foreign_keys` to on, `synchronous`, `wal_autocheckpoint`,
-    /// `journal_size_limit` and `cache_size` afterwards, and an authorizer of its own on the
-    /// connection that writes.
+    /// Afterwards the store sets `foreign_keys` to on, `synchronous`, `wal_autocheckpoint`,
+    /// `journal_size_limit` and `cache_size`, and its own authorizer on the connection that writes.
     ///
     /// ```no_run
     /// use waterline::Store;
@@ -68,24 +66,23 @@ impl StoreOptions {
 }
 
 impl Store {
-    /// Returns a store that lives in an SQLite file of yours, beside your own tables. Its tables
-    /// have names that begin with `waterline_`: leave them alone. The file is made if there is
-    /// none. Writes are [`Durability::Buffered`](crate::Durability::Buffered), unless
-    /// [`StoreOptions`] say otherwise.
+    /// Returns a store in an SQLite file of yours, beside your own tables. Its tables have names
+    /// that begin with `waterline_`: leave them alone. A missing file is created. Writes are
+    /// [`Durability::Buffered`](crate::Durability::Buffered) by default.
     ///
     /// Your own connections read and write the file as before, in this process and in others. The
-    /// store turns the write-ahead log of the file on, which stays on.
+    /// store turns on the file's write-ahead log, which stays on.
     ///
-    /// * Nobody who reads waits. Of those who write, one does at a time: your transaction waits for
-    ///   a save of the store, for milliseconds at most, so set a `busy_timeout` of some seconds.
-    ///   And a save waits for your transaction, for 5 seconds at most: then it is an
-    ///   [`Error::Store`], and a consumer tries it again.
-    /// * A job that pushes to the store, or writes to it, while it has a transaction of its own
-    ///   that has written something, waits for itself. After the 5 seconds the push is an
-    ///   [`Error::Store`]. Commit first, or let the store make your change too.
+    /// * Readers never wait. Writers take turns: your transaction waits for a save of the store,
+    ///   for milliseconds at most, so set a `busy_timeout` of some seconds. A save waits for your
+    ///   transaction, for 5 seconds at most: then it is an [`Error::Store`], and a consumer retries
+    ///   it.
+    /// * A job that pushes or writes to the store while a transaction of its own has written
+    ///   something waits for itself. After the 5 seconds the push is an [`Error::Store`]. Commit
+    ///   first, or let the store make your change, too.
     ///
     /// The store is for one process at a time. It holds the lock of the file `<file>-lock` until it
-    /// is dropped. (`:memory:` is a file here as any other: see [`Store::in_memory`].)
+    /// is dropped. (`:memory:` is a file like any other here: see [`Store::in_memory`].)
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -142,7 +139,7 @@ mod tests {
             assert_eq!(log.at_index(last + 1).unwrap(), Some(last + 1));
             counts.push(rows(&directory, "waterline_logs"));
         }
-        // The last part is too small: it goes with the next piece.
+        // The last part is too small, and is deleted with the next piece.
         assert_eq!(counts, [3_000, 2_000, 1_000, 1_000]);
         for last in (4_000..9_000u64).step_by(100) {
             log.push_all(&(last + 1..=last + 100).collect::<Vec<_>>()).unwrap();

@@ -10,11 +10,11 @@ use crate::kv::{Family, KeyRange, Order, Scan, prefix_end};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
-/// The prefix of the names of the store's column families, also of later ones.
+/// The prefix of the names of the store's column families, including future ones.
 const RESERVED: &str = "waterline.";
 
-/// A key space of yours in a [`Store`], ordered by key. No other table shares its keys.
-/// [`Store::table`] makes one, and [`Store::column_family`] makes one of a whole column family.
+/// An ordered key space of yours in a [`Store`], from [`Store::table`] or, for a whole column
+/// family, [`Store::column_family`]. No other table shares its keys.
 ///
 /// A clone is the same table. Each call is atomic, and as durable as the store.
 ///
@@ -33,7 +33,6 @@ pub struct Table {
     store: Store,
     name: Arc<str>,
     family: Family,
-    /// The prefix of this table's keys in the family.
     prefix: Vec<u8>,
 }
 
@@ -54,12 +53,10 @@ impl Store {
         Ok(Table::new(self, name, &self.inner.tables, prefix))
     }
 
-    /// Returns a whole column family of the database as a table, with its keys unchanged. It is a
-    /// family of yours, beside those of the store.
+    /// Returns a column family of your own as a table, with its keys unchanged.
     ///
-    /// In a database that you attach, you can use the families that you opened it with.
-    /// `Store::open` opens all families of the database. In [`Store::in_memory`] there is a family
-    /// of every name, so tests need no database.
+    /// In a database that you attach, these are the families that you opened it with. `Store::open`
+    /// opens all families. In [`Store::in_memory`] every name has one, so tests need no database.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -102,7 +99,7 @@ impl Table {
         &self.family
     }
 
-    /// Returns the prefix of its keys in the family.
+    /// Returns the prefix of the table's keys in the family.
     pub(crate) fn key_prefix(&self) -> &[u8] {
         &self.prefix
     }
@@ -115,8 +112,9 @@ impl Table {
         Ok(self.store.kv().get(&self.family, &self.key(key))?)
     }
 
-    /// Returns the value of this key as a counter: 8 bytes in big-endian two's complement. A key
-    /// without a value counts as 0.
+    /// Returns the value of this key as a counter; 0 if it is missing.
+    ///
+    /// A counter is 8 bytes in big-endian two's complement.
     ///
     /// ```
     /// let table = waterline::Store::in_memory().table("visits")?;
@@ -147,7 +145,7 @@ impl Table {
         self.write(&batch)
     }
 
-    /// Removes this key. Nothing happens if there is none.
+    /// Removes this key, if it exists.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if the store is read-only, [`Error::Store`] if the database fails.
@@ -158,8 +156,8 @@ impl Table {
         self.write(&batch)
     }
 
-    /// Returns the values of these keys, in their order, as of one moment: `None` for a key without
-    /// a value. It is one call of the database, which looks the keys up together.
+    /// Returns the values of these keys, in order, as of one moment: `None` for a missing key. The
+    /// database looks them up in one call.
     ///
     /// ```
     /// let table = waterline::Store::in_memory().table("heights")?;
@@ -176,21 +174,19 @@ impl Table {
         Ok(self.store.kv().multi_get(&self.family, &keys)?)
     }
 
-    /// Returns every row as of this moment, in the order of the keys.
+    /// Returns all rows as of this moment, in the order of keys.
     pub fn iter(&self) -> Rows<'_> {
         self.prefix([])
     }
 
-    /// Returns every row as of this moment whose key begins with the prefix, in the order of the
-    /// keys.
+    /// Returns all rows with this key prefix as of this moment, in the order of keys.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Rows<'_> {
         self.rows(KeyRange::prefix(&self.key(prefix)), Order::Ascending)
     }
 
-    /// Returns every row as of this moment whose key is in the range, in the order of the keys.
+    /// Returns all rows in this key range as of this moment, in the order of keys.
     ///
-    /// A range that ends before it begins has an error in place of its first row. An empty one has
-    /// no row.
+    /// A range that ends before it begins yields an error instead of rows. An empty one has no row.
     ///
     /// ```
     /// let table = waterline::Store::in_memory().table("events")?;
@@ -205,9 +201,8 @@ impl Table {
     /// # Ok::<(), waterline::Error>(())
     /// ```
     ///
-    /// Where the compiler cannot tell the type of the keys, name it. That is so for all rows, for
-    /// tuples of bounds, and for keys by reference, since a range of references can be read in two
-    /// ways:
+    /// Name the type of the keys if the compiler cannot infer it: for all rows, for tuples of
+    /// bounds, and for keys by reference, since a range of references can be read in two ways:
     ///
     /// ```
     /// # let table = waterline::Store::in_memory().table("events")?;
@@ -225,9 +220,8 @@ impl Table {
         self.bounded(keys.start_bound(), keys.end_bound(), Order::Ascending)
     }
 
-    /// Returns the rows of [`range`](Self::range) from the last one to the first. The cost is the
-    /// same: nothing before the rows that you take is read. All rows are
-    /// `table.range_rev::<&[u8]>(..)`.
+    /// Returns the rows of [`range`](Self::range) in reverse order. The cost is the same: only the
+    /// rows that you take are read. For all rows, use `table.range_rev::<&[u8]>(..)`.
     ///
     /// ```
     /// let table = waterline::Store::in_memory().table("events")?;
@@ -249,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Returns the keys in the family from this key to that one of the table.
+    /// Returns the range of keys in the family for this range of the table.
     fn key_range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<KeyRange, ConfigError> {
         use Bound::{Excluded, Included, Unbounded};
         if let (Included(start) | Excluded(start), Included(end) | Excluded(end)) = (start, end)
@@ -258,7 +252,7 @@ impl Table {
             let (start, end) = (start.to_vec(), end.to_vec());
             return Err(ConfigError::RangeBackwards { table: self.name.to_string(), start, end });
         }
-        // Behind a key comes the same key with a zero byte.
+        // The next key after a key is that key with a zero byte.
         let key = |key: &[u8], behind: bool| [&self.prefix[..], key, &[0][..usize::from(behind)]].concat();
         let from = match start {
             Included(start) => key(start, false),
@@ -300,14 +294,13 @@ impl<'a> IntoIterator for &'a Table {
     }
 }
 
-/// The rows of a [`Table`]: keys and values, in the order of the keys or, with
-/// [`Table::range_rev`], in the reverse order.
+/// The rows of a [`Table`]: keys and values, in key order or, for [`Table::range_rev`], in reverse.
 #[must_use]
 pub struct Rows<'a> {
     rows: Scan<'a>,
-    /// The reason why there are none.
+    /// Why there are none.
     refused: Option<ConfigError>,
-    /// The length of the table's own prefix, which is cut off each key.
+    /// The length of the table's prefix, which is cut off each key.
     table: usize,
 }
 

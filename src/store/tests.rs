@@ -21,7 +21,7 @@ fn numbers(n: u64) -> MemoryJobs<u64> {
     (0..n).collect()
 }
 
-/// Jobs that each write a row, on this store; the consumer.
+/// A consumer on this store whose jobs each write a row.
 fn rows(store: &Store, count: u64) -> Consumer {
     let table = store.table("rows").unwrap();
     Consumer::builder(numbers(count), store.progress("p"))
@@ -40,9 +40,9 @@ fn watermark(store: &Store) -> Option<u64> {
 fn consumers_of_one_store_share_writes() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
-    // Numbers are reserved by then: a save that waits for one is tried again by itself.
+    // Numbers are reserved by now; a save that waits for one retries by itself.
     rows(&store, 1).join().unwrap();
-    // A failing store gathers the saves of all of them, and then writes them together.
+    // A failing store gathers all saves, and then writes them together.
     kv.fail(0..u64::MAX);
     let consumers: Vec<_> = (0..20)
         .map(|n| Consumer::builder(numbers(50), store.progress(format!("p{n}"))).start(|_| Ok(())).unwrap())
@@ -81,7 +81,7 @@ fn a_store_is_closed_when_its_last_owner_lets_go_also_while_a_log_of_it_looks_wh
     let watermark = crate::Watermark::new();
     log.retain([&watermark]);
     let state = log.state().clone();
-    // The log has it, and this test. The writer's thread may have the push for a moment longer.
+    // The log and this test have it. The writer thread may hold the push for a moment longer.
     const OWNERS: usize = 2;
     while Arc::strong_count(&state) > OWNERS {
         std::thread::yield_now();
@@ -113,12 +113,12 @@ fn a_progress_saves_by_itself_too() {
     assert_eq!(watermark(&store), Some(7));
 }
 
-/// The same store, by a handle of this durability.
+/// A handle to the same store with this durability.
 fn as_durable(store: &Store, durability: Durability) -> Store {
     store.with(&Store::options().durability(durability))
 }
 
-/// Nothing at or below the watermark is missing; the watermark.
+/// Checks that nothing at or below the watermark is missing; returns the watermark.
 #[track_caller]
 fn nothing_is_skipped(kv: MemoryKv) -> Option<u64> {
     let store = on(&Arc::new(kv));
@@ -137,12 +137,12 @@ fn promise_01_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_po
         let store = as_durable(&on(&kv), Durability::Synced);
         kv.freeze_at(freeze_at);
         rows(&store, COUNT).join().unwrap();
-        // A write is acknowledged no sooner than it is on the disk.
+        // A write is acknowledged only when it is on the disk.
         assert_eq!(nothing_is_skipped(kv.after_power_loss()), nothing_is_skipped(kv.after_crash()));
         let left = |kv: MemoryKv| on(&Arc::new(kv)).table("rows").unwrap().iter().count();
         assert_eq!(left(kv.after_power_loss()), left(kv.after_crash()));
     }
-    // While it runs: what a handle shows is on the disk already.
+    // While it runs, what a handle shows is already on the disk.
     let kv = Arc::new(MemoryKv::default());
     let consumer = rows(&as_durable(&on(&kv), Durability::Synced), 2 * COUNT);
     let handle = consumer.handle();
@@ -162,9 +162,8 @@ fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
         let buffered = on(&kv);
         let synced = as_durable(&buffered, Durability::Synced);
         kv.freeze_at(freeze_at);
-        // Saves of another consumer that are synced take with them what was written before, and
-        // only that. In every second trial it begins when everything else is written, and nothing
-        // of that is flushed before.
+        // Synced saves of another consumer also flush what was written before, and only that. In
+        // every second round it starts when everything else is written, but not flushed.
         let mine = rows(&buffered, COUNT);
         let mine = if freeze_at % 2 == 0 { Some(mine) } else { mine.join().map(|()| None).unwrap() };
         let other = Consumer::builder(numbers(COUNT), synced.progress("other"))
@@ -180,7 +179,7 @@ fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
         let (left, whole) = (nothing_is_skipped(left), nothing_is_skipped(whole));
         assert!(left <= whole);
         lost += u64::from(left < whole);
-        // The jobs that were lost run again.
+        // The lost jobs run again.
         let store = on(&Arc::new(kv.after_power_loss()));
         rows(&store, COUNT).join().unwrap();
         assert_eq!((store.table("rows").unwrap().iter().count() as u64, watermark(&store)), (COUNT, Some(COUNT - 1)));
@@ -188,8 +187,8 @@ fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
     assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
 }
 
-/// Jobs that each put a row and add to two counters, fail at first now and then when they have, and
-/// finish out of order.
+/// Jobs that each put a row and add to two counters, sometimes fail after that at first, and finish
+/// out of order.
 fn effects(store: &Store, count: u64) -> (Consumer, Arc<Mutex<Vec<u64>>>) {
     let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
     let ran = Arc::new(Mutex::new(Vec::new()));
@@ -214,8 +213,8 @@ fn effects(store: &Store, count: u64) -> (Consumer, Arc<Mutex<Vec<u64>>>) {
     (consumer, ran)
 }
 
-/// Each job is in as a whole or not at all, and nothing at or below the watermark is missing; which
-/// are in.
+/// Checks that each job is stored whole or not at all, and that nothing at or below the watermark
+/// is missing; returns the stored jobs.
 #[track_caller]
 fn whole_jobs(store: &Store, what: &str) -> Vec<u64> {
     let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
@@ -230,7 +229,7 @@ fn whole_jobs(store: &Store, what: &str) -> Vec<u64> {
     done
 }
 
-/// Another life: what is not in runs, and nothing else does.
+/// Runs another consumer: exactly the jobs that are not stored run.
 #[track_caller]
 fn the_others_run(kv: MemoryKv, count: u64, what: &str) {
     let store = on(&Arc::new(kv));
@@ -248,7 +247,7 @@ fn the_others_run(kv: MemoryKv, count: u64, what: &str) {
 fn promise_09_every_single_write_may_fail_and_each_effect_is_in_once() {
     const COUNT: u64 = 40;
     for failing in 0..30 {
-        // Two in a row, so that the writer has to try again what it has tried again.
+        // Two in a row, so that the writer has to retry a retry.
         for length in [1, 2] {
             let what = format!("{length} writes fail from {failing} on");
             let kv = Arc::new(MemoryKv::default());
@@ -267,7 +266,7 @@ fn promise_09_every_single_write_may_fail_and_each_effect_is_in_once() {
 fn promise_09_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
     const COUNT: u64 = 40;
     let (mut partly, mut ahead) = (0, 0);
-    // On a busy machine the jobs of one round may all finish in order, and then it shows nothing.
+    // On a busy machine the jobs of a round may finish in order, which proves nothing.
     for round in 0..400 {
         let freeze_at = round % 40;
         if freeze_at == 0 && partly > 0 && ahead > 0 {
@@ -301,8 +300,8 @@ fn promise_09_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_fr
         let kv = Arc::new(MemoryKv::default());
         let buffered = on(&kv);
         let synced = as_durable(&buffered, Durability::Synced);
-        // The saves of another consumer are synced, and take with them what was written before.
-        // In every second round it has ended by then, and nothing of the jobs is flushed.
+        // Synced saves of another consumer also flush what was written before. In every second
+        // round it has ended by then, and nothing of the jobs is flushed.
         let other = Consumer::builder(numbers(5), synced.progress("other")).stop_at(4).start(|_| Ok(())).unwrap();
         let other = if round % 2 == 0 { Some(other) } else { other.join().map(|()| None).unwrap() };
         effects(&buffered, COUNT).0.join().unwrap();
@@ -313,8 +312,7 @@ fn promise_09_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_fr
     assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
 }
 
-/// A store on memory that looks whether the writer could read and write back rows while somebody
-/// writes.
+/// A store in memory that checks, at each write, whether the writer could lock rows.
 #[derive(Default)]
 struct Watched {
     kv: MemoryKv,
@@ -349,7 +347,7 @@ fn a_change_of_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_chan
 
 #[test]
 fn a_family_that_the_store_needs_and_the_database_lacks_is_refused_with_the_reason() {
-    // A database on memory makes each family but that without a name.
+    // A database in memory creates every family but the one without a name.
     let error = on(&Arc::default()).family("").unwrap_err();
     assert!(matches!(&error, Error::Config(ConfigError::Family { fault: "missing", name, .. }) if name.is_empty()));
     let text = "the database has no column family \"\": open it with the families of `Store::column_families()` and your own, \

@@ -1,4 +1,4 @@
-//! Reading the format of a store that is opened, and making that of a new one.
+//! Reads the format of a store, and creates that of a new one.
 
 use super::{Format, KNOWN, SEAL, put};
 use crate::base::error::Error;
@@ -11,8 +11,7 @@ use crate::store::keys;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Returns the names in use in the store in this family; `None` if no store has lived there. Writes
-/// nothing.
+/// Returns the names in use in the store in this family, or `None` without a store. Writes nothing.
 ///
 /// # Errors
 /// [`Error::Format`] if a newer version of the library has made the store, [`Error::Corrupt`] if
@@ -30,8 +29,7 @@ pub(crate) fn read(
     }
 }
 
-/// Returns an error if [`read`](read()) would. Nothing is wrong with a database that has no
-/// families of ours yet.
+/// Returns an error if [`read`](read()) would. A database without our families is fine.
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 pub(crate) fn check(kv: &dyn Kv, create: bool, place: &dyn fmt::Display) -> Result<(), Error> {
     match kv.family(SYSTEM)? {
@@ -40,8 +38,7 @@ pub(crate) fn check(kv: &dyn Kv, create: bool, place: &dyn fmt::Display) -> Resu
     }
 }
 
-/// Takes a store into use whose names were [read](read()). One write makes the record of a new
-/// store.
+/// Takes a store into use whose names were [read](read()). One write creates a new store's record.
 pub(crate) fn take_up(kv: &dyn Kv, system: &Family, in_use: Option<BTreeSet<String>>) -> Result<Format, Error> {
     if in_use.is_none() {
         put(kv, system, &BTreeSet::new())?;
@@ -70,7 +67,7 @@ pub(crate) fn decode(record: &[u8], place: &dyn fmt::Display) -> Result<BTreeSet
     Err(Error::Format { found: format!("{unknown} in use in the store at {place}"), known })
 }
 
-/// Returns the names in the body of a record; `None` if it is no ascending list of names.
+/// Decodes the names in a record's body; `None` if they are no ascending list.
 fn names(mut body: Fields<'_>) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     while !body.rest.is_empty() {

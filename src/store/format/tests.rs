@@ -1,4 +1,4 @@
-//! The record of the format: later versions, every damage, and names that come into use.
+//! The record of the format: later versions, damage, and names that come into use.
 
 use super::reading::decode;
 use super::*;
@@ -18,7 +18,7 @@ fn sealed(version: u8, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The store on these bytes, and the bytes of its format then.
+/// Opens the store on this memory.
 fn opened(kv: &Arc<MemoryKv>, create: bool) -> Result<Store, Error> {
     Store::on(kv.clone(), &Store::options().create(create), &"/data")
 }
@@ -124,6 +124,6 @@ fn a_name_in_use_is_noted_by_one_write_before_its_first_record_and_found_again()
     let store = opened(&kv, false).unwrap();
     store.note_in_use(NAME).unwrap();
     assert_eq!(kv.writes() - before, 2, "it is known from the disk");
-    // A store in memory has its list too.
+    // A store in memory has its list, too.
     Store::in_memory().note_in_use(NAME).unwrap();
 }

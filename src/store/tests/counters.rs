@@ -1,4 +1,4 @@
-//! Counters that stay known, beside the changes that others make to the same rows.
+//! Cached counters, and other changes of the same rows.
 
 use super::*;
 use crate::base::sync::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use crate::commit::counter_cache::{MOST, MOST_BYTES};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A store on memory that counts its reads.
+/// A store in memory that counts its reads.
 #[derive(Default)]
 struct Reads {
     kv: MemoryKv,
@@ -30,7 +30,7 @@ fn opened() -> (Arc<Reads>, Store) {
     (kv, store)
 }
 
-/// Adds 1 to each of these counters, in one write. Returns the number of reads.
+/// Adds 1 to each of these counters in one write. Returns the number of reads.
 fn add(kv: &Reads, store: &Store, table: &Table, keys: impl IntoIterator<Item = Vec<u8>>) -> u64 {
     let before = kv.count.load(Ordering::Relaxed);
     store.write(|effects| keys.into_iter().try_for_each(|key| effects.add(table, key, 1))).unwrap();
@@ -63,11 +63,11 @@ fn more_counters_than_stay_known_are_read_anew_in_each_write() {
     assert_eq!([add(&kv, &store, &table, long()), add(&kv, &store, &table, long())], [1, 1]);
 }
 
-/// Something that happens to one of a few counters.
+/// A change of one of a few counters.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Add(i64),
-    /// A row that is put, or deleted, through the table itself.
+    /// A row is put or deleted through the table itself.
     Beside(Option<i64>),
     /// The same in a write of the store, without an add.
     Write(Option<i64>),
@@ -109,7 +109,7 @@ proptest! {
                     match (change, bytes) {
                         (Change::Write(_), Some(bytes)) => store.write(|effects| effects.put(table, [key], bytes)),
                         (Change::Write(_), None) => store.write(|effects| effects.delete(table, [key])),
-                        // The owner of the database changes a family of theirs without the store.
+                        // The database's owner changes a family of theirs without the store.
                         (_, bytes) if is_theirs => {
                             let mut batch = Batch::default();
                             let id = table.family().id;

@@ -1,10 +1,10 @@
-//! Saves while the writer's thread gets no core: the threads of the pool make them.
+//! Saves while the writer thread gets no core: workers make them.
 
 use super::*;
 use crate::{BoxError, Index, Job, Jobs};
 use crossbeam_channel::{Sender, bounded};
 
-/// A source without an end, whose job at an index is the index.
+/// An endless source, whose job at an index is the index.
 struct Endless;
 
 impl Jobs for Endless {
@@ -19,7 +19,7 @@ impl Jobs for Endless {
     }
 }
 
-/// A store whose writer's thread gets no core before the sender is dropped.
+/// A store whose writer thread gets no core until the sender is dropped.
 fn without_a_core(kv: &Arc<MemoryKv>, durability: Durability) -> (Store, Sender<()>) {
     let store = Store::on(kv.clone(), &Store::options().durability(durability), &"memory").unwrap();
     let (core, none_yet) = bounded(0);
@@ -27,8 +27,7 @@ fn without_a_core(kv: &Arc<MemoryKv>, durability: Durability) -> (Store, Sender<
     (store, core)
 }
 
-/// Runs jobs without an end. (When it is dropped it waits for the writer's thread, which must have
-/// its core by then.)
+/// Runs endless jobs. (Its drop waits for the writer thread, which must have its core by then.)
 fn busy(store: &Store) -> Consumer {
     let run = |_: Job<Index>| {
         std::thread::yield_now();
@@ -37,8 +36,7 @@ fn busy(store: &Store) -> Consumer {
     Consumer::builder(Endless, store.progress("p")).max_processing(3).unlimited_search_ahead().start(run).unwrap()
 }
 
-/// Waits until many jobs have finished, and many times as long as a save is left to the writer's
-/// thread.
+/// Waits until many jobs have finished, and several times as long as workers wait before they save.
 fn run_on(consumer: &Consumer) {
     const JOBS: u64 = 2_000;
     let (begun, handle) = (Instant::now(), consumer.handle());
@@ -88,7 +86,7 @@ fn threads_of_the_pool_leave_a_store_that_fails_to_the_writers_thread() {
     kv.fail(0..u64::MAX);
     let (consumer, core) = (busy(&store), core);
     let handle = consumer.handle();
-    // The silence of the saves may be named before the first one is tried.
+    // The lack of saves may be reported before the first one is attempted.
     let is_named = |blocked| matches!(blocked, Blocked::Progress { error } if error.contains("no space left"));
     while !is_named(handle.status().blocked) {
         std::thread::yield_now();

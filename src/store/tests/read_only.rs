@@ -1,4 +1,4 @@
-//! Handles through which nothing is written, beside one that writes.
+//! Read-only handles beside one that writes.
 
 use super::*;
 use crate::Jobs;
@@ -21,17 +21,17 @@ fn a_read_only_handle_refuses_every_write_and_changes_nothing() {
     assert!(matches!(strict.note_in_use("known to tests"), Err(Error::ReadOnly)));
     let started = Consumer::builder(numbers(9), strict.progress("p")).start(|_| Ok(()));
     assert!(matches!(started, Err(Error::ReadOnly)), "{started:?}");
-    // Neither is anything made, whatever the other option says.
+    // Nothing is created, whatever the other option says.
     let strict = store.with(&Store::options().read_only().create(true));
     assert!(matches!(strict.table("others"), Err(Error::NotFound { what: "table", .. })));
     assert_eq!(kv.writes(), before);
     assert_eq!(table.get(0u64.to_be_bytes()).unwrap().as_deref(), Some(b"done".as_slice()));
     assert_eq!(strict.progress("p").last_processed().unwrap(), Some(2));
-    // The name was not taken, and the handle that writes goes on.
+    // The name is still free, and the handle that writes goes on.
     assert_eq!(watermark(&store), Some(2));
 }
 
-/// A store on memory that counts the pairs that are read of each family.
+/// A store in memory that counts the pairs that are read per family.
 #[derive(Default)]
 struct Counted {
     kv: MemoryKv,
@@ -125,7 +125,7 @@ fn a_log_that_was_opened_as_bytes_first_is_open_for_items_of_its_type() {
     let bytes = beside.log_with::<Vec<u8>, _>("log", crate::Bytes).unwrap();
     let numbers = beside.log::<u64>("log").unwrap();
     assert_eq!((bytes.at_index(1).unwrap(), numbers.at_index(1).unwrap()), (Some(b"7".to_vec()), Some(7)));
-    // Other codecs must be the log's own one, also here.
+    // Other codecs must be the log's own, here too.
     struct Other;
     impl crate::Codec<u64> for Other {
         const NAME: &'static str = "other";
@@ -155,7 +155,7 @@ fn a_refresh_brings_the_news_of_each_open_log_and_rings_its_consumers() {
     application.push_all(&[2, 3, 4]).unwrap();
     assert_eq!((log.head().unwrap(), bytes.head().unwrap()), (Some(1), Some(1)));
     beside.refresh().unwrap();
-    // Without the ring the consumer would look again after an hour at the soonest.
+    // Without the notification the consumer would poll in an hour.
     assert!(consumer.handle().wait_for(4, LONG));
     application.trim(..=2).unwrap();
     beside.refresh().unwrap();
@@ -218,7 +218,7 @@ fn a_list_counts_the_jobs_that_are_done_above_the_watermark_once_each() {
     progress.save_all(&crate::Saved::new(Some(2), 3, vec![5..=9])).unwrap();
     assert_eq!(shown(listed()), (Some(2), Some(3), 5));
     drop(progress);
-    // The same with the records of a consumer that runs.
+    // The same with the records of a running consumer.
     let consumer = Consumer::builder(numbers(40), store.progress("q"))
         .max_processing(4)
         .start(|job| if job.index == 7 { Err("it fails".into()) } else { Ok(()) })
