@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_all_and_an_unfinished_one_is_no_store() {
+    fn a_copy_is_complete_or_refused() {
         let store = Store::in_memory();
         filled(&store);
         let whole = Arc::new(MemoryKv::default());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_used_is_not_copied() {
+    fn a_store_in_use_is_not_copied() {
         let (store, other) = (Store::in_memory(), Store::in_memory());
         let used = store.reserve("blocks").unwrap();
         assert!(matches!(store.copy_to(&other), Err(Error::InUse { name }) if name == "blocks"));

@@ -75,7 +75,7 @@ mod tests {
     use crate::kv::memory::MemoryKv;
 
     #[test]
-    fn no_number_is_given_out_twice_in_any_life() {
+    fn no_number_is_given_out_twice() {
         let kv = Arc::new(MemoryKv::default());
         let [system, ..] = kv.families();
         let mut given = std::collections::BTreeSet::new();

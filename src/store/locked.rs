@@ -54,14 +54,14 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_database_is_tried_again_with_growing_pauses_until_it_is_free() {
+    fn a_locked_database_is_retried_with_growing_pauses() {
         let (opened, slept) = tried(Duration::MAX, 8, || Ok(()));
         assert!(opened.is_ok());
         assert_eq!(slept, [5, 10, 20, 40, 80, 160, 200, 200].map(Duration::from_millis));
     }
 
     #[test]
-    fn a_database_that_stays_locked_is_locked_when_the_time_is_over_and_not_much_later() {
+    fn a_locked_database_is_an_error_at_the_timeout() {
         let (opened, slept) = tried(Duration::from_secs(1), usize::MAX, || Ok(()));
         assert!(matches!(opened, Err(Error::Locked { .. })), "{opened:?}");
         let all: Duration = slept.iter().sum();

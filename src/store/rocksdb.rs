@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_whose_last_handle_is_dropped_on_its_writer_thread_can_be_opened_again_at_once() {
+    fn a_store_dropped_on_its_writer_thread_can_be_reopened() {
         let directory = tempfile::tempdir().unwrap();
         for _ in 0..20 {
             let store = Store::open(directory.path()).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_is_attached_to_while_its_store_is_closed_shows_everything_that_store_wrote() {
+    fn an_attach_waits_for_the_store_that_closes() {
         let directory = tempfile::tempdir().unwrap();
         let mut options = ::rocksdb::Options::default();
         options.create_if_missing(true);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_deleted_in_pieces_each_with_a_trim_and_more_of_them_than_are_pushed() {
+    fn trims_delete_a_log_in_pieces_faster_than_it_grows() {
         let (directory, store) = opened();
         let log: JobLog<u64> = store.log("l").unwrap();
         log.push_all(&(1..=4_000).collect::<Vec<_>>()).unwrap();

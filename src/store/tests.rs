@@ -62,7 +62,7 @@ fn consumers_of_one_store_share_writes() {
 }
 
 #[test]
-fn a_store_that_is_dropped_first_is_closed_last() {
+fn a_store_closes_after_its_consumers() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     let consumer = rows(&store, 100);
@@ -73,7 +73,7 @@ fn a_store_that_is_dropped_first_is_closed_last() {
 }
 
 #[test]
-fn a_store_is_closed_when_its_last_owner_lets_go_also_while_a_log_of_it_looks_what_to_trim() {
+fn a_store_closes_while_a_log_checks_what_to_trim() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     let log = store.log::<u64>("log").unwrap();
@@ -102,7 +102,7 @@ fn a_store_is_closed_when_its_last_owner_lets_go_also_while_a_log_of_it_looks_wh
 }
 
 #[test]
-fn a_progress_saves_by_itself_too() {
+fn a_progress_saves_without_a_consumer() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     let mut progress = store.progress("p");
@@ -130,7 +130,7 @@ fn nothing_is_skipped(kv: MemoryKv) -> Option<u64> {
 }
 
 #[test]
-fn promise_01_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_power_goes() {
+fn promise_01_power_loss_takes_nothing_from_a_synced_store() {
     const COUNT: u64 = 40;
     for freeze_at in 0..60 {
         let kv = Arc::new(MemoryKv::default());
@@ -154,7 +154,7 @@ fn promise_01_a_synced_store_loses_nothing_that_was_acknowledged_whenever_the_po
 }
 
 #[test]
-fn promise_01_a_buffered_store_loses_only_the_end_when_the_power_goes() {
+fn promise_01_power_loss_takes_only_the_end_of_a_buffered_store() {
     const COUNT: u64 = 40;
     let mut lost = 0;
     for freeze_at in 0..60 {
@@ -244,7 +244,7 @@ fn the_others_run(kv: MemoryKv, count: u64, what: &str) {
 }
 
 #[test]
-fn promise_09_every_single_write_may_fail_and_each_effect_is_in_once() {
+fn promise_09_any_write_may_fail_and_each_effect_counts_once() {
     const COUNT: u64 = 40;
     for failing in 0..30 {
         // Two in a row, so that the writer has to retry a retry.
@@ -263,7 +263,7 @@ fn promise_09_every_single_write_may_fail_and_each_effect_is_in_once() {
 }
 
 #[test]
-fn promise_09_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
+fn promise_09_wherever_the_disk_stops_jobs_are_whole() {
     const COUNT: u64 = 40;
     let (mut partly, mut ahead) = (0, 0);
     // On a busy machine the jobs of a round may finish in order, which proves nothing.
@@ -293,7 +293,7 @@ fn promise_09_wherever_the_disk_stops_taking_writes_each_job_is_in_or_out() {
 }
 
 #[test]
-fn promise_09_the_loss_of_power_takes_jobs_of_a_buffered_store_as_a_whole_and_from_the_end() {
+fn promise_09_power_loss_takes_whole_jobs_from_the_end() {
     const COUNT: u64 = 40;
     let mut lost = 0;
     for round in 0..20 {
@@ -334,7 +334,7 @@ impl Double for Watched {
 }
 
 #[test]
-fn a_change_of_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_change() {
+fn a_row_change_locks_out_only_the_writers_update() {
     let kv = Arc::new(Watched::default());
     let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
     kv.rows.set(store.writer().rows().clone()).unwrap();
@@ -346,7 +346,7 @@ fn a_change_of_a_row_shuts_out_the_writers_read_and_write_back_and_no_other_chan
 }
 
 #[test]
-fn a_family_that_the_store_needs_and_the_database_lacks_is_refused_with_the_reason() {
+fn a_missing_family_is_refused_with_the_reason() {
     // A database in memory creates every family but the one without a name.
     let error = on(&Arc::default()).family("").unwrap_err();
     assert!(matches!(&error, Error::Config(ConfigError::Family { fault: "missing", name, .. }) if name.is_empty()));

@@ -36,7 +36,7 @@ fn with(record: &[u8]) -> Arc<MemoryKv> {
 }
 
 #[test]
-fn a_new_store_gets_its_record_by_one_flushed_write_and_none_if_that_fails() {
+fn a_new_store_gets_its_record_by_one_flushed_write() {
     let kv = Arc::new(MemoryKv::default());
     kv.fail(0..1);
     assert!(matches!(opened(&kv, true), Err(Error::Store(_))));
@@ -50,7 +50,7 @@ fn a_new_store_gets_its_record_by_one_flushed_write_and_none_if_that_fails() {
 }
 
 #[test]
-fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do_and_nothing_is_written() {
+fn an_unknown_version_or_name_is_refused_without_a_write() {
     let later = [
         (sealed(2, b"whatever"), "version 2 of a store at /data", "version 1"),
         (sealed(255, b""), "version 255 of a store at /data", "version 1"),
@@ -80,7 +80,7 @@ fn a_later_version_and_an_unknown_name_are_refused_with_the_place_and_what_to_do
 }
 
 #[test]
-fn promise_08_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() {
+fn promise_08_any_damage_of_the_format_is_corrupt() {
     for record in [encode(&names(&[])), encode(&names(&[NAME])), sealed(2, b"")] {
         let flipped = (0..record.len() * 8).map(|bit| {
             let mut flipped = record.clone();
@@ -99,7 +99,7 @@ fn promise_08_any_flipped_bit_of_the_format_is_corrupt_and_nothing_is_written() 
 }
 
 #[test]
-fn a_whole_record_that_no_version_writes_is_corrupt() {
+fn an_intact_record_of_no_version_is_corrupt() {
     let bodies: [&[u8]; 5] = [b"\x05que", b"\x00", b"\x02\xff\xfe", b"\x01b\x01a", b"\x01a\x01a"];
     let records = bodies.map(|body| sealed(1, body)).into_iter().chain([sealed(0, b"")]);
     for record in records {
@@ -109,7 +109,7 @@ fn a_whole_record_that_no_version_writes_is_corrupt() {
 }
 
 #[test]
-fn a_name_in_use_is_noted_by_one_write_before_its_first_record_and_found_again() {
+fn a_name_in_use_is_stored_by_one_write() {
     let kv = Arc::new(MemoryKv::default());
     let store = opened(&kv, true).unwrap();
     let before = kv.writes();

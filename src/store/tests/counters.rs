@@ -38,7 +38,7 @@ fn add(kv: &Reads, store: &Store, table: &Table, keys: impl IntoIterator<Item = 
 }
 
 #[test]
-fn a_counter_of_a_table_is_read_once_and_again_after_it_was_changed_beside_the_writer() {
+fn a_counter_is_read_once_and_after_outside_changes() {
     let (kv, store) = opened();
     let table = store.table("sums").unwrap();
     let others = store.table("others").unwrap();
@@ -53,7 +53,7 @@ fn a_counter_of_a_table_is_read_once_and_again_after_it_was_changed_beside_the_w
 }
 
 #[test]
-fn more_counters_than_stay_known_are_read_anew_in_each_write() {
+fn too_many_counters_are_read_in_each_write() {
     let (kv, store) = opened();
     let table = store.table("sums").unwrap();
     let keys = |from: u64| (from..from + MOST as u64).map(|key| key.to_be_bytes().to_vec());
@@ -91,7 +91,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_counter_comes_to_its_sum_whoever_changes_it_in_between(
+    fn a_counter_comes_to_its_sum_despite_other_changes(
         changes in prop::collection::vec((any::<bool>(), 0..3u8, change()), 1..30),
     ) {
         let (kv, store) = opened();

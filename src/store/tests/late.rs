@@ -48,7 +48,7 @@ fn run_on(consumer: &Consumer) {
 }
 
 #[test]
-fn threads_of_the_pool_save_while_the_writers_thread_gets_no_core() {
+fn workers_save_while_the_writer_gets_no_core() {
     let kv = Arc::new(MemoryKv::default());
     let (store, core) = without_a_core(&kv, Durability::Buffered);
     let (consumer, core) = (busy(&store), core);
@@ -66,7 +66,7 @@ fn threads_of_the_pool_save_while_the_writers_thread_gets_no_core() {
 }
 
 #[test]
-fn threads_of_the_pool_leave_the_saves_of_a_synced_store_to_the_writers_thread() {
+fn workers_leave_synced_saves_to_the_writer() {
     let kv = Arc::new(MemoryKv::default());
     let (store, core) = without_a_core(&kv, Durability::Synced);
     let (consumer, core) = (busy(&store), core);
@@ -79,7 +79,7 @@ fn threads_of_the_pool_leave_the_saves_of_a_synced_store_to_the_writers_thread()
 }
 
 #[test]
-fn threads_of_the_pool_leave_a_store_that_fails_to_the_writers_thread() {
+fn workers_leave_a_failing_store_to_the_writer() {
     let kv = Arc::new(MemoryKv::default());
     let (store, core) = without_a_core(&kv, Durability::Buffered);
     let writes = kv.writes();

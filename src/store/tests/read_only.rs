@@ -9,7 +9,7 @@ fn read_only(store: &Store) -> Store {
 }
 
 #[test]
-fn a_read_only_handle_refuses_every_write_and_changes_nothing() {
+fn a_read_only_handle_refuses_every_write() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     rows(&store, 3).join().unwrap();
@@ -66,7 +66,7 @@ impl Double for Counted {
 }
 
 #[test]
-fn a_list_reads_one_row_of_a_table_no_item_of_a_log_and_little_else() {
+fn a_list_reads_one_row_per_table_and_no_log_item() {
     let kv = Arc::new(Counted::default());
     let store = Store::on(kv.clone(), &Store::options(), &"memory").unwrap();
     for table in ["b", "a", "longer"] {
@@ -94,7 +94,7 @@ fn a_list_reads_one_row_of_a_table_no_item_of_a_log_and_little_else() {
 }
 
 #[test]
-fn a_read_only_handle_of_a_log_refuses_writes_and_reads_the_stored_bytes() {
+fn a_read_only_log_refuses_writes_and_reads_bytes() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     let log = store.log::<u64>("log").unwrap();
@@ -118,7 +118,7 @@ fn a_read_only_handle_of_a_log_refuses_writes_and_reads_the_stored_bytes() {
 }
 
 #[test]
-fn a_log_that_was_opened_as_bytes_first_is_open_for_items_of_its_type() {
+fn a_log_opened_as_bytes_opens_for_its_items() {
     let kv = Arc::new(MemoryKv::default());
     on(&kv).log::<u64>("log").unwrap().push(&7).unwrap();
     let beside = Store::on(kv.clone(), &Store::options().read_only(), &"memory").unwrap();
@@ -140,7 +140,7 @@ fn a_log_that_was_opened_as_bytes_first_is_open_for_items_of_its_type() {
 }
 
 #[test]
-fn a_refresh_brings_the_news_of_each_open_log_and_rings_its_consumers() {
+fn a_refresh_wakes_the_consumers_of_each_open_log() {
     let kv = Arc::new(MemoryKv::default());
     let application = on(&kv).log::<u64>("log").unwrap();
     application.push(&1).unwrap();
@@ -172,7 +172,7 @@ fn a_refresh_brings_the_news_of_each_open_log_and_rings_its_consumers() {
 }
 
 #[test]
-fn a_damaged_record_is_listed_with_the_reason_and_hides_no_other_one() {
+fn a_damaged_record_is_listed_and_hides_no_other() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     let damage = |key: &[u8]| {
@@ -206,7 +206,7 @@ fn a_damaged_record_is_listed_with_the_reason_and_hides_no_other_one() {
 }
 
 #[test]
-fn a_list_counts_the_jobs_that_are_done_above_the_watermark_once_each() {
+fn a_list_counts_each_job_done_ahead_once() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
     let mut progress = store.progress("p");
