@@ -1,5 +1,4 @@
-//! Storage of the watermark: the trait that an engine implements, and the values that a consumer
-//! saves through it.
+//! How progress is stored: the trait that an engine implements, and the values that it saves.
 
 use crate::base::error::Error;
 use crate::base::index::BoxError;
@@ -46,15 +45,14 @@ pub(crate) use tenure::{Tenant, Wish};
 pub use transactional::{CommitError, Transactional};
 pub(crate) use transactional::{Commits, NotWritten, Opening, commit};
 
-/// Keeps the progress of one consumer across lives, under a name. Only one live consumer has the
-/// name at a time.
+/// Keeps the progress of one consumer across restarts, under a name.
 ///
-/// [`MemoryProgress`] and [`StoreProgress`] are ready-made. Implement the trait to keep the
-/// watermark beside your own data: [`acquire`](Self::acquire) and [`save`](Self::save) are enough.
-/// An engine can also keep the jobs that are done above the watermark. It then implements
-/// [`keeps_done_ahead`](Self::keeps_done_ahead), [`acquire_all`](Self::acquire_all) and
-/// [`save_all`](Self::save_all) as well. A struct around a progress forwards all methods, and loses
-/// nothing.
+/// Only one live consumer has the name at a time. [`MemoryProgress`] and [`StoreProgress`] are
+/// ready-made. Implement the trait to keep the watermark beside your own data:
+/// [`acquire`](Self::acquire) and [`save`](Self::save) are enough. An engine that also keeps the
+/// jobs that are done above the watermark implements [`keeps_done_ahead`](Self::keeps_done_ahead),
+/// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all), too. A struct around a
+/// progress forwards all methods, and loses nothing.
 ///
 /// # The rules
 ///
@@ -62,19 +60,18 @@ pub(crate) use transactional::{Commits, NotWritten, Opening, commit};
 /// * A save that returned an error left the old value or the new one.
 /// * A value that cannot be read is an error, never `None`.
 /// * One live value at a time has a name. For a second value, [`acquire`](Self::acquire) fails, or
-///   it takes the name over. A call that takes the name over has to *shut out the writer before*:
+///   it takes the name over. A call that takes the name over must *fence off the earlier writer*:
 ///   once the call has returned, no save of an earlier life may change anything, however late it
-///   arrives. That writer may be alive, and only slow or cut off by the network. So a check before
-///   each write is not enough: the storage itself has to compare a token, in one step with the
-///   write.
+///   arrives. That writer may be alive, and only slow or partitioned. So a check before each write
+///   is not enough: the storage itself has to compare a token, atomically with the write.
 ///
 /// The feature `testing` has a suite that checks these rules:
 /// `waterline::testing::ProgressSuite`.
 ///
 /// # A name that can be taken over
 ///
-/// This engine counts the lives of a name. The number of a life is its token, and the row changes
-/// only for the newest one. A database does the same with `UPDATE … WHERE token = $1`.
+/// This engine counts the lives of a name. The number of a life is its token, and only the newest
+/// one may change the row. A database does the same with `UPDATE … WHERE token = $1`.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex, PoisonError};
@@ -204,16 +201,16 @@ pub(crate) use transactional::{Commits, NotWritten, Opening, commit};
 /// ```
 #[doc(alias("checkpoint", "offset"))]
 pub trait Progress: Send + 'static {
-    /// Takes the name, and loads the last saved checkpoint, or `None` if nothing was ever saved. A
-    /// consumer calls it when it starts, once. A [standby](crate::Builder::standby) calls it again
-    /// after [`Error::InUse`] and [`Error::Leased`], from a thread of its own, and not after it
-    /// succeeded or failed otherwise. If another live value has the name, it fails or shuts that
-    /// value out: see [the rules](Self#the-rules). The name is free again when the value is
-    /// dropped.
+    /// Takes the name, and loads the last saved checkpoint, or `None` if nothing was ever saved.
+    ///
+    /// A consumer calls it once, when it starts. A [standby](crate::Builder::standby) calls it from
+    /// its own thread, again after [`Error::InUse`] and [`Error::Leased`], but not after success or
+    /// another error. If another live value has the name, it fails or fences that value off: see
+    /// [the rules](Self#the-rules). The name is free again when the value is dropped.
     ///
     /// # Errors
     /// * [`Error::InUse`] if another live consumer of this process has the name.
-    /// * [`Error::Leased`] if a consumer elsewhere has the name for a time.
+    /// * [`Error::Leased`] if a consumer elsewhere has the name for a limited time.
     /// * [`Error::Corrupt`] if the stored value cannot be read.
     /// * [`Error::Progress`] if the storage cannot be reached.
     ///
@@ -221,57 +218,57 @@ pub trait Progress: Send + 'static {
     /// first two.
     fn acquire(&mut self) -> Result<Option<Checkpoint>, Error>;
 
-    /// Saves the watermark. A separate thread calls it, one call at a time. The checkpoint never
-    /// goes back, and no call is made if no job finished. While jobs go on, the next call begins
-    /// one [`pace`](Self::pace) after the last one returned. It begins later if busy threads use
-    /// all the cores: with 8 of them on two cores, up to 30 ms later. A call without the name, so
-    /// before [`acquire`](Self::acquire) or after it failed, returns an error and changes nothing.
+    /// Saves the watermark. A separate thread calls it, one call at a time.
+    ///
+    /// The checkpoint never goes back, and no call is made if no job finished. While jobs go on,
+    /// the next call begins one [`pace`](Self::pace) after the last one returned, or later if busy
+    /// threads use all cores: with 8 of them on two cores, up to 30 ms later. A call before
+    /// [`acquire`](Self::acquire), or after it failed, is an error and changes nothing.
     ///
     /// # Errors
-    /// The consumer tries the save again with back-off, and `status().blocked` shows the error. The
+    /// The consumer retries the save with backoff, and `status().blocked` shows the error. The
     /// watermark stands still meanwhile. A [`SaveError::Lost`] halts the consumer instead.
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
 
-    /// Returns true if the progress also keeps the jobs that are done above the watermark. The
-    /// consumer then calls [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all)
-    /// instead of [`acquire`](Self::acquire) and [`save`](Self::save), and a job that is saved as
-    /// done never runs again. A consumer calls it once, before it takes the name. Default: false.
+    /// Returns whether the progress also keeps the jobs done above the watermark. Default: false.
+    ///
+    /// If so, the consumer calls [`acquire_all`](Self::acquire_all) and
+    /// [`save_all`](Self::save_all) instead of [`acquire`](Self::acquire) and [`save`](Self::save),
+    /// and a job saved as done never runs again. A consumer asks once, before it takes the name.
     fn keeps_done_ahead(&self) -> bool {
         false
     }
 
-    /// Returns true if the progress also keeps the small rows in
-    /// [`Saved::records`](Saved::records). The consumer then calls
-    /// [`acquire_all`](Self::acquire_all) and [`save_all`](Self::save_all) as well, and can
-    /// [park](crate::OnExhausted::Park) jobs and [count crashes](crate::Builder::max_crashes). A
-    /// progress that is [`Transactional`] keeps them in each commit, whatever this returns. A
-    /// consumer calls it once, before it takes the name. Default: false.
+    /// Returns whether the progress also keeps [`Saved::records`](Saved::records). Default: false.
+    ///
+    /// If so, the consumer also calls [`acquire_all`](Self::acquire_all) and
+    /// [`save_all`](Self::save_all), and can [park](crate::OnExhausted::Park) jobs and [count
+    /// crashes](crate::Builder::max_crashes). A [`Transactional`] progress keeps them in each
+    /// commit, whatever this returns. A consumer calls this once, before it takes the name.
     fn keeps_records(&self) -> bool {
         false
     }
 
-    /// Takes the name as [`acquire`](Self::acquire) does, and loads everything that the last save
-    /// listed. An engine that keeps the jobs done ahead implements it. The default loads only the
-    /// watermark.
+    /// Takes the name as [`acquire`](Self::acquire) does, and loads everything that was saved. The
+    /// default loads only the watermark; an engine that keeps the jobs done ahead implements it.
     ///
     /// # Errors
-    /// The same as those of [`acquire`](Self::acquire). `start` refuses what cannot be true as
-    /// [`Error::Corrupt`]: a job that is listed as done and as not done, for example.
+    /// Those of [`acquire`](Self::acquire). `start` refuses what cannot be true as
+    /// [`Error::Corrupt`], for example a job that is listed as done and as not done.
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
         Ok(self.acquire()?.map(Saved::from))
     }
 
-    /// Saves everything that is done, under the rules of [`save`](Self::save). An engine that keeps
-    /// the jobs done ahead implements it. The default saves only the watermark.
+    /// Saves everything that is done, under the rules of [`save`](Self::save). The default saves
+    /// only the watermark; an engine that keeps the jobs done ahead implements it.
     ///
-    /// Each call lists all runs, so it costs a step for each run. If only jobs above the watermark
-    /// finished, the watermark is the same as in the save before, or still `None`.
+    /// Each call lists all runs, and costs a step per run. If only jobs above the watermark
+    /// finished, the watermark is as in the previous save, or still `None`.
     ///
     /// # Errors
-    /// After [`SaveError::Retry`] the consumer tries again with back-off, as after an error of
-    /// [`save`](Self::save). [`SaveError::Lost`] halts the consumer at once with
-    /// [`Error::Fenced`], also a consumer that is about to stop. The consumer saves nothing after
-    /// it, and the content of this save counts as not saved.
+    /// After [`SaveError::Retry`] the consumer retries with backoff, as after an error of
+    /// [`save`](Self::save). [`SaveError::Lost`] halts the consumer at once with [`Error::Fenced`],
+    /// even if it is about to stop. It saves nothing more, and this save counts as not made.
     fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {
         match saved.last_processed {
             Some(last) => Ok(self.save(&Checkpoint::new(last))?),
@@ -279,30 +276,31 @@ pub trait Progress: Send + 'static {
         }
     }
 
-    /// Returns the name, for statuses, errors and log lines. A consumer calls it once, after it
-    /// took the name. Default: none.
+    /// Returns the name, for statuses, errors and log lines. A consumer asks once, after it took
+    /// the name. Default: none.
     fn label(&self) -> Option<String> {
         None
     }
 
-    /// Returns the least time between the end of one save and the begin of the next. It holds while
-    /// jobs go on and no job waits for the watermark. A longer time means fewer writes, but after a
-    /// crash the jobs that finished since the last save run again. A consumer calls it after each
-    /// save. Default: 1 ms.
+    /// Returns the least time between the end of a save and the start of the next. Default: 1 ms.
+    ///
+    /// It holds while jobs go on and no job waits for the watermark. A longer time means fewer
+    /// writes, but after a crash more jobs run again. A consumer asks after each save.
     fn pace(&self) -> Duration {
         SAVE_PACE
     }
 
-    /// Returns the token of this life, for the writes that jobs make elsewhere. The token grows
-    /// from life to life of a name, so a storage can refuse the writes of an earlier life. Each job
-    /// carries it as [`Job::fence`](crate::Job::fence). A consumer calls it once, after it took the
-    /// name. Default: 0, which means that there is no token.
+    /// Returns the token of this life, for the writes that jobs make elsewhere. Default: 0 (none).
+    ///
+    /// The token grows with each life of a name, so a storage can refuse the writes of an earlier
+    /// life. Each job carries it as [`Job::fence`](crate::Job::fence). A consumer asks once, after
+    /// it took the name.
     fn fence(&self) -> u64 {
         0
     }
 
-    /// Receives the handle by which an engine that holds its names for a time steers its consumer.
-    /// A consumer calls it once, before it takes the name. The default ignores the handle.
+    /// Receives the handle by which an engine with leases steers its consumer. The default ignores
+    /// it. A consumer calls it once, before it takes the name.
     fn subscribe(&mut self, tenure: Tenure) {
         let _ = tenure;
     }

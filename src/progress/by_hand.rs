@@ -9,10 +9,11 @@ use crate::base::error::Error;
 use crate::base::index::Index;
 use std::time::SystemTime;
 
-/// Moves for an engine of your own, as [`StoreProgress`](crate::StoreProgress) makes them. The
-/// engine takes the name as a consumer does, loads everything with all records, calls one of these,
-/// and writes the answer as a save, with the record of the move, in one transaction. The answer has
-/// the records that change. Everything else that is stored as done is removed.
+/// Moves for an engine of your own, as [`StoreProgress`](crate::StoreProgress) makes them.
+///
+/// The engine takes the name as a consumer does, loads everything with all records, calls one of
+/// these, and writes the result as a save, together with the record of the move, in one
+/// transaction. The result has the records that change. Whatever else is stored as done is removed.
 ///
 /// ```
 /// use std::time::SystemTime;
@@ -29,12 +30,12 @@ use std::time::SystemTime;
 /// # Ok::<(), waterline::Error>(())
 /// ```
 impl Saved {
-    /// Makes the next consumer begin with the job `next`, as
+    /// Makes the next consumer start with the job `next`, as
     /// [`StoreProgress::seek`](crate::StoreProgress::seek) does.
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad reason, and for [`Index::MAX`]; [`Error::Corrupt`] for a record
-    /// that cannot be read.
+    /// [`Error::Config`] for a bad reason or [`Index::MAX`], [`Error::Corrupt`] for a damaged
+    /// record.
     pub fn seek(before: Option<&Self>, next: Index, reason: &str, at: SystemTime) -> Result<(Self, Move), Error> {
         check_index("seek", next)?;
         check_reason(reason)?;
@@ -51,7 +52,7 @@ impl Saved {
         Ok((after, Move::new(at, MoveKind::Seek, before.map(|before| before.next), next, reason)))
     }
 
-    /// Makes the watermark pass a job that is not done, which counts as parked from now on, as
+    /// Makes the watermark pass a job that is not done, and parks it, as
     /// [`StoreProgress::skip`](crate::StoreProgress::skip) does. The name is for the error.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The progress that the embedded store keeps.
+//! The progress in the embedded store.
 
 use super::history::History;
 use super::ledger::{Entry, Ledger, Loaded};
@@ -18,14 +18,14 @@ use crate::store::{Ids, NameGuard, Store};
 use std::sync::Weak;
 use std::time::Duration;
 
-/// The progress of one consumer in a [`Store`]; made by [`Store::progress`].
+/// The progress of one consumer in a [`Store`], from [`Store::progress`].
 ///
-/// It keeps the watermark and all jobs that are done above it, also while there is no watermark
-/// yet. The next life hands out none of these jobs. A save lists the jobs that finished since the
-/// save before: about 3 bytes for each job that finished out of order, and 24 bytes for the save
-/// itself. The saves of all consumers of a store share batches. The store's own thread writes them,
-/// so no job waits for a save. If that thread gets no core in time, a worker thread writes the
-/// batch between two jobs, unless the batch has to be flushed.
+/// It keeps the watermark and all jobs that are done above it, even without a watermark, and the
+/// next life runs none of these jobs. A save lists the jobs that finished since the previous one:
+/// about 3 bytes per job that finished out of order, and 24 bytes for the save itself. The saves of
+/// all consumers of a store share batches. The store's writer thread writes them, so no job waits
+/// for a save. If that thread gets no core in time, a worker writes the batch between two jobs,
+/// unless it must be flushed.
 ///
 /// ```
 /// use waterline::{Consumer, Error, MemoryJobs, Store};
@@ -62,18 +62,17 @@ struct OpenLedger {
     _name: NameGuard,
 }
 
-/// Everything that is stored of a progress, to be removed. The name is taken until this is dropped.
+/// Everything that is stored of a progress, to be removed. It holds the name until it is dropped.
 pub(crate) struct Removal {
-    /// The records that remove it.
+    /// The changes that remove it.
     pub(crate) changes: Changes,
     _name: NameGuard,
 }
 
 impl Store {
-    /// Returns the progress of the consumer with this name. A name has 1 to 255 bytes; the start of
-    /// a consumer checks it.
+    /// Returns the progress of the consumer with this name of 1 to 255 bytes, as its start checks.
     ///
-    /// If nothing is saved under this name, the consumer begins with the first job. With
+    /// If nothing is saved under this name, the consumer starts with the first job. With
     /// [`StoreOptions::create(false)`](crate::StoreOptions::create) it does not start.
     pub fn progress(&self, name: impl Into<String>) -> StoreProgress {
         StoreProgress { store: self.clone(), name: name.into(), acquired: None }
@@ -94,19 +93,20 @@ impl StoreProgress {
     /// Returns the saved watermark, or `None` if there is none. It does not take the name.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the stored value cannot be read, [`Error::Progress`] if the database
-    /// fails.
+    /// [`Error::Corrupt`] for an unreadable value, [`Error::Progress`] if the database fails.
     pub fn last_processed(&self) -> Result<Option<Index>, Error> {
         check_name("progress", &self.name)?;
         Ok(self.load()?.and_then(|loaded| loaded.last_processed))
     }
 
-    /// Deletes the watermark, the list of the jobs that are done above it, the records of parked
-    /// jobs and the [history](Self::history), also if they cannot be read. The next consumer with
-    /// this name starts anew. To begin elsewhere and keep the rest, see [`seek`](Self::seek).
+    /// Deletes everything that is saved under this name, readable or not.
     ///
-    /// The effects of its jobs stay, so a transactional consumer makes them a second time: every
-    /// counter doubles. [`remove_with`](Self::remove_with) removes both in one write.
+    /// This is the watermark, the list of jobs done above it, the records of parked jobs and the
+    /// [history](Self::history). The next consumer with this name starts anew. To move the
+    /// watermark and keep the rest, see [`seek`](Self::seek).
+    ///
+    /// The effects of its jobs stay, so a transactional consumer repeats them: every counter
+    /// doubles. [`remove_with`](Self::remove_with) removes both in one write.
     ///
     /// # Errors
     /// [`Error::InUse`] while a consumer has the name, [`Error::ReadOnly`] if the store is
@@ -116,15 +116,15 @@ impl StoreProgress {
         Ok(self.store.write_records(removal.changes.records())?)
     }
 
-    /// Takes the name, and returns the changes that remove everything that is stored under it.
+    /// Takes the name, and returns the changes that remove everything under it.
     pub(crate) fn removal(&self) -> Result<Removal, Error> {
         check_name("progress", &self.name)?;
         self.store.writable()?;
         let name = self.store.reserve(&self.name)?;
         let (family, mut changes) = (self.store.system().id, Changes::default());
         changes.delete(family, &[&format::page_key(&self.name)])?;
-        // An unreadable page's id cannot be trusted, so its deltas stay: deleting by a wrong id
-        // could hit another progress.
+        // An unreadable page's id cannot be trusted: by a wrong id, deltas of another progress
+        // would be deleted.
         if let Ok(Some(Loaded { ledger, .. })) = self.load()
             && let Some(id) = ledger.id()
         {
@@ -140,7 +140,7 @@ impl StoreProgress {
         Ok(Removal { changes, _name: name })
     }
 
-    /// Reads the stored records. A consumer may write meanwhile, so the page has to be the same
+    /// Reads the stored records. As a consumer may write meanwhile, the page must be the same
     /// before and after the deltas are read.
     pub(super) fn load(&self) -> Result<Option<Loaded>, Error> {
         let failed = |e: crate::base::error::StoreError| Error::Progress { source: e.into() };
@@ -160,14 +160,14 @@ impl StoreProgress {
         }
     }
 
-    /// Returns the way to the store's writer, once the name is taken.
+    /// Returns the access to the store's writer, once the name is taken.
     pub(super) fn writer(&self) -> Option<Arc<dyn Saves>> {
         let ledger = self.acquired.as_ref()?.ledger.clone();
         Some(Arc::new(StoreSaves { store: self.store.clone(), name: self.name.clone(), ledger }))
     }
 
-    /// Takes the name and loads everything that is done, with the runs in the order in which saves
-    /// wrote them: a window takes them in any order, and there may be very many.
+    /// Takes the name and loads everything that is done, with runs in the order of the saves: a
+    /// window takes any order, and there may be very many.
     pub(super) fn acquire_loaded(&mut self) -> Result<Option<Saved>, Error> {
         check_name("progress", &self.name)?;
         self.store.writable()?;
@@ -202,14 +202,14 @@ impl StoreProgress {
 }
 
 impl StoreProgress {
-    /// Returns the records of single jobs, and that of the life before.
+    /// Returns the records of single jobs and of the previous life.
     pub(super) fn load_earlier(&self) -> Result<Earlier, Error> {
         let place = ParkedRecords::of(self.store(), self.name())?;
         let jobs = place.load(self.store())?;
         Ok(Earlier { place, jobs, life: Life::load(self.store(), self.name())? })
     }
 
-    /// Writes the records with which a life begins, in one write.
+    /// Writes the records that open a life, in one write.
     pub(super) fn open_life<'a>(
         &self,
         life: &Life,
@@ -227,8 +227,7 @@ impl StoreProgress {
         Ok(self.store().write_records(changes.records())?)
     }
 
-    /// Notes which log the consumer reads, with the first save, unless that is noted already: its
-    /// name, and the address of its store.
+    /// Notes in the first save which log (of which store) the consumer reads, if that has changed.
     pub(super) fn note_log(&self, log: Option<(&str, usize)>) -> Result<(), Error> {
         let Some(acquired) = &self.acquired else { return Ok(()) };
         let log = log.filter(|(_, store)| *store == self.store.home().address).map_or("", |(log, _)| log);
@@ -273,13 +272,12 @@ impl Progress for StoreProgress {
     }
 }
 
-/// Returns the record that saves this snapshot.
 pub(super) fn enter(ledger: &mut Ledger, snapshot: &Snapshot, ids: &Ids) -> Result<Entry, BoxError> {
     take_id(ledger, ids)?;
     Ok(ledger.entry(snapshot).ok_or("a page has to say all that is done")?)
 }
 
-/// Takes a number for a progress that has none.
+/// Assigns a number to a progress that has none.
 fn take_id(ledger: &mut Ledger, ids: &Ids) -> Result<(), Error> {
     if ledger.id().is_none() {
         ledger.set_id(ids.try_next()?);
@@ -287,7 +285,7 @@ fn take_id(ledger: &mut Ledger, ids: &Ids) -> Result<(), Error> {
     Ok(())
 }
 
-/// The way of one consumer to the store's writer.
+/// A consumer's access to the store's writer.
 struct StoreSaves {
     store: Store,
     name: String,
@@ -296,8 +294,8 @@ struct StoreSaves {
 
 impl Saves for StoreSaves {
     fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
-        // When the save is made, a statement of another intent may have begun a transaction. If
-        // this fails, that save tries it.
+        // Takes a number now: at the save, a statement may have begun a transaction. The save
+        // retries a failure.
         if self.store.kv().takes_sql()
             && let Some(mut ledger) = self.ledger.try_lock()
         {
@@ -320,7 +318,7 @@ impl Saves for StoreSaves {
     }
 
     fn takes_help(&self) -> bool {
-        // A flush would keep the thread from its jobs for longer than the save is late.
+        // A flush would keep the thread from its jobs for longer than the save is overdue.
         !self.store.is_synced()
     }
 
@@ -333,8 +331,8 @@ impl Saves for StoreSaves {
     }
 }
 
-/// One save of one consumer, until it is written or abandoned. It keeps no store: the writer's
-/// thread may drop the intent last, and a store that it drops waits for that same thread.
+/// One save of one consumer, until it is written or abandoned. It keeps no store: the writer thread
+/// may drop the intent last, and a store that it drops would wait for that very thread.
 struct CommitIntent {
     system: FamilyId,
     ids: Arc<Ids>,
@@ -352,19 +350,19 @@ impl Intent for CommitIntent {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
         let all = ledger.wants_page();
         let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
-        // A number is reserved by a write of its own. A statement of a job begins a transaction,
-        // beside which there is no other write.
+        // A number is reserved by a separate write, before a statement of a job begins a
+        // transaction.
         take_id(&mut ledger, &self.ids)?;
         let (mut from, mut to) = (0, effects.len());
         while from < to {
             let refused = draft.append(&effects[from..to])?;
             if refused.is_empty() {
-                // While jobs were refused, other jobs have finished.
+                // Other jobs have finished while some were refused.
                 (from, to) = (to, effects.len());
                 continue;
             }
-            // A job's effects stay here exactly as long as it counts as done, also if something
-            // fails later: then a save has both or neither.
+            // A job's effects stay here exactly as long as it counts as done, even if something
+            // fails later: a save has both or neither.
             let jobs: Vec<_> = refused.iter().map(|job| job.index).collect();
             effects[from..to].iter_mut().for_each(|changes| changes.take_out(&jobs));
             let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };

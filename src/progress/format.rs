@@ -1,11 +1,10 @@
-//! The bytes of a stored progress. A page lists everything that is done, and a delta lists the news
-//! since the save before it. Both are sealed records.
+//! The bytes of a stored progress. A page lists everything that is done, and a delta what was added
+//! since the previous save. Both are sealed records.
 //!
-//! Numbers of fixed length are big-endian. A varint has seven bits in each byte, the lowest first,
-//! and the highest bit of each byte but the last is set. *Runs* are listed from the lowest on. The
-//! first number of a run is its distance from the lowest index at which it could begin. This
-//! distance is doubled, and one is added if the run is longer than one index. Such a run has a
-//! second number: its length minus two.
+//! Numbers of fixed length are big-endian. A varint has seven bits per byte, the lowest first, and
+//! the highest bit of every byte but the last is set. *Runs* are listed in ascending order. The
+//! first number of a run is its distance from the lowest index at which it could begin, doubled,
+//! plus 1 if the run is longer than 1 index. Such a run has a second number, its length minus 2.
 
 use crate::base::index::Index;
 use crate::commit::sealed::{Kind, SUM};
@@ -16,18 +15,17 @@ use std::ops::RangeInclusive;
 const VERSION: u8 = 1;
 
 pub(crate) const PAGE: Kind = Kind { label: "", versions: &[VERSION] };
-/// The kind of a delta. It has the generation of its page instead of a version, and its place is
-/// its slot.
+/// The kind of a delta. Its page's generation stands for a version, and its slot is its place.
 pub(crate) const DELTA: Kind = Kind { label: "", versions: &[] };
 
 const HAS_WATERMARK: u8 = 1;
 const RUNS: u8 = 0;
 const BITS: u8 = 1;
 
-/// The widest window, which has 8 GiB of bits. A record that claims more is damaged.
+/// The widest window: 8 GiB of bits. A record that claims more is damaged.
 pub(super) const WIDEST: u64 = 1 << 36;
 
-/// The mark of the deltas of a page: they carry its generation, and their keys contain its number.
+/// What links deltas to their page: they carry its generation, and their keys contain its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Series {
     pub(crate) id: u32,
@@ -37,7 +35,7 @@ pub(crate) struct Series {
 /// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// The mark of its deltas.
+    /// The link to its deltas.
     pub(crate) series: Series,
     pub(crate) last_processed: Option<Index>,
     /// The lowest index that is not done.
@@ -58,13 +56,12 @@ pub(crate) fn page_key(name: &str) -> Vec<u8> {
     keys::key(keys::PAGE, name.as_bytes())
 }
 
-/// Returns the prefix of the keys of all deltas of this number.
+/// Returns the prefix of the keys of all deltas with this number.
 pub(crate) fn delta_prefix(id: u32) -> Vec<u8> {
     keys::key(keys::DELTA, &id.to_be_bytes())
 }
 
-/// Returns the number in a page that may be damaged. Deltas with this number count only if the page
-/// can be read.
+/// Returns the number in a page, possibly damaged. Its deltas count only if the page is readable.
 pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     match page {
         [VERSION, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -72,10 +69,9 @@ pub(crate) fn id_of(page: &[u8]) -> Option<u32> {
     }
 }
 
-/// Returns the key of a delta. The next generation uses the same slots again, so no delta has to be
-/// deleted.
+/// Returns the key of a delta. The next generation reuses the slots, so no delta has to be deleted.
 pub(crate) fn delta_key(id: u32, slot: u32) -> Vec<u8> {
-    // Each save makes a key, so this makes one allocation only.
+    // Each save makes a key, so this allocates only once.
     let ([a, b, c, d], [_, e, f, g]) = (id.to_be_bytes(), slot.to_be_bytes());
     keys::key(keys::DELTA, &[a, b, c, d, e, f, g])
 }
@@ -85,8 +81,8 @@ pub(crate) fn slot_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, slot[0], slot[1], slot[2]]))
 }
 
-/// Encodes a page. All indices below `next` are done, and above it those whose bits are set in the
-/// words. The lowest bit of the first word stands for the index `first`.
+/// Encodes a page. Done are all indices below `next`, and above it those whose bits are set. The
+/// lowest bit of the first word stands for the index `first`.
 pub(crate) fn encode_page(
     name: &str,
     series: Series,
@@ -96,8 +92,7 @@ pub(crate) fn encode_page(
 ) -> Vec<u8> {
     let page = PAGE.begin(64).count(series.id).count(series.generation);
     let page = page.byte(if watermark { HAS_WATERMARK } else { 0 }).number(next);
-    // The shorter form is chosen before anything is encoded, so a page takes no more memory than
-    // its own bytes.
+    // The shorter form is chosen first, so that a page takes no more memory than its own bytes.
     let most = 8 * words.len() + 8;
     let (mut low, mut listed) = (next.saturating_add(1), 0);
     let mut one = Vec::new();
@@ -118,7 +113,7 @@ pub(crate) fn encode_page(
     page.seal(name, "")
 }
 
-/// Returns the content of a page, or the reason why it cannot be read.
+/// Decodes a page, or returns the reason why it cannot be read.
 pub(crate) fn decode_page(name: &str, bytes: &[u8]) -> Result<Page, String> {
     let mut body = PAGE.open(name, "", bytes)?;
     let mut header = || Some((body.count()?, body.count()?, body.byte()?, body.number()?, body.byte()?));
@@ -155,9 +150,8 @@ pub(crate) fn encode_delta(
     delta.seal(name, slot.to_be_bytes())
 }
 
-/// Returns the content of a delta to the page of this generation, or the reason why it cannot be
-/// read. The answer is `None` for a void delta: it belongs to an earlier page, and its numbers are
-/// counted from that one.
+/// Decodes a delta to the page of this generation, or returns the reason why it cannot be read.
+/// `None` for a void delta: it belongs to an earlier page, from which its numbers are counted.
 pub(crate) fn decode_delta(
     name: &str,
     slot: u32,
@@ -178,7 +172,7 @@ fn a_job(index: Index) -> Result<Index, String> {
     if index == Index::MAX { Err(format!("its watermark is {}, which is never a job", Index::MAX)) } else { Ok(index) }
 }
 
-/// Adds a run, and moves `low`, the lowest index where the next run could begin.
+/// Adds a run, and moves `low`, the lowest index at which the next run could begin.
 fn put_run(bytes: &mut Vec<u8>, low: &mut Index, run: &RangeInclusive<Index>) {
     let (distance, longer) = (run.start() - *low, run.end() - run.start());
     put_varint(bytes, distance << 1 | u64::from(longer > 0));

@@ -1,4 +1,4 @@
-//! The history of a progress: a record of each move that an operator made on purpose.
+//! The history of a progress: a record of each move by an operator.
 
 use super::life::{stored_time, wall_time};
 use crate::base::error::{Error, StoreError};
@@ -9,22 +9,21 @@ use crate::kv::{Family, Pair};
 use crate::store::{Store, keys};
 use std::time::SystemTime;
 
-/// The number of moves that are kept for each name, the newest ones.
+/// The number of moves that are kept per name, the newest ones.
 const KEPT: u64 = 1_000;
 
-/// The stored record: the version, the kind, the time in milliseconds since 1970, 1 or 0 for a
-/// progress that had something saved or nothing, the lowest undone index before the move or 0, the
-/// index of the move, and the text of the reason. Its key has the name of the progress, and the
-/// number of the move behind it.
+/// The stored record: the version, the kind, the time in milliseconds since 1970, 1 or 0 for
+/// whether anything was saved, the lowest undone index before the move or 0, the index of the move,
+/// and the text of the reason. Its key has the name of the progress and the number of the move.
 pub(super) const SEAL: Kind = Kind { label: "move", versions: &[1] };
 const FIXED: usize = 1 + 8 + 1 + 8 + 8;
 
 const SEEK: u8 = 0;
 const SKIP: u8 = 1;
 
-/// A move of a progress that an operator made on purpose. [`StoreProgress::history`] lists them.
+/// A move of a progress by an operator, as listed by [`StoreProgress::history`].
 ///
-/// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
+/// With `serde`, its times are in milliseconds since 1970.
 ///
 /// [`StoreProgress::history`]: crate::StoreProgress::history
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +33,9 @@ pub struct Move {
     pub at: SystemTime,
     /// The kind of the move.
     pub kind: MoveKind,
-    /// The lowest index that was not done before the move; `None` if nothing was saved.
+    /// The lowest undone index before the move; `None` if nothing was saved.
     pub from: Option<Index>,
-    /// The next job to run, of a seek; the job that was skipped, of a skip.
+    /// The next job to run after a seek, or the job that was skipped.
     pub to: Index,
     /// The reason that was given.
     pub reason: String,
@@ -53,13 +52,13 @@ pub enum MoveKind {
 }
 
 impl Move {
-    /// Makes the record of a move that an engine has stored.
+    /// Creates the record of a move that an engine has stored.
     #[must_use]
     pub fn new(at: SystemTime, kind: MoveKind, from: Option<Index>, to: Index, reason: &str) -> Self {
         Self { at, kind, from, to, reason: reason.to_owned() }
     }
 
-    /// Makes the record of a move at this time, in milliseconds since 1970.
+    /// Creates the record of a move at this time, in milliseconds since 1970.
     pub(super) fn at_wall(kind: MoveKind, from: Option<Index>, to: Index, reason: &str, wall: u64) -> Self {
         Self { at: wall_time(wall), kind, from, to, reason: reason.to_owned() }
     }
@@ -96,7 +95,7 @@ impl Move {
     }
 }
 
-/// The place of one progress's history.
+/// Where the history of one progress is stored.
 pub(super) struct History {
     family: Family,
     name: String,
@@ -104,7 +103,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Returns the place for a name that was checked.
+    /// Returns the place for a valid name.
     pub(super) fn of(store: &Store, name: &str) -> Self {
         let prefix = keys::key(keys::HISTORY, &keys::table_prefix(name).unwrap_or_default());
         Self { family: store.system().clone(), name: name.to_owned(), prefix }
@@ -123,7 +122,7 @@ impl History {
         number.map(u64::from_be_bytes).map_err(|_| self.corrupt(format!("a move has the key {key:?}")))
     }
 
-    /// Reads all moves, the oldest one first.
+    /// Reads all moves, the oldest first.
     pub(super) fn load(&self, store: &Store) -> Result<Vec<Move>, Error> {
         let read = |pair: Result<Pair, StoreError>| {
             let (key, value) = pair?;
@@ -134,8 +133,7 @@ impl History {
         store.kv().scan(&self.family, &self.prefix).map(read).collect()
     }
 
-    /// Writes the record of one more move with the other changes, and removes the oldest ones when
-    /// there are too many.
+    /// Adds the record of a move to the changes, and removes the oldest ones if there are too many.
     pub(super) fn add(&self, store: &Store, made: &Move, changes: &mut Changes) -> Result<(), Error> {
         let last = store.kv().last(&self.family, &self.prefix)?;
         let last = last.map(|key| self.number(&key)).transpose()?;
@@ -151,7 +149,7 @@ impl History {
         Ok(changes.put(self.family.id, &[&self.key(number)], &made.encode(&self.name, number))?)
     }
 
-    /// Removes all records with the other changes, also if they cannot be read.
+    /// Adds the removal of all records to the changes, readable or not.
     pub(super) fn remove_all(&self, store: &Store, changes: &mut Changes) -> Result<(), StoreError> {
         for pair in store.kv().scan(&self.family, &self.prefix) {
             changes.delete(self.family.id, &[&pair?.0])?;

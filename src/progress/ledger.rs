@@ -1,4 +1,4 @@
-//! The ledger of one progress. It knows which records are on the disk, and decides if the next save
+//! The ledger of one progress: it knows which records are stored, and decides whether the next save
 //! is a delta to the page or a new page.
 
 use super::format::{self, Series};
@@ -9,33 +9,30 @@ use crate::kv::Pair;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The size of the deltas, counted in pages, above which a new page is written. So pages add an
-/// eighth to all that is written.
+/// The size of the deltas, in pages, that makes a new page due. Pages add an eighth to all writes.
 const PAGES_WORTH: usize = 8;
-/// The size of the deltas in bytes below which no new page is written.
+/// The size of the deltas, in bytes, below which no new page is written.
 const MIN_DELTAS: usize = 64 * 1024;
-/// The largest number of slots. So many deltas are read in milliseconds, and the number of a slot
-/// fits in three bytes.
+/// The most slots: as many deltas as are read in milliseconds, with numbers of three bytes.
 const MAX_SLOTS: u32 = 16 * 1024;
 
-/// The least time between two records of the time at which the watermark moved, in milliseconds.
+/// The least time between two stored times of the last move of the watermark, in milliseconds.
 const MOVE_EVERY: u64 = 1000;
 
-/// The records of one progress that are on the disk.
+/// The records of one progress that are stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     name: Arc<str>,
-    /// The page, once there is one.
     page: Option<PageOnDisk>,
-    /// The number of this progress in the store, once it has one.
+    /// The number of this progress in the store, once assigned.
     id: Option<u32>,
-    /// The time that was written last of a move of the watermark, and the lowest undone index then.
+    /// The stored time of the watermark's last move, and the lowest undone index then.
     moved: (u64, Index),
-    /// The log that the consumer reads, until a save has noted it: empty if it reads none.
+    /// The log that the consumer reads, until a save has stored it; empty if it reads none.
     reads: Option<String>,
 }
 
-/// The page, and the size of the deltas that were written after it.
+/// The page, and the size of the deltas after it.
 #[derive(Clone, Copy, Debug)]
 struct PageOnDisk {
     series: Series,
@@ -45,33 +42,33 @@ struct PageOnDisk {
     deltas: usize,
 }
 
-/// One save: the key and the value that it puts, and the page that is on the disk afterwards.
+/// One save: the key and the value that it puts, and the page that is stored afterwards.
 pub(crate) struct Entry {
     pub(crate) put: Pair,
-    /// The time of a move of the watermark that is written too, and the lowest undone index then.
+    /// The time of the watermark's move, if it is written too, and the lowest undone index then.
     moved: Option<(u64, Index)>,
-    /// True if the log that the consumer reads is written too.
+    /// True if the log that the consumer reads is written, too.
     reads: bool,
     after: PageOnDisk,
 }
 
-/// A progress as it was found on the disk.
+/// A stored progress.
 pub(crate) struct Loaded {
     pub(crate) ledger: Ledger,
     pub(crate) last_processed: Option<Index>,
     /// The lowest index that is not done.
     pub(crate) next: Index,
-    /// The jobs that are done above `next`, in the order in which saves wrote them.
+    /// The jobs that are done above `next`, in the order of the saves.
     pub(crate) done: Vec<RangeInclusive<Index>>,
 }
 
 impl Ledger {
-    /// Returns the ledger of a progress that has no record yet.
+    /// Returns the ledger of a progress without records.
     pub(crate) fn empty(name: &str) -> Self {
         Self { name: name.into(), page: None, id: None, moved: (0, 0), reads: None }
     }
 
-    /// Reads the page, and all records whose keys begin with the prefix of its deltas.
+    /// Reads the page, and all records with the key prefix of its deltas.
     pub(crate) fn load(
         name: &str,
         page: &[u8],
@@ -115,12 +112,11 @@ impl Ledger {
         &self.name
     }
 
-    /// Returns the number of this progress in the store, once it has one.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id
     }
 
-    /// Sets the number of this progress in the store. No other progress has or had this number.
+    /// Sets the number of this progress, which must be unique in the store for ever.
     pub(crate) fn set_id(&mut self, id: u32) {
         self.id = Some(id);
     }
@@ -130,9 +126,8 @@ impl Ledger {
         self.page.is_none_or(|page| page.slots >= MAX_SLOTS || page.deltas >= MIN_DELTAS.max(PAGES_WORTH * page.length))
     }
 
-    /// Returns the record that saves this snapshot. The caller calls [`written`](Self::written)
-    /// once the record is on the disk. The answer is `None` if the progress has no number, or if a
-    /// page is due and the snapshot has only the news.
+    /// Returns the record that saves this snapshot, for [`written`](Self::written) once it is
+    /// stored. `None` if the progress has no number, or a page is due and only the news is known.
     pub(crate) fn entry(&self, snapshot: &Snapshot) -> Option<Entry> {
         match (self.page, &snapshot.ahead) {
             (Some(page), DoneAhead::New(new)) => Some(self.delta(page, snapshot, new)),
@@ -154,7 +149,7 @@ impl Ledger {
     }
 
     fn new_page(&self, before: Option<PageOnDisk>, snapshot: &Snapshot) -> Option<Entry> {
-        // From now on the deltas of the earlier generation are void.
+        // From now on the deltas of earlier generations are void.
         let generation = before.map_or(0, |page| page.series.generation.wrapping_add(1));
         let series = Series { id: self.id?, generation };
         // A page lists everything that is done.
@@ -165,8 +160,7 @@ impl Ledger {
         Some(Entry { put: (format::page_key(&self.name), value), moved: None, reads: false, after })
     }
 
-    /// Adds the record of the time to a save that moves the watermark, if the last such record is a
-    /// second old. Returns the record.
+    /// Adds the time to a save that moves the watermark, at most once a second. Returns the record.
     pub(crate) fn note_move(&self, entry: &mut Entry, next: Index, now: u64) -> Option<Pair> {
         let (at, before) = self.moved;
         if next == before || now.abs_diff(at) < MOVE_EVERY {
@@ -176,19 +170,19 @@ impl Ledger {
         Some(life::moved_entry(&self.name, now))
     }
 
-    /// Notes which log the consumer reads, for the next save: empty if it reads none.
+    /// Notes which log the consumer reads, for the next save; empty if it reads none.
     pub(super) fn set_reads(&mut self, log: String) {
         self.reads = Some(log);
     }
 
-    /// Adds the note of the log that the consumer reads to a save, if it is to be written.
+    /// Adds the log that the consumer reads to a save, if it must be stored. Returns the record.
     pub(super) fn note_reads(&self, entry: &mut Entry) -> Option<Pair> {
         let log = self.reads.as_ref()?;
         entry.reads = true;
         Some(reads::entry(&self.name, log))
     }
 
-    /// Notes that this record is on the disk.
+    /// Notes that this record is stored.
     pub(crate) fn written(&mut self, entry: &Entry) {
         self.reads.take_if(|_| entry.reads);
         self.page = Some(entry.after);

@@ -1,5 +1,4 @@
-//! The record of a consumer's life: if it is open, how it ended, and which jobs it may have
-//! started.
+//! The record of a consumer's life: its state, its end, and which jobs it may have started.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -11,8 +10,7 @@
 //! | 8, 8 | the index at which a life halted, and the time; 0 if none did |
 //! | the rest | the text of that halt |
 //!
-//! Beside it stands the time at which the watermark moved last. It is in the saves that moved the
-//! watermark, though at most once a second.
+//! Beside it is the time of the watermark's last move, stored with saves at most once a second.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
@@ -29,26 +27,25 @@ const OPEN: u8 = 1;
 const CAREFUL: u8 = 2;
 const HALTED: u8 = 4;
 
-/// The longest text of a halt that is stored, in bytes.
+/// The longest stored text of a halt, in bytes.
 const MAX_TEXT: usize = 4096;
 
-/// The life of a consumer, as its record has it.
+/// The life of a consumer, as recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Life {
-    /// True from the write before its first job to its last save. A life that is found open has
-    /// died.
+    /// True from the write before its first job to its last save. A life found open has crashed.
     pub(crate) open: bool,
     pub(crate) opened: u64,
     pub(crate) ended: u64,
     /// The width of the window: no job above the watermark plus this number has started.
     pub(crate) width: u64,
-    /// The last index that is recorded before it starts, since an earlier life has died.
+    /// The last index that is recorded before it starts, since an earlier life has crashed.
     pub(crate) careful: Option<Index>,
     /// The halt of this life, or of an earlier one.
     pub(crate) halted: Option<Halt>,
 }
 
-/// The failure at which a life halted.
+/// The failure that halted a life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Halt {
     pub(crate) index: Index,
@@ -82,18 +79,18 @@ impl Life {
         Ok(life)
     }
 
-    /// Returns the key of the record and the record.
+    /// Returns the key and the record.
     pub(super) fn entry(&self, name: &str) -> (Vec<u8>, Vec<u8>) {
         (key(name), self.encode(name))
     }
 
-    /// Writes this record with the other changes.
+    /// Adds this record to the changes.
     pub(super) fn put(&self, system: FamilyId, name: &str, changes: &mut Changes) -> Result<(), StoreError> {
         let (key, value) = self.entry(name);
         changes.put(system, &[&key], &value)
     }
 
-    /// Reads the record of this name, if there is one.
+    /// Reads the record of this name.
     pub(super) fn load(store: &Store, name: &str) -> Result<Option<Self>, Error> {
         let Some(bytes) = store.kv().get(store.system(), &key(name))? else { return Ok(None) };
         let corrupt =
@@ -102,33 +99,33 @@ impl Life {
     }
 }
 
-/// Returns a time that was stored in milliseconds since 1970.
+/// Converts a stored time, in milliseconds since 1970.
 pub(super) fn wall_time(millis: u64) -> SystemTime {
-    // A time beyond the clock's range is no time that was ever written.
+    // A time beyond the clock's range was never written.
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Returns a time as it is stored.
+/// Converts a time to milliseconds since 1970.
 pub(super) fn stored_time(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the begin of a text that is too long, up to the end of a letter.
+/// Cuts a text that is too long between two letters.
 fn shortened(text: &str) -> &str {
     let end = (0..=text.len().min(MAX_TEXT)).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 
-/// The time at which the watermark of a progress moved last, in milliseconds since 1970.
+/// The time of the watermark's last move, in milliseconds since 1970.
 pub(super) const MOVED: Kind = Kind { label: "moved", versions: &[1] };
 
-/// Returns the key and the record of the time at which the watermark moved.
+/// Returns the key and the record of this time.
 pub(super) fn moved_entry(name: &str, at: u64) -> (Vec<u8>, Vec<u8>) {
     (moved_key(name), MOVED.begin(8).number(at).seal(name, ""))
 }
 
-/// Reads the time at which the watermark moved, if it is known.
+/// Reads the time of the watermark's last move, if it is known.
 pub(super) fn load_moved(store: &Store, name: &str) -> Result<Option<u64>, Error> {
     let Some(bytes) = store.kv().get(store.system(), &moved_key(name))? else { return Ok(None) };
     decode_moved(name, &bytes).map(Some).map_err(|reason| Error::Corrupt { name: name.to_owned(), reason })
@@ -144,7 +141,6 @@ pub(super) fn moved_key(name: &str) -> Vec<u8> {
     keys::key(keys::MOVED, name.as_bytes())
 }
 
-/// Returns the key of the record of this name.
 pub(super) fn key(name: &str) -> Vec<u8> {
     keys::key(keys::LIFE, name.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The list of the consumers that have a progress in a store.
+//! Lists the consumers that have a progress in a store.
 
 use super::life::{self, wall_time};
 use super::{Halt, Life, ParkedRecords, Saved, reads};
@@ -8,43 +8,41 @@ use crate::base::index::Index;
 use crate::store::{Store, keys};
 use std::time::SystemTime;
 
-/// A consumer whose progress is in a [`Store`], as [`Store::consumers`] lists it.
+/// A consumer with a progress in a [`Store`], as listed by [`Store::consumers`].
 ///
-/// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
+/// With `serde`, its times are in milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ConsumerInfo {
     /// The name of the progress: see [`Store::progress`].
     pub name: String,
-    /// The saved watermark; `None` while there is none.
+    /// The saved watermark; `None` if there is none yet.
     pub last_processed: Option<Index>,
-    /// The lowest index that is not done. It is known without a watermark too, if jobs above it are
-    /// done; `None` if nothing is.
+    /// The lowest undone index, which is known without a watermark, too, if later jobs are done;
+    /// `None` if nothing is done.
     pub next: Option<Index>,
     /// The number of jobs that are done above the watermark.
     pub done_ahead: u64,
     /// The number of its parked jobs: see [`Store::parked`].
     pub parked: u64,
-    /// The time at which the watermark moved last, by the wall clock. It may be up to a second too
-    /// early. `None` if the watermark has not moved since the store was first opened with a version
-    /// that notes the time.
+    /// The time of the watermark's last move, by the wall clock; up to a second too early. `None`
+    /// if it has not moved since the store was first opened with a version that stores the time.
     pub moved_at: Option<SystemTime>,
-    /// True while a consumer has the name, and after a process that died with such a consumer. It
-    /// is known only for consumers that count crashes: see
-    /// [`Builder::max_crashes`](crate::Builder::max_crashes). `None` for others.
+    /// True while a consumer has the name, and after a process crashed with it. `None` for
+    /// consumers that do not count crashes: see
+    /// [`Builder::max_crashes`](crate::Builder::max_crashes).
     pub life_open: Option<bool>,
-    /// The failure at which a consumer with this name halted last. It stays after a life that ended
-    /// well, so look at its time.
+    /// The failure that last halted a consumer with this name. A later life keeps it, so check its
+    /// time.
     pub last_halt: Option<LastHalt>,
-    /// The log of the same store that the last consumer with this name has read, since its first
-    /// save. `None` if it has read another source, or if that is not known.
+    /// The log of this store that the last consumer with this name has read, since its first save.
+    /// `None` for another source, or if it is not known.
     pub log: Option<String>,
-    /// The reason why the records of the progress cannot be read. Then the values above are empty,
-    /// but the name.
+    /// Why the records of the progress cannot be read. Then only the name above is set.
     pub unreadable: Option<String>,
 }
 
-/// The failure at which a consumer halted, as its store keeps it.
+/// The failure that halted a consumer, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastHalt {
@@ -57,8 +55,10 @@ pub struct LastHalt {
 }
 
 impl LastHalt {
-    /// True if the consumer halted since this job failed for good, or killed its process: then to
-    /// skip the job helps. It does not at a halt for any other cause, such as a source that fails.
+    /// True if the consumer halted because this job failed for good, or crashed its process.
+    ///
+    /// Then a skip of the job helps. It does not after any other halt, such as one of a failing
+    /// source.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Retry, Store};
@@ -80,8 +80,10 @@ impl LastHalt {
 }
 
 impl ConsumerInfo {
-    /// Makes the entry of a consumer from what an engine has loaded, with all records; `None` if
-    /// nothing is saved. An engine that knows the time at which the watermark moved sets it.
+    /// Creates a consumer's entry from what an engine has loaded, with all records.
+    ///
+    /// All other values are empty if nothing is saved. An engine that knows the time of the
+    /// watermark's last move sets it.
     ///
     /// ```
     /// use waterline::{ConsumerInfo, Saved};
@@ -131,9 +133,8 @@ impl ConsumerInfo {
         Advice::worst(&self.advice())
     }
 
-    /// Returns what the records prove, and no more: a halt or damage that stands in the way, then
-    /// the parked jobs. For what a consumer that runs waits for, ask its
-    /// [`Status`](crate::Status).
+    /// Returns what the records prove: a halt or damage that is in the way, then the parked jobs.
+    /// For what a running consumer waits for, see its [`Status`](crate::Status).
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
         [Some(self.standing()), Advice::parked(self.parked)].into_iter().flatten().collect()
@@ -170,11 +171,10 @@ fn count(saved: &Saved) -> u64 {
 }
 
 impl Store {
-    /// Lists the consumers that have saved something in this store, in the order of their names. It
-    /// shows the saved state of each, if the consumer runs or not, and takes no name.
+    /// Lists the consumers that have saved something in this store, in the order of their names.
     ///
-    /// A progress that is damaged is in the list too, with the reason. It hides no other one. The
-    /// records of each progress are read, and no row and no item.
+    /// It shows the saved state of each, running or not, and takes no name. A damaged progress is
+    /// listed with the reason, and hides no other one. It reads only progress records.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
@@ -196,7 +196,7 @@ impl Store {
             let mut info = ConsumerInfo { name, ..ConsumerInfo::default() };
             match self.fill(&mut info) {
                 Ok(true) => consumers.push(info),
-                // It was removed just now.
+                // It was just removed.
                 Ok(false) => {}
                 Err(error @ Error::Corrupt { .. }) => {
                     consumers.push(ConsumerInfo { unreadable: Some(error.to_string()), ..info });
@@ -207,8 +207,8 @@ impl Store {
         Ok(consumers)
     }
 
-    /// Fills in what is saved of a consumer, the watermark first: it is known though another record
-    /// is damaged. Returns false if nothing is saved.
+    /// Fills in what is saved, the watermark first: another record may be damaged. Returns false if
+    /// nothing is saved.
     fn fill(&self, info: &mut ConsumerInfo) -> Result<bool, Error> {
         let name = info.name.clone();
         let Some(loaded) = self.progress(name.as_str()).load()? else { return Ok(false) };

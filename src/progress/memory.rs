@@ -5,12 +5,12 @@ use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 
-/// A progress in memory, for tests and for streams that begin anew with each process.
+/// A progress in memory, for tests and for streams that start anew with each process.
 ///
-/// All clones share one watermark and one name. So a second builder on a clone is a "restart", and
-/// a second live consumer on a clone gets [`Error::InUse`]. It keeps the watermark alone: the jobs
-/// that are done above it run again after a "restart". The progress of a
-/// [`Store::in_memory`](crate::Store::in_memory) keeps these jobs, too.
+/// All clones share one watermark and one name: a second builder on a clone is a "restart", and a
+/// second live consumer gets [`Error::InUse`]. It keeps only the watermark: jobs that are done
+/// above it run again after a "restart". A [`Store::in_memory`](crate::Store::in_memory) keeps
+/// those.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -33,7 +33,7 @@ struct Memory {
     in_use: bool,
 }
 
-/// A flag that is true if this value has the name. A clone does not have it.
+/// True if this value has the name. A clone does not have it.
 #[derive(Debug, Default)]
 struct Reserved(bool);
 
@@ -44,13 +44,13 @@ impl Clone for Reserved {
 }
 
 impl MemoryProgress {
-    /// Makes a progress with nothing saved.
+    /// Creates a progress with nothing saved.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the watermark that was saved last.
+    /// Returns the last saved watermark.
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         self.memory.lock().last_processed

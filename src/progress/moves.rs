@@ -1,4 +1,4 @@
-//! Moves of a progress on purpose, while no consumer has it: a seek, and a skip of one job.
+//! Moves by an operator while no consumer has the name: a seek, and a skip of one job.
 
 use super::embedded::{StoreProgress, enter};
 use super::history::{History, Move, MoveKind};
@@ -12,7 +12,7 @@ use crate::base::time;
 use crate::commit::changes::Changes;
 use crate::store::NameGuard;
 
-/// A move that is being made. It has the name until it is dropped.
+/// A move in progress. It holds the name until it is dropped.
 struct Moving<'a> {
     progress: &'a StoreProgress,
     /// Everything that was done before, in order; `None` if nothing was saved.
@@ -22,8 +22,7 @@ struct Moving<'a> {
 }
 
 impl StoreProgress {
-    /// Makes a [`seek`](Self::seek), unless this refuses it: it is told the log of the store that
-    /// the last consumer has read.
+    /// Makes a [`seek`](Self::seek), if `allowed` agrees to the log that the last consumer read.
     pub(crate) fn seek_if(
         &self,
         next: Index,
@@ -40,16 +39,16 @@ impl StoreProgress {
         moving.write(&after, &made, changes)
     }
 
-    /// Skips one job that is not done: no consumer runs it, and the watermark passes it. The job
-    /// counts as parked from now on, with no attempt and the error `skipped by hand: ` and the
-    /// reason. So [`Store::parked`](crate::Store::parked) lists it,
-    /// [`Store::redrive`](crate::Store::redrive) makes it run after all,
-    /// [`Store::discard`](crate::Store::discard) gives it up, and it counts in the
-    /// [budget](crate::OnExhausted::Park).
+    /// Skips one job that is not done: no consumer runs it, and the watermark passes it.
     ///
-    /// The job may be anywhere from the lowest one on that is not done, up to 2^30 jobs above it:
-    /// until the watermark gets there, a consumer has a bit in memory for each job between them.
-    /// If the source has no such job yet, the consumer passes the index when it gets there.
+    /// The job is parked, with no attempt and the error `skipped by hand: ` and the reason. So
+    /// [`Store::parked`](crate::Store::parked) lists it, [`Store::redrive`](crate::Store::redrive)
+    /// runs it after all, [`Store::discard`](crate::Store::discard) gives it up, and it counts in
+    /// the [budget](crate::OnExhausted::Park).
+    ///
+    /// The job may be up to 2^30 jobs above the lowest undone one: until the watermark gets there,
+    /// a consumer keeps a bit in memory for each job in between. If the source has no such job yet,
+    /// the consumer passes the index when it gets there.
     ///
     /// The move, the record of the parked job and the record in the [history](Self::history) are
     /// one atomic write. The reason has 1 to 1,024 bytes.
@@ -75,7 +74,7 @@ impl StoreProgress {
     /// * [`Error::AlreadyDone`] if the job is done or parked.
     /// * [`Error::NothingSaved`] if nothing is saved under this name. A store does not know where
     ///   the stream begins, so [`seek`](Self::seek) there first.
-    /// * [`Error::Config`] for a job that is too far ahead, too.
+    /// * [`Error::Config`] also for a job that is too far ahead.
     pub fn skip(&self, index: Index, reason: &str) -> Result<(), Error> {
         check_index("skip", index)?;
         let moving = self.begin_move(reason)?;
@@ -94,12 +93,12 @@ impl StoreProgress {
         moving.write(&after, &made, changes)
     }
 
-    /// Lists the moves that were made on purpose, with [`seek`](Self::seek) and
-    /// [`skip`](Self::skip): the last 1,000, the oldest one first. It does not take the name.
-    /// [`remove`](Self::remove) deletes them.
+    /// Lists the moves by [`seek`](Self::seek) and [`skip`](Self::skip), the oldest first.
+    ///
+    /// The last 1,000 are kept. It does not take the name. [`remove`](Self::remove) deletes them.
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for a record that cannot be read,
+    /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for an unreadable record,
     /// [`Error::Store`] if the database fails.
     pub fn history(&self) -> Result<Vec<Move>, Error> {
         check_name("progress", self.name())?;
@@ -125,18 +124,17 @@ impl StoreProgress {
 }
 
 impl Moving<'_> {
-    /// Returns the lowest index that was not done before.
+    /// Returns the lowest undone index before the move.
     fn from(&self) -> Option<Index> {
         self.before.as_ref().map(|before| before.next)
     }
 
-    /// Writes the progress as it is after the move, with the record of the move and these changes
-    /// to the records of single jobs.
+    /// Writes the progress after the move, with its record and changes to records of single jobs.
     fn write(mut self, after: &Saved, made: &Move, mut changes: Changes) -> Result<(), Error> {
         let (store, name) = (self.progress.store(), self.progress.name());
         let failed = |source: BoxError| Error::Progress { source };
         let snapshot = Snapshot::try_from(after).map_err(failed)?;
-        // It lists everything that is done, so this is a page, which voids the deltas before it.
+        // It lists everything that is done, so it is a page, which voids earlier deltas.
         let entry = enter(&mut self.ledger, &snapshot, store.ids()).map_err(failed)?;
         changes.put(store.system().id, &[&entry.put.0], &entry.put.1)?;
         History::of(store, name).add(store, made, &mut changes)?;
@@ -144,7 +142,7 @@ impl Moving<'_> {
     }
 }
 
-/// Returns everything that is done once this job is done too; `None` if it is done already.
+/// Returns everything that is done once this job is, too; `None` if it already is.
 pub(super) fn with_done(before: &Saved, index: Index) -> Option<Saved> {
     let Saved { last_processed, next, ref done, .. } = *before;
     if index < next || done.iter().any(|run| run.contains(&index)) {
@@ -155,7 +153,7 @@ pub(super) fn with_done(before: &Saved, index: Index) -> Option<Saved> {
         done.push(index..=index);
         return Some(Saved::new(last_processed, next, done).in_order());
     }
-    // The watermark passes the job, and the run that is done behind it.
+    // The watermark passes the job, and the run of done jobs after it.
     let behind = done.first().filter(|run| *run.start() == index + 1).cloned();
     let last = behind.map_or(index, |run| *run.end());
     done.retain(|run| *run.start() > last);

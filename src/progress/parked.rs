@@ -15,48 +15,46 @@ use std::ops::RangeBounds;
 use std::sync::Weak;
 use std::time::SystemTime;
 
-/// The name in use from the first consumer on that may park a job. An older program would trim the
+/// The name in use since the first consumer that may park jobs. An older program would trim the
 /// items of parked jobs from their log.
 pub(super) const IN_USE: &str = "parked";
 
 /// The stored record: the version, the flags, the attempts, the crashes, three times in
-/// milliseconds since 1970, and the text of the error. Its key is that of the progress, with the
-/// index behind it.
+/// milliseconds since 1970, and the text of the error. Its key has the progress and the index.
 pub(super) const SEAL: Kind = Kind { label: "parked", versions: &[1] };
 const FIXED: usize = 1 + 4 + 4 + 3 * 8;
 
-/// The flag of a job that the next life is to run once more.
+/// The flag of a job that the next life is to run again.
 const WANTED: u8 = 1;
 /// The flag of a job that is not parked: it failed and has attempts left, or it may have started.
 const PENDING: u8 = 2;
 /// The flag of a job that may have started since this was written.
 const STARTED: u8 = 4;
-/// The flag of a job that is to run alone, since an earlier life died while it may have run.
+/// The flag of a job that is to run alone, since an earlier life crashed while it may have run.
 const SUSPECT: u8 = 8;
 
 /// The first byte of the key of a job's record [for an engine](super::records).
 const JOB: u8 = b'p';
 
-/// The family that changes name while they are on their way to an engine. No store sees it.
+/// A placeholder family for changes on their way to an engine. No store sees it.
 const NO_FAMILY: FamilyId = FamilyId(0);
 
 /// The name under the checksums.
 pub(super) const NO_NAME: &str = "";
 
-/// A job that failed for good, and that the watermark has passed: see
-/// [`OnExhausted::Park`](crate::OnExhausted::Park) (elsewhere called a dead letter).
-/// [`Store::parked`] lists them.
+/// A job that failed for good and was passed by the watermark (elsewhere called a dead letter).
 ///
-/// `serde` writes its fields, for an answer over HTTP: times in milliseconds since 1970.
+/// See [`OnExhausted::Park`](crate::OnExhausted::Park). [`Store::parked`] lists them. With `serde`,
+/// its times are in milliseconds since 1970.
 #[doc(alias = "dead letter")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Parked {
     /// The index of the job.
     pub index: Index,
-    /// The number of its attempts so far, with those of earlier lives.
+    /// The number of its attempts so far, including those of earlier lives.
     pub attempts: u32,
-    /// The number of times that its process died while it ran alone: see
+    /// How often its process crashed while it ran alone: see
     /// [`Builder::max_crashes`](crate::Builder::max_crashes).
     pub crashes: u32,
     /// The text of its last failure, with the causes.
@@ -67,12 +65,12 @@ pub struct Parked {
     pub last_failed_at: SystemTime,
     /// The time at which it was parked.
     pub parked_at: SystemTime,
-    /// True if the next consumer runs it once more: see [`Store::redrive`].
+    /// True if the next consumer runs it again: see [`Store::redrive`].
     pub redrive_wanted: bool,
 }
 
-/// The same with times as numbers, as it is stored. A job that is not parked has such a record too
-/// if its attempts and crashes are to outlive the process.
+/// The same as stored, with times as numbers. A job that is not parked has such a record, too, if
+/// its attempts and crashes are to outlive the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParkedRecord {
     pub(crate) index: Index,
@@ -124,13 +122,13 @@ impl From<Parked> for ParkedRecord {
 }
 
 impl ParkedRecord {
-    /// Makes the record of a job that somebody skips at this time: it never failed.
+    /// Creates the record of a job that an operator skips at this time: it never failed.
     pub(super) fn by_hand(index: Index, reason: &str, wall: u64) -> Self {
         let error = format!("skipped by hand: {reason}");
         Self { index, error, first_failed: wall, last_failed: wall, parked: wall, ..Self::default() }
     }
 
-    /// Says what becomes of the record if all jobs from this one on are to run as new ones.
+    /// Returns what becomes of the record if all jobs from `next` on are to run as new ones.
     pub(super) fn begun_anew(self, next: Index) -> Anew {
         if self.pending {
             Anew::Goes
@@ -174,35 +172,35 @@ impl ParkedRecord {
     }
 }
 
-/// The fate of a record when jobs begin anew.
+/// What becomes of a record when jobs start anew.
 pub(super) enum Anew {
     Stays,
     Goes,
     Becomes(ParkedRecord),
 }
 
-/// The records of single jobs, and of the life before, as a new life finds them.
+/// The records of single jobs and of the previous life, as a new life finds them.
 pub(crate) struct Earlier {
     pub(crate) place: ParkedRecords,
     pub(crate) jobs: Vec<ParkedRecord>,
     pub(crate) life: Option<Life>,
 }
 
-/// Returns the key of the record of this job.
+/// Returns the key of this job's record.
 pub(super) fn job_key(index: Index) -> Vec<u8> {
     [&[JOB][..], &index.to_be_bytes()].concat()
 }
 
-/// Reads the index in such a key; `None` if it is the key of something else.
+/// Returns the index in such a key; `None` for any other key.
 pub(super) fn index_of(key: &[u8]) -> Option<Index> {
     let index = key.strip_prefix(&[JOB])?;
     Some(Index::from_be_bytes(index.try_into().ok()?))
 }
 
-/// The place of one progress's records: in a store, or with an engine.
+/// Where the records of one progress are stored: in a store, or with an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct ParkedRecords {
-    /// `None`: they are [records for an engine](super::records).
+    /// `None` for [records for an engine](super::records).
     family: Option<Family>,
     name: String,
     prefix: Vec<u8>,
@@ -215,7 +213,6 @@ impl ParkedRecords {
         Ok(Self { family: Some(store.family(PARKED)?), name: name.to_owned(), prefix })
     }
 
-    /// Returns the place of the records of an engine.
     pub(super) fn of_engine() -> Self {
         Self { family: None, name: NO_NAME.to_owned(), prefix: Vec::new() }
     }
@@ -231,24 +228,24 @@ impl ParkedRecords {
         self.family.as_ref().map_or(NO_FAMILY, |family| family.id)
     }
 
-    /// Writes this record with the other changes.
+    /// Adds this record to the changes.
     pub(crate) fn put(&self, record: &ParkedRecord, changes: &mut Changes) -> Result<(), StoreError> {
         changes.put(self.id(), &[&self.key(record.index)], &record.encode(&self.name))
     }
 
-    /// Removes the record of this job with the other changes.
+    /// Adds the removal of this job's record to the changes.
     pub(crate) fn remove(&self, index: Index, changes: &mut Changes) -> Result<(), StoreError> {
         changes.delete(self.id(), &[&self.key(index)])
     }
 
-    /// Removes all records with the other changes.
+    /// Adds the removal of all records to the changes.
     pub(super) fn remove_all(&self, changes: &mut Changes) -> Result<(), StoreError> {
         self.family.as_ref().map_or(Ok(()), |family| changes.clear_prefix(family, &self.prefix))
     }
 
-    /// Forgets the crashes of all jobs from this one on, since they are to run as new ones, and the
-    /// records of those that are not parked. A parked job below it runs only if somebody wants it
-    /// to, also if it ran in a life that died.
+    /// Forgets the crashes of all jobs from `next` on, since they are to run as new ones, and the
+    /// records of those that are not parked. A parked job below runs only if a redrive is wanted,
+    /// even if it ran in a life that crashed.
     pub(super) fn begin_anew(&self, store: &Store, next: Index, changes: &mut Changes) -> Result<(), Error> {
         for job in self.load(store)? {
             let index = job.index;
@@ -261,7 +258,7 @@ impl ParkedRecords {
         Ok(())
     }
 
-    /// Reads all records, in the order of the indices.
+    /// Reads all records, in the order of indices.
     pub(super) fn load(&self, store: &Store) -> Result<Vec<ParkedRecord>, Error> {
         let rows = self.family.iter().flat_map(|family| store.kv().scan(family, &self.prefix));
         rows.map(|pair| {
@@ -288,49 +285,50 @@ impl ParkedRecords {
 }
 
 impl Store {
-    /// Lists the parked jobs of the progress with this name, in the order of their indices.
+    /// Lists the parked jobs of the progress with this name, in the order of indices.
     ///
-    /// A job is listed from the save on that passes it. The list is read from the disk, also while
-    /// a consumer runs.
+    /// A job is listed after the save that passes it. The list is read from disk, even while a
+    /// consumer runs.
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for a record that cannot be read,
+    /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for an unreadable record,
     /// [`Error::Store`] if the database fails.
     pub fn parked(&self, name: impl AsRef<str>) -> Result<Vec<Parked>, Error> {
         let records = ParkedRecords::of(self, name.as_ref())?.load(self)?;
         Ok(records.into_iter().filter(|record| !record.pending).map(Parked::from).collect())
     }
 
-    /// Makes the next consumer with this name run a parked job once more. The watermark does not
-    /// move back. While a consumer runs, use [`Handle::redrive`](crate::Handle::redrive).
+    /// Makes the next consumer with this name run a parked job again. The watermark does not move
+    /// back. While a consumer runs, use [`Handle::redrive`](crate::Handle::redrive).
     ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while a consumer has the
-    /// name, [`Error::ReadOnly`] if the store is read-only, [`Error::Config`], [`Error::Corrupt`]
-    /// and [`Error::Store`] as those of [`parked`](Self::parked).
+    /// name, [`Error::ReadOnly`] if the store is read-only, and the errors of
+    /// [`parked`](Self::parked).
     pub fn redrive(&self, name: impl AsRef<str>, index: Index) -> Result<(), Error> {
         self.writable()?;
         let records = ParkedRecords::of(self, name.as_ref())?;
         let _name = self.reserve(name.as_ref())?;
-        // A wish of the user's is a new beginning for a job that has killed its process.
+        // An explicit redrive is a fresh start for a job that has crashed its process.
         let record = ParkedRecord { wanted: true, crashes: 0, ..records.get(self, index)? };
         let mut changes = Changes::default();
         records.put(&record, &mut changes)?;
         Ok(self.write_records(changes.records())?)
     }
 
-    /// Gives a parked job up: its record is removed, and nothing runs it any more. A consumer may
-    /// have the name. If it is running the job once more at this moment, that attempt goes on, and
-    /// its failure is not kept.
+    /// Gives up a parked job: its record is removed, and it never runs again.
     ///
-    /// A record that cannot be read is removed too, so that a consumer starts again. The item that
-    /// a [log](crate::JobLog::trim) keeps for the job goes with it, or at the next start of its
+    /// A consumer may have the name. An attempt that is running goes on, and its failure is not
+    /// kept.
+    ///
+    /// An unreadable record is removed, too, so that a consumer can start again. The item that a
+    /// [log](crate::JobLog::trim) keeps for the job is removed with it, or at the next start of its
     /// consumer. [`discard_all`](Self::discard_all) gives up many jobs.
     ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while a consumer that parks
     /// nothing has the name, [`Error::ReadOnly`] if the store is read-only, [`Error::Config`] and
-    /// [`Error::Store`] as those of [`parked`](Self::parked).
+    /// [`Error::Store`] as [`parked`](Self::parked).
     pub fn discard(&self, name: impl AsRef<str>, index: Index) -> Result<(), Error> {
         let name = name.as_ref();
         self.writable()?;
@@ -345,7 +343,7 @@ impl Store {
             (reserved, _) => {
                 let reserved = reserved?;
                 match records.get(self, index) {
-                    // Nobody can read it any more, and no consumer starts while it is there.
+                    // It is unreadable for ever, and no consumer starts while it is there.
                     Err(Error::Corrupt { .. }) => {}
                     found => drop(found?),
                 }
@@ -359,8 +357,8 @@ impl Store {
 }
 
 impl Store {
-    /// Gives up all parked jobs in this range of indices, in one write, and returns how many there
-    /// were. A consumer may have the name, as with [`discard`](Self::discard).
+    /// Gives up all parked jobs in this range in one write, and returns how many there were. A
+    /// consumer may have the name, as with [`discard`](Self::discard).
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, OnExhausted, Store};
@@ -375,8 +373,8 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::InUse`] while a consumer that parks nothing has the name, [`Error::ReadOnly`] if
-    /// the store is read-only, [`Error::Corrupt`] for a record that cannot be read (discard that
-    /// one alone), [`Error::Config`] and [`Error::Store`] as those of [`parked`](Self::parked).
+    /// the store is read-only, [`Error::Corrupt`] for an unreadable record (discard that one
+    /// alone), [`Error::Config`] and [`Error::Store`] as [`parked`](Self::parked).
     pub fn discard_all(&self, name: impl AsRef<str>, range: impl RangeBounds<Index>) -> Result<u64, Error> {
         let name = name.as_ref();
         self.writable()?;
@@ -402,7 +400,7 @@ impl Store {
 pub(crate) trait LiveParking: Send + Sync {
     /// Gives up all parked jobs in this range, and returns them.
     fn discard_within(&self, range: &dyn Within) -> Vec<Index>;
-    /// Gives a parked job up. Returns false if it is not parked.
+    /// Gives up a parked job. Returns false if it is not parked.
     fn discard(&self, index: Index) -> bool;
 }
 

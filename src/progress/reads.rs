@@ -1,7 +1,6 @@
-//! The log that a consumer reads, noted with its progress: so whoever moves the progress knows
-//! where the stream begins. The note goes with the first save of a life that reads another stream
-//! than the life before. It is the name of the log; the empty name says that the stream is no log
-//! of this store.
+//! The log that a consumer reads, stored with its progress, so that a call that moves the progress
+//! knows where the stream begins. It is written with the first save of a life that reads another
+//! stream than the previous one. The empty name means that the stream is no log of this store.
 
 use crate::base::error::Error;
 use crate::commit::sealed::Kind;
@@ -14,7 +13,7 @@ pub(super) fn key(name: &str) -> Vec<u8> {
     keys::key(keys::READS, name.as_bytes())
 }
 
-/// Returns the key and the record that say which log the consumer of this progress reads.
+/// Returns the key and the record of the log that this progress's consumer reads.
 pub(super) fn entry(name: &str, log: &str) -> Pair {
     (key(name), SEAL.begin(log.len()).bytes(log.as_bytes()).seal(name, ""))
 }
@@ -24,8 +23,7 @@ pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<String, String> {
     fields.last_text().ok_or_else(|| "the name of the log that it reads is no text".to_owned())
 }
 
-/// Reads the name of the log that the consumer of this progress has read last, if it is one of this
-/// store.
+/// Reads the name of the log that this progress's consumer last read, if it is one of this store.
 pub(super) fn load(store: &Store, name: &str) -> Result<Option<String>, Error> {
     let Some(bytes) = store.kv().get(store.system(), &key(name))? else { return Ok(None) };
     let log = decode(name, &bytes).map_err(|reason| Error::Corrupt { name: name.to_owned(), reason })?;

@@ -6,8 +6,7 @@
 //! | `p` + index (8 bytes, big-endian) | the record of a job that is parked, failed, or may have started |
 //! | `l` | the record of the consumer's life |
 //!
-//! The values are those of a store, with an empty name under their checksum: the engine knows whose
-//! rows they are.
+//! The values are as in a store, but the checksum has no name: the engine knows the rows' owner.
 
 use super::life::Life;
 use super::parked::{Earlier, NO_NAME, Parked, ParkedRecord, ParkedRecords, index_of, job_key};
@@ -17,16 +16,17 @@ use crate::commit::changes::Changes;
 use crate::kv::batch;
 use std::collections::BTreeMap;
 
-/// The key of the record of a life.
+/// The key of a life's record.
 const LIFE: [u8; 1] = *b"l";
 
-/// A small row that an engine keeps for a consumer: of a parked job, of a job whose attempts and
-/// crashes count, or of the consumer's life. Its bytes mean nothing to the engine, and a checksum
-/// guards them.
+/// A small row that an engine keeps for a consumer.
+///
+/// It is of a parked job, of a job whose attempts and crashes count, or of the consumer's life. Its
+/// bytes are opaque to the engine, and guarded by a checksum.
 ///
 /// A save has the rows that changed, in [`Saved::records`](crate::Saved::records). The engine puts
-/// or removes them in the same transaction, and gives back all of them in
-/// [`acquire_all`](crate::Progress::acquire_all). A key has at most 9 bytes, and a value seldom
+/// or removes them in the same transaction, and returns all of them from
+/// [`acquire_all`](crate::Progress::acquire_all). A key has at most 9 bytes, and a value rarely
 /// more than 4 KiB. A consumer that neither parks jobs nor counts crashes has no records.
 ///
 /// ```
@@ -51,38 +51,39 @@ const LIFE: [u8; 1] = *b"l";
 pub struct Record {
     /// The key of the row among the rows of this consumer.
     pub key: Vec<u8>,
-    /// The new value of the row; `None`: the row is removed.
+    /// The new value of the row, or `None` to remove it.
     pub value: Option<Vec<u8>>,
 }
 
 impl Record {
-    /// Makes a record from a row that an engine has loaded.
+    /// Creates a record from a row that an engine has loaded.
     #[must_use]
     pub fn new(key: &[u8], value: Option<&[u8]>) -> Self {
         Self { key: key.to_vec(), value: value.map(<[u8]>::to_vec) }
     }
 
-    /// Returns the parked job, if this is the record of one: for a list that people read. To give a
-    /// parked job up while no consumer has the name, delete the row with this key.
+    /// Returns the parked job, if this is the record of one, for a list that people read. To give
+    /// up a parked job while no consumer has the name, delete the row with this key.
     #[must_use]
     pub fn parked(&self) -> Option<Parked> {
         let job = self.job()?.ok()?;
         (!job.pending).then(|| Parked::from(job))
     }
 
-    /// Returns the same record with the wish that the next consumer runs the job once more; `None`
-    /// if this is not the record of a parked job. An engine puts it in place of the old one, for a
-    /// call such as [`Store::redrive`](crate::Store::redrive). A consumer that has the name hears
-    /// of it by [`Tenure::redrive`](crate::Tenure::redrive).
+    /// Returns this record with a request to run the job again; `None` if it is not parked.
+    ///
+    /// An engine stores it in place of the old one, for a call such as
+    /// [`Store::redrive`](crate::Store::redrive). To notify a consumer that has the name, call
+    /// [`Tenure::redrive`](crate::Tenure::redrive).
     #[must_use]
     pub fn redriven(&self) -> Option<Self> {
         let job = self.job()?.ok().filter(|job| !job.pending)?;
-        // A wish of the user's is a new beginning for a job that has killed its process.
+        // An explicit redrive is a fresh start for a job that has crashed its process.
         let wanted = ParkedRecord { wanted: true, crashes: 0, ..job };
         Some(Self { key: self.key.clone(), value: Some(wanted.encode(NO_NAME)) })
     }
 
-    /// Reads the record of a job; `None` if it is no such record.
+    /// Decodes the record of a job; `None` for any other record.
     fn job(&self) -> Option<Result<ParkedRecord, String>> {
         let (index, value) = (index_of(&self.key)?, self.value.as_ref()?);
         Some(ParkedRecord::decode(NO_NAME, index, value))
@@ -94,7 +95,7 @@ impl Record {
 pub(crate) struct NewRecords(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
 
 impl NewRecords {
-    /// Takes changes whose records were made for an engine.
+    /// Adds changes whose records were made for an engine.
     pub(crate) fn take(&mut self, changes: &Changes) {
         for record in changes.records().records() {
             match record {
@@ -121,17 +122,17 @@ impl NewRecords {
         self.0.insert(job_key(index), None);
     }
 
-    /// Lists the records in a save, and the jobs that are parked by them.
+    /// Lists the records of a save, and the jobs that they park.
     pub(crate) fn list(self) -> (Vec<Record>, Vec<Parked>) {
         let records: Vec<_> = self.0.into_iter().map(|(key, value)| Record { key, value }).collect();
-        // A parked job that runs once more was listed when it was parked.
+        // A parked job that runs again was listed when it was parked.
         let jobs = records.iter().filter_map(|record| record.job()?.ok());
         let parked = jobs.filter(|job| !job.pending && !job.started).map(Parked::from).collect();
         (records, parked)
     }
 }
 
-/// Reads the records that an engine gave back. `None` if there are none and none are asked for.
+/// Decodes the records that an engine returned; `None` without any, unless `asked`.
 pub(crate) fn load(
     (records, parked): (Vec<Record>, Vec<Parked>),
     asked: bool,
@@ -175,7 +176,7 @@ mod tests {
         ParkedRecord { index, attempts: 2, crashes: 1, error, first_failed: 1, pending, ..ParkedRecord::default() }
     }
 
-    /// Loads the records out of a save.
+    /// Loads the records of a save.
     fn load(saved: &mut Saved, asked: bool, name: &str) -> Result<Option<Earlier>, Error> {
         super::load((std::mem::take(&mut saved.records), std::mem::take(&mut saved.parked)), asked, name)
     }

@@ -1,4 +1,4 @@
-//! What the stored records of a progress say, for tests: each as the indices that are done.
+//! The content of a progress's stored records, for tests: the done indices of each.
 
 use super::format::{self, Series};
 use crate::base::index::Index;
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value, if it is readable and short enough to be listed.
+    /// Decodes a value, if it is readable and short enough to be listed.
     pub(crate) fn read(self, name: &str, bytes: &[u8]) -> Option<Said> {
         let (last_processed, next, runs) = match self {
             Kind::Page => {
@@ -58,7 +58,7 @@ impl Kind {
         (done.len() < MOST_LISTED).then_some(Said { last_processed, next, done })
     }
 
-    /// Writes a value.
+    /// Encodes a value.
     pub(crate) fn write(self, name: &str, said: &Said) -> Vec<u8> {
         match self {
             Kind::Page => {

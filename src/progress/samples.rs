@@ -1,4 +1,4 @@
-//! Records of a progress, as they lie on disks.
+//! Records of a progress, as stored on disks.
 
 use super::format;
 use super::history::{self, Move, MoveKind};
@@ -10,7 +10,7 @@ use crate::base::index::Index;
 use crate::commit::sealed::samples::{Sample, samples as of};
 use std::ops::RangeInclusive;
 
-/// Returns the number that is the place of a record.
+/// Returns the number in the place of a record.
 fn number(place: &str) -> u64 {
     place.bytes().fold(0, |number, byte| number << 8 | u64::from(byte))
 }

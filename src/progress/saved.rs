@@ -1,4 +1,4 @@
-//! The content of a save, and the error of a save.
+//! The content of a save, and its error.
 
 use super::{Parked, Record, format};
 use crate::base::error::describe;
@@ -16,7 +16,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Makes the checkpoint of a consumer that processed everything up to and including this index.
+    /// Creates a checkpoint: everything up to and including this index is processed.
     #[must_use]
     pub fn new(last_processed: Index) -> Self {
         Self { last_processed }
@@ -25,8 +25,8 @@ impl Checkpoint {
 
 /// All jobs that are done, for a progress that keeps more than the watermark.
 ///
-/// A consumer hands it to [`Progress::save_all`](crate::Progress::save_all), and
-/// [`Progress::acquire_all`](crate::Progress::acquire_all) gives it back in the next life.
+/// A consumer passes it to [`Progress::save_all`](crate::Progress::save_all), and gets it back from
+/// [`Progress::acquire_all`](crate::Progress::acquire_all) in its next life.
 ///
 /// ```
 /// use waterline::Saved;
@@ -44,27 +44,26 @@ pub struct Saved {
     pub next: Index,
     /// The jobs that are done above `next`, as runs in ascending order with a gap between any two.
     pub done: Vec<RangeInclusive<Index>>,
-    /// The jobs that were parked since the last save that succeeded. In a value that an engine has
-    /// loaded: all parked jobs, if the engine keeps no [`records`](Self::records). Empty for a
-    /// consumer that parks no job.
+    /// The jobs that were parked since the last successful save. In a value that an engine has
+    /// loaded: all parked jobs, if it keeps no [`records`](Self::records). Empty if no jobs are
+    /// parked.
     pub parked: Vec<Parked>,
-    /// The small rows that changed since the last save that succeeded, one for each key. In a value
-    /// that an engine has loaded: all rows. Empty for a consumer that neither parks jobs nor counts
-    /// crashes, and if the progress does not [keep records](crate::Progress::keeps_records).
+    /// The rows that changed since the last successful save, one per key. In a value that an engine
+    /// has loaded: all rows. Empty for a consumer that neither parks jobs nor counts crashes, or if
+    /// the progress does not [keep records](crate::Progress::keeps_records).
     pub records: Vec<Record>,
 }
 
 impl Saved {
-    /// Makes the value from the parts that an engine has loaded.
+    /// Creates the value from the parts that an engine has loaded.
     #[must_use]
     pub fn new(last_processed: Option<Index>, next: Index, done: Vec<RangeInclusive<Index>>) -> Self {
         Self { last_processed, next, done, parked: Vec::new(), records: Vec::new() }
     }
 
-    /// Sorts and joins the runs, as a save lists them. A store loads them in the order in which its
-    /// saves wrote them.
+    /// Sorts and joins the runs as in a save. A store loads them in the order of its saves.
     pub(super) fn in_order(mut self) -> Self {
-        // Mostly they are: there may be very many, and a start waits for this.
+        // The usual case, which must be fast: there may be very many, and a start waits for this.
         if self.is_in_order() {
             return self;
         }
@@ -88,7 +87,7 @@ impl Saved {
         let mut lowest = self.next;
         self.done.iter().all(|run| {
             let follows = lowest <= *run.start() && run.start() <= run.end();
-            // Between two runs there is a gap.
+            // There is a gap between two runs.
             lowest = run.end().saturating_add(2);
             follows
         })
@@ -99,7 +98,7 @@ impl Saved {
     /// Checks that the value can be true: an engine may have read damaged bytes.
     ///
     /// # Errors
-    /// The part that cannot be true.
+    /// What cannot be true.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { last_processed, next, done, .. } = self;
         if *last_processed == Some(Index::MAX) {
@@ -138,10 +137,10 @@ impl From<Checkpoint> for Saved {
     }
 }
 
-/// The reason why a save failed. It decides if the consumer tries the save again.
+/// Why a save failed, and so whether the consumer retries it.
 ///
-/// A [`BoxError`] becomes a `Retry`, so `?` works in a function that returns one. Any other error
-/// is `SaveError::Retry(error.into())`. An engine that has lost the name returns `Lost`:
+/// A [`BoxError`] converts to a `Retry`, so `?` works in a function that returns one. Any other
+/// error is `SaveError::Retry(error.into())`. An engine that has lost the name returns `Lost`:
 ///
 /// ```
 /// use waterline::SaveError;
@@ -155,12 +154,12 @@ impl From<Checkpoint> for Saved {
 /// assert!(matches!(write(1, 2), Err(SaveError::Lost(_))));
 /// ```
 ///
-/// [`Progress::save`](crate::Progress::save) returns a [`BoxError`], which may be a `SaveError`. So
-/// a progress that keeps only the watermark returns `Err(SaveError::Lost(…).into())`.
+/// [`Progress::save`](crate::Progress::save) returns a [`BoxError`], which may be a `SaveError`: a
+/// progress that keeps only the watermark returns `Err(SaveError::Lost(…).into())`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// The save failed this time. The consumer tries it again with back-off, until it succeeds.
+    /// The save failed this time. The consumer retries it with backoff until it succeeds.
     Retry(BoxError),
     /// Another consumer has the name now, so no save can ever succeed. The consumer halts at once
     /// with [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the text of this error.
@@ -168,7 +167,7 @@ pub enum SaveError {
 }
 
 impl From<BoxError> for SaveError {
-    /// Makes a `Retry`, unless the error is a `SaveError` already.
+    /// Returns a `Retry`, unless the error is a `SaveError` already.
     fn from(error: BoxError) -> Self {
         error.downcast().map_or_else(Self::Retry, |error| *error)
     }

@@ -1,5 +1,5 @@
-//! The seam between a consumer and the part that saves for it: the store's shared writer, or the
-//! saver thread of a [`Progress`](super::Progress).
+//! The seam between a consumer and what saves for it: the store's shared writer, or the saver
+//! thread of a [`Progress`](super::Progress).
 
 use super::{Checkpoint, Life, LiveParking, Saved, format};
 use crate::base::index::{BoxError, Index};
@@ -27,7 +27,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct WrittenJobs {
     /// The jobs, in ascending order.
     pub(crate) jobs: Vec<Index>,
-    /// Those of them whose record goes with this save.
+    /// Those whose record this save removes.
     pub(crate) unparked: Vec<Index>,
 }
 
@@ -36,14 +36,13 @@ pub(crate) struct WrittenJobs {
 pub(crate) enum DoneAhead {
     /// The jobs that finished since the last save, ascending.
     New(Vec<Index>),
-    /// All of the jobs, as a bit for each index. The lowest bit of the first word stands for the
-    /// index `first`.
+    /// All jobs, as a bit per index. The lowest bit of the first word stands for the index `first`.
     All { first: Index, words: Vec<u64> },
 }
 
 impl Snapshot {
-    /// Lists everything that is done as runs. It costs a step for each run, and one for each word
-    /// of the window. The answer is `None` if the snapshot has only the news.
+    /// Lists everything that is done as runs, at a cost of a step per run and per word of the
+    /// window. `None` if the snapshot has only the news.
     pub(crate) fn into_saved(self) -> Option<Saved> {
         let DoneAhead::All { first, words } = self.ahead else { return None };
         let done = format::runs_of_bits(first, words.into_iter()).collect();
@@ -51,7 +50,7 @@ impl Snapshot {
     }
 }
 
-/// The conversion back, for calls of a store's progress through the trait `Progress`.
+/// The reverse conversion, for calls of a store's progress through the trait `Progress`.
 impl TryFrom<&Saved> for Snapshot {
     type Error = BoxError;
 
@@ -62,8 +61,7 @@ impl TryFrom<&Saved> for Snapshot {
         let highest = done.last().map_or(first, |run| (*run.end()).min(Index::MAX - 1));
         let mut words = vec![0_u64; if done.is_empty() { 0 } else { ((highest - first) / 64 + 1) as usize }];
         for run in done {
-            // A run may wrongly contain `next`, which is not done, and the last number, which is
-            // never a job.
+            // A run may wrongly contain `next`, which is not done, or the last number, never a job.
             for index in (*run.start()).max(next.saturating_add(1))..=(*run.end()).min(highest) {
                 words[((index - first) / 64) as usize] |= 1 << (index % 64);
             }
@@ -72,64 +70,61 @@ impl TryFrom<&Saved> for Snapshot {
     }
 }
 
-/// The part that saves for the driver: the store's shared writer, or the saver thread of a
-/// [`Progress`](super::Progress).
+/// What saves for the driver: see the head of this file.
 pub(crate) trait Saves: Send + Sync {
     /// Begins a save, one at a time. The saving thread asks the desk for the content only when it
-    /// writes, so the save contains everything that finishes until then. Without a `hurry` the save
-    /// waits until the pace after the last save is over.
+    /// writes, so the save includes everything that finishes until then. Without `hurry` it waits
+    /// for the pace.
     fn save(&self, desk: Arc<dyn SavePort>, hurry: bool);
-    /// Ends the wait for the pace or for a back-off at once.
+    /// Ends the wait for the pace or for a backoff at once.
     fn hurry(&self);
-    /// True if the worker threads of the consumer are to call [`help`](Self::help).
+    /// True if the consumer's workers are to call [`help`](Self::help).
     fn takes_help(&self) -> bool {
         false
     }
-    /// Makes a late save on the calling thread, unless another thread is making one.
+    /// Makes an overdue save on the calling thread, unless another thread is making one.
     fn help(&self) {}
-    /// Takes the consumer that has the name, for calls about its parked jobs.
+    /// Registers the consumer that has the name, for calls about its parked jobs.
     fn meet(&self, consumer: Weak<dyn LiveParking>) {
         let _ = consumer;
     }
 }
 
-/// The desk that knows the content of a save, and is told its result. The saving thread calls it.
+/// Provides the content of a save to the saving thread, and receives the result.
 pub(crate) trait SavePort: Send + Sync {
-    /// Returns the time on the wall, in milliseconds since 1970.
+    /// Returns the wall-clock time, in milliseconds since 1970.
     fn wall(&self) -> u64 {
         time::wall()
     }
-    /// True if the save that was asked for is not to wait. A call to hurry may come before the call
-    /// for the save itself, since two threads make them. So whoever paces saves asks here, too.
+    /// True if the requested save is not to wait. A call to hurry may come before the call for the
+    /// save, since two threads make them, so the pace of saves checks this, too.
     fn is_hurried(&self) -> bool;
     /// Returns the watermark to save now, or `None` if nothing is to be saved any more.
     fn checkpoint(&self) -> Option<Checkpoint>;
     /// Returns the same for a progress that keeps the jobs done above the watermark. It lists all
     /// of these jobs if `all` is set, or if that list is shorter than the news. A list of all costs
-    /// a step for each word of the window, so only a caller that needs it sets `all`.
+    /// a step per word of the window, so only a caller that needs it sets `all`.
     ///
-    /// In the same moment the effects of the jobs that finished are moved to the end of `effects`:
-    /// jobs and effects have to be in one write.
+    /// At the same moment the effects of the finished jobs move to the end of `effects`, for the
+    /// same write.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// Takes back that these jobs, in ascending order, are done, since their effects cannot be
-    /// written: their attempts failed. The caller has taken their effects out. The answer is the
-    /// content of the save without these jobs, as [`snapshot`](Self::snapshot) gives it in the same
-    /// moment, with the effects of the jobs that finished since.
+    /// Marks these jobs, in ascending order, as not done: their effects cannot be written, so their
+    /// attempts failed. The caller has removed their effects. Returns the save without these jobs,
+    /// as [`snapshot`](Self::snapshot) would, with the effects of jobs that finished since.
     fn refused(&self, refused: Vec<Refused>, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
-    /// Notes that the save is written.
+    /// Called when the save is written.
     fn saved(&self);
-    /// Notes that the save failed. The answer is the time until the next attempt, or `None` if the
-    /// save is not tried again.
+    /// Called when the save failed. Returns the time until the next attempt, or `None` to give up.
     fn save_failed(&self, error: BoxError) -> Option<Duration>;
-    /// Notes that the user could not write the results of the jobs in this save. Nothing of it is
-    /// written. The save is made again at once, with another content.
+    /// Called when the user's part of this save failed. Nothing of it is written, and the save is
+    /// made again at once, with another content.
     fn write_failed(&self, error: BoxError) {
         drop(error);
     }
-    /// Notes that nobody knows if the save is written, so no save is made any more.
+    /// Called when it is unknown whether the save is written. No more saves are made.
     fn save_unknown(&self, error: BoxError) {
         self.save_lost(error);
     }
-    /// Notes that another consumer has the name, so no save is made any more.
+    /// Called when another consumer has the name. No more saves are made.
     fn save_lost(&self, error: BoxError);
 }

@@ -1,6 +1,6 @@
-//! The records of a consumer as `serde` writes them: for an answer over HTTP, or a file.
+//! How `serde` writes the records of a consumer, for HTTP or files.
 //!
-//! A time is in whole milliseconds since 1970.
+//! Times are in whole milliseconds since 1970.
 
 use super::{ConsumerInfo, LastHalt, Move, MoveKind, Parked};
 use crate::base::serialized::{at, fields};

@@ -1,5 +1,5 @@
-//! The calls of a consumer to its progress for which a store's progress has a quicker or a fuller
-//! way than the trait. A struct around such a progress is not recognised here.
+//! Calls of a consumer to its progress for which a store's progress has a faster or fuller way than
+//! the trait. A struct around such a progress is not recognized here.
 
 use super::transactional::{self, Commits, Opening};
 use super::{Earlier, Life, Progress, Saved, Saves, StoreProgress};
@@ -7,22 +7,20 @@ use crate::base::error::Error;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Returns a progress as that of a store, if it is one.
+/// Returns the progress as that of a store, if it is one.
 fn inside<P: Progress>(progress: &mut P) -> Option<&mut StoreProgress> {
     let any: &mut dyn Any = progress;
     any.downcast_mut()
 }
 
-/// Returns the shared writer of a progress of this crate, once its name is taken. The writer only
-/// makes the same save quicker: a struct around such a progress is not recognised here, and saves
-/// the same with [`Progress::save_all`].
+/// Returns the shared writer of a store's progress, once its name is taken. The writer only makes
+/// saves faster: a struct around such a progress saves the same with [`Progress::save_all`].
 pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Saves>> {
     inside(progress)?.writer()
 }
 
-/// Returns the records of single jobs, and of the life before, of a store's progress that has its
-/// name. `None` for any other progress. With `parks` the store notes that there may be more of
-/// them.
+/// Returns the records of single jobs and of the previous life, of a store's progress that has its
+/// name; `None` for any other progress. With `parks` the store notes that there may be more.
 pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result<Option<Earlier>, Error> {
     let Some(progress) = inside(progress) else { return Ok(None) };
     if parks {
@@ -31,13 +29,12 @@ pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result
     progress.load_earlier().map(Some)
 }
 
-/// Notes which log the consumer reads, for the first save: its name, and the address of its store.
-/// Any other progress than that of a store notes nothing.
+/// Notes in the first save of a store's progress which log (of which store) the consumer reads.
 pub(crate) fn note_log<P: Progress>(progress: &mut P, log: Option<(&str, usize)>) -> Result<(), Error> {
     inside(progress).map_or(Ok(()), |progress| progress.note_log(log))
 }
 
-/// Writes the records with which a life begins, in one write.
+/// Writes the records that open a life, in one write.
 pub(crate) fn open_life<P: Progress>(
     progress: &mut P,
     commits: Option<&mut dyn Commits<P>>,
@@ -49,13 +46,12 @@ pub(crate) fn open_life<P: Progress>(
     transactional::open_life(progress, commits, opening)
 }
 
-/// Closes the record of a life in which nothing ran. `name` is the progress, if it is the store's.
+/// Closes the record of a life in which nothing ran. `name` is the progress, if it is a store's.
 pub(crate) fn close_unused(name: &mut (dyn Any + Send), closed: &Life) -> Result<(), Error> {
     name.downcast_mut::<StoreProgress>().map_or(Ok(()), |progress| progress.open_life(closed, std::iter::empty(), &[]))
 }
 
-/// Takes the name, and loads everything that is done. A progress of this crate need not put it in
-/// order: that is quicker and no more.
+/// Takes the name, and loads everything that is done. A store's progress need not sort it.
 pub(crate) fn acquire_all<P: Progress>(progress: &mut P) -> Result<Option<Saved>, Error> {
     match inside(progress) {
         Some(store) => store.acquire_loaded(),

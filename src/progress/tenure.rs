@@ -1,4 +1,4 @@
-//! The handle by which a progress that holds its name for a time steers its consumer.
+//! The handle by which an engine with leases steers its consumer.
 
 use crate::base::guard::drop_guarded;
 use crate::base::index::{BoxError, Index};
@@ -6,12 +6,11 @@ use crate::base::sync::{Arc, Mutex};
 use std::fmt;
 use std::sync::Weak;
 
-/// The handle by which a progress steers its consumer. It is for engines that hold a name for a
-/// time: a lease that has to be renewed, or a lock that may break.
+/// Steers the consumer of a progress whose name is held for a time, by a lease or a lock.
 ///
-/// A consumer hands it to [`Progress::subscribe`](crate::Progress::subscribe) before it takes the
-/// name. All clones steer that one consumer. No call blocks, and each call may come from any
-/// thread. After the consumer's end, a call has no effect. The handle keeps nothing alive.
+/// A consumer passes it to [`Progress::subscribe`](crate::Progress::subscribe) before it takes the
+/// name. All clones steer that one consumer. No call blocks, and calls may come from any thread.
+/// After the end of the consumer, a call has no effect. The handle keeps nothing alive.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex, PoisonError};
@@ -56,27 +55,27 @@ pub struct Tenure {
 
 #[derive(Default)]
 struct State {
-    /// The reason why no job may start, while the consumer is held.
+    /// Why no job may start, while the consumer is held.
     held: Option<String>,
-    /// The loss that the consumer has not heard of yet.
+    /// The loss that the consumer has not been told of yet.
     lost: Option<BoxError>,
-    /// True if the name may be free, and the consumer has not heard of that yet.
+    /// True if the name may be free, and the consumer has not been told yet.
     try_now: bool,
-    /// The wishes about parked jobs that the consumer has not heard of yet.
+    /// The requests about parked jobs that the consumer has not taken yet.
     wishes: Vec<Wish>,
     tenant: TenantIs,
 }
 
 #[derive(Default)]
 enum TenantIs {
-    /// The consumer is being started, and will ask for the earlier calls.
+    /// The consumer is being started, and will ask for earlier calls.
     #[default]
     ToCome,
     Here(Weak<dyn Tenant>),
     Gone,
 }
 
-/// A wish of an operator's about a parked job.
+/// An operator's request about a parked job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Redrive(Index),
@@ -85,7 +84,7 @@ pub(crate) enum Wish {
 
 /// The consumer that a tenure steers. The tenure calls it with no lock held.
 pub(crate) trait Tenant: Send + Sync {
-    /// Tells the consumer that the tenure has changed, so the consumer asks the tenure for news.
+    /// Notifies the consumer that the tenure has changed, so that it asks for the news.
     fn tenure_changed(&self);
 }
 
@@ -94,12 +93,11 @@ impl Tenure {
         Self { state: Arc::default() }
     }
 
-    /// Holds the consumer: it starts no job and no retry until [`go_on`](Self::go_on). Running jobs
-    /// finish, and saves and callbacks go on, as while a consumer is
-    /// [paused](crate::Handle::pause).
+    /// Holds the consumer: it starts no job and no retry until [`go_on`](Self::go_on).
     ///
-    /// The status shows [`Blocked::Held`](crate::Blocked::Held) with this reason, so say in it what
-    /// happened and what to do. Calls do not nest: a second call only replaces the reason.
+    /// Running jobs finish, and saves and callbacks go on, as while a consumer is
+    /// [paused](crate::Handle::pause). The status shows [`Blocked::Held`](crate::Blocked::Held)
+    /// with this reason, so say in it what happened and what to do. Another call replaces it.
     pub fn hold(&self, why: impl Into<String>) {
         let why = why.into();
         self.change(|state| state.held = Some(why));
@@ -110,13 +108,14 @@ impl Tenure {
         self.change(|state| state.held = None);
     }
 
-    /// Tells the consumer that the name is lost. The consumer halts at once with
-    /// [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the text of this error. From now
-    /// on it begins no save; a save that is being made comes to its own end. The consumer waits
-    /// for the running jobs.
+    /// Tells the consumer that the name is lost: it halts at once with
+    /// [`Error::Fenced`](crate::Error::Fenced).
+    ///
+    /// The error's `holder` is the text of this error. The consumer begins no more saves, lets a
+    /// save in progress end, and waits for the running jobs.
     ///
     /// A call while the consumer starts is the error of the start. It halts a
-    /// [standby](crate::Builder::standby), which waits for the name.
+    /// [standby](crate::Builder::standby) that waits for the name.
     pub fn lost(&self, error: BoxError) {
         let mut error = Some(error);
         self.change(|state| {
@@ -127,28 +126,28 @@ impl Tenure {
     }
 
     /// Makes a [standby](crate::Builder::standby) try to take its name at once, not at its pace:
-    /// for an engine that hears when a name is given back. A consumer that has its name ignores it.
+    /// for an engine that is notified when a name is released. Others ignore it.
     pub fn try_now(&self) {
         self.change(|state| state.try_now = true);
     }
 
-    /// Makes the consumer run a parked job once more, as
-    /// [`Handle::redrive`](crate::Handle::redrive) does: for an engine that brings the wish of an
-    /// operator from another process. A consumer that is about to start does it once it has
-    /// started. If the job is not parked, or the consumer waits for its name or stops, the call has
-    /// no effect. So an engine also marks the record that it keeps:
-    /// [`Record::redriven`](crate::Record::redriven).
+    /// Makes the consumer run a parked job again, like [`Handle::redrive`](crate::Handle::redrive).
+    ///
+    /// It is for an engine that relays an operator's request from another process. A consumer that
+    /// is about to start does it once it has started. The call has no effect if the job is not
+    /// parked, or the consumer waits for its name or stops. So an engine also marks the record that
+    /// it keeps: [`Record::redriven`](crate::Record::redriven).
     pub fn redrive(&self, index: Index) {
         self.change(|state| state.wishes.push(Wish::Redrive(index)));
     }
 
-    /// Makes the consumer give a parked job up, as [`Store::discard`](crate::Store::discard) does.
+    /// Makes the consumer give up a parked job, as [`Store::discard`](crate::Store::discard) does.
     /// The engine removes the record that it keeps.
     pub fn discard(&self, index: Index) {
         self.change(|state| state.wishes.push(Wish::Discard(index)));
     }
 
-    /// Changes the state, and tells the consumer if it is still alive.
+    /// Changes the state, and notifies the consumer if it is alive.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         let tenant = match &state.tenant {
@@ -158,7 +157,7 @@ impl Tenure {
         };
         change(&mut state);
         drop(state);
-        // No lock is held here: this may be the last reference to the consumer, and drop it.
+        // No lock is held here: this may drop the last reference to the consumer.
         let Some(tenant) = tenant else { return };
         match tenant.upgrade() {
             Some(tenant) => {
@@ -169,19 +168,19 @@ impl Tenure {
         }
     }
 
-    /// Tells this consumer of each later change. The caller itself asks for the earlier ones.
+    /// Notifies this consumer of later changes. The caller itself asks for earlier ones.
     pub(crate) fn attach(&self, tenant: Weak<dyn Tenant>) {
         self.state.lock().tenant = TenantIs::Here(tenant);
     }
 
-    /// Tells no consumer from now on: the consumer has ended, or its start failed.
+    /// Stops notifications: the consumer has ended, or its start failed.
     pub(crate) fn end(&self) {
         let ended = State { tenant: TenantIs::Gone, ..State::default() };
         let before = std::mem::replace(&mut *self.state.lock(), ended);
         drop_guarded(before.lost);
     }
 
-    /// Returns the reason why no job may start, while the consumer is held.
+    /// Returns why no job may start, while the consumer is held.
     pub(crate) fn held(&self) -> Option<String> {
         self.state.lock().held.clone()
     }
@@ -196,7 +195,7 @@ impl Tenure {
         std::mem::take(&mut self.state.lock().try_now)
     }
 
-    /// Takes the wishes that came since the last call.
+    /// Takes the requests since the last call.
     pub(crate) fn take_wishes(&self) -> Vec<Wish> {
         std::mem::take(&mut self.state.lock().wishes)
     }

@@ -1,4 +1,4 @@
-//! A progress that shares a transaction with the writes of its user.
+//! A progress that shares a transaction with the user's writes.
 
 use super::life::Life;
 use super::parked::ParkedRecord;
@@ -11,26 +11,26 @@ use crate::base::index::{BoxError, Index};
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Progress that shares a transaction with the user's writes, for
+/// A progress that shares a transaction with the user's writes, for
 /// [`Builder::start_writing`](crate::Builder::start_writing).
 ///
-/// One transaction has the rows that the user writes for some jobs, and the fact that these jobs
-/// are done. So after any crash both are there, or neither is, and each job has its rows *exactly
+/// One transaction contains the rows that the user writes for some jobs, and the fact that these
+/// jobs are done. So after a crash both are there, or neither, and each job has its rows *exactly
 /// once*. The trait names no engine: [`Tx`](Self::Tx) is whatever your engine calls a transaction.
 ///
 /// # The rules
 ///
 /// The rules of [`Progress`] hold, and these:
 ///
-/// * [`commit`](Self::commit) writes all of `saved`, with its
-///   [records](crate::Saved::records), and everything that `write` wrote, in one transaction. The
-///   transaction compares the token of this life, as each save does.
-/// * [`acquire_all`](Progress::acquire_all) gives back what the last commit saved, with all
-///   records, also if [`keeps_done_ahead`](Progress::keeps_done_ahead) is false.
-/// * If the answer of the database is lost, nobody knows if the transaction is written. The engine
-///   has to find out before it answers: for example, each commit adds 1 to a number in the row of
-///   the name, and after it has connected anew the engine compares that number. If it cannot find
-///   out, it returns [`CommitError::Lost`].
+/// * [`commit`](Self::commit) writes all of `saved`, with its [records](crate::Saved::records),
+///   and everything that `write` wrote, in one transaction. The transaction compares the token of
+///   this life, as each save does.
+/// * [`acquire_all`](Progress::acquire_all) returns what the last commit saved, with all records,
+///   even if [`keeps_done_ahead`](Progress::keeps_done_ahead) is false.
+/// * If the database's answer is lost, it is unknown whether the transaction is written. The
+///   engine must find out before it returns: for example, each commit adds 1 to a number in the
+///   row of the name, which the engine compares after it has reconnected. If it cannot find out,
+///   it returns [`CommitError::Lost`].
 ///
 /// `waterline::testing::ProgressSuite` (feature `testing`) checks these rules, too.
 ///
@@ -120,20 +120,20 @@ use std::fmt;
 /// # Ok::<(), waterline::Error>(())
 /// ```
 pub trait Transactional: Progress {
-    /// The transaction of the engine, as `write` gets it.
+    /// The engine's transaction, as passed to `write`.
     type Tx<'t>;
 
-    /// Writes all of `saved` and the user's part in one transaction, under the fence of the name.
-    /// A separate thread calls it, one call at a time.
+    /// Writes all of `saved` and the user's part in one transaction, under the fence of the name. A
+    /// separate thread calls it, one call at a time.
     ///
     /// The engine begins a transaction, calls `write` with it, and returns the error of `write` as
     /// [`CommitError::Write`]. It may call `write` again within one commit, in a new transaction,
     /// for example after a serialization failure. The last call counts. An `Ok` without a
-    /// successful last call of `write` halts the consumer, and so does a panic: nobody knows then
-    /// what is written.
+    /// successful last call of `write` halts the consumer, and so does a panic: what is written is
+    /// unknown.
     ///
-    /// A consumer also commits without jobs, for example when its life begins or ends. Then `write`
-    /// does nothing.
+    /// A consumer also commits without jobs, for example when its life begins or ends. `write` is a
+    /// no-op then.
     ///
     /// # Errors
     /// See [`CommitError`].
@@ -144,28 +144,26 @@ pub trait Transactional: Progress {
     ) -> Result<(), CommitError>;
 }
 
-/// The reason why a [commit](Transactional::commit) failed. It decides what becomes of the jobs.
+/// Why a [commit](Transactional::commit) failed, and so what becomes of the jobs.
 ///
-/// A [`BoxError`] becomes a `Retry`, so `?` works in a function that returns one. A commit error
-/// becomes a [`SaveError`], so [`save_all`](Progress::save_all) can be a commit with an empty
-/// `write`.
+/// A [`BoxError`] converts to a `Retry`, so `?` works in a function that returns one. A commit
+/// error converts to a [`SaveError`]: [`save_all`](Progress::save_all) can commit an empty `write`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The user's part failed, nothing is written, and the connection lives. If the transaction had
-    /// several jobs, each of them is then written alone, once, and a job that fails alone has a
-    /// failed attempt.
+    /// The user's part failed, nothing is written, and the connection works. If the transaction had
+    /// several jobs, each is then written once alone; one that fails alone has a failed attempt.
     Write(BoxError),
-    /// Nothing is written. The consumer tries the same again with back-off, until it succeeds.
+    /// Nothing is written. The consumer retries the same with backoff until it succeeds.
     Retry(BoxError),
-    /// Another consumer has the name now, or nobody can find out if the transaction is written. The
-    /// consumer halts at once with [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the
-    /// text of this error. The next life reads the truth.
+    /// Another consumer has the name now, or it cannot be found out whether the transaction is
+    /// written. The consumer halts at once with [`Error::Fenced`](crate::Error::Fenced), whose
+    /// `holder` is the text of this error. The next life reads the truth.
     Lost(BoxError),
 }
 
 impl From<BoxError> for CommitError {
-    /// Makes a `Retry`, unless the error is a `CommitError` or a [`SaveError`] already.
+    /// Returns a `Retry`, unless the error is a `CommitError` or a [`SaveError`] already.
     fn from(error: BoxError) -> Self {
         match error.downcast::<Self>() {
             Ok(error) => *error,
@@ -184,7 +182,7 @@ impl From<SaveError> for CommitError {
 }
 
 impl From<CommitError> for SaveError {
-    /// Makes a `Retry` of an error of the user's part.
+    /// Returns a `Retry` for an error of the user's part.
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Write(error) | CommitError::Retry(error) => Self::Retry(error),
@@ -205,10 +203,10 @@ impl fmt::Display for CommitError {
 
 impl StdError for CommitError {}
 
-/// The reason why a transaction with jobs is not known to be written.
+/// Why a transaction with jobs is not known to be written.
 pub(crate) enum NotWritten {
     Error(CommitError),
-    /// Nobody knows what is written.
+    /// It is unknown what is written.
     Unknown(BoxError),
 }
 
@@ -218,7 +216,7 @@ pub(crate) trait Commits<P>: Send {
     fn commit(&mut self, progress: &mut P, saved: &Saved, jobs: &[Index]) -> Result<(), NotWritten>;
 }
 
-/// Calls `commit` with a user's part, and checks that the part was called if it has to be.
+/// Calls `commit` with a user's part, and checks that the part was called if it must be.
 pub(crate) fn commit<P: Transactional>(
     progress: &mut P,
     saved: &Saved,
@@ -245,7 +243,7 @@ pub(crate) fn commit<P: Transactional>(
 
 const UNKNOWN: &str = "nobody knows if a transaction is written; the next start reads the truth";
 
-/// The parts of the write with which a life begins.
+/// The parts of the write that opens a life.
 pub(crate) struct Opening<'a> {
     pub(crate) life: &'a Life,
     /// The jobs that are to run alone.
@@ -257,8 +255,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) name: &'a str,
 }
 
-/// Writes the records with which a life begins, in one save. An engine that has changed nothing of
-/// its own since it was loaded gets the same again.
+/// Writes the records that open a life, in one save. Everything else in it is as loaded.
 pub(super) fn open_life<P: Progress>(
     progress: &mut P,
     commits: Option<&mut dyn Commits<P>>,
@@ -271,7 +268,7 @@ pub(super) fn open_life<P: Progress>(
     passed.iter().for_each(|index| records.remove_job(*index));
     saved.records.clear();
     (saved.records, saved.parked) = records.list();
-    // They are parked since an earlier save.
+    // They were parked by an earlier save.
     saved.parked.clear();
     let outcome = match commits {
         Some(commits) => commits.commit(progress, saved, &[]),

@@ -1,4 +1,4 @@
-//! Tests of saves whose desk gives the answers that a test has prepared.
+//! Saves whose desk returns prepared answers.
 
 use crate::commit::changes::Refused;
 use crate::effects::Effects;
@@ -7,8 +7,7 @@ use crate::store::Table;
 use crossbeam_channel::{Sender, unbounded};
 use std::collections::VecDeque;
 
-/// An answer of the desk: the jobs that are done, and the effects of those that finished since the
-/// last answer.
+/// An answer of the desk: the done jobs, and the effects of those that are new.
 type Said = (Snapshot, Vec<Changes>);
 
 struct Scripted {
@@ -56,8 +55,7 @@ impl SavePort for Scripted {
     }
 }
 
-/// Makes one piece of effects: each job puts a row and adds to a counter, but a bad job adds to a
-/// text.
+/// Creates effects: each job puts a row and adds to a counter, but a bad job adds to a text.
 fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
     let mut piece = Changes::default();
     for index in jobs {
@@ -80,7 +78,7 @@ fn done(next: Index, ahead: u64) -> Snapshot {
     }
 }
 
-/// A desk that has one more job done with each answer, far above the lowest undone one.
+/// A desk with one more done job per answer, far above the lowest undone one.
 struct Counting {
     asked_for_all: Mutex<Vec<bool>>,
     saved: Sender<()>,
@@ -151,7 +149,7 @@ fn jobs_that_finish_while_others_are_refused_join_the_same_save_and_may_be_refus
     let (tell, saved) = unbounded();
     let says = [
         (done(3, 0), vec![piece(&table, &[0, 1, 2], &[1])]),
-        // Meanwhile two more jobs have finished, and then one more.
+        // Meanwhile two more jobs have finished, then one more.
         (done(1, 0b11100), vec![piece(&table, &[3, 4], &[4])]),
         (done(1, 0b101100), vec![piece(&table, &[5], &[])]),
     ];

@@ -1,4 +1,4 @@
-//! Tests of the ledger against a set of indices, and of the number of bytes that its saves cost.
+//! The ledger compared with a set of indices, and how many bytes its saves cost.
 
 use super::*;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ impl Life {
         }
     }
 
-    /// Makes a save. A save that fails may be on the disk nevertheless.
+    /// Makes a save. A failed save may be on the disk nevertheless.
     fn save(&mut self, succeeds: bool, is_there: bool) {
         let entry = self.ledger.entry(&self.snapshot()).unwrap();
         let (key, value) = entry.put.clone();
@@ -141,8 +141,7 @@ fn promise_10_a_save_costs_at_most_24_bytes_and_3_for_each_job_that_finished() {
         life.done(0);
         life.save(true, true);
         life.bytes = 0;
-        // The next job takes a place in the window as soon as the job there is done, so the window
-        // slides.
+        // The next job starts as soon as another is done, so the window slides.
         let mut running: Vec<Index> = (1..=WINDOW).collect();
         let mut started = WINDOW;
         let commits = (100_000 / each).min(8_000);
