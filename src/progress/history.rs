@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_record_that_no_version_writes_is_refused() {
+    fn an_intact_move_of_no_version_is_refused() {
         let mut has_from = [0; FIXED];
         has_from[9] = 2;
         let mut kind = [0; FIXED];

@@ -436,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_cannot_be_read_is_discarded_alone_and_is_never_redriven() {
+    fn an_unreadable_record_can_only_be_discarded() {
         let store = Store::in_memory();
         let records = ParkedRecords::of(&store, "p").unwrap();
         let write = |index, damage: u8| {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_record_that_is_too_short_or_has_no_text_is_refused() {
+    fn an_intact_record_with_bad_fields_is_refused() {
         for body in [&[0; FIXED - 1][..], &[[0xff; FIXED], [0xff; FIXED]].concat()] {
             let bytes = SEAL.begin(64).bytes(body).seal("p", 7u64.to_be_bytes());
             assert!(ParkedRecord::decode("p", 7, &bytes).is_err());

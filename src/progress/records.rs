@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_an_engine_gave_back_are_those_that_it_got() {
+    fn records_of_an_engine_read_back() {
         let life = Life { open: true, width: 9, ..Life::default() };
         let mut records = NewRecords::default();
         [job(7, false), job(3, true)].iter().for_each(|job| records.put_job(job));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_change_of_a_row_is_the_one_that_an_engine_gets() {
+    fn an_engine_gets_the_last_change_of_a_row() {
         let (place, mut changes) = (ParkedRecords::of_engine(), Changes::default());
         place.put(&job(7, false), &mut changes).unwrap();
         place.remove(7, &mut changes).unwrap();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_an_engine_lists_as_parked_without_records_are_known_as_parked() {
+    fn jobs_listed_as_parked_need_no_records() {
         let parked = Parked::from(job(7, false));
         let mut saved = Saved { parked: vec![parked.clone()], ..Saved::new(None, 0, Vec::new()) };
         let earlier = load(&mut saved, false, "p").unwrap().unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn promise_08_any_flipped_bit_of_a_record_of_an_engine_is_corrupt() {
+    fn promise_08_any_flipped_bit_of_an_engines_record_is_corrupt() {
         let mut records = NewRecords::default();
         records.put_job(&job(7, false));
         records.put_life(&Life::default());

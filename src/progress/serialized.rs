@@ -50,7 +50,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn records_of_a_consumer_have_times_in_milliseconds_and_null_for_the_unknown() {
+    fn records_serialize_with_milliseconds_and_nulls() {
         let time = UNIX_EPOCH + Duration::from_millis(1_500);
         let mut info = ConsumerInfo { name: "blocks".to_owned(), moved_at: Some(time), ..ConsumerInfo::default() };
         info.last_halt = Some(LastHalt { index: 7, error: "no".to_owned(), at: time });

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_saves_and_of_commits_become_each_other() {
+    fn save_and_commit_errors_convert_to_each_other() {
         assert!(matches!(CommitError::from(BoxError::from("no disk")), CommitError::Retry(_)));
         let lost = BoxError::from(SaveError::Lost("taken by b".into()));
         assert!(matches!(CommitError::from(lost), CommitError::Lost(by) if by.to_string() == "taken by b"));

@@ -123,7 +123,7 @@ impl SavePort for Counting {
 }
 
 #[test]
-fn the_first_save_of_a_store_lists_all_done_jobs_and_later_saves_list_only_the_news() {
+fn only_the_first_save_lists_all_done_jobs() {
     const SAVES: usize = 60;
     let store = Store::in_memory();
     let mut progress = store.progress("p");
@@ -142,7 +142,7 @@ fn the_first_save_of_a_store_lists_all_done_jobs_and_later_saves_list_only_the_n
 }
 
 #[test]
-fn jobs_that_finish_while_others_are_refused_join_the_same_save_and_may_be_refused_too() {
+fn jobs_that_finish_during_a_refusal_join_the_save() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();
     table.put("text", "abc").unwrap();

@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn promise_08_any_flipped_bit_and_any_missing_delta_is_refused(
+    fn promise_08_any_flipped_bit_or_missing_delta_is_refused(
         done in proptest::collection::vec(0..5_000u64, 1..60), at in any::<prop::sample::Index>(), bit in any::<prop::sample::Index>(),
     ) {
         let mut life = Life::new(0);
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn promise_10_a_save_costs_at_most_24_bytes_and_3_for_each_job_that_finished() {
+fn promise_10_a_save_costs_24_bytes_and_3_per_job() {
     const WINDOW: u64 = 100_000;
     for each in [1, 2, 3, 5, 10, 30, 100, 1_000, 4_000] {
         let mut random = fastrand::Rng::with_seed(each);
@@ -161,7 +161,7 @@ fn promise_10_a_save_costs_at_most_24_bytes_and_3_for_each_job_that_finished() {
 }
 
 #[test]
-fn deltas_of_an_earlier_generation_are_void_and_their_slots_are_used_again() {
+fn slots_of_void_deltas_are_reused() {
     let mut life = Life::new(0);
     for index in (1..80_000).step_by(2) {
         life.done(index);
@@ -174,7 +174,7 @@ fn deltas_of_an_earlier_generation_are_void_and_their_slots_are_used_again() {
 }
 
 #[test]
-fn deltas_of_an_earlier_generation_are_void_also_near_the_last_index() {
+fn deltas_of_an_earlier_page_are_void_near_the_last_index() {
     // Added to the lowest index of the second page, the distances in these deltas would overflow.
     let mut life = Life::new(Index::MAX - 100_000);
     let page = |life: &Life| life.ledger.page.map(|page| page.series.generation);
