@@ -1,5 +1,4 @@
-//! A durable job log: items with gap-free indices, pushed by any number of threads, and consumed as
-//! a stream.
+//! A durable job log: items with gap-free indices, pushed by any thread and consumed as a stream.
 
 use crate::base::config::{check_codec, check_name};
 use crate::base::error::{Error, describe};
@@ -44,16 +43,15 @@ use self::reading::{Place, ReadAhead};
 use self::state::LogState;
 use self::trim::{TrimIntent, Trimmer, Wanted};
 
-/// A durable first-in first-out log of jobs in a [`Store`]: what one stage of a pipeline hands to
-/// the next. Made by [`Store::log`].
+/// A durable first-in first-out log of jobs in a [`Store`], from [`Store::log`].
 ///
-/// Items get their indices when they are written: gap-free, from 1, in the order of the writes.
-/// Pushing is as durable as the store, and threads that push at the same time share a write. A log
-/// is a source of jobs ([`Jobs`]) for any number of consumers, and rings them by itself. A clone is
-/// the same log.
+/// Items get their indices when they are written: gap-free, from 1, in the order of the writes. A
+/// push is as durable as the store, and concurrent pushes share a write. A log is a source of jobs
+/// ([`Jobs`]) for any number of consumers, such as the next stage of a pipeline, and wakes them.
+/// Clones are the same log.
 ///
-/// A [`Codec`] turns items into bytes. The log keeps its name, and is opened with no other one. It
-/// is [`Json`] by default: [`Store::log_with`] takes [`Bytes`] or a codec of yours.
+/// A [`Codec`] turns items into bytes: [`Json`] by default, or with [`Store::log_with`] [`Bytes`]
+/// or your own. The log keeps the codec's name, and opens with no other.
 ///
 /// ```
 /// use waterline::{Consumer, Store};
@@ -72,26 +70,25 @@ use self::trim::{TrimIntent, Trimmer, Wanted};
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct JobLog<T, C = Json> {
-    /// It is dropped before the store: no thread of it has the database from then on.
+    /// Dropped before the store: from then on no thread of it has the database.
     ahead: Mutex<ReadAhead>,
     store: Store,
     state: Arc<LogState>,
     codec: Arc<C>,
-    /// The mean length of the items that were read last, in bytes.
+    /// The mean length of the items that were last read, in bytes.
     mean: AtomicUsize,
-    /// The type of its items, by which the store knows that the log is open.
+    /// The type of its items. The store knows by it that the log is open.
     item: Arc<ItemType>,
-    /// The same type for the compiler. No item is held.
+    /// The same type, for the compiler.
     items: PhantomData<fn() -> T>,
 }
 
-/// The logs that somebody has open, and some that nobody has any more: the store keeps them for all
-/// its handles.
+/// The logs that are open, and some that no longer are. All handles to the store share it.
 #[derive(Default)]
 struct OpenLogs(Mutex<Vec<OpenLog>>);
 
 /// One log. Its state may outlive its handles, since a trim or a chore needs it. Its type does not:
-/// from then on the log may be opened with another one.
+/// then the log may be opened with another one.
 struct OpenLog {
     state: Weak<LogState>,
     item: Weak<ItemType>,
@@ -104,16 +101,15 @@ struct ItemType {
 }
 
 impl Store {
-    /// Opens the log with this name: 1 to 255 bytes. It is made if there is none, unless
+    /// Opens the log with this name of 1 to 255 bytes, or creates it, unless
     /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`. Its items are stored as
     /// [`Json`].
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad name; [`Error::NotFound`] for a log that is not there and is not
-    /// made; [`Error::Codec`] for a log whose items another codec has encoded; [`Error::LogType`]
-    /// while the same log is open with items of another type; [`Error::Corrupt`] when it cannot be
-    /// read, [`Error::Store`] when the database fails, [`Error::Spawn`] when the thread that writes
-    /// cannot be started.
+    /// [`Error::Config`] for a bad name; [`Error::NotFound`] if it is missing and not created;
+    /// [`Error::Codec`] if its items have another codec; [`Error::LogType`] while it is open with
+    /// items of another type; [`Error::Corrupt`] if it cannot be read, [`Error::Store`] if the
+    /// database fails, [`Error::Spawn`] if the writer thread cannot be started.
     pub fn log<T: Serialize + DeserializeOwned + Send + 'static>(
         &self,
         name: impl AsRef<str>,
@@ -123,9 +119,9 @@ impl Store {
 
     /// Opens the log with this name, like [`log`](Self::log), with a codec for its items.
     ///
-    /// A new log keeps the [name of the codec](Codec::NAME), by which alone codecs are told apart.
-    /// From the first log on that is not [`Json`], versions of this library that know no other
-    /// codec refuse the store ([`Error::Format`]).
+    /// A new log keeps the [name of the codec](Codec::NAME), which alone identifies it. Once a log
+    /// is not [`Json`], versions of this library without codecs refuse the store
+    /// ([`Error::Format`]).
     ///
     /// ```
     /// use waterline::{Bytes, Error, Store};
@@ -137,13 +133,12 @@ impl Store {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// Through a [read-only](crate::StoreOptions::read_only) store every log can be opened with
-    /// [`Bytes`](codec::Bytes), whatever its codec is and whoever else has it open: the items are
-    /// the stored bytes. The log shows the state of the last [`refresh`](Self::refresh).
+    /// A [read-only](crate::StoreOptions::read_only) store opens every log with
+    /// [`Bytes`](codec::Bytes), whatever its codec and its other handles: the items are the stored
+    /// bytes. The log shows the state of the last [`refresh`](Self::refresh).
     ///
     /// # Errors
-    /// Those of [`log`](Self::log). [`Error::Config`] also for a codec whose name is empty or above
-    /// 32 bytes.
+    /// Those of [`log`](Self::log); [`Error::Config`] also for a codec name not of 1 to 32 bytes.
     pub fn log_with<T: Send + 'static, C: Codec<T>>(
         &self,
         name: impl AsRef<str>,
@@ -162,7 +157,6 @@ impl Store {
         })
     }
 
-    /// Opens a log whose items have this type and this codec.
     fn open_log(
         &self,
         name: &str,
@@ -181,7 +175,7 @@ impl Store {
         let known = logs.iter_mut().find_map(|log| Some((log.state.upgrade().filter(|log| log.name == name)?, log)));
         let Some((state, log)) = known else {
             let (state, item) = (Arc::new(self.load_log(name, codec)?), Arc::new(asked));
-            // The stored bytes can be read beside items of any type.
+            // The stored bytes can be read while items of any type are.
             let known = if as_bytes { Weak::new() } else { Arc::downgrade(&item) };
             logs.push(OpenLog { state: Arc::downgrade(&state), item: known });
             return Ok((state, item));
@@ -206,7 +200,7 @@ impl Store {
 }
 
 impl<T, C> JobLog<T, C> {
-    /// Returns the name that it was made with.
+    /// Returns the name of the log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
@@ -224,24 +218,22 @@ impl<T, C> JobLog<T, C> {
         &self.codec
     }
 
-    /// Removes all items up to and including this index; beyond the head, all there are. The log
-    /// goes on counting.
+    /// Removes all items up to and including this index, or up to the head. Indices go on counting.
     ///
-    /// The items of [parked](crate::OnExhausted::Park) jobs stay, each one by itself, as long as a
-    /// consumer that is running on this log, or one that it [retains](Self::retain) items for, has
-    /// them parked: until the job is redriven with success, or discarded. So the budget of these
-    /// consumers bounds what stays, and [`LogInfo::parked`] counts it. A consumer that is not there
-    /// at the trim keeps nothing. (If such a job was discarded while no consumer had its name, its
-    /// item goes with the first trim behind the next start.)
+    /// The items of [parked](crate::OnExhausted::Park) jobs stay individually while a consumer has
+    /// them parked that is running on this log, or that the log [retains](Self::retain) items for:
+    /// until the job is redriven with success, or discarded. So the budget of these consumers
+    /// bounds what stays, and [`LogInfo::parked`] counts it. Any other consumer keeps nothing. (If
+    /// a job was discarded while no consumer had its name, the first trim after the next start
+    /// removes its item.)
     ///
-    /// Disk space is given back in pieces of several thousand items or a hundred megabytes, by a
-    /// thread of its own: no caller waits for it. A store that is closed gives back first what it
-    /// owes.
+    /// Disk space is given back in pieces of several thousand items or a hundred megabytes, on a
+    /// separate thread: no caller waits for it. A store that closes gives back first what is due.
     ///
     /// # Errors
-    /// [`Error::Needed`] when a consumer that is running on this log, or one that it
+    /// [`Error::Needed`] if a consumer that is running on this log, or that it
     /// [retains](Self::retain) items for, has not processed all of them; [`Error::ReadOnly`] if the
-    /// store is read-only; [`Error::Store`] when the database fails. Nothing is removed then.
+    /// store is read-only; [`Error::Store`] if the database fails. Then nothing is removed.
     pub fn trim(&self, to: RangeToInclusive<Index>) -> Result<(), Error> {
         self.store.writable()?;
         let first = to.end.saturating_add(1).min(self.state.end());
@@ -255,15 +247,14 @@ impl<T, C> JobLog<T, C> {
         told.wait()
     }
 
-    /// Makes the log trim itself up to the lowest watermark of these consumers, named by their
-    /// [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that watermark either. Items
-    /// of their parked jobs stay below it, each one by itself. A consumer that ended counts with
-    /// its last watermark and its last parked jobs. Call this again in each life. The last call
-    /// holds; with no consumer in it the log no longer trims itself. On a
-    /// [read-only](crate::StoreOptions::read_only) store it does nothing.
+    /// Makes the log trim itself up to the lowest watermark of these consumers.
     ///
-    /// That lowest watermark is what [`backlog`](Self::backlog) and
-    /// [`hold_back`](Self::hold_back) go by, too.
+    /// They are named by their [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that
+    /// watermark either, and [`backlog`](Self::backlog) and [`hold_back`](Self::hold_back) go by
+    /// it, too. Items of parked jobs below it stay individually. A consumer that ended counts with
+    /// its last watermark and parked jobs. Call this again in each life. The last call holds; with
+    /// no consumer the log no longer trims itself. On a [read-only](crate::StoreOptions::read_only)
+    /// store it does nothing.
     pub fn retain<W: AsRef<Watermark>>(&self, consumers: impl IntoIterator<Item = W>) {
         if self.store.writable().is_err() {
             return;
@@ -285,8 +276,8 @@ impl<T, C> JobLog<T, C> {
         Ok(commit::clear_op())
     }
 
-    /// Returns an error if a consumer needs an item below this index. A log that has none there has
-    /// none that is needed, also beside a consumer that waits for its first item.
+    /// Returns an error if a consumer needs an item below this index. If there is none, none is
+    /// needed, even if a consumer waits for its first one.
     fn check_needed(&self, first: Index) -> Result<(), Error> {
         if first <= self.state.first() {
             return Ok(());
@@ -309,19 +300,18 @@ impl<T, C: Codec<T>> JobLog<T, C> {
     /// Appends an item, and returns its index once it is written, as durable as the store.
     ///
     /// # Errors
-    /// [`Error::Item`] when its [`Codec`] cannot encode it, or panics, and [`Error::ReadOnly`] if
-    /// the store is read-only; nothing is pushed then.
-    /// [`Error::Store`] when the database fails: then the item is not in the log in this life, and
-    /// may be in the next.
+    /// [`Error::Item`] if its [`Codec`] cannot encode it, or panics, and [`Error::ReadOnly`] if the
+    /// store is read-only: nothing is pushed. [`Error::Store`] if the database fails: the item is
+    /// not in the log in this life, but may be in the next.
     pub fn push(&self, item: &T) -> Result<Index, Error> {
         self.store.writable()?;
         Ok(self.push_values(Values::of(&self.state.name, &*self.codec, std::slice::from_ref(item))?)?.start)
     }
 
-    /// Appends items with consecutive indices in one atomic write. Nothing in, nothing out.
+    /// Appends items with consecutive indices in one atomic write. No items are a no-op.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push); all of them are in the log then, or none is.
+    /// Those of [`push`](Self::push); then all items are in the log, or none is.
     pub fn push_all(&self, items: &[T]) -> Result<Range<Index>, Error> {
         self.store.writable()?;
         if items.is_empty() {
@@ -351,8 +341,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
 
     /// # Errors
     /// [`Error::Truncated`] below [`first`](Self::first), except for an item that a parked job
-    /// keeps; [`Error::Corrupt`] for an item that cannot be read, [`Error::Store`] when the
-    /// database fails.
+    /// keeps; [`Error::Corrupt`] for an unreadable item, [`Error::Store`] if the database fails.
     fn at_index(&self, index: Index) -> Result<Option<T>, BoxError> {
         let mut items = Vec::new();
         self.read(index..=index, &mut items)?;
@@ -382,13 +371,12 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
             true
         };
         let place = Place { kv: self.store.shared_kv(), family: self.store.log_items(), log: &self.state };
-        // Taken out meanwhile, since items are the user's own code, and the store may take its
-        // time.
+        // Taken out meanwhile: items are decoded by user code, and the store may be slow.
         let mut ahead = std::mem::take(&mut *self.ahead.lock());
-        // A panic of the codec is caught once around the run and not around each item, since the
-        // index of the item is known.
+        // Panics of the codec are caught once per run, since the index of the item is known.
         let read = guarded(|| Ok(ahead.read(place, start..end, &mut take)));
-        // The items of a caller beside this one go. Their thread is not awaited under the lock.
+        // Drops a concurrent caller's items after the lock is released: this waits for their
+        // thread.
         let others = std::mem::replace(&mut *self.ahead.lock(), ahead);
         drop(others);
         if let Ok(items @ 1..) = usize::try_from(next - start) {
@@ -401,10 +389,10 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
         match bad {
             Some(e) => Err(self.corrupt(next, describe(&*e)).into()),
             None if next < end => {
-                // Unless it was trimmed just now, here or by the application.
+                // It may have been trimmed just now, here or by the application.
                 self.store.refresh_log(&self.state)?;
                 match self.trimmed_to(next)? {
-                    // It is asked for again.
+                    // The caller asks for it again.
                     Some(_) if next > start => Ok(()),
                     Some(first) => self.read_kept(next..next + 1, first, into),
                     None => Err(self.corrupt(next, "it is not there").into()),
@@ -414,8 +402,8 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
         }
     }
 
-    /// Returns the mean length of the items that were read last, as they are stored: the length of
-    /// a single item is unknown once it is decoded.
+    /// Returns the mean stored length of the items that were last read: that of one item is
+    /// unknown.
     fn weight(&self, _item: &T) -> usize {
         self.mean.load(Ordering::Relaxed).max(size_of::<T>())
     }

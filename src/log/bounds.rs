@@ -1,4 +1,4 @@
-//! The record of a log beside its items: where they begin and end.
+//! The record of a log: where its items begin and end.
 
 use super::codec::CodecName;
 use crate::base::index::Index;
@@ -8,35 +8,35 @@ use crate::store::keys;
 /// The first index.
 const FIRST: Index = 1;
 
-/// The stored bounds: the version, the log's number, the three indices, from version 2 on the name
-/// of the codec, in version 3 before it the number of kept items, and the checksum.
+/// The stored bounds: the version, the log's number, the three indices, from version 3 on the
+/// number of kept items, from version 2 on the codec's name, and the checksum.
 pub(super) const SEAL: Kind = Kind { label: "log", versions: &[1, 2, 3] };
 
 /// The short form, for a log whose items are JSON.
 const OF_JSON: Kind = Kind { versions: &[1], ..SEAL };
 
-/// The stored bounds of a log that keeps no item for a parked job.
+/// The form for a log that keeps no item for a parked job.
 const OF_ANY: Kind = Kind { versions: &[1, 2], ..SEAL };
 
 /// The length of the fields that all versions have.
 const FIELDS: usize = 4 + 8 + 8 + 8;
 
-/// The record of a log beside its items, in the family of progress.
+/// The record of a log, in the family of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) id: u32,
     pub(crate) first: Index,
-    /// One past the head, at the time when it was written; there may be items from there on.
+    /// One past the head when it was written; there may be more items.
     pub(crate) end: Index,
     pub(crate) deleted: Index,
-    /// The number of items below the first one that only parked jobs keep.
+    /// The number of items below the first one that are kept for parked jobs.
     pub(crate) kept: u64,
     /// The name of the codec of its items.
     pub(crate) codec: CodecName,
 }
 
 impl Bounds {
-    /// Returns the bounds of a log without items, which are JSON.
+    /// Returns the bounds of a log without items, which are to be JSON.
     pub(crate) fn of_a_new_log(id: u32) -> Self {
         Self { id, first: FIRST, end: FIRST, deleted: FIRST, kept: 0, codec: CodecName::json() }
     }
@@ -53,7 +53,7 @@ impl Bounds {
         record.bytes(codec.as_bytes()).seal(name, "")
     }
 
-    /// Returns the bounds that are stored, or the reason why they cannot be read.
+    /// Decodes bounds, or returns the reason why they cannot be read.
     pub(crate) fn decode(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let mut fields = SEAL.open(name, "", bytes)?;
         let version = fields.version;

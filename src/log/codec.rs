@@ -7,16 +7,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 
-/// The name in use from the first log on whose items are not JSON.
+/// The name in use since the first log whose items are not JSON.
 pub(super) const CODEC: &str = "codec";
 
-/// The name of [`Json`]. The record of a log has no name for it, as before there were others.
+/// The name of [`Json`]. The record of a log omits it, as before there were others.
 const JSON: &str = "json";
 
-/// The room that is made for an item in JSON. It grows for larger ones.
+/// The initial capacity for an item in JSON.
 const USUAL: usize = 128;
 
-/// Turns the items of a [`JobLog`](crate::JobLog) into bytes, and bytes into items. Handed to
+/// Turns the items of a [`JobLog`](crate::JobLog) into bytes and back, for
 /// [`Store::log_with`](crate::Store::log_with).
 ///
 /// | codec | items | take it for |
@@ -25,13 +25,13 @@ const USUAL: usize = 128;
 /// | [`Bytes`] | `Vec<u8>` | blocks, messages and files that are bytes already |
 /// | one of yours | one type, or many | a compact or a foreign encoding: fixed fields, Protobuf, compression |
 ///
-/// The log keeps the codec's name for good, and refuses a codec with another name. So a change of
-/// the encoding needs a new name and a new log. Or let the new `decode` read the old bytes as well,
-/// and keep the name. A log whose codec has the name `json` is a log of [`Json`].
+/// The log keeps the codec's name for good, and refuses any other. So a new encoding needs a new
+/// name and a new log, or a `decode` that also reads the old bytes, under the old name. A log whose
+/// codec is named `json` is a log of [`Json`].
 ///
-/// Threads encode and decode at the same time, and no lock is held meanwhile. An error or a panic
-/// in `encode` pushes nothing ([`Error::Item`](crate::Error::Item)). An error or a panic in
-/// `decode` stops the consumer at this item ([`Error::Corrupt`](crate::Error::Corrupt)).
+/// Threads encode and decode concurrently, with no lock held. An error or a panic in `encode`
+/// pushes nothing ([`Error::Item`](crate::Error::Item)). One in `decode` stops the consumer at this
+/// item ([`Error::Corrupt`](crate::Error::Corrupt)).
 ///
 /// ```
 /// use waterline::{BoxError, Codec, Jobs, Store};
@@ -70,28 +70,26 @@ pub trait Codec<T>: Send + Sync + 'static {
     /// The name that is stored with the log: 1 to 32 bytes.
     const NAME: &'static str;
 
-    /// Appends the bytes of an item to a buffer, which is always empty. An item may have no bytes.
+    /// Appends the bytes of an item, possibly none, to an empty buffer.
     ///
     /// # Errors
-    /// An item that cannot be encoded. Nothing is pushed, and the error is the source of an
+    /// If the item cannot be encoded. Nothing is pushed, and the error is the source of an
     /// [`Error::Item`](crate::Error::Item).
     fn encode(&self, item: &T, into: &mut Vec<u8>) -> Result<(), BoxError>;
 
-    /// Returns the item with these bytes. They are those that [`encode`](Self::encode) made, maybe
-    /// in another version of your program.
+    /// Decodes what [`encode`](Self::encode) made, maybe in another version of your program.
     ///
     /// # Errors
-    /// Bytes that are no item. The text of the error is in an
-    /// [`Error::Corrupt`](crate::Error::Corrupt), with the index of the item.
+    /// If the bytes are no item. The error's text is in an
+    /// [`Error::Corrupt`](crate::Error::Corrupt) with the index of the item.
     fn decode(&self, bytes: &[u8]) -> Result<T, BoxError>;
 }
 
 /// Items as JSON, the codec of [`Store::log`](crate::Store::log). Its name is `json`.
 ///
 /// Every tool can read it, and new fields can be added to an item with `#[serde(default)]`. Some
-/// values have no JSON: a float that is no number, for example, is pushed and then cannot be read.
-/// Bytes are expensive in JSON, since each one becomes 2 characters (as hex) to 4 characters (as a
-/// number in a list): see [`Bytes`].
+/// values have no JSON: NaN, for example, is pushed and then cannot be read. Bytes are expensive,
+/// since each becomes 2 characters (as hex) to 4 characters (as a number in a list): see [`Bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Json;
 
@@ -108,7 +106,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
     }
 }
 
-/// The same codec, shared by several logs, for a codec that has a state.
+/// The same codec, shared by several logs, for a codec with state.
 impl<T, C: Codec<T>> Codec<T> for std::sync::Arc<C> {
     const NAME: &'static str = C::NAME;
 
@@ -121,10 +119,9 @@ impl<T, C: Codec<T>> Codec<T> for std::sync::Arc<C> {
     }
 }
 
-/// Items that are bytes already (`Vec<u8>`), stored as they are. Its name is `bytes`.
+/// Items that are bytes already (`Vec<u8>`), stored unchanged. Its name is `bytes`.
 ///
-/// Take it for data that has an encoding of its own. Each item is copied once when it is pushed,
-/// and once when it is read.
+/// Use it for data with its own encoding. Each item is copied once per push, and once per read.
 ///
 /// ```
 /// use waterline::{Bytes, Jobs, Store};
@@ -158,7 +155,7 @@ pub(super) fn check_stored(log: &str, stored: &str, asked: &str) -> Result<(), E
     Err(Error::Codec { log: log.to_owned(), stored: stored.to_owned(), asked: asked.to_owned() })
 }
 
-/// The name of a codec. It holds its bytes in itself, so the bounds of a log can be copied.
+/// The name of a codec, stored inline, so that the bounds of a log are `Copy`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CodecName {
     bytes: [u8; MAX_CODEC],
@@ -171,7 +168,7 @@ impl CodecName {
         Self::new(JSON).unwrap_or_else(|| unreachable!("it has 4 bytes"))
     }
 
-    /// Returns this name; `None` if it is empty or too long.
+    /// Returns this name, or `None` if it is empty or too long.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let mut bytes = [0; MAX_CODEC];
         bytes.get_mut(..name.len()).filter(|_| !name.is_empty())?.copy_from_slice(name.as_bytes());
@@ -179,7 +176,7 @@ impl CodecName {
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        // It was made of a text.
+        // It was made from a `str`.
         std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 

@@ -1,4 +1,4 @@
-//! A log's part in each batch: items get their indices here, and what was trimmed is deleted.
+//! A log's part in each batch: items get their indices, and trimmed ones are deleted.
 
 use super::bounds::Bounds;
 use super::state::{Deleted, LogState};
@@ -9,24 +9,23 @@ use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Cleanup, Participant};
 use crate::kv::Kv;
 
-/// The last byte of an operation: the item before it is pushed, or the log is emptied.
+/// The last byte of an operation: push the item before it, or clear the log.
 const PUSH: u8 = 0;
 const CLEAR: u8 = 1;
 
-/// The memory of an item that waits to be written, in bytes, which is not worth giving back.
+/// The spare memory of a pending item, in bytes, that is not worth freeing.
 const SPARE: usize = 256;
 
-/// Returns the operation that appends an item. (Its tag stands behind the item, so that a codec
-/// gets a buffer of its own.)
+/// Returns the operation that appends an item. (The tag follows: a codec gets its own buffer.)
 pub(crate) fn push_op(mut item: Vec<u8>) -> Vec<u8> {
     item.push(PUSH);
-    // A codec may reserve far more than its item takes. Only the bytes of the item count for the
-    // limit of effects, and many items may wait.
+    // A codec may reserve far more than its item takes. Only the item counts for the limit of
+    // effects, and many items may be pending.
     item.shrink_to(SPARE.max(2 * item.len()));
     item
 }
 
-/// Returns the operation that removes all items which no consumer needs.
+/// Returns the operation that removes all items that no consumer needs.
 pub(crate) fn clear_op() -> Vec<u8> {
     vec![CLEAR]
 }
@@ -39,9 +38,9 @@ pub(crate) struct LogTail {
     end: Index,
     /// The bytes of the items that the batch pushes.
     pushed: u64,
-    /// The bounds to be written, if the batch trims the log or frees items of it.
+    /// The bounds to be written, if the batch trims the log or frees kept items.
     trimmed: Option<Bounds>,
-    /// True if the database is to give back the disk space of what is deleted.
+    /// True if the database is to give back the disk space of deleted items.
     reclaims: bool,
 }
 
@@ -65,7 +64,7 @@ impl LogTail {
         Ok(())
     }
 
-    /// Removes all items below this index. `Deleted::Now` also deletes them, however few they are.
+    /// Removes all items below this index. `Deleted::Now` deletes them at once, however few.
     pub(super) fn trim(
         &mut self,
         log: &LogState,
@@ -85,13 +84,12 @@ impl LogTail {
         Ok(())
     }
 
-    /// Frees the items of jobs that no consumer has parked any more. Returns true if there are
-    /// some.
+    /// Frees the items of jobs that are no longer parked. Returns whether there are any.
     pub(super) fn free(&mut self, log: &LogState, jobs: &[Index], batch: &mut Overlay<'_>) -> Result<bool, BoxError> {
         let before = self.bounds(log);
         let freed = if before.kept > 0 { log.free(jobs, batch)? } else { 0 };
         if freed > 0 {
-            // (The count is that of the rows, which were written with it.)
+            // (The count always matches the rows, which are written with it.)
             let bounds = Bounds { kept: before.kept.saturating_sub(freed), ..before };
             log.put_bounds(bounds, batch)?;
             self.trimmed = Some(bounds);
@@ -104,8 +102,8 @@ impl LogTail {
         Bounds { first: self.first, end: self.end, ..self.trimmed.unwrap_or_else(|| log.bounds()) }
     }
 
-    /// Removes all items, with those that the batch has pushed so far. A consumer may have begun to
-    /// need some of them since the operation was asked for: those stay, with all behind them.
+    /// Removes all items, including those pushed by the batch. Items that a consumer has begun to
+    /// need since the operation was requested stay, with all later ones.
     fn clear(&mut self, log: &LogState, batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         let first = log.needed_from().map_or(self.end, |needed| needed.min(self.end));
         if first > self.first { self.trim(log, first, Deleted::Now, batch) } else { Ok(()) }
@@ -145,9 +143,9 @@ impl Participant for LogState {
 
 impl LogState {
     /// Gives back the disk space of all items that are deleted by now. Space that could not be
-    /// given back is tried again with the next piece.
+    /// given back is retried with the next piece.
     fn reclaim(&self, kv: &dyn Kv) -> Result<(), StoreError> {
-        // Everything in here was deleted by a write that has ended.
+        // All of these were deleted by a finished write.
         let deleted = self.not_reclaimed();
         if deleted.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Backpressure: a source that is held back while the log which its jobs fill is full.
+//! Backpressure: a source is held back while the log that its jobs fill is full.
 
 use super::JobLog;
 use super::state::LogState;
@@ -9,33 +9,34 @@ use crate::source::wakeup::Wakeup;
 use crate::source::watermark::Listener;
 use crate::source::{Gate, Gated, Jobs, Keeper, Rings};
 
-/// Keeps the gate of jobs of which none starts while a log is full.
+/// The gate of jobs that do not start while a log is full.
 #[derive(Clone, Debug)]
 struct Held {
     log: Arc<LogState>,
     most: u64,
-    /// The consumers of this source. Its gate is computed from the lowest of their watermarks.
+    /// The consumers of this source. The gate is computed from their lowest watermark.
     rings: Arc<Rings>,
 }
 
 impl<T, C> JobLog<T, C> {
-    /// Returns the number of items that are still to be processed: those above the lowest watermark
-    /// of the consumers that the log [retains](Self::retain) items for. If none is named, these are
-    /// all items that are not trimmed.
+    /// Returns the number of items still to be processed: those above the lowest watermark of the
+    /// consumers that the log [retains](Self::retain) items for, or, if there are none, all that
+    /// are not trimmed.
     #[must_use]
     pub fn backlog(&self) -> u64 {
         self.state.undone().0
     }
 
-    /// Returns the same jobs with backpressure: none starts while the [backlog](Self::backlog) of
-    /// this log is `most` items (at least 1) or more. Use it for the stage that fills the log, so
-    /// that it does not run away from the stage that empties it. Name that stage with
-    /// [`retain`](Self::retain): each move of its watermark makes room, and a job that it parks
-    /// takes none. If no consumer is named, the log has to be [trimmed](Self::trim), or the jobs
-    /// are held back for ever.
+    /// Returns the same jobs with backpressure: none starts while this log is full.
     ///
-    /// Jobs that push one item each never fill it beyond `most`; jobs that push `n` items each may
-    /// fill it `n` times as far. While it is full, the status says so, and names the stage behind:
+    /// It is full if its [backlog](Self::backlog) is `most` items (at least 1) or more. Use it for
+    /// the stage that fills the log, so that it does not outrun the stage that empties it. Name
+    /// that stage with [`retain`](Self::retain): each move of its watermark makes room, and a job
+    /// that it parks takes none. Without a named consumer, the log must be [trimmed](Self::trim),
+    /// or the jobs are held back for ever.
+    ///
+    /// Jobs that push one item each never exceed `most`; jobs that push `n` items each may reach
+    /// `n` times as many. While the log is full, the status names the stage behind:
     /// [`Blocked::LogFull`](crate::Blocked::LogFull).
     ///
     /// ```
@@ -59,7 +60,7 @@ impl<T, C> JobLog<T, C> {
 
 impl Keeper for Held {
     fn subscribe(&self, wakeup: &Wakeup) {
-        // The gate depends on the watermark too, which moves after the items are there.
+        // The gate also depends on the watermark, which moves after the items are there.
         let listener: Arc<dyn Listener> = self.rings.clone();
         wakeup.watermark().listen(Arc::downgrade(&listener));
         self.rings.add(wakeup.clone());
@@ -68,8 +69,7 @@ impl Keeper for Held {
 
     fn gate(&self) -> Gate {
         let next = self.rings.lowest_next();
-        // Measured after the watermark, so it counts at least the items that the jobs up to there
-        // have pushed.
+        // Measured after the watermark, so it includes what the jobs up to there have pushed.
         let room = self.most.saturating_sub(self.log.undone().0);
         match next {
             _ if room == 0 => Gate::Closed,

@@ -1,6 +1,6 @@
-//! Items that only parked jobs keep. A trim goes past them: it copies each of them to a row of its
-//! own, so the items themselves are still deleted as one range. The row is the record that survives
-//! the process. It goes away when no consumer has the job parked any more.
+//! Items that are kept for parked jobs. A trim passes them: it copies each to a row of its own, so
+//! that the items are still deleted as one range. The row survives the process, and is removed when
+//! no consumer has the job parked any more.
 
 use super::bounds::{Bounds, bounds_key};
 use super::kept::{index_of, key, prefix};
@@ -16,14 +16,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 impl LogState {
-    /// Calls this with each consumer that items are kept for, and each one that is running on the
-    /// log, until it returns true. Returns if it did.
+    /// Calls this with each consumer that items are kept for or that runs on the log, until it
+    /// returns true. Returns whether it did.
     fn any_consumer(&self, mut wanted: impl FnMut(&Watermark) -> bool) -> bool {
         self.with_retained(|retained| retained.iter().any(&mut wanted)) || self.any_live(wanted)
     }
 
-    /// True if all items are to be looked at, and can be. A consumer that has not begun has not
-    /// said which of its jobs are parked, and without any consumer nothing does.
+    /// True if all items are to be checked, and can be: only consumers that have begun know their
+    /// parked jobs, and without any consumer no check is possible.
     fn is_to_check(&self) -> bool {
         let mut some = false;
         let mut waits = |consumer: &Watermark| {
@@ -34,18 +34,18 @@ impl LogState {
         unchecked && !self.any_consumer(&mut waits) && some
     }
 
-    /// True if there may be items to free, though no watermark has moved.
+    /// True if there may be items to free even if no watermark has moved.
     pub(super) fn has_items_to_free(&self) -> bool {
         !self.kept.released.lock().is_empty() || self.is_to_check()
     }
 
-    /// Returns all items that no consumer has parked, if these are to be looked at. Of one that is
-    /// parked its consumer tells later.
+    /// Returns all items that no consumer has parked, if they are to be checked. The consumer of a
+    /// parked one reports its release later.
     pub(super) fn check(&self, batch: &mut Overlay<'_>) -> Result<Vec<Index>, BoxError> {
         if !self.is_to_check() {
             return Ok(Vec::new());
         }
-        // A consumer that starts from here on makes the next trim look again.
+        // A consumer that starts from here on makes the next trim check again.
         self.kept.unchecked.store(false, Ordering::Release);
         let rows = batch.scan(&self.kept.family, &prefix(self.id()));
         let items: Vec<Index> = rows
@@ -61,10 +61,10 @@ impl LogState {
         self.any_consumer(|consumer| consumer.has_parked(index))
     }
 
-    /// Copies the items in this range to rows of their own whose jobs are parked. The range is
-    /// about to be removed. Returns their number.
+    /// Copies the items of parked jobs in a range that is about to be removed to rows of their own.
+    /// Returns their number.
     pub(super) fn keep_parked(&self, range: Range<Index>, batch: &mut Overlay<'_>) -> Result<u64, BoxError> {
-        // Before the look at the parked jobs: a job that is released after it is seen to be below.
+        // Before the parked jobs are read, so that a later release is seen to be below.
         self.kept.reached.fetch_max(range.end, Ordering::AcqRel);
         let mut parked = BTreeSet::new();
         self.any_consumer(|consumer| {
@@ -81,7 +81,7 @@ impl LogState {
         Ok(kept)
     }
 
-    /// Removes the rows of these jobs that no consumer has parked. Returns their number.
+    /// Removes the rows of those of these jobs that no consumer has parked. Returns their number.
     pub(super) fn free(&self, jobs: &[Index], batch: &mut Overlay<'_>) -> Result<u64, BoxError> {
         let mut freed = 0;
         for index in jobs.iter().filter(|index| !self.is_parked(**index)) {
@@ -96,9 +96,8 @@ impl LogState {
 }
 
 impl<T, C> JobLog<T, C> {
-    /// Returns the first index that is stored, if that is above this one: the item was trimmed just
-    /// now. The database knows of a trim before the log does: it has the trim and the new bounds
-    /// from one write.
+    /// Returns the stored first index if it is above this one: the item was just trimmed. The
+    /// database learns of a trim before the log does, in the write that also has the new bounds.
     pub(super) fn trimmed_to(&self, index: Index) -> Result<Option<Index>, Error> {
         let name = &self.state.name;
         let stored = self.store.kv().get(self.store.system(), &bounds_key(name))?;
@@ -108,10 +107,10 @@ impl<T, C> JobLog<T, C> {
 }
 
 impl<T, C: Codec<T>> JobLog<T, C> {
-    /// Reads items below the first one that parked jobs keep, until one is not there.
+    /// Reads items below the first one that are kept for parked jobs, until one is missing.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if even the first one is not.
+    /// [`Error::Truncated`] if even the first one is missing.
     pub(super) fn read_kept(&self, run: Range<Index>, first: Index, into: &mut Vec<T>) -> Result<(), BoxError> {
         let start = run.start;
         for index in run {

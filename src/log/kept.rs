@@ -1,4 +1,4 @@
-//! Items that only parked jobs keep: their rows, and what a log knows of them.
+//! Items that are kept for parked jobs: their rows, and what a log knows of them.
 
 use super::bounds::Bounds;
 use super::keys::{self, item_key};
@@ -6,21 +6,21 @@ use crate::base::index::Index;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::kv::Family;
 
-/// The first byte of the key of such a row. In the family of the parked jobs no name of a progress
-/// has the length 0.
+/// The first byte of such a row's key. Other keys begin with the length of a name, which is never
+/// 0.
 const KEPT: u8 = 0;
 
 /// What a log knows of these items.
 pub(super) struct Kept {
     pub(super) family: Family,
-    /// The number of these items on the disk.
+    /// The number of these items that are stored.
     count: AtomicU64,
     /// The index below which trims have begun to remove items. From there on nothing is kept.
     pub(super) reached: AtomicU64,
-    /// The jobs that are no longer parked. Their items go with the next trim.
+    /// The jobs that are no longer parked. The next trim removes their items.
     pub(super) released: Mutex<Vec<Index>>,
-    /// True if there may be items of jobs that were given up while no consumer had their name. A
-    /// consumer that starts knows which of its jobs are parked, so its start sets this.
+    /// True if there may be items of jobs that were given up while no consumer had their name. Set
+    /// when a consumer starts, since it knows its parked jobs.
     pub(super) unchecked: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn index_of(key: &[u8]) -> Option<Index> {
 }
 
 impl Kept {
-    /// Goes on with the items that earlier lives have kept.
+    /// Continues with the items that earlier lives have kept.
     pub(super) fn new(family: Family, bounds: Bounds) -> Self {
         Self {
             family,
@@ -72,12 +72,12 @@ impl Kept {
         std::mem::take(&mut *self.released.lock())
     }
 
-    /// Takes back the jobs whose items were not freed.
+    /// Returns the jobs whose items were not freed.
     pub(super) fn put_back(&self, jobs: Vec<Index>) {
         self.released.lock().extend(jobs);
     }
 
-    /// Makes the next trim look at all items.
+    /// Makes the next trim check all items.
     pub(super) fn check_all(&self) {
         self.unchecked.store(true, Ordering::Release);
     }

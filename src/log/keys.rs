@@ -1,4 +1,4 @@
-//! The keys of the items of a log.
+//! The keys of a log's items.
 
 use crate::base::index::Index;
 

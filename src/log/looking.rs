@@ -1,4 +1,4 @@
-//! Logs as they are stored: loaded, listed, and followed beside an application that writes them.
+//! Stored logs: loaded, listed, and followed while an application writes them.
 
 use super::OpenLogs;
 use super::bounds::{Bounds, bounds_key};
@@ -15,26 +15,25 @@ use crate::store::{Store, keys};
 use std::fmt;
 use std::sync::Weak;
 
-/// A log of a [`Store`], as [`Store::logs`] lists it.
+/// A log of a [`Store`], as listed by [`Store::logs`].
 ///
-/// `serde` writes its fields, for an answer over HTTP.
+/// `serde` can write its fields, for example for HTTP.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LogInfo {
     /// The name of the log.
     pub name: String,
-    /// The lowest index that is not trimmed. It is above the head if the log has no item.
+    /// The lowest index that is not trimmed; above the head if the log is empty.
     pub first: Index,
     /// The highest index that was ever pushed; `None` if nothing was.
     pub head: Option<Index>,
-    /// The number of items below [`first`](Self::first) that are there for parked jobs alone: a
-    /// trim goes past them, and each stays until its job is
-    /// [redriven](crate::Handle::redrive) with success or [discarded](Store::discard).
+    /// The number of items below [`first`](Self::first) that are kept only for parked jobs: each
+    /// stays until its job is [redriven](crate::Handle::redrive) with success or
+    /// [discarded](Store::discard).
     pub parked: u64,
     /// The name of the codec of its items: `json` for a log of [`Store::log`].
     pub codec: String,
-    /// The reason why the record of the log cannot be read. Then the values above are empty, but
-    /// the name.
+    /// Why the record of the log cannot be read. Then all values above but the name are empty.
     pub unreadable: Option<String>,
 }
 
@@ -47,7 +46,7 @@ fields!(LogInfo, of:
     unreadable = of.unreadable,
 );
 
-/// One sentence for people, with the items that are there.
+/// One sentence for people, with the items that it has.
 impl fmt::Display for LogInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, first, parked, .. } = self;
@@ -67,10 +66,9 @@ impl fmt::Display for LogInfo {
 }
 
 impl Store {
-    /// Lists the logs, in the order of their names. No log has to be open, and no item is read: it
-    /// costs a few reads for each log.
+    /// Lists all logs, open or not, in the order of their names, with a few reads per log.
     ///
-    /// A log whose record is damaged is in the list too, with the reason. It hides no other one.
+    /// No items are read. A damaged log is listed with the reason, and hides no other one.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -104,22 +102,21 @@ impl Store {
         Ok(logs)
     }
 
-    /// Shows from now on everything that the application has written by now, if this store was
-    /// opened [read-only](crate::StoreOptions::read_only). Until then it shows the state of the
-    /// last refresh, or of the opening: it never moves by itself.
+    /// Makes everything visible that the application has written by now, in a
+    /// [read-only](crate::StoreOptions::read_only) store.
     ///
-    /// It only shows states that the application really had: with a write it shows every earlier
-    /// one, and it shows a write as a whole. An iterator goes on showing the state of the moment in
-    /// which it was made. A log of this store that is open has its new items at once, and its
-    /// consumers run them. They need a progress elsewhere, such as a
-    /// [`MemoryProgress`](crate::MemoryProgress) or a second store.
+    /// Until then the store shows the state of the last refresh, or of the opening: it never moves
+    /// by itself. On a store that writes it does nothing: such a store always shows its own writes.
+    ///
+    /// It only shows states that the application really had: a write is visible as a whole, and
+    /// with all earlier ones. An iterator keeps showing the state at its creation. An open log of
+    /// this store has its new items at once, and its consumers run them. They need a progress
+    /// elsewhere, such as a [`MemoryProgress`](crate::MemoryProgress) or a second store.
     ///
     /// A refresh reads the news in the application's write-ahead log. If the application has moved
-    /// data from there into other files since the last look, a refresh costs as much as opening
-    /// does. It is tried again for 10 seconds while the application replaces the files that are
-    /// read. If it fails, call it again; it never shows a part of the news.
-    ///
-    /// On a store that writes it does nothing: such a store shows its own writes at once.
+    /// data from there into other files since the last one, it costs as much as opening the store.
+    /// It retries for 10 seconds while the application replaces the files that are read. If it
+    /// fails, call it again; it never shows a part of the news.
     ///
     #[cfg_attr(feature = "rocksdb", doc = "```")]
     #[cfg_attr(not(feature = "rocksdb"), doc = "```ignore")]
@@ -139,18 +136,17 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// * [`Error::Store`] if the files cannot be read, or if the application replaced them in each
-    ///   try.
+    /// * [`Error::Store`] if the files cannot be read, or were replaced in each attempt.
     /// * [`Error::NotFound`] if there is no store any more.
-    /// * [`Error::Format`] if a newer version of this library has taken the store over meanwhile.
-    /// * [`Error::Corrupt`] if the record of the version is damaged, or that of an open log. All
-    ///   other news are shown then.
+    /// * [`Error::Format`] if a newer version of this library has taken over the store meanwhile.
+    /// * [`Error::Corrupt`] if the record of the version, or of an open log, is damaged. All other
+    ///   news are then visible.
     pub fn refresh(&self) -> Result<(), Error> {
         if self.writable().is_ok() {
             return Ok(());
         }
         self.refresh_database()?;
-        // User code that is rung may open a log, so the list is not locked then.
+        // User code that is woken may open a log, so the list is not locked.
         let open_logs = self.kept::<OpenLogs>();
         let logs: Vec<Arc<LogState>> = open_logs.0.lock().iter().filter_map(|log| Weak::upgrade(&log.state)).collect();
         let mut refreshed = Ok(());
@@ -160,7 +156,7 @@ impl Store {
         refreshed
     }
 
-    /// Takes over the news of a log, if this store does not write it itself.
+    /// Takes over the news of a log, unless this store writes it itself.
     pub(super) fn refresh_log(&self, log: &LogState) -> Result<(), Error> {
         if self.writable().is_ok() {
             return Ok(());
@@ -171,7 +167,7 @@ impl Store {
         Ok(())
     }
 
-    /// Loads a log, which is made if there is none.
+    /// Loads a log, or creates it.
     pub(super) fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
         let families =
             Families { items: self.log_items().clone(), parked: self.family(PARKED)?, system: self.system().id };
@@ -195,8 +191,7 @@ impl Store {
         Ok(LogState::new(name, families, bounds, bounds.end))
     }
 
-    /// Returns an error if a log begins above this index. A log that is not there, or that cannot be
-    /// read, refuses nothing.
+    /// Returns an error if a log begins above this index. An unreadable log refuses nothing.
     pub(crate) fn check_beginning(&self, log: &str, next: Index) -> Result<(), Error> {
         match self.stored_log(log) {
             Ok(Some((bounds, _))) if next < bounds.first => Err(Error::Truncated { next, first: bounds.first }),
@@ -205,13 +200,13 @@ impl Store {
         }
     }
 
-    /// True if logs are read with this codec as the bytes that are stored.
+    /// True if this codec reads every log as its stored bytes.
     pub(super) fn reads_bytes(&self, codec: &str) -> bool {
         self.writable().is_err() && codec == <Bytes as Codec<Vec<u8>>>::NAME
     }
 
-    /// Returns the stored bounds of a log, and one past its head. Somebody may push and trim
-    /// meanwhile, so the bounds have to be the same before and after the head is looked up.
+    /// Returns the stored bounds of a log, and one past its head. As a program may push and trim
+    /// meanwhile, the bounds must be the same before and after the look-up of the head.
     pub(super) fn stored_log(&self, name: &str) -> Result<Option<(Bounds, Index)>, Error> {
         let corrupt =
             |reason| Error::Corrupt { name: name.to_owned(), reason: format!("the bounds of the log: {reason}") };
@@ -220,7 +215,7 @@ impl Store {
         loop {
             let Some(stored) = before else { return Ok(None) };
             let bounds = Bounds::decode(name, &stored).map_err(corrupt)?;
-            // Items that were trimmed may still be there, and need not be looked through.
+            // Trimmed items may still be stored, and need not be scanned.
             let start = item_key(bounds.id, bounds.end.max(bounds.first));
             let last = match kv.last(self.log_items(), &bounds.id.to_be_bytes())? {
                 Some(key) if key.as_slice() >= &start[..] => index_of(&key).map(|index| index + 1),

@@ -1,4 +1,4 @@
-//! Pushing items that wait for nothing: each push is an intent of its own.
+//! Pushes outside of jobs: each push is an intent.
 
 use super::codec::Codec;
 use super::state::LogState;
@@ -11,7 +11,7 @@ use crate::commit::intent::{Intent, Ticket, failed};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Items as they are stored.
+/// Encoded items.
 pub(super) struct Values {
     bytes: Vec<u8>,
     /// The end of each item.
@@ -19,7 +19,6 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Encodes these items.
     pub(super) fn of<T, C: Codec<T>>(log: &str, codec: &C, items: &[T]) -> Result<Self, Error> {
         let encoded = guarded(|| match items {
             [item] => Self::of_one(codec, item),
@@ -36,7 +35,7 @@ impl Values {
 
     fn of_many<T, C: Codec<T>>(codec: &C, items: &[T]) -> Result<Self, BoxError> {
         let mut values = Self { bytes: Vec::new(), ends: Vec::with_capacity(items.len()) };
-        // Each item gets a buffer without the items before it, so no codec can damage those.
+        // Each item gets an empty buffer, so that no codec can damage other items.
         let mut value = Vec::new();
         for item in items {
             value.clear();
@@ -53,18 +52,18 @@ impl Values {
     }
 }
 
-/// Items to be appended, until that is written or has failed.
+/// Items to be appended, until they are written or have failed.
 pub(super) struct PushIntent {
     state: Arc<LogState>,
     synced: bool,
     values: Values,
-    /// The indices that the items have in the batch.
+    /// The indices of the items in the batch.
     range: Mutex<Range<Index>>,
     told: Arc<Ticket<Range<Index>>>,
 }
 
 impl PushIntent {
-    /// Returns the intent, and the ticket that is told the indices of the items.
+    /// Returns the intent, and the ticket for the indices of the items.
     pub(super) fn new(state: &Arc<LogState>, values: Values, synced: bool) -> (Self, Arc<Ticket<Range<Index>>>) {
         let told = Ticket::new();
         (Self { state: state.clone(), synced, values, range: Mutex::new(0..0), told: told.clone() }, told)

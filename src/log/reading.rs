@@ -1,6 +1,6 @@
-//! Reading a log from the front on, with a prefetch: each look at the database costs as much as
-//! reading a dozen items, so the items that a consumer will ask for next are read along. If the
-//! consumer uses them about as fast as they are read, a thread reads those behind them meanwhile.
+//! Reads a log in order, with a prefetch: each database read costs as much as a dozen items, so the
+//! items that a consumer will ask for next are read, too. If the consumer uses them about as fast
+//! as they are read, a thread reads the next ones meanwhile.
 
 use super::keys::index_of;
 use super::state::LogState;
@@ -13,21 +13,20 @@ use std::ops::Range;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The bounds of the prefetch: so many items, and none more once they have so many bytes.
+/// The bounds of the prefetch: this many items, and none more after this many bytes.
 const ITEMS: u64 = 1024;
 const BYTES: usize = 256 * 1024;
 
-/// The most items that a thread reads: to start it costs as much as reading a hundred.
+/// The most items that a thread reads: starting it costs as much as reading a hundred.
 const BY_THREAD: u64 = 4 * ITEMS;
 
-/// A look that takes this long is worth a thread: to start one costs a tenth of it.
+/// A read that takes this long is worth a thread, which costs a tenth of it to start.
 const WORTH_A_THREAD: Duration = Duration::from_micros(200);
 
-/// A thread saves less than a tenth of the time if using the items takes this many times as long as
-/// reading them.
+/// If using the items takes this many times as long as reading them, a thread saves under a tenth.
 const SLOW_USE: u32 = 10;
 
-/// The place of the items: their database, and their log.
+/// Where the items are: their database, and their log.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) kv: &'a Arc<dyn Kv>,
@@ -35,31 +34,30 @@ pub(super) struct Place<'a> {
     pub(super) log: &'a Arc<LogState>,
 }
 
-/// Items that were read and not yet asked for, as they are stored. Items never change, so these
-/// stay true.
+/// Stored items that were read but not yet asked for. They stay valid, as items never change.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     /// The index after the last one that was asked for.
     next: Index,
     read: Items,
-    /// The thread that reads the items behind those.
+    /// The thread that reads the next items.
     thread: Option<JoinHandle<Result<Items, StoreError>>>,
 }
 
-/// Neighbours, as they are stored.
+/// Consecutive items, as stored.
 #[derive(Debug, Default)]
 struct Items {
     bytes: Vec<u8>,
     /// The end of each item.
     ends: Vec<usize>,
-    /// The number of items that were taken.
+    /// How many items were taken.
     taken: usize,
-    /// The time that the look at them took, and its end.
+    /// How long it took to read them, and when that ended.
     looked: Option<(Duration, Instant)>,
 }
 
 impl ReadAhead {
-    /// Shows the items of this run, in order, until one is answered with false or is not there.
+    /// Shows the items of this run, in order, until `each` returns false or an item is missing.
     pub(super) fn read(
         &mut self,
         place: Place<'_>,
@@ -89,13 +87,13 @@ impl ReadAhead {
         Ok(())
     }
 
-    /// Waits for the thread that reads, if there is one, and takes what it has read.
+    /// Waits for the reading thread, if there is one, and takes its items.
     fn wait(&mut self) -> Option<Items> {
-        // A look that failed there is made again here, and then tells why.
+        // A read that failed there is repeated here, and then reports why.
         self.thread.take()?.join().ok()?.ok()
     }
 
-    /// Reads from the next index on, and no further than here.
+    /// Reads from the next index on, up to `end` at most.
     fn fill(&mut self, place: Place<'_>, end: Index) -> Result<(), StoreError> {
         let is_worth_a_thread = self.read.is_worth_a_thread(time::now());
         let came = self.wait().filter(|came| !came.ends.is_empty());
@@ -108,7 +106,7 @@ impl ReadAhead {
             let (kv, family, log) = (place.kv.clone(), place.family.clone(), place.log.clone());
             let first = self.next + self.read.ends.len() as Index;
             let look = move || used_up.look(Place { kv: &kv, family: &family, log: &log }, first, first + BY_THREAD);
-            // Without a thread they are read when they are asked for.
+            // Without a thread they are read on demand.
             self.thread = std::thread::Builder::new().name("wl-ahead".to_owned()).spawn(look).ok();
         }
         Ok(())
@@ -117,7 +115,7 @@ impl ReadAhead {
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        // Until then the thread has the database.
+        // Until then the thread holds the database.
         self.wait();
     }
 }
@@ -127,12 +125,12 @@ impl Items {
         self.taken == self.ends.len()
     }
 
-    /// True if there may be more behind them.
+    /// True if more may follow.
     fn is_full(&self) -> bool {
         self.ends.len() as u64 >= ITEMS || self.bytes.len() >= BYTES
     }
 
-    /// True if a thread had saved time by reading these items while those before them were used.
+    /// True if a thread would have saved time by reading these while the previous ones were used.
     fn is_worth_a_thread(&self, now: Instant) -> bool {
         let Some((took, ended)) = self.looked else { return false };
         took >= WORTH_A_THREAD && now.saturating_duration_since(ended) < took.saturating_mul(SLOW_USE)
@@ -151,7 +149,7 @@ impl Items {
         self.taken = 0;
     }
 
-    /// Reads the items from here on into the room of these.
+    /// Reads the items from `first` on into the memory of these.
     fn look(mut self, Place { kv, family, log }: Place<'_>, first: Index, end: Index) -> Result<Self, StoreError> {
         let begun = time::now();
         self.forget();
@@ -167,7 +165,7 @@ impl Items {
             self.bytes.len() < BYTES
         };
         if end.saturating_sub(first) == 1 {
-            // Cheaper than looking for a range.
+            // Cheaper than a range.
             let key = log.key(first);
             if let Some(value) = kv.get(family, &key)? {
                 take(&key, &value);
@@ -196,7 +194,7 @@ mod tests {
 
     type Log = JobLog<Vec<u8>, Bytes>;
 
-    /// A database that answers the next looks at a range so: well, with an error, or with a panic.
+    /// A database with a scripted result for each of the next range reads.
     #[derive(Default)]
     struct Moody {
         memory: MemoryKv,
@@ -225,7 +223,7 @@ mod tests {
         }
     }
 
-    /// An item of this log. Some blocks end by their bytes, and some by their number.
+    /// An item of this log. Some blocks end by their bytes, and some by their count.
     fn item(index: Index) -> Vec<u8> {
         index.to_be_bytes().repeat(if index.is_multiple_of(3_000) { 40_000 } else { 1 })
     }
@@ -238,7 +236,7 @@ mod tests {
         (kv, log)
     }
 
-    /// Reads so many items from here on, as if each look had taken long before.
+    /// Reads this many items from `first` on, as if each read had taken long before.
     fn read(log: &Log, first: Index, items: Index) -> Result<Vec<Vec<u8>>, crate::BoxError> {
         log.ahead.lock().read.looked = Some((Duration::from_secs(60), time::now()));
         let mut into = Vec::new();
@@ -262,14 +260,14 @@ mod tests {
     fn a_thread_that_could_not_read_fails_nothing() {
         for look in [Look::Fails, Look::Panics] {
             let (kv, log) = opened(5_000);
-            // The first read and the look behind it go well. Then the thread looks.
+            // The first read and the next one succeed. Then the thread reads.
             *kv.looks.lock() = [Look::Good, Look::Good, look].into();
             for first in (1..5_000).step_by(64) {
                 let items = 64.min(5_001 - first);
                 assert_eq!(read(&log, first, items).unwrap(), (first..first + items).map(item).collect::<Vec<_>>());
             }
             assert!(kv.looks.lock().is_empty());
-            // A look that fails here, too, is told.
+            // A read that fails here, too, is reported.
             *kv.looks.lock() = [Look::Good, Look::Good, look, look].into();
             let failed = (1..5_000).step_by(64).find(|first| read(&log, *first, 64).is_err());
             assert_eq!((failed, kv.looks.lock().len()), (Some(1 + 64 + ITEMS), 0), "{look:?}");
@@ -278,8 +276,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// The answer is the items that are there, whatever is asked for, in order or not, while
-        /// items come and go. No thread has the database once the log is dropped.
+        /// Returns the items that exist, whatever is asked for, in order or not, while items come
+        /// and go. No thread holds the database once the log is dropped.
         #[test]
         fn items_are_read_as_they_were_pushed(steps in prop::collection::vec((0_u8..12, 1_u64..1_500), 1..40)) {
             let (kv, log) = opened(4_000);

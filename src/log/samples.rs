@@ -1,4 +1,4 @@
-//! Records of logs, as they lie on disks.
+//! Records of logs, as stored on disks.
 
 use super::bounds::{Bounds, SEAL};
 use super::codec::CodecName;

@@ -1,5 +1,5 @@
-//! The state that all handles of one log share: its bounds, the consumers that wait for its items,
-//! and those that still need them.
+//! The state that all handles of a log share: its bounds, and the consumers that wait for or need
+//! items.
 
 use super::bounds::{Bounds, bounds_key};
 use super::codec::CodecName;
@@ -18,62 +18,57 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Weak;
 
-/// From so many items on they are deleted as a range. Fewer are left until there are more: a range
-/// that is deleted is looked at by every read until RocksDB has compacted it away.
+/// From this many items on they are deleted as a range. Fewer are left until there are more: every
+/// read scans deleted ranges until RocksDB has compacted them.
 const RANGE: u64 = 16 * 1024;
 
-/// They are also deleted once so many bytes were pushed and read, as items may be large. Nobody
-/// counts the items that are trimmed: each was pushed or read in this life, and mostly both.
+/// They are also deleted once this many bytes were pushed and read, as items may be large. Trimmed
+/// items are not measured: each was pushed or read in this life, and mostly both.
 const BYTES: u64 = 128 << 20;
 
 pub(crate) struct LogState {
     pub(crate) name: String,
-    /// Its number in the store.
     id: u32,
-    /// The family of its items.
     family: Family,
-    /// The family of its bounds.
     system: FamilyId,
-    /// The name of the codec of its items.
     codec: CodecName,
     first: AtomicU64,
     /// One past the head.
     end: AtomicU64,
     /// The index below which all items are deleted.
     deleted: AtomicU64,
-    /// The index below which the disk space of all items is given back.
+    /// The index below which all disk space is given back.
     reclaimed: AtomicU64,
-    /// The bytes that were pushed and read since items were last deleted.
+    /// The bytes pushed and read since items were last deleted.
     bytes: AtomicU64,
-    /// The items that only parked jobs keep.
+    /// The items that are kept for parked jobs.
     pub(super) kept: Kept,
     wakeups: Mutex<Vec<Wakeup>>,
-    /// Those who are told that there is more, or less.
+    /// Notified when there is more, or less.
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
     retained: Mutex<Retained>,
-    /// True while it is about to trim itself, as far as it then can.
+    /// True while it is about to trim itself, as far as possible by then.
     trim_planned: AtomicBool,
 }
 
-/// The consumers that items are kept for, and the listener that trims the items which all of them
-/// have processed.
+/// The consumers that items are kept for, and the listener that trims what all have processed.
 #[derive(Default)]
 struct Retained {
     watermarks: Vec<Watermark>,
-    /// The watermarks do not keep it.
+    /// The watermarks do not keep it alive.
     trimmer: Option<Arc<dyn Listener>>,
 }
 
-/// The time at which the items that a trim removes are deleted.
+/// When the items that a trim removes are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deleted {
-    /// Once they are many items or many bytes.
+    /// Once they are many items or bytes.
     Later,
-    /// In the same write, also if they are few.
+    /// In the same write, however few.
     Now,
 }
 
-/// The families of a log: of its items, of those that only parked jobs keep, and of its bounds.
+/// The families of a log: of its items, of those kept for parked jobs, and of its bounds.
 pub(super) struct Families {
     pub(super) items: Family,
     pub(super) parked: Family,
@@ -81,7 +76,7 @@ pub(super) struct Families {
 }
 
 impl LogState {
-    /// Makes the state of a log with these bounds, and with this head as it was found.
+    /// Creates the state of a log with these bounds, and with the head that was found.
     pub(super) fn new(name: &str, families: Families, bounds: Bounds, end: Index) -> Self {
         Self {
             name: name.to_owned(),
@@ -115,15 +110,14 @@ impl LogState {
         self.id
     }
 
-    /// Returns the bounds as they are known now.
+    /// Returns the current bounds.
     pub(super) fn bounds(&self) -> Bounds {
         let (first, deleted) = (self.first(), self.deleted.load(Ordering::Acquire));
         Bounds { id: self.id, first, end: self.end(), deleted, kept: self.kept.count(), codec: self.codec }
     }
 
-    /// Returns the number of items that the consumers behind have still to process, and the
-    /// watermark of the one that is last. Without a consumer that items are kept for, these are all
-    /// that are not trimmed.
+    /// Returns how many items the retained consumers still have to process, and the slowest one's
+    /// watermark. Without such a consumer, these are all items that are not trimmed.
     pub(super) fn undone(&self) -> (u64, Option<Watermark>) {
         let last = self.with_retained(|retained| {
             let next = |watermark: &Watermark| watermark.next().unwrap_or(0);
@@ -134,17 +128,17 @@ impl LogState {
                 .map(|(next, watermark)| (next, watermark.clone()))
         });
         let from = last.as_ref().map_or(0, |(next, _)| *next).max(self.first());
-        // It never ends before it begins, but both may move meanwhile: so the items are too many
-        // rather than too few.
+        // It never ends before it begins, but both may move meanwhile: the result is rather too
+        // high.
         (self.end().saturating_sub(from), last.map(|(_, watermark)| watermark))
     }
 
-    /// Calls this with the watermarks of the consumers that items are kept for.
+    /// Calls this with the watermarks of the retained consumers.
     pub(super) fn with_retained<R>(&self, look: impl FnOnce(&[Watermark]) -> R) -> R {
         look(&self.retained.lock().watermarks)
     }
 
-    /// True if this is so of a consumer that is running on the log.
+    /// True if `wanted` is true for a consumer that is running on the log.
     pub(super) fn any_live(&self, wanted: impl FnMut(&Watermark) -> bool) -> bool {
         let wakeups = self.wakeups.lock();
         wakeups.iter().filter(|wakeup| !wakeup.is_stale()).map(Wakeup::watermark).any(wanted)
@@ -154,7 +148,6 @@ impl LogState {
         item_key(self.id, index)
     }
 
-    /// Returns the name of the codec of its items.
     pub(super) fn codec(&self) -> &str {
         self.codec.as_str()
     }
@@ -163,22 +156,21 @@ impl LogState {
         &self.family
     }
 
-    /// Counts bytes of items that went in or out.
+    /// Counts bytes of items that were pushed or read.
     pub(super) fn passed(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that the items below this index are written, and rings those who wait for them.
+    /// Notes that the items below this index are written, and wakes the consumers.
     pub(super) fn pushed(&self, end: Index) {
         self.end.store(end, Ordering::Release);
         self.wakeups.lock().retain(Wakeup::ring);
         self.tell_listeners();
     }
 
-    /// Takes over the bounds and the end that the application has written by now, and rings those
-    /// who wait for items. Neither ever goes back.
+    /// Takes over the application's bounds and end, which never go back, and wakes the consumers.
     pub(super) fn follow(&self, bounds: Bounds, end: Index) {
-        // In this order it never seems to begin behind its end.
+        // In this order it never seems to begin after its end.
         let grew = self.end.fetch_max(end, Ordering::AcqRel) < end;
         self.deleted.fetch_max(bounds.deleted, Ordering::AcqRel);
         let shrank = self.first.fetch_max(bounds.first, Ordering::AcqRel) < bounds.first;
@@ -191,14 +183,14 @@ impl LogState {
         }
     }
 
-    /// Tells this listener from now on when the log has more items, or fewer.
+    /// Notifies this listener from now on when the log has more items, or fewer.
     pub(super) fn listen(&self, listener: Weak<dyn Listener>) {
         let mut listeners = self.listeners.lock();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(listener);
     }
 
-    /// Tells those who are held back by the log that it has more to do, or less.
+    /// Notifies sources that the log may hold back that it has more items, or fewer.
     pub(super) fn tell_listeners(&self) {
         let listeners: Vec<_> = self.listeners.lock().iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| listener.changed());
@@ -217,8 +209,8 @@ impl LogState {
         keeper
     }
 
-    /// Returns the lowest index that a consumer has still to process; `None`: none has any. A
-    /// consumer that has processed nothing needs all. (Items of parked jobs are kept one by one.)
+    /// Returns the lowest index that a consumer has still to process, if any. A consumer that has
+    /// processed nothing needs all. (Items of parked jobs are kept individually.)
     pub(super) fn needed_from(&self) -> Option<Index> {
         let mut lowest = self.with_retained(|retained| retained.iter().map(Watermark::needed_from).min());
         self.any_live(|watermark| {
@@ -229,29 +221,27 @@ impl LogState {
         lowest
     }
 
-    /// Returns the index below which the log trims itself by now. Only consumers count that were
-    /// named to [`retain`](super::JobLog::retain): others may need more, but nobody waits for them,
-    /// and they are told so when they read.
+    /// Returns the index below which the log trims itself by now. Only consumers named to
+    /// [`retain`](super::JobLog::retain) count: others get an error when they read.
     pub(super) fn trims_to(&self) -> Index {
         let needed = self.with_retained(|retained| retained.iter().map(Watermark::needed_from).min());
         needed.map_or(0, |first| first.min(self.end()))
     }
 
-    /// Returns true if this caller has to see to it that the log is trimmed, since nobody else
-    /// does.
+    /// Returns true if this caller must start a trim, since none is planned.
     pub(super) fn plan_trim(&self) -> bool {
         !self.trim_planned.swap(true, Ordering::AcqRel)
     }
 
-    /// Begins a trim, and returns the index below which it removes items. A consumer that comes
-    /// further from now on has to plan the next one.
+    /// Begins a trim, and returns the index below which it removes items. A consumer that gets
+    /// further from now on must plan the next one.
     pub(super) fn begin_trim(&self) -> Index {
-        // The thread that set it has moved a watermark before. That is seen from here on.
+        // The thread that set it has moved a watermark before, which is visible from here on.
         self.trim_planned.swap(false, Ordering::AcqRel);
         self.trims_to()
     }
 
-    /// Holds up everybody who asks what is retained.
+    /// Blocks all calls that read what is retained.
     #[cfg(test)]
     pub(crate) fn while_unsaid<R>(&self, run: impl FnOnce() -> R) -> R {
         let _retained = self.retained.lock();
@@ -264,16 +254,16 @@ impl LogState {
         self.kept.check_all();
     }
 
-    /// Lets the log trim itself, if it does, since rows may go.
+    /// Makes a log that trims itself do so, since rows may be freed.
     pub(super) fn trim_again(&self) {
         let trimmer = self.retained.lock().trimmer.clone();
         trimmer.into_iter().for_each(|trimmer| trimmer.changed());
     }
 
-    /// Returns the records that remove all items below this index, and the bounds then. The tail is
+    /// Returns the records that remove all items below this index, and the new bounds. The tail is
     /// the bytes that the batch has pushed, and the bounds after the batch so far, which do not end
-    /// below that index. Where it takes time to delete many items, a piece of them goes in each
-    /// batch, unless all of them must go now.
+    /// below that index. If many deletes take time, each batch deletes a piece, unless all must go
+    /// now.
     pub(super) fn trim(
         &self,
         first: Index,
@@ -310,23 +300,23 @@ impl LogState {
         (bounds_key(&self.name), bounds.encode(&self.name))
     }
 
-    /// Writes these bounds with the batch.
+    /// Adds these bounds to the batch.
     pub(super) fn put_bounds(&self, bounds: Bounds, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
         let (key, value) = self.entry(bounds);
         batch.put(self.system, &[&key], &[&value])
     }
 
-    /// Notes that the log is trimmed. Returns the items that were deleted by it.
+    /// Notes that the log is trimmed. Returns the items that this deleted.
     pub(super) fn trimmed(&self, bounds: Bounds) -> Range<Index> {
         self.first.store(bounds.first, Ordering::Release);
         self.kept.set_count(bounds.kept);
-        // Those who are held back go by the watermarks of the consumers behind, if there are any.
+        // Held-back sources go by the watermarks of retained consumers, if there are any.
         if self.with_retained(<[Watermark]>::is_empty) {
             self.tell_listeners();
         }
         let deleted = self.deleted.swap(bounds.deleted, Ordering::AcqRel)..bounds.deleted;
         if !deleted.is_empty() {
-            // Those that are left have their part of the bytes.
+            // The remaining items have their share of the bytes.
             let (left, all) = (bounds.first - deleted.end, bounds.first - deleted.start);
             let bytes = u128::from(self.bytes.load(Ordering::Relaxed)) * u128::from(left) / u128::from(all.max(1));
             self.bytes.store(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -334,13 +324,13 @@ impl LogState {
         deleted
     }
 
-    /// Returns the items that are deleted and whose disk space is not given back. One thread at a
-    /// time asks, and notes below what it has done.
+    /// Returns the deleted items whose disk space is not given back. One thread at a time calls it,
+    /// and then [`reclaimed`](Self::reclaimed).
     pub(super) fn not_reclaimed(&self) -> Range<Index> {
         self.reclaimed.load(Ordering::Acquire)..self.deleted.load(Ordering::Acquire)
     }
 
-    /// Notes that the disk space of all items below this index is given back.
+    /// Notes that all disk space below this index is given back.
     pub(super) fn reclaimed(&self, below: Index) {
         self.reclaimed.store(below, Ordering::Release);
     }

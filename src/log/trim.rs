@@ -1,5 +1,4 @@
-//! Removing items of a log: when somebody asks, and when the consumers have come further for whom
-//! the items are kept.
+//! Removes items of a log: on request, and when the retained consumers have moved on.
 
 use super::state::{Deleted, LogState};
 use crate::base::error::Error;
@@ -15,11 +14,11 @@ use crate::store::Store;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// The back-off of a log that trims itself and could not. A thread that closes the store waits no
-/// longer than this.
+/// The backoff of a log that could not trim itself, and the most that closing the store waits for
+/// it.
 const TRIM_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(1));
 
-/// Items to be removed.
+/// A trim.
 pub(super) struct TrimIntent {
     state: Arc<LogState>,
     synced: bool,
@@ -28,13 +27,12 @@ pub(super) struct TrimIntent {
     released: Mutex<Vec<Index>>,
 }
 
-/// The extent of a trim.
+/// How far to trim.
 pub(super) enum Wanted {
-    /// Somebody has asked for it, and waits.
+    /// A caller has requested it, and waits.
     Asked { first: Index, told: Arc<Ticket<()>> },
-    /// The consumers have come so far for whom items are retained. The trim is tried until it is
-    /// done or nobody has the store: no watermark may move again, and a source that is held back
-    /// waits for it.
+    /// The retained consumers have come this far. It is retried until it is done or the store is
+    /// closed: no watermark may move again, and a source that is held back waits for it.
     Retained { writer: WeakWriter, failures: AtomicU64, unsaid: Mutex<Option<Error>> },
 }
 
@@ -63,11 +61,11 @@ impl Intent for TrimIntent {
             return Ok(false);
         }
         let (staged, batch) = draft.part(&self.state)?;
-        // Another trim of this batch may go as far, and both are done when it is written.
+        // Another trim of this batch may go as far: both are done when it is written.
         if first > staged.first() {
             staged.trim(&self.state, first, Deleted::Later, batch)?;
         }
-        // This may be another try, of a batch that was taken back.
+        // This may be a retry, after a batch that was undone.
         released.extend(self.state.kept.take_released());
         released.extend(self.state.check(batch)?);
         let frees = staged.free(&self.state, &released, batch)?;
@@ -112,8 +110,7 @@ impl Intent for TrimIntent {
     }
 }
 
-/// Trims a log when a watermark moves on which the log depends. It keeps neither the store nor the
-/// log.
+/// Trims a log when a retained watermark moves. It keeps neither the store nor the log alive.
 pub(super) struct Trimmer {
     writer: WeakWriter,
     state: Weak<LogState>,

@@ -1,4 +1,4 @@
-//! Trims of logs on a store on memory: what becomes of the disk space, and when.
+//! Trims of logs on a store in memory: what becomes of the disk space, and when.
 
 use super::*;
 use crate::base::error::{Error, StoreError};
@@ -19,15 +19,15 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// So many items are deleted as one range.
+/// This many items are deleted as one range.
 const PIECE: u64 = 16 * 1024;
 
-/// A store on memory whose disk takes its time to give back space, or cannot.
+/// A store in memory whose disk is slow to give back space, or cannot.
 struct SlowDisk {
     kv: MemoryKv,
-    /// Told when space is to be given back: by which thread, and of which items.
+    /// Notified when space is to be given back: by which thread, and of which items.
     asked: Sender<(Option<String>, Range<Index>)>,
-    /// The answer to that, for which it waits; once the sender is gone all is well at once.
+    /// The result, which it waits for; `Ok` at once when the sender is gone.
     answers: Receiver<Result<(), StoreError>>,
 }
 
@@ -45,7 +45,7 @@ impl Double for SlowDisk {
     }
 }
 
-/// A store on such a disk, and a log of it with so many items.
+/// A store on such a disk, and a log with this many items.
 struct Bench {
     kv: Arc<SlowDisk>,
     store: Store,
@@ -124,7 +124,7 @@ fn a_log_that_nobody_has_open_is_opened_with_another_type_while_its_disk_space_i
     drop(log);
     assert!(matches!(store.log::<String>("l"), Err(Error::LogType { .. })));
     drop(same);
-    // The chore still has the state of the log, which is the state of the new handle too.
+    // The chore still has the state of the log, which is also that of the new handle.
     let log = store.log::<String>("l").unwrap();
     assert!(matches!(store.log::<u64>("l"), Err(Error::LogType { .. })));
     assert_eq!((log.first().unwrap(), log.push(&"next".to_owned()).unwrap()), (PIECE + 1, PIECE + 2));
@@ -175,7 +175,7 @@ fn two_trims_of_one_batch_delete_each_item_once() {
     assert_eq!(deleted, [range(1, PIECE + 1), range(PIECE + 1, 2 * PIECE + 1)]);
 }
 
-/// Returns a log that ends there.
+/// Returns a log with this end.
 fn a_log(kv: &MemoryKv, end: Index) -> Arc<LogState> {
     let [system, _, items] = kv.families();
     let parked = Family::new(PARKED, kv.family(PARKED).unwrap().unwrap());
@@ -183,7 +183,7 @@ fn a_log(kv: &MemoryKv, end: Index) -> Arc<LogState> {
     Arc::new(LogState::new("l", families, Bounds::of_a_new_log(7), end))
 }
 
-/// Writes what this makes of the tail of a log. Returns the number of records.
+/// Writes what `make` does to a log's tail. Returns the number of records.
 fn written(
     kv: &MemoryKv,
     log: &Arc<LogState>,
@@ -212,7 +212,7 @@ fn a_trim_costs_as_much_beside_many_items_of_parked_jobs_as_beside_few() {
         consumer.note_parked((1..=parked).chain([parked + 5]).collect());
         consumer.publish(end);
         log.retain(vec![consumer.clone()], Arc::<Rings>::default());
-        // The bounds, and a row for each of them, once.
+        // The bounds, and a row per parked job, once.
         assert_eq!(trim(parked + 1), parked as usize + 1);
         assert_eq!(log.bounds().kept, parked);
         assert_eq!(trim(parked + 3), 1, "the bounds");
@@ -227,8 +227,7 @@ fn a_trim_costs_as_much_beside_many_items_of_parked_jobs_as_beside_few() {
 
 #[test]
 fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
-    // Files are gone for good at once, whereas what was written before, progress and trims alike,
-    // may be lost.
+    // Files are deleted at once, but earlier writes, progress and trims alike, may be lost.
     const ITEMS: u64 = 40_000;
     let open = |kv: MemoryKv| {
         let kv = Arc::new(kv);
@@ -242,7 +241,7 @@ fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_
     let (kv, store, log) = open(MemoryKv::default());
     log.push_all(&(1..=ITEMS).collect::<Vec<_>>()).unwrap();
     consume(&log, &store, 100);
-    // The system has by now brought to the disk all that was written before the process crashed.
+    // By now the system has flushed all that was written before the process crashed.
     let (kv, store, log) = open(kv.after_crash());
     consume(&log, &store, ITEMS / 2);
     log.trim(..=ITEMS / 2).unwrap();
@@ -271,7 +270,7 @@ fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
-    // The database has the write, and the log does not know of it yet.
+    // The database has the write, but the log does not know yet.
     let staged = (0, log.state().bounds());
     let (records, _) = log.state().trim(3, staged, Deleted::Now, Deletion::default()).unwrap();
     let mut batch = crate::kv::batch::Batch::default();
