@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn promise_08_a_whole_record_that_no_version_writes_is_refused() {
+    fn promise_08_bounds_of_no_version_are_refused() {
         let fields = &bounds("json").encode("blocks")[1..=FIELDS];
         let decoded = |version: u8, body: &[&[u8]]| {
             let mut record = [&[version], &body.concat()[..]].concat();

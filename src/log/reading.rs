@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_for_looks_that_take_long_and_items_that_are_used_soon() {
+    fn only_slow_reads_of_items_in_demand_get_a_thread() {
         let now = time::now();
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         for (took, used, is_worth) in
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_could_not_read_fails_nothing() {
+    fn a_failed_prefetch_is_read_again() {
         for look in [Look::Fails, Look::Panics] {
             let (kv, log) = opened(5_000);
             // The first read and the next one succeed. Then the thread reads.

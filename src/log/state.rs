@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trimmed_items_are_deleted_once_they_are_many_items_or_many_bytes() {
+    fn trimmed_items_are_deleted_in_bulk() {
         let bounds = Bounds::of_a_new_log(7);
         let log = LogState::new("l", families(), bounds, 100_000);
         let trim = |first| {

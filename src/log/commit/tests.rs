@@ -81,7 +81,7 @@ impl Bench {
 }
 
 #[test]
-fn trims_pushes_and_saves_are_written_and_told_while_the_disk_is_slow_to_give_back_space() {
+fn writes_do_not_wait_for_disk_space() {
     let bench = Bench::new(PIECE + 10);
     bench.soon(|log| log.trim(..=PIECE)).unwrap();
     assert_eq!(bench.asked(), 1..PIECE + 1);
@@ -97,7 +97,7 @@ fn trims_pushes_and_saves_are_written_and_told_while_the_disk_is_slow_to_give_ba
 }
 
 #[test]
-fn a_store_that_is_closed_gives_back_the_disk_space_that_is_owed_first() {
+fn a_store_gives_back_disk_space_before_it_closes() {
     let bench = Bench::new(2 * PIECE);
     bench.log.trim(..=PIECE).unwrap();
     let Bench { kv, store, log, asked, answer } = bench;
@@ -114,7 +114,7 @@ fn a_store_that_is_closed_gives_back_the_disk_space_that_is_owed_first() {
 }
 
 #[test]
-fn a_log_that_nobody_has_open_is_opened_with_another_type_while_its_disk_space_is_given_back() {
+fn a_closed_log_opens_with_another_type_during_a_reclaim() {
     let bench = Bench::new(PIECE + 1);
     bench.log.trim(..=PIECE).unwrap();
     assert_eq!(bench.asked(), 1..PIECE + 1);
@@ -132,7 +132,7 @@ fn a_log_that_nobody_has_open_is_opened_with_another_type_while_its_disk_space_i
 }
 
 #[test]
-fn disk_space_that_could_not_be_given_back_is_asked_for_again_with_the_next_piece() {
+fn a_failed_reclaim_is_retried_with_the_next_piece() {
     let bench = Bench::new(3 * PIECE);
     let full = || StoreError::new("give back disk space".to_owned(), "no".into());
     bench.log.trim(..=PIECE).unwrap();
@@ -200,7 +200,7 @@ fn written(
 }
 
 #[test]
-fn a_trim_costs_as_much_beside_many_items_of_parked_jobs_as_beside_few() {
+fn a_trim_costs_no_more_with_many_kept_items() {
     for parked in [3, 5_000] {
         let kv = MemoryKv::default();
         let log = a_log(&kv, 1);
@@ -226,7 +226,7 @@ fn a_trim_costs_as_much_beside_many_items_of_parked_jobs_as_beside_few() {
 }
 
 #[test]
-fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_power() {
+fn promise_01_no_consumer_needs_reclaimed_items_after_power_loss() {
     // Files are deleted at once, but earlier writes, progress and trims alike, may be lost.
     const ITEMS: u64 = 40_000;
     let open = |kv: MemoryKv| {
@@ -255,7 +255,7 @@ fn promise_01_what_a_trim_gives_back_is_not_needed_by_anybody_after_the_loss_of_
 }
 
 #[test]
-fn an_item_that_waits_keeps_little_of_the_memory_that_its_codec_reserved() {
+fn a_pending_item_keeps_little_spare_memory() {
     for length in [0, 1, 255, 1 << 20] {
         let mut item = Vec::with_capacity(8 << 20);
         item.resize(length, 7);
@@ -266,7 +266,7 @@ fn an_item_that_waits_keeps_little_of_the_memory_that_its_codec_reserved() {
 }
 
 #[test]
-fn an_item_that_a_write_under_way_removes_is_not_corrupt() {
+fn an_item_that_is_being_trimmed_is_not_corrupt() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
