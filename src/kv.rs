@@ -45,8 +45,7 @@ pub(crate) const READY: &str = "waterline.ready";
 pub(crate) const UNDO: &str = "waterline.undo";
 
 /// All families of a store, as numbered by [`MemoryKv`](memory::MemoryKv). Every store creates all
-/// of them: one that came later would be missing in each database that a store was attached to
-/// before.
+/// of them: a later one would be missing in attached databases.
 pub(crate) const OURS: [&str; 7] = [SYSTEM, TABLES, LOGS, PARKED, QUEUE, READY, UNDO];
 
 /// A key space: a column family's name, and its number at the time of the look-up.

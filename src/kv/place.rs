@@ -1,5 +1,4 @@
-//! The directories and files that this process has open as databases, and the wait for their
-//! closing.
+//! The directories and files that this process has open as databases, or is closing.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Condvar, Mutex};
@@ -12,8 +11,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 /// The places that are open in this process. RocksDB recognizes an open database by the path that
-/// it was given: by another spelling or a link, it would open it a second time, and the two would
-/// overwrite each other.
+/// it was given: by another one, it would open it twice, and the two would overwrite each other.
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Use>>> = LazyLock::new(Mutex::default);
 
 /// What this process does with a place.
@@ -31,8 +29,7 @@ static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 /// A directory or file that this process uses, by its canonical path.
 pub(super) struct Place {
     path: PathBuf,
-    /// Whether the database was opened. Failed attempts must not notify, or two threads could wake
-    /// each other for ever.
+    /// Whether the database was opened. Two failed attempts would notify each other for ever.
     pub(super) opened: bool,
 }
 

@@ -48,8 +48,7 @@ pub(crate) struct SqliteKv {
 }
 
 impl SqliteKv {
-    /// Opens the database, without creating the tables. Only with `create` is a missing database
-    /// made.
+    /// Opens the database, without creating the tables. `create` makes a missing database.
     pub(crate) fn open(directory: Option<&Path>, site: Site, create: bool) -> Result<Self, Error> {
         let path = directory.unwrap_or(&site.file);
         if !create {

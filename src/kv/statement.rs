@@ -203,8 +203,7 @@ pub enum NotRun {
 #[derive(Debug)]
 #[cfg_attr(not(feature = "sqlite-system"), allow(dead_code, reason = "no other engine runs statements"))]
 pub enum NotCommitted {
-    /// The rows break a constraint that is checked at the commit: one of the statements is at
-    /// fault.
+    /// The rows break a constraint that is checked at the commit: a statement is at fault.
     Refused(StoreError),
     Store(StoreError),
 }

@@ -16,8 +16,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Refuses user statements that would end the transaction, leave the database, or touch our
-    /// tables.
+    /// Refuses user statements that end the transaction, leave the database, or touch our tables.
     pub(super) fn install(connection: &Connection) -> Arc<Self> {
         let watch = Arc::new(Self::default());
         let asked = watch.clone();

@@ -49,8 +49,7 @@ impl Pace {
         is_due && !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Writes the log back as far as its readers allow, and learns how many bytes make [`PAGES`]
-    /// pages.
+    /// Writes the log back as far as its readers allow, and learns how many bytes make [`PAGES`].
     pub(super) fn write_back(&self, readers: &Connections) {
         if !self.told.load(Ordering::Relaxed) {
             return;

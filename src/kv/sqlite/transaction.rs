@@ -262,8 +262,7 @@ fn is_of_the_statement(error: &Error) -> bool {
                 | ErrorCode::TooBig
                 | ErrorCode::Unknown
         ),
-        // All others come from rusqlite: a wrong number of values, two statements in a text,
-        // returned rows.
+        // All others come from rusqlite: a wrong number of values, two statements, returned rows.
         _ => true,
     }
 }

@@ -4,8 +4,8 @@ use super::*;
 use crate::kv::TABLES;
 use std::cell::{Cell, RefCell};
 
-/// The result of `settled`, and its pauses. A look takes a millisecond; the first `moved` looks see
-/// the stamp change.
+/// Returns the result of `settled` and its pauses. A look takes 1 ms; the stamp changes `moved`
+/// times.
 fn looked(moved: usize, look: fn(usize) -> Result<usize, Error>) -> (Result<(usize, usize), Error>, Vec<Duration>) {
     let (clock, waited, looks, stamp) = (Cell::default(), RefCell::new(Vec::new()), Cell::new(0), Cell::new(0));
     let pass = |time: Duration| clock.set(clock.get() + time);
