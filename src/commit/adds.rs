@@ -142,8 +142,7 @@ impl AddList {
         self.entries.len() * Add::size(0) + self.keys.len()
     }
 
-    /// Removes all additions, and keeps the capacity and the tables: the next job mostly counts
-    /// there.
+    /// Removes all additions, and keeps the capacity and the tables: the next job reuses them.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.keys.clear();

@@ -1,5 +1,4 @@
-//! The pending intents, and how a batch of them is made. Time is an argument: nothing reads a
-//! clock.
+//! The pending intents, and how a batch of them is made. Time is passed in.
 
 use crate::base::error::StoreError;
 use crate::base::guard::{Panic, guarded};
@@ -20,8 +19,7 @@ pub(super) struct Batches {
     kv: Arc<dyn Kv>,
     rows: Arc<RwLock<CounterCache>>,
     pub(super) pending: Vec<Pending>,
-    /// The end of the pace, or of the pause after a failed write. Only an urgent intent writes
-    /// earlier.
+    /// The end of the pace, or of the pause after a failed write. Only urgent intents ignore it.
     pub(super) rests_until: Instant,
     /// True if the last write failed and is to be retried.
     pub(super) failing: bool,
@@ -56,8 +54,7 @@ impl Batches {
         Self { kv, rows, pending: Vec::new(), rests_until: now, failing: false, chores: Vec::new() }
     }
 
-    /// Returns the next step. The first intent that may start a write does so, and all others join
-    /// it.
+    /// Returns the next step. The first intent that may start a write does so, and others join.
     pub(super) fn next(&self, now: Instant) -> Next {
         let due = self.pending.iter().map(|pending| pending.writable_from(now, self.rests_until)).min();
         if due.is_some_and(|due| due <= now) { Next::Write } else { Next::Sleep(due) }
@@ -84,8 +81,8 @@ impl Batches {
         }
     }
 
-    /// Writes everything that is due. `Careful` means that a statement is at fault, and no intent
-    /// is notified yet.
+    /// Writes everything that is due. Returns `Careful`, and notifies no intent, if a statement is
+    /// at fault.
     fn try_write(&mut self, now: Instant, careful: bool) -> Result<Option<Duration>, Careful> {
         // Statements need to know it when they begin, even if the intent that wants it fails later.
         let wanted = self.pending.iter().any(|pending| pending.is_due(now) && pending.is_synced());

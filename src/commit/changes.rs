@@ -1,5 +1,4 @@
-//! The changes of jobs until they are written: records as bytes, additions to counters, and
-//! operations of participants.
+//! The changes of jobs: records as bytes, additions to counters, and operations of participants.
 
 use crate::base::error::{Error, StoreError};
 use crate::base::index::Index;
@@ -37,8 +36,7 @@ struct Adds {
     list: AddList,
     /// True if an operation may be refused.
     refusable: bool,
-    /// The jobs of these adds and operations. One that cannot be made removes all changes of its
-    /// job.
+    /// The jobs of these adds and operations. If one fails, its job's changes are removed.
     jobs: Vec<Asker>,
     /// The families that a record empties. Their ends are looked up when the batch is made.
     emptied: Vec<Family>,
@@ -294,8 +292,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// The numbers of the entries to remove from a list: ascending ranges, each with the count before
-/// it.
+/// The numbers of the entries to remove from a list: ascending ranges, each with the count before.
 #[derive(Default)]
 struct Gone(Vec<(Range<u32>, u32)>);
 

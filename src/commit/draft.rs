@@ -95,8 +95,8 @@ impl<'a> Draft<'a> {
         self.highest.clear();
     }
 
-    /// Lets the participants add the records of their new states, and writes the batch. It is the
-    /// last step.
+    /// Lets the participants add the records of their new states, and writes the batch. Call it
+    /// last.
     pub(super) fn write(&mut self, synced: bool) -> Result<(), NotCommitted> {
         self.tails.close(&mut self.overlay).map_err(NotCommitted::Store)?;
         if !self.has_known {
@@ -128,8 +128,8 @@ impl<'a> Draft<'a> {
         self.overlay.put(family, &[key], &[value])
     }
 
-    /// Appends the changes of jobs, in order. Operations that are refused in this order are made in
-    /// another one, if one works.
+    /// Appends the changes of jobs, in order. Refused operations are made in another order if one
+    /// works.
     ///
     /// A job with an add or an operation that cannot be made is refused, and then nothing is
     /// appended at all: remove the changes of the refused jobs, which are in ascending order, and
@@ -234,8 +234,8 @@ impl<'a> Draft<'a> {
         Ok(highest.key.as_ref().map(|key| [&key[..], &[0]].concat()))
     }
 
-    /// Looks up the counters that are not cached, in the batch or the database. Returns the
-    /// position of each.
+    /// Looks up the counters that are not cached, in the batch or the database. Returns their
+    /// positions.
     fn learn<'c>(&mut self, adds: impl Iterator<Item = Add<'c>>) -> Result<Vec<At>, BoxError> {
         let (mut places, mut looks) = (Vec::new(), false);
         for Add { counters, key, .. } in adds {
@@ -280,8 +280,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Puts the sums of these counters after all records. One that a record changed last needs
-    /// none.
+    /// Puts the sums of these counters after all records. One that a record changed needs none.
     fn put_owed(&mut self, owed: Owed<'_>) -> Result<(), StoreError> {
         for (at, Add { counters, key, .. }) in owed {
             let cell = self.cells.get(at);

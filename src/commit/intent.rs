@@ -10,12 +10,11 @@ use std::time::Duration;
 
 /// A request to write something. It is resolved when its batch is made, to be up to date.
 pub trait Intent: Send {
-    /// Adds its changes to the draft, again for each attempt. Returns false if there is nothing to
-    /// write.
+    /// Adds its changes to the draft, again for each attempt. False if there is nothing to write.
     ///
     /// # Errors
-    /// An error undoes what it added, and goes to [`failed`](Self::failed). No other intent is
-    /// affected.
+    /// An error undoes what it added, goes to [`failed`](Self::failed), and affects no other
+    /// intent.
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError>;
     /// True if its write must survive a loss of power. One such intent syncs the whole batch.
     fn synced(&self) -> bool;

@@ -20,8 +20,8 @@ pub struct Overlay<'a> {
     /// Before the lock: the transaction ends before other threads change rows again.
     statements: InBatch<'a>,
     /// The lock on rows. The batch holds it from the first counter or statement on until all is
-    /// written. So no other thread changes a counter meanwhile, or holds the lock and waits for the
-    /// transaction.
+    /// written. So no thread changes a counter meanwhile, or waits for the transaction with the
+    /// lock held.
     rows: &'a RwLock<CounterCache>,
     shut: Option<RwLockWriteGuard<'a, CounterCache>>,
 }

@@ -9,8 +9,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 /// Work that a write leaves behind, mostly on disks. It runs on a thread that no caller waits for,
-/// after the write has been reported. It reports its own failures. Nothing may be lost if it fails
-/// or never runs.
+/// after the write has been reported. It reports its failures. Nothing may depend on it.
 pub type Cleanup = Box<dyn FnOnce(&dyn Kv) + Send>;
 
 /// A product, or part of one, that turns operations into records when a batch is made.
@@ -20,8 +19,7 @@ pub type Cleanup = Box<dyn FnOnce(&dyn Kv) + Send>;
 /// families that no other code writes, and never rows of tables: other threads change those at the
 /// same time, and the draft caches counters among them.
 pub trait Participant: Send + Sync + 'static {
-    /// The participant's state within one batch. It should be small: it is cloned to undo a failed
-    /// intent.
+    /// The participant's state within one batch. It should be small: it is cloned to undo intents.
     type Staged: Clone + Send + 'static;
 
     /// Returns its state at the start of a batch.
@@ -31,8 +29,8 @@ pub trait Participant: Send + Sync + 'static {
     ///
     /// # Errors
     /// A [`Refusal`](crate::commit::refusal::Refusal) fails only the job that asks for this
-    /// operation, if there is one. Any other error fails the intent. Either undoes the changes of
-    /// that job or intent.
+    /// operation, if there is one. Any other error fails the intent. The changes of that job or
+    /// intent are undone.
     fn apply(&self, staged: &mut Self::Staged, op: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError>;
 
     /// Adds the records of its final state. Called once per batch, after all other changes.

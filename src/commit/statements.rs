@@ -81,8 +81,7 @@ impl<'a> InBatch<'a> {
     }
 }
 
-/// A statement was refused for rows that may never be written. The batch restarts in the careful
-/// manner.
+/// A statement was refused for rows that may never be written: the batch restarts carefully.
 #[derive(Debug, thiserror::Error)]
 #[error("the batch begins anew, in the careful manner")]
 pub(super) struct BeginCarefully;

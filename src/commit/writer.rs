@@ -51,8 +51,7 @@ struct Started {
     handle: JoinHandle<()>,
 }
 
-/// A handle that does not keep the store open. Otherwise it would close late, on the caller's
-/// thread.
+/// A handle that does not keep the store open, which would close late, on the caller's thread.
 #[derive(Clone)]
 pub(crate) struct WeakWriter(Weak<Mutex<Option<Started>>>);
 
@@ -144,9 +143,8 @@ impl Writer {
         }
     }
 
-    /// Writes an intent on the calling thread, together with those of other such callers, unless
-    /// another thread is writing; then it is in the next write. The caller waits only for its
-    /// result.
+    /// Writes an intent on the calling thread, together with those of other such callers, or leaves
+    /// it to the next write if another thread is writing. The caller waits only for the result.
     #[cfg(feature = "seam")]
     pub(crate) fn write_together(&self, intent: Box<dyn Intent>) {
         self.arrived.lock().push(Pending::new(intent, true));

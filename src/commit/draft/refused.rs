@@ -46,8 +46,8 @@ impl Draft<'_> {
     }
 
     /// Makes the operations of jobs, in order. Refused jobs are retried after the others, which may
-    /// push what they wait for. A refused statement ends its job at once. Returns the jobs that
-    /// stay refused, ascending.
+    /// push what they wait for. A refused statement ends its job at once. Returns the refused jobs,
+    /// ascending.
     fn make_what_can_be(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let jobs = all.iter().flat_map(Changes::ops_by_job).collect();
         let mut refused = Vec::new();
@@ -73,8 +73,8 @@ impl Draft<'_> {
     /// constraint, it bisects the jobs, since each check reads whole tables. `broken` means that
     /// this is already known. Returns false if a job was left out for that.
     ///
-    /// A refusal counts only if the constraints hold after it. Until then, it may be due to rows of
-    /// a job that breaks one.
+    /// A refusal counts only if the constraints hold after it. Until then, rows of a job that
+    /// breaks one may cause it.
     fn make_jobs(&mut self, jobs: &[Job<'_>], broken: bool, made: &mut Vec<Made>) -> Result<bool, BoxError> {
         let (before, count) = (self.mark(), made.len());
         if !broken {
@@ -211,8 +211,7 @@ impl Made {
 }
 
 /// Tries all in order, and refused ones again after the others, as long as that helps. A round
-/// returns the refusals' reasons. Returns those that stay refused, in order, with their last
-/// reasons.
+/// returns the refusals' reasons. Returns what stays refused, with the last reasons.
 fn in_rounds<T>(
     mut all: Vec<T>,
     mut round: impl FnMut(&[T]) -> Result<Vec<Option<Error>>, BoxError>,
