@@ -130,8 +130,7 @@ impl Inner {
         Ok(Self::new(kv, families, format))
     }
 
-    /// Loads the store on this key-value store, and writes nothing. A missing family counts as
-    /// empty.
+    /// Loads the store on this database, and writes nothing. Missing families count as empty.
     fn read_only_on(kv: Arc<dyn Kv>, place: &dyn fmt::Display) -> Result<Self, Error> {
         let family = |name: &str| {
             let not_found = || Error::NotFound { what: "store", name: place.to_string() };

@@ -69,8 +69,7 @@ impl Disk {
         self.kv.fail(writes);
     }
 
-    /// From this write on, counted from 0 for the next one, writes seem to work, but do not reach
-    /// the disk.
+    /// Makes all writes from this one on (0 is the next one) seem to work, but not reach the disk.
     pub fn freeze_at(&self, write: u64) {
         self.kv.freeze_at(write);
     }

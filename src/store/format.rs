@@ -1,11 +1,10 @@
-//! The format of a store: the record under the key `format`, which says which programs can read the
-//! store. It is a sealed record with the store's version and the names in use, ascending, each
-//! after its length in one byte.
+//! The format of a store: a sealed record under the key `format`, which says which programs can
+//! read it, with the store's version, and the names in use, ascending, each after its length in one
+//! byte.
 //!
 //! A version says how everything in the store is laid out. A name in use says that one part of the
-//! store has records which a program that does not know the name would damage: for example, it
-//! would trim the items of parked jobs from their log. So a program refuses unknown versions and
-//! names, and writes nothing.
+//! store has records that a program without the name would damage: for example, it would trim the
+//! items of parked jobs. So a program refuses unknown versions and names, and writes nothing.
 
 use super::keys;
 use crate::base::error::Error;

@@ -51,8 +51,7 @@ impl Ids {
         let end = lowest.checked_add(BLOCK).ok_or_else(|| corrupt("there is no number left".to_owned()))?;
         let mut batch = Batch::default();
         batch.put(self.system.id, &[keys::IDS], &[&encode(end)])?;
-        // This write precedes every record that uses these numbers: no crash makes one reserved
-        // twice.
+        // This write precedes every record that uses these numbers, so no crash repeats one.
         self.kv.write(&batch, false)?;
         *reserved = lowest + 1..end;
         Ok(lowest)

@@ -46,8 +46,7 @@ impl StoreOptions {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open); [`Error::Locked`] if the database is still open
-    /// elsewhere at the timeout.
+    /// The errors of [`open`](Self::open); [`Error::Locked`] if it is still locked at the timeout.
     pub fn open_within(self, path: impl AsRef<Path>, timeout: Duration) -> Result<Store, Error> {
         let (path, begun, mut tried) = (path.as_ref(), time::now(), false);
         let again = || open(&self, path, std::mem::replace(&mut tried, true));

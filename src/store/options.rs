@@ -83,8 +83,7 @@ impl StoreOptions {
     /// [`StoreProgress::last_processed`](crate::StoreProgress::last_processed) is `None` without a
     /// progress, and [`StoreProgress::remove`](crate::StoreProgress::remove) does nothing.
     ///
-    /// Like the durability, this belongs to the handle: of two stores on one database, one may
-    /// create what the other may not.
+    /// Like the durability, this belongs to the handle: two stores on one database may differ.
     ///
     #[cfg_attr(any(feature = "rocksdb", feature = "sqlite-system"), doc = "```")]
     #[cfg_attr(not(any(feature = "rocksdb", feature = "sqlite-system")), doc = "```ignore")]
@@ -156,8 +155,8 @@ impl StoreOptions {
     ///
     /// On SQLite it reads `waterline.sqlite` and its `-wal`. It uses the memory that the processes
     /// of a database share, so the file `-shm` changes: this process must be allowed to read and
-    /// write these. While no process has it open, no file is touched or created. It holds nothing
-    /// between calls.
+    /// write these. While no process has it open, no file is touched or created. Between calls it
+    /// holds nothing.
     ///
     /// With `attach` (of RocksDB) it is a handle on a database that you opened, in any mode, and
     /// shows the writes to that database at once. Another store on the same database may write. Two

@@ -187,8 +187,7 @@ fn promise_01_power_loss_takes_only_the_end_of_a_buffered_store() {
     assert!(lost > 0, "the power was lost and took nothing: the test sees nothing");
 }
 
-/// Jobs that each put a row and add to two counters, sometimes fail after that at first, and finish
-/// out of order.
+/// Jobs that each put a row, add to two counters, sometimes fail at first, and finish out of order.
 fn effects(store: &Store, count: u64) -> (Consumer, Arc<Mutex<Vec<u64>>>) {
     let (each, sums) = (store.table("each").unwrap(), store.table("sums").unwrap());
     let ran = Arc::new(Mutex::new(Vec::new()));
