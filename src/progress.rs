@@ -276,8 +276,8 @@ pub trait Progress: Send + 'static {
         }
     }
 
-    /// Returns the name, for statuses, errors and log lines. A consumer asks once, after it took
-    /// the name. Default: none.
+    /// Returns the name, for statuses, errors and log lines. Default: none. A consumer calls it
+    /// once, after it took the name.
     fn label(&self) -> Option<String> {
         None
     }
@@ -292,9 +292,9 @@ pub trait Progress: Send + 'static {
 
     /// Returns the token of this life, for the writes that jobs make elsewhere. Default: 0 (none).
     ///
-    /// The token grows with each life of a name, so a storage can refuse the writes of an earlier
-    /// life. Each job carries it as [`Job::fence`](crate::Job::fence). A consumer asks once, after
-    /// it took the name.
+    /// The token grows with each life of a name, so a storage can refuse earlier writers. Each job
+    /// carries it as [`Job::fence`](crate::Job::fence). A consumer calls this once, after it took
+    /// the name.
     fn fence(&self) -> u64 {
         0
     }

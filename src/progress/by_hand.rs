@@ -34,8 +34,7 @@ impl Saved {
     /// [`StoreProgress::seek`](crate::StoreProgress::seek) does.
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad reason or [`Index::MAX`], [`Error::Corrupt`] for a damaged
-    /// record.
+    /// [`Error::Config`] for a bad reason or [`Index::MAX`], [`Error::Corrupt`] for a bad record.
     pub fn seek(before: Option<&Self>, next: Index, reason: &str, at: SystemTime) -> Result<(Self, Move), Error> {
         check_index("seek", next)?;
         check_reason(reason)?;

@@ -123,8 +123,8 @@ impl StoreProgress {
         let name = self.store.reserve(&self.name)?;
         let (family, mut changes) = (self.store.system().id, Changes::default());
         changes.delete(family, &[&format::page_key(&self.name)])?;
-        // An unreadable page's id cannot be trusted: by a wrong id, deltas of another progress
-        // would be deleted.
+        // An unreadable page's id is not trusted, so that no deltas of another progress are
+        // deleted.
         if let Ok(Some(Loaded { ledger, .. })) = self.load()
             && let Some(id) = ledger.id()
         {
@@ -294,8 +294,7 @@ struct StoreSaves {
 
 impl Saves for StoreSaves {
     fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
-        // Takes a number now: at the save, a statement may have begun a transaction. The save
-        // retries a failure.
+        // Takes a number now, before a statement begins a transaction. The save retries a failure.
         if self.store.kv().takes_sql()
             && let Some(mut ledger) = self.ledger.try_lock()
         {
@@ -350,8 +349,7 @@ impl Intent for CommitIntent {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
         let all = ledger.wants_page();
         let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
-        // A number is reserved by a separate write, before a statement of a job begins a
-        // transaction.
+        // A number needs a separate write, before a job's statement begins a transaction.
         take_id(&mut ledger, &self.ids)?;
         let (mut from, mut to) = (0, effects.len());
         while from < to {

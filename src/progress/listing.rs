@@ -32,8 +32,7 @@ pub struct ConsumerInfo {
     /// consumers that do not count crashes: see
     /// [`Builder::max_crashes`](crate::Builder::max_crashes).
     pub life_open: Option<bool>,
-    /// The failure that last halted a consumer with this name. A later life keeps it, so check its
-    /// time.
+    /// The failure that last halted a consumer with this name. It stays, so check its time.
     pub last_halt: Option<LastHalt>,
     /// The log of this store that the last consumer with this name has read, since its first save.
     /// `None` for another source, or if it is not known.
@@ -57,8 +56,7 @@ pub struct LastHalt {
 impl LastHalt {
     /// True if the consumer halted because this job failed for good, or crashed its process.
     ///
-    /// Then a skip of the job helps. It does not after any other halt, such as one of a failing
-    /// source.
+    /// Then it helps to skip the job, unlike after a failure of the source, for example.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Retry, Store};
@@ -82,7 +80,7 @@ impl LastHalt {
 impl ConsumerInfo {
     /// Creates a consumer's entry from what an engine has loaded, with all records.
     ///
-    /// All other values are empty if nothing is saved. An engine that knows the time of the
+    /// It is empty but for the name if nothing is saved. An engine that knows the time of the
     /// watermark's last move sets it.
     ///
     /// ```
@@ -207,8 +205,8 @@ impl Store {
         Ok(consumers)
     }
 
-    /// Fills in what is saved, the watermark first: another record may be damaged. Returns false if
-    /// nothing is saved.
+    /// Fills in what is saved, the watermark first: another record may be damaged. False if there
+    /// is none.
     fn fill(&self, info: &mut ConsumerInfo) -> Result<bool, Error> {
         let name = info.name.clone();
         let Some(loaded) = self.progress(name.as_str()).load()? else { return Ok(false) };

@@ -8,9 +8,8 @@ use crate::base::sync::{Arc, Mutex};
 /// A progress in memory, for tests and for streams that start anew with each process.
 ///
 /// All clones share one watermark and one name: a second builder on a clone is a "restart", and a
-/// second live consumer gets [`Error::InUse`]. It keeps only the watermark: jobs that are done
-/// above it run again after a "restart". A [`Store::in_memory`](crate::Store::in_memory) keeps
-/// those.
+/// second live consumer gets [`Error::InUse`]. It keeps only the watermark: jobs done above it run
+/// again after a "restart". [`Store::in_memory`](crate::Store::in_memory) keeps those.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

@@ -287,8 +287,7 @@ impl ParkedRecords {
 impl Store {
     /// Lists the parked jobs of the progress with this name, in the order of indices.
     ///
-    /// A job is listed after the save that passes it. The list is read from disk, even while a
-    /// consumer runs.
+    /// A job is listed after the save that passes it, read from disk, even while a consumer runs.
     ///
     /// # Errors
     /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for an unreadable record,
@@ -318,8 +317,7 @@ impl Store {
 
     /// Gives up a parked job: its record is removed, and it never runs again.
     ///
-    /// A consumer may have the name. An attempt that is running goes on, and its failure is not
-    /// kept.
+    /// A consumer may have the name. A running attempt goes on, and its failure is not kept.
     ///
     /// An unreadable record is removed, too, so that a consumer can start again. The item that a
     /// [log](crate::JobLog::trim) keeps for the job is removed with it, or at the next start of its

@@ -72,9 +72,8 @@ impl TryFrom<&Saved> for Snapshot {
 
 /// What saves for the driver: see the head of this file.
 pub(crate) trait Saves: Send + Sync {
-    /// Begins a save, one at a time. The saving thread asks the desk for the content only when it
-    /// writes, so the save includes everything that finishes until then. Without `hurry` it waits
-    /// for the pace.
+    /// Begins a save, one at a time. The thread asks the desk for the content only when it writes,
+    /// so it includes everything that finishes until then. Without `hurry` it waits for the pace.
     fn save(&self, desk: Arc<dyn SavePort>, hurry: bool);
     /// Ends the wait for the pace or for a backoff at once.
     fn hurry(&self);
@@ -105,8 +104,7 @@ pub(crate) trait SavePort: Send + Sync {
     /// of these jobs if `all` is set, or if that list is shorter than the news. A list of all costs
     /// a step per word of the window, so only a caller that needs it sets `all`.
     ///
-    /// At the same moment the effects of the finished jobs move to the end of `effects`, for the
-    /// same write.
+    /// At that moment it appends the effects of the finished jobs to `effects`, for the same write.
     fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot>;
     /// Marks these jobs, in ascending order, as not done: their effects cannot be written, so their
     /// attempts failed. The caller has removed their effects. Returns the save without these jobs,

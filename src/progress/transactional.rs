@@ -129,11 +129,9 @@ pub trait Transactional: Progress {
     /// The engine begins a transaction, calls `write` with it, and returns the error of `write` as
     /// [`CommitError::Write`]. It may call `write` again within one commit, in a new transaction,
     /// for example after a serialization failure. The last call counts. An `Ok` without a
-    /// successful last call of `write` halts the consumer, and so does a panic: what is written is
-    /// unknown.
+    /// successful last call of `write` halts the consumer, as does a panic: the result is unknown.
     ///
-    /// A consumer also commits without jobs, for example when its life begins or ends. `write` is a
-    /// no-op then.
+    /// A consumer also commits without jobs, for example to end its life; `write` is a no-op then.
     ///
     /// # Errors
     /// See [`CommitError`].
