@@ -47,8 +47,7 @@ use self::trim::{TrimIntent, Trimmer, Wanted};
 ///
 /// Items get their indices when they are written: gap-free, from 1, in the order of the writes. A
 /// push is as durable as the store, and concurrent pushes share a write. A log is a source of jobs
-/// ([`Jobs`]) for any number of consumers, such as the next stage of a pipeline, and wakes them.
-/// Clones are the same log.
+/// ([`Jobs`]) for any number of consumers, and wakes them. Clones are the same log.
 ///
 /// A [`Codec`] turns items into bytes: [`Json`] by default, or with [`Store::log_with`] [`Bytes`]
 /// or your own. The log keeps the codec's name, and opens with no other.
@@ -101,9 +100,8 @@ struct ItemType {
 }
 
 impl Store {
-    /// Opens the log with this name of 1 to 255 bytes, or creates it, unless
-    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`. Its items are stored as
-    /// [`Json`].
+    /// Opens the log with this name (1 to 255 bytes), or creates it, unless
+    /// [`StoreOptions::create`](crate::StoreOptions::create) is `false`. Its items are [`Json`].
     ///
     /// # Errors
     /// [`Error::Config`] for a bad name; [`Error::NotFound`] if it is missing and not created;
@@ -119,8 +117,8 @@ impl Store {
 
     /// Opens the log with this name, like [`log`](Self::log), with a codec for its items.
     ///
-    /// A new log keeps the [name of the codec](Codec::NAME), which alone identifies it. Once a log
-    /// is not [`Json`], versions of this library without codecs refuse the store
+    /// A new log keeps the [name of the codec](Codec::NAME), which alone identifies it. Once a
+    /// store has a log that is not [`Json`], library versions without codecs refuse it
     /// ([`Error::Format`]).
     ///
     /// ```
@@ -249,12 +247,12 @@ impl<T, C> JobLog<T, C> {
 
     /// Makes the log trim itself up to the lowest watermark of these consumers.
     ///
-    /// They are named by their [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that
-    /// watermark either, and [`backlog`](Self::backlog) and [`hold_back`](Self::hold_back) go by
-    /// it, too. Items of parked jobs below it stay individually. A consumer that ended counts with
-    /// its last watermark and parked jobs. Call this again in each life. The last call holds; with
-    /// no consumer the log no longer trims itself. On a [read-only](crate::StoreOptions::read_only)
-    /// store it does nothing.
+    /// Pass their [`Handle`](crate::Handle)s. [`trim`](Self::trim) does not pass that watermark,
+    /// either, and [`backlog`](Self::backlog) and [`hold_back`](Self::hold_back) go by it. Items of
+    /// parked jobs below it stay individually. A consumer that ended counts with its last watermark
+    /// and parked jobs. Call this again in each life. The last call holds; with no consumer the log
+    /// no longer trims itself. On a [read-only](crate::StoreOptions::read_only) store it does
+    /// nothing.
     pub fn retain<W: AsRef<Watermark>>(&self, consumers: impl IntoIterator<Item = W>) {
         if self.store.writable().is_err() {
             return;
@@ -375,8 +373,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
         let mut ahead = std::mem::take(&mut *self.ahead.lock());
         // Panics of the codec are caught once per run, since the index of the item is known.
         let read = guarded(|| Ok(ahead.read(place, start..end, &mut take)));
-        // Drops a concurrent caller's items after the lock is released: this waits for their
-        // thread.
+        // Dropped after the lock is released: this waits for a concurrent caller's thread.
         let others = std::mem::replace(&mut *self.ahead.lock(), ahead);
         drop(others);
         if let Ok(items @ 1..) = usize::try_from(next - start) {
@@ -402,7 +399,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
         }
     }
 
-    /// Returns the mean stored length of the items that were last read: that of one item is
+    /// Returns the mean stored length of the items that were last read: that of a decoded item is
     /// unknown.
     fn weight(&self, _item: &T) -> usize {
         self.mean.load(Ordering::Relaxed).max(size_of::<T>())

@@ -6,8 +6,7 @@ use crate::base::index::Index;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::kv::Family;
 
-/// The first byte of such a row's key. Other keys begin with the length of a name, which is never
-/// 0.
+/// The first byte of such a row's key. Others begin with the length of a name, which is never 0.
 const KEPT: u8 = 0;
 
 /// What a log knows of these items.

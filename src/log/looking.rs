@@ -27,9 +27,8 @@ pub struct LogInfo {
     pub first: Index,
     /// The highest index that was ever pushed; `None` if nothing was.
     pub head: Option<Index>,
-    /// The number of items below [`first`](Self::first) that are kept only for parked jobs: each
-    /// stays until its job is [redriven](crate::Handle::redrive) with success or
-    /// [discarded](Store::discard).
+    /// The number of items below [`first`](Self::first) that are kept only for parked jobs: until
+    /// these are [redriven](crate::Handle::redrive) with success or [discarded](Store::discard).
     pub parked: u64,
     /// The name of the codec of its items: `json` for a log of [`Store::log`].
     pub codec: String,

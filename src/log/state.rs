@@ -1,5 +1,4 @@
-//! The state that all handles of a log share: its bounds, and the consumers that wait for or need
-//! items.
+//! The state that all handles of a log share: its bounds and its consumers.
 
 use super::bounds::{Bounds, bounds_key};
 use super::codec::CodecName;
@@ -128,8 +127,8 @@ impl LogState {
                 .map(|(next, watermark)| (next, watermark.clone()))
         });
         let from = last.as_ref().map_or(0, |(next, _)| *next).max(self.first());
-        // It never ends before it begins, but both may move meanwhile: the result is rather too
-        // high.
+        // It never ends before it begins, but both may move meanwhile: rather too many than too
+        // few.
         (self.end().saturating_sub(from), last.map(|(_, watermark)| watermark))
     }
 
@@ -262,8 +261,7 @@ impl LogState {
 
     /// Returns the records that remove all items below this index, and the new bounds. The tail is
     /// the bytes that the batch has pushed, and the bounds after the batch so far, which do not end
-    /// below that index. If many deletes take time, each batch deletes a piece, unless all must go
-    /// now.
+    /// below that index. If deletes take time, each batch deletes a piece, unless all must go.
     pub(super) fn trim(
         &self,
         first: Index,
