@@ -242,7 +242,7 @@ impl LogState {
 
     /// Blocks all calls that read what is retained.
     #[cfg(test)]
-    pub(crate) fn while_unsaid<R>(&self, run: impl FnOnce() -> R) -> R {
+    pub(crate) fn while_retained_is_locked<R>(&self, run: impl FnOnce() -> R) -> R {
         let _retained = self.retained.lock();
         run()
     }

@@ -87,7 +87,7 @@ fn a_store_closes_while_a_log_checks_what_to_trim() {
         std::thread::yield_now();
     }
     std::thread::scope(|scope| {
-        state.while_unsaid(|| {
+        state.while_retained_is_locked(|| {
             scope.spawn(|| {
                 watermark.publish(1);
                 watermark.announce();
