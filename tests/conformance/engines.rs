@@ -191,7 +191,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 ];
 
 #[test]
-fn engines_that_lapse_or_take_over_keep_the_rules() {
+fn lapsing_and_takeover_engines_keep_the_rules() {
     for way in [Way::Lapses, Way::AtOnce] {
         suite(Nothing, way).run();
         suite(LostIsRetry, way).run();
@@ -207,7 +207,7 @@ fn engines_that_lapse_or_take_over_keep_the_rules() {
 }
 
 #[test]
-fn an_engine_that_breaks_a_rule_is_refused_by_its_name() {
+fn each_broken_rule_of_an_engine_is_named() {
     let mut wrong = Vec::new();
     let mut check = |bug: Bug, way: Way, rule: &str, how: &str| {
         let said = refusal(bug, || suite(bug, way).run());

@@ -40,14 +40,14 @@ impl Jobs for Endless {
 }
 
 #[test]
-fn sources_without_an_end_keep_the_rules() {
+fn endless_sources_keep_the_rules() {
     for first in [0, 1, 1 << 40, Index::MAX - 1] {
         JobsSuite::fixed(|| Endless(first)).run();
     }
 }
 
 #[test]
-fn an_allowed_source_passes() {
+fn a_source_with_allowed_quirks_passes() {
     for quirk in [Nothing, BelowFails, BelowKept, ReadOneByOne, ReadFailsBelow, Unsubscribed, FromFive] {
         suite(quirk).run();
     }
@@ -168,7 +168,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 ];
 
 #[test]
-fn a_source_that_breaks_a_rule_is_refused_by_its_name() {
+fn each_broken_rule_of_a_source_is_named() {
     let mut wrong = Vec::new();
     for (bug, rule, how) in REFUSED {
         let refused = |patience| {
@@ -501,7 +501,7 @@ impl Jobs for Gappy {
 }
 
 #[test]
-fn a_source_with_gaps_keeps_the_rules_also_behind_adapters() {
+fn sources_with_gaps_keep_the_rules_behind_adapters() {
     JobsSuite::new(|n| Gappy::new(None, n)).sparse().extend(Gappy::extend).run();
     JobsSuite::new(|n| Arc::new(Gappy::new(None, n))).sparse().extend(|jobs, n| jobs.extend(n)).run();
     JobsSuite::new(|n| if n == 0 { Gappy::new(None, 0) } else { Gappy::new(None, n + 1) }.confirmed(3)).sparse().run();
@@ -510,7 +510,7 @@ fn a_source_with_gaps_keeps_the_rules_also_behind_adapters() {
 }
 
 #[test]
-fn a_source_with_gaps_that_breaks_a_rule_is_refused() {
+fn each_broken_rule_of_gaps_is_named() {
     use Flaw::*;
     for (flaw, rule) in [
         (Reversed, "jobs in order"),

@@ -11,7 +11,7 @@ fn numbers(n: u64) -> MemoryJobs<u64> {
 }
 
 #[test]
-fn a_progress_fails_panics_and_freezes_at_the_writes_that_are_named() {
+fn a_faulty_progress_fails_at_the_chosen_writes() {
     let mut progress = FaultyProgress::in_memory();
     let faults = progress.faults();
     progress.acquire().unwrap();
@@ -42,7 +42,7 @@ fn a_progress_fails_panics_and_freezes_at_the_writes_that_are_named() {
 }
 
 #[test]
-fn promise_07_a_checkpoint_that_goes_back_is_found() {
+fn promise_07_a_checkpoint_that_goes_back_is_caught() {
     let mut progress = FaultyProgress::in_memory();
     progress.acquire().unwrap();
     progress.save(&Checkpoint::new(5)).unwrap();
@@ -51,7 +51,7 @@ fn promise_07_a_checkpoint_that_goes_back_is_found() {
 }
 
 #[test]
-fn promise_01_wherever_a_progress_freezes_nothing_at_or_below_the_watermark_is_missing() {
+fn promise_01_a_frozen_progress_has_all_jobs_below_its_watermark() {
     for freeze_at in 0..20 {
         let progress = FaultyProgress::in_memory();
         progress.faults().freeze_at(freeze_at);
@@ -72,7 +72,7 @@ fn promise_01_wherever_a_progress_freezes_nothing_at_or_below_the_watermark_is_m
 }
 
 #[test]
-fn a_save_that_is_held_hangs_until_it_is_let_go() {
+fn a_held_save_hangs_until_released() {
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
     let consumer = Consumer::builder(numbers(1), progress.clone()).start(|_| Ok(())).unwrap();
@@ -84,7 +84,7 @@ fn a_save_that_is_held_hangs_until_it_is_let_go() {
 }
 
 #[test]
-fn a_store_after_a_crash_is_another_store() {
+fn a_faulty_store_after_a_crash_is_a_new_store() {
     let faulty = FaultyStore::new().unwrap();
     let mut progress = faulty.store().progress("p");
     progress.acquire().unwrap();
@@ -105,7 +105,7 @@ fn a_store_after_a_crash_is_another_store() {
 }
 
 #[test]
-fn a_job_of_a_manual_worker_ends_as_the_test_says_and_fails_when_it_is_let_go() {
+fn a_manual_job_ends_as_told_and_fails_when_dropped() {
     let (worker, started) = manual_worker();
     let run = |say: fn(waterline::testing::StartedJob)| {
         let worker = worker.clone();
@@ -124,7 +124,7 @@ fn a_job_of_a_manual_worker_ends_as_the_test_says_and_fails_when_it_is_let_go() 
 }
 
 #[test]
-fn a_test_that_fails_lets_its_jobs_go() {
+fn a_failing_test_releases_its_manual_jobs() {
     let (worker, started) = manual_worker();
     let consumer = Consumer::builder(numbers(3), MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
     let _first = started.next();

@@ -24,13 +24,13 @@ fn memory_progress_keeps_the_rules() {
 }
 
 #[test]
-fn progress_in_a_store_on_memory_keeps_the_rules() {
+fn store_progress_in_memory_keeps_the_rules() {
     let store = Store::in_memory();
     ProgressSuite::new(|name| store.progress(name)).run();
 }
 
 #[test]
-fn faulty_parts_without_a_fault_keep_the_rules() {
+fn faulty_parts_without_faults_keep_the_rules() {
     ProgressSuite::new(by_name::<FaultyProgress>()).run();
     let store = FaultyStore::new().unwrap().store();
     ProgressSuite::new(|name| FaultyProgress::new(store.progress(name))).run();
@@ -79,7 +79,7 @@ impl Drop for FileProgress {
 }
 
 #[test]
-fn the_example_of_the_manual_keeps_the_rules() {
+fn the_manual_example_keeps_the_rules() {
     let root = tempfile::tempdir().unwrap();
     ProgressSuite::new(|name| {
         // The name is written in bytes, for file systems that take `A` for `a`.
@@ -162,7 +162,7 @@ const REFUSED: &[(Bug, &str, &str)] = &[
 ];
 
 #[test]
-fn a_progress_that_breaks_a_rule_is_refused_by_its_name() {
+fn each_broken_rule_of_a_progress_is_named() {
     suite(Nothing).run();
     let mut wrong = Vec::new();
     for (bug, rule, how) in REFUSED {

@@ -24,7 +24,7 @@ use program::{command, example, git, last_line, piped, report, stderr, text};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
-fn every_row_and_the_totals_equal_gits_own() {
+fn every_row_and_total_equals_that_of_git() {
     let dir = TempDir::new().unwrap();
     let repo = imported(&dir, "repo", 3_000, 1);
     agrees_with_git(&repo, &dir.path().join("db"));
@@ -52,7 +52,7 @@ fn the_history_of_this_crate_agrees_with_git() {
 }
 
 #[test]
-fn a_shallow_clone_begins_at_its_boundary() {
+fn a_shallow_clone_starts_at_its_boundary() {
     let dir = TempDir::new().unwrap();
     let repo = imported(&dir, "repo", 300, 2);
     let url = format!("file://{}", repo.display());
@@ -80,7 +80,7 @@ fn a_linked_work_tree_has_a_head_of_its_own() {
 }
 
 #[test]
-fn modes_that_git_takes_for_one_another_are_no_change() {
+fn file_modes_equal_to_git_are_no_change() {
     let dir = TempDir::new().unwrap();
     let repo = small(&dir, 1);
     let blob = text(&git(&repo, ["rev-parse", "HEAD:file"]));
@@ -96,7 +96,7 @@ fn modes_that_git_takes_for_one_another_are_no_change() {
 }
 
 #[test]
-fn a_repository_without_commits_has_nothing_to_index() {
+fn an_empty_repository_has_nothing_to_index() {
     let dir = TempDir::new().unwrap();
     git(dir.path(), ["init", "-q", "repo"]);
     let repo = dir.path().join("repo");
@@ -110,7 +110,7 @@ fn a_repository_without_commits_has_nothing_to_index() {
 }
 
 #[test]
-fn a_second_run_indexes_what_is_new_and_leaves_the_work_tree_clean() {
+fn a_second_run_indexes_only_new_commits() {
     let dir = TempDir::new().unwrap();
     let repo = small(&dir, 4);
     fs::create_dir(repo.join("below")).unwrap();
@@ -134,7 +134,7 @@ fn a_second_run_indexes_what_is_new_and_leaves_the_work_tree_clean() {
 }
 
 #[test]
-fn a_commit_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_history() {
+fn commits_indexed_ahead_count_once_in_the_same_history() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 9), dir.path().join("db"));
     let id = text(&git(&repo, ["rev-parse", "HEAD~2"]));
@@ -182,7 +182,7 @@ fn a_commit_indexed_above_the_watermark_counts_once_and_has_to_be_of_this_histor
 }
 
 #[test]
-fn a_commit_indexed_without_its_files_is_refused() {
+fn a_commit_without_its_files_is_refused() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 3), dir.path().join("db"));
     agrees_with_git(&repo, &db);
@@ -241,7 +241,7 @@ fn reset_removes_a_database_and_nothing_else() {
 }
 
 #[test]
-fn a_database_that_is_open_elsewhere_is_left_alone() {
+fn a_database_open_elsewhere_is_left_alone() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 3), dir.path().join("db"));
     agrees_with_git(&repo, &db);
@@ -256,7 +256,7 @@ fn a_database_that_is_open_elsewhere_is_left_alone() {
 }
 
 #[test]
-fn an_unreadable_object_halts_and_names_the_commit() {
+fn an_unreadable_object_halts_and_is_named() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 8), dir.path().join("db"));
     let (id, tree) = (text(&git(&repo, ["rev-parse", "HEAD~3"])), text(&git(&repo, ["rev-parse", "HEAD~3^{tree}"])));
@@ -273,7 +273,7 @@ fn an_unreadable_object_halts_and_names_the_commit() {
 }
 
 #[test]
-fn an_unreadable_blob_halts_both_stages_and_is_named() {
+fn an_unreadable_blob_halts_both_stages() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 8), dir.path().join("db"));
     let blob = text(&git(&repo, ["rev-parse", "HEAD~3:file"]));
@@ -291,7 +291,7 @@ fn an_unreadable_blob_halts_both_stages_and_is_named() {
 }
 
 #[test]
-fn wrong_places_are_named() {
+fn wrong_paths_are_named() {
     let dir = TempDir::new().unwrap();
     let output = example(&dir.path().join("nowhere"), &dir.path().join("db"), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -335,7 +335,7 @@ fn ten_kills_lose_no_row() {
 }
 
 #[test]
-fn kills_of_the_second_stage_count_no_file_twice() {
+fn kills_of_stage_two_count_no_file_twice() {
     let wide = size(10_000, 40_000);
     let dir = TempDir::new().unwrap();
     let repo = dir.path().join("wide");
@@ -366,7 +366,7 @@ fn kills_of_the_second_stage_count_no_file_twice() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_stops_cleanly_and_the_next_run_resumes() {
+fn ctrl_c_stops_and_the_next_run_resumes() {
     let dir = TempDir::new().unwrap();
     let repo = imported(&dir, "repo", commits(), 5);
     let (db, before) = hit_in_the_middle(|seed| {

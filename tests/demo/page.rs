@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 #[cfg(all(unix, feature = "page"))]
 #[test]
-fn the_address_of_the_page_is_named_at_the_end_and_ctrl_c_ends_it() {
+fn the_page_address_is_printed_and_ctrl_c_ends_it() {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Command, Stdio};
 
@@ -33,7 +33,7 @@ fn the_address_of_the_page_is_named_at_the_end_and_ctrl_c_ends_it() {
 
 #[cfg(not(feature = "page"))]
 #[test]
-fn a_program_without_its_page_says_how_to_get_it() {
+fn a_build_without_the_page_says_how_to_get_it() {
     let dir = TempDir::new().unwrap();
     let repo = imported(&dir, "repo", 50, 6);
     let output = command(&repo, &dir.path().join("db"), &["--page"]).output().unwrap();

@@ -176,7 +176,7 @@ fn texts_of_failed_jobs_are_bounded() {
 }
 
 #[test]
-fn memory_and_threads_are_bounded_and_given_back() {
+fn memory_and_threads_are_bounded_and_freed() {
     // The test with the most threads comes first: parking_lot's one table of them only grows.
     an_idle_consumer_is_small();
     lives_leave_nothing_behind();

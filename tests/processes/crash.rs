@@ -157,13 +157,13 @@ fn kill_again_and_again(role: &str, lives: u32) -> Option<Index> {
 }
 
 #[test]
-fn promise_01_nothing_is_skipped_however_often_the_process_is_killed() {
+fn promise_01_kills_skip_no_job() {
     let Some(reached) = kill_again_and_again("crash::buffered_child", lives(8, 50)) else { return };
     assert!(reached > size(100, 1_000), "the lives were too short to prove anything: {reached}");
 }
 
 #[test]
-fn promise_01_holds_with_synced_writes_too() {
+fn promise_01_kills_skip_no_job_with_synced_writes() {
     kill_again_and_again("crash::synced_child", lives(3, 10));
 }
 
@@ -200,7 +200,7 @@ fn full_disk_child() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_loses_nothing() {
+fn a_full_disk_is_named_and_loses_no_job() {
     let Some(dir) = a_directory() else { return };
     // No file may grow beyond half a megabyte. The signal that would kill the process is ignored,
     // so writes fail.
@@ -314,7 +314,7 @@ impl Book {
 }
 
 #[test]
-fn promise_10_after_a_kill_no_more_runs_again_than_was_in_flight_or_not_yet_saved() {
+fn promise_10_a_kill_repeats_only_unsaved_jobs() {
     let lives = lives(8, 40);
     assert!(u64::from(lives) * (MOST + BURST as u64) < WINDOW);
     let Some(dir) = a_directory() else { return };
@@ -520,7 +520,7 @@ fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted
 }
 
 #[test]
-fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
+fn promise_09_kills_apply_effects_once() {
     let open = |dir: &Path| Counted::open(dir, Durability::Buffered);
     let Some((done, ahead)) = count_again_and_again("crash::counting_child", lives(8, 36), open) else { return };
     assert!(
@@ -530,12 +530,12 @@ fn promise_09_effects_are_in_once_however_often_the_process_is_killed() {
 }
 
 #[test]
-fn promise_09_holds_with_synced_writes_too() {
+fn promise_09_kills_apply_effects_once_with_synced_writes() {
     count_again_and_again("crash::synced_counting_child", lives(3, 6), |dir| Counted::open(dir, Durability::Synced));
 }
 
 #[test]
-fn promise_09_holds_in_a_database_of_the_users_too() {
+fn promise_09_kills_apply_effects_once_in_a_users_database() {
     count_again_and_again("crash::attached_counting_child", lives(3, 9), Counted::attach);
 }
 
@@ -574,7 +574,7 @@ fn beginning_anew_child() {
 }
 
 #[test]
-fn promise_09_a_new_beginning_is_whole_or_has_not_happened_however_often_the_process_is_killed() {
+fn promise_09_kills_leave_remove_with_whole_or_undone() {
     let lives = lives(8, 30);
     let Some(dir) = a_directory() else { return };
     let (mut between, mut items) = (0, 0);

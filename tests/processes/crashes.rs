@@ -34,7 +34,7 @@ fn aborting_child() {
 }
 
 #[test]
-fn a_job_that_aborts_its_process_is_parked_and_the_effects_of_its_neighbours_are_in_once() {
+fn an_aborting_job_is_parked_and_its_neighbours_finish() {
     let Some(dir) = a_directory() else { return };
     let mut deaths = 0;
     while !child("crashes::aborting_child", dir.path(), 0).wait().unwrap().success() {
@@ -128,7 +128,7 @@ fn check(dir: &Path, place: &str) -> usize {
 }
 
 #[test]
-fn wherever_a_process_is_killed_beside_a_redrive_or_a_move_each_job_is_done_or_parked_once() {
+fn kills_during_a_redrive_or_move_lose_no_job() {
     let mut killed = 0;
     for line in 1.. {
         let Some(dir) = a_directory() else { return };

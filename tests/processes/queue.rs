@@ -94,7 +94,7 @@ fn aborting_child() {
 }
 
 #[test]
-fn a_job_that_aborts_its_process_ends_dead_after_its_last_crash_and_its_neighbours_finish() {
+fn an_aborting_queue_job_ends_dead_alone() {
     let Some(dir) = a_directory() else { return };
     let mut deaths = 0;
     while !child("queue::aborting_child", dir.path(), 0).wait().unwrap().success() {
@@ -139,7 +139,7 @@ fn killed_child() {
 }
 
 #[test]
-fn wherever_a_process_is_killed_beside_its_jobs_each_of_them_is_done_once() {
+fn a_killed_process_does_each_job_once() {
     let mut killed = 0;
     for line in 1.. {
         let Some(dir) = a_directory() else { return };

@@ -122,7 +122,7 @@ fn most_memory_mb(child: &Child) -> Option<u64> {
 }
 
 #[test]
-fn promise_09_every_chunk_of_every_block_is_counted_once_however_often_both_stages_are_killed() {
+fn promise_09_kills_of_two_stages_count_each_chunk_once() {
     let Some(dir) = a_directory() else { return };
     let (mut before, lives) = (0, size(4, 60));
     for life in 0..lives {

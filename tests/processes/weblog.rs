@@ -146,7 +146,7 @@ fn append(file: &mut File, written: &mut usize, random: &mut fastrand::Rng) {
 }
 
 #[test]
-fn a_web_log_that_grows_is_counted_once_however_often_its_reader_is_killed() {
+fn kills_of_a_reader_count_a_growing_web_log_once() {
     let Some(dir) = a_directory() else { return };
     let seed = common::seed();
     let mut random = fastrand::Rng::with_seed(seed);

@@ -11,7 +11,7 @@ use waterline::{Index, Store};
 const TRANSFERS: u64 = 300_000;
 
 #[test]
-fn it_shows_by_itself_that_kills_lose_nothing() {
+fn the_example_survives_its_own_kills() {
     let output = example(None, TRANSFERS, &[]);
     let text = succeeded(&output);
     let kills: Vec<&str> = text.lines().filter(|line| line.starts_with("kill ")).collect();
@@ -58,7 +58,7 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
 }
 
 #[test]
-fn promise_09_kills_and_aborts_neither_lose_nor_double_a_transfer() {
+fn promise_09_kills_and_aborts_keep_each_transfer_once() {
     // On a very busy machine the first life may end before it is killed. Then it runs once more.
     let killed_in_the_middle = |seed| {
         let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn promise_09_kills_and_aborts_neither_lose_nor_double_a_transfer() {
 }
 
 #[test]
-fn a_balance_that_is_wrong_is_found() {
+fn a_wrong_balance_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     succeeded(&example(Some(dir.path()), 1_000, &["--book"]));
     succeeded(&example(Some(dir.path()), 1_000, &["--verify"]));

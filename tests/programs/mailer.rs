@@ -8,7 +8,7 @@ use waterline::{Retry, Store};
 use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention};
 
 #[test]
-fn deaths_of_the_process_lose_no_mail_and_kill_no_neighbour_of_the_one_that_kills() {
+fn crashes_lose_no_mail_and_blame_no_neighbour() {
     let dir = tempfile::tempdir().unwrap();
     common::make_in(dir.path().join("store"));
     let text = succeeded(&example(Some(dir.path()), &["--orders", "300"]));
@@ -29,14 +29,14 @@ fn deaths_of_the_process_lose_no_mail_and_kill_no_neighbour_of_the_one_that_kill
 }
 
 #[test]
-fn one_life_without_a_disk_sends_every_mail() {
+fn one_run_in_memory_sends_every_mail() {
     let text = succeeded(&example(None, &["--orders", "70", "--in-memory"]));
     assert!(text.lines().last().unwrap().starts_with("verified: 70 pushed = 69 sent + 1 dead"), "{text}");
     assert!(text.contains("   10 attempts failed, and were made again"), "{text}");
 }
 
 #[test]
-fn a_mail_that_is_lost_doubled_or_sent_too_often_is_found() {
+fn lost_and_repeated_mails_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     common::make_in(dir.path().join("store"));
     succeeded(&example(Some(dir.path()), &["--orders", "30"]));

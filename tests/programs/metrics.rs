@@ -97,7 +97,7 @@ impl Scraped {
 }
 
 #[test]
-fn a_scrape_shows_what_the_consumer_did_and_its_gauges_move_without_a_job() {
+fn a_scrape_shows_counters_and_live_gauges() {
     let example = Example::start();
     let deadline = Instant::now() + LONG;
     let wanted = [
@@ -158,7 +158,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_dashboard_and_the_documentation_name_the_metrics_that_there_are() {
+fn dashboard_and_docs_name_existing_metrics() {
     let example = Example::start();
     let scraped = example.scrape();
     let root = common::tree::root();

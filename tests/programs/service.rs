@@ -34,7 +34,7 @@ fn end(mut child: Child, lines: &Receiver<String>) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_service_that_is_sent_a_signal_stops_in_time_and_well() {
+fn a_signalled_service_stops_cleanly_in_time() {
     for signal in ["-TERM", "-INT"] {
         let (child, lines) = service(&[]);
         wait_for(&lines, "processed and saved: 0 to");
@@ -46,7 +46,7 @@ fn a_service_that_is_sent_a_signal_stops_in_time_and_well() {
 }
 
 #[test]
-fn a_service_that_ends_by_itself_ends_well() {
+fn a_service_that_ends_by_itself_succeeds() {
     let (child, lines) = service(&["20"]);
     wait_for(&lines, "it ended by itself");
     assert_eq!(end(child, &lines), (Some(0), String::new()));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use waterline::{Blocked, BoxError, Builder, Consumer, Error, Index, OnExhausted, Retry, State};
 
 #[test]
-fn a_bank_that_is_killed_and_stopped_again_and_again_has_exact_balances() {
+fn kills_and_stops_keep_balances_exact() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("bank.db");
     let output = example(&file, &["--transfers", "20000"]);
@@ -34,7 +34,7 @@ fn a_bank_that_is_killed_and_stopped_again_and_again_has_exact_balances() {
 }
 
 #[test]
-fn a_lease_refuses_other_lives_until_it_is_given_back_or_has_run_out_and_is_lost_with_its_row() {
+fn a_lease_refuses_others_until_released_or_expired() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("numbers.db");
     let database = numbers(&file, 8);
@@ -112,7 +112,7 @@ fn count(connection: &Connection, sql: &str) -> i64 {
 }
 
 #[test]
-fn promise_09_a_disk_that_is_full_stops_a_consumer_and_the_next_life_writes_the_rest_once() {
+fn promise_09_a_full_disk_stops_and_the_rest_is_written_once() {
     const COUNT: i64 = 3_000;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("numbers.db");
@@ -140,7 +140,7 @@ fn promise_09_a_disk_that_is_full_stops_a_consumer_and_the_next_life_writes_the_
 }
 
 #[test]
-fn promise_07_a_second_life_takes_the_name_over_and_no_row_is_written_twice() {
+fn promise_07_a_takeover_writes_no_row_twice() {
     const COUNT: i64 = 5_000;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("numbers.db");
@@ -159,7 +159,7 @@ fn promise_07_a_second_life_takes_the_name_over_and_no_row_is_written_twice() {
 }
 
 #[test]
-fn a_row_that_an_operator_deletes_is_passed_and_parked_jobs_outlive_a_restart() {
+fn deleted_rows_are_passed_and_parked_jobs_kept() {
     const COUNT: i64 = 30;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("numbers.db");

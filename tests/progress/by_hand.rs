@@ -28,7 +28,7 @@ fn parked(saved: &Saved) -> Vec<(Index, bool)> {
 }
 
 #[test]
-fn a_wish_that_comes_by_the_tenure_redrives_or_discards_a_parked_job() {
+fn a_tenure_redrives_and_discards_parked_jobs() {
     let database = Database::default();
     park(&database, &[2, 5, 7]);
     let builder = Consumer::builder(numbers(9), database.engine().keeping_records());
@@ -45,7 +45,7 @@ fn a_wish_that_comes_by_the_tenure_redrives_or_discards_a_parked_job() {
 }
 
 #[test]
-fn a_record_with_the_wish_for_a_redrive_makes_the_next_life_run_the_job() {
+fn a_stored_redrive_request_runs_in_the_next_life() {
     let database = Database::default();
     park(&database, &[2, 5]);
     let before = saved(&database);
@@ -68,7 +68,7 @@ fn a_record_with_the_wish_for_a_redrive_makes_the_next_life_run_the_job() {
 }
 
 #[test]
-fn a_seek_and_a_skip_of_an_engine_are_those_of_a_store() {
+fn an_engine_seeks_and_skips_as_a_store_does() {
     let jobs = || (0..9).collect::<MemoryJobs<u64>>();
     let database = Database::default();
     park(&database, &[2, 5]);
@@ -106,7 +106,7 @@ fn a_seek_and_a_skip_of_an_engine_are_those_of_a_store() {
 }
 
 #[test]
-fn the_entry_of_a_consumer_of_an_engine_counts_its_parked_jobs_and_names_damage() {
+fn an_engine_entry_counts_parked_jobs_and_names_damage() {
     let database = Database::default();
     park(&database, &[2, 5]);
     let mut saved = saved(&database);

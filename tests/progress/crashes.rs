@@ -80,7 +80,7 @@ impl Lives {
 }
 
 #[test]
-fn a_job_that_kills_its_process_is_parked_after_its_crashes_and_no_other_one_is_blamed() {
+fn a_crashing_job_alone_is_blamed_and_parked() {
     for (threads, max, poison) in [(1, 1, 0), (1, 3, 7), (4, 2, 0), (4, 3, 31), (8, 5, 59), (16, 1, 17)] {
         let mut lives = Lives::new();
         let mut alone = 0;
@@ -105,7 +105,7 @@ fn a_job_that_kills_its_process_is_parked_after_its_crashes_and_no_other_one_is_
 }
 
 #[test]
-fn jobs_that_kill_their_process_together_are_told_apart() {
+fn jobs_that_crash_together_are_told_apart() {
     for seed in 0..30 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (threads, max) = (1 + random.usize(..9), 1 + random.u32(..4));
@@ -128,7 +128,7 @@ fn jobs_that_kill_their_process_together_are_told_apart() {
 /// A process that somebody kills at any moment, also between the job and its save, and while a
 /// record is written.
 #[test]
-fn a_process_that_is_killed_at_any_write_blames_nobody_if_the_next_lives_go_well() {
+fn a_kill_at_any_write_blames_no_job() {
     let life = |disk: &FaultyStore| {
         let ran = Arc::new(AtomicU64::new(0));
         let builder = Consumer::builder(numbers(JOBS), disk.store().progress("p")).stop_at(JOBS - 1);
@@ -164,7 +164,7 @@ fn a_process_that_is_killed_at_any_write_blames_nobody_if_the_next_lives_go_well
 /// Each single write of the lives that a job kills is lost, one after the other, with all later
 /// writes of that life.
 #[test]
-fn wherever_the_disk_stops_a_job_that_kills_its_process_is_parked_in_the_end_and_alone() {
+fn a_crashing_job_alone_is_parked_at_any_disk_fault() {
     let with = |builder: Stream| builder.max_processing(3).max_crashes(2).on_exhausted(PARK);
     let live = |disk: &Arc<FaultyStore>| {
         let mut lives = Lives { disk: disk.clone(), deaths: 0 };
@@ -193,7 +193,7 @@ fn wherever_the_disk_stops_a_job_that_kills_its_process_is_parked_in_the_end_and
 }
 
 #[test]
-fn a_consumer_that_parks_nothing_halts_at_the_job_until_it_is_mended_or_may_crash_more_often() {
+fn a_crashing_job_halts_a_consumer_without_parking() {
     let mut lives = Lives::new();
     let life = |lives: &mut Lives, max: u32, poison: bool| loop {
         let with = |builder: Stream| builder.max_processing(2).max_crashes(max);
@@ -217,7 +217,7 @@ fn a_consumer_that_parks_nothing_halts_at_the_job_until_it_is_mended_or_may_cras
 }
 
 #[test]
-fn a_long_job_outlives_any_number_of_deaths_where_crashes_do_not_count() {
+fn uncounted_crashes_never_park_a_long_job() {
     let mut lives = Lives::new();
     for _ in 0..20 {
         assert!(lives.live(|builder| builder.max_processing(1), |index| index == 5).is_err());
@@ -226,7 +226,7 @@ fn a_long_job_outlives_any_number_of_deaths_where_crashes_do_not_count() {
 }
 
 #[test]
-fn attempts_and_the_rest_of_a_back_off_outlive_the_process() {
+fn attempts_and_backoff_survive_a_crash() {
     let store = Store::in_memory();
     let (say, said) = crossbeam_channel::unbounded();
     let time = Time::new();
@@ -267,7 +267,7 @@ fn attempts_and_the_rest_of_a_back_off_outlive_the_process() {
 }
 
 #[test]
-fn an_attempt_that_a_stop_puts_back_does_not_count_beside_those_that_do() {
+fn an_attempt_put_back_by_a_stop_does_not_count() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);
     let (go, may_go) = crossbeam_channel::bounded::<()>(1);
@@ -292,7 +292,7 @@ fn an_attempt_that_a_stop_puts_back_does_not_count_beside_those_that_do() {
 }
 
 #[test]
-fn a_back_off_of_a_life_whose_clock_was_ahead_lasts_for_what_was_left_of_it() {
+fn a_clock_set_back_keeps_the_rest_of_a_backoff() {
     let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
     let store = Store::in_memory();
     let life = || {
@@ -319,7 +319,7 @@ fn a_back_off_of_a_life_whose_clock_was_ahead_lasts_for_what_was_left_of_it() {
 }
 
 #[test]
-fn an_ordinary_life_costs_two_small_writes_and_none_where_crashes_do_not_count() {
+fn counting_crashes_costs_two_small_writes_a_life() {
     let writes = |with: fn(Stream) -> Stream| {
         let disk = FaultyStore::new().unwrap();
         // The store notes once that its consumers may park jobs.
@@ -336,7 +336,7 @@ fn an_ordinary_life_costs_two_small_writes_and_none_where_crashes_do_not_count()
 }
 
 #[test]
-fn the_store_says_if_a_life_is_open_when_the_watermark_moved_and_how_it_halted() {
+fn the_store_shows_open_lives_moves_and_halts() {
     let before = SystemTime::now();
     let disk = FaultyStore::new().unwrap();
     let info = |disk: &FaultyStore| disk.store().consumers().unwrap().remove(0);
@@ -409,7 +409,7 @@ fn killed_by(
 }
 
 #[test]
-fn a_suspect_that_was_counted_and_had_not_started_when_the_consumer_stopped_is_not_blamed() {
+fn a_suspect_that_never_started_is_not_blamed() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(1).max_crashes(2).on_exhausted(PARK);
     for _ in 0..2 {
@@ -432,7 +432,7 @@ fn a_suspect_that_was_counted_and_had_not_started_when_the_consumer_stopped_is_n
 }
 
 #[test]
-fn a_suspect_above_a_window_that_was_narrowed_holds_up_no_job_below_it() {
+fn a_suspect_above_a_narrowed_window_blocks_no_job() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
     for _ in 0..2 {
@@ -453,7 +453,7 @@ fn a_suspect_above_a_window_that_was_narrowed_holds_up_no_job_below_it() {
 }
 
 #[test]
-fn a_window_that_is_narrowed_while_a_suspect_is_counted_stands_not_still() {
+fn narrowing_while_a_suspect_is_counted_goes_on() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
     for _ in 0..2 {
@@ -488,7 +488,7 @@ fn a_window_that_is_narrowed_while_a_suspect_is_counted_stands_not_still() {
 }
 
 #[test]
-fn a_job_behind_a_gate_is_no_suspect_and_stays_behind_it() {
+fn a_gated_job_is_no_suspect_and_stays_gated() {
     let jobs = Steered::new(40, 5);
     let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK);
     let disk = killed_by(3, FaultyStore::new().unwrap(), with, &jobs);
@@ -513,7 +513,7 @@ fn a_job_behind_a_gate_is_no_suspect_and_stays_behind_it() {
 }
 
 #[test]
-fn a_wish_to_run_a_parked_job_once_more_outlives_a_stop_before_it_ran() {
+fn a_redrive_request_survives_a_stop() {
     let disk = FaultyStore::new().unwrap();
     let builder = || Consumer::builder(numbers(4), disk.store().progress("p")).on_exhausted(PARK);
     let bad = |index: Index| if index == 2 { Err("bad".into()) } else { Ok(()) };
@@ -533,7 +533,7 @@ fn a_wish_to_run_a_parked_job_once_more_outlives_a_stop_before_it_ran() {
 }
 
 #[test]
-fn a_job_that_was_parked_for_its_crashes_runs_again_after_a_seek_back() {
+fn a_job_parked_for_crashes_runs_after_a_seek_back() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
     while lives.live(with, |index| index == 30).is_err() {}
@@ -553,7 +553,7 @@ fn a_job_that_was_parked_for_its_crashes_runs_again_after_a_seek_back() {
 }
 
 #[test]
-fn a_parked_job_that_died_after_a_seek_back_does_not_run_after_a_seek_past_it() {
+fn a_parked_job_does_not_run_after_a_seek_past_it() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
     while lives.live(with, |index| index == 30).is_err() {}
@@ -567,7 +567,7 @@ fn a_parked_job_that_died_after_a_seek_back_does_not_run_after_a_seek_past_it() 
 }
 
 #[test]
-fn a_width_that_the_disk_does_not_have_yet_holds_for_no_smaller_one_either() {
+fn an_unsaved_window_width_allows_no_smaller_one() {
     let disk = Arc::new(FaultyStore::new().unwrap());
     let (go, gate) = crossbeam_channel::unbounded::<()>();
     let healed = Arc::new(AtomicBool::new(false));
@@ -599,7 +599,7 @@ fn a_width_that_the_disk_does_not_have_yet_holds_for_no_smaller_one_either() {
 }
 
 #[test]
-fn a_suspect_whose_effects_are_refused_is_not_blamed_for_a_crash() {
+fn refused_effects_blame_no_suspect_for_a_crash() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(1).max_crashes(2);
     for _ in 0..2 {
@@ -617,7 +617,7 @@ fn a_suspect_whose_effects_are_refused_is_not_blamed_for_a_crash() {
 }
 
 #[test]
-fn a_source_that_shows_its_jobs_late_hides_no_job_that_kills_its_process() {
+fn a_late_source_hides_no_crashing_job() {
     let jobs = Steered::new(0, JOBS);
     let max = 2;
     let with = |builder: Builder<Steered, _>| builder.unlimited_search_ahead().max_crashes(max).on_exhausted(PARK);
@@ -652,7 +652,7 @@ fn a_source_that_shows_its_jobs_late_hides_no_job_that_kills_its_process() {
 }
 
 #[test]
-fn new_jobs_above_those_of_a_life_that_died_do_not_wait_for_a_back_off_below_them() {
+fn new_jobs_do_not_wait_for_a_suspects_backoff() {
     let jobs = Steered::new(3, JOBS);
     let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK).max_search_ahead(4);
     let disk = killed_by(2, FaultyStore::new().unwrap(), with, &jobs);
@@ -673,7 +673,7 @@ fn new_jobs_above_those_of_a_life_that_died_do_not_wait_for_a_back_off_below_the
 }
 
 #[test]
-fn a_failed_job_of_an_earlier_life_does_not_run_above_the_end() {
+fn a_failed_job_above_the_end_does_not_run() {
     let store = Store::in_memory();
     let life = |stop_at, retry: Retry, ran: Arc<AtomicU64>| {
         let builder = Consumer::builder(numbers(20), store.progress("p")).on_exhausted(PARK).max_processing(1);
@@ -695,7 +695,7 @@ fn a_failed_job_of_an_earlier_life_does_not_run_above_the_end() {
 }
 
 #[test]
-fn nothing_else_starts_while_the_disk_still_counts_the_crash_of_a_job_that_ran_alone() {
+fn nothing_starts_before_a_crash_count_is_cleared() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(1).max_search_ahead(8).max_crashes(1).on_exhausted(PARK);
     lives.live(|builder| with(builder).stop_at(4), |_| false).unwrap().unwrap();
@@ -727,7 +727,7 @@ fn nothing_else_starts_while_the_disk_still_counts_the_crash_of_a_job_that_ran_a
 }
 
 #[test]
-fn a_suspect_in_order_does_not_run_alone_before_its_turn_at_the_sink() {
+fn a_suspect_in_order_waits_for_its_turn() {
     let disk = FaultyStore::new().unwrap();
     let jobs = Steered::new(9, JOBS);
     let with = |builder: Builder<Steered, _>| builder.max_crashes(3).on_exhausted(PARK);
@@ -807,7 +807,7 @@ fn processes(
 }
 
 #[test]
-fn the_last_job_of_a_window_is_recorded_before_it_starts_too() {
+fn the_last_job_of_a_window_is_recorded_first() {
     let with = |number, builder: Stream| {
         builder.max_crashes(1).max_processing(8).max_search_ahead(if number == 0 { 4 } else { 100 })
     };
@@ -824,7 +824,7 @@ fn the_last_job_of_a_window_is_recorded_before_it_starts_too() {
 }
 
 #[test]
-fn a_job_of_a_window_that_was_raised_is_recorded_before_it_starts() {
+fn a_job_of_a_widened_window_is_recorded_first() {
     let with = |number, builder: Stream| {
         builder.max_crashes(1).max_processing(8).max_search_ahead(if number == 0 { 1 } else { 100 })
     };
@@ -844,7 +844,7 @@ fn a_job_of_a_window_that_was_raised_is_recorded_before_it_starts() {
 }
 
 #[test]
-fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
+fn a_crash_while_stopping_is_counted() {
     let with = |_, builder: Stream| builder.max_crashes(2).max_processing(2);
     let died = processes(with, |process, job| {
         if job.index == 9 {
@@ -859,7 +859,7 @@ fn a_job_that_kills_its_process_while_the_consumer_stops_is_counted() {
 }
 
 #[test]
-fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
+fn a_failed_suspect_is_suspect_after_a_stop() {
     let with = |_, builder: Stream| builder.max_crashes(2).max_processing(1).retry(Retry::fixed(HOUR).max_attempts(9));
     let died = processes(with, |process, job| {
         // The third process stops after a failure of the job.
@@ -877,7 +877,7 @@ fn a_suspect_that_has_failed_is_a_suspect_after_a_stop_too() {
 }
 
 #[test]
-fn a_suspect_that_fails_for_good_is_parked_without_a_crash_of_its_own() {
+fn a_suspect_failing_for_good_is_parked_uncounted() {
     let with = |_, builder: Stream| builder.max_crashes(5).max_processing(1);
     let died = processes(with, |process, job| {
         match (job.index, process.number) {
@@ -919,7 +919,7 @@ fn a_suspect_is_not_counted_while_others_run() {
 }
 
 #[test]
-fn a_parked_job_that_runs_once_more_keeps_its_error_and_times_until_it_has_run() {
+fn a_redriven_job_keeps_its_error_until_it_ran() {
     let store = Store::in_memory();
     let (go, may_go) = crossbeam_channel::bounded::<()>(0);
     let consumer = Consumer::builder(numbers(1), store.progress("p"))

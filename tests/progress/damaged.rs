@@ -301,7 +301,7 @@ impl Lives {
 }
 
 #[test]
-fn damage_between_lives_is_refused_by_name_or_skips_no_job() {
+fn damage_is_refused_by_name_or_skips_no_job() {
     for seed in seeds(60, 1_200) {
         let mut lives = Lives::begin(seed);
         for _ in 0..lives.random.u32(1..8) {

@@ -96,7 +96,7 @@ fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Ind
 }
 
 #[test]
-fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
+fn promise_10_without_a_watermark_the_first_index_stays() {
     // No value, the same value, a lower one, one among the done jobs, and one above them.
     for later in [None, Some(100), Some(50), Some(104), Some(120)] {
         let set = |builder: Builder<Script, StoreProgress>| match later {
@@ -120,7 +120,7 @@ fn promise_10_while_there_is_no_watermark_the_stream_begins_where_it_began() {
 }
 
 #[test]
-fn promise_10_a_source_that_was_pruned_above_the_lowest_undone_index_is_refused() {
+fn promise_10_a_source_pruned_above_undone_jobs_is_refused() {
     for done in [&[0, 1, 3, 5][..], &[1, 3, 5]] {
         let store = Store::in_memory();
         let script = Script::up_to(20);
@@ -136,7 +136,7 @@ fn promise_10_a_source_that_was_pruned_above_the_lowest_undone_index_is_refused(
 }
 
 #[test]
-fn promise_10_each_name_has_its_own_and_remove_forgets_it_all() {
+fn promise_10_names_are_separate_and_remove_forgets_all() {
     let store = Store::in_memory();
     let life = |name: &str, done: &[Index]| life(Consumer::builder(numbers(30), store.progress(name)), 4, done);
     for round in 0..3 {
@@ -155,7 +155,7 @@ fn promise_10_each_name_has_its_own_and_remove_forgets_it_all() {
 }
 
 #[test]
-fn promise_10_the_watermark_can_be_read_while_a_consumer_writes() {
+fn promise_10_the_watermark_is_readable_during_writes() {
     const COUNT: u64 = 40_000;
     let store = Store::in_memory();
     let ended = AtomicBool::new(false);
@@ -223,7 +223,7 @@ impl Jobs for Noisy {
 }
 
 #[test]
-fn promise_10_what_is_read_between_undone_jobs_is_dropped_and_not_handed_out() {
+fn promise_10_done_jobs_that_are_read_are_not_run() {
     let store = Store::in_memory();
     let done: Vec<Index> = (1..60).filter(|index| index % 3 != 0).collect();
     life(Consumer::builder(numbers(100), store.progress("p")), 60, &done);
@@ -255,7 +255,7 @@ fn promise_10_what_is_read_between_undone_jobs_is_dropped_and_not_handed_out() {
 }
 
 #[test]
-fn promise_10_a_job_that_is_done_and_no_longer_there_holds_up_nothing() {
+fn promise_10_a_done_job_that_is_gone_blocks_nothing() {
     for gone in [&[1, 2, 5][..], &[2], &[7], &[1, 2, 4, 5, 7]] {
         let store = Store::in_memory();
         let script = Script::up_to(20).subscribing();
@@ -378,7 +378,7 @@ impl Trial {
 }
 
 #[test]
-fn promise_10_what_was_saved_as_done_never_runs_again_in_any_of_many_lives() {
+fn promise_10_jobs_saved_as_done_never_run_again() {
     let mut again = 0;
     for seed in 0..60 {
         let mut trial = Trial::new(seed);
@@ -424,7 +424,7 @@ fn rows_of(store: &Store) -> BTreeSet<Index> {
 }
 
 #[test]
-fn promise_10_wherever_the_disk_stops_taking_writes_what_is_claimed_done_has_its_row() {
+fn promise_10_done_jobs_have_their_rows_at_any_crash() {
     const COUNT: u64 = 40;
     let mut ahead = 0;
     // On a busy machine the jobs of one round may all finish in order, and then it shows nothing.
@@ -447,7 +447,7 @@ fn promise_10_wherever_the_disk_stops_taking_writes_what_is_claimed_done_has_its
 }
 
 #[test]
-fn promise_10_every_single_write_may_fail_and_each_job_is_done_once_more_at_most() {
+fn promise_10_a_failed_write_repeats_a_job_at_most_once() {
     const COUNT: u64 = 30;
     let live = |trial: &every_write::Trial| rows_at_random(&trial.store(), trial.write, COUNT).len() as u64;
     every_write(&[Fail(1)], live, |next, ran| {

@@ -386,6 +386,6 @@ fn check_records(plan: &Plan, store: &Store, killed: bool) -> BTreeMap<Index, u3
 }
 
 #[test]
-fn random_lives_in_all_modes_leave_each_job_done_or_parked_and_blame_none_but_those_that_kill() {
+fn random_lives_lose_no_job_and_blame_only_killers() {
     seeds(6, 60).for_each(live);
 }

@@ -38,7 +38,7 @@ impl Mended {
 }
 
 #[test]
-fn a_parked_job_is_passed_and_listed_with_its_failures() {
+fn a_parked_job_is_passed_and_listed() {
     let store = Store::in_memory();
     let time = Time::new();
     let before = time.wall();
@@ -67,7 +67,7 @@ fn a_parked_job_is_passed_and_listed_with_its_failures() {
 }
 
 #[test]
-fn promise_02_no_more_jobs_are_parked_than_the_budget_and_one_more_halts() {
+fn promise_02_one_failure_beyond_the_parking_budget_halts() {
     for (threads, budget) in [(1, 1), (1, 3), (8, 3), (8, 7)] {
         let store = Store::in_memory();
         for _life in 0..3 {
@@ -93,7 +93,7 @@ fn promise_02_no_more_jobs_are_parked_than_the_budget_and_one_more_halts() {
 }
 
 #[test]
-fn promise_05_a_redriven_job_keeps_its_record_until_it_succeeds() {
+fn promise_05_a_redriven_job_keeps_its_record_until_success() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let ran = Arc::new(AtomicU32::new(0));
     let consumer = Consumer::builder(numbers(6), store.progress("p"))
@@ -128,7 +128,7 @@ fn promise_05_a_redriven_job_keeps_its_record_until_it_succeeds() {
 }
 
 #[test]
-fn all_parked_jobs_run_once_more_beside_new_ones_within_max_processing() {
+fn redriving_all_stays_within_max_processing() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let jobs = numbers(200);
     let running = Arc::new(AtomicU32::new(0));
@@ -160,7 +160,7 @@ fn all_parked_jobs_run_once_more_beside_new_ones_within_max_processing() {
 }
 
 #[test]
-fn a_redrive_that_is_asked_for_while_nobody_runs_is_made_at_the_next_start() {
+fn a_redrive_without_a_consumer_runs_at_the_next_start() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let life = || {
         let (jobs, mended) = (numbers(6), mended.clone());
@@ -187,7 +187,7 @@ fn a_redrive_that_is_asked_for_while_nobody_runs_is_made_at_the_next_start() {
 }
 
 #[test]
-fn a_parked_job_is_given_up_while_its_consumer_runs() {
+fn a_parked_job_is_discarded_while_running() {
     let store = Store::in_memory();
     let consumer = Consumer::builder(numbers(6), store.progress("p"))
         .on_exhausted(OnExhausted::Park { budget: 2 })
@@ -205,7 +205,7 @@ fn a_parked_job_is_given_up_while_its_consumer_runs() {
 }
 
 #[test]
-fn all_parked_jobs_and_those_in_a_range_are_given_up_at_once() {
+fn all_or_a_range_of_parked_jobs_are_discarded() {
     for runs in [false, true] {
         let store = Store::in_memory();
         let consumer = Consumer::builder(numbers(9), store.progress("p")).on_exhausted(PARK);
@@ -228,7 +228,7 @@ fn all_parked_jobs_and_those_in_a_range_are_given_up_at_once() {
 }
 
 #[test]
-fn a_parked_job_that_the_source_no_longer_has_keeps_its_record_which_says_so() {
+fn a_parked_job_gone_from_its_source_stays_listed() {
     for pruned in [false, true] {
         let (store, script) = (Store::in_memory(), Script::up_to(9));
         let consumer = Consumer::builder(script.clone(), store.progress("p"))
@@ -284,7 +284,7 @@ fn each_is_done_or_parked(store: &Store) -> BTreeSet<Index> {
 }
 
 #[test]
-fn promise_01_wherever_the_disk_stops_a_parked_job_is_passed_with_its_record_or_not_at_all() {
+fn promise_01_a_job_is_parked_with_its_record_at_any_crash() {
     const JOBS: Index = 12;
     let mut seen = BTreeSet::new();
     let live = |trial: &Trial| counting(&trial.store(), JOBS, &Mended::default()).join().unwrap();
@@ -297,7 +297,7 @@ fn promise_01_wherever_the_disk_stops_a_parked_job_is_passed_with_its_record_or_
 }
 
 #[test]
-fn promise_09_wherever_the_disk_stops_a_redriven_job_loses_its_record_with_its_effects_or_keeps_both() {
+fn promise_09_a_redrive_is_all_or_nothing_at_any_crash() {
     const JOBS: Index = 12;
     let prepare = |disk: &mut Arc<FaultyStore>| {
         counting(&disk.store(), JOBS, &Mended::default()).join().unwrap();
@@ -315,7 +315,7 @@ fn promise_09_wherever_the_disk_stops_a_redriven_job_loses_its_record_with_its_e
 }
 
 #[test]
-fn a_job_whose_add_cannot_be_made_is_parked_and_the_others_are_written() {
+fn a_job_with_a_refused_add_is_parked_alone() {
     let store = Store::in_memory();
     let sums = store.table("sums").unwrap();
     sums.put("text", "no counter").unwrap();
@@ -343,7 +343,7 @@ fn a_job_whose_add_cannot_be_made_is_parked_and_the_others_are_written() {
 }
 
 #[test]
-fn promise_02_a_record_counts_within_the_budget_until_it_is_off_the_disk() {
+fn promise_02_a_record_fills_the_budget_until_it_is_deleted() {
     let disk = FaultyStore::new().unwrap();
     let store = disk.store();
     let (go, may_go) = crossbeam_channel::bounded::<()>(1);
@@ -395,7 +395,7 @@ fn counted(store: &Store) -> u64 {
 }
 
 #[test]
-fn a_trim_goes_past_parked_jobs_whose_items_alone_stay_until_they_are_done_or_given_up() {
+fn a_trim_keeps_only_the_items_of_parked_jobs() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
@@ -441,7 +441,7 @@ fn a_trim_goes_past_parked_jobs_whose_items_alone_stay_until_they_are_done_or_gi
 }
 
 #[test]
-fn an_item_whose_job_was_given_up_while_nothing_ran_goes_with_the_next_life() {
+fn an_item_discarded_offline_goes_in_the_next_life() {
     let disk = FaultyStore::new().unwrap();
     let (store, log) = (disk.store(), disk.store().log::<u64>("l").unwrap());
     log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
@@ -473,7 +473,7 @@ fn an_item_whose_job_was_given_up_while_nothing_ran_goes_with_the_next_life() {
 }
 
 #[test]
-fn an_item_whose_write_fails_goes_once_the_store_of_the_log_works_again() {
+fn an_item_goes_once_the_logs_store_works_again() {
     let (store, disk) = (Store::in_memory(), FaultyStore::new().unwrap());
     let log = disk.store().log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
@@ -491,7 +491,7 @@ fn an_item_whose_write_fails_goes_once_the_store_of_the_log_works_again() {
 }
 
 #[test]
-fn promise_01_wherever_the_disk_stops_a_parked_job_has_its_item() {
+fn promise_01_a_parked_job_has_its_item_at_any_crash() {
     const ITEMS: Index = 8;
     let start = |store: &Store, log: &JobLog<u64>, mended: &Mended| {
         let mended = mended.clone();
@@ -535,7 +535,7 @@ fn promise_01_wherever_the_disk_stops_a_parked_job_has_its_item() {
 }
 
 #[test]
-fn results_of_redriven_jobs_come_to_the_sink_beside_the_order() {
+fn redriven_results_reach_the_sink_out_of_order() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let (say, said) = crossbeam_channel::unbounded();
     let consumer = Consumer::builder(numbers(10), store.progress("p"))
@@ -565,7 +565,7 @@ fn results_of_redriven_jobs_come_to_the_sink_beside_the_order() {
 }
 
 #[test]
-fn a_result_that_waits_for_a_parked_job_comes_to_the_sink_though_no_other_job_ends() {
+fn parking_a_job_lets_the_next_result_through() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);
     let (say, said) = crossbeam_channel::bounded(1);
@@ -597,7 +597,7 @@ fn a_result_that_waits_for_a_parked_job_comes_to_the_sink_though_no_other_job_en
 }
 
 #[test]
-fn a_stop_awaits_a_redriven_job_that_runs() {
+fn a_stop_awaits_a_running_redriven_job() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);
     let (go, may_go) = crossbeam_channel::bounded::<()>(1);
@@ -626,7 +626,7 @@ fn a_stop_awaits_a_redriven_job_that_runs() {
 }
 
 #[test]
-fn a_job_that_fails_while_stopping_is_put_back_unless_it_fails_for_good() {
+fn only_a_permanent_failure_parks_while_stopping() {
     for (for_good, parked, processed) in [(false, vec![], None), (true, vec![0], Some(0))] {
         let store = Store::in_memory();
         let (begun, has_begun) = crossbeam_channel::bounded(1);
@@ -657,7 +657,7 @@ fn a_job_that_fails_while_stopping_is_put_back_unless_it_fails_for_good() {
 }
 
 #[test]
-fn a_redriven_job_that_fails_while_stopping_runs_once_more_in_the_next_life() {
+fn a_redrive_failing_at_a_stop_runs_in_the_next_life() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);
     let (go, may_go) = crossbeam_channel::bounded::<()>(1);
@@ -695,7 +695,7 @@ fn a_redriven_job_that_fails_while_stopping_runs_once_more_in_the_next_life() {
 }
 
 #[test]
-fn a_new_beginning_forgets_the_parked_jobs() {
+fn removing_a_progress_forgets_its_parked_jobs() {
     let store = Store::in_memory();
     let life = || {
         let builder = Consumer::builder(numbers(4), store.progress("p")).on_exhausted(PARK).stop_at(3);
@@ -711,7 +711,7 @@ fn a_new_beginning_forgets_the_parked_jobs() {
 }
 
 #[test]
-fn a_permanent_failure_is_parked_at_once_and_halts_where_nothing_is_parked() {
+fn a_permanent_failure_parks_or_halts_at_once() {
     let store = Store::in_memory();
     let forever = || Retry::fixed(Duration::ZERO);
     let fail = |index: Index| match index % 3 {
@@ -731,7 +731,7 @@ fn a_permanent_failure_is_parked_at_once_and_halts_where_nothing_is_parked() {
 }
 
 #[test]
-fn a_deferred_job_frees_its_slot_and_counts_no_attempt() {
+fn a_deferred_job_frees_its_slot_uncounted() {
     let store = Store::in_memory();
     let (ready, time) = (Mended::default(), Time::new());
     let consumer = Consumer::builder(numbers(20), store.progress("p"))
@@ -796,7 +796,7 @@ fn observers_hear_of_parked_and_deferred_jobs() {
 }
 
 #[test]
-fn deferred_tokens_park_and_run_once_more_too() {
+fn deferred_jobs_park_and_redrive() {
     let (store, mended) = (Store::in_memory(), Mended::default());
     let consumer = Consumer::builder(numbers(9), store.progress("p"))
         .on_exhausted(PARK)

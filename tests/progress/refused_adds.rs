@@ -130,7 +130,7 @@ fn wait(latch: &crossbeam_channel::Receiver<()>) {
 }
 
 #[test]
-fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_of_its_save_are_in() {
+fn promise_05_a_refused_add_halts_and_the_others_are_saved() {
     const COUNT: u64 = 40;
     let faulty = faulty();
     let store = faulty.store();
@@ -201,7 +201,7 @@ fn promise_05_a_job_whose_add_cannot_be_made_halts_at_its_index_and_the_others_o
 }
 
 #[test]
-fn another_consumer_of_the_store_is_saved_in_the_same_write_and_goes_on() {
+fn another_consumer_in_the_same_write_goes_on() {
     let faulty = faulty();
     let store = faulty.store();
     let rows = Rows::of(&store);
@@ -235,7 +235,7 @@ fn another_consumer_of_the_store_is_saved_in_the_same_write_and_goes_on() {
 }
 
 #[test]
-fn jobs_that_are_refused_in_the_last_save_are_all_parked_before_the_end() {
+fn refusals_of_the_last_save_are_parked() {
     let store = Store::in_memory();
     let table = store.table("sums").unwrap();
     table.put("text", "abc").unwrap();
@@ -258,7 +258,7 @@ fn jobs_that_are_refused_in_the_last_save_are_all_parked_before_the_end() {
 }
 
 #[test]
-fn a_parked_job_above_the_watermark_stays_parked_if_its_add_is_refused_when_it_runs_once_more() {
+fn a_redrive_with_a_refused_add_stays_parked() {
     let store = Store::in_memory();
     let table = store.table("sums").unwrap();
     table.put("text", "abc").unwrap();
@@ -290,7 +290,7 @@ fn a_parked_job_above_the_watermark_stays_parked_if_its_add_is_refused_when_it_r
 }
 
 #[test]
-fn a_sum_that_is_too_large_for_a_counter_fails_its_job_alone() {
+fn a_counter_overflow_fails_its_job_alone() {
     for (start, by) in [(i64::MAX, 1), (i64::MIN, -1), (1, i64::MAX), (-2, i64::MIN)] {
         let store = Store::in_memory();
         let table = store.table("sums").unwrap();
@@ -334,7 +334,7 @@ fn life(store: &Store, rows: &Rows, count: u64) -> Result<(), Error> {
 }
 
 #[test]
-fn promise_09_wherever_a_crash_comes_and_whichever_write_fails_around_a_bad_job_each_job_is_in_once() {
+fn promise_09_a_refused_add_and_any_fault_keep_effects_once() {
     const COUNT: u64 = 9;
     let prepare = |disk: &mut Arc<FaultyStore>| Rows::of(&disk.store()).prepare(COUNT);
     let halts = |store: &Store, rows: &Rows| assert_eq!(refused(&life(store, rows, COUNT).unwrap_err()).0, 5);
@@ -405,7 +405,7 @@ fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) ->
 }
 
 #[test]
-fn a_job_that_turns_bad_after_a_write_that_failed_is_taken_out_and_the_others_are_in() {
+fn a_job_refused_after_a_failed_write_is_left_out() {
     let faulty = faulty();
     let (table, handle, error) = spoiled_later(&faulty, 20, |index| index == 4);
     assert_eq!(refused(&error).0, 4);
@@ -423,7 +423,7 @@ fn a_job_that_turns_bad_after_a_write_that_failed_is_taken_out_and_the_others_ar
 }
 
 #[test]
-fn thousands_of_bad_jobs_in_one_save_are_found_together_and_the_lowest_halts() {
+fn the_lowest_of_thousands_of_refusals_halts() {
     const COUNT: u64 = 4_001;
     let faulty = faulty();
     let (table, handle, error) = spoiled_later(&faulty, COUNT, |index| index % 2 == 1);
@@ -440,7 +440,7 @@ fn thousands_of_bad_jobs_in_one_save_are_found_together_and_the_lowest_halts() {
 }
 
 #[test]
-fn stop_returns_the_error_of_a_bad_job_that_was_running() {
+fn stop_returns_the_error_of_a_refused_job() {
     let store = Store::in_memory();
     let table = store.table("sums").unwrap();
     table.put("text", "abc").unwrap();
@@ -462,7 +462,7 @@ fn stop_returns_the_error_of_a_bad_job_that_was_running() {
 }
 
 #[test]
-fn a_bad_job_behind_another_failure_is_not_done_and_the_first_failure_is_returned() {
+fn the_first_of_two_failures_is_returned() {
     let store = Store::in_memory();
     let table = store.table("sums").unwrap();
     table.put("text", "abc").unwrap();
@@ -500,7 +500,7 @@ fn a_bad_job_behind_another_failure_is_not_done_and_the_first_failure_is_returne
 }
 
 #[test]
-fn a_counter_that_is_none_says_so_by_table_and_key_and_is_no_matter_for_a_backup() {
+fn a_value_that_is_no_counter_is_named_by_its_key() {
     let table = Store::in_memory().table("visits").unwrap();
     table.put("a\0b", [0; 9]).unwrap();
     let error = table.counter("a\0b").unwrap_err();

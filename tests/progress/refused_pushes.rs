@@ -88,7 +88,7 @@ fn others() -> Vec<u64> {
 }
 
 #[test]
-fn promise_05_a_push_that_is_refused_halts_the_consumer_with_its_index_and_the_others_are_in() {
+fn promise_05_a_refused_push_halts_and_the_others_are_saved() {
     for what in ASKS {
         let bench = Bench::new();
         let ask = bench.ask(what);
@@ -111,7 +111,7 @@ fn promise_05_a_push_that_is_refused_halts_the_consumer_with_its_index_and_the_o
 }
 
 #[test]
-fn promise_05_a_push_that_is_refused_is_tried_again_by_the_policy_and_then_parked() {
+fn promise_05_a_refused_push_is_retried_then_parked() {
     for what in ASKS {
         let bench = Bench::new();
         let ask = bench.ask(what);
@@ -145,7 +145,7 @@ fn promise_05_a_push_that_is_refused_is_tried_again_by_the_policy_and_then_parke
 }
 
 #[test]
-fn a_child_that_comes_before_its_parent_finds_it_in_a_later_attempt() {
+fn a_child_before_its_parent_succeeds_on_retry() {
     let bench = Bench::new();
     let (queue, saved) = (bench.queue.clone(), bench.queue.clone());
     let consumer = bench.consumer().retry(NOW).start_transactional(move |job, effects| {
@@ -168,7 +168,7 @@ fn a_child_that_comes_before_its_parent_finds_it_in_a_later_attempt() {
 }
 
 #[test]
-fn a_chain_that_one_job_pushes_from_its_end_is_made_from_its_begin() {
+fn a_chain_pushed_in_reverse_is_made_in_order() {
     let bench = Bench::new();
     let queue = bench.queue.clone();
     let consumer = bench.consumer().start_transactional(move |job, effects| {
@@ -187,7 +187,7 @@ fn a_chain_that_one_job_pushes_from_its_end_is_made_from_its_begin() {
 }
 
 #[test]
-fn a_batch_with_a_push_that_is_refused_is_taken_back_and_only_the_job_that_asks_for_it_fails() {
+fn a_refused_push_undoes_its_batch_and_fails_one_job() {
     for what in ASKS {
         let bench = Bench::new();
         let ask = bench.ask(what);
@@ -203,7 +203,7 @@ fn a_batch_with_a_push_that_is_refused_is_taken_back_and_only_the_job_that_asks_
 }
 
 #[test]
-fn a_write_of_the_users_with_a_push_that_is_refused_fails_alone() {
+fn a_user_write_with_a_refused_push_fails_alone() {
     let bench = Bench::new();
     let queue = bench.queue.clone();
     for what in ASKS {
@@ -216,7 +216,7 @@ fn a_write_of_the_users_with_a_push_that_is_refused_fails_alone() {
 }
 
 #[test]
-fn promise_09_each_push_is_in_once_wherever_the_disk_stops_although_a_job_is_refused() {
+fn promise_09_pushes_beside_a_refusal_are_once_at_any_crash() {
     every_write(
         &[Stop, PowerLoss, Fail(1), Fail(2)],
         |trial| {

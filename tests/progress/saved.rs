@@ -158,14 +158,14 @@ fn keeps_done_ahead<P: Progress>(open: impl Fn() -> P) {
 }
 
 #[test]
-fn promise_10_an_engine_that_keeps_what_is_done_ahead_runs_none_of_it_again() {
+fn promise_10_an_engine_with_done_ahead_repeats_nothing() {
     let engine = Engine::default();
     keeps_done_ahead(|| engine.again());
     assert_eq!(engine.row.lock().saved, Some(Saved::new(Some(29), 30, Vec::new())));
 }
 
 #[test]
-fn promise_10_a_store_behind_an_adapter_that_forwards_the_public_methods_keeps_what_is_done_ahead() {
+fn promise_10_an_adapter_around_a_store_keeps_done_ahead() {
     let store = Store::in_memory();
     keeps_done_ahead(|| Wrapped(Wrapped(store.progress("p"))));
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(29));
@@ -177,7 +177,7 @@ fn promise_10_a_store_behind_an_adapter_that_forwards_the_public_methods_keeps_w
 }
 
 #[test]
-fn a_memory_progress_behind_an_adapter_keeps_the_watermark_alone_as_it_does_without_one() {
+fn an_adapter_around_memory_keeps_only_the_watermark() {
     let memory = MemoryProgress::new();
     let ran = |progress: Wrapped<MemoryProgress>| {
         let (tell, told) = unbounded();
@@ -241,7 +241,7 @@ fn is_fenced(outcome: Result<(), Error>, name: &str, holder: &str) {
 }
 
 #[test]
-fn promise_07_a_consumer_whose_name_was_taken_over_halts_awaits_its_jobs_and_saves_nothing_more() {
+fn promise_07_a_consumer_taken_over_halts_without_a_save() {
     let engine = Engine::default();
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.again());
     let handle = consumer.handle();
@@ -260,7 +260,7 @@ fn promise_07_a_consumer_whose_name_was_taken_over_halts_awaits_its_jobs_and_sav
 }
 
 #[test]
-fn a_consumer_that_finds_its_name_lost_halts_while_jobs_run_and_tries_no_further_save() {
+fn a_fenced_save_halts_and_is_not_retried() {
     let progress = FaultyProgress::new(Engine::default());
     let faults = progress.faults();
     let (go, gone) = bounded::<()>(0);
@@ -285,7 +285,7 @@ fn a_consumer_that_finds_its_name_lost_halts_while_jobs_run_and_tries_no_further
 }
 
 #[test]
-fn the_last_save_of_a_stop_may_find_the_name_lost() {
+fn the_last_save_of_a_stop_may_be_fenced() {
     let engine = Engine { pace: HOUR, ..Engine::default() };
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.again());
     let handle = consumer.handle();
@@ -317,14 +317,14 @@ impl Progress for WatermarkAlone {
 }
 
 #[test]
-fn a_progress_that_keeps_the_watermark_alone_says_by_its_error_that_the_name_is_lost() {
+fn a_plain_progress_reports_a_lost_name_by_its_error() {
     let Running { consumer, go } = one_is_saved_and_one_runs(WatermarkAlone(0));
     drop(go);
     is_fenced(join(consumer), "unnamed", "node b has it");
 }
 
 #[test]
-fn an_engine_that_knows_the_other_one_gives_the_error_itself() {
+fn an_engine_may_name_the_new_holder_itself() {
     let engine = Engine::default();
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.clone());
     engine.tenure().lost(Error::Fenced { name: "p".to_owned(), holder: "node b".to_owned() }.into());
@@ -333,7 +333,7 @@ fn an_engine_that_knows_the_other_one_gives_the_error_itself() {
 }
 
 #[test]
-fn a_save_error_that_may_pass_is_tried_again_and_named_in_the_status() {
+fn a_passing_save_error_is_retried_and_shown() {
     let progress = FaultyProgress::new(Engine::default());
     let faults = progress.faults();
     faults.fail(..);
@@ -350,7 +350,7 @@ fn a_save_error_that_may_pass_is_tried_again_and_named_in_the_status() {
 }
 
 #[test]
-fn a_tenure_that_is_lost_halts_at_once_though_no_save_is_due_and_running_jobs_are_awaited() {
+fn a_lost_tenure_halts_at_once_without_a_save() {
     let engine = Engine::default();
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.clone());
     let handle = consumer.handle();
@@ -370,7 +370,7 @@ fn a_tenure_that_is_lost_halts_at_once_though_no_save_is_due_and_running_jobs_ar
 }
 
 #[test]
-fn a_tenure_that_is_lost_during_a_save_lets_that_one_end_as_it_does_and_ends_a_back_off() {
+fn a_tenure_lost_during_a_save_ends_its_retries() {
     for fails in [false, true] {
         let progress = FaultyProgress::new(Engine::default());
         let faults = progress.faults();
@@ -401,7 +401,7 @@ fn a_tenure_that_is_lost_during_a_save_lets_that_one_end_as_it_does_and_ends_a_b
 }
 
 #[test]
-fn a_save_that_waits_for_its_pace_is_not_made_once_the_name_is_lost() {
+fn a_save_waiting_for_its_pace_is_dropped_on_loss() {
     let engine = Engine { pace: HOUR, ..Engine::default() };
     let (go, gone) = bounded::<()>(0);
     let (pass, passed) = bounded::<()>(0);
@@ -456,7 +456,7 @@ impl Progress for Early {
 }
 
 #[test]
-fn a_tenure_that_is_lost_before_the_consumer_has_started_is_the_error_of_its_start() {
+fn a_tenure_lost_before_the_start_is_its_error() {
     let engine = Engine::default();
     let jobs = MemoryJobs::<u64>::new();
     let started = Consumer::builder(jobs, Early(engine.clone(), |tenure| tenure.lost("too late".into())));
@@ -483,7 +483,7 @@ impl Jobs for Slow {
 }
 
 #[test]
-fn a_tenure_that_is_lost_after_the_name_was_taken_is_the_error_of_the_start_too() {
+fn a_tenure_lost_after_acquire_fails_the_start() {
     let engine = Engine::default();
     let (ran, runs) = (Arc::new(AtomicU64::new(0)), engine.clone());
     let counts = ran.clone();
@@ -496,7 +496,7 @@ fn a_tenure_that_is_lost_after_the_name_was_taken_is_the_error_of_the_start_too(
 }
 
 #[test]
-fn a_consumer_that_is_held_before_it_has_started_starts_nothing_until_it_may_go_on() {
+fn a_consumer_held_before_its_start_runs_nothing() {
     let engine = Engine::default();
     let ran = Arc::new(AtomicU64::new(0));
     let runs = ran.clone();
@@ -520,7 +520,7 @@ fn a_consumer_that_is_held_before_it_has_started_starts_nothing_until_it_may_go_
 }
 
 #[test]
-fn a_hold_starts_nothing_does_not_nest_and_has_nothing_to_do_with_a_pause() {
+fn a_hold_does_not_nest_and_is_no_pause() {
     let engine = Engine::default();
     let Running { consumer, go } = one_is_saved_and_one_runs(engine.clone());
     let (handle, tenure) = (consumer.handle(), engine.tenure());
@@ -573,7 +573,7 @@ impl std::fmt::Display for Holds {
 impl std::error::Error for Holds {}
 
 #[test]
-fn each_job_has_the_fence_of_its_life_and_zero_where_there_is_none() {
+fn each_job_has_its_lifes_fence_or_zero() {
     let engine = Engine::default();
     for life in 1..=3 {
         let (tell, told) = unbounded();
@@ -604,7 +604,7 @@ fn each_job_has_the_fence_of_its_life_and_zero_where_there_is_none() {
 }
 
 #[test]
-fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_for_the_end() {
+fn saves_keep_the_engines_pace_until_the_end() {
     const MS: Duration = Duration::from_millis(1);
     for pace in [HOUR, Duration::MAX] {
         let (engine, time) = (Engine { pace, ..Engine::default() }, Time::new());
@@ -646,7 +646,7 @@ fn saves_are_as_far_apart_as_the_engine_says_while_jobs_go_on_and_made_at_once_f
 }
 
 #[test]
-fn progress_that_an_engine_loaded_is_refused_where_it_cannot_be_true() {
+fn impossible_loaded_progress_is_refused() {
     let refused = |saved: Saved| {
         let engine = Engine::default();
         engine.row.lock().saved = Some(saved);
@@ -673,7 +673,7 @@ fn progress_that_an_engine_loaded_is_refused_where_it_cannot_be_true() {
 }
 
 #[test]
-fn runs_that_an_engine_has_loaded_may_overlap_and_come_in_any_order() {
+fn loaded_runs_may_overlap_in_any_order() {
     let engine = Engine::default();
     engine.row.lock().saved = Some(Saved::new(Some(4), 5, vec![8..=9, 1..=3, 7..=8, 2..=4]));
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
@@ -717,7 +717,7 @@ fn a_stop_during_a_read_waits_for_no_pace() {
 }
 
 #[test]
-fn a_name_that_is_leased_is_refused_with_the_holder_and_the_time() {
+fn a_leased_name_is_refused_with_holder_and_time() {
     struct Leased;
     impl Progress for Leased {
         fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
@@ -763,7 +763,7 @@ impl<J: Jobs> Jobs for Around<J> {
 }
 
 #[test]
-fn a_gated_source_behind_an_adapter_is_woken_when_its_gate_opens_and_says_what_it_waits_for() {
+fn a_gate_behind_an_adapter_wakes_and_is_named() {
     let store = Store::in_memory();
     let upstream = Consumer::builder(numbers(10), store.progress("fetch")).stop_at(3).start(|_| Ok(())).unwrap();
     let gate = Watermark::new();
@@ -783,7 +783,7 @@ fn a_gated_source_behind_an_adapter_is_woken_when_its_gate_opens_and_says_what_i
 }
 
 #[test]
-fn a_circle_of_gates_through_adapters_is_refused_and_what_keeps_a_join_for_ever_is_named() {
+fn a_gate_cycle_through_adapters_is_refused() {
     let (one, other) = (Watermark::new(), Watermark::new());
     let start = |own: &Watermark, upstream: &Watermark| {
         let behind = Around(numbers(5).gated_by(upstream));

@@ -139,7 +139,7 @@ impl Drop for Leased {
 }
 
 #[test]
-fn a_standby_takes_over_from_a_consumer_that_was_stopped_dropped_or_halted_and_no_job_is_done_twice() {
+fn a_standby_takes_over_after_a_stop_drop_or_halt() {
     let (store, _dir) = a_store();
     let (jobs, done) = (MemoryJobs::new(), store.table("done").unwrap());
     let start = |fails: bool| {
@@ -181,7 +181,7 @@ fn a_standby_takes_over_from_a_consumer_that_was_stopped_dropped_or_halted_and_n
 }
 
 #[test]
-fn a_stop_of_a_standby_ends_its_wait_and_nothing_of_it_is_left() {
+fn a_stop_ends_the_wait_and_leaves_nothing() {
     type End = fn(Consumer);
     let ends: [End; 6] = [
         |consumer| consumer.stop().unwrap(),
@@ -232,7 +232,7 @@ fn a_stop_of_a_standby_ends_its_wait_and_nothing_of_it_is_left() {
 }
 
 #[test]
-fn one_of_two_standbys_takes_over_and_the_other_waits_on() {
+fn one_of_two_standbys_takes_over_the_other_waits() {
     let (store, _dir) = a_store();
     let jobs = MemoryJobs::new();
     let start = || standby(&jobs, &store).start(|_| Ok(())).unwrap();
@@ -319,7 +319,7 @@ impl waterline::Worker<u64> for Telling {
 }
 
 #[test]
-fn a_refusal_that_can_be_seen_at_once_is_the_error_of_the_start() {
+fn an_early_refusal_is_the_error_of_the_start() {
     let database = Database::leased(HOUR);
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
     let builder = || Consumer::builder(numbers(1), database.progress("b")).standby();
@@ -358,7 +358,7 @@ fn ends_with(
 }
 
 #[test]
-fn a_refusal_that_is_seen_at_the_takeover_halts_the_standby_with_that_very_error() {
+fn a_refusal_at_the_takeover_halts_the_standby() {
     let refused = |jobs: &Script, then: fn(&Database)| {
         let database = Database::leased(Duration::ZERO);
         let waiting = Consumer::builder(jobs.clone(), database.progress("b"));
@@ -396,7 +396,7 @@ fn a_refusal_that_is_seen_at_the_takeover_halts_the_standby_with_that_very_error
 }
 
 #[test]
-fn a_source_that_fails_at_the_takeover_halts_the_standby() {
+fn a_failing_source_at_the_takeover_halts() {
     struct Broken(Script);
     impl Jobs for Broken {
         type Job = Index;
@@ -427,7 +427,7 @@ fn a_source_that_fails_at_the_takeover_halts_the_standby() {
 }
 
 #[test]
-fn the_settings_of_a_handle_hold_after_the_takeover() {
+fn handle_settings_hold_after_the_takeover() {
     let (store, _dir) = a_store();
     let (worker, started) = manual_worker();
     let holder = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
@@ -466,7 +466,7 @@ fn the_settings_of_a_handle_hold_after_the_takeover() {
 }
 
 #[test]
-fn an_end_at_an_index_holds_after_the_takeover_and_one_that_is_reached_already_ends_it_at_once() {
+fn stop_at_holds_after_the_takeover() {
     let (store, _dir) = a_store();
     for last in [0, 2, 5] {
         store.progress("p").remove().unwrap();
@@ -511,7 +511,7 @@ fn followers_of_a_standby_wait_and_go_on_with_it() {
 }
 
 #[test]
-fn a_follower_of_a_standby_that_ends_while_it_waits_hears_of_the_end() {
+fn a_follower_hears_that_a_waiting_standby_ended() {
     let (store, fetched) = (Store::in_memory(), Watermark::new());
     let holder = Consumer::builder(numbers(1), store.progress("p")).start(|_| Ok(())).unwrap();
     let waiting = standby(&numbers(1), &store).watermark(fetched.clone()).start(|_| Ok(())).unwrap();
@@ -524,7 +524,7 @@ fn a_follower_of_a_standby_that_ends_while_it_waits_hears_of_the_end() {
 }
 
 #[test]
-fn a_standby_that_is_gated_learns_its_upstream_at_the_takeover_and_a_cycle_is_refused_then() {
+fn a_gate_cycle_is_refused_at_the_takeover() {
     let store = Store::in_memory();
     let (one, other) = (Watermark::new(), Watermark::new());
     let jobs = numbers(4);
@@ -541,7 +541,7 @@ fn a_standby_that_is_gated_learns_its_upstream_at_the_takeover_and_a_cycle_is_re
 }
 
 #[test]
-fn an_upstream_that_ended_during_the_wait_ends_the_standby_where_it_ended() {
+fn an_upstream_ended_while_waiting_ends_the_standby() {
     let (store, jobs) = (Store::in_memory(), numbers(9));
     let upstream = Consumer::builder(jobs.clone(), MemoryProgress::new()).stop_at(4).start(|_| Ok(())).unwrap();
     let fetched: Watermark = upstream.handle().as_ref().clone();
@@ -559,7 +559,7 @@ fn an_upstream_that_ended_during_the_wait_ends_the_standby_where_it_ended() {
 }
 
 #[test]
-fn an_upstream_that_ended_where_the_standby_begins_is_named_and_halts_nothing() {
+fn an_upstream_ended_at_the_first_index_is_named() {
     let (store, jobs) = (Store::in_memory(), numbers(9));
     let upstream = Consumer::builder(jobs.clone(), MemoryProgress::new()).stop_at(4).start(|_| Ok(())).unwrap();
     let fetched: Watermark = upstream.handle().as_ref().clone();
@@ -574,7 +574,7 @@ fn an_upstream_that_ended_where_the_standby_begins_is_named_and_halts_nothing() 
 }
 
 #[test]
-fn a_stop_within_a_limit_leaves_a_call_to_acquire_that_hangs_and_the_name_is_free_once_it_returns() {
+fn stop_within_leaves_a_hanging_acquire() {
     /// A progress whose second call to `acquire` hangs.
     struct Hangs(MemoryProgress, Sender<()>, Receiver<()>, u32);
     impl Progress for Hangs {
@@ -608,7 +608,7 @@ fn a_stop_within_a_limit_leaves_a_call_to_acquire_that_hangs_and_the_name_is_fre
 }
 
 #[test]
-fn the_status_of_a_standby_names_the_holder_and_the_rest_of_its_lease() {
+fn the_status_names_the_holder_and_its_lease_left() {
     let (database, time) = (Database::leased(HOUR), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("node a")).start(|_| Ok(())).unwrap();
     let builder = Consumer::builder(numbers(1), database.progress("node b")).standby().clock(time.clock());
@@ -625,7 +625,7 @@ fn the_status_of_a_standby_names_the_holder_and_the_rest_of_its_lease() {
 }
 
 #[test]
-fn a_standby_tries_at_a_pace_and_asks_again_after_each_refusal() {
+fn a_standby_retries_at_a_pace() {
     let (database, time) = (Database::leased(Duration::ZERO), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
     let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
@@ -640,7 +640,7 @@ fn a_standby_tries_at_a_pace_and_asks_again_after_each_refusal() {
 }
 
 #[test]
-fn a_standby_whose_engine_hears_that_the_name_is_free_tries_at_once_and_not_at_its_pace() {
+fn a_notified_standby_tries_at_once() {
     let (database, time) = (Database::leased(HOUR), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
     let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
@@ -660,7 +660,7 @@ fn a_standby_whose_engine_hears_that_the_name_is_free_tries_at_once_and_not_at_i
 }
 
 #[test]
-fn a_standby_waits_out_a_storage_that_cannot_be_reached_and_names_it_in_its_status() {
+fn a_standby_waits_out_unreachable_storage() {
     let (database, time) = (Database::leased(HOUR), Time::new());
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
     let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
@@ -680,7 +680,7 @@ fn a_standby_waits_out_a_storage_that_cannot_be_reached_and_names_it_in_its_stat
 }
 
 #[test]
-fn a_holder_that_goes_on_after_its_lease_is_fenced_and_saves_nothing_more() {
+fn a_holder_past_its_lease_is_fenced() {
     let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
     // A sink that refuses a lower fence than the highest that it has seen.
     let sink = Arc::new(Mutex::new((0, BTreeMap::<Index, Vec<u64>>::new())));
@@ -724,7 +724,7 @@ fn a_holder_that_goes_on_after_its_lease_is_fenced_and_saves_nothing_more() {
 }
 
 #[test]
-fn a_holder_that_saves_after_it_was_taken_over_ends_with_fenced() {
+fn a_save_after_the_takeover_ends_with_fenced() {
     let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
     let old = Consumer::builder(jobs.clone(), database.progress("old")).start(|_| Ok(())).unwrap();
     let builder = Consumer::builder(jobs.clone(), database.progress("new")).standby().clock(time.clock());
@@ -745,7 +745,7 @@ fn a_holder_that_saves_after_it_was_taken_over_ends_with_fenced() {
 }
 
 #[test]
-fn a_hold_of_the_progress_during_the_wait_holds_after_the_takeover() {
+fn a_hold_while_waiting_holds_after_the_takeover() {
     let database = Database::leased(Duration::ZERO);
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
     assert!(holder.handle().wait_for(0, LONG));
@@ -762,7 +762,7 @@ fn a_hold_of_the_progress_during_the_wait_holds_after_the_takeover() {
 }
 
 #[test]
-fn observers_hear_of_the_wait_first_and_of_the_takeover_before_any_attempt() {
+fn observers_see_the_wait_then_the_takeover() {
     let (store, (say, said)) = (Store::in_memory(), unbounded());
     let holder = Consumer::builder(numbers(1), store.progress("p")).start(|_| Ok(())).unwrap();
     assert!(holder.handle().wait_for(0, LONG));
@@ -789,7 +789,7 @@ fn observers_hear_of_the_wait_first_and_of_the_takeover_before_any_attempt() {
 }
 
 #[test]
-fn a_stop_in_the_midst_of_a_takeover_gives_the_name_back_and_leaves_a_closed_life() {
+fn a_stop_during_a_takeover_closes_the_life() {
     let (store, _dir) = a_store();
     let park = OnExhausted::Park { budget: 9 };
     let script = Script::up_to(5);
@@ -813,7 +813,7 @@ fn a_stop_in_the_midst_of_a_takeover_gives_the_name_back_and_leaves_a_closed_lif
 }
 
 #[test]
-fn parked_jobs_and_the_attempts_of_a_failed_one_are_known_after_the_takeover() {
+fn parked_jobs_and_attempts_survive_the_takeover() {
     let (store, _dir) = a_store();
     let (jobs, (say, said)) = (numbers(4), unbounded());
     let build = || {
@@ -834,7 +834,7 @@ fn parked_jobs_and_the_attempts_of_a_failed_one_are_known_after_the_takeover() {
 }
 
 #[test]
-fn a_pipeline_of_standbys_waits_takes_over_and_stops_at_once_while_it_waits() {
+fn a_pipeline_of_standbys_waits_and_takes_over() {
     let (store, _dir) = a_store();
     let (blocks, lines) = (numbers(20), store.log::<u64>("lines").unwrap());
     let out = store.table("out").unwrap();
@@ -870,7 +870,7 @@ fn a_pipeline_of_standbys_waits_takes_over_and_stops_at_once_while_it_waits() {
 }
 
 #[test]
-fn a_stop_at_any_moment_of_a_takeover_leaves_the_name_free_and_each_job_done_once() {
+fn a_stop_at_any_takeover_step_frees_the_name() {
     let (store, jobs) = (Store::in_memory(), MemoryJobs::new());
     let done = store.table("done").unwrap();
     let start = || {
@@ -930,7 +930,7 @@ proptest! {
     /// job that the row has passed was run, and the fence of its last run is that of a life that
     /// had the name.
     #[test]
-    fn promise_07_of_any_number_of_nodes_one_has_the_name_and_every_job_is_run_by_one_that_has_it(steps in steps()) {
+    fn promise_07_only_the_node_with_the_name_runs_jobs(steps in steps()) {
         watch();
         let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
         let fences = Arc::new(Mutex::new(BTreeMap::<Index, u64>::new()));
@@ -1165,7 +1165,7 @@ mod real {
     }
 
     #[test]
-    fn a_standby_takes_over_from_a_process_that_is_killed() {
+    fn a_standby_takes_over_from_a_killed_process() {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, waiting) = child_and_standby(dir.path());
         let directory = Directory(dir.path().to_owned());
@@ -1181,7 +1181,7 @@ mod real {
     }
 
     #[test]
-    fn a_process_that_goes_on_after_a_standstill_is_fenced_and_does_nothing_twice() {
+    fn a_process_resumed_after_a_standstill_is_fenced() {
         let dir = tempfile::tempdir().unwrap();
         let (mut child, waiting) = child_and_standby(dir.path());
         let signal = |name: &str| {

@@ -24,7 +24,7 @@ fn rows(table: &Table) -> BTreeMap<u64, i64> {
 }
 
 #[test]
-fn promise_09_each_job_has_its_effects_once_however_often_it_fails_first() {
+fn promise_09_failed_attempts_leave_effects_once() {
     let store = Store::in_memory();
     let (table, other) = (store.table("rows").unwrap(), store.table("sums").unwrap());
     let attempts = Arc::new(AtomicU64::new(0));
@@ -54,7 +54,7 @@ fn promise_09_each_job_has_its_effects_once_however_often_it_fails_first() {
 }
 
 #[test]
-fn changes_of_one_job_are_made_in_their_order_also_of_counters() {
+fn changes_of_one_job_are_made_in_order() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();
     table.put("before", 5i64.to_be_bytes()).unwrap();
@@ -102,7 +102,7 @@ fn changes_of_one_job_are_made_in_their_order_also_of_counters() {
 }
 
 #[test]
-fn counters_of_consumers_that_share_a_write_come_to_their_sum() {
+fn counters_in_a_shared_write_add_up() {
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
     let table = store.table("sums").unwrap();
@@ -136,7 +136,7 @@ fn counters_of_consumers_that_share_a_write_come_to_their_sum() {
 }
 
 #[test]
-fn a_table_of_another_store_is_refused_and_the_attempt_fails_also_if_it_says_it_did_not() {
+fn a_foreign_table_fails_the_attempt_even_if_ignored() {
     let (store, other) = (Store::in_memory(), Store::in_memory());
     let (ours, foreign) = (store.table("t").unwrap(), other.table("theirs").unwrap());
     let (kept, refused) = (ours.clone(), foreign.clone());
@@ -164,7 +164,7 @@ fn a_table_of_another_store_is_refused_and_the_attempt_fails_also_if_it_says_it_
 }
 
 #[test]
-fn effects_larger_than_may_wait_are_refused_and_nothing_of_them_is_done() {
+fn oversized_effects_are_refused_as_a_whole() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();
     let t = table.clone();
@@ -185,7 +185,7 @@ fn effects_larger_than_may_wait_are_refused_and_nothing_of_them_is_done() {
 }
 
 #[test]
-fn while_the_store_fails_waiting_effects_are_bounded_and_afterwards_nothing_is_lost() {
+fn waiting_effects_are_bounded_while_the_store_fails() {
     const EACH: usize = 1_000;
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
@@ -213,7 +213,7 @@ fn while_the_store_fails_waiting_effects_are_bounded_and_afterwards_nothing_is_l
 }
 
 #[test]
-fn a_slot_is_free_as_soon_as_the_job_returns() {
+fn a_slot_is_free_once_the_job_returns() {
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
     faulty.fail(..);

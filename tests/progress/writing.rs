@@ -90,7 +90,7 @@ fn in_two(
 }
 
 #[test]
-fn promise_09_each_job_is_written_once_together_with_the_fact_that_it_is_done() {
+fn promise_09_each_job_is_written_once_with_its_progress() {
     for in_order in [false, true] {
         let database = Database::default();
         let engine = if in_order { database.in_order() } else { database.engine() };
@@ -114,7 +114,7 @@ fn promise_09_each_job_is_written_once_together_with_the_fact_that_it_is_done() 
 }
 
 #[test]
-fn promise_09_a_job_whose_write_fails_among_others_has_a_failed_attempt_and_the_others_have_none() {
+fn promise_09_a_failed_write_fails_only_its_own_job() {
     for panics in [false, true] {
         let database = Database::default();
         let failures = Arc::new(AtomicU64::new(0));
@@ -137,7 +137,7 @@ fn promise_09_a_job_whose_write_fails_among_others_has_a_failed_attempt_and_the_
 }
 
 #[test]
-fn promise_10_in_order_a_job_whose_write_fails_holds_back_those_above_it_until_it_is_written() {
+fn promise_10_in_order_a_failed_write_holds_back_the_rest() {
     let database = Database::default();
     let failures = Arc::new(AtomicU64::new(0));
     let failed = failures.clone();
@@ -157,7 +157,7 @@ fn promise_10_in_order_a_job_whose_write_fails_holds_back_those_above_it_until_i
 }
 
 #[test]
-fn a_job_that_cannot_be_written_halts_and_the_next_life_runs_it_alone() {
+fn an_unwritable_job_halts_and_then_runs_alone() {
     let database = Database::default();
     let (consumer, _batches) = in_two(&database, consumer(database.engine(), 20), 20, |index| index == 7);
     let error = consumer.join().unwrap_err();
@@ -170,7 +170,7 @@ fn a_job_that_cannot_be_written_halts_and_the_next_life_runs_it_alone() {
 }
 
 #[test]
-fn a_write_may_say_that_a_job_is_to_be_tried_later_or_never_again() {
+fn a_write_may_ask_for_a_later_try_or_none() {
     let database = Database::default();
     let tries = AtomicU64::new(0);
     let outcome = consumer(database.engine(), 1).retry(NOW).start_writing(
@@ -191,7 +191,7 @@ fn parked(content: &Content) -> Vec<(Index, u32)> {
 }
 
 #[test]
-fn promise_09_a_job_that_cannot_be_written_is_parked_and_its_redrive_is_written_with_its_record() {
+fn promise_09_an_unwritable_job_is_parked_and_redriven() {
     for in_order in [false, true] {
         let database = Database::default();
         let engine = || if in_order { database.in_order() } else { database.engine() };
@@ -235,7 +235,7 @@ fn promise_09_a_job_that_cannot_be_written_is_parked_and_its_redrive_is_written_
 }
 
 #[test]
-fn a_redriven_job_above_the_watermark_whose_write_fails_stays_parked_and_done() {
+fn a_redrive_whose_write_fails_stays_parked() {
     let database = Database::default();
     let (release, stuck) = crossbeam_channel::bounded::<()>(0);
     let consumer = Consumer::builder(numbers(10), database.engine())
@@ -267,7 +267,7 @@ fn a_redriven_job_above_the_watermark_whose_write_fails_stays_parked_and_done() 
 }
 
 #[test]
-fn promise_09_commits_whose_answers_are_lost_write_each_job_once() {
+fn promise_09_lost_commit_answers_write_each_job_once() {
     let faults = [
         Fault::Retry,
         Fault::AnswerLost { written: true },
@@ -288,7 +288,7 @@ fn promise_09_commits_whose_answers_are_lost_write_each_job_once() {
 }
 
 #[test]
-fn promise_10_after_a_commit_of_which_nobody_knows_the_consumer_halts_and_the_next_life_is_exact() {
+fn promise_10_an_unknown_commit_halts_and_repeats_nothing() {
     let broken = |written| [Fault::Lost { written }, Fault::Panic { written }];
     for fault in broken(true).into_iter().chain(broken(false)) {
         let database = Database::default();
@@ -316,7 +316,7 @@ fn promise_10_after_a_commit_of_which_nobody_knows_the_consumer_halts_and_the_ne
 }
 
 #[test]
-fn an_engine_that_succeeds_without_a_write_halts_its_consumer() {
+fn an_engine_that_skips_a_write_halts() {
     for (fault, why) in [(Fault::Forgets, "has not called"), (Fault::Swallows, "had failed")] {
         let database = Database::default();
         database.fail([fault]);
@@ -371,7 +371,7 @@ impl Transactional for Forgetful {
 }
 
 #[test]
-fn promise_10_a_name_that_is_lost_while_a_transaction_is_under_way_halts_and_loses_nothing() {
+fn promise_10_a_name_lost_in_a_transaction_loses_nothing() {
     for by_tenure in [false, true] {
         let database = Database::default();
         let (begun, go) = database.slow();
@@ -394,7 +394,7 @@ fn promise_10_a_name_that_is_lost_while_a_transaction_is_under_way_halts_and_los
 }
 
 #[test]
-fn promise_02_no_more_jobs_wait_to_be_written_than_allowed_and_those_in_flight() {
+fn promise_02_jobs_waiting_to_be_written_are_bounded() {
     for in_order in [false, true] {
         let database = Database::default();
         let (begun, go) = database.slow();
@@ -426,7 +426,7 @@ fn promise_02_no_more_jobs_wait_to_be_written_than_allowed_and_those_in_flight()
 }
 
 #[test]
-fn a_transaction_that_does_not_return_is_named_in_the_status_and_stop_within_leaves_it() {
+fn a_hanging_transaction_is_named_and_left() {
     let database = Database::default();
     let (begun, go) = database.slow();
     let time = Time::new();
@@ -445,7 +445,7 @@ fn a_transaction_that_does_not_return_is_named_in_the_status_and_stop_within_lea
 }
 
 #[test]
-fn jobs_that_have_run_are_written_while_the_consumer_is_paused_and_when_it_stops() {
+fn finished_jobs_are_written_while_paused_or_stopping() {
     let database = Database::default();
     let (begun, go) = database.slow();
     let jobs = numbers(1);
@@ -468,7 +468,7 @@ fn jobs_that_have_run_are_written_while_the_consumer_is_paused_and_when_it_stops
 }
 
 #[test]
-fn on_job_done_is_called_before_the_write_and_its_panic_fails_the_attempt() {
+fn on_job_done_runs_before_the_write() {
     let database = Database::default();
     let (say, said) = unbounded();
     let done = say.clone();
@@ -495,7 +495,7 @@ fn on_job_done_is_called_before_the_write_and_its_panic_fails_the_attempt() {
 }
 
 #[test]
-fn a_result_whose_destructor_panics_harms_nobody() {
+fn a_panicking_result_destructor_is_harmless() {
     struct Bad(Index);
     impl Drop for Bad {
         fn drop(&mut self) {
@@ -563,7 +563,7 @@ impl<P: Transactional> Transactional for Wrapped<P> {
 }
 
 #[test]
-fn an_engine_that_keeps_records_parks_jobs_of_every_start_also_in_a_struct_around_it() {
+fn a_wrapped_engine_with_records_parks_jobs() {
     let database = Database::default();
     let engine = || Wrapped(Wrapped(database.engine().keeping_records()));
     let park = |retry| {
@@ -581,7 +581,7 @@ fn an_engine_that_keeps_records_parks_jobs_of_every_start_also_in_a_struct_aroun
 }
 
 #[test]
-fn promise_05_a_life_that_died_is_known_and_a_job_that_is_written_alone_counts_no_crash() {
+fn promise_05_a_death_in_a_transaction_counts_no_crash() {
     for in_order in [false, true] {
         let database = Database::default();
         let engine = || if in_order { database.in_order() } else { database.engine() };
@@ -608,7 +608,7 @@ fn promise_05_a_life_that_died_is_known_and_a_job_that_is_written_alone_counts_n
 }
 
 #[test]
-fn a_standby_that_is_stopped_in_its_takeover_leaves_a_closed_life_with_its_engine() {
+fn a_stopped_takeover_closes_the_engines_life() {
     for writes in [false, true] {
         let database = Database::default();
         let park = OnExhausted::Park { budget: 9 };
@@ -642,7 +642,7 @@ fn a_standby_that_is_stopped_in_its_takeover_leaves_a_closed_life_with_its_engin
 }
 
 #[test]
-fn a_record_that_is_damaged_is_corrupt() {
+fn a_damaged_record_is_corrupt() {
     let database = Database::default();
     consumer(database.engine().keeping_records(), 1)
         .on_exhausted(OnExhausted::Park { budget: 1 })
@@ -692,7 +692,7 @@ fn row(tx: &mut Tx<'_>, row: u64) -> Result<(), BoxError> {
 }
 
 #[test]
-fn an_engine_with_transactions_keeps_the_rules_of_the_suite_with_and_without_done_ahead() {
+fn a_transactional_engine_keeps_the_suite_rules() {
     for in_order in [false, true] {
         let databases = Databases::default();
         let open = |name: &str| {
@@ -759,7 +759,7 @@ impl Transactional for Wrong {
 }
 
 #[test]
-fn the_suite_finds_an_engine_that_does_one_thing_wrong() {
+fn the_suite_catches_each_wrong_engine() {
     for wrongly in [Wrongly::LeavesRows, Wrongly::ForgetsRecords, Wrongly::SaysRetry] {
         let databases = Databases::default();
         let open = |name: &str| Wrong(databases.named(name).in_order(), databases.named(name), wrongly);
@@ -860,7 +860,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
 
     #[test]
-    fn promise_09_and_promise_10_rows_and_counters_are_exact_over_random_lives(
+    fn promise_09_and_promise_10_random_lives_keep_rows_exact(
         fates in proptest::collection::vec(fate(), 1..6),
     ) {
         let database = Database::default();

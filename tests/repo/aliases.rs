@@ -71,7 +71,7 @@ fn aliases(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_word_of_other_systems_leads_to_a_public_item() {
+fn each_foreign_term_leads_to_a_public_item() {
     let files = tree::files(&["src", "crates", "engines"], &["rs"]);
     let found: BTreeSet<_> = files.iter().flat_map(|(_, text)| aliases(text)).collect();
     let lost: Vec<_> = WORDS.iter().filter(|word| !found.contains(**word)).collect();
@@ -79,7 +79,7 @@ fn each_word_of_other_systems_leads_to_a_public_item() {
 }
 
 #[test]
-fn an_alias_of_an_item_that_is_not_public_is_none() {
+fn an_alias_of_a_private_item_does_not_count() {
     let text =
         "#[doc(alias = \"a\")] struct A; #[doc(alias(\"b\", \"c\"))] pub struct B; /// alias \"d\"\npub struct C;";
     assert_eq!(aliases(text).into_iter().collect::<Vec<_>>(), ["b", "c"]);

@@ -355,7 +355,7 @@ fn the_table_has_no_circle() {
 }
 
 #[test]
-fn every_arrow_between_folders_is_in_the_table_and_the_table_has_no_other() {
+fn the_table_has_exactly_the_arrows_between_folders() {
     let sources = sources();
     for module in sources.keys().filter(|module| *module != "lib") {
         assert!(is_folder(folder(module)), "{module} is in no folder of the table");
@@ -405,7 +405,7 @@ fn a_wrong_arrow_of_each_kind_is_found() {
 }
 
 #[test]
-fn tests_and_comments_and_a_module_of_its_own_are_no_arrows() {
+fn tests_comments_and_own_modules_are_no_arrows() {
     let planted = [
         "// crate::driver is where this is used",
         "#[cfg(test)]\nmod more { use crate::driver::Driver; }",
@@ -447,7 +447,7 @@ fn the_window_is_pure() {
 }
 
 #[test]
-fn one_seam_alone_names_the_database() {
+fn only_one_seam_names_the_database() {
     for (module, text) in sources() {
         let is_of_an_engine = ["kv", "store"].iter().any(|room| {
             let rest = module.strip_prefix(room).unwrap_or_default();
@@ -462,7 +462,7 @@ fn one_seam_alone_names_the_database() {
 
 /// The clock is read for each job, and costs as much as all other work for a short job.
 #[test]
-fn the_default_read_asks_no_exact_clock() {
+fn the_default_read_uses_no_exact_clock() {
     let sources = sources();
     let exact: Vec<_> = code(&sources["source"]).filter(|line| line.contains("std::time")).collect();
     assert_eq!(exact, Vec::<&str>::new());
@@ -471,7 +471,7 @@ fn the_default_read_asks_no_exact_clock() {
 
 /// Transitions are made with the store's writer locked, and a subscriber may use the store.
 #[test]
-fn no_transition_of_a_queue_writes_a_line_of_the_log() {
+fn no_queue_transition_writes_a_log_line() {
     let sources = sources_of(QUEUE);
     let steps: Vec<_> = sources.iter().filter(|(module, _)| module.starts_with("embedded/step")).collect();
     assert!(steps.len() > 10);
@@ -497,7 +497,7 @@ fn no_room_is_too_large() {
 
 /// The table of each of the two crates has a record of each of its kinds.
 #[test]
-fn each_kind_of_sealed_record_is_in_their_table() {
+fn each_kind_of_sealed_record_is_in_the_table() {
     let mut found = 0;
     for (sources, table) in [(sources(), "testing/records"), (sources_of(QUEUE), "embedded/codec/records")] {
         for (module, text) in &sources {
@@ -536,7 +536,7 @@ fn public_names(text: &str) -> Vec<String> {
 
 /// A name in a seam is one that no other crate may do without, and that none of ours changes alone.
 #[test]
-fn the_two_seams_stay_narrow_and_each_name_has_a_sentence() {
+fn the_two_seams_are_narrow_and_documented() {
     let (seam, engine) = (&sources()["seam"], &sources_of(QUEUE)["engine_api"]);
     let (for_the_queue, for_engines) = (public_names(seam), public_names(engine));
     assert!((40..=80).contains(&for_the_queue.len()), "{}: {for_the_queue:?}", for_the_queue.len());
@@ -550,7 +550,7 @@ fn the_two_seams_stay_narrow_and_each_name_has_a_sentence() {
 
 /// Clippy forbids these to the library, and clocks. It cannot forbid these and allow clocks here.
 #[test]
-fn no_test_bench_or_example_sleeps_or_leaves_without_its_destructors() {
+fn no_test_bench_or_example_sleeps_or_exits_hard() {
     let forbidden = ["thread::sleep(", "process::exit(", "env::set_var(", "mpsc::channel(", "mpsc::sync_channel("];
     let allowed = |file: &str, text: &str| text == "mpsc::channel(" && file == "examples/service.rs";
     for (file, text) in tree::files(&["tests", "benches", "crates", "engines", "examples"], &["rs"]) {
@@ -567,7 +567,7 @@ fn no_test_bench_or_example_sleeps_or_leaves_without_its_destructors() {
 
 /// One file reads clocks, and clippy says so of the others. It cannot say that the file is one.
 #[test]
-fn one_file_of_the_library_may_read_clocks() {
+fn only_one_library_file_reads_clocks() {
     for (module, text) in sources() {
         let allows = text.contains("clippy::disallowed_methods");
         assert!(!allows || ["lib", "base/time"].contains(&module.as_str()), "{module} allows itself to read clocks");

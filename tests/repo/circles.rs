@@ -201,7 +201,7 @@ fn roots() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_files_and_folders_of_a_member_form_no_circle() {
+fn files_and_folders_of_a_member_form_no_circle() {
     let (mut found, mut all) = (Vec::new(), 0);
     for root in roots() {
         let arrows = Arrows::of(&Crate::of(&sources_of(&root)));
@@ -215,7 +215,7 @@ fn the_files_and_folders_of_a_member_form_no_circle() {
 }
 
 #[test]
-fn the_handlers_alone_name_the_core_of_the_driver() {
+fn only_the_handlers_name_the_driver_core() {
     let arrows = Arrows::of(&Crate::of(&sources())).within("driver").of;
     let names_it =
         |(module, named): (&String, &BTreeMap<_, _>)| named.contains_key("driver/core").then(|| module.clone());
@@ -261,7 +261,7 @@ fn a_circle_of_each_kind_is_found() {
 }
 
 #[test]
-fn the_files_of_the_queue_name_no_floor_above_theirs() {
+fn no_queue_file_names_a_floor_above_its_own() {
     let sources = sources_of(QUEUE);
     let parsed = Crate::of(&sources);
     for name in FLOORS {
@@ -280,7 +280,7 @@ fn the_files_of_the_queue_name_no_floor_above_theirs() {
 }
 
 #[test]
-fn a_name_that_is_handed_on_or_that_a_test_names_is_no_arrow() {
+fn reexports_and_names_in_tests_are_no_arrows() {
     let sources = sources();
     let parsed = Crate::of(&sources);
     let fine = [

@@ -19,7 +19,7 @@ fn each_planted_bug_has_one_place_in_a_pure_core() {
 }
 
 #[test]
-fn a_body_with_bugs_chooses_and_an_entry_without_a_place_is_named() {
+fn planting_switches_bodies_and_names_lost_entries() {
     let entry = "A remark.\n\nT.\nin: f\nwas: a(\n  1)\nbecomes: b()\nfound by: --lib t\n";
     let bugs = planted::read(entry).unwrap();
     let planted = |text: &str| planted::plant(text, &[&bugs[0]]);

@@ -133,7 +133,7 @@ fn check(heading: &str, rows: &BTreeMap<String, Vec<String>>, variants: &BTreeSe
 }
 
 #[test]
-fn each_reason_to_stand_still_has_a_row_with_the_advice_of_the_library() {
+fn each_stall_reason_has_a_row_with_its_advice() {
     let page = read("docs/operating.md");
     for (heading, folder, reasons, function) in [
         (STREAMS, "src/observe", "Blocked", "of_blocked"),
@@ -159,7 +159,7 @@ fn each_reason_to_stand_still_has_a_row_with_the_advice_of_the_library() {
 }
 
 #[test]
-fn a_row_that_is_not_there_and_one_with_other_advice_are_found() {
+fn missing_rows_and_wrong_advice_are_found() {
     let reasons = variants("src/observe/status.rs", "Blocked");
     let advice = advice("src/observe/advice.rs", "of_blocked", "Blocked");
     let heading = STREAMS;
@@ -210,7 +210,7 @@ fn unknown(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_alarms_and_the_dashboard_ask_for_metrics_that_there_are() {
+fn alarms_and_dashboard_ask_for_existing_metrics() {
     let (all, histograms) = metrics();
     assert!(all.len() > 15 && histograms.len() == 3, "{all:?} {histograms:?}");
     let alarms = read("examples/alerts.yml");
@@ -223,7 +223,7 @@ fn the_alarms_and_the_dashboard_ask_for_metrics_that_there_are() {
 /// The alarms on the verdict are those of the function that the page and the doctor ask: on what is
 /// waited for at once, and on what is left over by its number, which is not 0 then.
 #[test]
-fn the_alarms_have_the_verdict_of_the_library_and_no_other_one() {
+fn the_alarms_use_only_the_librarys_verdicts() {
     let alarms = read("examples/alerts.yml");
     let expression = |alarm: &str| {
         let (_, behind) = alarms.split_once(&format!("- alert: {alarm}\n")).unwrap_or_else(|| panic!("{alarm}"));
@@ -242,7 +242,7 @@ fn the_alarms_have_the_verdict_of_the_library_and_no_other_one() {
 }
 
 #[test]
-fn each_alarm_is_on_the_page_and_fires_in_a_case() {
+fn each_alarm_is_documented_and_fires_in_a_case() {
     let alarms = read("examples/alerts.yml");
     let alarms: BTreeSet<_> = alarms.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     let rows = rows(&read("docs/operating.md"), "## Alarms");

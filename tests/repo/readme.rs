@@ -104,7 +104,7 @@ fn is_packed(file: &str) -> bool {
 }
 
 #[test]
-fn each_link_of_the_readme_leads_somewhere_in_the_checkout_in_the_package_and_in_the_documentation() {
+fn readme_links_work_in_checkout_package_and_docs() {
     let readme = read("README.md");
     assert_eq!(astray(&readme, false), [""; 0], "a file is linked by a reference, which src/lib.rs defines, too");
     let (files, documented, pages) = (definitions(&readme), documented(), pages());
@@ -129,7 +129,7 @@ fn the_readme_is_short() {
 }
 
 #[test]
-fn each_page_is_in_the_documentation_and_the_readme_links_to_it() {
+fn each_page_is_in_the_docs_and_linked_by_the_readme() {
     let there: Vec<_> = tree::files(&["docs"], &["md"]).into_iter().map(|(page, _)| page).collect();
     assert_eq!(pages().into_keys().collect::<Vec<_>>(), there, "a module includes each page");
     let linked: Vec<_> = definitions(&read("README.md")).into_values().collect();
@@ -138,14 +138,14 @@ fn each_page_is_in_the_documentation_and_the_readme_links_to_it() {
 }
 
 #[test]
-fn each_link_of_a_page_of_the_documentation_leads_to_an_item_a_heading_or_another_site() {
+fn each_link_of_a_docs_page_has_a_target() {
     for (page, _) in pages() {
         assert_eq!(astray(&read(&page), true), [""; 0], "{page}");
     }
 }
 
 #[test]
-fn each_link_to_a_heading_of_another_page_leads_to_one() {
+fn each_link_to_a_heading_has_its_heading() {
     let anchors: BTreeMap<_, _> = pages().into_iter().map(|(page, module)| (module, anchors(&read(&page)))).collect();
     for (file, text) in tree::files(&["docs", "src"], &["md", "rs"]) {
         assert_eq!(lost_headings(&text, &anchors), [""; 0], "{file}");
@@ -154,7 +154,7 @@ fn each_link_to_a_heading_of_another_page_leads_to_one() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_seen() {
+fn a_dead_link_is_found() {
     let text = "# A `b` c\n[1](#a-b-c) [2](#a-b) [3](https://a.b) [4](LICENSE) `[5](x)` [6](crate::A)";
     assert_eq!(astray(text, false), ["#a-b", "LICENSE", "crate::A"]);
     assert_eq!(astray(text, true), ["#a-b", "LICENSE"]);

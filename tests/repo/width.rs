@@ -35,7 +35,7 @@ fn comments_and_docs_are_narrow() {
 }
 
 #[test]
-fn a_wide_line_of_prose_is_found_and_one_of_code_is_not() {
+fn a_wide_line_is_found_in_prose_but_not_in_code() {
     let words = "word ".repeat(25);
     assert_eq!(wide("src/x.rs", &format!("fn f() {{}}\n    /// {words}")), ["src/x.rs:2: 133"]);
     assert_eq!(wide("docs/x.md", &format!("Good.\n{words}")), ["docs/x.md:2: 125"]);

@@ -148,7 +148,7 @@ fn run_all_modes(spans: &Arc<Spans>, wanted: bool) {
 }
 
 #[test]
-fn each_attempt_runs_in_a_span_of_its_own_if_a_subscriber_wants_it() {
+fn each_attempt_has_its_own_span_if_subscribed() {
     let spans = Arc::<Spans>::default();
     tracing::subscriber::set_global_default(Listener(spans.clone())).expect("it is the first");
     spans.want(false);

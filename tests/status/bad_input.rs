@@ -31,7 +31,7 @@ fn unsupported(started: Result<Consumer, Error>, setting: &'static str, says: &s
 }
 
 #[test]
-fn numbers_that_cannot_be_are_refused_and_take_nothing() {
+fn impossible_numbers_are_refused_at_once() {
     let (progress, store) = (MemoryProgress::new(), Store::in_memory());
     let plain = || Consumer::builder(numbers(9), progress.clone()).max_processing(4);
     let first = |builder| {
@@ -149,7 +149,7 @@ fn zeros_are_refused_and_take_nothing() {
 }
 
 #[test]
-fn settings_that_do_not_fit_their_start_or_their_progress_are_refused_and_take_nothing() {
+fn settings_unfit_for_the_start_are_refused() {
     let (progress, store, database) = (MemoryProgress::new(), Store::in_memory(), Database::default());
     let plain = || Consumer::builder(numbers(9), progress.clone());
     let stored = || Consumer::builder(numbers(9), store.progress("p"));
@@ -191,7 +191,7 @@ fn settings_that_do_not_fit_their_start_or_their_progress_are_refused_and_take_n
 }
 
 #[test]
-fn a_source_that_is_asked_for_a_bounded_time_and_a_timeout_that_nothing_keeps_to_are_refused() {
+fn bounded_source_retries_and_unkept_timeouts_are_refused() {
     let (progress, store) = (MemoryProgress::new(), Store::in_memory());
     let plain = || Consumer::builder(numbers(9), progress.clone());
     let bounded = |retry| {
@@ -236,7 +236,7 @@ fn a_source_that_is_asked_for_a_bounded_time_and_a_timeout_that_nothing_keeps_to
 }
 
 #[test]
-fn names_that_the_store_cannot_take_are_refused() {
+fn names_unfit_for_the_store_are_refused() {
     let store = Store::in_memory();
     let long = "x".repeat(256);
     for name in ["", &long] {
@@ -256,7 +256,7 @@ fn names_that_the_store_cannot_take_are_refused() {
 }
 
 #[test]
-fn a_source_that_does_not_say_where_it_begins_is_an_error_at_start() {
+fn a_source_without_a_first_index_fails_the_start() {
     struct Mute(bool);
     impl Jobs for Mute {
         type Job = ();
@@ -278,7 +278,7 @@ fn a_source_that_does_not_say_where_it_begins_is_an_error_at_start() {
 }
 
 #[test]
-fn a_source_that_returns_more_than_it_was_asked_for_is_told_so() {
+fn a_source_that_returns_too_many_jobs_is_an_error() {
     struct Generous;
     impl Jobs for Generous {
         type Job = Index;
@@ -307,7 +307,7 @@ fn a_source_that_returns_more_than_it_was_asked_for_is_told_so() {
 }
 
 #[test]
-fn a_progress_that_cannot_be_loaded_is_an_error_at_start() {
+fn an_unloadable_progress_fails_the_start() {
     struct Broken(bool);
     impl Progress for Broken {
         fn acquire(&mut self) -> Result<Option<waterline::Checkpoint>, Error> {
@@ -327,7 +327,7 @@ fn a_progress_that_cannot_be_loaded_is_an_error_at_start() {
 }
 
 #[test]
-fn a_progress_that_does_not_hold_its_name_saves_nothing() {
+fn a_progress_without_its_name_saves_nothing() {
     use waterline::Progress;
     let store = Store::in_memory();
     let consumer = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();
@@ -338,7 +338,7 @@ fn a_progress_that_does_not_hold_its_name_saves_nothing() {
 }
 
 #[test]
-fn nothing_that_fails_is_retried_in_a_busy_loop() {
+fn failures_are_not_retried_in_a_busy_loop() {
     let (script, time) = (Script::up_to(9).subscribing(), Time::new());
     script.fail_at(2, Fault::Error);
     let builder = Consumer::builder(script.clone(), MemoryProgress::new()).clock(time.clock());
@@ -369,7 +369,7 @@ fn nothing_that_fails_is_retried_in_a_busy_loop() {
 }
 
 #[test]
-fn a_watermark_can_be_read_and_removed_but_not_under_a_consumer() {
+fn a_watermark_in_use_is_readable_but_not_removable() {
     let store = Store::in_memory();
     assert_eq!(store.progress("p").last_processed().unwrap(), None);
     let consumer = Consumer::builder(numbers(3), store.progress("p")).start(|_| Ok(())).unwrap();

@@ -24,7 +24,7 @@ fn a_main_that_returns_an_error_child() -> Result<(), Error> {
 }
 
 #[test]
-fn a_main_that_returns_an_error_prints_a_sentence_with_the_cause() {
+fn an_error_from_main_prints_a_sentence_and_its_cause() {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "errors::a_main_that_returns_an_error_child", "--nocapture"])
         .env(CHILD, "1")
@@ -37,7 +37,7 @@ fn a_main_that_returns_an_error_prints_a_sentence_with_the_cause() {
 }
 
 #[test]
-fn debug_of_an_error_is_its_report_and_the_alternate_form_is_its_structure() {
+fn debug_is_the_report_and_alternate_the_structure() {
     let error = halted();
     assert_eq!(format!("{error:?}"), error.report());
     let report = "job 0 failed in attempt 1, its last: fix the cause and start again, or allow more attempts: connection refused";
@@ -63,7 +63,7 @@ fn debug_of_an_error_is_its_report_and_the_alternate_form_is_its_structure() {
 }
 
 #[test]
-fn the_text_of_a_failed_job_is_cut_at_4_kib_in_the_status_and_not_in_the_report() {
+fn the_status_cuts_an_error_text_at_4_kib() {
     let long = "x".repeat(50_000);
     let failing = || Consumer::builder(numbers(1), MemoryProgress::new());
     let retried = failing().retry(Retry::fixed(HOUR)).start({
@@ -101,7 +101,7 @@ impl std::error::Error for Circle {
 }
 
 #[test]
-fn an_error_that_is_its_own_cause_hangs_no_worker() {
+fn an_error_that_is_its_own_cause_hangs_nothing() {
     let consumer =
         Consumer::builder(numbers(1), Store::in_memory().progress("p")).start(|_| Err(BoxError::from(Circle))).unwrap();
     let error = consumer.join().unwrap_err();

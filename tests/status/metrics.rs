@@ -62,7 +62,7 @@ impl OfConsumer for Kept {
 const PLACE: [&str; 7] = ["up", "head", "watermark", "lag_jobs", "in_flight", "done_ahead", "parked"];
 
 #[test]
-fn an_attempt_counts_as_failed_or_deferred_or_neither_and_a_later_one_as_a_retry() {
+fn counters_tell_failures_deferrals_and_retries_apart() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(4), store.progress("p")).retry(NOW).stop_at(3);
     let deferred = Mutex::new(false);
@@ -101,7 +101,7 @@ impl Jobs for CutOff {
 }
 
 #[test]
-fn a_source_that_fails_counts_stalls_though_all_is_processed_and_one_without_news_counts_none() {
+fn only_a_failing_idle_source_counts_stalls() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let source = CutOff::default();
     let builder = Consumer::builder(source.clone(), store.progress("p"));
@@ -128,7 +128,7 @@ fn a_source_that_fails_counts_stalls_though_all_is_processed_and_one_without_new
 }
 
 #[test]
-fn the_verdict_on_an_idle_consumer_follows_its_pause() {
+fn the_verdict_on_an_idle_consumer_shows_its_pause() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(4), store.progress("p"));
     let consumer = kept.start(&time, builder, |builder| builder.start(|_| Ok(())));
@@ -144,7 +144,7 @@ fn the_verdict_on_an_idle_consumer_follows_its_pause() {
 }
 
 #[test]
-fn the_gauges_of_an_idle_consumer_show_its_place_and_redriven_and_discarded_jobs() {
+fn idle_gauges_show_its_place_and_parked_jobs() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(4), store.progress("p"));
     let (worker, started) = manual_worker();
@@ -174,7 +174,7 @@ fn the_gauges_of_an_idle_consumer_show_its_place_and_redriven_and_discarded_jobs
 }
 
 #[test]
-fn a_consumer_that_gave_jobs_up_leaves_none_in_flight_and_the_next_one_of_its_name_sets_each_gauge() {
+fn abandoned_jobs_leave_no_gauge_in_flight() {
     let (kept, time) = (Kept::default(), Time::new());
     let (worker, started) = manual_worker();
     let first = Store::in_memory();
@@ -202,7 +202,7 @@ fn a_consumer_that_gave_jobs_up_leaves_none_in_flight_and_the_next_one_of_its_na
 }
 
 #[test]
-fn a_halt_is_seen_at_once_and_the_jobs_that_still_run_stay_in_flight() {
+fn a_halt_shows_at_once_beside_jobs_in_flight() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let (worker, started) = manual_worker();
     let builder = Consumer::builder(numbers(2), store.progress("p")).max_processing(2).retry(Retry::none());
@@ -217,7 +217,7 @@ fn a_halt_is_seen_at_once_and_the_jobs_that_still_run_stay_in_flight() {
 }
 
 #[test]
-fn a_consumer_that_waits_for_its_name_shows_that_it_is_not_up_and_sets_nothing_before_the_takeover() {
+fn a_standby_sets_only_up_before_its_takeover() {
     let (store, time, theirs, mine) = (Store::in_memory(), Time::new(), Kept::default(), Kept::default());
     let builder = || Consumer::builder((0..9).collect::<MemoryJobs<u64>>(), store.progress("p")).standby();
     let holder = theirs.start(&time, builder(), |builder| builder.start(|_| Ok(())));
@@ -234,7 +234,7 @@ fn a_consumer_that_waits_for_its_name_shows_that_it_is_not_up_and_sets_nothing_b
 }
 
 #[test]
-fn the_head_of_a_consumer_that_starts_caught_up_is_shown_though_the_first_look_takes_long() {
+fn the_head_shows_before_a_slow_first_look() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(9), store.progress("p")).stop_at(8);
     builder.start(|_| Ok(())).unwrap().join().unwrap();
@@ -251,7 +251,7 @@ fn the_head_of_a_consumer_that_starts_caught_up_is_shown_though_the_first_look_t
 }
 
 #[test]
-fn a_consumer_without_metrics_registers_none_and_one_whose_recorder_panics_runs() {
+fn a_panicking_recorder_stops_no_consumer() {
     struct Panics;
     impl Recorder for Panics {
         fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {

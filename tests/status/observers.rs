@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(24)))]
 
     #[test]
-    fn each_attempt_begins_and_ends_once_before_its_save_in_every_mode(
+    fn each_attempt_begins_and_ends_once_before_its_save(
         plan in proptest::collection::vec(prop_oneof![3 => Just(0), 1 => 1..4u32], 1..40),
         max_processing in 1..6usize,
         late in any::<bool>(),
@@ -184,7 +184,7 @@ proptest! {
 }
 
 #[test]
-fn the_events_of_one_job_that_fails_once_stand_in_their_order_in_every_mode() {
+fn the_events_of_a_retried_job_are_in_order() {
     for mode in MODES {
         let ear = Ear::default();
         let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).retry(NOW).stop_at(0);
@@ -209,7 +209,7 @@ fn the_events_of_one_job_that_fails_once_stand_in_their_order_in_every_mode() {
 }
 
 #[test]
-fn a_duration_is_the_time_between_the_beginning_and_the_report_of_an_attempt() {
+fn a_duration_runs_from_the_start_to_the_report() {
     for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let (ear, time) = (Ear::default(), Arc::new(Time::new()));
         let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).stop_at(0).clock(time.clock());
@@ -225,7 +225,7 @@ fn a_duration_is_the_time_between_the_beginning_and_the_report_of_an_attempt() {
 }
 
 #[test]
-fn the_time_of_a_save_has_its_failed_tries_and_the_write_in_it() {
+fn a_save_duration_includes_failed_tries() {
     let (send, saves) = unbounded();
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
@@ -253,7 +253,7 @@ fn the_time_of_a_save_has_its_failed_tries_and_the_write_in_it() {
 }
 
 #[test]
-fn an_error_and_a_panic_are_the_outcome_of_their_attempt_in_every_mode() {
+fn errors_and_panics_are_outcomes_in_every_mode() {
     for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         if (mode, late) == (Mode::Deferred, true) {
             continue; // A panic of a thread of the test's own is no concern of the consumer.
@@ -280,7 +280,7 @@ fn an_error_and_a_panic_are_the_outcome_of_their_attempt_in_every_mode() {
 }
 
 #[test]
-fn a_panic_of_on_job_done_is_the_outcome_of_its_attempt() {
+fn a_panic_in_on_job_done_is_the_outcome() {
     let ear = Ear::default();
     let first = AtomicBool::new(true);
     Consumer::builder(numbers(1), MemoryProgress::new())
@@ -299,7 +299,7 @@ fn a_panic_of_on_job_done_is_the_outcome_of_its_attempt() {
 }
 
 #[test]
-fn a_transactional_job_whose_effects_are_refused_was_done_first_and_halts_then() {
+fn refused_effects_follow_a_done_and_halt() {
     let (store, _dir) = a_store();
     let ear = Ear::default();
     let table = store.table("sums").unwrap();
@@ -319,7 +319,7 @@ fn a_transactional_job_whose_effects_are_refused_was_done_first_and_halts_then()
 }
 
 #[test]
-fn an_observer_that_always_panics_changes_nothing_and_the_others_hear_all() {
+fn a_panicking_observer_changes_nothing() {
     for mode in MODES {
         let (before, behind) = (Ear::default(), Ear::default());
         let calls = Arc::new(AtomicU64::new(0));
@@ -361,7 +361,7 @@ impl Later {
 }
 
 #[test]
-fn an_observer_may_steer_its_consumer_and_write_to_its_store_in_every_event() {
+fn an_observer_may_steer_and_write_in_every_event() {
     let (store, _dir) = a_store();
     for mode in MODES {
         let (later, log) = (Later::default(), store.log::<String>("events").unwrap());
@@ -423,7 +423,7 @@ fn mourned() -> (Mourned, Receiver<()>) {
 }
 
 #[test]
-fn observers_are_dropped_when_the_consumer_has_ended_though_a_handle_is_left() {
+fn observers_are_dropped_at_the_end() {
     let ((first, first_is_dropped), (second, second_is_dropped)) = (mourned(), mourned());
     let builder = Consumer::builder(numbers(3), MemoryProgress::new()).stop_at(2);
     let consumer = builder.observe(first).observe(second).start(|_| Ok(())).unwrap();
@@ -433,7 +433,7 @@ fn observers_are_dropped_when_the_consumer_has_ended_though_a_handle_is_left() {
 }
 
 #[test]
-fn nobody_hears_of_an_attempt_that_was_given_up() {
+fn an_abandoned_attempt_is_not_observed() {
     let ear = Ear::default();
     let (worker, stage) = manual_worker();
     let consumer = Consumer::builder(numbers(2), MemoryProgress::new())
@@ -457,7 +457,7 @@ fn nobody_hears_of_an_attempt_that_was_given_up() {
 }
 
 #[test]
-fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_line() {
+fn an_observer_hears_of_stalls_without_a_subscriber() {
     let (ear, time) = (Ear::default(), Time::new());
     let (worker, stage) = manual_worker();
     let consumer = Consumer::builder(numbers(1), MemoryProgress::new())
@@ -475,7 +475,7 @@ fn an_observer_hears_of_a_stall_again_and_again_though_no_subscriber_wants_its_l
 }
 
 #[test]
-fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
+fn lag_is_measured_until_the_end() {
     let (ear, time) = (Ear::default(), Time::new());
     let (worker, stage) = manual_worker();
     let jobs = numbers(3);
@@ -526,7 +526,7 @@ fn a_consumer_is_measured_while_it_lags_when_it_has_caught_up_and_at_its_end() {
 }
 
 #[test]
-fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its_own_time() {
+fn on_stall_is_called_once_for_each_stall() {
     let (ear, (send, calls), time) = (Ear::default(), unbounded(), Time::new());
     let call = |name: &'static str| {
         let send = send.clone();
@@ -572,7 +572,7 @@ fn on_stall_is_called_once_for_a_stall_and_again_for_the_next_one_each_after_its
 }
 
 #[test]
-fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
+fn on_stall_may_steer_and_may_panic() {
     let (later, time) = (Later::default(), Time::new());
     let (let_go, started) = bounded::<()>(0);
     let (handle, (worker, stage)) = (later.clone(), manual_worker());
@@ -601,7 +601,7 @@ fn on_stall_may_steer_the_consumer_and_a_panic_in_it_changes_nothing() {
 }
 
 #[test]
-fn the_oldest_attempt_of_a_status_is_the_one_that_began_first() {
+fn the_oldest_attempt_is_the_one_that_began_first() {
     let ((worker, stage), time) = (manual_worker(), Time::new());
     let builder = Consumer::builder(numbers(3), MemoryProgress::new()).max_processing(3).retry(NOW);
     let consumer = builder.clock(time.clock()).start_worker(worker).unwrap();
@@ -627,7 +627,7 @@ fn the_oldest_attempt_of_a_status_is_the_one_that_began_first() {
 }
 
 #[test]
-fn a_panic_of_the_last_call_of_on_processed_is_told_of_behind_the_end() {
+fn a_panic_in_the_last_on_processed_comes_after_the_end() {
     let ear = Ear::default();
     let (let_go, ended) = bounded::<()>(0);
     let heard = ear.clone();
@@ -648,7 +648,7 @@ fn a_panic_of_the_last_call_of_on_processed_is_told_of_behind_the_end() {
 }
 
 #[test]
-fn a_start_that_is_refused_tells_nothing_and_drops_the_observers() {
+fn a_refused_start_drops_its_observers_unheard() {
     let ear = Ear::default();
     let builder = Consumer::builder(numbers(1), MemoryProgress::new())
         .max_processing(0)
@@ -659,7 +659,7 @@ fn a_start_that_is_refused_tells_nothing_and_drops_the_observers() {
 }
 
 #[test]
-fn a_shared_observer_hears_of_several_consumers_by_their_names() {
+fn a_shared_observer_tells_consumers_apart_by_name() {
     let (send, names) = unbounded();
     let shared: Arc<dyn Observer> = Arc::new(move |event: &Event<'_>| {
         if let Event::Ended { consumer, .. } = event {

@@ -41,7 +41,7 @@ fn job() -> NewJob {
 }
 
 #[test]
-fn a_zero_of_a_queue_is_refused_with_its_reason() {
+fn a_zero_in_a_queue_is_refused_with_its_reason() {
     let store = Store::in_memory();
     let open = |options| Queue::open(&store, "q", options).refusal();
     let options = QueueOptions::default;
@@ -116,7 +116,7 @@ impl Codec<String> for Long {
 }
 
 #[test]
-fn a_text_of_another_length_is_refused_with_the_bound() {
+fn a_text_too_long_or_empty_is_refused_with_the_bound() {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
     queue.push(job()).unwrap();
@@ -160,7 +160,7 @@ fn a_text_of_another_length_is_refused_with_the_bound() {
 }
 
 #[test]
-fn limits_and_groups_that_cannot_be_are_refused_with_the_reason() {
+fn impossible_limits_and_groups_are_refused() {
     let store = Store::in_memory();
     let limits = |limits: [Limit; 2]| {
         let options = limits.into_iter().fold(QueueOptions::default(), QueueOptions::limit);
@@ -216,7 +216,7 @@ fn limits_and_groups_that_cannot_be_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_job_that_cannot_be_is_refused_with_its_reason() {
+fn an_impossible_job_is_refused_with_its_reason() {
     let name = || "n".to_owned();
     let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
     queue.push(job()).unwrap();
@@ -248,7 +248,7 @@ fn a_job_that_cannot_be_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_schedule_or_a_runner_that_cannot_be_is_refused_with_its_reason() {
+fn impossible_schedules_and_runners_are_refused() {
     let name = || "n".to_owned();
     let store = Store::in_memory();
     let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
@@ -285,7 +285,7 @@ fn a_schedule_or_a_runner_that_cannot_be_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
+fn impossible_store_changes_are_refused() {
     let (name, store) = (|| "n".to_owned(), Store::in_memory());
     check([
         (
@@ -324,7 +324,7 @@ fn a_change_of_a_store_that_cannot_be_is_refused_with_its_reason() {
 }
 
 #[test]
-fn consumers_that_cannot_go_together_are_refused_with_the_reason() {
+fn consumers_that_cannot_work_together_are_refused() {
     let name = || "n".to_owned();
     let (consumer, upstream) = (|| "c".to_owned(), || "u".to_owned());
     let ended = |last_processed| {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use waterline::{Blocked, Clock, MemoryProgress, Retry, State};
 
 #[test]
-fn a_paused_consumer_that_stops_names_the_job_that_it_waits_for() {
+fn a_stop_while_paused_names_the_awaited_job() {
     let (worker, stage) = manual_worker();
     let consumer = builder(numbers(2), &MemoryProgress::new())
         .max_processing(2)
@@ -46,7 +46,7 @@ impl Drop for Clinging {
 }
 
 #[test]
-fn a_destructor_that_hangs_on_the_only_thread_is_named_and_not_the_retry_that_is_ready() {
+fn a_hanging_destructor_is_named_before_a_due_retry() {
     let ((hold, held), time) = (bounded::<()>(0), Time::new());
     let consumer = builder(numbers(1), &MemoryProgress::new())
         .clock(time.clock())
@@ -66,7 +66,7 @@ fn a_destructor_that_hangs_on_the_only_thread_is_named_and_not_the_retry_that_is
 /// Programs name these fields without `..`, so a further field would break them: a reason with more
 /// to say is a variant of its own.
 #[test]
-fn reasons_to_wait_have_the_fields_that_programs_name() {
+fn blocked_variants_keep_their_public_fields() {
     let index_of = |blocked: &Blocked| match blocked {
         Blocked::No | Blocked::CaughtUp | Blocked::Paused => None,
         Blocked::Running { index, attempt: _, elapsed: _ }
@@ -84,7 +84,7 @@ fn reasons_to_wait_have_the_fields_that_programs_name() {
 }
 
 #[test]
-fn a_status_is_json_for_whoever_asks_over_a_network() {
+fn a_status_serializes_to_json() {
     let (worker, stage) = manual_worker();
     let clock = Clock::manual(SystemTime::UNIX_EPOCH);
     let consumer = builder(numbers(3), &MemoryProgress::new())

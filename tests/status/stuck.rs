@@ -304,7 +304,7 @@ mod jobs {
     }
 
     #[test]
-    fn a_job_that_is_due_while_another_one_has_the_only_slot() {
+    fn a_due_job_without_a_free_slot() {
         for (defers, says) in [(false, "job 1 failed in attempt"), (true, "job 1 was not ready and")] {
             let (stuck, (hold, run)) = (Stuck::new(), hangs_at(2));
             let builder = stuck.builder(numbers(3)).max_processing(1).retry(Retry::fixed(MS));
@@ -368,7 +368,7 @@ mod jobs {
     }
 
     #[test]
-    fn a_window_that_is_closed_behind_a_job_that_hangs() {
+    fn a_window_closed_behind_a_hanging_job() {
         let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
         let consumer = stuck.builder(numbers(9)).max_search_ahead(3).start(run).unwrap();
         let handle = consumer.handle();
@@ -382,7 +382,7 @@ mod jobs {
     }
 
     #[test]
-    fn a_parked_job_that_runs_once_more_in_the_only_slot() {
+    fn a_redriven_job_in_the_only_slot() {
         let (stuck, (hold, run)) = (Stuck::new().at(Some(1)), hangs_at(1));
         let jobs = numbers(2);
         let builder = stuck.builder(jobs.clone()).max_processing(1).on_exhausted(OnExhausted::Park { budget: 9 });
@@ -478,7 +478,7 @@ mod sources {
     }
 
     #[test]
-    fn a_source_that_waits_for_somebody_says_so_through_adapters() {
+    fn a_waiting_source_behind_adapters() {
         let says = "the source shows no job from 1 on, since it waits: process 7 has not committed";
         let wanted = |blocked: &Blocked| matches!(blocked, Blocked::SourceWaits { index: 1, .. });
         let stuck = Stuck::new();
@@ -490,7 +490,7 @@ mod sources {
     }
 
     #[test]
-    fn a_head_that_hangs_when_everything_is_processed() {
+    fn a_head_that_hangs_when_all_is_processed() {
         let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
         let consumer = caught_up(&stuck, &script);
         let gate = script.gated();
@@ -574,7 +574,7 @@ mod sources {
     }
 
     #[test]
-    fn a_failed_job_that_the_source_no_longer_has() {
+    fn a_failed_job_gone_from_its_source() {
         let (stuck, script) = (Stuck::new(), Script::up_to(1));
         let gone = script.clone();
         let builder = stuck.builder(script).retry(Retry::fixed(MS));
@@ -756,7 +756,7 @@ mod saves {
     }
 
     #[test]
-    fn effects_that_wait_for_a_store_that_cannot_save() {
+    fn effects_waiting_for_a_store_that_cannot_save() {
         let disk = FaultyStore::new().unwrap();
         let (stuck, jobs) = (Stuck::on(disk.store()), numbers(1));
         let rows = stuck.store.table("rows").unwrap();
@@ -881,7 +881,7 @@ mod people {
     }
 
     #[test]
-    fn an_end_that_waits_for_a_job_that_was_given_up() {
+    fn an_end_that_waits_for_an_abandoned_job() {
         let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
         let consumer = stuck.builder(numbers(2)).start(run).unwrap();
         let handle = consumer.handle();
@@ -999,7 +999,7 @@ mod crashes {
     }
 
     #[test]
-    fn jobs_that_wait_for_their_record_on_a_store_that_cannot_save() {
+    fn jobs_waiting_to_be_recorded_by_a_failing_store() {
         let disk = die(&FaultyStore::new().unwrap(), 9);
         let (stuck, script) = (Stuck::on(disk.store()), Script::up_to(3));
         let gate = script.gated();
@@ -1017,7 +1017,7 @@ mod crashes {
 
     /// A life after a crash that has no job left to record lets the jobs above start.
     #[test]
-    fn a_job_of_the_life_that_died_hangs_and_jobs_that_are_new_start() {
+    fn a_hanging_suspect_beside_new_jobs() {
         let disk = die(&FaultyStore::new().unwrap(), 9);
         let (stuck, jobs, (hold, run)) = (Stuck::on(disk.store()), numbers(2), hangs_at(1));
         let consumer = stuck.builder(jobs.clone()).start(run).unwrap();
@@ -1032,7 +1032,7 @@ mod crashes {
     }
 
     #[test]
-    fn a_suspect_that_waits_until_no_other_job_runs() {
+    fn a_suspect_that_waits_to_run_alone() {
         let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
         let (stuck, script, (hold, run)) = (Stuck::on(disk.store()), Script::up_to(2), hangs_at(2));
         // While job 1 cannot be read, the job above it starts.

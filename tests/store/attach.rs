@@ -51,7 +51,7 @@ fn refused(result: Result<impl Sized, Error>, words: &[&str]) {
 }
 
 #[test]
-fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
+fn a_consumer_lives_in_a_database_of_the_user() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let store = Store::attach(db.clone()).unwrap();
@@ -85,7 +85,7 @@ fn a_consumer_lives_in_the_users_database_beside_what_the_user_writes() {
 }
 
 #[test]
-fn families_that_are_missing_or_our_own_are_refused_with_what_to_do() {
+fn missing_and_reserved_families_are_refused() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = Arc::new(DB::open(&options(), directory.path()).unwrap());
     refused(Store::attach(db.clone()), &["waterline.system", "Store::column_families()", "create_missing"]);
@@ -105,7 +105,7 @@ fn families_that_are_missing_or_our_own_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn stores_on_one_database_share_the_names_in_use() {
+fn stores_on_one_database_share_names_in_use() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let store = Store::attach(db.clone()).unwrap();
@@ -124,7 +124,7 @@ fn stores_on_one_database_share_the_names_in_use() {
 }
 
 #[test]
-fn of_many_that_attach_at_once_one_has_the_name() {
+fn of_many_that_attach_at_once_one_gets_the_name() {
     const THREADS: usize = 4;
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
@@ -147,7 +147,7 @@ fn of_many_that_attach_at_once_one_has_the_name() {
 }
 
 #[test]
-fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
+fn the_last_of_both_sides_closes_the_database() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     // Our store last: each of these keeps it, and nothing else does.
     let keep: [fn(Store) -> Box<dyn Send>; 3] = [
@@ -176,7 +176,7 @@ fn the_database_is_closed_when_the_last_of_both_sides_is_gone() {
 }
 
 #[test]
-fn promise_08_a_format_that_is_not_known_is_refused_and_left_as_it_is() {
+fn promise_08_an_unknown_format_is_refused_and_kept() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let format = || db.get_cf(&db.cf_handle("waterline.system").unwrap(), "format").unwrap();
@@ -189,7 +189,7 @@ fn promise_08_a_format_that_is_not_known_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_database_in_which_no_store_has_lived_is_not_found_by_attach_and_stays_so() {
+fn attach_finds_no_store_where_none_was() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = open(directory.path());
     let strict = || Store::options().create(false).attach(db.clone());
@@ -203,7 +203,7 @@ fn a_database_in_which_no_store_has_lived_is_not_found_by_attach_and_stays_so() 
 }
 
 #[test]
-fn a_database_that_takes_no_writes_is_read_and_says_so() {
+fn a_read_only_database_is_read_and_says_so() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let beside = tempfile::tempdir().unwrap();
     let read_only = || DB::open_cf_descriptors_read_only(&options(), directory.path(), families(), false).unwrap();
@@ -239,7 +239,7 @@ fn flushes(options: &Options) -> u64 {
 }
 
 #[test]
-fn a_synced_save_is_flushed_before_it_counts_and_a_buffered_one_is_not_flushed() {
+fn only_a_synced_save_is_flushed() {
     const COUNT: u64 = 20;
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let mut options = options();
@@ -281,7 +281,7 @@ fn a_synced_save_is_flushed_before_it_counts_and_a_buffered_one_is_not_flushed()
 }
 
 #[test]
-fn a_counter_is_eight_bytes_and_anything_else_is_refused_by_its_table_and_key() {
+fn a_value_that_is_no_counter_names_table_and_key() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let store = Store::attach(open(directory.path())).unwrap();
     for table in [store.table("visits").unwrap(), store.column_family("theirs").unwrap()] {

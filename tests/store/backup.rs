@@ -45,7 +45,7 @@ fn mails(store: &Store) {
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn a_backup_of_a_store_on_sqlite_that_runs_is_one_moment_and_goes_on_from_there() {
+fn a_live_sqlite_backup_is_one_moment_and_goes_on() {
     if engine() != Some(Engine::Sqlite) {
         return;
     }
@@ -74,7 +74,7 @@ fn a_backup_of_a_store_on_sqlite_that_runs_is_one_moment_and_goes_on_from_there(
 }
 
 #[test]
-fn the_directory_of_a_stopped_program_is_a_backup_and_moves() {
+fn a_stopped_directory_is_a_backup_and_may_move() {
     let Some(directory) = a_directory() else { return };
     let [data, copy] = ["data", "copy"].map(|name| directory.path().join(name));
     let store = open_in(&data).unwrap();

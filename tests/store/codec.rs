@@ -217,7 +217,7 @@ fn is_other_codec<T, C>(opened: Result<JobLog<T, C>, Error>, wanted: [&str; 2]) 
 }
 
 #[test]
-fn a_log_is_opened_with_its_own_codec_alone_in_this_life_and_in_the_next_one() {
+fn a_log_opens_with_its_own_codec_only() {
     let place = Place::default();
     let store = place.open();
     let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
@@ -236,7 +236,7 @@ fn a_log_is_opened_with_its_own_codec_alone_in_this_life_and_in_the_next_one() {
 }
 
 #[test]
-fn a_log_that_was_made_without_a_codec_is_json_and_refuses_others() {
+fn a_log_without_a_codec_is_json() {
     let place = Place::default();
     let store = place.open();
     store.log::<Vec<u8>>("l").unwrap().push(&vec![1, 2]).unwrap();
@@ -264,7 +264,7 @@ fn codecs_of_one_name_are_one_codec() {
 }
 
 #[test]
-fn a_codec_without_a_name_or_with_one_that_is_too_long_is_refused_and_no_log_is_made() {
+fn a_codec_with_an_unfit_name_makes_no_log() {
     let place = Place::default();
     let store = place.open();
     for (error, name) in
@@ -286,7 +286,7 @@ fn a_codec_without_a_name_or_with_one_that_is_too_long_is_refused_and_no_log_is_
 }
 
 #[test]
-fn an_item_that_a_codec_refuses_or_panics_at_is_not_pushed_and_takes_nothing_with_it() {
+fn an_item_that_fails_to_encode_is_not_pushed() {
     let place = Place::default();
     let store = place.open();
     let log = store.log_with("l", Even).unwrap();
@@ -331,7 +331,7 @@ impl Codec<u8> for Refusing {
 }
 
 #[test]
-fn the_error_of_a_codec_keeps_its_type_however_the_item_is_pushed() {
+fn a_codec_error_keeps_its_type() {
     let store = Store::in_memory();
     let log = store.log_with("l", Refusing).unwrap();
     let refused =
@@ -343,7 +343,7 @@ fn the_error_of_a_codec_keeps_its_type_however_the_item_is_pushed() {
 }
 
 #[test]
-fn an_item_that_a_codec_cannot_read_or_panics_at_stops_the_stream_and_what_is_before_it_runs() {
+fn an_item_that_fails_to_decode_stops_the_stream() {
     let place = Place::default();
     for (bad, reason) in [(1, "it is odd"), (101, "panicked: far too odd")] {
         let store = place.open();
@@ -385,7 +385,7 @@ fn an_item_that_a_codec_cannot_read_or_panics_at_stops_the_stream_and_what_is_be
 }
 
 #[test]
-fn the_store_says_that_codecs_are_in_use_before_it_has_a_log_that_is_not_json() {
+fn the_format_notes_codecs_before_their_first_log() {
     let in_use = |disk: &Disk| {
         let records = disk.records();
         let has = |key: &[u8], part: &[u8]| {
@@ -418,7 +418,7 @@ fn the_store_says_that_codecs_are_in_use_before_it_has_a_log_that_is_not_json() 
 }
 
 #[test]
-fn a_log_of_bytes_joins_two_stages_with_backpressure_and_trims_itself() {
+fn a_byte_log_joins_stages_with_backpressure() {
     let place = Place::default();
     let store = place.open();
     let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
@@ -444,7 +444,7 @@ fn a_log_of_bytes_joins_two_stages_with_backpressure_and_trims_itself() {
 }
 
 #[test]
-fn logs_share_a_codec_that_has_a_state() {
+fn logs_share_a_stateful_codec() {
     /// Counts the items that it has encoded.
     #[derive(Default)]
     struct Counting(std::sync::atomic::AtomicU64);

@@ -350,17 +350,17 @@ fn torn_off(work: Work) {
 }
 
 #[test]
-fn promise_01_and_promise_10_wherever_the_log_is_torn_off_what_is_left_is_what_was_written_before() {
+fn promise_01_and_promise_10_a_torn_log_is_an_earlier_state() {
     torn_off(Work::Rows);
 }
 
 #[test]
-fn promise_09_wherever_the_log_is_torn_off_each_job_is_in_or_out_and_the_others_run() {
+fn promise_09_a_torn_log_has_each_job_whole_or_not() {
     torn_off(Work::Effects);
 }
 
 #[test]
-fn promise_08_wherever_a_byte_of_the_log_is_flipped_what_is_left_is_what_was_written_before() {
+fn promise_08_a_log_with_a_flipped_byte_is_an_earlier_state() {
     let Some(logged) = Logged::new(Work::Rows) else { return };
     let mut random = fastrand::Rng::with_seed(SEED + seed());
     let edges = random.choose_multiple(logged.edges.iter().copied(), size(6, 20));

@@ -276,7 +276,7 @@ fn number_of(records: &[Record], name: &str) -> [u8; 4] {
 }
 
 #[test]
-fn a_fixture_reads_and_is_shown_as_it_stands() {
+fn a_fixture_round_trips() {
     for fixture in [FIXTURE, NEWER_VERSION, NEWER_PART] {
         let lines: String =
             fixture.lines().filter(|line| !line.starts_with('#')).flat_map(|line| [line, "\n"]).collect();
@@ -286,7 +286,7 @@ fn a_fixture_reads_and_is_shown_as_it_stands() {
 
 /// `make fixture` sets the variable, and then the test writes the file in place of reading it.
 #[test]
-fn a_life_leaves_the_records_of_the_fixture_but_for_the_times() {
+fn a_life_leaves_the_records_of_the_fixture() {
     let left = life::records();
     if std::env::var_os("WATERLINE_FIXTURE").is_some() {
         let comment: String =
@@ -298,7 +298,7 @@ fn a_life_leaves_the_records_of_the_fixture_but_for_the_times() {
 }
 
 #[test]
-fn promise_08_the_store_is_opened_without_a_write_and_all_is_there() {
+fn promise_08_opening_a_store_writes_nothing() {
     let disk = disk(&records(FIXTURE));
     for options in [making(true), making(false), Store::options().read_only()] {
         let store = disk.open(&options).unwrap();
@@ -349,7 +349,7 @@ fn newer(opened: Result<Store, Error>, words: &[&str]) {
 }
 
 #[test]
-fn promise_08_a_store_of_a_newer_version_is_refused_and_not_one_byte_of_it_changes() {
+fn promise_08_a_newer_store_is_refused_unchanged() {
     for (fixture, words) in
         [(NEWER_VERSION, ["version 2", "knows version 1"]), (NEWER_PART, ["\"later\"", "knows \"codec\""])]
     {
@@ -410,7 +410,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_08_the_store_is_opened_on_a_disk_and_has_all_families_then() {
+    fn promise_08_opening_on_a_disk_makes_all_families() {
         for create in [true, false] {
             let Some(directory) = directory(FIXTURE) else { return };
             assert_ne!(families_in(directory.path()), families());
@@ -424,7 +424,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_08_the_store_is_looked_at_on_a_disk_and_stays_as_it_is() {
+    fn promise_08_a_read_only_look_changes_no_file() {
         let Some(directory) = directory(FIXTURE) else { return };
         let before = families_in(directory.path());
         let store = on_engine().read_only().open(directory.path()).unwrap();
@@ -441,7 +441,7 @@ mod on_disk {
     }
 
     #[test]
-    fn promise_08_a_store_of_a_newer_version_keeps_every_byte_and_its_families() {
+    fn promise_08_a_newer_store_keeps_bytes_and_families() {
         for (fixture, word) in [(NEWER_VERSION, "version 2"), (NEWER_PART, "\"later\"")] {
             let Some(directory) = directory(fixture) else { return };
             let names = families_in(directory.path());
@@ -481,7 +481,7 @@ mod attached {
     }
 
     #[test]
-    fn promise_08_the_store_is_attached_to_and_all_is_there() {
+    fn promise_08_attach_finds_all_records() {
         for create in [true, false] {
             let Some(directory) = on_rocksdb(FIXTURE) else { return };
             for _ in 0..2 {
@@ -495,7 +495,7 @@ mod attached {
     }
 
     #[test]
-    fn promise_08_a_store_that_is_looked_at_through_attach_shows_what_another_one_writes() {
+    fn promise_08_a_look_by_attach_shows_anothers_writes() {
         let Some(directory) = on_rocksdb(FIXTURE) else { return };
         let db = theirs(directory.path());
         let looked = Store::options().read_only().attach(db.clone()).unwrap();
@@ -516,7 +516,7 @@ mod attached {
     }
 
     #[test]
-    fn a_database_that_was_opened_without_a_family_is_refused_by_its_name_and_stays_as_it_was() {
+    fn attach_names_a_missing_family_and_changes_nothing() {
         let Some(directory) = on_rocksdb(FIXTURE) else { return };
         let families = families_in(directory.path());
         let db = DB::open_cf(&options(), directory.path(), &families).unwrap();
@@ -528,7 +528,7 @@ mod attached {
     }
 
     #[test]
-    fn promise_08_a_store_of_a_newer_version_is_refused_by_attach_too() {
+    fn promise_08_attach_refuses_a_newer_store() {
         for (fixture, word) in [(NEWER_VERSION, "version 2"), (NEWER_PART, "\"later\"")] {
             let Some(directory) = on_rocksdb(fixture) else { return };
             newer(Store::attach(theirs(directory.path())), &[word]);

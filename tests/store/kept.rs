@@ -158,14 +158,14 @@ fn random_life(mut disk: Disk, seed: u64) {
 }
 
 #[test]
-fn promise_01_nothing_that_may_still_run_is_lost_and_nothing_else_stays() {
+fn promise_01_exactly_the_needed_items_are_kept() {
     for seed in seeds(8, 300) {
         random_life(Disk::Crashing(Arc::new(FaultyStore::new().unwrap())), seed);
     }
 }
 
 #[test]
-fn the_same_holds_on_the_engine_of_the_tests() {
+fn exactly_the_needed_items_are_kept_on_a_disk() {
     for seed in seeds(2, 50) {
         random_life(Disk::Engine(Place::default()), 1_000 + seed);
     }

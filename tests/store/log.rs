@@ -23,7 +23,7 @@ fn is_truncated<T>(result: Result<T, BoxError>, at: Index, from: Index) -> bool 
 }
 
 #[test]
-fn indices_are_gap_free_from_1_and_an_emptied_log_goes_on_counting() {
+fn indices_have_no_gaps_even_after_emptying() {
     let store = Store::in_memory();
     let log = store.log::<u64>("numbers").unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap(), log.at_index(1).unwrap()), (1, None, None));
@@ -46,7 +46,7 @@ fn indices_are_gap_free_from_1_and_an_emptied_log_goes_on_counting() {
 }
 
 #[test]
-fn reopening_changes_nothing_whatever_was_pushed_and_trimmed() {
+fn reopening_a_log_changes_nothing() {
     let mut random = fastrand::Rng::with_seed(7);
     let (mut pushed, mut first) = (Vec::new(), 1);
     let faulty = FaultyStore::new().unwrap();
@@ -87,7 +87,7 @@ fn a_log_is_open_with_one_type_at_a_time() {
 }
 
 #[test]
-fn a_bad_item_stops_the_stream_by_its_name_and_what_is_before_it_runs() {
+fn a_bad_item_is_named_and_stops_the_stream() {
     let store = Store::in_memory();
     let log = store.log::<serde_json::Value>("l").unwrap();
     log.push_all(&[1.into(), 2.into(), "three".into(), 4.into()]).unwrap();
@@ -102,7 +102,7 @@ fn a_bad_item_stops_the_stream_by_its_name_and_what_is_before_it_runs() {
 }
 
 #[test]
-fn an_item_that_cannot_be_json_is_refused_and_nothing_is_pushed() {
+fn an_item_that_is_no_json_is_not_pushed() {
     let store = Store::in_memory();
     let log = store.log::<std::collections::BTreeMap<Vec<u8>, u8>>("l").unwrap();
     let item = [(vec![1], 2)].into();
@@ -121,7 +121,7 @@ fn an_item_that_cannot_be_json_is_refused_and_nothing_is_pushed() {
 }
 
 #[test]
-fn threads_that_push_together_get_each_index_once_and_a_block_stays_together() {
+fn concurrent_pushes_keep_blocks_together() {
     let store = Store::in_memory();
     let log = store.log::<(u64, u64)>("l").unwrap();
     let given: Vec<_> = std::thread::scope(|scope| {
@@ -162,7 +162,7 @@ fn a_push_that_fails_takes_no_index() {
 }
 
 #[test]
-fn promise_01_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
+fn promise_01_a_log_is_a_prefix_at_any_crash() {
     let whole: Vec<u64> = (3..18).chain(6..9).collect();
     let life = |trial: &Trial| {
         let log = trial.store().log::<u64>("l").unwrap();
@@ -185,7 +185,7 @@ fn promise_01_wherever_the_disk_stops_taking_writes_the_log_is_a_prefix() {
 }
 
 #[test]
-fn a_consumer_is_rung_and_a_trim_passes_no_consumer() {
+fn a_push_wakes_a_consumer_and_a_trim_spares_it() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     let (worker, stage) = manual_worker();
@@ -213,7 +213,7 @@ fn a_consumer_is_rung_and_a_trim_passes_no_consumer() {
 }
 
 #[test]
-fn a_consumer_that_is_trimmed_past_while_it_is_away_halts_and_skips_nothing() {
+fn a_consumer_trimmed_past_while_away_halts() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3, 4]).unwrap();
@@ -224,7 +224,7 @@ fn a_consumer_that_is_trimmed_past_while_it_is_away_halts_and_skips_nothing() {
 }
 
 #[test]
-fn a_log_trims_itself_up_to_the_slowest_of_those_it_retains_items_for() {
+fn a_log_trims_itself_up_to_the_slowest_reader() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     let fast = Consumer::builder(log.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
@@ -253,7 +253,7 @@ fn a_log_trims_itself_up_to_the_slowest_of_those_it_retains_items_for() {
 }
 
 #[test]
-fn promise_09_what_a_job_pushes_is_in_the_log_once_however_often_it_fails() {
+fn promise_09_a_failing_jobs_pushes_are_in_the_log_once() {
     let store = Store::in_memory();
     let log = store.log::<(u64, u32)>("chunks").unwrap();
     let chunks = log.clone();
@@ -283,7 +283,7 @@ fn promise_09_what_a_job_pushes_is_in_the_log_once_however_often_it_fails() {
 }
 
 #[test]
-fn a_log_is_usable_from_what_it_rings() {
+fn a_job_may_push_to_its_own_log() {
     // The jobs of a consumer of the same log push to it, on the threads that are being written for.
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
@@ -303,7 +303,7 @@ fn a_log_is_usable_from_what_it_rings() {
 }
 
 #[test]
-fn promise_04_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again() {
+fn promise_04_a_failed_trim_is_made_up_for() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<u64>("l").unwrap();
     // The consumer's own saves go elsewhere, so that only the trims fail.
@@ -327,7 +327,7 @@ fn promise_04_a_log_whose_last_trim_failed_is_trimmed_once_the_store_works_again
 }
 
 #[test]
-fn a_store_that_fails_for_good_can_be_closed_while_a_log_is_to_be_trimmed() {
+fn a_failing_store_closes_with_a_trim_pending() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<u64>("l").unwrap();
     let consumer = Consumer::builder(log.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
@@ -342,7 +342,7 @@ fn a_store_that_fails_for_good_can_be_closed_while_a_log_is_to_be_trimmed() {
 }
 
 #[test]
-fn a_source_that_is_held_back_forgets_a_consumer_that_could_not_be_started() {
+fn hold_back_forgets_a_consumer_that_failed_to_start() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     Consumer::builder(numbers(1), store.progress("p")).stop_at(0).start(|_| Ok(())).unwrap().join().unwrap();
@@ -393,7 +393,7 @@ impl<'de> serde::Deserialize<'de> for Curious {
 static ASKED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 #[test]
-fn an_item_may_read_its_log_while_it_is_read_from_it() {
+fn an_item_may_read_its_log_while_being_read() {
     let log = Arc::new(Store::in_memory().log::<Curious>("l").unwrap());
     log.push_all(&[Curious, Curious, Curious]).unwrap();
     CALL_BACK.set(log.clone()).ok().unwrap();
@@ -407,7 +407,7 @@ fn an_item_may_read_its_log_while_it_is_read_from_it() {
 }
 
 #[test]
-fn trims_that_are_written_together_fail_together() {
+fn trims_written_together_fail_together() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();

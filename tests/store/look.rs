@@ -99,7 +99,7 @@ fn text(table: &Table, key: &str) -> Option<String> {
 }
 
 #[test]
-fn a_look_shows_a_running_application_and_changes_no_file() {
+fn a_look_shows_a_running_application() {
     let Some(directory) = a_directory() else { return };
     let application = open_in(directory.path()).unwrap();
     let rows = application.table("rows").unwrap();
@@ -153,7 +153,7 @@ fn a_look_shows_a_running_application_and_changes_no_file() {
 }
 
 #[test]
-fn every_write_is_refused_and_changes_nothing() {
+fn a_look_refuses_every_write() {
     let Some(directory) = a_directory() else { return };
     let application = open_in(directory.path()).unwrap();
     application.table("rows").unwrap().put("k", "v").unwrap();
@@ -172,7 +172,7 @@ fn every_write_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_refresh_shows_no_value_that_was_replaced_and_no_row_that_was_deleted_in_a_flushed_file() {
+fn a_refresh_hides_replaced_and_deleted_rows() {
     let Some(directory) = a_directory() else { return };
     let application = Application::open(directory.path());
     let rows = application.store.table("rows").unwrap();
@@ -192,7 +192,7 @@ fn a_refresh_shows_no_value_that_was_replaced_and_no_row_that_was_deleted_in_a_f
 }
 
 #[test]
-fn an_application_that_was_opened_many_times_in_between_is_shown_as_it_is_now() {
+fn a_refresh_follows_many_reopenings() {
     let Some(directory) = a_directory() else { return };
     let open = || open_in(directory.path()).unwrap();
     open().table("rows").unwrap().put("life", "first").unwrap();
@@ -218,7 +218,7 @@ fn an_application_that_was_opened_many_times_in_between_is_shown_as_it_is_now() 
 
 #[cfg(feature = "rocksdb")]
 #[test]
-fn a_column_family_that_the_application_makes_is_there_after_a_refresh() {
+fn a_refresh_shows_a_new_column_family() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     drop(Store::attach(database(directory.path(), &[])).unwrap());
     let beside = look(directory.path());
@@ -236,7 +236,7 @@ fn a_column_family_that_the_application_makes_is_there_after_a_refresh() {
 }
 
 #[test]
-fn an_iterator_goes_on_showing_the_moment_in_which_it_was_made() {
+fn an_iterator_keeps_showing_its_moment() {
     let Some(directory) = a_directory() else { return };
     let application = Application::open(directory.path());
     let rows = application.store.table("rows").unwrap();
@@ -264,7 +264,7 @@ fn an_iterator_goes_on_showing_the_moment_in_which_it_was_made() {
 }
 
 #[test]
-fn a_path_without_a_store_is_a_typed_error_and_nothing_is_made() {
+fn a_look_without_a_store_makes_nothing() {
     let Some(directory) = a_directory() else { return };
     let look = |path: &Path| on_engine().read_only().open(path);
     let missing = directory.path().join("missing").join("deep");
@@ -296,7 +296,7 @@ fn a_path_without_a_store_is_a_typed_error_and_nothing_is_made() {
 }
 
 #[test]
-fn a_look_outlives_the_directory_and_says_so_in_each_refresh() {
+fn a_look_outlives_its_directory_and_says_so() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let path = directory.path().join("data");
     open_in(&path).unwrap().table("rows").unwrap().put("k", "v").unwrap();
@@ -314,7 +314,7 @@ fn a_look_outlives_the_directory_and_says_so_in_each_refresh() {
 
 #[cfg(feature = "rocksdb")]
 #[test]
-fn a_read_only_handle_on_the_users_own_database_shows_it_and_another_one_may_write() {
+fn a_read_only_handle_leaves_another_writable() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
     let db = database(directory.path(), &[]);
     let application = Store::attach(db.clone()).unwrap();
@@ -340,7 +340,7 @@ fn a_read_only_handle_on_the_users_own_database_shows_it_and_another_one_may_wri
 }
 
 #[test]
-fn a_consumer_follows_a_log_of_the_application_with_a_progress_elsewhere() {
+fn a_consumer_of_a_look_keeps_its_progress_elsewhere() {
     let Some(directory) = a_directory() else { return };
     let application = Application::open(directory.path());
     let pushed = application.store.log::<u64>("log").unwrap();
@@ -375,7 +375,7 @@ fn a_consumer_follows_a_log_of_the_application_with_a_progress_elsewhere() {
 }
 
 #[test]
-fn the_lists_show_what_the_application_has_as_of_the_last_refresh() {
+fn the_lists_are_as_of_the_last_refresh() {
     let Some(directory) = a_directory() else { return };
     let application = open_in(directory.path()).unwrap();
     let beside = look(directory.path());
@@ -543,7 +543,7 @@ mod beside_another_process {
     }
 
     #[test]
-    fn a_look_beside_an_application_that_is_killed_again_and_again_shows_only_states_that_it_had() {
+    fn a_look_beside_kills_shows_only_real_states() {
         let Some(directory) = a_directory() else { return };
         let (dir, lives) = (directory.path(), size(2, 8));
         let mut child;

@@ -89,7 +89,7 @@ fn life(
 }
 
 #[test]
-fn a_seek_sets_the_next_job_both_ways_and_forgets_what_is_done_ahead() {
+fn a_seek_sets_the_next_job_and_drops_done_ahead() {
     let place = Place::default();
     let store = place.open();
     save(&store, Some(4), &[6..=6, 8..=9, 12..=12]);
@@ -114,7 +114,7 @@ fn a_seek_sets_the_next_job_both_ways_and_forgets_what_is_done_ahead() {
 }
 
 #[test]
-fn a_seek_of_a_name_without_a_progress_is_where_its_stream_begins() {
+fn a_seek_of_a_new_name_sets_its_first_job() {
     let place = Place::default();
     let store = place.open();
     store.progress("p").seek(3, "the stream begins with job 3").unwrap();
@@ -135,7 +135,7 @@ fn a_seek_of_a_name_without_a_progress_is_where_its_stream_begins() {
 }
 
 #[test]
-fn a_seek_beyond_the_end_of_the_source_shows_at_the_next_start_and_goes_on_from_there() {
+fn a_seek_beyond_the_head_waits_there() {
     let store = Store::in_memory();
     store.progress("p").seek(9, "the source will have them").unwrap();
     for (jobs, head) in [(numbers(5), Some(4)), (numbers(0), None)] {
@@ -156,7 +156,7 @@ fn a_seek_beyond_the_end_of_the_source_shows_at_the_next_start_and_goes_on_from_
 }
 
 #[test]
-fn a_seek_goes_to_the_first_item_that_a_log_has_and_no_further_back() {
+fn a_seek_goes_back_to_the_first_item_at_most() {
     let place = Place::default();
     let store = place.open();
     let log = store.log::<u64>("l").unwrap();
@@ -183,7 +183,7 @@ fn a_seek_goes_to_the_first_item_that_a_log_has_and_no_further_back() {
 }
 
 #[test]
-fn a_running_consumer_needs_of_a_log_what_a_seek_back_set_as_its_next_item() {
+fn a_seek_back_keeps_items_from_its_next_one() {
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
@@ -199,7 +199,7 @@ fn a_running_consumer_needs_of_a_log_what_a_seek_back_set_as_its_next_item() {
 }
 
 #[test]
-fn a_parked_job_at_or_above_a_seek_runs_in_its_turn_and_keeps_its_record_until_it_is_done() {
+fn a_parked_job_above_a_seek_runs_in_turn() {
     let place = Place::default();
     let store = place.open();
     assert_eq!(life(&store, numbers(10), 9, |index| index % 3 == 1).len(), 10);
@@ -223,7 +223,7 @@ fn a_parked_job_at_or_above_a_seek_runs_in_its_turn_and_keeps_its_record_until_i
 }
 
 #[test]
-fn a_parked_job_that_a_seek_made_undone_is_redriven_and_discarded_without_a_second_run() {
+fn a_parked_job_undone_by_a_seek_runs_once() {
     let store = Store::in_memory();
     assert_eq!(life(&store, numbers(6), 5, |index| index == 2 || index == 4).len(), 6);
     store.progress("p").seek(0, "again").unwrap();
@@ -256,7 +256,7 @@ fn a_parked_job_that_a_seek_made_undone_is_redriven_and_discarded_without_a_seco
 }
 
 #[test]
-fn a_job_whose_effects_are_refused_for_good_halts_without_the_record_of_an_earlier_life() {
+fn refused_effects_halt_without_an_old_record() {
     let store = Store::in_memory();
     assert_eq!(life(&store, numbers(4), 3, |index| index == 1).len(), 4);
     assert_eq!(parked(&store), [1]);
@@ -273,7 +273,7 @@ fn a_job_whose_effects_are_refused_for_good_halts_without_the_record_of_an_earli
 }
 
 #[test]
-fn a_skipped_job_never_runs_and_the_watermark_passes_it() {
+fn a_skipped_job_never_runs_and_is_passed() {
     let place = Place::default();
     let store = place.open();
     assert_eq!(life(&store, numbers(3), 2, |_| false), [0, 1, 2]);
@@ -310,7 +310,7 @@ fn a_skipped_job_never_runs_and_the_watermark_passes_it() {
 }
 
 #[test]
-fn a_skipped_job_that_runs_after_all_has_its_first_attempt() {
+fn a_redriven_skipped_job_begins_at_attempt_one() {
     let store = Store::in_memory();
     store.progress("p").seek(0, "begin").unwrap();
     store.progress("p").skip(1, "not now").unwrap();
@@ -329,7 +329,7 @@ fn a_skipped_job_that_runs_after_all_has_its_first_attempt() {
 }
 
 #[test]
-fn a_job_that_the_source_does_not_have_yet_is_passed_when_it_comes() {
+fn a_skip_before_the_job_exists_passes_it() {
     let (store, jobs) = (Store::in_memory(), numbers(5));
     assert_eq!(life(&store, jobs.clone(), 4, |_| false).len(), 5);
     store.progress("p").skip(6, "announced as broken").unwrap();
@@ -369,7 +369,7 @@ impl Jobs for Meddling {
 }
 
 #[test]
-fn a_progress_that_a_consumer_has_is_in_use_and_does_not_move() {
+fn a_progress_in_use_cannot_be_moved() {
     let place = Place::default();
     let store = place.open();
     let in_use = |moved: &Result<(), Error>| matches!(moved, Err(Error::InUse { name }) if name == "p");
@@ -396,7 +396,7 @@ fn a_progress_that_a_consumer_has_is_in_use_and_does_not_move() {
 }
 
 #[test]
-fn bad_input_is_refused_with_a_typed_error_and_nothing_changes() {
+fn bad_moves_are_typed_errors_and_change_nothing() {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
     let nothing = store.progress("p").skip(0, "r").unwrap_err();
@@ -448,7 +448,7 @@ fn bad_input_is_refused_with_a_typed_error_and_nothing_changes() {
 }
 
 #[test]
-fn a_job_far_ahead_is_skipped_and_costs_the_next_start_a_bit_for_each_job_before_it() {
+fn a_far_skip_costs_a_bit_for_each_job_before_it() {
     let store = Store::in_memory();
     store.progress("p").seek(0, "begin").unwrap();
     let far = (1 << 24) + 5;
@@ -460,7 +460,7 @@ fn a_job_far_ahead_is_skipped_and_costs_the_next_start_a_bit_for_each_job_before
 }
 
 #[test]
-fn the_last_thousand_moves_of_a_name_are_kept_in_their_order() {
+fn the_last_thousand_moves_are_kept_in_order() {
     let place = Place::default();
     let store = place.open();
     let before = SystemTime::now() - Duration::from_millis(1);
@@ -496,7 +496,7 @@ fn the_last_thousand_moves_of_a_name_are_kept_in_their_order() {
 }
 
 #[test]
-fn a_progress_that_is_damaged_is_not_moved_until_it_is_removed() {
+fn a_damaged_progress_is_not_moved() {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
     save(&store, Some(4), &[]);
@@ -561,7 +561,7 @@ fn states_of_moves() -> Vec<Seen> {
 }
 
 #[test]
-fn promise_01_wherever_the_disk_stops_a_move_is_made_with_its_record_or_not_at_all() {
+fn promise_01_a_move_is_all_or_nothing_at_any_crash() {
     let expected = states_of_moves();
     let ends: BTreeSet<_> = expected.iter().map(|state| state.saved.as_ref().unwrap().next).collect();
     assert_eq!(ends, [10, 2, 3, 5, 8].into());
@@ -587,7 +587,7 @@ fn promise_01_wherever_the_disk_stops_a_move_is_made_with_its_record_or_not_at_a
 }
 
 #[test]
-fn a_move_whose_write_fails_is_not_made_and_can_be_made_again() {
+fn a_move_whose_write_fails_can_be_repeated() {
     let expected = states_of_moves();
     let mut failed = 0;
     let live = |trial: &Trial| {
@@ -777,7 +777,7 @@ impl Jobs for FromZero {
 }
 
 #[test]
-fn a_seek_below_the_beginning_of_the_log_that_was_read_is_refused() {
+fn a_seek_below_the_trimmed_log_is_refused() {
     let (store, _place) = a_store();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&(1..=10).collect::<Vec<_>>()).unwrap();
@@ -823,7 +823,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(if engine().is_some() { 16 } else { 128 }), ..ProptestConfig::default() })]
 
     #[test]
-    fn moves_and_lives_agree_with_a_model_of_sets(steps in steps()) {
+    fn moves_and_lives_agree_with_a_model(steps in steps()) {
         let place = Place::default();
         agree(&place, &steps);
     }

@@ -9,7 +9,7 @@ use waterline::{Consumer, Durability, Engine, Error};
 const FAMILY: &str = "waterline.system";
 
 #[test]
-fn promise_08_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
+fn promise_08_a_bad_stored_value_is_an_error_and_kept() {
     let Some(dir) = a_directory() else { return };
     {
         let store = open_in(dir.path()).unwrap();
@@ -34,7 +34,7 @@ fn promise_08_a_bad_stored_value_is_an_error_and_stays_as_it_is() {
 }
 
 #[test]
-fn promise_08_a_database_of_a_later_format_is_refused() {
+fn promise_08_a_later_format_is_refused() {
     let Some(dir) = a_directory() else { return };
     drop(open_in(dir.path()).unwrap());
     Raw::open(dir.path()).put(FAMILY, b"format", &[9]);
@@ -53,7 +53,7 @@ fn a_database_that_is_open_elsewhere_is_locked() {
 }
 
 #[test]
-fn a_database_is_locked_by_whatever_name_it_is_opened_a_second_time() {
+fn a_database_is_locked_under_every_path() {
     let Some(dir) = a_directory() else { return };
     let path = dir.path().join("db");
     let store = open_in(&path).unwrap();
@@ -77,7 +77,7 @@ fn a_database_is_locked_by_whatever_name_it_is_opened_a_second_time() {
 }
 
 #[test]
-fn a_lock_file_that_cannot_be_used_is_not_said_to_be_held() {
+fn an_unusable_lock_file_is_not_called_held() {
     let Some(dir) = a_directory() else { return };
     let lock = if engine() == Some(Engine::Sqlite) { "waterline.sqlite-lock" } else { "LOCK" };
     std::fs::create_dir(dir.path().join(lock)).unwrap();
@@ -86,7 +86,7 @@ fn a_lock_file_that_cannot_be_used_is_not_said_to_be_held() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_a_database_is_a_store_error() {
+fn an_unfit_directory_is_a_store_error() {
     let Some(dir) = a_directory() else { return };
     let file = dir.path().join("file");
     std::fs::write(&file, "mine").unwrap();
@@ -96,7 +96,7 @@ fn a_directory_that_cannot_be_a_database_is_a_store_error() {
 }
 
 #[test]
-fn rows_that_were_written_are_there_when_the_store_is_opened_again() {
+fn rows_survive_reopening_the_store() {
     let Some(dir) = a_directory() else { return };
     for (life, durability) in [(0, Durability::Buffered), (1, Durability::Synced)] {
         let store = on_engine().durability(durability).open(dir.path()).unwrap();
@@ -118,7 +118,7 @@ fn rows_that_were_written_are_there_when_the_store_is_opened_again() {
 }
 
 #[test]
-fn progress_in_a_store_on_disk_keeps_the_rules() {
+fn store_progress_on_a_disk_keeps_the_rules() {
     let Some(dir) = a_directory() else { return };
     let store = RefCell::new(Some(open_in(dir.path()).unwrap()));
     ProgressSuite::new(|name| store.borrow().as_ref().unwrap().progress(name))

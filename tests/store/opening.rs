@@ -30,7 +30,7 @@ pub fn not_found<T>(result: Result<T, Error>, kind: &str, called: &str) {
 }
 
 #[test]
-fn a_store_of_the_tests_that_is_unknown_or_not_compiled_in_is_refused_with_what_to_do() {
+fn an_unusable_test_store_is_refused_with_advice() {
     let refusal = |name: &str| {
         let panic = std::panic::catch_unwind(|| engine_of(Some(name))).expect_err(name);
         *panic.downcast::<String>().unwrap()
@@ -44,7 +44,7 @@ fn a_store_of_the_tests_that_is_unknown_or_not_compiled_in_is_refused_with_what_
 }
 
 #[test]
-fn a_store_that_makes_nothing_refuses_names_that_are_not_there_and_writes_nothing() {
+fn a_store_without_create_refuses_new_names() {
     let (faulty, strict) = strict();
     let before = faulty.writes();
     let start = |name: &str| Consumer::builder(numbers(9), strict.progress(name)).start(|_| Ok(()));
@@ -61,7 +61,7 @@ fn a_store_that_makes_nothing_refuses_names_that_are_not_there_and_writes_nothin
 }
 
 #[test]
-fn a_store_that_makes_nothing_goes_on_with_what_is_there() {
+fn a_store_without_create_uses_existing_names() {
     let (_faulty, strict) = strict();
     assert_eq!(strict.table("heights").unwrap().get("k2").unwrap().as_deref(), Some(b"8611".as_slice()));
     assert_eq!(strict.log::<u64>("log").unwrap().push(&7).unwrap(), 1);
@@ -75,7 +75,7 @@ fn a_store_that_makes_nothing_goes_on_with_what_is_there() {
 }
 
 #[test]
-fn a_handle_that_makes_things_may_do_so_beside_one_that_does_not() {
+fn a_creating_handle_works_beside_one_that_is_not() {
     let (faulty, strict) = strict();
     let table = faulty.store().table("new").unwrap();
     not_found(strict.table("new"), "table", "new");
@@ -91,7 +91,7 @@ fn a_handle_that_makes_things_may_do_so_beside_one_that_does_not() {
 }
 
 #[test]
-fn a_progress_is_there_from_its_first_save_on() {
+fn a_progress_exists_from_its_first_save() {
     let (faulty, strict) = strict();
     let idle = || Consumer::builder(numbers(0), faulty.store().progress("idle")).start(|_| Ok(()));
     idle().unwrap().stop().unwrap();
@@ -99,7 +99,7 @@ fn a_progress_is_there_from_its_first_save_on() {
 }
 
 #[test]
-fn a_pipeline_with_a_misspelled_progress_does_not_start() {
+fn a_misspelled_progress_starts_no_pipeline() {
     let (_faulty, strict) = strict();
     let started = Pipeline::builder()
         .stage("first", |stage| stage.consumer(numbers(9), strict.progress("blocks")).start(|_| Ok(())))
@@ -130,7 +130,7 @@ mod on_disk {
     }
 
     #[test]
-    fn a_wrong_path_is_not_found_and_nothing_is_made() {
+    fn a_wrong_path_is_not_found_and_not_made() {
         let Some(directory) = a_directory() else { return };
         let missing = directory.path().join("missing").join("deep");
         not_found(strict(&missing), "store", &missing.display().to_string());
@@ -147,7 +147,7 @@ mod on_disk {
     }
 
     #[test]
-    fn a_file_in_place_of_the_directory_is_no_missing_store() {
+    fn a_file_in_place_of_a_directory_is_a_store_error() {
         let Some(directory) = a_directory() else { return };
         let file = directory.path().join("file");
         std::fs::write(&file, "mine").unwrap();
@@ -156,7 +156,7 @@ mod on_disk {
     }
 
     #[test]
-    fn a_database_of_somebody_else_is_no_store_and_is_left_as_it_was() {
+    fn a_foreign_database_is_no_store_and_kept() {
         let Some(directory) = a_directory() else { return };
         drop(Raw::make(directory.path(), &["theirs"]));
         let before = Raw::open(directory.path()).families();
@@ -165,7 +165,7 @@ mod on_disk {
     }
 
     #[test]
-    fn names_are_refused_in_a_store_that_is_there() {
+    fn unknown_names_in_a_store_on_disk_are_refused() {
         let Some(directory) = a_directory() else { return };
         let store = open_in(directory.path()).unwrap();
         store.table("rows").unwrap().put("k", "v").unwrap();
@@ -178,7 +178,7 @@ mod on_disk {
     }
 
     #[test]
-    fn a_store_that_is_closed_meanwhile_is_opened_within_the_time() {
+    fn open_within_waits_for_a_store_to_close() {
         let Some(directory) = a_directory() else { return };
         let store = open_in(directory.path()).unwrap();
         store.table("rows").unwrap().put("k", "v").unwrap();
@@ -198,7 +198,7 @@ mod on_disk {
     }
 
     #[test]
-    fn any_other_error_ends_the_waiting_at_once() {
+    fn open_within_ends_at_once_on_other_errors() {
         let Some(directory) = a_directory() else { return };
         let began = Instant::now();
         let missing = directory.path().join("missing");
@@ -245,7 +245,7 @@ mod on_disk {
         }
 
         #[test]
-        fn a_new_process_takes_over_from_an_old_one_that_closes() {
+        fn a_new_process_waits_for_the_old_one_to_close() {
             let Some(directory) = a_directory() else { return };
             let (mut old, mut printed) = old_process(directory.path());
             let locked = on_engine().open_within(directory.path(), Duration::from_secs(1));

@@ -212,11 +212,11 @@ fn each_loss(durability: Durability) {
 }
 
 #[test]
-fn a_loss_of_power_leaves_what_was_flushed_and_a_prefix_of_the_rest_whatever_the_disk_has() {
+fn a_loss_of_power_leaves_a_prefix_beyond_the_flushed() {
     each_loss(Durability::Buffered);
 }
 
 #[test]
-fn a_loss_of_power_leaves_each_commit_that_was_flushed() {
+fn a_loss_of_power_keeps_each_flushed_commit() {
     each_loss(Durability::Synced);
 }

@@ -168,7 +168,7 @@ impl Home {
 }
 
 #[test]
-fn promise_09_wherever_the_disk_stops_the_store_is_what_all_writes_so_far_make_of_it() {
+fn promise_09_replayed_writes_make_the_store_at_any_crash() {
     let mut refused = [0, 0];
     for seed in 0..60 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -189,7 +189,7 @@ fn promise_09_wherever_the_disk_stops_the_store_is_what_all_writes_so_far_make_o
 }
 
 #[test]
-fn promise_09_the_store_is_what_all_writes_so_far_make_of_it_in_each_life() {
+fn promise_09_replayed_writes_make_the_store_in_each_life() {
     for seed in 0..10 {
         let place = Place::with_theirs();
         for life in 0..3 {

@@ -29,7 +29,7 @@ fn run(store: &Store, last: u64) {
 }
 
 #[test]
-fn a_store_lives_in_a_file_of_the_users_beside_what_the_user_writes() {
+fn a_store_lives_in_a_file_of_the_user() {
     let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
     let file = directory.path().join("app.db");
     let mine = Connection::open(&file).unwrap();
@@ -65,7 +65,7 @@ fn a_store_lives_in_a_file_of_the_users_beside_what_the_user_writes() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_made_by_a_store_that_makes_nothing() {
+fn a_store_without_create_makes_no_file() {
     let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
     for file in [directory.path().join("app.db"), directory.path().join("deep").join("app.db")] {
         for options in [Store::options().create(false), Store::options().read_only()] {
@@ -84,7 +84,7 @@ fn refused(opened: Result<Store, Error>, words: &[&str]) {
 }
 
 #[test]
-fn the_files_of_a_directory_say_its_engine_and_another_one_is_refused() {
+fn a_directory_refuses_another_engine() {
     let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
     let (path, theirs) = (directory.path().join("ours"), directory.path().join("theirs"));
     run(&open_in(&path).unwrap(), 9);
@@ -111,7 +111,7 @@ fn the_files_of_a_directory_say_its_engine_and_another_one_is_refused() {
 }
 
 #[test]
-fn a_look_shows_each_write_at_once_and_a_scan_one_moment() {
+fn a_look_shows_writes_at_once_a_scan_one_moment() {
     let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
     let application = open_in(directory.path()).unwrap();
     let rows = application.table("rows").unwrap();
@@ -137,7 +137,7 @@ fn a_look_shows_each_write_at_once_and_a_scan_one_moment() {
 }
 
 #[test]
-fn the_log_is_written_back_behind_writes_of_all_kinds_by_a_thread_that_nobody_waits_for() {
+fn the_wal_is_checkpointed_in_the_background() {
     let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
     let store = open_in(directory.path()).unwrap();
     let rows = store.table("rows").unwrap();
@@ -239,7 +239,7 @@ fn is_right_or_an_error(content: &[u8], whole: &[Seen], what: &str) -> bool {
 }
 
 #[test]
-fn promise_08_a_damaged_file_is_an_error_or_shows_what_was_in_it_and_is_never_a_fresh_store() {
+fn promise_08_a_damaged_file_is_never_a_fresh_store() {
     let Some(directory) = a_directory_of(Engine::Sqlite) else { return };
     filled(directory.path());
     assert_eq!(files(directory.path()), [FILE, "waterline.sqlite-lock"], "it is closed, so the file is all of it");
@@ -334,7 +334,7 @@ mod where_nobody_may_write {
     }
 
     #[test]
-    fn a_store_is_looked_at_where_nobody_may_write_and_its_log_is_read_or_it_is_an_error() {
+    fn a_look_in_a_read_only_place_reads_or_fails() {
         let Some(place) = a_directory_of(Engine::Sqlite) else { return };
         set_mode(place.path(), 0o755);
         let [closed, killed, bare] = ["closed", "killed", "bare"].map(|name| place.path().join(name));
@@ -362,7 +362,7 @@ mod where_nobody_may_write {
 }
 
 #[test]
-fn the_entries_of_claimed_jobs_are_deleted_in_pieces() {
+fn entries_of_claimed_jobs_are_deleted_in_pieces() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().engine(Engine::Sqlite).open(directory.path()).unwrap();
     let entries = || {

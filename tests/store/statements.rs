@@ -65,7 +65,7 @@ fn parked(store: &Store, statements: Vec<String>) -> BTreeMap<Index, String> {
 const ACCOUNTS: &str = "CREATE TABLE accounts (id TEXT PRIMARY KEY, cents INTEGER NOT NULL CHECK (cents >= 0)) STRICT;";
 
 #[test]
-fn promise_09_a_statement_and_the_fact_that_its_job_is_done_are_one_write() {
+fn promise_09_a_statement_and_its_progress_are_one_write() {
     let mine = Mine::new(ACCOUNTS);
     mine.sql.execute("INSERT INTO accounts VALUES ('ann', 0)", []).unwrap();
     for life in 1..=5i64 {
@@ -133,7 +133,7 @@ const BAD: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
+fn a_refused_statement_fails_its_job_alone() {
     let mine = Mine::new(ACCOUNTS);
     mine.sql
         .execute_batch(
@@ -158,7 +158,7 @@ fn a_statement_that_is_refused_fails_its_job_at_once_and_no_other_one() {
 }
 
 #[test]
-fn a_statement_that_makes_nothing_of_the_stores_runs_and_a_trigger_of_the_users_is_refused_when_it_runs() {
+fn only_triggers_on_tables_of_the_store_are_refused() {
     let mine = Mine::new("CREATE TABLE rolls (n INTEGER PRIMARY KEY)");
     let rows = |table: &str| format!("SELECT '{table}', count(*) FROM sqlite_master WHERE name = '{table}'");
     let own = ["CREATE TABLE notes (waterline_job TEXT)", "ALTER TABLE notes RENAME TO my_notes"];
@@ -173,7 +173,7 @@ fn a_statement_that_makes_nothing_of_the_stores_runs_and_a_trigger_of_the_users_
 }
 
 #[test]
-fn jobs_that_are_refused_together_are_parked_together_and_run_once() {
+fn jobs_refused_together_are_parked_after_one_run() {
     let mine = Mine::new(ACCOUNTS);
     let store = mine.store();
     let runs = Arc::new(AtomicU64::new(0));
@@ -195,7 +195,7 @@ fn jobs_that_are_refused_together_are_parked_together_and_run_once() {
 }
 
 #[test]
-fn a_deferred_foreign_key_fails_the_job_that_breaks_it_and_waits_for_one_that_mends_it() {
+fn a_deferred_foreign_key_fails_the_job_that_breaks_it() {
     let mine = Mine::new(
         "CREATE TABLE parents (id INTEGER PRIMARY KEY);
          CREATE TABLE children (id INTEGER PRIMARY KEY,
@@ -219,7 +219,7 @@ fn a_deferred_foreign_key_fails_the_job_that_breaks_it_and_waits_for_one_that_me
 }
 
 #[test]
-fn a_table_whose_foreign_keys_are_wrong_keeps_no_job_of_other_tables_from_being_refused() {
+fn a_broken_foreign_key_hides_no_refusal_elsewhere() {
     let mine = Mine::new(
         "CREATE TABLE names (name TEXT);
          CREATE TABLE wrong (name TEXT REFERENCES names (name) DEFERRABLE INITIALLY DEFERRED);
@@ -232,7 +232,7 @@ fn a_table_whose_foreign_keys_are_wrong_keeps_no_job_of_other_tables_from_being_
 }
 
 #[test]
-fn a_statement_that_is_refused_is_not_tried_behind_the_later_ones_of_its_job() {
+fn a_refused_statement_is_not_reordered_in_its_job() {
     let mine = Mine::new(ACCOUNTS);
     mine.sql.execute("INSERT INTO accounts VALUES ('ann', 1)", []).unwrap();
     let (store, insert) = (mine.store(), "INSERT INTO accounts VALUES ('ann', 2)");
@@ -249,7 +249,7 @@ fn a_statement_that_is_refused_is_not_tried_behind_the_later_ones_of_its_job() {
 }
 
 #[test]
-fn a_job_is_not_refused_for_a_row_that_another_one_never_wrote() {
+fn an_unwritten_row_refuses_no_other_job() {
     let tables = "CREATE TABLE parents (id INTEGER PRIMARY KEY);
                   CREATE TABLE children (id INTEGER PRIMARY KEY,
                       parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED);";
@@ -264,7 +264,7 @@ fn a_job_is_not_refused_for_a_row_that_another_one_never_wrote() {
 }
 
 #[test]
-fn a_statement_that_must_change_its_rows_changes_them_or_nothing() {
+fn execute_exactly_changes_its_rows_or_nothing() {
     let mine = Mine::new(ACCOUNTS);
     let store = mine.store();
     store.write(|effects| effects.execute("INSERT INTO accounts VALUES (?1, ?2)", ("ann", 5))).unwrap();
@@ -292,7 +292,7 @@ fn a_statement_that_must_change_its_rows_changes_them_or_nothing() {
 }
 
 #[test]
-fn statements_and_rows_and_jobs_of_a_queue_are_one_write() {
+fn statements_rows_and_queue_jobs_are_one_write() {
     let mine = Mine::new("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT UNIQUE NOT NULL) STRICT;");
     let store = mine.store();
     let (mails, totals) =
@@ -324,7 +324,7 @@ fn statements_and_rows_and_jobs_of_a_queue_are_one_write() {
 }
 
 #[test]
-fn a_locked_file_is_an_error_of_the_store_and_every_save_is_tried_again() {
+fn a_locked_file_is_a_store_error_and_retried() {
     let mine = Mine::new(ACCOUNTS);
     let store = mine.store();
     let jobs = numbers(10);
@@ -347,7 +347,7 @@ fn a_locked_file_is_an_error_of_the_store_and_every_save_is_tried_again() {
 }
 
 #[test]
-fn another_store_takes_no_statement_at_the_first_call() {
+fn a_store_in_memory_refuses_a_statement_at_once() {
     let store = Store::in_memory();
     let refused = store.write(|effects| effects.execute("SELECT 1", ()));
     assert!(matches!(refused, Err(Error::Config(ConfigError::Unsupported { setting: "execute", .. }))), "{refused:?}");
@@ -366,7 +366,7 @@ proptest! {
     /// The jobs that are refused, and the sums of the others, are those of a naive model that knows
     /// all saves: every job is a write of its own here.
     #[test]
-    fn promise_09_each_write_is_there_whole_or_was_refused(
+    fn promise_09_each_write_is_whole_or_refused(
         writes in proptest::collection::vec(proptest::collection::vec((0..4u8, -9..20i64), 1..5), 1..60),
         threads in 1..4usize,
     ) {
@@ -405,7 +405,7 @@ proptest! {
 }
 
 #[test]
-fn statements_and_counters_of_others_and_puts_of_rows_never_wait_for_each_other_for_ever() {
+fn statements_counters_and_puts_never_deadlock() {
     let mine = Mine::new("CREATE TABLE lines (text TEXT);");
     let store = mine.store();
     let table = store.table("rows").unwrap();

@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(if engine().is_some() { 40 } else { 300 }), ..ProptestConfig::default() })]
 
     #[test]
-    fn writes_and_looks_are_those_of_a_map(steps in proptest::collection::vec(step(), 1..60)) {
+    fn writes_and_reads_agree_with_a_map(steps in proptest::collection::vec(step(), 1..60)) {
         check(Home::on(Arc::new(Place::with_theirs())), &steps);
     }
 }
@@ -248,7 +248,7 @@ fn refused(store: &Store, changes: impl FnOnce(&mut Effects) -> Result<(), Error
 }
 
 #[test]
-fn a_write_that_is_refused_one_change_changes_nothing() {
+fn a_write_with_a_refused_change_changes_nothing() {
     let (store, _directory) = a_store();
     let (table, foreign) = (store.table("rows").unwrap(), Store::in_memory());
     let (their_table, their_log) = (foreign.table("rows").unwrap(), foreign.log::<u64>("l").unwrap());
@@ -275,7 +275,7 @@ fn a_write_that_is_refused_one_change_changes_nothing() {
 }
 
 #[test]
-fn a_log_is_not_emptied_beside_a_consumer_that_needs_its_items() {
+fn clear_log_refuses_a_log_that_a_consumer_needs() {
     let (store, _directory) = a_store();
     let log = store.log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
@@ -309,7 +309,7 @@ fn a_log_is_not_emptied_beside_a_consumer_that_needs_its_items() {
 }
 
 #[test]
-fn a_log_without_items_may_be_emptied_beside_a_consumer_that_waits_for_its_first_one() {
+fn clear_log_may_clear_an_empty_log_in_use() {
     let (store, _directory) = a_store();
     let log = store.log::<u64>("l").unwrap();
     let start = || Consumer::builder(log.clone(), store.progress("p")).start(|_| Ok(())).unwrap();
@@ -329,7 +329,7 @@ fn a_log_without_items_may_be_emptied_beside_a_consumer_that_waits_for_its_first
 }
 
 #[test]
-fn nobody_sees_half_of_a_write() {
+fn no_reader_sees_half_of_a_write() {
     let (store, _directory) = a_store();
     let table = store.table("rows").unwrap();
     let over = AtomicBool::new(false);
@@ -358,7 +358,7 @@ fn nobody_sees_half_of_a_write() {
 }
 
 #[test]
-fn writes_of_many_threads_beside_a_consumer_are_all_made_once() {
+fn concurrent_writes_are_each_made_once() {
     const EACH: u64 = 500;
     let (store, _directory) = a_store();
     let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("l").unwrap());
@@ -399,7 +399,7 @@ fn counting(store: &Store, jobs: u64) -> Result<Consumer, Error> {
 }
 
 #[test]
-fn promise_09_a_consumer_that_begins_anew_with_its_effects_cleared_counts_nothing_twice() {
+fn promise_09_remove_with_counts_nothing_twice() {
     let (store, _directory) = a_store();
     let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("out").unwrap());
     for round in 1..=3u64 {
@@ -420,7 +420,7 @@ fn promise_09_a_consumer_that_begins_anew_with_its_effects_cleared_counts_nothin
 }
 
 #[test]
-fn a_progress_in_use_is_not_begun_anew_and_the_closure_is_not_called() {
+fn remove_with_refuses_a_progress_in_use() {
     let (store, _directory) = a_store();
     let endless = Consumer::builder(numbers(1), store.progress("p")).start(|_| Ok(())).unwrap();
     let error = store.progress("p").remove_with(|_| panic!("it is in use")).unwrap_err();
@@ -452,7 +452,7 @@ fn begin_anew(store: &Store) -> Result<(), Error> {
 }
 
 #[test]
-fn promise_09_wherever_the_disk_stops_a_new_beginning_is_whole_or_has_not_happened() {
+fn promise_09_remove_with_is_all_or_nothing_at_any_crash() {
     const JOBS: u64 = 10;
     let (mut anew, mut before) = (0, 0);
     let count = |store: &Store| {
@@ -482,7 +482,7 @@ fn promise_09_wherever_the_disk_stops_a_new_beginning_is_whole_or_has_not_happen
 }
 
 #[test]
-fn a_write_to_a_full_disk_is_an_error_and_changes_nothing_and_the_next_one_is_made() {
+fn a_write_to_a_full_disk_fails_and_changes_nothing() {
     let disk = FaultyStore::new().unwrap();
     let store = disk.store();
     counting(&store, 5).unwrap().join().unwrap();
@@ -501,7 +501,7 @@ fn a_write_to_a_full_disk_is_an_error_and_changes_nothing_and_the_next_one_is_ma
 }
 
 #[test]
-fn a_write_of_nothing_writes_nothing() {
+fn an_empty_write_writes_nothing() {
     let disk = FaultyStore::new().unwrap();
     let (store, before) = (disk.store(), disk.writes());
     store.write(|_| Ok(())).unwrap();

@@ -10,7 +10,7 @@ use waterline::{Blocked, Consumer, Error, Index, Jobs, MemoryProgress, Retry, Wo
 // The faults.
 
 #[test]
-fn a_completion_does_not_look_at_the_whole_window() {
+fn a_completion_does_not_scan_the_whole_window() {
     // This counts the calls of the source, and not the time: with the first job stuck, each of 20
     // 000 others is read once.
     let script = Script::up_to(20_000);
@@ -33,7 +33,7 @@ fn a_completion_does_not_look_at_the_whole_window() {
 }
 
 #[test]
-fn progress_is_not_written_once_a_job_and_never_when_nothing_finished() {
+fn saves_are_fewer_than_jobs_and_none_when_idle() {
     let progress = FaultyProgress::in_memory();
     let hold = progress.faults().hold();
     let script = Script::up_to(0).subscribing();
@@ -59,7 +59,7 @@ fn progress_is_not_written_once_a_job_and_never_when_nothing_finished() {
 }
 
 #[test]
-fn a_check_that_meets_a_look_under_way_is_not_dropped() {
+fn a_check_during_a_look_is_not_lost() {
     // This order of events loses a wake-up: the source has fixed its answer "nothing", and then a
     // job is published and announced while the look still runs.
     let script = Script::default().subscribing();
@@ -107,7 +107,7 @@ impl Jobs for Asking {
 }
 
 #[test]
-fn status_never_waits_for_the_source_also_from_inside_of_it() {
+fn status_never_waits_for_the_source() {
     let script = Script::up_to(3);
     let gate = script.gated();
     let time = Time::new();
@@ -167,7 +167,7 @@ fn the_last_index_does_not_spin() {
 // The good ideas.
 
 #[test]
-fn a_gap_ends_the_reading_until_it_is_filled() {
+fn a_missing_job_ends_reading_until_it_comes() {
     let script = Script::up_to(6).subscribing();
     script.gap(3);
     let progress = MemoryProgress::new();
@@ -195,7 +195,7 @@ fn a_gap_ends_the_reading_until_it_is_filled() {
 }
 
 #[test]
-fn a_job_may_report_from_anywhere_in_any_order() {
+fn tokens_may_report_from_any_thread_in_any_order() {
     let progress = MemoryProgress::new();
     let (hand, handed) = crossbeam_channel::unbounded();
     let consumer = builder(numbers(64), &progress)

@@ -64,7 +64,7 @@ async fn is_not_job_0(job: waterline::Job<u64>) -> Result<(), BoxError> {
 }
 
 #[test]
-fn ten_thousand_jobs_are_in_flight_on_a_few_threads() {
+fn ten_thousand_jobs_run_on_a_few_threads() {
     const JOBS: usize = 10_000;
     let (runtime, held) = (threads(), Held::new());
     let before = all_threads();
@@ -91,7 +91,7 @@ fn all_threads() -> usize {
 }
 
 #[test]
-fn with_an_observer_a_job_begins_in_the_context_of_the_runtime_and_is_dropped_at_the_end_of_a_stop() {
+fn an_observed_job_runs_in_the_runtimes_context() {
     let (runtime, held) = (threads(), Held::new());
     let jobs = held.clone();
     let consumer = builder(numbers(2), &MemoryProgress::new())
@@ -144,7 +144,7 @@ where
 }
 
 #[test]
-fn a_panic_before_in_and_behind_a_future_fails_its_job_alone_with_the_text_of_the_panic() {
+fn a_panic_around_a_future_fails_its_job_alone() {
     let runtime = threads();
     let no_future = |job: waterline::Job<u64>| {
         assert!(job.index > 0, "no future for job 0");
@@ -168,7 +168,7 @@ fn a_panic_before_in_and_behind_a_future_fails_its_job_alone_with_the_text_of_th
 }
 
 #[test]
-fn errors_are_tried_again_with_the_next_attempt_and_the_last_one_halts() {
+fn errors_are_retried_until_the_last_attempt_halts() {
     let (runtime, progress) = (threads(), MemoryProgress::new());
     let consumer = builder(numbers(50), &progress)
         .max_processing(8)
@@ -203,7 +203,7 @@ fn errors_are_tried_again_with_the_next_attempt_and_the_last_one_halts() {
 }
 
 #[test]
-fn a_stop_awaits_the_futures_that_run_and_starts_no_other() {
+fn a_stop_awaits_running_futures_and_starts_none() {
     let (runtime, held, progress) = (threads(), Held::new(), MemoryProgress::new());
     let jobs = held.clone();
     let consumer =
@@ -220,7 +220,7 @@ fn a_stop_awaits_the_futures_that_run_and_starts_no_other() {
 }
 
 #[test]
-fn futures_that_run_at_the_end_of_stop_within_are_dropped_and_the_name_is_free_after_them() {
+fn stop_within_frees_the_name_after_its_futures() {
     for runtime in [threads(), undriven()] {
         let (held, store) = (Held::new(), Store::in_memory());
         let jobs = held.clone();
@@ -256,7 +256,7 @@ fn futures_that_run_at_the_end_of_stop_within_are_dropped_and_the_name_is_free_a
 }
 
 #[test]
-fn promise_02_holds_for_jobs_that_are_futures() {
+fn promise_02_holds_for_futures() {
     let (runtime, random) = (threads(), Arc::new(Mutex::new(fastrand::Rng::with_seed(11))));
     let running: Arc<Mutex<BTreeMap<u64, u32>>> = Arc::default();
     let (progress, most) = (MemoryProgress::new(), Arc::new(AtomicUsize::new(0)));
@@ -296,7 +296,7 @@ fn promise_02_holds_for_jobs_that_are_futures() {
 }
 
 #[test]
-fn promise_01_of_jobs_that_are_futures_each_is_done_once_over_lives_with_random_ends() {
+fn promise_01_futures_are_done_once_over_random_lives() {
     const JOBS: u64 = 2_000;
     let (runtime, store) = (threads(), Store::in_memory());
     let mut random = fastrand::Rng::with_seed(5);
@@ -338,7 +338,7 @@ fn promise_01_of_jobs_that_are_futures_each_is_done_once_over_lives_with_random_
 }
 
 #[test]
-fn a_runtime_that_has_shut_down_is_refused_at_the_start_and_nothing_was_taken() {
+fn a_shut_down_runtime_is_refused_at_the_start() {
     let store = Store::in_memory();
     for runtime in [threads(), undriven()] {
         let handle = runtime.handle().clone();
@@ -351,7 +351,7 @@ fn a_runtime_that_has_shut_down_is_refused_at_the_start_and_nothing_was_taken() 
 }
 
 #[test]
-fn a_runtime_that_is_dropped_while_jobs_run_halts_the_consumer_and_the_jobs_run_in_the_next_life() {
+fn a_runtime_dropped_under_its_jobs_halts() {
     for runtime in [threads(), undriven()] {
         let (held, store) = (Held::new(), Store::in_memory());
         let jobs = held.clone();
@@ -385,7 +385,7 @@ fn a_runtime_that_is_dropped_while_jobs_run_halts_the_consumer_and_the_jobs_run_
 }
 
 #[test]
-fn a_job_that_shuts_its_runtime_down_halts_the_consumer() {
+fn a_job_that_shuts_its_runtime_down_halts() {
     let (runtime, kept) = (threads(), Arc::new(Mutex::new(None)));
     let handle = runtime.handle().clone();
     *kept.lock() = Some(runtime);
@@ -414,7 +414,7 @@ fn a_job_that_shuts_its_runtime_down_halts_the_consumer() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_runs_what_is_ready_at_once_and_the_rest_when_it_is_driven() {
+fn an_undriven_runtime_runs_only_ready_futures() {
     let (runtime, progress) = (undriven(), MemoryProgress::new());
     let consumer = builder(numbers(10), &progress)
         .max_processing(10)
@@ -438,7 +438,7 @@ fn a_runtime_that_nobody_drives_runs_what_is_ready_at_once_and_the_rest_when_it_
 }
 
 #[test]
-fn a_timer_without_time_in_the_runtime_fails_the_job_and_says_so() {
+fn a_timer_on_a_runtime_without_time_fails_the_job() {
     let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let sleeps = |_| async {
         tokio::time::sleep(LIMIT).await;
@@ -448,7 +448,7 @@ fn a_timer_without_time_in_the_runtime_fails_the_job_and_says_so() {
 }
 
 #[test]
-fn a_job_asks_on_any_thread_if_the_consumer_stops() {
+fn a_job_sees_a_stop_on_any_thread() {
     let (runtime, begun) = (threads(), Arc::new(AtomicBool::new(false)));
     let jobs = begun.clone();
     let consumer = builder(numbers(1), &MemoryProgress::new())
@@ -471,7 +471,7 @@ fn a_job_asks_on_any_thread_if_the_consumer_stops() {
 }
 
 #[test]
-fn a_job_that_waits_for_the_end_of_its_own_consumer_does_not_hang() {
+fn a_job_that_waits_for_its_own_end_does_not_hang() {
     let (runtime, kept) = (threads(), Arc::new(Mutex::new(None::<Consumer>)));
     let (jobs, (told, tells)) = (kept.clone(), crossbeam_channel::bounded(1));
     let consumer = builder(numbers(1), &MemoryProgress::new())
@@ -499,7 +499,7 @@ fn a_job_that_waits_for_the_end_of_its_own_consumer_does_not_hang() {
 }
 
 #[test]
-fn a_consumer_that_is_dropped_within_its_runtime_is_asked_to_stop_and_blocks_nobody() {
+fn dropping_a_consumer_in_its_runtime_never_blocks() {
     let (runtime, held) = (undriven(), Held::new());
     let jobs = held.clone();
     let consumer = builder(numbers(3), &MemoryProgress::new())
@@ -537,7 +537,7 @@ mod awaited {
     }
 
     #[test]
-    fn many_tasks_wait_for_an_index_each_and_are_woken_when_it_comes_or_can_no_longer_come() {
+    fn many_tasks_wait_for_an_index_each() {
         for runtime in runtimes() {
             let (held, progress) = (Held::new(), MemoryProgress::new());
             let jobs = held.clone();
@@ -571,7 +571,7 @@ mod awaited {
     }
 
     #[test]
-    fn a_wait_that_is_dropped_changes_nothing_and_those_beside_it_are_woken() {
+    fn a_dropped_wait_leaves_the_others_woken() {
         let (runtime, held) = (undriven(), Held::new());
         let jobs = held.clone();
         let consumer = builder(numbers(1), &MemoryProgress::new())
@@ -597,7 +597,7 @@ mod awaited {
     }
 
     #[test]
-    fn the_end_is_awaited_without_a_thread_and_its_error_is_that_of_the_blocking_call() {
+    fn the_end_is_awaited_without_a_thread() {
         for runtime in runtimes() {
             let start = |fails: bool| {
                 builder(numbers(10), &MemoryProgress::new())
@@ -624,7 +624,7 @@ mod awaited {
     }
 
     #[test]
-    fn a_stop_awaits_jobs_on_the_one_thread_of_its_runtime() {
+    fn a_stop_awaits_jobs_on_a_single_thread() {
         let (runtime, held, progress) = (undriven(), Held::new(), MemoryProgress::new());
         let jobs = held.clone();
         let consumer = builder(numbers(100), &progress)
@@ -642,7 +642,7 @@ mod awaited {
     }
 
     #[test]
-    fn stop_within_drops_the_futures_that_still_run_and_names_their_jobs() {
+    fn stop_within_drops_running_futures_and_names_them() {
         for runtime in runtimes() {
             for limit in [Duration::ZERO, LIMIT] {
                 let (held, progress) = (Held::new(), MemoryProgress::new());
@@ -679,7 +679,7 @@ mod awaited {
     }
 
     #[test]
-    fn a_stop_or_a_join_that_is_dropped_lets_the_consumer_go_and_blocks_nobody() {
+    fn a_dropped_stop_or_join_never_blocks() {
         for kind in 0..4 {
             let (runtime, held) = (undriven(), Held::new());
             let jobs = held.clone();
@@ -712,7 +712,7 @@ mod awaited {
     }
 
     #[test]
-    fn a_join_goes_on_until_a_handle_asks_for_the_stop() {
+    fn a_join_ends_when_a_handle_requests_a_stop() {
         let runtime = undriven();
         let consumer =
             builder(numbers(1), &MemoryProgress::new()).start_async(runtime.handle(), |_| async { Ok(()) }).unwrap();
@@ -729,7 +729,7 @@ mod awaited {
     }
 
     #[test]
-    fn a_job_that_awaits_the_end_of_its_own_consumer_gets_an_answer_at_once() {
+    fn a_job_that_awaits_its_own_end_is_answered_at_once() {
         let (runtime, kept) = (undriven(), Arc::new(Mutex::new(None::<Consumer>)));
         let (jobs, (told, tells)) = (kept.clone(), crossbeam_channel::bounded(1));
         let consumer = builder(numbers(1), &MemoryProgress::new())
@@ -753,7 +753,7 @@ mod awaited {
     }
 
     #[test]
-    fn a_runtime_without_time_is_enough_for_waits_without_a_limit() {
+    fn waits_without_a_limit_need_no_runtime_time() {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let consumer = builder(numbers(3), &MemoryProgress::new())
@@ -852,7 +852,7 @@ mod sources {
     }
 
     #[test]
-    fn promise_01_of_an_async_source_with_delays_each_job_runs_once_in_each_mode() {
+    fn promise_01_a_slow_async_source_runs_each_job_once() {
         let runtime = threads();
         for is_async in [false, true] {
             let (node, progress, ran) = (Node::up_to(499), MemoryProgress::new(), Arc::new(Mutex::new(Vec::new())));
@@ -876,7 +876,7 @@ mod sources {
     }
 
     #[test]
-    fn gaps_and_errors_of_an_async_source_are_named_and_new_jobs_are_rung_for() {
+    fn gaps_and_errors_of_an_async_source_are_named() {
         let (runtime, node, progress) = (threads(), Node::up_to(20), MemoryProgress::new());
         node.0.gap.store(5, Ordering::SeqCst);
         node.0.fault.store(9, Ordering::SeqCst);
@@ -950,7 +950,7 @@ mod sources {
     }
 
     #[test]
-    fn an_async_source_with_gaps_keeps_the_rules_and_each_of_its_rows_runs_once() {
+    fn an_async_source_with_gaps_keeps_the_rules() {
         let runtime = threads();
         JobsSuite::new(|rows| Rows::new(rows).on(runtime.handle())).sparse().run();
 
@@ -974,7 +974,7 @@ mod sources {
     }
 
     #[test]
-    fn an_async_source_that_was_pruned_is_refused_at_the_start_and_halts_later() {
+    fn a_pruned_async_source_is_refused_or_halts() {
         let (runtime, node, store) = (threads(), Node::up_to(20), Store::in_memory());
         let start = |end| {
             Consumer::builder(node.clone().on(runtime.handle()), store.progress("p"))
@@ -993,7 +993,7 @@ mod sources {
     }
 
     #[test]
-    fn a_call_that_has_no_answer_is_dropped_when_the_consumer_ends() {
+    fn an_unanswered_call_is_dropped_at_the_end() {
         for runtime in [threads(), undriven()] {
             let node = Node::up_to(20);
             // The call for the first index has an answer, and the call for the head has none.
@@ -1035,7 +1035,7 @@ mod sources {
     }
 
     #[test]
-    fn a_start_that_keeps_its_runtime_from_answering_fails_and_within_spawn_blocking_it_does_not() {
+    fn a_start_that_blocks_its_runtime_fails() {
         let runtime = undriven();
         runtime.block_on(async {
             let start = |runtime: &tokio::runtime::Handle, progress: &MemoryProgress| {
@@ -1078,7 +1078,7 @@ mod sources {
     }
 
     #[test]
-    fn a_source_whose_runtime_is_gone_fails_and_says_so_and_the_consumer_stops() {
+    fn a_source_without_its_runtime_fails_and_stops() {
         let (runtime, other, head) = (threads(), threads(), Arc::new(AtomicU64::new(20)));
         let consumer = builder(Timed(head.clone()).on(other.handle()), &MemoryProgress::new())
             .start_async(runtime.handle(), |_| async { Ok(()) })
@@ -1098,7 +1098,7 @@ mod sources {
 
 /// Without that, it would wait for ever for futures that another consumer runs anew.
 #[test]
-fn a_consumer_that_has_lost_its_name_drops_its_futures_and_halts() {
+fn a_consumer_that_lost_its_name_drops_its_futures() {
     for by_save in [true, false] {
         let (runtime, held, progress) = (threads(), Held::new(), FaultyProgress::in_memory());
         let inner = held.clone();

@@ -37,7 +37,7 @@ fn sends(send: Sender<Vec<Index>>) -> impl Fn(Vec<Job<u64>>) -> Result<(), BoxEr
 }
 
 #[test]
-fn promise_02_the_jobs_of_all_batches_stay_within_the_limits() {
+fn promise_02_batches_stay_within_the_limits() {
     const WIDTH: u64 = 40;
     let (running, most, handle) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::new()));
     // The first two batches wait for each other, so they run at the same time.
@@ -67,7 +67,7 @@ fn promise_02_the_jobs_of_all_batches_stay_within_the_limits() {
 }
 
 #[test]
-fn promise_02_no_batch_is_larger_than_a_limit_that_was_lowered() {
+fn promise_02_no_batch_exceeds_a_lowered_limit() {
     let (send, batches) = unbounded();
     let (go, wait) = bounded::<()>(0);
     let consumer = four(40)
@@ -108,7 +108,7 @@ fn a_batch_waits_until_it_is_full() {
 }
 
 #[test]
-fn a_batch_that_is_not_full_starts_when_its_time_is_over() {
+fn a_partial_batch_starts_when_its_time_is_over() {
     const LINGER: Duration = Duration::from_millis(30);
     let (send, batches) = unbounded();
     let (jobs, time) = (numbers(0), Time::new());
@@ -126,7 +126,7 @@ fn a_batch_that_is_not_full_starts_when_its_time_is_over() {
 }
 
 #[test]
-fn a_batch_starts_at_once_if_nothing_can_join_it() {
+fn a_batch_that_nothing_can_join_starts_at_once() {
     // The last job, the width of the window, the slots, and the read-ahead end each batch.
     let ends: [fn(Small) -> Small; 4] = [
         |builder| builder.max_processing(100),
@@ -145,7 +145,7 @@ fn a_batch_starts_at_once_if_nothing_can_join_it() {
 }
 
 #[test]
-fn a_paused_consumer_starts_no_batch_and_goes_on_with_it_afterwards() {
+fn a_pause_holds_a_batch_until_the_resume() {
     let (send, batches) = unbounded();
     let jobs = numbers(3);
     let source = jobs.clone();
@@ -163,7 +163,7 @@ fn a_paused_consumer_starts_no_batch_and_goes_on_with_it_afterwards() {
 }
 
 #[test]
-fn promise_05_a_batch_that_fails_is_no_failed_attempt_and_the_job_that_fails_alone_halts() {
+fn promise_05_only_a_job_that_fails_alone_halts_a_batch() {
     for panics in [false, true] {
         let (send, batches) = unbounded();
         let consumer = four(10)
@@ -190,7 +190,7 @@ fn promise_05_a_batch_that_fails_is_no_failed_attempt_and_the_job_that_fails_alo
 }
 
 #[test]
-fn a_job_that_failed_alone_is_in_no_batch_until_it_succeeds() {
+fn a_job_that_failed_alone_is_in_no_batch() {
     let failures = AtomicU32::new(0);
     let (send, batches) = unbounded();
     let consumer = four(40)
@@ -211,7 +211,7 @@ fn a_job_that_failed_alone_is_in_no_batch_until_it_succeeds() {
 }
 
 #[test]
-fn a_batch_in_which_a_job_fails_for_good_or_is_not_ready_is_run_one_by_one_first() {
+fn a_failed_batch_runs_one_by_one() {
     let errors: [fn() -> BoxError; 2] =
         [|| Failure::permanent("it is broken").into(), || Failure::defer(Duration::from_micros(1)).into()];
     for (defers, error) in [false, true].into_iter().zip(errors) {
@@ -239,7 +239,7 @@ fn a_batch_in_which_a_job_fails_for_good_or_is_not_ready_is_run_one_by_one_first
 }
 
 #[test]
-fn on_job_done_is_called_for_each_job_and_a_panic_in_it_fails_the_batch() {
+fn a_panic_in_on_job_done_fails_the_batch() {
     let (send, calls) = unbounded();
     let panicked = AtomicBool::new(false);
     let consumer = four(8)
@@ -296,7 +296,7 @@ fn until_told(jobs: &[Job<u64>]) {
 }
 
 #[test]
-fn each_job_of_a_batch_hears_that_the_consumer_stops() {
+fn each_job_of_a_batch_sees_a_stop() {
     let (begin, begun) = bounded(1);
     let consumer = four(100)
         .start_batched(4, HOUR, move |jobs| {
@@ -310,7 +310,7 @@ fn each_job_of_a_batch_hears_that_the_consumer_stops() {
 }
 
 #[test]
-fn the_timeout_of_a_batch_is_that_of_all_its_jobs() {
+fn a_batch_has_one_timeout_for_all_its_jobs() {
     let late = AtomicU32::new(0);
     let (send, batches) = unbounded();
     let time = Arc::new(Time::new());
@@ -336,7 +336,7 @@ fn the_timeout_of_a_batch_is_that_of_all_its_jobs() {
 }
 
 #[test]
-fn a_stop_that_meets_a_batch_which_fails_leaves_its_jobs_to_the_next_life() {
+fn a_batch_failing_at_a_stop_is_left_to_the_next_life() {
     let progress = MemoryProgress::new();
     let life = || builder(numbers(8), &progress).max_processing(4).stop_at(7);
     let (begin, begun) = bounded(1);
@@ -357,7 +357,7 @@ fn a_stop_that_meets_a_batch_which_fails_leaves_its_jobs_to_the_next_life() {
 }
 
 #[test]
-fn a_consumer_with_a_gate_starts_batches_below_it() {
+fn a_gated_consumer_starts_batches_below_the_gate() {
     let (first, second) = (MemoryProgress::new(), MemoryProgress::new());
     let jobs = numbers(6);
     let (send, batches) = unbounded();
@@ -373,7 +373,7 @@ fn a_consumer_with_a_gate_starts_batches_below_it() {
 }
 
 #[test]
-fn a_parked_job_that_is_redriven_runs_alone() {
+fn a_redriven_job_runs_in_no_batch() {
     on_store(|store| {
         let (good, (send, batches)) = (Arc::new(AtomicBool::new(false)), unbounded());
         let mended = good.clone();
@@ -414,7 +414,7 @@ fn times(table: &Table, count: u64) -> Vec<i64> {
 }
 
 #[test]
-fn promise_09_each_job_of_a_batch_has_its_effects_once_whichever_job_fails() {
+fn promise_09_a_failing_batch_applies_effects_once() {
     on_store(|store| {
         let table = store.table("rows").unwrap();
         let (rows, tries) = (table.clone(), Mutex::new(BTreeMap::<Index, u32>::new()));
@@ -443,7 +443,7 @@ fn promise_09_each_job_of_a_batch_has_its_effects_once_whichever_job_fails() {
 }
 
 #[test]
-fn promise_09_an_add_that_cannot_be_made_takes_its_batch_back_and_fails_its_own_job_alone() {
+fn promise_09_a_refused_add_undoes_its_batch() {
     on_store(|store| {
         let table = store.table("rows").unwrap();
         table.put("text", "no counter").unwrap();
@@ -475,7 +475,7 @@ fn promise_09_an_add_that_cannot_be_made_takes_its_batch_back_and_fails_its_own_
 }
 
 #[test]
-fn an_add_that_cannot_be_made_halts_at_its_own_job() {
+fn a_refused_add_in_a_batch_halts_at_its_own_job() {
     on_store(|store| {
         let table = store.table("rows").unwrap();
         table.put("text", "no counter").unwrap();
@@ -498,7 +498,7 @@ fn an_add_that_cannot_be_made_halts_at_its_own_job() {
 }
 
 #[test]
-fn a_batch_with_more_effects_than_may_wait_is_run_one_by_one() {
+fn a_batch_with_oversized_effects_runs_one_by_one() {
     on_store(|store| {
         let table = store.table("rows").unwrap();
         let rows = table.clone();
@@ -542,7 +542,7 @@ impl Jobs for Rows {
 }
 
 #[test]
-fn after_a_crash_a_batch_of_jobs_between_gaps_waits_for_no_more_than_their_records() {
+fn after_a_crash_a_batch_waits_only_for_its_records() {
     let disk = FaultyStore::new().unwrap();
     let first = Consumer::builder(numbers(0), disk.store().progress("p")).max_crashes(3).start(|_| Ok(())).unwrap();
     let dead = disk.after_crash().unwrap();

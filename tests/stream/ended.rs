@@ -23,7 +23,7 @@ fn waiters(handle: &Handle) -> Vec<std::thread::JoinHandle<Option<Ended>>> {
 }
 
 #[test]
-fn the_end_can_be_awaited_before_while_and_after_the_owner_joins() {
+fn the_end_can_be_awaited_around_a_join() {
     let (worker, started) = manual_worker();
     let consumer = builder(numbers(1), &MemoryProgress::new()).stop_at(0).start_worker(worker).unwrap();
     let handle = consumer.handle();
@@ -40,7 +40,7 @@ fn the_end_can_be_awaited_before_while_and_after_the_owner_joins() {
 }
 
 #[test]
-fn the_end_is_seen_while_nobody_joins_and_it_says_what_join_returns_later() {
+fn the_end_is_seen_before_a_join_and_agrees_with_it() {
     let consumer = builder(numbers(5), &MemoryProgress::new())
         .start(|job| if job.index == 3 { Err("connection refused".into()) } else { Ok(()) })
         .unwrap();
@@ -56,7 +56,7 @@ fn the_end_is_seen_while_nobody_joins_and_it_says_what_join_returns_later() {
 }
 
 #[test]
-fn the_end_is_known_after_the_consumer_was_dropped() {
+fn the_end_is_known_after_a_drop() {
     let consumer = builder(numbers(1), &MemoryProgress::new()).start(|_| Err("refused".into())).unwrap();
     let handle = consumer.handle();
     until(&handle, "the halt", |status| status.state == State::Halted);
@@ -67,7 +67,7 @@ fn the_end_is_known_after_the_consumer_was_dropped() {
 
 /// A consumer that one of its own threads stops, which can only ask.
 #[test]
-fn the_end_is_seen_when_the_consumer_was_dropped_on_one_of_its_own_threads() {
+fn the_end_is_known_after_a_drop_on_an_own_thread() {
     let (give, take): (Sender<Consumer>, Receiver<Consumer>) = bounded(1);
     let consumer = builder(numbers(1), &MemoryProgress::new())
         .start(move |_| {
@@ -81,7 +81,7 @@ fn the_end_is_seen_when_the_consumer_was_dropped_on_one_of_its_own_threads() {
 }
 
 #[test]
-fn on_a_thread_of_the_consumers_own_the_end_is_not_awaited() {
+fn an_own_thread_does_not_await_the_end() {
     let (tell, told) = unbounded();
     let (give, take): (Sender<Handle>, Receiver<Handle>) = bounded(1);
     let consumer = builder(numbers(1), &MemoryProgress::new())
@@ -94,7 +94,7 @@ fn on_a_thread_of_the_consumers_own_the_end_is_not_awaited() {
 }
 
 #[test]
-fn the_end_waits_for_the_stragglers_of_a_stop_that_timed_out() {
+fn the_end_waits_for_stragglers_of_a_timed_out_stop() {
     let (worker, started) = manual_worker();
     let consumer = builder(numbers(1), &MemoryProgress::new()).start_worker(worker).unwrap();
     let handle = consumer.handle();
@@ -119,7 +119,7 @@ thread_local! {
 }
 
 #[test]
-fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
+fn the_end_waits_for_thread_local_destructors() {
     let (release, released) = bounded::<()>(0);
     let consumer = builder(numbers(1), &MemoryProgress::new())
         .stop_at(0)
@@ -139,7 +139,7 @@ fn the_end_waits_for_the_destructors_of_a_threads_own_values_as_join_does() {
 }
 
 #[test]
-fn a_job_that_can_never_be_processed_is_not_waited_for() {
+fn an_index_that_can_never_come_is_not_awaited() {
     let consumer = builder(numbers(3), &MemoryProgress::new()).stop_at(5).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     // Without the stop it would wait for an hour.
@@ -170,7 +170,7 @@ fn jobs_hear_of(stop: impl FnOnce(Consumer)) {
 }
 
 #[test]
-fn a_job_hears_of_a_stop_a_request_to_stop_and_a_drop() {
+fn a_job_sees_a_stop_a_request_and_a_drop() {
     jobs_hear_of(|consumer| consumer.stop().unwrap());
     jobs_hear_of(|consumer| consumer.stop_within(LONG).unwrap());
     jobs_hear_of(|consumer| consumer.handle().request_stop());
@@ -178,7 +178,7 @@ fn a_job_hears_of_a_stop_a_request_to_stop_and_a_drop() {
 }
 
 #[test]
-fn a_job_hears_of_a_halt_by_another_one() {
+fn a_job_sees_that_another_one_halted() {
     let (enter, entered) = bounded::<()>(1);
     let consumer = builder(numbers(2), &MemoryProgress::new())
         .max_processing(2)
@@ -197,7 +197,7 @@ fn a_job_hears_of_a_halt_by_another_one() {
 }
 
 #[test]
-fn a_token_hears_of_a_stop_on_any_thread() {
+fn a_token_sees_a_stop_on_any_thread() {
     let (send, tokens) = unbounded::<Done>();
     let consumer =
         builder(numbers(1), &MemoryProgress::new()).start_deferred(move |_, done| send.send(done).unwrap()).unwrap();
@@ -210,7 +210,7 @@ fn a_token_hears_of_a_stop_on_any_thread() {
 }
 
 #[test]
-fn a_job_of_a_consumer_within_a_job_hears_of_its_own_consumer_and_a_job_elsewhere_of_none() {
+fn a_nested_job_sees_the_stop_of_its_own_consumer() {
     fn is_copy<T: Copy>(_: &T) {}
     let outer_stops = Arc::new(AtomicBool::new(false));
     let (seen, saw) = unbounded();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use waterline::{Consumer, Error, MemoryProgress, State};
 
 #[test]
-fn promise_06_what_the_last_save_wrote_is_announced_though_a_job_still_runs() {
+fn promise_06_the_last_save_is_announced_despite_a_straggler() {
     for life in 0..30 {
         let (worker, stage) = manual_worker();
         let (progress, announced) = (FaultyProgress::in_memory(), Announced::default());
@@ -39,7 +39,7 @@ fn promise_06_what_the_last_save_wrote_is_announced_though_a_job_still_runs() {
 }
 
 #[test]
-fn an_on_processed_that_hangs_is_not_awaited_for_ever_and_not_called_again() {
+fn a_hanging_on_processed_is_given_up() {
     let (entered, called) = bounded(9);
     let (go, gone) = bounded::<()>(0);
     let calls = Arc::new(Mutex::new(Vec::new()));
@@ -71,7 +71,7 @@ fn an_on_processed_that_hangs_is_not_awaited_for_ever_and_not_called_again() {
 }
 
 #[test]
-fn a_consumer_without_a_job_that_runs_is_stopped_though_no_time_is_granted() {
+fn an_idle_consumer_stops_within_no_time() {
     for life in 0..100u64 {
         let announced = Announced::default();
         let consumer = builder(numbers(life), &MemoryProgress::new())
@@ -91,7 +91,7 @@ fn a_consumer_without_a_job_that_runs_is_stopped_though_no_time_is_granted() {
 }
 
 #[test]
-fn a_consumer_that_halted_says_why_though_no_time_is_granted() {
+fn a_halt_is_reported_within_no_time() {
     let consumer = builder(numbers(1), &MemoryProgress::new()).start(|_| Err("no".into())).unwrap();
     until(&consumer.handle(), "the halt", |status| status.state == State::Halted);
     assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::Job { index: 0, .. })));

@@ -79,7 +79,7 @@ fn park() -> OnExhausted {
 }
 
 #[test]
-fn a_gap_is_passed_announced_and_counted_and_never_runs() {
+fn a_gap_is_passed_counted_and_never_runs() {
     let progress = MemoryProgress::new();
     let announced = Announced::default();
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
@@ -104,7 +104,7 @@ fn a_gap_is_passed_announced_and_counted_and_never_runs() {
 }
 
 #[test]
-fn a_gap_of_two_to_the_fifty_is_passed_with_a_few_reads_and_saves() {
+fn a_gap_of_two_to_the_fifty_costs_a_few_calls() {
     let far = 1 << 50;
     for with in [
         (|builder| builder) as fn(Builder<Rows, MemoryProgress>) -> Builder<Rows, MemoryProgress>,
@@ -125,7 +125,7 @@ fn a_gap_of_two_to_the_fifty_is_passed_with_a_few_reads_and_saves() {
 }
 
 #[test]
-fn a_gap_above_a_job_that_runs_is_settled_as_far_as_the_window_goes() {
+fn a_gap_above_a_running_job_is_settled_in_the_window() {
     let far = 1 << 50;
     for unlimited in [false, true] {
         let (worker, stage) = manual_worker();
@@ -145,7 +145,7 @@ fn a_gap_above_a_job_that_runs_is_settled_as_far_as_the_window_goes() {
 }
 
 #[test]
-fn a_strip_shows_gaps_as_such_and_what_is_done_as_done() {
+fn a_strip_tells_gaps_from_done_jobs() {
     use StripCell::{Done, Gap, PartlyDone, Running};
     let (worker, stage) = manual_worker();
     let rows = Rows::new([0, 1, 4, 6], 9);
@@ -197,7 +197,7 @@ fn saves_go_on_after_a_jump_over_a_gap() {
 }
 
 #[test]
-fn a_stream_of_gaps_alone_is_saved() {
+fn a_stream_of_only_gaps_is_saved() {
     let store = Store::in_memory();
     for head in [0, 63, 64, 9_999, 10_000, 1 << 40] {
         let consumer = Consumer::builder(Rows::new([], head), store.progress(format!("p{head}")))
@@ -211,7 +211,7 @@ fn a_stream_of_gaps_alone_is_saved() {
 }
 
 #[test]
-fn a_gap_is_cut_off_at_the_end_at_the_gate_and_at_the_head() {
+fn a_gap_is_cut_off_at_end_gate_and_head() {
     let rows = Rows::new([0, 5_000], 5_000);
     rows.0.lock().gate = 700;
     let progress = MemoryProgress::new();
@@ -234,7 +234,7 @@ fn a_gap_is_cut_off_at_the_end_at_the_gate_and_at_the_head() {
 }
 
 #[test]
-fn a_job_that_waits_for_its_retry_is_passed_once_it_is_a_gap() {
+fn a_failed_job_that_became_a_gap_is_passed() {
     for ordered in [false, true] {
         let rows = Rows::new(0..20, 19);
         let builder = builder(rows.clone(), &MemoryProgress::new())
@@ -276,7 +276,7 @@ fn a_job_that_waits_for_its_retry_is_passed_once_it_is_a_gap() {
 }
 
 #[test]
-fn a_parked_job_that_is_a_gap_when_it_is_to_run_once_more_stays_parked() {
+fn a_redriven_job_that_became_a_gap_stays_parked() {
     let store = Store::in_memory();
     let rows = Rows::new(0..20, 19);
     let consumer = Consumer::builder(rows.clone(), store.progress("p"))
@@ -321,7 +321,7 @@ impl Jobs for Broken {
 }
 
 #[test]
-fn an_answer_that_breaks_a_rule_is_an_error_of_the_source_and_nothing_is_skipped() {
+fn a_source_answer_that_breaks_a_rule_skips_nothing() {
     let broken: [(Answer, &str); 4] = [
         (
             |start, into| [5, 7, 6].into_iter().filter(|at| *at >= start || *at == 6).for_each(|at| into.job(at, at)),
@@ -355,7 +355,7 @@ fn an_answer_that_breaks_a_rule_is_an_error_of_the_source_and_nothing_is_skipped
 }
 
 #[test]
-fn nothing_that_is_said_is_missing_and_is_asked_for_again() {
+fn an_empty_answer_is_missing_and_asked_again() {
     let consumer = builder(Broken(|_, _| ()), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     until(&consumer.handle(), "it is missing", |status| status.blocked == Blocked::Missing { index: 5 });
     assert_eq!(consumer.handle().last_processed_index(), Some(4));
@@ -363,7 +363,7 @@ fn nothing_that_is_said_is_missing_and_is_asked_for_again() {
 }
 
 #[test]
-fn a_read_for_no_job_is_refused() {
+fn a_read_of_at_most_zero_jobs_is_refused() {
     let store = Store::in_memory();
     let log = store.log::<u64>("log").unwrap();
     log.push(&7).unwrap();
@@ -385,7 +385,7 @@ fn a_read_for_no_job_is_refused() {
 }
 
 #[test]
-fn a_read_of_a_source_with_few_jobs_brings_as_many_as_one_without_gaps() {
+fn a_sparse_read_brings_as_many_jobs_as_a_dense_one() {
     let jobs: Index = 1_000;
     let rows = Rows::new((1..=jobs).map(|job| job * 1_000), jobs * 1_000);
     let consumer = builder(rows.clone(), &MemoryProgress::new())
@@ -398,7 +398,7 @@ fn a_read_of_a_source_with_few_jobs_brings_as_many_as_one_without_gaps() {
 }
 
 #[test]
-fn a_gap_between_two_failed_jobs_is_asked_for_at_once_in_the_next_life() {
+fn a_gap_between_failed_jobs_is_reread_at_once() {
     const LAST: Index = 999_999;
     for dies in [false, true] {
         let disk = FaultyStore::new().unwrap();
@@ -438,7 +438,7 @@ fn a_gap_between_two_failed_jobs_is_asked_for_at_once_in_the_next_life() {
 }
 
 #[test]
-fn gaps_that_a_life_recorded_before_it_read_them_are_no_suspects_of_the_next_one() {
+fn gaps_recorded_before_they_were_read_are_no_suspects() {
     let disk = FaultyStore::new().unwrap();
     // The first save has everything that is done. It has no gap, since none is known by then.
     let rows = Rows::new([0, 1, 9], 1);
@@ -467,7 +467,7 @@ fn gaps_that_a_life_recorded_before_it_read_them_are_no_suspects_of_the_next_one
 }
 
 #[test]
-fn a_suspect_that_is_deleted_is_passed_though_a_gap_that_is_new_covers_it() {
+fn a_deleted_suspect_inside_a_new_gap_is_passed() {
     let disk = FaultyStore::new().unwrap();
     let rows = Rows::new((0..=20).map(|row| row * 100), 2_000);
     let start = |disk: &FaultyStore, waits: bool| {
@@ -506,7 +506,7 @@ fn a_suspect_that_is_deleted_is_passed_though_a_gap_that_is_new_covers_it() {
 }
 
 #[test]
-fn after_a_crash_a_gap_is_asked_for_as_far_as_the_window_goes() {
+fn after_a_crash_a_gap_is_read_up_to_the_window() {
     const LAST: Index = 99_999;
     let disk = FaultyStore::new().unwrap();
     let rows = Rows::new((0..=LAST).step_by(10_000).chain([LAST]), LAST);
@@ -530,7 +530,7 @@ fn after_a_crash_a_gap_is_asked_for_as_far_as_the_window_goes() {
 }
 
 #[test]
-fn a_consumer_stays_behind_the_newest_blocks_of_a_chain() {
+fn a_consumer_stays_behind_the_newest_blocks() {
     let chain = numbers(0);
     let progress = MemoryProgress::new();
     let consumer = builder(chain.clone().confirmed(3), &progress).start(|_| Ok(())).unwrap();
@@ -643,7 +643,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(40), ..ProptestConfig::default() })]
 
     #[test]
-    fn consumers_pass_random_gaps_in_all_lives_and_run_every_job(
+    fn random_gaps_hide_no_job_in_any_life(
         // Jobs and gaps in turns.
         lengths in proptest::collection::vec((0..20u64, prop_oneof![4 => 0..20u64, 1 => 100..300u64]), 1..12),
         poison in proptest::collection::btree_set(0..200u64, 0..6),
@@ -693,7 +693,7 @@ proptest! {
     }
 
     #[test]
-    fn the_effects_of_jobs_between_random_gaps_are_there_once_wherever_the_disk_stops(
+    fn effects_between_random_gaps_are_once_at_any_crash(
         ids in proptest::collection::btree_set(0..400u64, 0..80),
         poison in 0..400u64,
         freezes in proptest::collection::vec(0..30u64, 0..5),

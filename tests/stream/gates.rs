@@ -42,7 +42,7 @@ impl Jobs for Walled {
 }
 
 #[test]
-fn promise_04_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back() {
+fn promise_04_a_gate_holds_back_what_is_above_it() {
     let jobs = Walled::up_to(9, Gate::Closed);
     let (worker, stage) = manual_worker();
     let consumer = builder(Arc::new(jobs.clone()), &MemoryProgress::new())
@@ -76,7 +76,7 @@ fn promise_04_nothing_above_a_gate_starts_and_the_status_names_what_is_held_back
 }
 
 #[test]
-fn promise_04_a_gate_that_panics_is_a_source_that_fails() {
+fn promise_04_a_panicking_gate_is_a_failing_source() {
     let jobs = Walled::up_to(3, Gate::Open);
     jobs.panics.store(true, Ordering::SeqCst);
     let consumer = builder(jobs.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
@@ -121,7 +121,7 @@ fn promise_04_no_move_of_the_upstream_is_missed() {
 }
 
 #[test]
-fn one_behind_the_other_gates_let_through_what_all_of_them_do() {
+fn stacked_gates_let_through_what_each_allows() {
     let jobs = numbers(10);
     let (one, other) = (Watermark::new(), Watermark::new());
     let gated = Arc::new(jobs.clone().gated_by(&one).gated_by(&other));
@@ -139,7 +139,7 @@ fn one_behind_the_other_gates_let_through_what_all_of_them_do() {
 }
 
 #[test]
-fn an_upstream_that_has_ended_is_named_or_refused_where_it_lets_nothing_through() {
+fn an_ended_upstream_is_named_or_refused() {
     let store = Store::in_memory();
     let upstream = Consumer::builder(numbers(10), store.progress("fetch")).stop_at(4).start(|_| Ok(())).unwrap();
     let gate = upstream.handle();
@@ -164,7 +164,7 @@ fn an_upstream_that_has_ended_is_named_or_refused_where_it_lets_nothing_through(
 }
 
 #[test]
-fn a_consumer_whose_upstream_ends_while_it_waits_says_so() {
+fn a_consumer_names_an_upstream_that_ended() {
     let (worker, stage) = manual_worker();
     let upstream = builder(numbers(3), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
     let gated = numbers(3).gated_by(upstream.handle());
@@ -182,7 +182,7 @@ fn a_consumer_whose_upstream_ends_while_it_waits_says_so() {
 }
 
 #[test]
-fn gates_in_a_circle_are_refused_when_the_circle_is_closed() {
+fn a_cycle_of_gates_is_refused_when_it_closes() {
     let store = Store::in_memory();
     let (a, b, c) = (Watermark::new(), Watermark::new(), Watermark::new());
     let start = |name: &str, own: &Watermark, upstream: &Watermark| {
@@ -207,7 +207,7 @@ fn gates_in_a_circle_are_refused_when_the_circle_is_closed() {
 }
 
 #[test]
-fn of_two_consumers_that_start_at_once_and_wait_for_each_other_one_is_refused() {
+fn one_of_two_mutually_gated_starts_is_refused() {
     for round in 0..200 {
         let (one, other) = (Watermark::new(), Watermark::new());
         let together = Arc::new(Barrier::new(2));
@@ -229,7 +229,7 @@ fn of_two_consumers_that_start_at_once_and_wait_for_each_other_one_is_refused() 
 }
 
 #[test]
-fn a_source_behind_thousands_of_gates_runs_and_is_dropped_without_a_deep_stack() {
+fn thousands_of_stacked_gates_need_no_deep_stack() {
     const GATES: usize = 50_000;
     let gated = |upstream: &dyn Fn() -> Watermark| {
         (1..GATES).fold(numbers(10).gated_by(upstream()), |jobs, _| jobs.gated_by(upstream()))
@@ -249,7 +249,7 @@ fn a_source_behind_thousands_of_gates_runs_and_is_dropped_without_a_deep_stack()
 }
 
 #[test]
-fn a_gate_around_a_gated_source_leaves_that_source_as_it_is() {
+fn an_outer_gate_leaves_the_inner_source_as_it_is() {
     let (inner, outer) = (Watermark::new(), Watermark::new());
     let jobs = Arc::new(numbers(10).gated_by(&inner));
     let both = jobs.clone().gated_by(&outer);
@@ -268,7 +268,7 @@ fn a_gate_around_a_gated_source_leaves_that_source_as_it_is() {
 }
 
 #[test]
-fn a_consumer_waits_for_an_upstream_that_lost_its_last_saves_and_runs_nothing_twice() {
+fn an_upstream_that_lost_saves_repeats_no_job() {
     // That crash does not lose the consumer's own saves.
     let (faulty, safe) = (FaultyStore::new().unwrap(), MemoryProgress::new());
     let life = |store: &Store, stop_at: Index| {
@@ -297,7 +297,7 @@ fn a_consumer_waits_for_an_upstream_that_lost_its_last_saves_and_runs_nothing_tw
 }
 
 #[test]
-fn promise_04_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what_an_earlier_life_processed() {
+fn promise_04_an_idle_upstream_opens_to_its_old_watermark() {
     let (store, jobs) = (Store::in_memory(), numbers(10));
     Consumer::builder(jobs.clone(), store.progress("fetch")).stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
     let fetched = Watermark::new();
@@ -312,7 +312,7 @@ fn promise_04_an_upstream_that_starts_later_with_nothing_to_do_lets_through_what
 }
 
 #[test]
-fn join_names_the_upstream_that_ended_below_the_index_to_stop_at_and_stop_does_not() {
+fn join_names_an_upstream_that_ended_too_early() {
     let (worker, stage) = manual_worker();
     let store = Store::in_memory();
     let upstream =
@@ -348,7 +348,7 @@ fn join_names_the_upstream_that_ended_below_the_index_to_stop_at_and_stop_does_n
 }
 
 #[test]
-fn nobody_waits_for_an_index_that_an_upstream_ended_below() {
+fn an_index_above_an_ended_upstream_is_not_awaited() {
     let (worker, stage) = manual_worker();
     let upstream = builder(numbers(10), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
     // An earlier life had done all jobs but job 1, while the gate was wider.

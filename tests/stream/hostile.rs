@@ -17,7 +17,7 @@ const NOW: Retry = Retry::fixed(Duration::ZERO);
 // A source that blocks holds up no job that was read.
 
 #[test]
-fn a_job_that_is_read_is_started_though_the_source_hangs() {
+fn a_job_already_read_starts_while_the_source_hangs() {
     let script = Script::up_to(9).subscribing();
     let (worker, stage) = manual_worker();
     let consumer = builder(script.clone(), &MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
@@ -41,7 +41,7 @@ fn a_job_that_is_read_is_started_though_the_source_hangs() {
 }
 
 #[test]
-fn jobs_that_always_fail_hold_up_neither_new_jobs_nor_looks() {
+fn failing_jobs_delay_neither_new_jobs_nor_looks() {
     let script = Script::up_to(40).subscribing();
     let consumer = builder(script.clone(), &MemoryProgress::new())
         .max_processing(4)
@@ -57,7 +57,7 @@ fn jobs_that_always_fail_hold_up_neither_new_jobs_nor_looks() {
 }
 
 #[test]
-fn a_retry_that_cannot_be_read_is_asked_for_again_while_others_are_read() {
+fn an_unreadable_retry_delays_no_other_read() {
     let script = Script::up_to(u64::MAX - 1);
     let (worker, stage) = manual_worker();
     let consumer = builder(script.clone(), &MemoryProgress::new())
@@ -134,7 +134,7 @@ impl Drop for Hostile {
 }
 
 #[test]
-fn an_error_may_use_the_handle_from_its_text_and_its_destructor() {
+fn an_error_may_use_the_handle_in_display_and_drop() {
     let slot = Arc::new(Mutex::new(None::<Handle>));
     let jobs = MemoryJobs::new();
     let ask = |slot: &Arc<Mutex<Option<Handle>>>| {
@@ -192,7 +192,7 @@ fn an_error_may_own_the_tokens_of_other_jobs() {
 }
 
 #[test]
-fn a_panic_in_a_text_or_a_destructor_takes_no_thread_down() {
+fn a_panic_in_display_or_drop_kills_no_thread() {
     let calm = || {};
     let texts: [fn() -> BoxError; 2] = [
         || Hostile::new(|| panic!("in the text"), || {}).into(),
@@ -247,7 +247,7 @@ impl Jobs for Taking {
 }
 
 #[test]
-fn the_longest_durations_are_for_ever() {
+fn the_longest_durations_never_run_out() {
     let jobs = numbers(1);
     let progress = MemoryProgress::new();
     let consumer = builder(jobs.clone(), &progress)
@@ -265,7 +265,7 @@ fn the_longest_durations_are_for_ever() {
 }
 
 #[test]
-fn a_destructor_of_a_callback_may_use_the_handle_while_stop_within_gives_up() {
+fn a_callbacks_drop_may_use_the_handle_at_stop_within() {
     let slot = Arc::new(Mutex::new(None::<Handle>));
     let asks = slot.clone();
     let hostile = Hostile::new(|| {}, move || drop(asks.lock().clone().map(|handle| handle.status())));
@@ -283,7 +283,7 @@ fn a_destructor_of_a_callback_may_use_the_handle_while_stop_within_gives_up() {
 }
 
 #[test]
-fn destructors_that_panic_at_the_end_cost_no_running_job() {
+fn panicking_destructors_cost_no_running_job() {
     struct Source(#[expect(dead_code, reason = "it is there to be dropped")] Hostile);
     impl Jobs for Source {
         type Job = Index;
@@ -320,7 +320,7 @@ fn destructors_that_panic_at_the_end_cost_no_running_job() {
 }
 
 #[test]
-fn the_destructors_of_both_closures_of_ordered_jobs_may_panic() {
+fn both_closures_of_ordered_jobs_may_panic_in_drop() {
     let bomb = || Hostile::new(|| {}, || panic!("in the destructor"));
     let (in_work, in_sink) = (bomb(), bomb());
     let progress = MemoryProgress::new();
@@ -391,7 +391,7 @@ impl Jobs for Holding {
 }
 
 #[test]
-fn jobs_that_are_read_while_stopping_are_let_go_too() {
+fn jobs_read_while_stopping_are_dropped() {
     let sentinel = Arc::new(());
     let script = Script::up_to(50);
     let gate = script.gated();
@@ -409,7 +409,7 @@ fn jobs_that_are_read_while_stopping_are_let_go_too() {
 }
 
 #[test]
-fn wait_for_returns_as_soon_as_it_can_no_longer_come_true() {
+fn wait_for_returns_once_its_index_cannot_come() {
     let (worker, stage) = manual_worker();
     let consumer = builder(numbers(3), &MemoryProgress::new())
         .max_processing(3)
@@ -430,7 +430,7 @@ fn wait_for_returns_as_soon_as_it_can_no_longer_come_true() {
 }
 
 #[test]
-fn wait_for_believes_in_jobs_that_run_while_a_callback_halts() {
+fn wait_for_counts_on_running_jobs_at_a_callback_halt() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(4), &progress)
@@ -452,7 +452,7 @@ fn wait_for_believes_in_jobs_that_run_while_a_callback_halts() {
 }
 
 #[test]
-fn no_retry_starts_above_a_window_that_was_narrowed() {
+fn no_retry_starts_above_a_narrowed_window() {
     let (worker, stage) = manual_worker();
     let consumer =
         builder(numbers(9), &MemoryProgress::new()).max_processing(4).retry(NOW).start_worker(worker).unwrap();
@@ -475,7 +475,7 @@ fn no_retry_starts_above_a_window_that_was_narrowed() {
 }
 
 #[test]
-fn stop_within_tells_of_stragglers_also_when_it_was_halted() {
+fn stop_within_names_stragglers_after_a_halt() {
     let (worker, stage) = manual_worker();
     let consumer = builder(numbers(2), &MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
     let handle = consumer.handle();
@@ -488,7 +488,7 @@ fn stop_within_tells_of_stragglers_also_when_it_was_halted() {
 }
 
 #[test]
-fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
+fn stop_awaits_thread_locals_of_retired_threads() {
     struct Bye(Arc<AtomicU64>);
     impl Drop for Bye {
         fn drop(&mut self) {
@@ -529,7 +529,7 @@ fn stop_awaits_the_thread_locals_of_threads_that_went_before() {
 }
 
 #[test]
-fn stop_within_does_not_wait_for_a_thread_local_that_hangs() {
+fn stop_within_leaves_a_hanging_thread_local() {
     struct Held(crossbeam_channel::Receiver<()>);
     impl Drop for Held {
         fn drop(&mut self) {
@@ -564,7 +564,7 @@ fn stop_within_does_not_wait_for_a_thread_local_that_hangs() {
 }
 
 #[test]
-fn wait_for_does_not_wait_for_what_was_abandoned() {
+fn wait_for_does_not_wait_for_abandoned_jobs() {
     let (worker, stage) = manual_worker();
     let progress = FaultyProgress::in_memory();
     let consumer = Consumer::builder(numbers(2), progress.clone()).max_processing(2).start_worker(worker).unwrap();
@@ -581,7 +581,7 @@ fn wait_for_does_not_wait_for_what_was_abandoned() {
 }
 
 #[test]
-fn a_consumer_may_be_dropped_by_a_thread_that_ends() {
+fn a_consumer_may_be_dropped_by_an_ending_thread() {
     thread_local! {
         static KEPT: std::cell::RefCell<Option<Consumer>> = const { std::cell::RefCell::new(None) };
     }
@@ -600,7 +600,7 @@ fn a_consumer_may_be_dropped_by_a_thread_that_ends() {
 }
 
 #[test]
-fn a_consumer_may_be_dropped_by_its_own_thread_that_ends() {
+fn a_consumer_may_be_dropped_by_its_own_ending_thread() {
     thread_local! {
         static KEPT: std::cell::RefCell<Option<Consumer>> = const { std::cell::RefCell::new(None) };
     }

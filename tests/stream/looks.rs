@@ -44,7 +44,7 @@ impl Jobs for SlowHead {
 }
 
 #[test]
-fn a_slow_head_holds_up_no_job_that_is_known() {
+fn a_slow_head_delays_no_known_job() {
     const JOBS: u64 = 5_000;
     let source = SlowHead::new(JOBS - 1, MS * 50);
     let (looks, all_read, time) = (source.looks.clone(), source.all_read.clone(), source.time.clone());
@@ -70,7 +70,7 @@ fn a_slow_head_holds_up_no_job_that_is_known() {
 }
 
 #[test]
-fn a_head_that_is_asked_for_slowly_is_asked_for_again_at_once_when_nothing_else_is_known() {
+fn a_slow_head_is_asked_again_when_all_is_done() {
     let source = SlowHead::new(9, MS * 100);
     let (looks, clock) = (source.looks.clone(), source.time.clock());
     let builder = builder(source, &MemoryProgress::new()).clock(clock).poll_every(MS);
@@ -81,7 +81,7 @@ fn a_head_that_is_asked_for_slowly_is_asked_for_again_at_once_when_nothing_else_
 }
 
 #[test]
-fn a_stage_asks_for_a_gate_that_moved_and_not_for_the_head() {
+fn a_moved_gate_does_not_ask_for_the_head() {
     const JOBS: u64 = 2_000;
     let progress = MemoryProgress::new();
     let upstream = Consumer::builder(numbers(JOBS), MemoryProgress::new()).max_search_ahead(1);
@@ -97,7 +97,7 @@ fn a_stage_asks_for_a_gate_that_moved_and_not_for_the_head() {
 }
 
 #[test]
-fn a_gate_that_passes_the_known_head_causes_a_look() {
+fn a_gate_passing_the_known_head_causes_a_look() {
     let source = Script::up_to(4).subscribing();
     let watermark = waterline::Watermark::new();
     let blocks = numbers(10);
@@ -138,7 +138,7 @@ impl Jobs for Echo {
 }
 
 #[test]
-fn a_source_that_rings_from_within_head_is_looked_at_at_a_pace_and_no_ring_is_dropped() {
+fn wakes_from_within_head_are_paced_and_kept() {
     const LOOKS: u64 = 20;
     let source = Arc::new(Echo { wakeup: Mutex::default(), looks: AtomicU64::new(0), shows_from: LOOKS });
     let time = Time::new();
@@ -152,7 +152,7 @@ fn a_source_that_rings_from_within_head_is_looked_at_at_a_pace_and_no_ring_is_dr
 }
 
 #[test]
-fn a_look_that_is_all_that_is_waited_for_is_named() {
+fn a_look_that_the_consumer_waits_for_is_named() {
     let source = Script::up_to(0);
     let gate = source.gated();
     let consumer = builder(source.clone(), &MemoryProgress::new()).stop_at(0).start(|_| Ok(())).unwrap();
@@ -193,7 +193,7 @@ impl Jobs for Murmur {
 }
 
 #[test]
-fn a_source_that_rings_from_within_a_read_that_brings_nothing_is_asked_again_at_a_pace() {
+fn wakes_from_within_an_empty_read_are_paced() {
     let source = Murmur { wakeup: Mutex::default(), reads: AtomicU64::new(0) };
     let time = Time::new();
     let builder = builder(source, &MemoryProgress::new()).clock(time.clock()).stop_at(0);
@@ -205,7 +205,7 @@ fn a_source_that_rings_from_within_a_read_that_brings_nothing_is_asked_again_at_
 }
 
 #[test]
-fn a_stage_that_a_log_holds_back_does_not_ask_for_the_head_with_each_save() {
+fn a_held_back_stage_asks_for_the_head_rarely() {
     const JOBS: u64 = 2_000;
     let store = waterline::Store::in_memory();
     let log = store.log::<u64>("chunks").unwrap();

@@ -10,7 +10,7 @@ use waterline::{Consumer, Error, MemoryJobs, MemoryProgress, OnExhausted, Progre
 const STACK: &str = "1000000000000000";
 
 #[test]
-fn a_start_that_gets_no_thread_returns_its_error() {
+fn a_start_without_a_thread_returns_the_error() {
     let child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use waterline::{Blocked, Consumer, Error, Handle, Index, MemoryProgress, Retry, State};
 
 #[test]
-fn a_result_that_waits_holds_no_slot_that_the_one_before_it_needs() {
+fn a_waiting_result_frees_its_slot_for_earlier_jobs() {
     // All slots are free when the first job is tried again, though all jobs behind it have
     // finished.
     let taken = Arc::new(Mutex::new(Vec::new()));
@@ -37,7 +37,7 @@ fn a_result_that_waits_holds_no_slot_that_the_one_before_it_needs() {
 }
 
 #[test]
-fn promise_06_results_that_will_have_no_turn_are_not_awaited() {
+fn promise_06_results_without_a_turn_are_not_awaited() {
     let consumer = builder(numbers(10), &MemoryProgress::new())
         .retry(Retry::fixed(HOUR))
         .start_ordered(|job| if job.index == 3 { Err("no".into()) } else { Ok(()) }, |_, ()| Ok(()))
@@ -50,7 +50,7 @@ fn promise_06_results_that_will_have_no_turn_are_not_awaited() {
 }
 
 #[test]
-fn promise_05_a_sink_that_panics_fails_the_job() {
+fn promise_05_a_panicking_sink_fails_the_job() {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let sink = taken.clone();
     let error = builder(numbers(10), &MemoryProgress::new())
@@ -140,7 +140,7 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
 }
 
 #[test]
-fn promise_06_a_stop_waits_for_the_result_that_the_sink_has_and_drops_the_others() {
+fn promise_06_a_stop_awaits_only_the_result_in_the_sink() {
     let (Busy { consumer, handle, taken, dropped, go }, _) = busy(50, None);
     handle.request_stop();
     assert!(!handle.wait_for(1, HOUR), "its result waits, so it will never come");
@@ -151,7 +151,7 @@ fn promise_06_a_stop_waits_for_the_result_that_the_sink_has_and_drops_the_others
 }
 
 #[test]
-fn promise_06_results_that_wait_are_not_taken_once_the_consumer_halts() {
+fn promise_06_a_halt_leaves_waiting_results_untaken() {
     let (Busy { consumer, handle, taken, go, .. }, fail) = busy(41, Some(40));
     drop(fail);
     until(&handle, "the halt", |status| status.state == State::Halted);
@@ -161,7 +161,7 @@ fn promise_06_results_that_wait_are_not_taken_once_the_consumer_halts() {
 }
 
 #[test]
-fn a_paused_sink_takes_nothing_and_goes_on_when_it_is_resumed_though_no_job_is_left_to_report() {
+fn a_paused_sink_goes_on_when_resumed() {
     let (Busy { consumer, handle, taken, go, .. }, _) = busy(50, None);
     handle.pause();
     drop(go);
@@ -176,7 +176,7 @@ fn a_paused_sink_takes_nothing_and_goes_on_when_it_is_resumed_though_no_job_is_l
 }
 
 #[test]
-fn promise_02_a_sink_that_is_resumed_while_all_slots_are_taken_waits_for_one() {
+fn promise_02_a_resumed_sink_waits_for_a_free_slot() {
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let (fail, failed) = crossbeam_channel::bounded::<()>(0);
     let (last, release) = crossbeam_channel::bounded::<()>(0);
@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(48), ..ProptestConfig::default() })]
 
     #[test]
-    fn the_sink_is_given_every_index_in_order_over_failures_and_restarts(
+    fn the_sink_gets_every_index_in_order(
         seed in any::<u64>(),
         processing in 1..6usize,
         ahead in 1..30u64,

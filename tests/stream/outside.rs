@@ -60,7 +60,7 @@ fn upstream_ended(error: Error) -> (String, String, Option<Index>, Index) {
 }
 
 #[test]
-fn a_run_whose_first_stage_is_behind_an_outside_consumer_that_ended_below_is_an_error_that_names_it() {
+fn a_first_stage_cut_short_by_an_outsider_is_an_error() {
     let endings: [(Option<Index>, Ending, Index); 3] =
         [(None, Pipeline::run_to_head, 9), (None, |pipeline| pipeline.run_to(8), 8), (Some(7), Pipeline::join, 7)];
     for (stop_at, end, index) in endings {
@@ -103,7 +103,7 @@ fn a_run_whose_first_stage_is_behind_an_outside_consumer_that_ended_below_is_an_
 }
 
 #[test]
-fn a_later_stage_that_an_outside_consumer_keeps_below_the_end_of_a_run_is_an_error_and_at_a_stop_is_not() {
+fn a_later_stage_cut_short_by_an_outsider_is_an_error() {
     let endings: [(Ending, bool); 3] =
         [(Pipeline::run_to_head, true), (|pipeline| pipeline.run_to(9), true), (Pipeline::stop, false)];
     for (end, fails) in endings {
@@ -150,7 +150,7 @@ fn a_later_stage_that_an_outside_consumer_keeps_below_the_end_of_a_run_is_an_err
 }
 
 #[test]
-fn a_run_behind_an_outside_consumer_that_ended_where_it_had_to_or_never_began_ends() {
+fn a_run_behind_a_finished_outsider_ends() {
     let store = Store::in_memory();
     let outside = Outside::start(&store);
     let behind = |upstream: Watermark| {

@@ -71,7 +71,7 @@ proptest! {
 }
 
 #[test]
-fn promise_02_never_more_in_flight_than_allowed_and_none_above_the_window() {
+fn promise_02_jobs_in_flight_stay_within_both_limits() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(100), &progress).max_processing(3).max_search_ahead(5).start_worker(worker).unwrap();
@@ -121,7 +121,7 @@ fn promise_02_many_workers_stay_within_the_limits() {
 }
 
 #[test]
-fn promise_02_holds_for_jobs_that_are_done_later() {
+fn promise_02_holds_for_deferred_jobs() {
     let (hand, handed) = crossbeam_channel::unbounded();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(10), &progress)
@@ -143,7 +143,7 @@ fn promise_02_holds_for_jobs_that_are_done_later() {
 }
 
 #[test]
-fn promise_02_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
+fn promise_02_unsaved_jobs_stop_at_the_window() {
     let progress = FaultyProgress::in_memory();
     progress.faults().fail(..);
     let consumer = Consumer::builder(numbers(1_000), progress.clone()).max_search_ahead(9).start(|_| Ok(())).unwrap();
@@ -156,7 +156,7 @@ fn promise_02_a_store_that_cannot_save_stops_the_consumer_after_the_window() {
 }
 
 #[test]
-fn promise_03_an_index_is_handed_out_again_only_after_it_failed_and_in_ascending_order() {
+fn promise_03_only_a_failed_index_is_handed_out_again() {
     let handed = Arc::new(Mutex::new(Vec::new()));
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(2_000), &progress)
@@ -185,7 +185,7 @@ fn promise_03_an_index_is_handed_out_again_only_after_it_failed_and_in_ascending
 }
 
 #[test]
-fn promise_04_no_call_to_look_again_is_lost() {
+fn promise_04_no_wake_is_lost() {
     let script = Script::default().subscribing();
     let progress = MemoryProgress::new();
     let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
@@ -205,7 +205,7 @@ fn promise_04_no_call_to_look_again_is_lost() {
 }
 
 #[test]
-fn promise_05_a_job_that_fails_is_never_counted_as_done() {
+fn promise_05_a_failed_job_never_counts_as_done() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(10), &progress).max_processing(4).start_worker(worker).unwrap();
@@ -253,7 +253,7 @@ fn promise_05_a_panic_is_a_failure() {
 }
 
 #[test]
-fn promise_06_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
+fn promise_06_stop_finishes_saves_and_leaves_nothing() {
     let (worker, stage) = manual_worker();
     let progress = FaultyProgress::in_memory();
     let sentinel = Arc::new(());
@@ -295,7 +295,7 @@ fn promise_06_stop_finishes_and_saves_what_runs_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn promise_07_a_second_consumer_on_a_progress_is_refused_until_the_first_has_ended() {
+fn promise_07_a_second_consumer_is_refused_until_the_end() {
     let progress = MemoryProgress::new();
     let first = builder(numbers(1), &progress).start(|_| Ok(())).unwrap();
     for _ in 0..2 {
@@ -309,7 +309,7 @@ fn promise_07_a_second_consumer_on_a_progress_is_refused_until_the_first_has_end
 }
 
 #[test]
-fn promise_07_of_many_that_start_at_once_one_is_let_in() {
+fn promise_07_of_many_starts_at_once_one_succeeds() {
     let store = waterline::Store::in_memory();
     let won = AtomicUsize::new(0);
     let barrier = std::sync::Barrier::new(8);

@@ -71,7 +71,7 @@ fn run(source: &Heavy, max_read_ahead: usize) {
 }
 
 #[test]
-fn a_source_of_large_jobs_is_read_ahead_by_weight() {
+fn large_jobs_are_read_ahead_by_weight() {
     let source = Heavy::new(500, |_| MIB);
     run(&source, 4 * MIB);
     // The first run is read before any weight is known, and later runs fit. One job is in flight,
@@ -80,7 +80,7 @@ fn a_source_of_large_jobs_is_read_ahead_by_weight() {
 }
 
 #[test]
-fn jobs_heavier_than_the_bound_are_read_one_by_one() {
+fn jobs_heavier_than_the_bound_are_read_singly() {
     let source = Heavy::new(200, |index| if index < 8 { 1 } else { 64 * MIB });
     run(&source, MIB);
     // Light jobs in the first run let one run of 64 heavy jobs through.
@@ -103,14 +103,14 @@ fn light_jobs_are_read_as_far_ahead_as_ever() {
 }
 
 #[test]
-fn a_weight_that_panics_is_an_error_of_the_source() {
+fn a_panicking_weight_is_an_error_of_the_source() {
     let source = Heavy::new(3, |index| if index == 1 { panic!("no weight") } else { 1 });
     let consumer = builder(source, &MemoryProgress::new()).stop_at(2).start(|_| Ok(())).unwrap();
     consumer.join().unwrap();
 }
 
 #[test]
-fn a_log_says_the_mean_length_of_the_items_that_were_read_last() {
+fn a_log_weighs_by_the_mean_length_last_read() {
     let log = Store::in_memory().log::<String>("texts").unwrap();
     log.push_all(&["x".repeat(1_000), "x".repeat(3_000)]).unwrap();
     let mut items = Vec::new();

@@ -170,7 +170,7 @@ fn run(
 }
 
 #[test]
-fn a_quick_source_is_read_by_the_workers_and_one_thread_at_a_time_calls_it() {
+fn a_quick_source_is_read_by_one_worker_at_a_time() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
         // The reader looks all the time.
@@ -197,7 +197,7 @@ fn workers_do_read_for_themselves() {
 }
 
 #[test]
-fn a_job_that_a_worker_cannot_read_is_read_again_after_the_next_look() {
+fn an_unread_job_is_read_again_after_the_next_look() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
         quick.0.fails_at.store(5_000, Ordering::SeqCst);
@@ -209,7 +209,7 @@ fn a_job_that_a_worker_cannot_read_is_read_again_after_the_next_look() {
 }
 
 #[test]
-fn a_source_pruned_ahead_of_the_workers_halts_the_consumer() {
+fn a_source_pruned_ahead_of_the_workers_halts() {
     let quick = Quick::new();
     quick.0.hangs.at.store(6_000, Ordering::SeqCst);
     let (ran, ended) = run(&quick, 1, |handle| {
@@ -222,7 +222,7 @@ fn a_source_pruned_ahead_of_the_workers_halts_the_consumer() {
 }
 
 #[test]
-fn a_read_that_hangs_holds_up_nothing_that_is_read() {
+fn a_hanging_read_delays_no_job_already_read() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
         quick.0.hangs.at.store(6_000, Ordering::SeqCst);
@@ -273,7 +273,7 @@ fn stopping(consumer: Consumer) -> impl FnOnce() -> Result<(), Error> {
 }
 
 #[test]
-fn the_source_may_use_the_handle_when_it_is_dropped_whoever_drops_it() {
+fn the_sources_drop_may_use_the_handle() {
     with_a_worker_that_hangs_in_the_source(20, |quick, consumer, hangs| {
         let handle = consumer.handle();
         let dropped = Arc::new(AtomicU64::new(0));
@@ -297,7 +297,7 @@ fn the_source_may_use_the_handle_when_it_is_dropped_whoever_drops_it() {
 }
 
 #[test]
-fn a_head_that_hangs_is_named_though_a_worker_was_reading_when_it_was_asked_for() {
+fn a_hanging_head_is_named_beside_a_reading_worker() {
     with_a_worker_that_hangs_in_the_source(2, |quick, consumer, hangs| {
         let handle = consumer.handle();
         quick.0.hangs.head.store(true, Ordering::SeqCst);
@@ -312,7 +312,7 @@ fn a_head_that_hangs_is_named_though_a_worker_was_reading_when_it_was_asked_for(
 }
 
 #[test]
-fn a_look_waits_for_the_worker_that_reads_and_what_is_read_is_run_meanwhile() {
+fn a_look_waits_for_the_reading_worker() {
     with_a_worker_that_hangs_in_the_source(10, |quick, consumer, hangs| {
         let handle = consumer.handle();
         handle.check();
@@ -326,7 +326,7 @@ fn a_look_waits_for_the_worker_that_reads_and_what_is_read_is_run_meanwhile() {
 }
 
 #[test]
-fn jobs_that_a_worker_read_before_an_error_run_though_the_head_hangs() {
+fn jobs_read_before_an_error_run_while_the_head_hangs() {
     with_a_worker_that_hangs_in_the_source(20, |quick, consumer, hangs| {
         let handle = consumer.handle();
         quick.0.hangs.head.store(true, Ordering::SeqCst);

@@ -13,7 +13,7 @@ use waterline::{
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn jobs_that_fail_for_ever_starve_no_other_job() {
+fn jobs_that_always_fail_starve_no_other() {
     // Without a pause they are always due.
     for pause in [Duration::ZERO, MS] {
         let time = Time::new();
@@ -65,19 +65,19 @@ fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTr
 }
 
 #[test]
-fn new_jobs_and_retries_that_are_always_due_take_turns() {
+fn new_jobs_and_due_retries_take_turns() {
     let done = succeeded(9, 60, |index, _| index < 3);
     assert_eq!(done, (3..10).collect(), "jobs 0 to 2 always fail");
 }
 
 #[test]
-fn a_retry_that_would_succeed_is_run_though_lower_ones_always_fail() {
+fn a_good_retry_runs_despite_lower_failing_ones() {
     let done = succeeded(3, 60, |index, attempt| index < 3 || attempt < 3);
     assert_eq!(done, [3].into(), "jobs 0 to 2 always fail");
 }
 
 #[test]
-fn a_job_that_cannot_be_read_again_holds_up_no_new_job() {
+fn an_unreadable_retry_delays_no_new_job() {
     let (source, time) = (Script::up_to(0).subscribing(), Time::new());
     let consumer = builder(source.clone(), &MemoryProgress::new())
         .clock(time.clock())
@@ -103,7 +103,7 @@ fn a_job_that_cannot_be_read_again_holds_up_no_new_job() {
 }
 
 #[test]
-fn a_job_that_can_be_read_again_later_is_run() {
+fn a_job_readable_again_later_is_run() {
     let (source, time) = (Script::up_to(1), Time::new());
     let is_down = Arc::new(AtomicBool::new(true));
     let fails = is_down.clone();
@@ -158,7 +158,7 @@ impl Jobs for SlowRead {
 }
 
 #[test]
-fn neighbours_that_failed_are_read_again_in_one_run() {
+fn failed_neighbours_are_read_again_in_one_run() {
     const JOBS: u64 = 2_000;
     let (calls, begun, time) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Time::new());
     let source = SlowRead { head: JOBS - 1, calls: calls.clone(), read: AtomicU64::default(), begun: begun.clone() };
@@ -197,7 +197,7 @@ impl Jobs for SlowHead {
 }
 
 #[test]
-fn a_failed_job_is_read_again_though_head_takes_longer_than_the_poll_interval() {
+fn a_slow_head_delays_no_retry() {
     let time = Arc::new(Time::new());
     let consumer = builder(SlowHead(time.clone()), &MemoryProgress::new())
         .clock(time.clock())
@@ -266,7 +266,7 @@ type Start = fn(Builder<MemoryJobs<u64>, MemoryProgress>, Run) -> Result<Consume
 type Run = Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
 
 #[test]
-fn an_attempt_that_ends_with_an_error_while_the_consumer_stops_is_put_back_in_each_mode() {
+fn an_error_while_stopping_is_put_back_in_each_mode() {
     let modes: [(&str, Start); 4] = [
         ("direct", |builder, run| builder.start(move |_| run())),
         ("batched", |builder, run| builder.start_batched(2, Duration::ZERO, move |_| run())),

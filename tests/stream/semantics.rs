@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 // The beginning.
 
 #[test]
-fn the_first_index_is_the_sources_or_the_one_that_was_asked_for_and_ignored_once_something_is_saved() {
+fn start_at_holds_only_until_something_is_saved() {
     let script = Script::up_to(30);
     script.set_first(10);
     let began = |progress: &MemoryProgress, set: fn(Plain) -> Plain| {
@@ -43,7 +43,7 @@ fn the_first_index_is_the_sources_or_the_one_that_was_asked_for_and_ignored_once
 }
 
 #[test]
-fn lag_counts_what_is_not_processed() {
+fn lag_counts_unprocessed_jobs() {
     let progress = MemoryProgress::new();
     let (worker, stage) = manual_worker();
     let script = Script::up_to(109);
@@ -68,7 +68,7 @@ fn lag_counts_what_is_not_processed() {
 }
 
 #[test]
-fn a_head_that_goes_back_takes_nothing_back_and_limits_new_starts() {
+fn a_head_that_goes_back_limits_only_new_starts() {
     let (worker, stage) = manual_worker();
     let script = Script::up_to(9);
     let progress = MemoryProgress::new();
@@ -120,7 +120,7 @@ impl Jobs for Calls {
 }
 
 #[test]
-fn the_source_is_subscribed_to_before_it_is_looked_at_and_asked_once_where_it_begins() {
+fn the_source_is_subscribed_to_before_it_is_read() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let consumer = builder(Arc::new(Calls(calls.clone())), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     let status = until(&consumer.handle(), "the first look", |_| calls.lock().contains(&"head"));
@@ -130,7 +130,7 @@ fn the_source_is_subscribed_to_before_it_is_looked_at_and_asked_once_where_it_be
 }
 
 #[test]
-fn a_run_is_read_in_one_call_and_a_short_answer_is_asked_on() {
+fn a_run_is_read_in_one_call_unless_cut_short() {
     /// Returns three jobs at a time, whatever it is asked for.
     struct Threes(Arc<Mutex<Vec<RangeInclusive<Index>>>>);
     impl Jobs for Threes {
@@ -166,7 +166,7 @@ fn a_run_is_read_in_one_call_and_a_short_answer_is_asked_on() {
 }
 
 #[test]
-fn the_source_is_polled_on_a_timer_unless_it_rings() {
+fn the_source_is_polled_unless_it_notifies() {
     let script = Script::up_to(0);
     let time = Time::new();
     let builder = |script: &Script| builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
@@ -192,7 +192,7 @@ fn the_source_is_polled_on_a_timer_unless_it_rings() {
 // Retries.
 
 #[test]
-fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
+fn a_retry_rereads_the_job_and_holds_no_worker() {
     let script = Script::up_to(3).subscribing();
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
@@ -221,7 +221,7 @@ fn a_retry_reads_the_job_again_and_holds_no_worker_while_it_waits() {
 }
 
 #[test]
-fn attempts_are_counted_from_one_and_a_new_life_begins_anew() {
+fn attempts_count_from_one_in_each_life() {
     let progress = MemoryProgress::new();
     for _ in 0..2 {
         let (worker, stage) = manual_worker();
@@ -236,7 +236,7 @@ fn attempts_are_counted_from_one_and_a_new_life_begins_anew() {
 }
 
 #[test]
-fn a_retry_whose_job_is_gone_for_good_halts() {
+fn a_retry_whose_job_is_gone_halts() {
     let script = Script::up_to(5);
     let (worker, stage) = manual_worker();
     let consumer =
@@ -252,7 +252,7 @@ fn a_retry_whose_job_is_gone_for_good_halts() {
 // The end.
 
 #[test]
-fn stop_at_ends_by_itself_below_what_is_processed_at_once_and_above_the_head_it_waits() {
+fn stop_at_ends_at_once_or_waits_for_the_head() {
     let progress = MemoryProgress::new();
     let jobs = numbers(5);
     builder(jobs.clone(), &progress).stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
@@ -270,7 +270,7 @@ fn stop_at_ends_by_itself_below_what_is_processed_at_once_and_above_the_head_it_
 }
 
 #[test]
-fn stopping_awaits_no_retry_and_saves_while_it_waits() {
+fn a_stop_awaits_no_retry_and_keeps_saving() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer =
@@ -289,7 +289,7 @@ fn stopping_awaits_no_retry_and_saves_while_it_waits() {
 }
 
 #[test]
-fn a_job_that_fails_for_good_while_stopping_halts_and_any_other_one_is_put_back() {
+fn only_a_permanent_failure_halts_a_stop() {
     for for_good in [true, false] {
         let (worker, stage) = manual_worker();
         let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
@@ -307,7 +307,7 @@ fn a_job_that_fails_for_good_while_stopping_halts_and_any_other_one_is_put_back(
 }
 
 #[test]
-fn a_last_save_that_fails_twice_is_the_error_of_stop() {
+fn a_last_save_failing_twice_is_the_error_of_stop() {
     let progress = FaultyProgress::in_memory();
     let consumer = Consumer::builder(numbers(3), progress.clone()).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(2, LONG));
@@ -331,7 +331,7 @@ fn a_last_save_that_fails_twice_is_the_error_of_stop() {
 }
 
 #[test]
-fn stop_within_saves_ignores_stragglers_and_keeps_the_name_until_the_last_returns() {
+fn stop_within_keeps_the_name_for_its_stragglers() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let script = Script::up_to(9);
@@ -357,7 +357,7 @@ fn stop_within_saves_ignores_stragglers_and_keeps_the_name_until_the_last_return
 }
 
 #[test]
-fn stop_within_does_not_wait_for_a_source_that_hangs() {
+fn stop_within_leaves_a_hanging_source() {
     let script = Script::up_to(9);
     let gate = script.gated();
     let progress = MemoryProgress::new();
@@ -388,7 +388,7 @@ fn stop_within_says_that_a_save_hangs() {
 }
 
 #[test]
-fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody_or_is_never_polled() {
+fn a_missing_job_is_asked_for_without_a_wake_or_poll() {
     for never_polled in [false, true] {
         // Its head is there before its body, and nobody rings for the body.
         let (script, time) = (Script::up_to(0).subscribing(), Time::new());
@@ -405,7 +405,7 @@ fn a_job_that_is_missing_is_asked_for_again_though_the_source_rings_nobody_or_is
 }
 
 #[test]
-fn a_run_that_has_reached_its_end_needs_nothing_of_its_source() {
+fn a_finished_run_needs_nothing_of_its_source() {
     let progress = MemoryProgress::new();
     let script = Script::up_to(20);
     builder(script.clone(), &progress).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
@@ -416,7 +416,7 @@ fn a_run_that_has_reached_its_end_needs_nothing_of_its_source() {
 }
 
 #[test]
-fn the_threads_of_deferred_jobs_follow_the_limit() {
+fn threads_of_deferred_jobs_follow_the_limit() {
     let (blocked, barrier) = (Arc::new(AtomicU64::new(0)), Arc::new(std::sync::Barrier::new(2)));
     let consumer = builder(numbers(2), &MemoryProgress::new())
         .max_processing(1)
@@ -437,7 +437,7 @@ fn the_threads_of_deferred_jobs_follow_the_limit() {
 }
 
 #[test]
-fn a_token_that_is_used_after_the_end_is_ignored_and_holds_the_name_until_then() {
+fn a_late_token_is_ignored_and_holds_the_name() {
     let progress = MemoryProgress::new();
     let (hand, handed) = crossbeam_channel::unbounded();
     let consumer = builder(numbers(1), &progress).start_deferred(move |_, done| hand.send(done).unwrap()).unwrap();
@@ -602,7 +602,7 @@ fn halted_outranks_paused() {
 }
 
 #[test]
-fn limits_change_while_it_runs_and_lowering_one_stops_no_running_job() {
+fn lowering_a_limit_stops_no_running_job() {
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(100), &progress).max_processing(4).max_search_ahead(4).start_worker(worker).unwrap();
@@ -636,7 +636,7 @@ fn limits_change_while_it_runs_and_lowering_one_stops_no_running_job() {
 // Callbacks.
 
 #[test]
-fn on_job_done_is_called_before_a_job_counts_and_a_panic_in_it_fails_the_attempt() {
+fn on_job_done_runs_first_and_its_panic_is_a_failure() {
     for deferred in [false, true] {
         let progress = MemoryProgress::new();
         let called = Arc::new(AtomicU64::new(0));
@@ -665,7 +665,7 @@ fn on_job_done_is_called_before_a_job_counts_and_a_panic_in_it_fails_the_attempt
 }
 
 #[test]
-fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
+fn a_busy_on_processed_is_merged_and_delays_no_save() {
     let progress = MemoryProgress::new();
     let (enter, entered) = crossbeam_channel::unbounded();
     let (pass, passed) = crossbeam_channel::unbounded::<()>();
@@ -700,7 +700,7 @@ fn on_processed_is_merged_while_it_is_busy_and_holds_up_no_save() {
 // Surfaces.
 
 #[test]
-fn a_worker_is_as_good_as_a_closure_and_sources_may_be_shared() {
+fn a_worker_trait_works_and_sources_may_be_shared() {
     struct Sum(AtomicU64);
     impl Worker<u64> for Sum {
         fn run(&self, job: Job<u64>) -> Result<(), BoxError> {

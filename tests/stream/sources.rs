@@ -192,7 +192,7 @@ fn run(source: &Flaky, jobs: impl Jobs<Job = Index>, time: &Time) -> (Vec<Index>
 }
 
 #[test]
-fn a_call_that_fails_behind_one_that_did_not_is_made_again_at_once() {
+fn a_first_failed_call_is_repeated_at_once() {
     const JOBS: u64 = 600;
     let some_fail = |call| match call % 7 {
         3 => Answer::Error,
@@ -236,7 +236,7 @@ fn waiting(kind: Call, answer: Answer, until: u64, retry: Option<Retry>) -> (Arc
 }
 
 #[test]
-fn calls_that_fail_in_a_row_wait_for_longer_each_time_and_the_status_says_for_how_long() {
+fn calls_that_fail_in_a_row_back_off_visibly() {
     let second = Duration::from_secs(1);
     let default = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000].map(|pause| pause * MS);
     for (retry, pauses) in [(None, &default[..]), (Some(Retry::fixed(7 * second)), &[7 * second; 4])] {
@@ -270,7 +270,7 @@ fn calls_that_fail_in_a_row_wait_for_longer_each_time_and_the_status_says_for_ho
 }
 
 #[test]
-fn a_missing_job_is_asked_for_again_alone_after_a_pause_that_grows_up_to_a_second_and_without_a_look() {
+fn a_missing_job_is_asked_for_with_a_growing_pause() {
     for kind in [Call::AtIndex, Call::Read, Call::ReadSparse] {
         let pauses = [20, 40, 80, 160, 320, 640, 1_000, 1_000].map(|pause| pause * MS);
         let (source, time, consumer) = waiting(kind, Answer::Null, pauses.len() as u64, None);
@@ -297,7 +297,7 @@ fn a_missing_job_is_asked_for_again_alone_after_a_pause_that_grows_up_to_a_secon
 }
 
 #[test]
-fn a_failed_job_that_can_never_be_read_again_holds_up_none_of_its_neighbours() {
+fn an_unreadable_retry_delays_no_neighbour() {
     let (source, time) = (Script::up_to(9), Time::new());
     let script = source.clone();
     let consumer = builder(source, &MemoryProgress::new())
@@ -332,7 +332,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
 
     #[test]
-    fn promise_01_of_a_source_that_fails_and_misses_jobs_at_random_nothing_is_skipped_and_nothing_runs_twice(
+    fn promise_01_a_flaky_source_skips_and_repeats_nothing(
         seed in any::<u64>(), of in 0u64..40, kind in 0..4usize, most in 1usize..9, fails in 0u32..4,
     ) {
         let kind = [Call::Head, Call::AtIndex, Call::Read, Call::ReadSparse][kind];
@@ -463,7 +463,7 @@ mod futures {
 
     /// Real time: a call belongs to its runtime, whatever the clock of the consumer is.
     #[test]
-    fn a_call_without_an_answer_is_dropped_after_its_time_and_made_again_through_each_adapter() {
+    fn a_call_past_its_timeout_is_dropped_and_repeated() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let log = waterline::Store::in_memory().log::<u64>("out").unwrap();
         let upstream = Consumer::builder(numbers(200), MemoryProgress::new()).start(|_| Ok(())).unwrap();
@@ -503,7 +503,7 @@ mod futures {
     }
 
     #[test]
-    fn a_source_that_never_answers_is_named_with_its_timeout_and_a_stop_does_not_wait_for_it() {
+    fn a_silent_source_is_named_and_delays_no_stop() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         for (timeout, says) in [
             (None, "; the call is given up after 30.0s"),
@@ -526,7 +526,7 @@ mod futures {
     }
 
     #[test]
-    fn a_call_that_was_given_up_is_an_error_that_says_what_to_do() {
+    fn a_timed_out_call_is_an_error_with_advice() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         struct Never;
         impl AsyncJobs for Never {

@@ -108,7 +108,7 @@ fn counted(store: &Store) -> (u64, bool) {
 }
 
 #[test]
-fn promise_09_every_chunk_of_every_block_is_counted_once_over_many_lives_that_are_cut_off() {
+fn promise_09_random_cuts_count_each_chunk_once() {
     const BLOCKS: u64 = 300;
     for seed in 0..6 {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -137,7 +137,7 @@ fn promise_09_every_chunk_of_every_block_is_counted_once_over_many_lives_that_ar
 }
 
 #[test]
-fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
+fn a_pipeline_runs_to_an_index_and_resumes() {
     in_each_way(|way| {
         let (store, blocks) = (Store::in_memory(), numbers(50));
         way.join(chunked_to(&store, &blocks, Some(19))).unwrap();
@@ -156,7 +156,7 @@ fn a_pipeline_runs_to_an_index_and_goes_on_from_there() {
 }
 
 #[test]
-fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_them() {
+fn promise_06_a_stop_ends_upstream_stages_first() {
     in_each_way(|way| {
         let (store, blocks) = (Store::in_memory(), MemoryJobs::new());
         let pipeline = chunked(&store, &blocks);
@@ -182,7 +182,7 @@ fn promise_06_a_stop_ends_the_stages_upstream_first_and_leaves_nothing_between_t
 }
 
 #[test]
-fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
+fn a_gated_stage_ends_at_its_upstreams_watermark() {
     // Fan-in: the third stage is behind the first two, one of which is slow.
     let (jobs, seen) = (numbers(1_000), Arc::new(AtomicU64::new(0)));
     let (worker, slow) = manual_worker();
@@ -222,7 +222,7 @@ fn a_gated_stage_gets_to_the_watermark_of_its_upstreams_before_it_ends() {
 }
 
 #[test]
-fn promise_05_the_first_failure_is_what_join_returns_and_stops_those_before_it() {
+fn promise_05_join_returns_the_first_failure() {
     in_each_way(|way| {
         let (store, blocks) = (Store::in_memory(), MemoryJobs::<u64>::new());
         let log = store.log::<u64>("middle").unwrap();
@@ -263,7 +263,7 @@ fn promise_05_the_first_failure_is_what_join_returns_and_stops_those_before_it()
 }
 
 #[test]
-fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
+fn stop_within_leaves_the_rest_to_the_next_life() {
     in_each_way(|way| {
         let (store, blocks) = (Store::in_memory(), numbers(20));
         let log = store.log::<u64>("middle").unwrap();
@@ -307,7 +307,7 @@ fn stop_within_leaves_what_there_is_no_time_for_to_the_next_life() {
 }
 
 #[test]
-fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_stopped() {
+fn a_misbuilt_pipeline_is_refused_and_stopped() {
     let jobs = numbers(3);
     let config = |error: Error| match error {
         Error::Config(config) => config,
@@ -346,7 +346,7 @@ fn a_pipeline_that_is_put_together_wrongly_is_refused_and_what_was_started_is_st
 }
 
 #[test]
-fn a_pipeline_that_is_stopped_on_a_thread_of_its_own_is_only_asked_to() {
+fn a_stop_on_its_own_thread_only_asks() {
     in_each_way(|way| {
         let (give, given) = unbounded::<Pipeline>();
         let (tell, told) = unbounded();
@@ -371,7 +371,7 @@ fn a_pipeline_that_is_stopped_on_a_thread_of_its_own_is_only_asked_to() {
 }
 
 #[test]
-fn a_pipeline_that_is_stopped_or_dropped_on_a_thread_of_one_stage_waits_for_no_other() {
+fn a_stop_on_a_stages_thread_awaits_no_other() {
     for stop in [true, false] {
         let (give, given) = unbounded::<Pipeline>();
         let (tell, told) = unbounded();
@@ -404,7 +404,7 @@ fn a_pipeline_that_is_stopped_or_dropped_on_a_thread_of_one_stage_waits_for_no_o
 }
 
 #[test]
-fn a_stage_beside_the_first_one_ends_where_that_did_though_its_stream_has_no_end() {
+fn a_parallel_stage_ends_where_the_first_did() {
     for stop_at in [Some(4), None] {
         let stream = || Script::up_to(Index::MAX - 1);
         let (worker, fetching) = manual_worker();
@@ -439,7 +439,7 @@ fn a_stage_beside_the_first_one_ends_where_that_did_though_its_stream_has_no_end
 }
 
 #[test]
-fn of_the_pipelines_stop_at_and_its_stages_the_lower_one_holds() {
+fn the_lower_stop_at_of_pipeline_and_stage_holds() {
     let run = |pipeline: &[Index], stage: &[Index], end: &dyn Fn(Pipeline) -> Result<(), Error>| {
         let ran = Arc::new(AtomicU64::new(0));
         let count = ran.clone();
@@ -491,7 +491,7 @@ fn a_weight_may_ask_for_the_status_of_its_pipeline() {
 }
 
 #[test]
-fn a_slow_second_stage_costs_no_memory_that_its_window_does_not_allow() {
+fn a_slow_second_stage_is_bounded_by_its_window() {
     // The log may grow, on disk. The jobs that are read of it and done ahead are bounded.
     let (store, blocks) = (Store::in_memory(), numbers(2_000));
     let log = store.log::<u64>("middle").unwrap();
@@ -548,7 +548,7 @@ fn a_stage_is_held_back_from_its_first_job_on() {
 }
 
 #[test]
-fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
+fn a_stage_is_held_back_while_its_log_is_full() {
     let (store, blocks) = (Store::in_memory(), numbers(1_000));
     let log = store.log::<u64>("middle").unwrap();
     let (worker, second) = manual_worker();
@@ -591,7 +591,7 @@ fn a_stage_is_held_back_while_the_log_that_it_fills_is_full() {
 }
 
 #[test]
-fn promise_04_a_parked_job_holds_back_no_stage_before_it() {
+fn promise_04_a_parked_job_holds_back_no_earlier_stage() {
     let (store, blocks) = (Store::in_memory(), numbers(100));
     let log = store.log::<u64>("middle").unwrap();
     let pipeline = Pipeline::builder()
@@ -620,7 +620,7 @@ fn promise_04_a_parked_job_holds_back_no_stage_before_it() {
 }
 
 #[test]
-fn a_stage_behind_a_full_log_that_has_ended_is_named() {
+fn a_full_log_whose_reader_ended_is_named() {
     let (store, blocks) = (Store::in_memory(), numbers(100));
     let log = store.log::<u64>("middle").unwrap();
     let start = || Consumer::builder(log.clone(), store.progress("second")).start(|_| Ok(())).unwrap();
@@ -641,7 +641,7 @@ fn a_stage_behind_a_full_log_that_has_ended_is_named() {
 }
 
 #[test]
-fn a_stage_that_somebody_has_to_help_has_no_estimate() {
+fn a_stage_that_needs_help_has_no_estimate() {
     let (worker, jobs) = manual_worker();
     let pipeline = Pipeline::builder()
         .stage("only", |stage| {
@@ -665,7 +665,7 @@ fn a_stage_that_somebody_has_to_help_has_no_estimate() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn a_future_that_is_dropped_only_asks_all_stages_to_stop() {
+fn a_dropped_join_only_asks_all_stages_to_stop() {
     type Ends = fn(Pipeline) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Error>>>>;
     let ways: [Ends; 3] = [
         |pipeline| Box::pin(pipeline.join_async()),

@@ -67,7 +67,7 @@ fn ends<P: Progress>(builder: Builder<MemoryJobs<u64>, P>) -> (Builder<MemoryJob
 }
 
 #[test]
-fn a_direct_job_that_takes_too_long_is_told_and_named_until_it_returns_and_counts_by_its_result() {
+fn an_overdue_direct_job_is_told_and_counts_by_result() {
     let (ask, asked) = bounded::<()>(0);
     let time = Arc::new(Time::new());
     let (builder, ends) = ends(timed(2, &time));
@@ -100,7 +100,7 @@ fn a_direct_job_that_takes_too_long_is_told_and_named_until_it_returns_and_count
 }
 
 #[test]
-fn the_next_job_on_the_thread_of_an_overdue_one_is_not_told() {
+fn the_next_job_on_an_overdue_thread_is_not_told() {
     let ((see, seen), time) = (unbounded(), Arc::new(Time::new()));
     let consumer = timed(20, &time)
         .max_processing(1)
@@ -117,7 +117,7 @@ fn the_next_job_on_the_thread_of_an_overdue_one_is_not_told() {
 }
 
 #[test]
-fn an_error_after_the_timeout_is_a_failure_of_its_own_and_a_permanent_one_is_not_tried_again() {
+fn an_error_after_the_timeout_is_the_jobs_own() {
     let time = Arc::new(Time::new());
     let consumer = timed(1, &time)
         .retry(NOW)
@@ -137,7 +137,7 @@ fn an_error_after_the_timeout_is_a_failure_of_its_own_and_a_permanent_one_is_not
 }
 
 #[test]
-fn overdue_work_of_an_ordered_job_is_told_and_its_result_is_taken_while_the_sink_may_take_longer() {
+fn an_overdue_ordered_job_is_told_but_not_its_sink() {
     let (sank, sinking) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let (sink, sinks) = (sank.clone(), sinking.clone());
     let (tell, told) = unbounded();
@@ -183,7 +183,7 @@ fn overdue_work_of_an_ordered_job_is_told_and_its_result_is_taken_while_the_sink
 }
 
 #[test]
-fn the_effects_of_an_overdue_transactional_job_are_taken_if_it_succeeds_and_not_if_it_fails() {
+fn an_overdue_success_keeps_its_effects() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();
     let time = Arc::new(Time::new());
@@ -209,7 +209,7 @@ fn the_effects_of_an_overdue_transactional_job_are_taken_if_it_succeeds_and_not_
 }
 
 #[test]
-fn a_deferred_attempt_fails_in_time_is_tried_again_and_its_late_token_changes_nothing() {
+fn a_deferred_timeout_is_retried_despite_a_late_token() {
     let (give, taken) = unbounded();
     let told = Arc::new(AtomicU64::new(0));
     let time = Time::new();
@@ -249,7 +249,7 @@ fn a_deferred_attempt_fails_in_time_is_tried_again_and_its_late_token_changes_no
 }
 
 #[test]
-fn a_late_token_does_not_report_the_attempt_that_came_after_it_into_its_slot() {
+fn a_late_token_does_not_report_the_next_attempt() {
     let (give, taken) = unbounded();
     let (jobs, time) = (numbers(3), Time::new());
     let consumer = builder(jobs.clone(), &MemoryProgress::new())
@@ -276,7 +276,7 @@ fn a_late_token_does_not_report_the_attempt_that_came_after_it_into_its_slot() {
 }
 
 #[test]
-fn each_attempt_after_a_pause_is_noticed_by_the_clock_of_the_machine() {
+fn each_attempt_after_a_pause_times_out_in_real_time() {
     // In real time: a manual clock wakes each thread, also one that nobody tells of the attempt.
     let (give, taken) = unbounded();
     let builder = builder(numbers(1), &MemoryProgress::new()).attempt_timeout(SHORT);
@@ -288,7 +288,7 @@ fn each_attempt_after_a_pause_is_noticed_by_the_clock_of_the_machine() {
 }
 
 #[test]
-fn deferred_attempts_that_are_used_up_halt_with_the_timeout_as_the_cause_or_park() {
+fn the_last_timed_out_attempt_halts_or_parks() {
     let (give, taken) = unbounded();
     // During the pause no attempt runs, so the next one has to be noticed.
     let time = Time::new();
@@ -322,7 +322,7 @@ fn deferred_attempts_that_are_used_up_halt_with_the_timeout_as_the_cause_or_park
 }
 
 #[test]
-fn a_stop_does_not_wait_for_the_code_of_a_timed_out_attempt_whose_token_keeps_the_name() {
+fn a_stop_does_not_await_timed_out_code() {
     for within in [false, true] {
         let (progress, (give, taken), time) = (MemoryProgress::new(), unbounded(), Time::new());
         let start = |timeout, give: Sender<(Job<u64>, Done)>| {
@@ -350,7 +350,7 @@ fn a_stop_does_not_wait_for_the_code_of_a_timed_out_attempt_whose_token_keeps_th
 }
 
 #[test]
-fn a_stop_with_no_time_gives_up_an_attempt_before_its_timeout_as_ever() {
+fn a_stop_without_time_abandons_before_the_timeout() {
     let (give, taken) = unbounded();
     let consumer = timed(1, &Time::new()).attempt_timeout(HOUR).start_deferred(hands(give)).unwrap();
     let late = token(&taken, 0, 1);
@@ -362,7 +362,7 @@ fn a_stop_with_no_time_gives_up_an_attempt_before_its_timeout_as_ever() {
 }
 
 #[test]
-fn a_direct_job_that_is_overdue_is_waited_for_by_a_stop() {
+fn a_stop_awaits_an_overdue_direct_job() {
     let (begin, begun) = unbounded();
     let (end, ended) = bounded::<()>(0);
     let time = Time::new();
@@ -384,7 +384,7 @@ fn a_direct_job_that_is_overdue_is_waited_for_by_a_stop() {
 }
 
 #[test]
-fn a_pause_does_not_hold_up_a_timeout() {
+fn a_pause_does_not_delay_a_timeout() {
     let (give, taken) = unbounded();
     let time = Time::new();
     let consumer = timed(1, &time).retry(NOW).start_deferred(hands(give)).unwrap();
@@ -401,7 +401,7 @@ fn a_pause_does_not_hold_up_a_timeout() {
 }
 
 #[test]
-fn ten_thousand_attempts_in_flight_expire_in_the_order_in_which_they_began() {
+fn ten_thousand_attempts_expire_in_starting_order() {
     const JOBS: u64 = 10_000;
     let (give, taken) = unbounded();
     let time = Time::new();
@@ -430,7 +430,7 @@ fn ten_thousand_attempts_in_flight_expire_in_the_order_in_which_they_began() {
 }
 
 #[test]
-fn a_token_that_is_used_in_time_is_no_timeout_however_long_on_job_done_takes() {
+fn a_slow_on_job_done_is_no_timeout() {
     let (enter, entered) = unbounded();
     let (go, gone) = bounded::<()>(0);
     let (give, taken) = unbounded();
@@ -471,7 +471,7 @@ fn dwells(
 }
 
 #[test]
-fn a_token_that_is_used_while_the_observers_hear_of_the_timeout_changes_nothing() {
+fn a_token_used_during_the_timeout_changes_nothing() {
     let (give, taken) = unbounded();
     let time = Time::new();
     let (builder, entered, go) = dwells(timed(1, &time).retry(NOW));
@@ -489,7 +489,7 @@ fn a_token_that_is_used_while_the_observers_hear_of_the_timeout_changes_nothing(
 }
 
 #[test]
-fn an_attempt_that_is_given_up_while_it_fails_is_listed_and_its_token_keeps_the_name() {
+fn an_attempt_abandoned_while_failing_keeps_the_name() {
     for used_before in [false, true] {
         let (progress, (give, taken), time) = (MemoryProgress::new(), unbounded(), Time::new());
         let again = || builder(numbers(1), &progress).start(|_| Ok(()));
@@ -543,7 +543,7 @@ mod futures {
     }
 
     #[test]
-    fn a_future_that_takes_too_long_is_dropped_before_the_next_attempt_and_the_last_one_halts() {
+    fn an_overdue_future_is_dropped_before_its_retry() {
         let (runtime, there) = (runtime(), Arc::new(AtomicUsize::new(0)));
         let time = Time::new();
         let (builder, ends) = ends(timed(1, &time).retry(NOW.max_attempts(3)));
@@ -572,7 +572,7 @@ mod futures {
     }
 
     #[test]
-    fn each_future_of_many_is_dropped_once_and_those_that_end_in_time_are_done() {
+    fn each_overdue_future_of_many_is_dropped_once() {
         const JOBS: u64 = 2_000;
         let (runtime, there) = (runtime(), Arc::new(AtomicUsize::new(0)));
         let (count, begun) = (there.clone(), Arc::new(AtomicU64::new(0)));
@@ -605,7 +605,7 @@ mod futures {
     }
 
     #[test]
-    fn a_future_that_blocks_its_thread_is_told_and_named_and_dropped_once_it_gives_the_thread_back() {
+    fn a_future_that_blocks_its_thread_is_dropped_later() {
         let (runtime, blocks) = (runtime(), Arc::new(AtomicBool::new(true)));
         let (blocked, (hold, held), time) = (blocks.clone(), unbounded(), Arc::new(Time::new()));
         let consumer = timed(1, &time)
@@ -634,7 +634,7 @@ mod futures {
     }
 
     #[test]
-    fn a_stop_drops_what_is_overdue_and_needs_no_limit() {
+    fn a_stop_without_a_limit_drops_overdue_futures() {
         let runtime = runtime();
         let (begin, begun) = unbounded();
         let time = Time::new();

@@ -189,7 +189,7 @@ fn walk(handle: &Handle, trial: &Trial) {
 }
 
 #[test]
-fn ten_million_jobs_and_everything_at_once() {
+fn ten_million_jobs_with_every_feature_at_once() {
     let _alone = ONE_AT_A_TIME.lock();
     silence_planned_panics();
     let (seed, threads) = (0x7a7e_0001, 4);
@@ -331,7 +331,7 @@ impl Stream {
 }
 
 #[test]
-fn many_lives_end_in_every_way_and_the_stream_is_walked_without_a_skip() {
+fn lives_that_end_in_every_way_skip_nothing() {
     let _alone = ONE_AT_A_TIME.lock();
     silence_planned_panics();
     let seed = 0x7a7e_0002;

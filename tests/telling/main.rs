@@ -144,7 +144,7 @@ fn named<J: Jobs>(name: &str, jobs: J, time: &Time) -> Builder<J, StoreProgress>
 }
 
 #[test]
-fn a_gap_is_told_of_and_then_that_the_watermark_does_not_move() {
+fn a_missing_job_is_logged_and_then_the_stall() {
     let script = Script::up_to(5);
     script.gap(2);
     let time = Time::new();
@@ -181,7 +181,7 @@ impl Jobs for Lonely {
 }
 
 #[test]
-fn a_gap_that_a_life_recorded_before_it_died_is_passed_without_a_line() {
+fn a_gap_recorded_before_a_death_logs_nothing() {
     everything();
     let mut disk = Arc::new(FaultyStore::new().unwrap());
     for life in 0..3 {
@@ -238,7 +238,7 @@ impl Jobs for Deleted {
 }
 
 #[test]
-fn a_failed_job_that_is_deleted_is_passed_and_one_line_says_so() {
+fn a_deleted_failed_job_is_passed_with_one_line() {
     let deleted = Arc::<AtomicU64>::default();
     let delete = deleted.clone();
     let consumer = named("deleted", Deleted(deleted), &Time::new())
@@ -258,7 +258,7 @@ fn a_failed_job_that_is_deleted_is_passed_and_one_line_says_so() {
 }
 
 #[test]
-fn a_wait_for_a_name_is_told_of_at_its_begin_and_at_its_end() {
+fn a_wait_for_a_name_is_logged_at_both_ends() {
     everything();
     let store = Store::in_memory();
     let holder = Consumer::builder(numbers(3), store.progress("awaited")).start(|_| Ok(())).unwrap();
@@ -278,7 +278,7 @@ fn a_wait_for_a_name_is_told_of_at_its_begin_and_at_its_end() {
 }
 
 #[test]
-fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_counts() {
+fn endless_retries_log_once_a_second_with_counts() {
     let time = Time::new();
     let consumer = named("endless", Script::up_to(5), &time)
         .retry(Retry::fixed(Duration::ZERO))
@@ -307,7 +307,7 @@ fn an_endless_retry_is_told_of_once_a_second_and_no_attempt_is_left_out_of_the_c
 }
 
 #[test]
-fn a_job_that_hangs_is_told_of_though_every_other_thread_hangs_too() {
+fn a_hanging_job_is_logged_while_all_threads_hang() {
     let script = Script::up_to(100);
     let gate = script.gated();
     let (release, hangs) = bounded::<()>(0);
@@ -336,7 +336,7 @@ fn a_job_that_hangs_is_told_of_though_every_other_thread_hangs_too() {
 }
 
 #[test]
-fn a_halt_tells_of_the_attempt_of_the_halt_and_of_the_end() {
+fn a_halt_logs_its_attempt_and_the_end() {
     let consumer = named("halts", Script::up_to(5), &Time::new())
         .max_processing(1)
         .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
@@ -352,7 +352,7 @@ fn a_halt_tells_of_the_attempt_of_the_halt_and_of_the_end() {
 }
 
 #[test]
-fn a_source_that_fails_is_told_of_in_its_head_and_in_its_jobs() {
+fn a_failing_source_is_logged_for_head_and_jobs() {
     let script = Script::up_to(5);
     script.fail_head(Fault::Error);
     let time = Time::new();
@@ -375,7 +375,7 @@ fn a_source_that_fails_is_told_of_in_its_head_and_in_its_jobs() {
 }
 
 #[test]
-fn a_source_that_hangs_is_told_of_also_when_it_was_caught_up_before_and_when_it_hangs_beyond_the_end() {
+fn a_hanging_source_is_logged_wherever_it_hangs() {
     let script = Script::up_to(5).subscribing();
     let time = Time::new();
     let consumer = named("silent", script.clone(), &time).start(|_| Ok(())).unwrap();
@@ -395,7 +395,7 @@ fn a_source_that_hangs_is_told_of_also_when_it_was_caught_up_before_and_when_it_
 }
 
 #[test]
-fn a_save_that_fails_and_one_that_hangs_are_told_of() {
+fn failing_and_hanging_saves_are_logged() {
     everything();
     let progress = FaultyProgress::new(Store::in_memory().progress("saves"));
     let faults = progress.faults();
@@ -420,7 +420,7 @@ fn a_save_that_fails_and_one_that_hangs_are_told_of() {
 }
 
 #[test]
-fn a_consumer_that_works_says_that_it_has_ended_and_nothing_else() {
+fn a_healthy_consumer_logs_only_its_end() {
     everything();
     let builder = Consumer::builder(numbers(10_000), MemoryProgress::new()).stop_at(9_999).clock(Time::new().clock());
     builder.start(|_| Ok(())).unwrap().join().unwrap();
@@ -431,7 +431,7 @@ fn a_consumer_that_works_says_that_it_has_ended_and_nothing_else() {
 }
 
 #[test]
-fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_time_again() {
+fn idle_time_does_not_count_towards_a_stall() {
     let (jobs, time) = (numbers(3), Time::new());
     let ((release, hangs), (hold, held)) = (bounded::<()>(0), bounded::<()>(0));
     let consumer = named("idle", jobs.clone(), &time)
@@ -468,7 +468,7 @@ fn an_idle_consumer_does_not_stall_and_one_that_goes_on_after_it_is_given_its_ti
 }
 
 #[test]
-fn an_observer_that_panics_is_told_of_once_a_second_and_no_panic_is_left_out_of_the_count() {
+fn observer_panics_log_once_a_second_with_counts() {
     let calls = Arc::new(AtomicU64::new(0));
     let called = calls.clone();
     let consumer = named("observed", numbers(500), &Time::new())
@@ -506,7 +506,7 @@ fn steer(handle: &Handle, own: &Mutex<Option<Consumer>>) {
 }
 
 #[test]
-fn a_listener_may_steer_the_consumer_that_it_hears_of() {
+fn a_subscriber_may_steer_the_consumer() {
     everything();
     let own: Arc<Mutex<Option<Consumer>>> = Arc::default();
     let (send, tokens) = crossbeam_channel::unbounded();
@@ -532,7 +532,7 @@ fn a_listener_may_steer_the_consumer_that_it_hears_of() {
 }
 
 #[test]
-fn a_listener_may_write_to_the_store_whose_save_it_hears_of() {
+fn a_subscriber_may_write_to_the_failing_store() {
     everything();
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
@@ -552,7 +552,7 @@ fn a_listener_may_write_to_the_store_whose_save_it_hears_of() {
 }
 
 #[test]
-fn a_death_is_told_of_after_a_life_that_died_and_not_after_one_that_ended_well() {
+fn only_a_life_that_died_logs_a_death() {
     everything();
     let told = || lines_of("mortal").iter().filter(|line| line.message().contains("died in the life before")).count();
     let disk = FaultyStore::new().unwrap();
@@ -578,7 +578,7 @@ fn a_death_is_told_of_after_a_life_that_died_and_not_after_one_that_ended_well()
 }
 
 #[test]
-fn a_listener_may_write_to_the_store_whose_log_could_not_be_trimmed() {
+fn a_subscriber_may_write_after_a_failed_trim() {
     everything();
     let faulty = FaultyStore::new().unwrap();
     let (store, table) = (faulty.store(), faulty.store().table("heard").unwrap());
@@ -598,7 +598,7 @@ fn a_listener_may_write_to_the_store_whose_log_could_not_be_trimmed() {
 }
 
 #[test]
-fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
+fn a_job_hanging_at_a_halt_is_logged() {
     let (release, hangs) = bounded::<()>(0);
     let (enter, entered) = bounded::<()>(1);
     let time = Time::new();
@@ -622,7 +622,7 @@ fn a_job_that_hangs_while_its_consumer_halts_is_told_of() {
 }
 
 #[test]
-fn a_listener_may_write_to_the_store_that_refused_the_effects_of_a_job() {
+fn a_subscriber_may_write_after_refused_effects() {
     everything();
     let store = Store::in_memory();
     let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
@@ -640,7 +640,7 @@ fn a_listener_may_write_to_the_store_that_refused_the_effects_of_a_job() {
 }
 
 #[test]
-fn a_listener_may_write_to_the_store_though_nobody_watches_for_stalls() {
+fn a_subscriber_may_write_without_a_stall_watcher() {
     everything();
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
@@ -697,7 +697,7 @@ impl Progress for Claims {
 }
 
 #[test]
-fn a_run_of_done_jobs_that_no_life_can_have_written_is_named() {
+fn an_impossible_run_of_done_jobs_is_logged() {
     everything();
     const FAR: Index = 1 << 28;
     for (name, run) in [("near run", 9..=12), ("far run", FAR..=FAR + 1)] {

@@ -23,7 +23,7 @@ async fn begin(more: &[&str]) -> (Service, Receiver, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_is_delivered_once_for_its_idempotency_key_also_when_it_is_posted_again_later() {
+async fn an_event_is_delivered_once_per_idempotency_key() {
     let (service, receiver, client) = begin(&[]).await;
     let (status, first) = client.push(&service.url, &receiver, 1).await.unwrap();
     assert_eq!((status, &first["is_new"]), (StatusCode::ACCEPTED, &json!(true)));
@@ -42,7 +42,7 @@ async fn an_event_is_delivered_once_for_its_idempotency_key_also_when_it_is_post
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_event_is_tried_again_by_the_back_off_or_by_the_word_of_its_receiver() {
+async fn a_refused_event_retries_by_backoff_or_retry_after() {
     let (service, receiver, client) = begin(&[]).await;
     let (hurt, told) =
         (client.pushed(&service.url, &receiver, 5).await, client.pushed(&service.url, &receiver, 6).await);
@@ -56,7 +56,7 @@ async fn a_refused_event_is_tried_again_by_the_back_off_or_by_the_word_of_its_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tenant_with_many_events_has_so_many_deliveries_at_once_and_delays_no_other_one() {
+async fn a_busy_tenant_delays_no_other() {
     let (service, receiver, client) = begin(&["--tenant-at-once", "2"]).await;
     let mut ids = Vec::new();
     // The last one is of another tenant.
@@ -74,7 +74,7 @@ async fn a_tenant_with_many_events_has_so_many_deliveries_at_once_and_delays_no_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_letters_are_listed_in_pages_and_redriven_alone_or_all_together() {
+async fn dead_letters_are_paged_and_redriven() {
     let (service, receiver, client) = begin(&[]).await;
     let at = |path: &str| format!("{}{path}", service.url);
     let (gone, hurt) =
@@ -128,7 +128,7 @@ async fn a_wrong_request_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_takes_too_long_is_not_waited_for_and_one_that_is_removed_is_gone() {
+async fn a_wait_times_out_and_a_removed_event_is_gone() {
     let (service, receiver, client) = begin(&["--timeout", "0.2"]).await;
     let at = |path: &str| format!("{}{path}", service.url);
     let id = client.pushed(&service.url, &receiver, 8).await;
@@ -142,7 +142,7 @@ async fn an_event_that_takes_too_long_is_not_waited_for_and_one_that_is_removed_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_sees_the_state_the_metrics_and_the_health() {
+async fn an_operator_sees_state_metrics_and_health() {
     let (service, receiver, client) = begin(&[]).await;
     let at = |path: &str| format!("{}{path}", service.url);
     client.pushed(&service.url, &receiver, 8).await;

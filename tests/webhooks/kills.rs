@@ -51,7 +51,7 @@ async fn post(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_event_is_delivered_or_dead_and_listed_though_the_service_is_killed_again_and_again() {
+async fn kills_leave_each_event_delivered_or_dead() {
     let (events, kills) = (size(400, 20_000), size(5, 40));
     let place = tempfile::tempdir().unwrap();
     common::make_in(place.path());

@@ -21,7 +21,7 @@ pub async fn until_waiting(client: &Client, service: &Service, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_clients_that_wait_need_no_thread() {
+async fn a_thousand_waiting_clients_need_no_thread() {
     let (polls, at_once) = (1_000, 16);
     let (receiver, client) = (Receiver::start(|_, _| Answer::Hold).await, Client::new());
     let service = Service::start(None, &["--at-once", &at_once.to_string(), "--store-threads", "4"]);

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::net::TcpStream;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_is_asked_to_end_finishes_its_deliveries_and_the_next_one_goes_on() {
+async fn a_service_asked_to_end_finishes_its_deliveries() {
     let (events, at_once) = (40, 8);
     let place = tempfile::tempdir().unwrap();
     common::make_in(place.path());
@@ -53,7 +53,7 @@ async fn a_service_that_is_asked_to_end_finishes_its_deliveries_and_the_next_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delivery_that_outlasts_the_time_of_a_stop_is_made_again_and_that_is_no_failure_of_it() {
+async fn a_delivery_cut_off_by_a_stop_is_repeated() {
     let place = tempfile::tempdir().unwrap();
     common::make_in(place.path());
     let (receiver, client) = (Receiver::start(|_, _| Answer::Hold).await, Client::new());

@@ -4,7 +4,7 @@ use super::*;
 use waterline_queue::{Accept, Every, JobState, NewJob, Queue, QueueError, QueueOptions, Unique, Waits};
 
 #[test]
-fn promise_08_jobs_with_each_setting_are_read_and_go_on_from_where_they_were() {
+fn promise_08_jobs_of_each_setting_go_on() {
     let queue = queue(&disk(&records(FIXTURE)).open(&making(false)).unwrap(), "pages").unwrap();
     let info = |id: &str| queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"));
     assert_eq!((ids(&queue, JobState::Waiting), info("waits").waits_for), (vec!["holds on".into(), "waits".into()], 2));
@@ -25,7 +25,7 @@ fn promise_08_jobs_with_each_setting_are_read_and_go_on_from_where_they_were() {
 }
 
 #[test]
-fn promise_08_the_durations_of_a_queue_are_read_and_a_damaged_record_of_them_stops_no_queue() {
+fn promise_08_damaged_durations_stop_no_queue() {
     let (whole, seconds) = (records(FIXTURE), Duration::from_secs);
     let queue = |records: &[Record]| queue(&disk(records).open(&making(false)).unwrap(), "timed").unwrap();
     let read = queue(&whole).durations();
@@ -51,7 +51,7 @@ fn ids(queue: &Queue, state: JobState) -> Vec<String> {
 
 /// A queue that is opened takes over from a process that has died, so that is a write.
 #[test]
-fn promise_08_a_store_with_queues_is_opened_by_one_write_a_queue_and_all_is_there() {
+fn promise_08_opening_costs_one_write_a_queue() {
     let disk = disk(&records(FIXTURE));
     let store = disk.open(&making(false)).unwrap();
     assert_eq!(disk.writes(), 1);
@@ -77,7 +77,7 @@ fn digest(queue: &Queue, name: &str) -> Result<(), QueueError> {
 }
 
 #[test]
-fn promise_08_a_store_with_periodic_jobs_goes_on_from_the_last_ticks() {
+fn promise_08_periodic_jobs_go_on_from_the_last_tick() {
     let disk = disk(&records(FIXTURE));
     let ticks = queue(&disk.open(&making(false)).unwrap(), "ticks").unwrap();
     let infos = ticks.periodics().unwrap();
@@ -92,7 +92,7 @@ fn promise_08_a_store_with_periodic_jobs_goes_on_from_the_last_ticks() {
 }
 
 #[test]
-fn promise_08_a_record_of_a_periodic_job_with_a_flipped_bit_is_refused_and_stays_as_it_is() {
+fn promise_08_a_flipped_bit_of_a_periodic_job_is_refused() {
     let whole = records(FIXTURE);
     let of = number_of(&whole, "ticks");
     let mut flipped = 0;
@@ -127,7 +127,7 @@ fn promise_08_a_record_of_a_periodic_job_with_a_flipped_bit_is_refused_and_stays
 
 /// Each bit of the records that are sealed, one after the other.
 #[test]
-fn promise_08_a_record_of_a_queue_with_a_flipped_bit_is_refused_and_stays_as_it_is() {
+fn promise_08_a_flipped_bit_of_a_queue_is_refused() {
     let whole = records(FIXTURE);
     let id_of = |key: &[u8]| (key[4] == b'j').then(|| String::from_utf8(key[5..].to_vec()).unwrap());
     let queues = ["mail", "other"];
