@@ -1,4 +1,4 @@
-//! Faults of earlier systems of this kind, and good ideas that we keep, that no other file tests.
+//! Lessons of earlier systems of this kind: faults to avoid and ideas to keep.
 
 use common::*;
 use parking_lot::Mutex;
@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{Blocked, Consumer, Error, Index, Jobs, MemoryProgress, Retry, Worker};
 
-// The faults.
-
 #[test]
 fn a_completion_does_not_scan_the_whole_window() {
-    // This counts the calls of the source, and not the time: with the first job stuck, each of 20
-    // 000 others is read once.
+    // Counts calls of the source, not time: with the first job stuck, each of the 20,000 others
+    // is read once.
     let script = Script::up_to(20_000);
     let (worker, stage) = manual_worker();
     let progress = MemoryProgress::new();
@@ -39,8 +37,7 @@ fn saves_are_fewer_than_jobs_and_none_when_idle() {
     let script = Script::up_to(0).subscribing();
     let consumer = Consumer::builder(script.clone(), progress.clone()).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
-    // Everything else appears and finishes during the first write, and goes into the second write
-    // together.
+    // All other jobs appear and finish during the first write, so the second one covers them.
     hold.wait();
     script.set_head(Some(999));
     script.ring();
@@ -60,8 +57,8 @@ fn saves_are_fewer_than_jobs_and_none_when_idle() {
 
 #[test]
 fn a_check_during_a_look_is_not_lost() {
-    // This order of events loses a wake-up: the source has fixed its answer "nothing", and then a
-    // job is published and announced while the look still runs.
+    // The order that loses a wake-up: the source has settled on the answer "nothing", then a job is
+    // published and announced while that look still runs.
     let script = Script::default().subscribing();
     let gate = script.gated();
     let progress = MemoryProgress::new();
@@ -76,7 +73,7 @@ fn a_check_during_a_look_is_not_lost() {
     consumer.stop().unwrap();
 }
 
-/// A source that asks its handle for the status in each of its calls.
+/// A source whose calls ask the handle for the status.
 struct Asking {
     handle: Arc<Mutex<Option<waterline::Handle>>>,
     asked: Arc<AtomicU64>,
@@ -115,7 +112,7 @@ fn status_never_waits_for_the_source() {
     let consumer = builder.start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     gate.wait_for("at_index");
-    // The source hangs in a call, but all these calls return.
+    // The source hangs in a call; these return all the same.
     let _ = (handle.status(), handle.size(), handle.last_processed_index(), handle.check());
     handle.pause();
     handle.resume();
@@ -164,8 +161,6 @@ fn the_last_index_does_not_spin() {
     consumer.stop().unwrap();
 }
 
-// The good ideas.
-
 #[test]
 fn a_missing_job_ends_reading_until_it_comes() {
     let script = Script::up_to(6).subscribing();
@@ -207,7 +202,7 @@ fn tokens_may_report_from_any_thread_in_any_order() {
     let mut tokens: Vec<_> = (0..64).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
     tokens.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
     drop(tokens);
-    // Every token was dropped, so all jobs run again.
+    // A dropped token is a failure, so all jobs run again.
     let again: Vec<_> = (0..64).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
     std::thread::scope(|scope| {
         for (_, done) in again {

@@ -21,7 +21,7 @@ fn undriven() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Jobs that wait until the test lets this many go on.
+/// Jobs that wait for the test's permits.
 #[derive(Clone)]
 struct Held {
     go: Arc<Semaphore>,
@@ -29,7 +29,7 @@ struct Held {
     dropped: Arc<AtomicUsize>,
 }
 
-/// Counts when it is dropped.
+/// Counts its drop.
 struct Counts(Arc<AtomicUsize>);
 
 impl Drop for Counts {
@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-/// A job of a life that goes on behind job 0.
+/// A job of a life that resumes above job 0.
 async fn is_not_job_0(job: waterline::Job<u64>) -> Result<(), BoxError> {
     if job.index > 0 { Ok(()) } else { Err("job 0 was done".into()) }
 }
@@ -77,7 +77,7 @@ fn ten_thousand_jobs_run_on_a_few_threads() {
         .unwrap();
     held.begun(JOBS);
     assert_eq!(consumer.handle().status().processing, JOBS);
-    // It needs three; other tests run at the same time.
+    // It needs three threads; the slack is for tests that run at the same time.
     let few = JOBS / 10;
     assert!(own_threads() < few, "{} threads of consumers", own_threads());
     assert!(all_threads() < before + few, "{before} threads before, {} now", all_threads());
@@ -85,7 +85,7 @@ fn ten_thousand_jobs_run_on_a_few_threads() {
     consumer.join().unwrap();
 }
 
-/// The number of threads of this process, or 0 on a system that cannot tell.
+/// Returns the number of threads of this process, or 0 where the system does not tell.
 fn all_threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
@@ -98,7 +98,7 @@ fn an_observed_job_runs_in_the_runtimes_context() {
         .max_processing(2)
         .observe(|_: &waterline::Event<'_>| ())
         .start_async(runtime.handle(), move |job| {
-            // It panics outside of the context.
+            // This panics outside of a runtime's context.
             let spawned = tokio::spawn(async {});
             let held = jobs.job();
             async move {
@@ -236,7 +236,7 @@ fn stop_within_frees_the_name_after_its_futures() {
         assert!(handle.wait_for(0, LONG));
         let error = consumer.stop_within(Duration::ZERO).unwrap_err();
         assert!(matches!(&error, Error::StopTimeout { running } if *running == [1, 2, 3]), "{error:?}");
-        // A runtime that nobody drove drops them once somebody does.
+        // An undriven runtime drops them once it is driven.
         runtime.block_on(async {
             while held.dropped.load(Ordering::SeqCst) < 3 {
                 tokio::task::yield_now().await;
@@ -245,7 +245,7 @@ fn stop_within_frees_the_name_after_its_futures() {
         assert!(handle.wait_end(LONG).is_some());
         let again = || Consumer::builder(numbers(9), store.progress("p")).stop_at(8);
         let consumer = loop {
-            // The name is free when the last of them has been reported.
+            // The name is free once the last of them has been reported.
             match again().start_async(runtime.handle(), is_not_job_0) {
                 Err(Error::InUse { .. }) => std::thread::yield_now(),
                 started => break started.unwrap(),
@@ -300,7 +300,7 @@ fn promise_01_futures_are_done_once_over_random_lives() {
     const JOBS: u64 = 2_000;
     let (runtime, store) = (threads(), Store::in_memory());
     let mut random = fastrand::Rng::with_seed(5);
-    // The naive model: how often each job was done.
+    // The model: how often each job was done.
     let done: Arc<Vec<AtomicU64>> = Arc::new((0..JOBS).map(|_| AtomicU64::new(0)).collect());
     let mut lives = 0;
     while store.progress("p").last_processed().unwrap() != Some(JOBS - 1) {
@@ -310,7 +310,7 @@ fn promise_01_futures_are_done_once_over_random_lives() {
         let at = next + random.u64(1..300);
         let consumer = Consumer::builder(numbers(JOBS), store.progress("p"))
             .max_processing(random.usize(1..50))
-            // The consumer ends here, however late the stop comes.
+            // The life ends here at the latest, however late the stop comes.
             .stop_at((at + 100).min(JOBS - 1))
             .retry(Retry::fixed(Duration::ZERO))
             .start_async(runtime.handle(), move |job| {
@@ -401,7 +401,7 @@ fn a_job_that_shuts_its_runtime_down_halts() {
                 if job.index == 100 {
                     kept.lock().take().unwrap().shutdown_background();
                 }
-                // A thread of the runtime may poll some tasks more before it sees the end.
+                // A thread of the runtime may poll a few more tasks before it sees the shutdown.
                 std::future::pending().await
             }
         })
@@ -520,7 +520,7 @@ fn dropping_a_consumer_in_its_runtime_never_blocks() {
     assert_eq!(handle.last_processed_index(), Some(0));
 }
 
-/// The calls that wait, as futures, with both kinds of runtimes.
+/// The waiting calls as futures, on both kinds of runtimes.
 mod awaited {
     use super::*;
     use futures_util::future::{join_all, select};
@@ -531,7 +531,7 @@ mod awaited {
         [threads(), undriven()]
     }
 
-    /// Polls a future once, with a waker that wakes nobody.
+    /// Polls a future once, with a no-op waker.
     fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
@@ -556,8 +556,8 @@ mod awaited {
                 assert!(!handle.wait_for_async(0, LIMIT).await);
                 held.go.add_permits(50);
                 assert!(handle.wait_for_async(49, Duration::MAX).await);
-                // First the stop: otherwise job 50 could end before it, and the next one would wait
-                // for good.
+                // The stop comes first: otherwise job 50 could end before it, and job 51 would wait
+                // for ever.
                 handle.request_stop();
                 held.go.add_permits(1);
                 consumer.stop_async().await.unwrap();
@@ -589,7 +589,7 @@ mod awaited {
             }
             assert_eq!(handle.status().state, State::Running);
             held.go.add_permits(1);
-            // Another waker than that of the first poll.
+            // Polled with another waker than at first.
             assert!(stays.await);
             assert_eq!(ends.await.unwrap().state, State::Finished);
         });
@@ -662,8 +662,8 @@ mod awaited {
                     }
                 });
             }
-            // Without a job in flight the stop is complete. Its threads have a second to end, which
-            // a machine that stands still may use up, but not each time.
+            // Without a job in flight the stop completes. Its threads have a second to end, which a
+            // stalled machine may use up, but not every time.
             let is_complete = || {
                 let consumer = builder(numbers(3), &MemoryProgress::new())
                     .start_async(runtime.handle(), |_| async { Ok(()) })
@@ -685,7 +685,7 @@ mod awaited {
             let jobs = held.clone();
             let consumer = builder(numbers(2), &MemoryProgress::new())
                 .max_processing(1)
-                // No job of a runtime, so a destructor that waits would hang for good.
+                // Not a job on the runtime, so a destructor that waits would hang for ever.
                 .start(move |_| {
                     jobs.begun.fetch_add(1, Ordering::SeqCst);
                     while jobs.go.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_err() {
@@ -774,21 +774,21 @@ mod sources {
     use waterline::testing::JobsSuite;
     use waterline::{AsyncJobs, Blocked, Gate, Index, Jobs, Sparse, Wakeup};
 
-    /// A source at the other end of a network: each call takes some turns of the runtime, and may
-    /// wait for the test.
+    /// A source behind a network: each call yields to the runtime a few times, and may wait for
+    /// the test.
     #[derive(Clone)]
     struct Node(Arc<State>);
 
     struct State {
         first: AtomicU64,
         head: AtomicU64,
-        /// The index at which there is nothing, and the index that cannot be read.
+        /// The index without a job. The one of `fault` cannot be read.
         gap: AtomicU64,
         fault: AtomicU64,
         asked: AtomicUsize,
         calls: AtomicUsize,
         wakeups: Mutex<Vec<Wakeup>>,
-        /// Closed while calls go on at once.
+        /// Whether calls wait for a permit of `go`.
         hold: AtomicBool,
         go: Semaphore,
     }
@@ -901,8 +901,8 @@ mod sources {
         consumer.stop().unwrap();
     }
 
-    /// A table in a database that is asked through a future: of its ids two in three are missing,
-    /// and a huge hole is before the last one.
+    /// A database table that is read by futures: two in three ids are missing, and a huge gap is
+    /// below the last one.
     struct Rows(std::collections::BTreeSet<Index>);
 
     impl Rows {
@@ -996,7 +996,7 @@ mod sources {
     fn an_unanswered_call_is_dropped_at_the_end() {
         for runtime in [threads(), undriven()] {
             let node = Node::up_to(20);
-            // The call for the first index has an answer, and the call for the head has none.
+            // The call for the first index is answered, the one for the head is not.
             node.0.hold.store(true, Ordering::SeqCst);
             node.0.go.add_permits(1);
             let consumer = builder(node.clone().on(runtime.handle()), &MemoryProgress::new())
@@ -1007,7 +1007,7 @@ mod sources {
         }
     }
 
-    /// A source that says where it begins when the runtime is driven.
+    /// A source whose `first` answers once the runtime is driven.
     struct Late;
 
     impl AsyncJobs for Late {
@@ -1061,7 +1061,7 @@ mod sources {
         });
     }
 
-    /// A source that needs the timers of its runtime for each look.
+    /// A source that needs the runtime's timers for each look.
     struct Timed(Arc<AtomicU64>);
 
     impl AsyncJobs for Timed {
@@ -1096,13 +1096,13 @@ mod sources {
     }
 }
 
-/// Without that, it would wait for ever for futures that another consumer runs anew.
+/// It would otherwise wait for ever for futures whose jobs another consumer now runs.
 #[test]
 fn a_consumer_that_lost_its_name_drops_its_futures() {
     for by_save in [true, false] {
         let (runtime, held, progress) = (threads(), Held::new(), FaultyProgress::in_memory());
         let inner = held.clone();
-        // Only the end of job 0 moves the watermark, so that it is saved.
+        // Only the end of job 0 moves the watermark and so causes a save.
         let first = Held { go: Arc::new(Semaphore::new(0)), ..held.clone() };
         let go = first.go.clone();
         let builder = Consumer::builder(numbers(9), progress.clone()).max_processing(2);

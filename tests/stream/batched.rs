@@ -1,5 +1,5 @@
-//! Jobs in batches (`start_batched` and `start_batched_transactional`): the size of a batch, its
-//! wait for more jobs, its failure, and its effects.
+//! Batches (`start_batched` and `start_batched_transactional`): their size, their wait for more
+//! jobs, their failures and their effects.
 
 use common::*;
 use crossbeam_channel::{Sender, bounded, unbounded};
@@ -23,8 +23,8 @@ fn indices<T>(jobs: &[Job<T>]) -> Vec<Index> {
     jobs.iter().map(|job| job.index).collect()
 }
 
-/// A consumer of the jobs 0, 1, 2, … below this number, with four slots. A batch that may wait for
-/// an hour is full, or the last one, or uses up all slots.
+/// A consumer of jobs 0 to `count - 1` with four slots. A batch that may wait for an hour starts
+/// only when it is full, is the last one, or uses up all slots.
 fn four(count: u64) -> Builder<MemoryJobs<u64>, MemoryProgress> {
     builder(numbers(count), &MemoryProgress::new()).max_processing(4).stop_at(count - 1)
 }
@@ -40,7 +40,7 @@ fn sends(send: Sender<Vec<Index>>) -> impl Fn(Vec<Job<u64>>) -> Result<(), BoxEr
 fn promise_02_batches_stay_within_the_limits() {
     const WIDTH: u64 = 40;
     let (running, most, handle) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::new()));
-    // The first two batches wait for each other, so they run at the same time.
+    // The first two batches wait for each other, so they overlap.
     let (both, begun) = (Barrier::new(2), AtomicUsize::new(0));
     let (highest, of): (_, Arc<OnceLock<Handle>>) = (most.clone(), handle.clone());
     let consumer = builder(numbers(5_000), &MemoryProgress::new())
@@ -50,7 +50,7 @@ fn promise_02_batches_stay_within_the_limits() {
         .start_batched(5, ZERO, move |jobs| {
             let in_flight = running.fetch_add(jobs.len(), Ordering::SeqCst) + jobs.len();
             highest.fetch_max(in_flight, Ordering::SeqCst);
-            // The watermark only grows meanwhile.
+            // The watermark only grows meanwhile, so this is a lower bound.
             let bound = of.wait().last_processed_index().map_or(0, |last| last + 1) + WIDTH;
             let inside = jobs.iter().all(|job| job.index < bound);
             if begun.fetch_add(1, Ordering::SeqCst) < 2 {
@@ -73,7 +73,7 @@ fn promise_02_no_batch_exceeds_a_lowered_limit() {
     let consumer = four(40)
         .start_batched(4, HOUR, move |jobs| {
             send.send(jobs.len())?;
-            // Only the first one waits: the test lets go of the channel then.
+            // Only the first one waits: the test drops the channel then.
             let _ = wait.recv();
             Ok(())
         })
@@ -127,7 +127,7 @@ fn a_partial_batch_starts_when_its_time_is_over() {
 
 #[test]
 fn a_batch_that_nothing_can_join_starts_at_once() {
-    // The last job, the width of the window, the slots, and the read-ahead end each batch.
+    // What ends the batches: the last job, the window, the slots, and the read-ahead.
     let ends: [fn(Small) -> Small; 4] = [
         |builder| builder.max_processing(100),
         |builder| builder.max_processing(100).max_search_ahead(3),
@@ -288,7 +288,7 @@ fn an_observer_hears_of_each_job_of_a_batch() {
     assert_eq!(told, (0..4).map(|index| (index, each.to_vec())).collect());
 }
 
-/// Waits in a batch until each of its jobs says that it is to end.
+/// Waits in a batch until each of its jobs is told to end.
 fn until_told(jobs: &[Job<u64>]) {
     while !jobs.iter().all(Job::is_stopping) {
         rest();
@@ -408,7 +408,7 @@ fn transactional(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StorePro
     Consumer::builder(numbers(count), store.progress("p")).max_processing(64).stop_at(count - 1).retry(NOW)
 }
 
-/// Returns how often each of these jobs has its effects.
+/// Returns how often the effects of each job were applied.
 fn times(table: &Table, count: u64) -> Vec<i64> {
     (0..count).map(|index| table.counter(index.to_be_bytes()).unwrap()).collect()
 }
@@ -447,7 +447,7 @@ fn promise_09_a_refused_add_undoes_its_batch() {
     on_store(|store| {
         let table = store.table("rows").unwrap();
         table.put("text", "no counter").unwrap();
-        // The last one, too: when it is refused, nothing else is left to run.
+        // The last job is bad, too: when it is refused, nothing else is left to run.
         let bad = |index: Index| index % 50 == 49;
         let rows = table.clone();
         let consumer = transactional(store, 500)
@@ -516,7 +516,7 @@ fn a_batch_with_oversized_effects_runs_one_by_one() {
     });
 }
 
-/// A row at every twentieth index. An answer says nothing of what is above the run.
+/// A row at every twentieth index. An answer says nothing about what is above the run.
 struct Rows;
 
 impl Jobs for Rows {
@@ -557,14 +557,14 @@ fn after_a_crash_a_batch_waits_only_for_its_records() {
     assert_eq!(all, (0..100).map(|row| row * 20).collect());
 }
 
-/// The naive model of one life: the state of each job that was ever in a batch.
+/// The model of one life: the state of each job that was ever in a batch.
 #[derive(Default)]
 struct Model {
     running: BTreeSet<Index>,
     done: BTreeSet<Index>,
-    /// The jobs that were in a batch which failed, with the attempts that failed alone.
+    /// The jobs of failed batches, with the number of attempts that failed alone.
     marked: BTreeMap<Index, u32>,
-    /// The number of times that each job still fails alone.
+    /// How often each job will still fail alone.
     bad: BTreeMap<Index, u32>,
     wrong: Vec<String>,
 }
@@ -589,7 +589,7 @@ impl Model {
         }
     }
 
-    /// Ends a batch. Returns if it fails.
+    /// Ends a batch, and returns whether it fails.
     fn end(&mut self, jobs: &[Job<u64>], by_chance: bool) -> bool {
         let bad = jobs.iter().any(|job| self.bad.get(&job.index).is_some_and(|times| *times > 0));
         let fails = bad || by_chance && jobs.len() > 1;
@@ -610,7 +610,7 @@ impl Model {
     }
 }
 
-/// A change from outside while batches run.
+/// A call of the handle while batches run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Pause,
@@ -650,7 +650,7 @@ impl Lives {
     fn start(&self, stop_at: Option<Index>) -> Consumer {
         let (model, max, luck) = (self.model.clone(), self.max, self.luck);
         {
-            // The marks are of one life.
+            // Marks last for one life.
             let model = &mut *model.lock();
             assert!(model.running.is_empty());
             model.marked.clear();

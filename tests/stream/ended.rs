@@ -1,4 +1,4 @@
-//! The end of a consumer, for those who do not own it: they wait for it, and jobs ask if it comes.
+//! The end of a consumer as its handles await it and its jobs see it coming.
 
 use common::*;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -65,7 +65,7 @@ fn the_end_is_known_after_a_drop() {
     assert!(ended.state == State::Halted && ended.error.unwrap().ends_with("refused"));
 }
 
-/// A consumer that one of its own threads stops, which can only ask.
+/// On one of the consumer's own threads a drop can only ask for the stop.
 #[test]
 fn the_end_is_known_after_a_drop_on_an_own_thread() {
     let (give, take): (Sender<Consumer>, Receiver<Consumer>) = bounded(1);
@@ -105,7 +105,7 @@ fn the_end_waits_for_stragglers_of_a_timed_out_stop() {
     assert_finished(handle.wait_end(LONG));
 }
 
-/// A value that waits when it is destroyed with its thread.
+/// A thread-local value whose destructor waits.
 struct Lingers(Receiver<()>);
 
 impl Drop for Lingers {
@@ -128,7 +128,7 @@ fn the_end_waits_for_thread_local_destructors() {
             Ok(())
         })
         .unwrap();
-    // Dropped before the consumer, which waits for the thread, even if this test fails.
+    // Dropped before the consumer, which waits for the thread, even if the test fails.
     let release = release;
     let handle = consumer.handle();
     until(&handle, "the end of all jobs", |status| status.state == State::Finished);
@@ -148,8 +148,7 @@ fn an_index_that_can_never_come_is_not_awaited() {
     assert!(!handle.wait_for(5, HOUR));
 }
 
-/// Runs jobs that wait until they hear that the consumer stops, and calls `stop`. Returns what each
-/// job saw.
+/// Runs jobs that wait until they are told of the stop, calls `stop`, and checks what each saw.
 fn jobs_hear_of(stop: impl FnOnce(Consumer)) {
     let (enter, entered) = unbounded();
     let consumer = builder(numbers(2), &MemoryProgress::new())

@@ -1,4 +1,4 @@
-//! The waiting of `stop_within` with little time or none.
+//! `stop_within` with little time or none.
 
 use common::*;
 use crossbeam_channel::bounded;
@@ -25,7 +25,7 @@ fn promise_06_the_last_save_is_announced_despite_a_straggler() {
         running.remove(&1).unwrap().succeed();
         until(&handle, "job 1", |status| status.done == 2);
         let stopping = std::thread::spawn(move || consumer.stop_within(Duration::ZERO));
-        // It becomes false as soon as the consumer gives up the job that runs.
+        // This becomes false as soon as the consumer abandons the running job.
         assert!(!handle.wait_for(2, LONG));
         drop(hold);
         let error = stopping.join().unwrap().unwrap_err();

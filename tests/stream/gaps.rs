@@ -1,4 +1,4 @@
-//! Sources whose indices have gaps: a gap never runs, and everything passes it.
+//! Sources whose indices have gaps: a gap never runs and blocks nothing.
 
 use common::*;
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use waterline::{
     OnExhausted, Progress, Retry, Sparse, State, Store, StripCell,
 };
 
-/// A table with ascending ids, of which some are not there. The job is the id.
+/// A table with ascending ids, some of which are missing. The job is the id.
 #[derive(Clone, Default)]
 struct Rows(Arc<Mutex<Table>>);
 
@@ -22,7 +22,7 @@ struct Table {
     head: Option<Index>,
     gate: Index,
     reads: u64,
-    /// True if an answer ends with the run at the latest.
+    /// Whether an answer says nothing about indices above the run.
     ends_with_run: bool,
 }
 
@@ -62,7 +62,7 @@ impl Jobs for Rows {
         let full = rows.len() == most;
         rows.into_iter().for_each(|row| into.job(row, row));
         if !full && let Some(head) = table.head {
-            // Up to the next row, however far away it is.
+            // The gap ends at the next row, however far away.
             let above = table.rows.range(run.end() + 1..).next().map_or(head, |row| row - 1);
             into.none_through(if table.ends_with_run { *run.end() } else { above.min(head) });
         }
@@ -153,7 +153,7 @@ fn a_strip_tells_gaps_from_done_jobs() {
     let consumer = builder.start_worker(worker).unwrap();
     let handle = consumer.handle();
     let mut jobs = [0; 4].map(|_| stage.next());
-    // Threads that run side by side hand them over in any order.
+    // The workers hand them over in any order.
     jobs.sort_by_key(|job| job.index);
     let [stuck, one, four, six] = jobs;
     assert_eq!([stuck.index, one.index, four.index, six.index], [0, 1, 4, 6]);
@@ -163,7 +163,7 @@ fn a_strip_tells_gaps_from_done_jobs() {
     let all = [Running, Done, Gap, Gap, Running, Gap, Done, Gap, Gap, Gap];
     assert_eq!(handle.strip(10).cells, all);
     assert_eq!(serde_json::json!(handle.strip(10))["cells"], "rdggrgdggg");
-    // A cell with a gap and a job that is done is done.
+    // A cell with a gap and a done job shows as done.
     assert_eq!(handle.strip(5).cells, [Running, Gap, Running, Done, Gap]);
     four.succeed();
     until(&handle, "its end", |status| status.done == 3);
@@ -176,7 +176,7 @@ fn a_strip_tells_gaps_from_done_jobs() {
 
 #[test]
 fn saves_go_on_after_a_jump_over_a_gap() {
-    // Job 70 finishes out of order, so a bit is set before the jump, and others are after it.
+    // Some jobs finish out of order, so bits are set below the jump and above it.
     let rows = Rows::new((0..70).chain([200, 201, 300]).chain(100_000..100_200), 100_199);
     let store = Store::in_memory();
     let consumer = Consumer::builder(rows, store.progress("p"))
@@ -225,7 +225,7 @@ fn a_gap_is_cut_off_at_end_gate_and_head() {
     handle.check();
     consumer.join().unwrap();
     assert_eq!((progress.last_processed(), handle.status().absent), (Some(4_000), 4_000));
-    // A head that is lower than the gap.
+    // The head is inside the gap.
     let consumer = start(&rows, 9_000);
     assert!(consumer.handle().wait_for(5_000, LONG));
     let status = until(&consumer.handle(), "the head", |status| status.blocked == Blocked::CaughtUp);
@@ -243,7 +243,7 @@ fn a_failed_job_that_became_a_gap_is_passed() {
             .stop_at(19);
         let run = move |index: Index, attempt| {
             if index.is_multiple_of(7) {
-                // Somebody deletes the row between two attempts.
+                // The row is deleted between two attempts.
                 if attempt == 3 {
                     rows.remove(index);
                 }
@@ -293,8 +293,8 @@ fn a_redriven_job_that_became_a_gap_stays_parked() {
     consumer.stop().unwrap();
 }
 
-/// A source that breaks a rule at index 5. Its answer depends on the index at which the read
-/// begins, so each further read breaks the same rule, and the status keeps the error.
+/// A source that breaks a rule at index 5. The answer depends on the first index of the read, so
+/// each retry breaks the same rule, and the status keeps the error.
 struct Broken(Answer);
 
 type Answer = fn(Index, &mut Sparse<Index>);
@@ -416,7 +416,7 @@ fn a_gap_between_failed_jobs_is_reread_at_once() {
         until(&first.handle(), "job 1 is saved", |status| status.done == 1 && status.unsaved == 0);
         rows.0.lock().head = Some(LAST);
         first.handle().check();
-        // The save that has the last job has the records of the others, too.
+        // The save of the last job has the records of the others, too.
         until(&first.handle(), "the last job is saved", |status| status.done == 2 && status.unsaved == 0);
         let disk = if dies {
             let dead = disk.after_crash().unwrap();
@@ -446,7 +446,7 @@ fn gaps_recorded_before_they_were_read_are_no_suspects() {
         let builder = Consumer::builder(rows.clone(), disk.store().progress("p")).max_processing(2).max_crashes(3);
         builder.retry(Retry::fixed(pause)).start(|job| if job.index == 0 { Err("no".into()) } else { Ok(()) }).unwrap()
     };
-    // The jobs that a life knows of before it has seen any.
+    // The jobs that a life knows from its records, before it reads any.
     let known = |disk: &FaultyStore| {
         rows.0.lock().head = None;
         let life = life(disk, HOUR);
@@ -477,14 +477,14 @@ fn a_deleted_suspect_inside_a_new_gap_is_passed() {
         let run = move |job: Job<Index>| {
             say.send(job.index)?;
             if waits {
-                // Until the test lets go of the channel.
+                // Until the test drops the channel.
                 let _ = wait.recv();
             }
             Ok(())
         };
         (builder.stop_at(2_000).start(run).unwrap(), said, go)
     };
-    // Two lives die while jobs 0 and 100 run. The second one has recorded them, and some above.
+    // Two lives die while jobs 0 and 100 run. The second has recorded them, and some above.
     let mut disk = disk;
     for _ in 0..2 {
         let (life, said, go) = start(&disk, true);
@@ -555,7 +555,7 @@ struct Plan {
     /// The gate, and the end.
     gate: Index,
     stop_at: Option<Index>,
-    /// True if it is stopped at once.
+    /// Whether it is stopped at once.
     stopped: bool,
 }
 
@@ -566,7 +566,7 @@ fn plan() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// The deeds of the jobs of all lives.
+/// What the jobs of all lives did.
 #[derive(Default)]
 struct Seen {
     ran: Mutex<BTreeMap<Index, u32>>,
@@ -616,9 +616,9 @@ fn start<P: Progress>(
     consumer.unwrap()
 }
 
-/// Lets this life go on for as long as something can be done, and returns the watermark. `highest`
-/// is the highest index up to which any life so far could go: one that was stopped may have settled
-/// gaps up to there, above a job that it had not done.
+/// Runs this life until nothing is left to do, and returns the watermark. `highest` is the highest
+/// index within reach of any life so far: a stopped one may have settled gaps up to there, above a
+/// job that it had not done.
 fn live(
     plan: &Plan,
     consumer: Consumer,
@@ -683,7 +683,7 @@ proptest! {
             prop_assert!(ran.keys().all(|index| all.contains(index)), "a gap ran");
             let passed = all.iter().filter(|index| Some(**index) <= watermark && !poison.contains(index));
             prop_assert!(passed.clone().all(|index| ran.contains_key(index)), "a job was skipped");
-            // Results that wait for the sink when a consumer is stopped are dropped.
+            // A stop drops results that wait for the sink.
             dropped |= plan.stopped && plan.mode > 1;
             if keeps > 0 && !dropped {
                 prop_assert!(passed.clone().all(|index| ran[index] == 1), "a clean life runs a job once");

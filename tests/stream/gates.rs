@@ -1,5 +1,5 @@
-//! Gates: nothing starts above a gate, no move of an upstream is missed, and a status names the
-//! reason to wait.
+//! Gates: nothing starts above one, no move of an upstream is missed, and the status names the
+//! reason for the wait.
 
 use common::*;
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ fn promise_04_a_gate_holds_back_what_is_above_it() {
     *jobs.gate.lock() = Gate::UpTo(1);
     handle.check();
     let running = stage.take(2);
-    // The gate goes back, which takes nothing back.
+    // A gate that goes back takes no started job back.
     *jobs.gate.lock() = Gate::Closed;
     handle.check();
     until(&handle, "a look", |_| jobs.script.calls().heads.load(Ordering::SeqCst) >= 3);
@@ -81,7 +81,7 @@ fn promise_04_a_panicking_gate_is_a_failing_source() {
     jobs.panics.store(true, Ordering::SeqCst);
     let consumer = builder(jobs.clone(), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
-    // While the panic is printed the source has not answered yet, and the status may say that.
+    // While the panic is being printed, the status may still say that the source has not answered.
     let status =
         until(&handle, "the panic", |status| status.blocked.to_string().contains("the gate panics as scripted"));
     assert!(matches!(status.blocked, Blocked::Source { .. }));
@@ -94,8 +94,8 @@ fn promise_04_a_panicking_gate_is_a_failing_source() {
 fn promise_04_no_move_of_the_upstream_is_missed() {
     const JOBS: u64 = 3_000;
     for round in 0..6 {
-        // These sources ring nobody, and are looked at once an hour. Only the watermark of the
-        // first consumer wakes the second.
+        // These sources never notify and are polled once an hour: only the watermark of the first
+        // consumer wakes the second.
         let (first, second) = (MemoryProgress::new(), MemoryProgress::new());
         let jobs = numbers(JOBS);
         let upstream = builder(jobs, &first)
@@ -194,7 +194,7 @@ fn a_cycle_of_gates_is_refused_when_it_closes() {
     let error = start("c", &c, &a).unwrap_err();
     let expected = ConfigError::GateCycle { consumer: "c".into(), upstream: "a".into() };
     assert!(matches!(&error, Error::Config(config) if *config == expected), "{error}");
-    // The refused consumer left nothing behind.
+    // The refused start left its watermark and its name free.
     let last = Consumer::builder(numbers(5), store.progress("c")).watermark(c).start(|_| Ok(())).unwrap();
     for consumer in &running {
         assert!(consumer.handle().wait_for(4, LONG));
@@ -237,10 +237,10 @@ fn thousands_of_stacked_gates_need_no_deep_stack() {
     let upstream = builder(numbers(10), &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     let handle = upstream.handle();
     let one = AsRef::<Watermark>::as_ref(&handle).clone();
-    // One upstream gates all of them.
+    // One upstream for all gates.
     let consumer = builder(gated(&|| one.clone()), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
     consumer.join().unwrap();
-    // Each has another upstream, and only one of these ever moves.
+    // An upstream for each gate, of which only one ever moves.
     let others = gated(&Watermark::new).gated_by(&one);
     let consumer = builder(others, &MemoryProgress::new()).start(|_| Ok(())).unwrap();
     until(&consumer.handle(), "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });
@@ -269,7 +269,7 @@ fn an_outer_gate_leaves_the_inner_source_as_it_is() {
 
 #[test]
 fn an_upstream_that_lost_saves_repeats_no_job() {
-    // That crash does not lose the consumer's own saves.
+    // The crash loses saves of the upstream alone.
     let (faulty, safe) = (FaultyStore::new().unwrap(), MemoryProgress::new());
     let life = |store: &Store, stop_at: Index| {
         let upstream = Consumer::builder(numbers(20), store.progress("up")).stop_at(stop_at).start(|_| Ok(())).unwrap();
@@ -301,7 +301,7 @@ fn promise_04_an_idle_upstream_opens_to_its_old_watermark() {
     let (store, jobs) = (Store::in_memory(), numbers(10));
     Consumer::builder(jobs.clone(), store.progress("fetch")).stop_at(9).start(|_| Ok(())).unwrap().join().unwrap();
     let fetched = Watermark::new();
-    // Neither polls. The new watermark of the first consumer wakes the second.
+    // Neither polls: the new watermark of the first consumer wakes the second.
     let index = Consumer::builder(jobs.clone().gated_by(&fetched), store.progress("index")).start(|_| Ok(())).unwrap();
     let handle = index.handle();
     until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });
@@ -342,7 +342,7 @@ fn join_names_an_upstream_that_ended_too_early() {
     let status = until(&handles[1], "the gate", |status| status.blocked == Blocked::Upstream { index: 4 });
     assert_eq!((status.state, status.ended_upstream.as_deref()), (State::Running, Some("fetch")));
     stopped.stop().unwrap();
-    // The consumer had nothing more to do.
+    // The consumer had nothing left to do.
     let builder = Consumer::builder(numbers(10).gated_by(&gate), store.progress("stopped"));
     builder.stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
 }
@@ -351,7 +351,7 @@ fn join_names_an_upstream_that_ended_too_early() {
 fn an_index_above_an_ended_upstream_is_not_awaited() {
     let (worker, stage) = manual_worker();
     let upstream = builder(numbers(10), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
-    // An earlier life had done all jobs but job 1, while the gate was wider.
+    // An earlier life did all jobs but job 1, while the gate was wider.
     let store = Store::in_memory();
     let fails = |job: waterline::Job<u64>| if job.index == 1 { Err("not yet".into()) } else { Ok(()) };
     let earlier =

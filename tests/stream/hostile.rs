@@ -1,4 +1,4 @@
-//! User code that misbehaves, or that does what is allowed at the worst moment. Nothing hangs, and
+//! User code that misbehaves, or does what is allowed at the worst moment: nothing hangs, and
 //! nothing is lost.
 
 use common::*;
@@ -13,8 +13,6 @@ use waterline::{
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
-
-// A source that blocks holds up no job that was read.
 
 #[test]
 fn a_job_already_read_starts_while_the_source_hangs() {
@@ -71,7 +69,7 @@ fn an_unreadable_retry_delays_no_other_read() {
     first.fail("once");
     until(&consumer.handle(), "the error", |s| matches!(s.blocked, Blocked::Source { index: 0, .. }));
     script.heal();
-    // The backlog is endless, so this does not wait for its end.
+    // The backlog is endless, so the retry cannot wait for its end.
     let again = stage.next();
     assert_eq!((again.index, again.attempt), (0, 2));
     again.succeed();
@@ -98,8 +96,6 @@ fn a_source_that_hangs_on_a_retry_is_named() {
     stage.next().succeed();
     consumer.stop().unwrap();
 }
-
-// Values whose `Display` or `Drop` runs code.
 
 struct Hostile {
     on_display: Box<dyn Fn() + Send + Sync>,
@@ -158,7 +154,7 @@ fn an_error_may_use_the_handle_in_display_and_drop() {
     }
 }
 
-/// The error of a channel without a receiver: it owns the values that were sent.
+/// An error that owns values, as that of a channel without a receiver owns what was sent.
 struct Unsent(#[expect(dead_code, reason = "it is there to be dropped")] Vec<Done>);
 
 impl fmt::Debug for Unsent {
@@ -209,7 +205,7 @@ fn a_panic_in_display_or_drop_kills_no_thread() {
         consumer.join().unwrap();
         assert_eq!(progress.last_processed(), Some(5));
     }
-    // As the payload of a panic, and in a job that never runs.
+    // The same as the payload of a panic, and in a job that never runs.
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(3), &progress)
         .retry(NOW)
@@ -231,7 +227,7 @@ fn a_panic_in_display_or_drop_kills_no_thread() {
     assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
 }
 
-/// Hands out the values that its jobs hold, so that the consumer is their last owner.
+/// Takes the values out of its jobs, so that the consumer is their last owner.
 struct Taking(MemoryJobs<Arc<Mutex<Option<Hostile>>>>);
 
 impl Jobs for Taking {
@@ -338,8 +334,6 @@ fn both_closures_of_ordered_jobs_may_panic_in_drop() {
     assert_eq!(progress.last_processed(), Some(2));
 }
 
-// The end.
-
 #[test]
 fn a_consumer_may_own_another_one_on_the_same_store() {
     let store = Store::in_memory();
@@ -374,7 +368,7 @@ fn a_closure_may_own_its_own_consumer() {
     until(&handle, "the end", |s| s.state == State::Finished);
 }
 
-/// Each job keeps the sentinel.
+/// A source whose jobs keep the sentinel.
 #[derive(Clone)]
 struct Holding(Script, Arc<()>);
 
@@ -492,7 +486,7 @@ fn stop_awaits_thread_locals_of_retired_threads() {
     struct Bye(Arc<AtomicU64>);
     impl Drop for Bye {
         fn drop(&mut self) {
-            // A stop that does not wait comes first.
+            // A stop that did not wait would return meanwhile.
             std::thread::park_timeout(QUIET);
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -590,7 +584,7 @@ fn a_consumer_may_be_dropped_by_an_ending_thread() {
     let handle = consumer.handle();
     assert!(handle.wait_for(2, LONG));
     std::thread::spawn(move || {
-        // Uses the thread's own data first, so that they are gone when the consumer is dropped.
+        // Uses the library's thread-locals first, so that they are gone when the consumer drops.
         builder(numbers(1), &MemoryProgress::new()).start(|_| Ok(())).unwrap().stop().unwrap();
         KEPT.set(Some(consumer));
     })
@@ -616,7 +610,7 @@ fn a_consumer_may_be_dropped_by_its_own_ending_thread() {
         .unwrap();
     let handle = consumer.handle();
     give.send(consumer).unwrap();
-    // The thread-local has dropped it, or the name would be in use.
+    // The name is free once the thread-local has dropped the consumer.
     eventually("the free name", || match builder(numbers(1), &progress).start(|_| Ok(())) {
         Ok(next) => next.stop().is_ok(),
         Err(Error::InUse { .. }) => false,

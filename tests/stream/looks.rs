@@ -1,5 +1,4 @@
-//! The moments at which a source is asked for its head, and those at which it is asked for its gate
-//! alone.
+//! When a source is asked for its head, and when only for its gate.
 
 use common::*;
 use parking_lot::Mutex;
@@ -10,8 +9,8 @@ use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress, Wakeup
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A source whose `head` is slow. It keeps the beginning of each look, and of the first read of the
-/// last job.
+/// A source with a slow `head` that notes the start of each look and of the first read of the last
+/// job.
 struct SlowHead {
     head: Index,
     takes: Duration,
@@ -60,11 +59,11 @@ fn a_slow_head_delays_no_known_job() {
         .unwrap()
         .join()
         .unwrap();
-    // Once all are read, the consumer looks again and again, for as long as the last jobs take.
+    // Once all is read, the consumer looks for as long as the last jobs take, which do not count.
     let (looks, all_read) = (looks.lock(), *all_read.get().unwrap());
     let looked = looks.iter().filter(|look| **look < all_read).count() as u128;
-    // With a look before each run there would be one for every 64 jobs. Each look is followed by a
-    // rest of nine times as long.
+    // A look before each run would be one for every 64 jobs. The pause after a look is nine times
+    // its length.
     let most = 2 + (all_read - looks[0]).as_millis() / 500;
     assert!(looked <= most, "{looked} looks of {most}");
 }
@@ -75,7 +74,7 @@ fn a_slow_head_is_asked_again_when_all_is_done() {
     let (looks, clock) = (source.looks.clone(), source.time.clock());
     let builder = builder(source, &MemoryProgress::new()).clock(clock).poll_every(MS);
     let consumer = builder.start(|_| Ok(())).unwrap();
-    // No time passes but that of the looks themselves, so a rest after one of them would never end.
+    // Only the looks themselves take time, so a pause after one of them would never end.
     eventually("twenty looks", || looks.lock().len() >= 20);
     consumer.stop().unwrap();
 }
@@ -104,14 +103,14 @@ fn a_gate_passing_the_known_head_causes_a_look() {
     let stage =
         builder(source.clone().gated_by(&watermark), &MemoryProgress::new()).stop_at(9).start(|_| Ok(())).unwrap();
     until(&stage.handle(), "the first look", |status| status.head == Some(4));
-    // Only the gate rings for these.
+    // Only the gate notifies the stage of these.
     source.set_head(Some(9));
     let upstream = Consumer::builder(blocks, MemoryProgress::new()).watermark(watermark).start(|_| Ok(())).unwrap();
     stage.join().unwrap();
     upstream.stop().unwrap();
 }
 
-/// A source that rings from within `head`, and shows its only job from a later look on.
+/// A source that notifies from within `head`, and shows its only job from a later look on.
 struct Echo {
     wakeup: Mutex<Option<Wakeup>>,
     looks: AtomicU64,
@@ -144,9 +143,9 @@ fn wakes_from_within_head_are_paced_and_kept() {
     let time = Time::new();
     let builder = builder(source.clone(), &MemoryProgress::new()).clock(time.clock()).stop_at(0);
     let consumer = builder.start(|_| Ok(())).unwrap();
-    // The ring of the last look is the only one for job 0.
+    // The wake of the last look is the only one for job 0.
     time.steps(MS, "the job", || consumer.handle().wait_for(0, Duration::ZERO));
-    // Without a pause twenty looks take no time.
+    // Without pauses the looks would take no time.
     assert!(time.passed() >= MS * 100, "{LOOKS} looks in {:?}", time.passed());
     consumer.join().unwrap();
 }
@@ -165,7 +164,7 @@ fn a_look_that_the_consumer_waits_for_is_named() {
     consumer.join().unwrap();
 }
 
-/// A source that rings from within `at_index`. It has no job there until a later call.
+/// A source that notifies from within `at_index`, and has a job there only from a later call on.
 struct Murmur {
     wakeup: Mutex<Option<Wakeup>>,
     reads: AtomicU64,
@@ -198,7 +197,7 @@ fn wakes_from_within_an_empty_read_are_paced() {
     let time = Time::new();
     let builder = builder(source, &MemoryProgress::new()).clock(time.clock()).stop_at(0);
     let consumer = builder.start(|_| Ok(())).unwrap();
-    // No ring is dropped.
+    // No wake is dropped.
     time.steps(MS, "the job", || consumer.handle().wait_for(0, Duration::ZERO));
     assert!(time.passed() >= MS * 100, "{MISSING_READS} reads in {:?}", time.passed());
     consumer.join().unwrap();
@@ -220,6 +219,6 @@ fn a_held_back_stage_asks_for_the_head_rarely() {
     consumer.join().unwrap();
     let (heads, saves) = (source.calls().heads.load(Ordering::SeqCst), handle.status().saves);
     assert!(saves >= JOBS / 2, "the gate moved with each of {saves} saves");
-    // No time passes, so no pause between two looks ends.
+    // The clock stands still, so no pause between two looks ends.
     assert!(heads <= 3, "{heads} looks, {saves} saves");
 }

@@ -1,5 +1,5 @@
-//! A consumer at work: it reads a stream, runs its jobs, and ends, in each mode, alone and together
-//! with others.
+//! A consumer at work: it reads a stream, runs its jobs and ends, in each mode, alone and beside
+//! others.
 
 mod ancestor;
 #[cfg(feature = "tokio")]

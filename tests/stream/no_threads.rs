@@ -1,4 +1,4 @@
-//! A machine that gives no thread: each start says so, and none of them waits for one.
+//! A machine without a thread to give: each start returns the error, and none waits for a thread.
 
 use common::database::Database;
 use common::eventually;
@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use waterline::{Consumer, Error, MemoryJobs, MemoryProgress, OnExhausted, Progress, Store};
 
-/// More than a process has room for, so no thread gets a stack.
+/// More than the address space, so no thread gets a stack.
 const STACK: &str = "1000000000000000";
 
 #[test]
@@ -33,7 +33,7 @@ fn a_start_without_a_thread_returns_the_error() {
     assert!(said.contains("each start has returned"), "{said}");
 }
 
-/// A child that hangs is killed when the test fails.
+/// Kills a hanging child when the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {

@@ -1,4 +1,4 @@
-//! Results in order, whatever the order in which the jobs finish.
+//! Results reach the sink in order, whatever the order in which jobs finish.
 
 use common::*;
 use parking_lot::Mutex;
@@ -10,8 +10,8 @@ use waterline::{Blocked, Consumer, Error, Handle, Index, MemoryProgress, Retry, 
 
 #[test]
 fn a_waiting_result_frees_its_slot_for_earlier_jobs() {
-    // All slots are free when the first job is tried again, though all jobs behind it have
-    // finished.
+    // When the first job is retried, the others of the window have finished: their results wait
+    // and hold no slot.
     let taken = Arc::new(Mutex::new(Vec::new()));
     let sink = taken.clone();
     let time = Time::new();
@@ -70,8 +70,7 @@ fn promise_05_a_panicking_sink_fails_the_job() {
     assert_eq!(*taken.lock(), [0, 1, 2, 3]);
 }
 
-/// A result that tells when it is dropped, and asks its consumer something. The result of job 7
-/// panics.
+/// A result whose drop is counted and asks the consumer for its status. That of job 7 panics.
 struct Fragile {
     index: Index,
     dropped: Arc<AtomicU64>,
@@ -87,8 +86,7 @@ impl Drop for Fragile {
     }
 }
 
-/// Starts a consumer whose sink is busy with result 0 until `go` is dropped. The results of all
-/// other jobs wait.
+/// A consumer whose sink is busy with result 0 until `go` is dropped, while the other results wait.
 struct Busy {
     consumer: Consumer,
     handle: Handle,
@@ -97,7 +95,7 @@ struct Busy {
     go: crossbeam_channel::Sender<()>,
 }
 
-/// The job at `fails` fails once the test drops the returned sender.
+/// Starts it. The job at `fails` fails once the test drops the returned sender.
 fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>) {
     let (taken, dropped) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU64::new(0)));
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
@@ -123,7 +121,7 @@ fn busy(jobs: u64, fails: Option<Index>) -> (Busy, crossbeam_channel::Sender<()>
                     taken.lock().push(index);
                     let _ = took.send(());
                     let _ = gone.recv_timeout(LONG);
-                    // Only a result that the sink did not get panics.
+                    // A result that the sink has taken does not panic.
                     result.index = Index::MAX;
                     Ok(())
                 }

@@ -1,11 +1,11 @@
-//! Pipelines with a stage that is gated by a consumer outside, which ends at any time.
+//! Pipelines with a stage that is gated by a consumer outside of them, which may end at any time.
 
 use common::*;
 use crossbeam_channel::unbounded;
 use waterline::testing::StartedJobs;
 use waterline::{Consumer, Error, Index, Jobs, MemoryJobs, MemoryProgress, Pipeline, State, Store, Watermark};
 
-/// A consumer outside all pipelines. It ends when the test says so.
+/// A consumer outside all pipelines, which ends when the test says so.
 struct Outside {
     consumer: Consumer,
     started: StartedJobs,
@@ -22,7 +22,7 @@ impl Outside {
         watermark_of(&self.consumer)
     }
 
-    /// Ends when it has processed this many jobs, at least one.
+    /// Ends it once it has processed this many jobs, at least one.
     fn end_after(self, jobs: u64) {
         (1..jobs).for_each(|_| self.started.next().succeed());
         let last = self.started.next();
@@ -38,7 +38,7 @@ fn watermark_of(consumer: &Consumer) -> Watermark {
 
 type Ending = fn(Pipeline) -> Result<(), Error>;
 
-/// Ends the pipeline on a thread of its own, while `meanwhile` runs here.
+/// Ends the pipeline on another thread, while `meanwhile` runs here.
 fn ended(pipeline: Pipeline, end: Ending, meanwhile: impl FnOnce()) -> Result<(), Error> {
     let (tell, told) = unbounded();
     std::thread::spawn(move || tell.send(end(pipeline)));
@@ -46,8 +46,7 @@ fn ended(pipeline: Pipeline, end: Ending, meanwhile: impl FnOnce()) -> Result<()
     told.recv_timeout(LONG).expect("an end")
 }
 
-/// Returns the stage that failed, and the upstream, its watermark and the index that the error
-/// names.
+/// Returns the failed stage, and the upstream, its watermark and the index that the error names.
 fn upstream_ended(error: Error) -> (String, String, Option<Index>, Index) {
     let text = error.report();
     match error {
@@ -64,7 +63,7 @@ fn a_first_stage_cut_short_by_an_outsider_is_an_error() {
     let endings: [(Option<Index>, Ending, Index); 3] =
         [(None, Pipeline::run_to_head, 9), (None, |pipeline| pipeline.run_to(8), 8), (Some(7), Pipeline::join, 7)];
     for (stop_at, end, index) in endings {
-        // It has ended before, or ends while somebody waits for the pipeline.
+        // The outsider ends before the pipeline is awaited, or meanwhile.
         for before in [true, false] {
             let store = Store::in_memory();
             let outside = Outside::start(&store);
@@ -96,7 +95,7 @@ fn a_first_stage_cut_short_by_an_outsider_is_an_error() {
             assert_eq!(upstream_ended(error), ("first".into(), "outside".into(), Some(4), index));
             let status = handle.status();
             let states = status.stages.iter().map(|stage| (stage.status.state, stage.status.last_processed));
-            // All stages have processed the jobs that its gate let through.
+            // All stages have processed what the gate let through.
             assert!(states.eq([(State::Halted, Some(4)), (State::Finished, Some(4))]), "{status}");
         }
     }
@@ -171,7 +170,7 @@ fn a_run_behind_a_finished_outsider_ends() {
     assert!(error.report().contains("\"idle\" has ended with nothing processed"), "{}", error.report());
     assert_eq!(upstream_ended(error), ("only".into(), "idle".into(), None, 9));
 
-    // A user who asks it to stop meanwhile does not need the rest.
+    // A stop does not need the rest of the jobs, so it is no error.
     let outside = Outside::start(&Store::in_memory());
     let pipeline = behind(outside.watermark());
     let handle = pipeline.handle();

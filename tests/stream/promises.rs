@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State, Worker};
 
-/// Runs many lives of one stream that end in different ways, and checks that everything up to the
+/// Runs lives of one stream that end in different ways, and checks that each job up to the
 /// watermark was reported done.
 fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u64]) -> Result<(), TestCaseError> {
     let progress = MemoryProgress::new();
     let done = Arc::new(Mutex::new(BTreeSet::new()));
-    // Each of these jobs fails once in each life but its last.
+    // Each of these jobs fails once.
     let failing = Arc::new(Mutex::new(failing.iter().map(|f| f % count).collect::<BTreeSet<Index>>()));
     for life in 0.. {
         prop_assert!(life <= failing.lock().len() + stops.len() + count as usize, "it ends at last");
@@ -35,7 +35,7 @@ fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u6
         let handle = consumer.handle();
         let ended = match stops.get(life) {
             Some(stop) => {
-                // It stops somewhere in the middle, or finds that the consumer has ended already.
+                // The stop comes in the middle, or after the end.
                 let _ = handle.wait_for(stop % count, Duration::from_micros(stop % 500));
                 consumer.stop()
             }
@@ -85,8 +85,7 @@ fn promise_02_jobs_in_flight_stay_within_both_limits() {
     assert_eq!((status.next, status.last_processed, handle.size()), (5, None, 5));
     running.remove(&3).unwrap().succeed();
     running.remove(&4).unwrap().succeed();
-    // Two workers are free, but job 5 is above the window: nothing is saved, and the window is 5
-    // wide.
+    // Two workers are free, but job 5 is above the window, which is 5 wide: nothing is saved.
     let status = until(&handle, "four done ahead", |s| s.done_ahead == 4);
     assert_eq!((status.processing, status.next), (1, 5));
     assert!(stage.is_quiet());
@@ -190,7 +189,7 @@ fn promise_04_no_wake_is_lost() {
     let progress = MemoryProgress::new();
     let consumer = builder(script.clone(), &progress).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
-    // No timer helps: each job is found by its own ring, or never.
+    // No timer helps: each job is found by its own wake, or never.
     for index in 0..2_000 {
         script.set_head(Some(index));
         if index % 2 == 0 {
@@ -332,7 +331,7 @@ fn promise_07_of_many_starts_at_once_one_succeeds() {
 
 #[test]
 fn promise_07_progress_never_goes_back() {
-    // `FaultyProgress` checks this at every save.
+    // `FaultyProgress` checks it at every save.
     let progress = FaultyProgress::in_memory();
     for last in [99, 50, 150] {
         Consumer::builder(numbers(200), progress.clone()).stop_at(last).start(|_| Ok(())).unwrap().join().unwrap();

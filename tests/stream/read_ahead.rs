@@ -1,4 +1,4 @@
-//! The memory of the jobs that were read and not yet handed out.
+//! The memory of jobs that are read and not yet handed out.
 
 use common::*;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use waterline::{BoxError, Index, Jobs, MemoryProgress, Retry, Store};
 
 const MIB: usize = 1 << 20;
 
-/// A source that knows the weight of its jobs, and notes how many of them wait at most.
+/// A source that weighs its jobs, and notes the most that ever waited.
 #[derive(Clone)]
 struct Heavy(Arc<State>);
 
 struct State {
     jobs: u64,
-    /// The weight of this job and of all after it.
+    /// The weight of a job by its index.
     weight: fn(Index) -> usize,
     read: AtomicU64,
     started: AtomicU64,
@@ -63,7 +63,7 @@ fn run(source: &Heavy, max_read_ahead: usize) {
         .stop_at(source.0.jobs - 1)
         .start(move |job| {
             seen.started();
-            // Each tenth job is read again.
+            // Each tenth job fails once, and is read again.
             if job.index % 10 == 9 && job.attempt == 1 { Err("once".into()) } else { Ok(()) }
         })
         .unwrap();
@@ -74,8 +74,8 @@ fn run(source: &Heavy, max_read_ahead: usize) {
 fn large_jobs_are_read_ahead_by_weight() {
     let source = Heavy::new(500, |_| MIB);
     run(&source, 4 * MIB);
-    // The first run is read before any weight is known, and later runs fit. One job is in flight,
-    // and the retry of one may be read.
+    // The first run is read before any weight is known; later runs fit. One more is in flight, and
+    // one may be read for its retry.
     assert!(source.most() <= 8 + 2, "{} jobs of 1 MiB waited", source.most());
 }
 
@@ -83,7 +83,7 @@ fn large_jobs_are_read_ahead_by_weight() {
 fn jobs_heavier_than_the_bound_are_read_singly() {
     let source = Heavy::new(200, |index| if index < 8 { 1 } else { 64 * MIB });
     run(&source, MIB);
-    // Light jobs in the first run let one run of 64 heavy jobs through.
+    // The light jobs of the first run let one run of 64 heavy jobs through.
     assert!(source.most() <= 64 + 2, "{} jobs waited", source.most());
     let source = Heavy::new(200, |_| 64 * MIB);
     run(&source, MIB);

@@ -1,5 +1,5 @@
-//! The calls of the source: one thread at a time makes them, whichever it is, and nothing is lost
-//! when that thread changes.
+//! Calls of the source: one thread at a time makes them, and nothing is lost when the thread
+//! changes.
 
 use common::*;
 use std::collections::BTreeSet;
@@ -11,23 +11,23 @@ use waterline::{Blocked, BoxError, Consumer, Error, Index, Jobs, MemoryProgress}
 
 const MANY: u64 = 20_000;
 
-/// A quick source that notes if two threads ever call it at once, and which threads call it.
+/// A quick source that notes which threads call it, and whether two ever do at once.
 #[derive(Clone, Default)]
 struct Quick(Arc<State>);
 
 #[derive(Default)]
 struct State {
     busy: AtomicBool,
-    /// True if two threads were in it at once. (A panic would be an error of the source, which is
+    /// Whether two threads were in it at once. (A panic would be an error of the source, which is
     /// retried.)
     crowded: AtomicBool,
     callers: parking_lot::Mutex<BTreeSet<String>>,
-    /// The read of this job fails, once.
+    /// The index whose read fails once.
     fails_at: AtomicU64,
-    /// This job is missing until the next look.
+    /// The index that is missing until the next look.
     gap_at: AtomicU64,
     hangs: Arc<Hangs>,
-    /// The calling threads, each with the start of its run.
+    /// The thread whose call hangs, with the start of its run.
     hanging: parking_lot::Mutex<Option<(String, Index)>>,
     first: AtomicU64,
     on_drop: parking_lot::Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -35,13 +35,13 @@ struct State {
 
 #[derive(Default)]
 struct Hangs {
-    /// The read of this job hangs until the test ends that.
+    /// The index whose read hangs until the test changes this.
     at: AtomicU64,
-    /// True if `head` hangs, too.
+    /// Whether `head` hangs, too.
     head: AtomicBool,
 }
 
-/// Ends all hanging calls at the end of a test, even if it fails.
+/// Releases all hanging calls when the test ends, even if it fails.
 struct LetGo(Arc<Hangs>);
 
 impl LetGo {
@@ -173,7 +173,7 @@ fn run(
 fn a_quick_source_is_read_by_one_worker_at_a_time() {
     for max_processing in [1, 4] {
         let quick = Quick::new();
-        // The reader looks all the time.
+        // Keeps the reader thread looking.
         let (ran, ended) = run(&quick, max_processing, |handle| {
             while !handle.wait_for(MANY - 1, Duration::ZERO) && handle.status().state == waterline::State::Running {
                 handle.check();
@@ -187,7 +187,7 @@ fn a_quick_source_is_read_by_one_worker_at_a_time() {
 
 #[test]
 fn workers_do_read_for_themselves() {
-    // The machine decides if workers read. If they never do, that is a bug.
+    // Whether workers read in one run depends on timing; that they never do is a bug.
     let quick = Quick::new();
     let reads = (0..50).any(|_| {
         run(&quick, 1, |_| ()).1.unwrap();
@@ -227,7 +227,7 @@ fn a_hanging_read_delays_no_job_already_read() {
         let quick = Quick::new();
         quick.0.hangs.at.store(6_000, Ordering::SeqCst);
         let (ran, ended) = run(&quick, max_processing, |handle| {
-            // All jobs below the run that hangs do run, whichever thread hangs.
+            // All jobs below the hanging run do run, whichever thread hangs.
             let status = until(handle, "all that was read", |status| {
                 status.last_processed.is_some_and(|last| last + 1 == status.next) && status.next >= 5_900
             });
@@ -239,8 +239,8 @@ fn a_hanging_read_delays_no_job_already_read() {
     }
 }
 
-/// Starts consumers of a quick source until a worker has hung in the source this many times. Each
-/// of these is given to `meanwhile`.
+/// Starts consumers of a quick source until a worker has hung in it this many times, and gives each
+/// of these to `meanwhile`.
 fn with_a_worker_that_hangs_in_the_source(times: usize, meanwhile: impl Fn(Quick, Consumer, LetGo)) {
     let met = (0..1_000).filter(|_| {
         let quick = Quick::new();
@@ -265,7 +265,7 @@ fn with_a_worker_that_hangs_in_the_source(times: usize, meanwhile: impl Fn(Quick
     assert!(met.take(times).count() > 0, "in a thousand runs no worker read");
 }
 
-/// Calls `stop` on another thread, so that a stop that never returns fails the test.
+/// Stops on another thread, so that a stop that hangs fails the test.
 fn stopping(consumer: Consumer) -> impl FnOnce() -> Result<(), Error> {
     let (send, stopped) = crossbeam_channel::bounded(1);
     std::thread::spawn(move || send.send(consumer.stop()));
@@ -287,7 +287,7 @@ fn the_sources_drop_may_use_the_handle() {
         }));
         let stopped = stopping(consumer);
         eventually("the end of all others", || handle.status().state == waterline::State::Finished);
-        // It may be the last that has the source, or not.
+        // Either this thread or the worker may then be the last owner of the source.
         std::thread::park_timeout(Duration::from_micros(fastrand::u64(0..3_000)));
         drop(quick);
         hangs.reads();
@@ -302,7 +302,7 @@ fn a_hanging_head_is_named_beside_a_reading_worker() {
         let handle = consumer.handle();
         quick.0.hangs.head.store(true, Ordering::SeqCst);
         handle.check();
-        // By then the reader waits for its turn, or not.
+        // The reader may or may not wait for its turn by then.
         std::thread::park_timeout(QUIET);
         hangs.reads();
         until(&handle, "the silence", |status| matches!(status.blocked, Blocked::Source { .. }));
@@ -333,7 +333,7 @@ fn jobs_read_before_an_error_run_while_the_head_hangs() {
         quick.0.fails_at.store(6_000, Ordering::SeqCst);
         handle.check();
         hangs.reads();
-        // The read that was under way may have begun there before it was to fail.
+        // The read under way may have begun before the fault was set.
         until(&handle, "the jobs before the error", |status| status.last_processed >= Some(5_999));
         drop(hangs);
         consumer.join().unwrap();

@@ -1,4 +1,4 @@
-//! Jobs that fail: which of them run again, in what order, and which jobs they hold up.
+//! Failed jobs: which are retried, in what order, and what they delay.
 
 use common::*;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn jobs_that_always_fail_starve_no_other() {
-    // Without a pause they are always due.
+    // Without a backoff they are always due.
     for pause in [Duration::ZERO, MS] {
         let time = Time::new();
         let consumer = builder(numbers(1_000), &MemoryProgress::new())
@@ -28,9 +28,9 @@ fn jobs_that_always_fail_starve_no_other() {
     }
 }
 
-/// Hands out jobs up to this head one at a time. Before each hand-over every failed job has been
-/// read again, so that any of them could be chosen. Jobs fail as often as `fails` says. Returns the
-/// jobs that succeeded within this many attempts.
+/// Runs jobs up to `head` one at a time, and returns those that succeed within this many attempts.
+/// A job fails when `fails` says so. Before each hand-over every failed job has been read again, so
+/// any of them could be chosen.
 fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTreeSet<Index> {
     let source = Script::up_to(head);
     let (worker, stage) = manual_worker();
@@ -47,7 +47,7 @@ fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTr
         let job = stage.next();
         let index = job.index;
         eventually("each failed job is read again", || {
-            // All jobs are read once, and each failure causes one more read.
+            // Each job is read once, and once more for each failure.
             source.calls().reads.load(Ordering::SeqCst) > head + failed
         });
         if fails(index, job.attempt) {
@@ -58,7 +58,7 @@ fn succeeded(head: Index, attempts: usize, fails: fn(Index, u32) -> bool) -> BTr
             job.succeed();
         }
     }
-    // The job that runs by now is dropped.
+    // Drops the job that runs by now.
     drop(stage);
     consumer.stop_within(Duration::ZERO).ok();
     done
@@ -96,7 +96,7 @@ fn an_unreadable_retry_delays_no_new_job() {
         time.until(MS * 50, &handle, "the reason", is_unread);
         source.set_head(Some(new));
         source.ring();
-        // A look that has just begun may have missed the new head, and the next one comes soon.
+        // A look that had begun may miss the new head; the next one comes soon.
         time.until(MS, &handle, "the new job", |status| status.done == new);
     }
     consumer.stop().unwrap();
@@ -127,13 +127,13 @@ fn a_job_readable_again_later_is_run() {
     consumer.join().unwrap();
 }
 
-/// A source that counts the calls to read it. Each waits until the jobs that were read before run:
-/// then there is room for as many as possible.
+/// A source that counts its reads. Each waits until the jobs of earlier reads run, so that there is
+/// room for as many as possible.
 struct SlowRead {
     head: Index,
     calls: Arc<AtomicU64>,
     read: AtomicU64,
-    /// The attempts that have begun.
+    /// The number of attempts that have begun.
     begun: Arc<AtomicU64>,
 }
 
@@ -175,12 +175,12 @@ fn failed_neighbours_are_read_again_in_one_run() {
     until(&consumer.handle(), "all failures", |status| status.failed == JOBS);
     time.pass(MS * 20);
     consumer.join().unwrap();
-    // One by one it would be as many calls as jobs, and 32 for the new jobs.
+    // One by one, the retries alone would take as many calls as there are jobs.
     let calls = calls.load(Ordering::SeqCst);
     assert!(calls < JOBS / 4, "{calls} calls");
 }
 
-/// A source whose head takes longer than its poll interval.
+/// A source whose `head` takes longer than the poll interval.
 struct SlowHead(Arc<Time>);
 
 impl Jobs for SlowHead {
@@ -210,7 +210,7 @@ fn a_slow_head_delays_no_retry() {
     consumer.join().unwrap();
 }
 
-/// A source that fails while it is down, and counts the calls to read it.
+/// A source that can be down, and counts its reads.
 #[derive(Clone, Default)]
 struct Down(Arc<(AtomicBool, AtomicU64)>);
 
@@ -247,7 +247,7 @@ fn neighbours_stay_together_while_the_source_is_down() {
         .start_deferred(move |job, done| if job.attempt == 1 { send.send(done).unwrap() } else { done.complete() })
         .unwrap();
     let handle = consumer.handle();
-    // All fail once the source is down, so that no job is read again before.
+    // All fail only when the source is down, so none is read again before.
     let begun: Vec<_> = (0..1_000).map(|_| begun.recv_timeout(LONG).unwrap()).collect();
     source.0.0.store(true, Ordering::SeqCst);
     begun.into_iter().for_each(|done| done.fail("once"));
@@ -261,7 +261,7 @@ fn neighbours_stay_together_while_the_source_is_down() {
     consumer.stop().unwrap();
 }
 
-/// Starts a consumer whose jobs all run this, in one of the modes.
+/// Starts a consumer in one of the modes, whose jobs all run this.
 type Start = fn(Builder<MemoryJobs<u64>, MemoryProgress>, Run) -> Result<Consumer, Error>;
 type Run = Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
 

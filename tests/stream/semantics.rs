@@ -1,4 +1,4 @@
-//! The behaviour of a consumer, line by line.
+//! The behaviour of a consumer, rule by rule: its start, retries, end, controls and callbacks.
 
 use common::*;
 use parking_lot::Mutex;
@@ -15,8 +15,6 @@ type Plain = waterline::Builder<Script, MemoryProgress>;
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 const SECOND: Duration = Duration::from_secs(1);
-
-// The beginning.
 
 #[test]
 fn start_at_holds_only_until_something_is_saved() {
@@ -54,7 +52,7 @@ fn lag_counts_unprocessed_jobs() {
     first.succeed();
     assert!(handle.wait_for(100, LONG));
     assert_eq!(handle.status().lag(), 9, "head − watermark");
-    // It has begun before the head goes back: it would not begin above it.
+    // Taken before the head goes back, since no job starts above the head.
     let second = stage.next();
     script.set_head(Some(5));
     handle.check();
@@ -92,7 +90,7 @@ fn a_head_that_goes_back_limits_only_new_starts() {
     consumer.stop().unwrap();
 }
 
-/// Notes the calls.
+/// A source that notes its calls.
 struct Calls(Arc<Mutex<Vec<&'static str>>>);
 
 impl Jobs for Calls {
@@ -131,7 +129,7 @@ fn the_source_is_subscribed_to_before_it_is_read() {
 
 #[test]
 fn a_run_is_read_in_one_call_unless_cut_short() {
-    /// Returns three jobs at a time, whatever it is asked for.
+    /// A source that returns at most three jobs a call.
     struct Threes(Arc<Mutex<Vec<RangeInclusive<Index>>>>);
     impl Jobs for Threes {
         type Job = Index;
@@ -182,14 +180,12 @@ fn the_source_is_polled_unless_it_notifies() {
     let default = builder(&other).start(|_| Ok(())).unwrap();
     let polled = silent.calls();
     eventually("the first look", || polled.heads.load(Ordering::SeqCst) == 1);
-    // Meanwhile the default timer of another consumer fires twice.
+    // Meanwhile another consumer, with the default interval, polls twice.
     time.steps(LIMIT, "two polls", || other.calls().heads.load(Ordering::SeqCst) >= 3);
     assert_eq!(polled.heads.load(Ordering::SeqCst), 1, "who rings is not polled");
     consumer.stop().unwrap();
     default.stop().unwrap();
 }
-
-// Retries.
 
 #[test]
 fn a_retry_rereads_the_job_and_holds_no_worker() {
@@ -248,8 +244,6 @@ fn a_retry_whose_job_is_gone_halts() {
     drop(stage);
     assert!(matches!(consumer.join(), Err(Error::Truncated { next: 0, first: 3 })));
 }
-
-// The end.
 
 #[test]
 fn stop_at_ends_at_once_or_waits_for_the_head() {
@@ -325,7 +319,7 @@ fn a_last_save_failing_twice_is_the_error_of_stop() {
     assert!(matches!(status.blocked, Blocked::Halted { index: 0, .. }), "{status:?}");
     assert!(progress.faults().writes() >= 2);
     progress.faults().heal();
-    // The name is free, and the jobs run again.
+    // The name is free, and the unsaved jobs run again.
     Consumer::builder(numbers(3), progress.clone()).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
     assert_eq!(progress.last_processed(), Some(2));
 }
@@ -390,7 +384,7 @@ fn stop_within_says_that_a_save_hangs() {
 #[test]
 fn a_missing_job_is_asked_for_without_a_wake_or_poll() {
     for never_polled in [false, true] {
-        // Its head is there before its body, and nobody rings for the body.
+        // The head is there before its job, and no wake comes for the job.
         let (script, time) = (Script::up_to(0).subscribing(), Time::new());
         script.gap(0);
         let builder = builder(script.clone(), &MemoryProgress::new()).clock(time.clock());
@@ -556,8 +550,6 @@ fn a_handle_after_the_end_shows_the_last_values() {
     assert!(matches!(handle.set_max_processing(3), Err(Error::Stopped)));
 }
 
-// Steering.
-
 #[test]
 fn pause_starts_nothing_and_does_not_nest() {
     let (worker, stage) = manual_worker();
@@ -633,8 +625,6 @@ fn lowering_a_limit_stops_no_running_job() {
     consumer.stop().unwrap();
 }
 
-// Callbacks.
-
 #[test]
 fn on_job_done_runs_first_and_its_panic_is_a_failure() {
     for deferred in [false, true] {
@@ -669,7 +659,7 @@ fn a_busy_on_processed_is_merged_and_delays_no_save() {
     let progress = MemoryProgress::new();
     let (enter, entered) = crossbeam_channel::unbounded();
     let (pass, passed) = crossbeam_channel::unbounded::<()>();
-    // The first call contains everything that is saved before it, however late its thread comes.
+    // The first call covers all that was saved before it, however late its thread runs.
     let (go, gone) = crossbeam_channel::bounded::<()>(0);
     let consumer = builder(numbers(100), &progress)
         .max_search_ahead(10)
@@ -697,8 +687,6 @@ fn a_busy_on_processed_is_merged_and_delays_no_save() {
     assert!(entered.is_empty());
 }
 
-// Surfaces.
-
 #[test]
 fn a_worker_trait_works_and_sources_may_be_shared() {
     struct Sum(AtomicU64);
@@ -716,7 +704,7 @@ fn a_worker_trait_works_and_sources_may_be_shared() {
 
 #[test]
 fn two_stages_chain_by_hand() {
-    // The source of the second stage is the log that the first one made.
+    // The first stage fills the source of the second.
     let squares = MemoryJobs::new();
     let made = squares.clone();
     let first = builder(numbers(100), &MemoryProgress::new())

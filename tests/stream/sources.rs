@@ -1,4 +1,4 @@
-//! A source that fails now and then, that misses a job for a moment, or whose calls have no answer.
+//! Sources that fail now and then, miss a job for a moment, or never answer.
 
 use common::*;
 use parking_lot::Mutex;
@@ -26,24 +26,24 @@ enum Answer {
     Good,
     Error,
     Panic,
-    /// Nothing is there: only for a call that reads.
+    /// No job is there: for reads only.
     Null,
 }
 
 /// The answer to each call of one kind, by its number.
 type Plan = Box<dyn Fn(u64) -> Answer + Send + Sync>;
 
-/// The jobs below a number. Calls of one kind are answered by a plan, and the others are sound.
+/// A source of the jobs below a number, whose calls of one kind follow a plan.
 struct Flaky {
     jobs: u64,
     kind: Call,
     plan: Plan,
     calls: AtomicU64,
     failed: AtomicU64,
-    /// The looks that were answered.
+    /// The number of looks that were answered.
     looks: AtomicU64,
     wakeup: Mutex<Option<Wakeup>>,
-    /// The beginnings of the runs that were asked for, and the most jobs.
+    /// The first index of each run that was read, and the most jobs asked for.
     runs: Mutex<Vec<(Index, u64)>>,
 }
 
@@ -70,7 +70,7 @@ impl Flaky {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Returns false if nothing is there.
+    /// Returns whether a job is there.
     fn call(&self, kind: Call) -> Result<bool, BoxError> {
         if kind != self.kind {
             return Ok(true);
@@ -85,7 +85,7 @@ impl Flaky {
         }
     }
 
-    /// A source whose head may fail shows one more job at each look.
+    /// Returns the head. If it follows the plan, each look shows one more job.
     fn look(&self) -> Result<Option<Index>, BoxError> {
         self.call(Call::Head)?;
         let looks = self.looks.fetch_add(1, Ordering::SeqCst) + 1;
@@ -93,7 +93,7 @@ impl Flaky {
     }
 
     fn get(&self, index: Index) -> Result<Option<Index>, BoxError> {
-        // The next one is there.
+        // Announces the next job.
         self.wakeup.lock().iter().for_each(|wakeup| _ = wakeup.ring());
         Ok((self.call(Call::AtIndex)? && index < self.jobs).then_some(index))
     }
@@ -102,7 +102,7 @@ impl Flaky {
         self.kind == Call::ReadSparse && index % 3 == 1
     }
 
-    /// Returns the source as a consumer reads it.
+    /// Returns the source behind the reading calls of its kind.
     fn jobs(self: &Arc<Self>) -> Arc<dyn Jobs<Job = Index>> {
         match self.kind {
             Call::Head | Call::AtIndex => Arc::new(OneByOne(self.clone())),
@@ -111,7 +111,7 @@ impl Flaky {
     }
 }
 
-/// The source with the default `read`.
+/// Reads by the default `read`, job by job.
 struct OneByOne(Arc<Flaky>);
 
 impl Jobs for OneByOne {
@@ -131,7 +131,7 @@ impl Jobs for OneByOne {
     }
 }
 
-/// The source whose calls bring up to sixteen jobs.
+/// Reads up to sixteen jobs a call.
 struct InRuns(Arc<Flaky>);
 
 impl Jobs for InRuns {
@@ -172,7 +172,7 @@ impl Jobs for InRuns {
     }
 }
 
-/// Runs all jobs, and returns those that ran, in order, with the last status.
+/// Runs all jobs, and returns the order in which they ran, and the last status.
 fn run(source: &Flaky, jobs: impl Jobs<Job = Index>, time: &Time) -> (Vec<Index>, Status) {
     let ran = Arc::new(Mutex::new(Vec::new()));
     let runs = ran.clone();
@@ -200,13 +200,13 @@ fn a_first_failed_call_is_repeated_at_once() {
         _ => Answer::Good,
     };
     let check = |source: Arc<Flaky>, jobs: Arc<dyn Jobs<Job = Index>>| {
-        // No pause ever ends.
+        // The clock stands still, so no pause ever ends.
         let (ran, status) = run(&source, jobs, &Time::new());
         let all: Vec<_> = (0..JOBS).filter(|index| !source.is_gap(*index)).collect();
         assert_eq!(ran, all, "{:?}: each once", source.kind);
         let failed = source.failed();
         assert!(failed >= JOBS / 16 / 7 * 2, "{:?}: {failed}", source.kind);
-        // A last look may have failed behind the last job.
+        // A look behind the last job may have failed.
         assert!(status.source.failed == failed && status.source.failed_in_a_row <= 1, "{:?}", status.source);
         assert!(status.source.made > failed && status.source.retry_in.is_none(), "{:?}", status.source);
     };
@@ -225,8 +225,7 @@ fn a_first_failed_call_is_repeated_at_once() {
     }
 }
 
-/// A consumer of a source with ten jobs, on a clock of the test. The first calls of this kind, up
-/// to a number, have this answer.
+/// A consumer of ten jobs on a manual clock. The first `until` calls of this kind have this answer.
 fn waiting(kind: Call, answer: Answer, until: u64, retry: Option<Retry>) -> (Arc<Flaky>, Arc<Time>, Consumer) {
     let (source, time) =
         (Flaky::new(10, kind, move |call| if call < until { answer } else { Answer::Good }), Time::new());
@@ -241,7 +240,7 @@ fn calls_that_fail_in_a_row_back_off_visibly() {
     let default = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000].map(|pause| pause * MS);
     for (retry, pauses) in [(None, &default[..]), (Some(Retry::fixed(7 * second)), &[7 * second; 4])] {
         for kind in [Call::Head, Call::AtIndex, Call::Read, Call::ReadSparse] {
-            // The last one is answered.
+            // The call after the last pause is answered.
             let fails = pauses.len() as u64 + 1;
             let (source, time, consumer) = waiting(kind, Answer::Error, fails, retry);
             let handle = consumer.handle();
@@ -251,14 +250,14 @@ fn calls_that_fail_in_a_row_back_off_visibly() {
                 assert!(
                     matches!(&status.blocked, Blocked::Source { index: 0, error } if error == "no route to the node")
                 );
-                // Looks that were answered meanwhile are calls of another kind.
+                // Looks answered meanwhile are calls of another kind, and end the row.
                 let (in_a_row, answered) = (u64::from(status.source.failed_in_a_row), status.source.made - calls);
                 assert!(in_a_row == calls || kind != Call::Head && answered > 1 && in_a_row > 0, "{status:?}");
                 let (made, says) = (status.source.made, status.to_string());
                 let end = format!("(it is asked again in {pause:.1?}; {calls} of {made} calls failed)");
                 assert!(says.ends_with(&end), "{says}: {end}");
                 time.pass(*pause - MS);
-                // (While the source is asked for its head, no pause is shown.)
+                // While the source is asked for its head, no pause is shown.
                 until(&handle, "the last moment of the pause", |status| status.source.retry_in == Some(MS));
                 assert_eq!(source.calls(), calls, "{kind:?}");
                 time.pass(MS);
@@ -286,7 +285,7 @@ fn a_missing_job_is_asked_for_with_a_growing_pause() {
             assert_eq!(source.looks.load(Ordering::SeqCst), 1, "{kind:?}: nobody rings, and no poll is due");
             time.pass(pause);
         }
-        // From here on polls look at the source, too, and it is asked then.
+        // From here on, polls ask the source, too.
         time.steps(20 * MS, "the jobs", || handle.wait_for(9, Duration::ZERO));
         ends("the last jobs", move || consumer.join()).unwrap();
         let runs = source.runs.lock();
@@ -308,14 +307,14 @@ fn an_unreadable_retry_delays_no_neighbour() {
             if job.attempt == 1 { Err("not yet".into()) } else { Ok(()) }
         })
         .unwrap();
-    // One that was asked for together with job 0 while the source failed waits for a pause, too.
+    // A neighbour read together with job 0 while the source failed waits for a pause, too.
     let handle = consumer.handle();
     time.steps(10 * MS, "the neighbours of job 0", || handle.status().done_ahead == 9);
     assert_eq!(handle.status().last_processed, None);
     consumer.stop().unwrap();
 }
 
-/// The plan of a random source, in bytes.
+/// The plan of a random source.
 fn plan(seed: u64, of: u64) -> impl Fn(u64) -> Answer + Send + Sync + 'static {
     move |call| {
         let mut random = fastrand::Rng::with_seed(seed ^ (call << 20));
@@ -347,7 +346,7 @@ proptest! {
             .on_processed(announced.callback())
             .start(move |job| {
                 assert_eq!(job.index, job.payload);
-                // Some jobs fail, and are read again.
+                // Some jobs fail, and are read again for their retry.
                 if fastrand::Rng::with_seed(seed ^ job.index).u32(..10) < fails && job.attempt < 3 {
                     return Err("not yet".into());
                 }
@@ -372,7 +371,7 @@ mod futures {
     use super::*;
     use waterline::AsyncJobs;
 
-    /// The source whose calls are futures.
+    /// The flaky source with calls that are futures.
     pub(super) struct Futures(pub(super) Arc<Flaky>);
 
     impl AsyncJobs for Futures {
@@ -394,7 +393,7 @@ mod futures {
         }
     }
 
-    /// A source of 200 jobs. The call of this kind and number has no answer.
+    /// A source of 200 jobs that never answers the call of this kind and number.
     struct Silent {
         call: Call,
         number: u64,
@@ -410,7 +409,7 @@ mod futures {
         }
 
         async fn call(&self, call: Call) {
-            /// Counts the calls that are dropped.
+            /// Counts dropped calls.
             struct Dropped(Arc<AtomicU64>);
             impl Drop for Dropped {
                 fn drop(&mut self) {
@@ -461,7 +460,7 @@ mod futures {
         }
     }
 
-    /// Real time: a call belongs to its runtime, whatever the clock of the consumer is.
+    /// In real time: a call belongs to its runtime, whatever the consumer's clock.
     #[test]
     fn a_call_past_its_timeout_is_dropped_and_repeated() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -538,7 +537,7 @@ mod futures {
                 Ok(None)
             }
         }
-        // The time after which it is given up is real, and the pauses are not.
+        // The timeout of a call is real time; the pauses are on the manual clock.
         let time = Time::new();
         let consumer = builder(Never.on(runtime.handle()), &MemoryProgress::new())
             .clock(time.clock())

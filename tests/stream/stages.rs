@@ -1,5 +1,4 @@
-//! Stages behind each other: nothing is lost or done twice between them, they end in order, and
-//! fail as one.
+//! Pipelines: nothing is lost or done twice between stages, they end in order and fail as one.
 
 use common::*;
 use crossbeam_channel::unbounded;
@@ -14,7 +13,7 @@ use waterline::{
 
 const FAN_OUT: u64 = 10;
 
-/// The calls that end a pipeline, as such or as futures.
+/// The calls that end a pipeline: blocking ones, or futures.
 #[derive(Clone, Copy)]
 enum Way {
     Call,
@@ -22,14 +21,14 @@ enum Way {
     Future,
 }
 
-/// Runs a test with the calls, and with their futures.
+/// Runs a test with the blocking calls, and with the futures.
 fn in_each_way(test: impl Fn(Way)) {
     test(Way::Call);
     #[cfg(feature = "tokio")]
     test(Way::Future);
 }
 
-/// Calls this in a runtime with one thread, which a call that blocks would hold up.
+/// Runs this on a runtime with one thread, which a blocking call would stall.
 #[cfg(feature = "tokio")]
 fn block_on<R>(future: impl Future<Output = R>) -> R {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -57,13 +56,13 @@ way! {
     run_to_head, run_to_head_async, ();
 }
 
-/// Each block pushes itself.
+/// A job that pushes its block to the log.
 fn pushing(log: &JobLog<u64>) -> impl Fn(Job<u64>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static {
     let log = log.clone();
     move |job, effects| Ok(effects.push(&log, &job.payload)?)
 }
 
-/// Blocks that become ten chunks each, in a log, and each chunk a count, in a table.
+/// A pipeline that turns each block into ten chunks in a log, and counts each chunk in a table.
 fn chunked(store: &Store, blocks: &MemoryJobs<u64>) -> Pipeline {
     chunked_to(store, blocks, None)
 }
@@ -99,7 +98,7 @@ fn chunked_to(store: &Store, blocks: &MemoryJobs<u64>, stop_at: Option<Index>) -
     pipeline
 }
 
-/// Returns how often each chunk was counted, and how many were.
+/// Returns the number of chunks, and whether each was counted once.
 fn counted(store: &Store) -> (u64, bool) {
     let counts = store.table("counts").unwrap();
     let rows: Vec<_> = counts.iter().collect::<Result<_, _>>().unwrap();
@@ -115,8 +114,8 @@ fn promise_09_random_cuts_count_each_chunk_once() {
         let blocks = numbers(BLOCKS);
         let mut faulty = FaultyStore::new().unwrap();
         for _ in 0..12 {
-            // From some write on the writes only seem to work. The next life has what a crash there
-            // would leave.
+            // From a random write on, writes only seem to work: the next life finds what a crash
+            // there would leave.
             faulty.freeze_at(random.u64(1..40));
             let pipeline = chunked(&faulty.store(), &blocks);
             if random.bool() {
@@ -144,7 +143,7 @@ fn a_pipeline_runs_to_an_index_and_resumes() {
         assert_eq!(counted(&store), (20 * FAN_OUT, true));
         way.join(chunked_to(&store, &blocks, Some(10))).unwrap();
         assert_eq!(counted(&store), (20 * FAN_OUT, true), "it is there already");
-        // The stage runs already, so it may be further by now.
+        // The first stage runs from its start on, so it may be further by now.
         way.run_to(chunked(&store, &blocks), 30).unwrap();
         assert!(matches!(counted(&store), (count, true) if count >= 31 * FAN_OUT && count % FAN_OUT == 0));
         way.run_to_head(chunked(&store, &blocks)).unwrap();
@@ -183,7 +182,7 @@ fn promise_06_a_stop_ends_upstream_stages_first() {
 
 #[test]
 fn a_gated_stage_ends_at_its_upstreams_watermark() {
-    // Fan-in: the third stage is behind the first two, one of which is slow.
+    // Fan-in: the third stage is gated by the first two, one of which is slow.
     let (jobs, seen) = (numbers(1_000), Arc::new(AtomicU64::new(0)));
     let (worker, slow) = manual_worker();
     let pipeline = Pipeline::builder()
@@ -215,7 +214,7 @@ fn a_gated_stage_ends_at_its_upstreams_watermark() {
     until(&last, "the gate", |status| status.blocked == Blocked::Upstream { index: 3 });
     let says = |text: &str| handle.status().to_string().contains(text);
     assert!(says("last: running, 2 of 999 processed, lag 997"), "{}", handle.status());
-    // It may have seen the last job of the slow stage before the end of that stage.
+    // It may see the last job of the slow stage before the end of that stage.
     eventually("the end of the slow stage", || says("has ended)"));
     pipeline.stop().unwrap();
     assert_eq!(last.last_processed_index(), Some(2));
@@ -283,8 +282,8 @@ fn stop_within_leaves_the_rest_to_the_next_life() {
                 .start()
                 .unwrap()
         };
-        // Half of the time is for jobs that never end, half of it for the end. A machine that
-        // stands still may use that up, but not each time.
+        // Half of the limit is for jobs that never end, half for the end. A stalled machine may
+        // use that up, but not every time.
         let stops_in_time = |limit| {
             let pipeline = started(Retry::fixed(Duration::from_millis(1)));
             let handle = pipeline.handle();
@@ -336,7 +335,7 @@ fn a_misbuilt_pipeline_is_refused_and_stopped() {
         .stage("b", |stage| stage.consumer(jobs.clone(), progress.clone()).start(|_| Ok(())));
     let why = "no stage before \"a\" has the name \"b\": add the upstream stages first";
     assert_eq!(refused(unknown), stage("unknown", &["a", "b"], why));
-    // The second stage was stopped again, so its progress is free.
+    // The stage that had started was stopped, so its progress is free.
     Consumer::builder(jobs.clone(), progress).stop_at(2).start(|_| Ok(())).unwrap().join().unwrap();
     let foreign =
         Pipeline::builder().stage("a", |_| Consumer::builder(numbers(3), MemoryProgress::new()).start(|_| Ok(())));
@@ -392,7 +391,7 @@ fn a_stop_on_a_stages_thread_awaits_no_other() {
             .start()
             .unwrap();
         let handle = pipeline.handle();
-        // This job finishes only once the thread that stops the pipeline has gone on.
+        // This job finishes only after the stopping thread has returned from its call.
         let running = first.next();
         give.send(pipeline).unwrap();
         told.recv_timeout(LONG).expect("it is only asked to stop");
@@ -423,7 +422,7 @@ fn a_parallel_stage_ends_where_the_first_did() {
             .unwrap();
         let handle = pipeline.handle();
         (0..4).for_each(|_| fetching.next().succeed());
-        // A stop would end it earlier.
+        // A stop would end this stage earlier.
         assert!(handle.stage("other").unwrap().wait_for(99, LONG));
         let (last, (tell, told)) = (fetching.next(), unbounded());
         std::thread::spawn(move || tell.send(if stop_at.is_some() { pipeline.join() } else { pipeline.stop() }));
@@ -461,7 +460,7 @@ fn the_lower_stop_at_of_pipeline_and_stage_holds() {
     }
     assert_eq!(run(&[10], &[50], &|pipeline| pipeline.run_to(70)).unwrap(), 11);
     assert_eq!(run(&[50], &[10], &Pipeline::run_to_head).unwrap(), 11);
-    // An index that never stops is refused, even beside a lower one.
+    // `Index::MAX` is refused, even beside a lower index.
     for (pipeline, stage) in [(&[10][..], &[Index::MAX][..]), (&[Index::MAX], &[10])] {
         let error = run(pipeline, stage, join).unwrap_err().report();
         assert!(error.contains("leave `stop_at` out"), "{error}");
@@ -492,7 +491,7 @@ fn a_weight_may_ask_for_the_status_of_its_pipeline() {
 
 #[test]
 fn a_slow_second_stage_is_bounded_by_its_window() {
-    // The log may grow, on disk. The jobs that are read of it and done ahead are bounded.
+    // The log may grow. What is bounded are the jobs read from it and those done ahead.
     let (store, blocks) = (Store::in_memory(), numbers(2_000));
     let log = store.log::<u64>("middle").unwrap();
     let (worker, second) = manual_worker();
@@ -510,9 +509,9 @@ fn a_slow_second_stage_is_bounded_by_its_window() {
     assert!(handle.stage("first").unwrap().wait_for(1_999, LONG));
     let second_handle = handle.stage("second").unwrap();
     let first = second.job(1);
-    // All of the window but its first index finishes.
+    // All jobs of the window but the first finish.
     (1..50).for_each(|_| second.next().succeed());
-    // Its last look may have been before the last push.
+    // The last look may have been before the last push.
     until(&second_handle, "the window", |status| {
         (status.processing, status.done_ahead, status.lag()) == (1, 49, 2_000)
     });
@@ -632,7 +631,7 @@ fn a_full_log_whose_reader_ended_is_named() {
     let says = "job 10 is held back: the log \"middle\" is full, with 10 of 10 items not processed by \"second\", which has \
                 ended; start it again";
     until(&first.handle(), "the end", |status| status.blocked.to_string() == says);
-    // Those that are named next make room.
+    // The next consumers that `retain` names make room.
     let second = start();
     log.retain([second.handle()]);
     assert!(first.handle().wait_for(99, LONG), "{}", first.handle().status());
@@ -694,7 +693,7 @@ fn a_dropped_join_only_asks_all_stages_to_stop() {
                     future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
                 );
             }
-            // The job of the second stage still runs, and nobody waits for it.
+            // The job of the second stage still runs, and is not awaited.
             drop(future);
         });
         go.send(()).unwrap();

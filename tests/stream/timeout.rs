@@ -11,12 +11,12 @@ use waterline::{
     MemoryProgress, OnExhausted, Progress, Retry, State, Store,
 };
 
-/// The timeout of most attempts. Time passes when a test or its job lets it.
+/// The timeout of most attempts. The clock moves only when a test or its job moves it.
 const SHORT: Duration = Duration::from_millis(20);
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 
-/// A consumer of this many jobs, all of which may be in flight, with the short timeout.
+/// A consumer of this many jobs with the short timeout. All may be in flight.
 fn timed(jobs: u64, time: &Time) -> Builder<MemoryJobs<u64>, MemoryProgress> {
     builder(numbers(jobs), &MemoryProgress::new())
         .clock(time.clock())
@@ -25,12 +25,12 @@ fn timed(jobs: u64, time: &Time) -> Builder<MemoryJobs<u64>, MemoryProgress> {
         .stop_at(jobs - 1)
 }
 
-/// The closure of a deferred consumer that hands each token to the test.
+/// A deferred job that hands its token to the test.
 fn hands(give: Sender<(Job<u64>, Done)>) -> impl Fn(Job<u64>, Done) + Send + Sync {
     move |job, done| give.send((job, done)).unwrap()
 }
 
-/// Waits for the next token, which has to be that of this attempt.
+/// Waits for the next token, which must be that of this attempt.
 #[track_caller]
 fn token(taken: &Receiver<(Job<u64>, Done)>, index: Index, attempt: u32) -> Done {
     let (job, done) = taken.recv_timeout(LONG).expect("the attempt begins");
@@ -38,19 +38,19 @@ fn token(taken: &Receiver<(Job<u64>, Done)>, index: Index, attempt: u32) -> Done
     done
 }
 
-/// True if this error says that this attempt did not end in time.
+/// Whether the error says that this attempt timed out.
 fn is_timeout(error: &BoxError, of: Index, number: u32) -> bool {
     matches!(error.downcast_ref(), Some(Error::AttemptTimeout { index, attempt, after })
         if (*index, *attempt, *after) == (of, number, SHORT))
 }
 
-/// Works for as long as an attempt may take, and until the job is told to end.
+/// Uses up the timeout, and returns once the job is told to end.
 fn until_told(job: &Job<u64>, time: &Time) {
     time.pass(SHORT);
     eventually("the end of the timeout", || job.is_stopping());
 }
 
-/// Keeps the end of each attempt: its index, its number, and the text of its failure.
+/// The ended attempts: the index, the attempt, and the text of a failure.
 type Ends = Arc<Mutex<Vec<(Index, u32, Option<String>)>>>;
 
 fn ends<P: Progress>(builder: Builder<MemoryJobs<u64>, P>) -> (Builder<MemoryJobs<u64>, P>, Ends) {
@@ -167,7 +167,7 @@ fn an_overdue_ordered_job_is_told_but_not_its_sink() {
     let handle = consumer.handle();
     told.recv_timeout(LONG).unwrap();
     eventually("job 1 at the sink", || sinking.load(Ordering::SeqCst) == 2);
-    // The sink has it for longer than the timeout, and that is no reason to name it so.
+    // The sink takes longer than the timeout, which is not reported as overdue work.
     let is_long = |elapsed: Duration| elapsed >= SHORT * 3;
     let status = time.until(
         SHORT,
@@ -223,7 +223,7 @@ fn a_deferred_timeout_is_retried_despite_a_late_token() {
         .start_deferred(hands(give))
         .unwrap();
     let handle = consumer.handle();
-    // Each of them is used late in another way, while the attempt after it runs.
+    // Each token is used late in another way, while the next attempt runs.
     let late: [fn(Done); 3] = [Done::complete, |done| done.fail(Failure::permanent("late")), |done| drop(done)];
     let mut before = token(&taken, 0, 1);
     for (attempt, late) in (2..).zip(late) {
@@ -260,7 +260,7 @@ fn a_late_token_does_not_report_the_next_attempt() {
         .start_deferred(hands(give))
         .unwrap();
     let handle = consumer.handle();
-    // Several threads begin them, in any order.
+    // Several threads start them, in any order.
     let three = || -> Vec<Done> { (0..3).map(|_| taken.recv_timeout(LONG).expect("it begins").1).collect() };
     let late = three();
     time.pass(SHORT);
@@ -277,7 +277,7 @@ fn a_late_token_does_not_report_the_next_attempt() {
 
 #[test]
 fn each_attempt_after_a_pause_times_out_in_real_time() {
-    // In real time: a manual clock wakes each thread, also one that nobody tells of the attempt.
+    // A manual clock wakes all threads, so it would hide one that is not told of the attempt.
     let (give, taken) = unbounded();
     let builder = builder(numbers(1), &MemoryProgress::new()).attempt_timeout(SHORT);
     let consumer = builder.retry(Retry::fixed(SHORT).max_attempts(3)).start_deferred(hands(give)).unwrap();
@@ -290,7 +290,7 @@ fn each_attempt_after_a_pause_times_out_in_real_time() {
 #[test]
 fn the_last_timed_out_attempt_halts_or_parks() {
     let (give, taken) = unbounded();
-    // During the pause no attempt runs, so the next one has to be noticed.
+    // No attempt runs during the pause, so the next one must be noticed.
     let time = Time::new();
     let consumer = timed(1, &time).retry(Retry::fixed(SHORT).max_attempts(3)).start_deferred(hands(give)).unwrap();
     time.steps(SHORT, "the halt", || consumer.handle().wait_end(Duration::ZERO).is_some());
@@ -332,7 +332,7 @@ fn a_stop_does_not_await_timed_out_code() {
         let consumer = start(SHORT, give.clone()).unwrap();
         let late = token(&taken, 0, 1);
         let handle = consumer.handle();
-        // The stop awaits nothing but the end of the attempt.
+        // The stop awaits only the end of the attempt.
         handle.request_stop();
         time.pass(SHORT);
         if within { consumer.stop_within(LONG) } else { consumer.stop() }.unwrap();
@@ -409,12 +409,12 @@ fn ten_thousand_attempts_expire_in_starting_order() {
     let consumer = builder
         .max_search_ahead(JOBS)
         .retry(Retry::fixed(HOUR))
-        // One thread begins them, so they begin in the order of their indices.
+        // With one thread they start in the order of their indices.
         .threads(1)
         .start_deferred(hands(give))
         .unwrap();
     let handle = consumer.handle();
-    // Some end in between, anywhere in the list.
+    // Some end meanwhile, anywhere in the list.
     let mut kept = Vec::new();
     for _ in 0..JOBS {
         let (job, done) = taken.recv_timeout(LONG).unwrap();
@@ -456,7 +456,7 @@ fn a_slow_on_job_done_is_no_timeout() {
     reporter.join().unwrap();
 }
 
-/// An observer that stays in the event of a failed attempt until the test lets it go on.
+/// Adds an observer that blocks in the event of a failed attempt until the test releases it.
 fn dwells(
     builder: Builder<MemoryJobs<u64>, MemoryProgress>,
 ) -> (Builder<MemoryJobs<u64>, MemoryProgress>, Receiver<()>, Sender<()>) {
@@ -522,11 +522,11 @@ mod futures {
     use tokio::runtime::Runtime;
 
     fn runtime() -> Runtime {
-        // Without a timer: the consumer needs none of the runtime's.
+        // Without timers: the consumer needs none.
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
     }
 
-    /// Counts the futures that are there.
+    /// Counts the futures that exist.
     struct There(Arc<AtomicUsize>);
 
     impl There {
@@ -560,7 +560,7 @@ mod futures {
             })
             .unwrap();
         let handle = consumer.handle();
-        // Each future sleeps when its time is over, so that somebody has to wake its task.
+        // Each future is pending when its time is over, so its task must be woken.
         time.steps(SHORT, "three attempts", || handle.status().failed == 3);
         let error = consumer.join().unwrap_err();
         let Error::Job { index: 0, attempt: 3, source } = &error else { panic!("{error:?}") };
@@ -586,7 +586,7 @@ mod futures {
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
                     let _there = there;
-                    // Every third one hangs in its first attempt.
+                    // Every third job hangs in its first attempt.
                     if job.index % 3 == 0 && job.attempt == 1 {
                         std::future::pending::<()>().await;
                     }
