@@ -1,4 +1,4 @@
-//! The wishes of an operator that reach a consumer by its engine: moves, redrives, discards.
+//! Requests of an operator that reach a consumer through its engine: moves, redrives, discards.
 
 use common::database::Database;
 use common::*;
@@ -7,7 +7,7 @@ use waterline::{Consumer, ConsumerInfo, Error, Index, MemoryJobs, MoveKind, OnEx
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 9 };
 
-/// Runs 9 jobs, of which these fail, and are parked.
+/// Runs 9 jobs, of which these fail and are parked.
 fn park(database: &Database, bad: &'static [Index]) {
     let builder = Consumer::builder(numbers(9), database.engine().keeping_records());
     let consumer = builder.retry(Retry::none()).on_exhausted(PARK).stop_at(8).max_processing(1);

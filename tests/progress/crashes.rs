@@ -1,5 +1,5 @@
-//! Jobs that kill their process. A crash is simulated by a disk that takes no more writes from the
-//! moment on at which the job runs.
+//! Jobs that kill their process. To simulate the crash, the disk takes no writes from the moment
+//! the job runs.
 
 use common::every_write::DiskFault::Stop;
 use common::every_write::{every_write, every_write_after};
@@ -28,7 +28,7 @@ struct Lives {
 struct Life {
     dead: AtomicBool,
     in_flight: AtomicUsize,
-    /// The number of jobs that were in flight beside the one that killed the process.
+    /// The number of jobs in flight beside the one that killed the process.
     company: AtomicUsize,
 }
 
@@ -39,8 +39,8 @@ impl Lives {
         Self { disk: Arc::new(FaultyStore::new().unwrap()), deaths: 0 }
     }
 
-    /// Lets a consumer live until its end, or until one of these jobs kills it. Returns the end, or
-    /// the number of jobs that were in flight beside the job that killed it.
+    /// Runs a consumer to its end, or until one of these jobs kills it. Returns the end, or the
+    /// number of jobs in flight beside the one that killed it.
     fn live(
         &mut self,
         with: impl FnOnce(Stream) -> Stream,
@@ -53,12 +53,11 @@ impl Lives {
             move |job| {
                 let company = life.in_flight.fetch_add(1, Ordering::SeqCst);
                 if !life.dead.load(Ordering::SeqCst) && kills(job.index) {
-                    // Nothing that is written from now on reaches the disk.
                     disk.freeze_at(0);
                     life.dead.store(true, Ordering::SeqCst);
                     life.company.store(company, Ordering::SeqCst);
                 }
-                // Jobs are in flight side by side.
+                // Lets jobs overlap.
                 rest();
                 life.in_flight.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
@@ -125,8 +124,7 @@ fn jobs_that_crash_together_are_told_apart() {
     }
 }
 
-/// A process that somebody kills at any moment, also between the job and its save, and while a
-/// record is written.
+/// The kill comes at any moment, also between a job and its save, and within a write.
 #[test]
 fn a_kill_at_any_write_blames_no_job() {
     let life = |disk: &FaultyStore| {
@@ -146,7 +144,7 @@ fn a_kill_at_any_write_blames_no_job() {
         &[Stop],
         |trial| life(&trial.disk),
         |next, first| {
-            // The second life dies at some write too, so there are suspects in the third.
+            // The second life dies at some write, too, so the third has suspects.
             next.disk.freeze_at(next.write % 7);
             let second = life(&next.disk);
             let disk = next.disk.after_crash().unwrap();
@@ -161,8 +159,7 @@ fn a_kill_at_any_write_blames_no_job() {
     );
 }
 
-/// Each single write of the lives that a job kills is lost, one after the other, with all later
-/// writes of that life.
+/// For each write of the lives that a job kills: it is lost, with all later writes of that life.
 #[test]
 fn a_crashing_job_alone_is_parked_at_any_disk_fault() {
     let with = |builder: Stream| builder.max_processing(3).max_crashes(2).on_exhausted(PARK);
@@ -171,7 +168,7 @@ fn a_crashing_job_alone_is_parked_at_any_disk_fault() {
         let end = lives.live(with, |index| index == 20);
         (lives, end)
     };
-    // The lives before it, which the job kills too.
+    // The number of earlier lives, which the job kills, too.
     for before in 0..4 {
         let prepare = |disk: &mut Arc<FaultyStore>| (0..before).for_each(|_| *disk = live(disk).0.disk);
         every_write_after(
@@ -322,7 +319,7 @@ fn a_clock_set_back_keeps_the_rest_of_a_backoff() {
 fn counting_crashes_costs_two_small_writes_a_life() {
     let writes = |with: fn(Stream) -> Stream| {
         let disk = FaultyStore::new().unwrap();
-        // The store notes once that its consumers may park jobs.
+        // The store notes once that its consumers may park jobs, which is not counted.
         let first = Consumer::builder(numbers(0), disk.store().progress("first")).on_exhausted(PARK);
         first.start(|_| Ok(())).unwrap().stop().unwrap();
         let builder = Consumer::builder(numbers(0), disk.store().progress("p"));
@@ -384,7 +381,7 @@ impl Jobs for Steered {
     }
 }
 
-/// Lets a consumer live until this job kills it, and returns the disk that is left.
+/// Runs a consumer until this job kills it, and returns the disk that is left.
 fn killed_by(
     poison: Index,
     disk: FaultyStore,
@@ -416,7 +413,7 @@ fn a_suspect_that_never_started_is_not_blamed() {
         assert!(lives.live(with, |index| index == 5).is_err());
     }
     for _life in 0..4 {
-        // The write after the one that opens the life counts the crash.
+        // The first write opens the life; the second counts the crash.
         lives.disk.fail(1..);
         let builder = Consumer::builder(numbers(JOBS), lives.disk.store().progress("p"));
         let consumer = with(builder).start(|job| Err(format!("job {} ran", job.index).into())).unwrap();
@@ -468,7 +465,7 @@ fn narrowing_while_a_suspect_is_counted_goes_on() {
         let disk = lives.disk.clone();
         move |job| {
             if fails.swap(false, Ordering::SeqCst) {
-                // Its record is not written, and neither is the count of the next suspect.
+                // Neither its record nor the count of the next suspect is written.
                 disk.fail(..);
                 failed.send(job.index)?;
                 return Err("not yet".into());
@@ -539,7 +536,7 @@ fn a_job_parked_for_crashes_runs_after_a_seek_back() {
     while lives.live(with, |index| index == 30).is_err() {}
     assert_eq!(lives.crashes(), BTreeMap::from([(30, 2)]));
     lives.disk.store().progress("p").seek(0, "job 30 is mended").unwrap();
-    // The jobs below it are new ones.
+    // The jobs below job 30 are new ones.
     let builder = Consumer::builder(Steered::new(JOBS, 0), lives.disk.store().progress("p"));
     let consumer = builder.max_crashes(2).on_exhausted(PARK).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().status().next <= 1);
@@ -558,7 +555,7 @@ fn a_parked_job_does_not_run_after_a_seek_past_it() {
     let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
     while lives.live(with, |index| index == 30).is_err() {}
     lives.disk.store().progress("p").seek(0, "job 30 is mended").unwrap();
-    // In the second life it is noted that job 30 starts, beside the record that it is parked.
+    // From the second life on, job 30 is noted as started beside its record as parked.
     let often = |builder: Stream| builder.max_processing(4).max_crashes(9).on_exhausted(PARK);
     (0..3).for_each(|_| assert!(lives.live(often, |index| index == 30).is_err()));
     lives.disk.store().progress("p").seek(40, "job 30 is of no use").unwrap();
@@ -663,7 +660,7 @@ fn new_jobs_do_not_wait_for_a_suspects_backoff() {
     let consumer = consumer.unwrap();
     let handle = consumer.handle();
     until(&handle, "job 3 waits", |status| status.failed == 1 && status.unsaved == 0 && status.processing == 0);
-    // One by one, so that the head is once at the last job that may have been in flight.
+    // One by one, so that the head is at some time the last job that may have been in flight.
     for head in 4..10 {
         jobs.0.0.store(head, Ordering::SeqCst);
         handle.check();
@@ -752,9 +749,9 @@ fn a_suspect_in_order_waits_for_its_turn() {
     assert_eq!(disk.store().parked("p").unwrap(), []);
 }
 
-/// A process, as its jobs see it.
+/// A process as its jobs see it.
 struct Process {
-    /// The number of processes before it.
+    /// The number of earlier processes.
     number: u32,
     disk: FaultyStore,
     dead: AtomicBool,
@@ -776,8 +773,8 @@ impl Process {
     }
 }
 
-/// Starts processes until one of them comes to its end. Returns the number of those that died, and
-/// the parked jobs with their crashes.
+/// Starts processes until one ends well. Returns the number of those that died, and the parked jobs
+/// with their crashes.
 fn processes(
     with: impl Fn(u32, Stream) -> Stream,
     run: impl Fn(&Process, Job<u64>) -> Result<(), BoxError> + Clone + Send + Sync + 'static,
@@ -814,7 +811,7 @@ fn the_last_job_of_a_window_is_recorded_first() {
     let died = processes(with, |process, job| {
         match job.index {
             3 => process.die(),
-            // The window does not move before job 3 has killed the process.
+            // Holds the window until job 3 has killed the process.
             0..3 if process.number == 0 => eventually("job 3 runs", || process.is_dead()),
             _ => {}
         }
@@ -849,7 +846,7 @@ fn a_crash_while_stopping_is_counted() {
     let died = processes(with, |process, job| {
         if job.index == 9 {
             process.handle().request_stop();
-            // A record that is closed too early would be on the disk by now.
+            // If the life were closed too early, the disk would say so by now.
             std::thread::park_timeout(QUIET);
             process.die();
         }
@@ -862,7 +859,7 @@ fn a_crash_while_stopping_is_counted() {
 fn a_failed_suspect_is_suspect_after_a_stop() {
     let with = |_, builder: Stream| builder.max_crashes(2).max_processing(1).retry(Retry::fixed(HOUR).max_attempts(9));
     let died = processes(with, |process, job| {
-        // The third process stops after a failure of the job.
+        // In the third process, the job fails while the consumer stops.
         match (job.index, process.number) {
             (9, 2) => {
                 process.handle().request_stop();
@@ -901,7 +898,7 @@ fn a_suspect_is_not_counted_while_others_run() {
     let died = processes(with, move |process, job| {
         match (job.index, process.number) {
             (5, 0 | 1) => process.die(),
-            // No time passes before job 30 runs, and then the turn of job 5 comes.
+            // Its retry is due once job 30 lets time pass.
             (5, 2) if fails.load(Ordering::SeqCst) => return Err("not yet".into()),
             (30, 2) => {
                 fails.store(false, Ordering::SeqCst);

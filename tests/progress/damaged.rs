@@ -1,11 +1,11 @@
-//! Random lives of a consumer, with damage to any record of its progress between them, crashes,
-//! writes that fail, and moves by hand.
+//! Random lives of a consumer with crashes, failed writes and moves by hand, and damage to any
+//! record of its progress between them.
 //!
-//! Each start is refused with an error that names the consumer, and changes nothing, or the
-//! consumer goes on where it was. A checksum guards each record, and a start reads all but the
-//! history and the time of the last move: so any other damage refuses the start, also damage to the
-//! record of one parked job. After the last life each job has run, once with its effects, or is
-//! parked, passed by hand or absent. A consumer of another name notices nothing.
+//! Each start either is refused with an error that names the consumer, and changes nothing, or goes
+//! on where the consumer was. Records have checksums, and a start reads all but the history and the
+//! time of the last move: so any other damage refuses the start, even to the record of one parked
+//! job. After the last life each job has run (its effects once) or is parked, passed by hand or
+//! absent. A consumer of another name notices nothing.
 
 use crate::lives::{JOBS, Source, bit, width};
 use common::{LONG, seeds};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use waterline::fuzzing::{Disk, Record};
 use waterline::{Consumer, Error, Index, OnExhausted, Retry, Store, Table};
 
-/// A record, by its family and key.
+/// The family and key of a record.
 type Place = (String, Vec<u8>);
 
 /// The lives of one consumer.
@@ -27,9 +27,9 @@ struct Lives {
     absent: u64,
     /// The jobs that fail in the first lives.
     failing: u64,
-    /// The jobs that somebody has passed by hand.
+    /// The jobs that were passed by hand.
     passed: BTreeSet<Index>,
-    /// The whole values of the records that are damaged.
+    /// The sound values of the damaged records.
     whole: BTreeMap<Place, Vec<u8>>,
     /// The next job of the other consumer.
     other: Arc<AtomicU64>,
@@ -39,7 +39,7 @@ fn open(disk: &Disk) -> Store {
     disk.open(&Store::options()).unwrap()
 }
 
-/// True for the records that no start needs.
+/// Whether this is a record that no start needs.
 fn is_aside((family, key): &Place) -> bool {
     family == "waterline.system" && (key[0] == b'm' || key[0] == b'h')
 }
@@ -58,12 +58,12 @@ impl Lives {
             other: Arc::default(),
             random,
         };
-        // The other one has the first number.
+        // The other consumer gets the first number.
         lives.live_beside();
         lives
     }
 
-    /// Lets the other consumer run one job. It goes on where it was.
+    /// Has the other consumer run its next job.
     fn live_beside(&self) {
         let (next, store) = (self.other.clone(), open(&self.disk));
         let jobs: waterline::MemoryJobs<u64> = (0..10_000).collect();
@@ -89,7 +89,7 @@ impl Lives {
         open(&self.disk).parked("p").unwrap().into_iter().map(|parked| parked.index).collect()
     }
 
-    /// Returns the records of the progress `p`. Its whole page says which deltas are its own.
+    /// Returns the records of the progress `p`. Its sound page tells which deltas are its own.
     fn ours(&self) -> Vec<Record> {
         let (records, key) = (self.disk.records(), b"pp".to_vec());
         let page = self.whole.get(&("waterline.system".to_owned(), key.clone()));
@@ -104,7 +104,6 @@ impl Lives {
         records.iter().filter(is_ours).cloned().collect()
     }
 
-    /// Damages some records.
     fn damage(&mut self) {
         for _ in 0..self.random.usize(1..4) {
             let ours = self.ours();
@@ -113,8 +112,7 @@ impl Lives {
             let Some(wanted) = self.random.choice(&kinds) else { return };
             let alike = ours.iter().filter(|record| kind(record) == *wanted);
             let Some((family, key, before)) = self.random.choice(alike.collect::<Vec<_>>()).cloned() else { return };
-            // A damaged record may have an earlier value of this one, which nobody could tell from
-            // it.
+            // A damaged record may hold an earlier value of this one, which cannot be told apart.
             let is_whole = |(family, key, _): &&Record| !self.whole.contains_key(&(family.clone(), key.clone()));
             let others: Vec<_> = ours.iter().filter(is_whole).collect();
             let mut left = before.clone();
@@ -141,7 +139,7 @@ impl Lives {
         let (progress, before) = (store.progress("p"), self.disk.records());
         let kind = self.random.u8(..8);
         let parked = store.parked("p").unwrap_or_default();
-        // Mostly one that is parked.
+        // Mostly a parked job, if there is one.
         let of_parked = self.random.choice(&parked).map_or(index, |parked| parked.index);
         let made = match kind {
             0 => progress.seek(index, "a test"),
@@ -152,7 +150,7 @@ impl Lives {
         };
         match made {
             Ok(()) if kind == 0 => {
-                // From now on nothing above is done, and nobody asks for what is below.
+                // From now on nothing above is done, and what is below does not matter.
                 for index in index..JOBS {
                     self.ran().delete(index.to_be_bytes()).unwrap();
                     self.passed.remove(&index);
@@ -161,7 +159,7 @@ impl Lives {
                 self.passed.extend(left);
             }
             Ok(()) if kind == 4 => _ = self.passed.insert(of_parked),
-            // A skip writes a record of its own, also over a damaged one.
+            // A skip writes its own record, even over a damaged one.
             Ok(()) => {}
             Err(error) => {
                 self.assert_refused(&error, &before, |error| {
@@ -178,7 +176,7 @@ impl Lives {
         self.note_written(before);
     }
 
-    /// Forgets damage that was written over since the disk was like this.
+    /// Forgets damage that was overwritten since the disk was like this.
     fn note_written(&mut self, before: Vec<Record>) {
         let by_place = |records: Vec<Record>| -> BTreeMap<Place, Vec<u8>> {
             records.into_iter().map(|(family, key, value)| ((family, key), value)).collect()
@@ -187,15 +185,15 @@ impl Lives {
         self.whole.retain(|place, _| is.get(place) == was.get(place));
     }
 
-    /// Asserts that a call was refused for damage of the consumer, or for such a reason, and has
-    /// changed nothing.
+    /// Asserts that a call was refused for damage, or for a reason that `or` accepts, and changed
+    /// nothing.
     fn assert_refused(&self, error: &Error, before: &[Record], or: impl Fn(&Error) -> bool) {
         let is_damage = matches!(error, Error::Corrupt { name, .. } if name == "p" && !self.whole.is_empty());
         assert!(is_damage || or(error), "{}: {error:?}, where {:?} are damaged", self.place, self.whole.keys());
         assert_eq!(self.disk.records(), before, "{}: {error}", self.place);
     }
 
-    /// Restores the damaged records, or has the consumer begin anew.
+    /// Restores the damaged records, or removes the progress.
     fn repair(&mut self) {
         if self.random.u8(..4) > 0 {
             let whole = std::mem::take(&mut self.whole);
@@ -209,7 +207,6 @@ impl Lives {
         (0..JOBS).for_each(|index| self.ran().delete(index.to_be_bytes()).unwrap());
     }
 
-    /// Starts a consumer, which ends at this job.
     fn start(&mut self, last: Index, fails: bool) -> Result<Consumer, Error> {
         let (store, source, random) = (open(&self.disk), Source::default(), &mut self.random);
         source.0.head.store(JOBS - 1, Ordering::SeqCst);
@@ -223,7 +220,7 @@ impl Lives {
             .on_exhausted(OnExhausted::Park { budget: 50 })
             .stop_at(last);
         let (failing, ran) = (if fails { self.failing } else { 0 }, store.table("ran")?);
-        // A job that is done already runs once more only if somebody wants it to.
+        // A done job runs again only if its redrive was asked for.
         let saved = store.progress("p").last_processed().ok().flatten();
         let parked: BTreeSet<_> = store.parked("p").into_iter().flatten().map(|parked| parked.index).collect();
         let place = self.place.clone();
@@ -240,12 +237,12 @@ impl Lives {
         }
         builder.start(move |job| {
             work(job.index)?;
-            // The disk keeps the order of the writes, so a job that is saved as done has its row.
+            // The disk keeps the order of writes, so a job that is saved as done has its row.
             Ok(ran.put(job.index.to_be_bytes(), 1u64.to_be_bytes())?)
         })
     }
 
-    /// Lets a consumer live, unless its start is refused.
+    /// Runs a consumer, unless its start is refused.
     fn live(&mut self, is_last: bool) {
         let before = self.disk.records();
         let trouble = if is_last { u8::MAX } else { self.random.u8(..4) };
@@ -286,7 +283,7 @@ impl Lives {
         self.note_written(before);
     }
 
-    /// Checks the disk after the last life, which has come to its end.
+    /// Checks the disk after the last life, which ended well.
     fn end(self) {
         let (place, parked) = (&self.place, self.parked());
         let watermark = open(&self.disk).progress("p").last_processed().unwrap();
@@ -312,7 +309,7 @@ fn damage_is_refused_by_name_or_skips_no_job() {
             }
             lives.steer();
         }
-        // The first one may be refused, and is repaired then.
+        // The start may be refused, and the repair makes up for it.
         lives.live(false);
         lives.repair();
         lives.live(true);

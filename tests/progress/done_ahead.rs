@@ -1,4 +1,4 @@
-//! Promise 10: a job that was saved as done never runs again, even above the watermark, or without
+//! Promise 10: a job that was saved as done never runs again, even above the watermark or without
 //! one.
 
 use common::every_write::DiskFault::{Fail, Stop};
@@ -14,17 +14,16 @@ use std::time::{Duration, Instant};
 use waterline::testing::FaultyStore;
 use waterline::{BoxError, Builder, Consumer, Done, Error, Handle, Index, Jobs, Retry, Store, StoreProgress};
 
-/// Jobs that are done when the test says so. A token that is dropped is a failed attempt.
+/// Jobs that end when the test says so. A dropped token is a failed attempt.
 #[derive(Clone, Default)]
 struct Hand {
     tokens: Arc<Mutex<Vec<(Index, Done)>>>,
-    /// True from the moment on from which every attempt fails. It is set within the lock of the
-    /// tokens.
+    /// Whether every attempt fails from now on. Set under the lock of the tokens.
     let_go: Arc<AtomicBool>,
     started: Arc<Mutex<BTreeSet<Index>>>,
 }
 
-/// Drops every token if a test fails: the drop of a consumer waits for them.
+/// Drops every token if a test fails, since the drop of a consumer waits for them.
 struct Release(Hand);
 
 impl Drop for Release {
@@ -34,7 +33,7 @@ impl Drop for Release {
 }
 
 impl Hand {
-    /// The consumer, and a value that must be dropped before it.
+    /// Returns the consumer, and a guard that must be dropped before it.
     fn start<J: Jobs>(&self, builder: Builder<J, StoreProgress>) -> (Consumer, Release) {
         let hand = self.clone();
         let consumer = builder.threads(1).start_deferred(move |job, done| {
@@ -47,7 +46,7 @@ impl Hand {
         (consumer.unwrap(), Release(self.clone()))
     }
 
-    /// Returns one of the jobs in flight that may end.
+    /// Takes a random job in flight that is not stuck.
     fn pick(&self, random: &mut Rng, stuck: &BTreeSet<Index>) -> Option<(Index, Done)> {
         let mut tokens = self.tokens.lock();
         let from = random.usize(..tokens.len().max(1));
@@ -55,7 +54,7 @@ impl Hand {
         Some(tokens.swap_remove(at))
     }
 
-    /// Returns the token of this job, once it runs.
+    /// Waits for the token of this job.
     #[track_caller]
     fn token(&self, index: Index) -> Done {
         eventually("the job to start", || self.tokens.lock().iter().any(|(i, _)| *i == index));
@@ -68,7 +67,7 @@ impl Hand {
         self.started.lock().iter().copied().collect()
     }
 
-    /// Makes every job fail, those that run and those that will.
+    /// Makes all jobs fail, those that run and those to come.
     fn let_go(&self) {
         let mut tokens = self.tokens.lock();
         self.let_go.store(true, Ordering::Relaxed);
@@ -78,8 +77,8 @@ impl Hand {
     }
 }
 
-/// Runs a life in which these jobs finish and the others do not. All are within the first
-/// `running`. Returns the jobs that it started.
+/// Runs a life in which only these jobs finish, all of them within the first `running`. Returns the
+/// jobs that it started.
 #[track_caller]
 fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Index]) -> Vec<Index> {
     let hand = Hand::default();
@@ -97,7 +96,7 @@ fn life<J: Jobs>(builder: Builder<J, StoreProgress>, running: usize, done: &[Ind
 
 #[test]
 fn promise_10_without_a_watermark_the_first_index_stays() {
-    // No value, the same value, a lower one, one among the done jobs, and one above them.
+    // `start_at`: none, the same, a lower one, one among the done jobs, and one above them.
     for later in [None, Some(100), Some(50), Some(104), Some(120)] {
         let set = |builder: Builder<Script, StoreProgress>| match later {
             Some(index) => builder.start_at(index),
@@ -168,7 +167,7 @@ fn promise_10_the_watermark_is_readable_during_writes() {
                 last = now;
             }
         });
-        // Out of order, so that there are pages of many sizes, and thousands of deltas.
+        // Out of order, for pages of many sizes and thousands of deltas.
         let hand = Hand::default();
         let mut random = Rng::with_seed(10);
         let builder = Consumer::builder(numbers(COUNT), store.progress("p")).max_search_ahead(20_000);
@@ -185,8 +184,7 @@ fn promise_10_the_watermark_is_readable_during_writes() {
     });
 }
 
-/// Jobs that look at their consumer when they are dropped, and a source that notes what it is asked
-/// for.
+/// A source that notes its reads, with jobs that ask their consumer for its status when dropped.
 #[derive(Clone, Default)]
 struct Noisy {
     handle: Arc<OnceLock<Handle>>,
@@ -198,7 +196,7 @@ struct Noise(Index, Noisy);
 
 impl Drop for Noise {
     fn drop(&mut self) {
-        // With the lock held this would be a deadlock.
+        // A deadlock if the consumer drops jobs with its lock held.
         let _ = self.1.handle.get().map(Handle::status);
         self.1.dropped.lock().insert(self.0);
     }
@@ -245,7 +243,7 @@ fn promise_10_done_jobs_that_are_read_are_not_run() {
     let expected: BTreeSet<Index> = (0..60).step_by(3).chain(60..100).collect();
     assert_eq!(*ran.lock(), expected);
     assert!(
-        // The first run is short, since the weight of the jobs is not known yet.
+        // The first run is short, since the weight of jobs is not known yet.
         noisy.asked.lock().iter().any(|run| run.start() < &20 && run.end() > &57),
         "the source was read by the run"
     );
@@ -262,27 +260,27 @@ fn promise_10_a_done_job_that_is_gone_blocks_nothing() {
         let builder = || Consumer::builder(script.clone(), store.progress("p")).poll_every(HOUR);
         life(builder(), 8, &[1, 2, 4, 5, 7]);
         gone.iter().for_each(|index| script.gap(*index));
-        // Nobody rings, and the next look is in an hour.
+        // No wake comes, and the next poll is in an hour.
         let consumer = builder().start(|_| Ok(())).unwrap();
         assert!(consumer.handle().wait_for(20, LONG), "{gone:?} are gone: {:?}", consumer.handle().status());
         consumer.stop().unwrap();
     }
 }
 
-/// Many lives of one stream, and the test's knowledge of them.
+/// Lives of one stream, and what the test knows of them.
 struct Trial {
     seed: u64,
     random: Rng,
     faulty: FaultyStore,
-    /// The jobs that finished and were saved, as far as the test knows.
+    /// The jobs known to be saved as done.
     settled: BTreeSet<Index>,
-    /// The jobs that finished in any life, and in this one.
+    /// The jobs that finished in any life; `finished_now` in this one.
     finished: BTreeSet<Index>,
     finished_now: BTreeSet<Index>,
-    /// The number of jobs, and those that finish only in the last life.
+    /// The number of jobs; the `stuck` ones finish only in the last life.
     count: u64,
     stuck: BTreeSet<Index>,
-    /// The number of jobs that ran again after they had finished.
+    /// The number of jobs that ran again after they finished.
     again: usize,
 }
 
@@ -290,7 +288,7 @@ impl Trial {
     fn new(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         let count = random.u64(1..400);
-        // Every second time there is no watermark before the last life.
+        // With an even seed there is no watermark before the last life.
         let mut stuck: BTreeSet<Index> = (0..random.usize(..3)).map(|_| random.u64(..count)).collect();
         stuck.extend(seed.is_multiple_of(2).then_some(0));
         let (settled, finished, finished_now) = Default::default();
@@ -310,7 +308,7 @@ impl Trial {
         (hand, started)
     }
 
-    /// Ends jobs and changes limits, and notes the jobs that are known to be saved.
+    /// Ends jobs and changes limits, and notes the jobs known to be saved.
     fn steps(&mut self, hand: &Hand, consumer: &Consumer) {
         let handle = consumer.handle();
         self.finished_now.clear();
@@ -332,8 +330,7 @@ impl Trial {
         }
     }
 
-    /// Ends a life with a stop, or with a crash. After the crash the next life goes on with the
-    /// disk.
+    /// Runs a life that ends with a stop, or with a crash, which leaves its disk to the next one.
     fn live(&mut self) {
         let (hand, (consumer, _release)) = self.begin();
         let before = self.finished.clone();
@@ -389,8 +386,8 @@ fn promise_10_jobs_saved_as_done_never_run_again() {
     assert!(again > 0, "nothing ran again after any crash: the test sees nothing");
 }
 
-/// Runs a life of jobs that each put a row and finish out of order, to the end or until the
-/// consumer gives up. Returns the jobs that ran.
+/// Runs jobs that each put a row and finish out of order, until the consumer ends or gives up.
+/// Returns the jobs that ran.
 fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
     let mut random = Rng::with_seed(seed);
     let (hand, table) = (Hand::default(), store.table("rows").unwrap());
@@ -407,7 +404,7 @@ fn rows_at_random(store: &Store, seed: u64, count: u64) -> BTreeSet<Index> {
             Ok(()) => done.complete(),
             Err(error) => done.fail(error),
         }
-        // The pause makes many saves.
+        // The wait spreads the jobs over many saves.
         if random.bool() {
             until(&consumer.handle(), "a save", |s| {
                 s.unsaved == 0 || matches!(s.blocked, waterline::Blocked::Progress { .. })
@@ -427,7 +424,7 @@ fn rows_of(store: &Store) -> BTreeSet<Index> {
 fn promise_10_done_jobs_have_their_rows_at_any_crash() {
     const COUNT: u64 = 40;
     let mut ahead = 0;
-    // On a busy machine the jobs of one round may all finish in order, and then it shows nothing.
+    // On a busy machine the jobs of a round may all finish in order, which shows nothing.
     for _ in 0..10 {
         let live = |trial: &every_write::Trial| drop(rows_at_random(&trial.store(), trial.write, COUNT));
         every_write(&[Stop], live, |next, ()| {
@@ -452,7 +449,7 @@ fn promise_10_a_failed_write_repeats_a_job_at_most_once() {
     let live = |trial: &every_write::Trial| rows_at_random(&trial.store(), trial.write, COUNT).len() as u64;
     every_write(&[Fail(1)], live, |next, ran| {
         assert_eq!((ran, next.store().progress("p").last_processed().unwrap()), (COUNT, Some(COUNT - 1)));
-        // The next save contains the one that failed.
+        // The next save covered the one that failed.
         let left = next.disk.after_crash().unwrap().store();
         assert!(rows_at_random(&left, next.write, COUNT).is_empty());
         assert_eq!(rows_of(&left).len() as u64, COUNT);

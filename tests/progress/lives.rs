@@ -1,6 +1,6 @@
-//! Random lives of consumers in all modes: jobs that kill their process, jobs that fail, stops,
-//! pauses, limits that change, disks that stop, gaps, and moves by hand. After the last life each
-//! job is done once or parked, and nobody but those that kill is blamed.
+//! Random lives of consumers in all modes: jobs that kill their process, failures, stops, pauses,
+//! changed limits, failing disks, gaps and moves by hand. After the last life each job is done once
+//! or parked, and only jobs that kill are blamed.
 
 use common::{LONG, rest, seeds};
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use waterline::{
 
 pub const JOBS: Index = 40;
 
-/// A source with a gate, and with jobs that it does not have for a while or fails at.
+/// A source with a gate, and with jobs that are missing for a while or cannot be read.
 #[derive(Clone, Default)]
 pub struct Source(pub Arc<State>);
 
@@ -26,7 +26,7 @@ pub struct State {
     pub gate: AtomicU64,
     missing: AtomicU64,
     failing: AtomicU64,
-    /// The jobs that are gaps, and stay gaps.
+    /// The jobs that are gaps for good.
     pub absent: AtomicU64,
 }
 
@@ -54,7 +54,7 @@ impl Jobs for Source {
         let mut left = most;
         for index in run.take_while(|index| *index < JOBS) {
             if absent & bit(index) != 0 {
-                // Above the last job there is nothing, either.
+                // The gap goes on above the last job.
                 into.none_through(if index == JOBS - 1 { 3 * JOBS } else { index });
                 continue;
             }
@@ -72,13 +72,13 @@ impl Jobs for Source {
     }
 }
 
-/// The behaviour of the jobs, and what was seen of it.
+/// The behaviour of the jobs, and what was seen of them.
 struct Plan {
     seed: u64,
     poison: BTreeSet<Index>,
     /// The jobs that are gaps by now.
     absent: AtomicU64,
-    /// True if the sink dies of the job, and not the work.
+    /// Whether a job kills in the sink and not in its work.
     in_sink: bool,
     flaky: BTreeSet<Index>,
     deferring: BTreeSet<Index>,
@@ -103,7 +103,7 @@ struct Life {
 
 impl Life {
     fn die(&self, index: Index) {
-        // The first job that dies takes the process with it.
+        // Only the first job that dies kills the process.
         if self.plan.poison.contains(&index) && !self.dead.swap(true, Ordering::SeqCst) {
             self.disk.freeze_at(0);
             *self.plan.deaths.lock().entry(index).or_default() += 1;
@@ -193,7 +193,7 @@ fn begin(
     }
 }
 
-/// The most jobs of a batch, and its wait for more.
+/// The size limit of a batch, and its wait for more jobs.
 const MOST: usize = 4;
 const LINGER: Duration = Duration::from_micros(200);
 
@@ -219,7 +219,7 @@ pub fn width(random: &mut fastrand::Rng) -> u64 {
     WIDTHS[random.usize(..WIDTHS.len())]
 }
 
-/// Disturbs a life from its start on. Returns the index at which it ends; `None`: it is stopped.
+/// Disturbs a life from its start on. Returns the index at which it ends, or `None` for a stop.
 fn disturb(random: &mut fastrand::Rng, source: &Source, disk: &FaultyStore, unjust: bool) -> Option<Index> {
     match random.u8(..6) {
         0 => source.0.missing.store(random.u64(..), Ordering::SeqCst),
@@ -253,7 +253,7 @@ fn steer(random: &mut fastrand::Rng, consumer: Consumer) -> Result<(), Error> {
     if random.bool() { consumer.stop_within(Duration::from_micros(random.u64(..500))) } else { consumer.stop() }
 }
 
-/// Makes so many jobs gaps while the consumer runs.
+/// Turns this many jobs into gaps while the consumer runs.
 fn make_gaps(random: &mut fastrand::Rng, count: u32, plan: &Plan, source: &Source) {
     for _ in 0..count {
         let index = random.u64(..JOBS);
@@ -263,7 +263,7 @@ fn make_gaps(random: &mut fastrand::Rng, count: u32, plan: &Plan, source: &Sourc
     }
 }
 
-/// Lets consumers live and die until one of them comes to its end, and checks what is left.
+/// Runs lives until one ends well, and checks what is left.
 fn live(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let random = &mut random;
@@ -276,14 +276,14 @@ fn live(seed: u64) {
         plan.absent.store(gaps.u64(..) & gaps.u64(..), Ordering::SeqCst);
     }
     let mut disk = Arc::new(FaultyStore::new().unwrap());
-    // Lives that are disturbed come first.
+    // The disturbed lives come first.
     let disturbed = if random.bool() { 0 } else { random.u32(..8) };
-    // True once a process was killed that no job has killed.
+    // `killed`: whether a process was killed by anything but a job.
     let (mut killed, mut gate) = (unjust, 0);
     for number in 0.. {
         assert!(number < 200, "seed {seed}: it never ends");
         let (source, disturbs) = (Source::default(), number < disturbed);
-        // The watermark of an upstream does not go back.
+        // The watermark of an upstream never goes back.
         gate = if disturbs { gate.max(random.u64(..2 * JOBS)) } else { JOBS };
         source.0.gate.store(gate, Ordering::SeqCst);
         source.0.head.store(JOBS - 1, Ordering::SeqCst);
@@ -292,7 +292,7 @@ fn live(seed: u64) {
         source.0.absent.store(plan.absent.load(Ordering::SeqCst), Ordering::SeqCst);
         let last = if disturbs { disturb(random, &source, &disk, unjust) } else { Some(JOBS - 1) };
         let builder = Consumer::builder(source.clone(), disk.store().progress("p"))
-            // Real time, as the pauses below are: each life meets other moments.
+            // In real time, as the pauses below, so that each life meets other moments.
             .poll_every(Duration::from_millis(1))
             .max_processing(if mode < 4 { 1 } else { MOST } + random.usize(..6))
             .max_crashes(max)
@@ -321,7 +321,7 @@ fn live(seed: u64) {
             );
             consumer.join()
         };
-        // The attempts that are left do no more harm: this process is gone.
+        // The process is gone, so attempts that still run do no harm.
         let dead = life.dead.swap(true, Ordering::SeqCst);
         assert!(plan.highest.load(Ordering::SeqCst) <= gate, "seed {seed}: a gate was passed");
         disk.heal();
@@ -329,7 +329,7 @@ fn live(seed: u64) {
             disk = Arc::new(disk.after_crash().unwrap());
         }
         if disturbs {
-            // An attempt that was abandoned may kill the process of a consumer that has ended.
+            // An abandoned attempt may kill the process after the end of its consumer.
             let is_open = disk.store().consumers().unwrap().iter().any(|info| info.life_open == Some(true));
             killed |= is_open != dead || matches!(&end, Err(Error::Progress { .. }));
         } else if !dead {
@@ -341,7 +341,7 @@ fn live(seed: u64) {
     check_end(&plan, &disk, mode, max, killed);
 }
 
-/// Checks the disk after the last life, which has come to its end.
+/// Checks the disk after the last life, which ended well.
 fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) {
     let store = disk.store();
     let place = format!("seed {}, mode {mode}, at most {max} crashes", plan.seed);
@@ -351,7 +351,7 @@ fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) 
         let deaths = plan.deaths.lock().get(&index).copied().unwrap_or(0);
         let crashes = plan.poison.contains(&index).then_some(max);
         if plan.is_absent(index) {
-            // It may have been parked before it was a gap.
+            // It may have been parked before it became a gap.
             assert!(!parked.contains_key(&index) || crashes.is_some(), "{place}: gap {index}");
             continue;
         }
@@ -365,7 +365,7 @@ fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) 
         let is_right = if plan.is_absent(index) { (0..=once).contains(&times) } else { times == once };
         assert!(is_right, "{place}: the effects of job {index}: {times}");
     }
-    // Nothing is left of those that are done.
+    // Done jobs leave no records.
     let writes = disk.writes();
     let consumer = Consumer::builder(Source::default(), store.progress("p")).max_crashes(max).stop_at(JOBS - 1);
     consumer.start(|_| Err("it runs again".into())).unwrap().join().unwrap();
@@ -374,7 +374,7 @@ fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) 
     assert_eq!((info.life_open, info.parked), (Some(false), parked.len() as u64), "{place}");
 }
 
-/// Returns the parked jobs with their crashes. Only those that kill are blamed.
+/// Returns the parked jobs with their crashes, and checks that only jobs that kill are blamed.
 fn check_records(plan: &Plan, store: &Store, killed: bool) -> BTreeMap<Index, u32> {
     let parked = store.parked("p").unwrap();
     for job in &parked {

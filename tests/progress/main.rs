@@ -1,4 +1,4 @@
-//! Progress: the records that a consumer keeps, and the use that the next life makes of them.
+//! Progress: the records that a consumer keeps, and how the next life uses them.
 
 mod by_hand;
 mod crashes;

@@ -1,4 +1,4 @@
-//! Parked jobs: passed with their record in one write, listed, run once more, and given up.
+//! Parked jobs: passed with their record in one write, listed, redriven and discarded.
 
 use common::every_write::{DEATHS, Trial, every_write, every_write_after};
 use common::*;
@@ -18,7 +18,7 @@ fn indices(store: &Store) -> Vec<Index> {
     store.parked("p").unwrap().iter().map(|parked| parked.index).collect()
 }
 
-/// A switch that tests turn, and jobs read.
+/// A switch of the test that mends its jobs.
 #[derive(Clone, Default)]
 struct Mended(Arc<AtomicBool>);
 
@@ -59,7 +59,7 @@ fn a_parked_job_is_passed_and_listed() {
     assert_eq!(parked.iter().map(|parked| parked.index).collect::<Vec<_>>(), [1, 5, 9]);
     for Parked { index, attempts, error, first_failed_at, last_failed_at, parked_at, .. } in parked {
         assert_eq!((attempts, error), (3, format!("refused {index}")));
-        // The wall clock is stored in milliseconds.
+        // The stored times have milliseconds.
         assert!(before <= first_failed_at + Duration::from_millis(1) && first_failed_at + 2 * HOUR <= last_failed_at);
         assert!(last_failed_at <= parked_at && parked_at <= time.wall());
     }
@@ -83,7 +83,7 @@ fn promise_02_one_failure_beyond_the_parking_budget_halts() {
             assert!(matches!(&error, Error::Job { .. }), "{error:?}");
             assert_eq!(indices(&store).len() as u64, budget, "with {threads} threads");
         }
-        // A new budget goes on from there.
+        // A life with another budget goes on from there.
         let mended = Mended::default();
         mended.mend();
         let consumer = Consumer::builder(numbers(1000), store.progress("p")).stop_at(999).start(|_| Ok(())).unwrap();
@@ -244,7 +244,7 @@ fn a_parked_job_gone_from_its_source_stays_listed() {
         handle.redrive(4).unwrap();
         eventually("the record says so", || store.parked("p").unwrap()[0].error.contains("no longer has"));
         assert_eq!(store.parked("p").unwrap()[0].attempts, 1, "nothing ran");
-        // The stream goes on, and the job may come back.
+        // The stream goes on, and the job may reappear.
         script.set_head(Some(12));
         handle.check();
         assert!(handle.wait_for(12, LONG));
@@ -254,7 +254,7 @@ fn a_parked_job_gone_from_its_source_stays_listed() {
     }
 }
 
-/// A consumer that counts its jobs. The jobs at odd indices fail until they are mended.
+/// A consumer that counts its jobs. Jobs at odd indices fail until mended.
 fn counting(store: &Store, jobs: Index, mended: &Mended) -> Consumer {
     let (sums, mended) = (store.table("sums").unwrap(), mended.clone());
     Consumer::builder(numbers(jobs), store.progress("p"))
@@ -269,7 +269,7 @@ fn counting(store: &Store, jobs: Index, mended: &Mended) -> Consumer {
         .unwrap()
 }
 
-/// Checks that each job up to the watermark is done or parked, and not both; returns the parked.
+/// Checks that each job up to the watermark is either done or parked; returns the parked ones.
 fn each_is_done_or_parked(store: &Store) -> BTreeSet<Index> {
     let sums = store.table("sums").unwrap();
     let parked: BTreeSet<Index> = indices(store).into_iter().collect();
@@ -331,7 +331,7 @@ fn a_job_with_a_refused_add_is_parked_alone() {
     assert!(handle.wait_for(29, LONG), "{}", handle.status());
     assert_eq!((indices(&store), sums.counter("jobs").unwrap()), (vec![2, 7, 12, 17, 22, 27], 24));
     assert!(store.parked("p").unwrap().iter().all(|parked| parked.error.contains("cannot be counted under")));
-    // The record is there again when the effects of a redriven job are refused.
+    // When the effects of a redriven job are refused, its record is back.
     handle.redrive(7).unwrap();
     eventually("it was refused", || store.parked("p").unwrap()[1].attempts > 1);
     assert_eq!(indices(&store), [2, 7, 12, 17, 22, 27]);
@@ -363,7 +363,7 @@ fn promise_02_a_record_fills_the_budget_until_it_is_deleted() {
     let handle = consumer.handle();
     until(&handle, "it is parked", |status| status.last_processed == Some(0));
     assert_eq!(indices(&store), [0]);
-    // The next write says that the job starts. The one that removes its record fails for long.
+    // The next write notes the start of the job. The one that removes its record keeps failing.
     disk.fail(1..);
     handle.redrive(0).unwrap();
     until(&handle, "it has run", |status| status.done == 1 && status.processing == 1);
@@ -376,7 +376,7 @@ fn promise_02_a_record_fills_the_budget_until_it_is_deleted() {
     assert!(indices(&store).len() <= 1);
 }
 
-/// The items below the first one that a log has.
+/// Returns the items that the log keeps below its first one.
 fn kept(log: &JobLog<u64>) -> Vec<Index> {
     let is_there = |index: &Index| match log.at_index(*index) {
         Ok(item) => item.map(|item| assert_eq!(item, *index)).is_some(),
@@ -389,7 +389,7 @@ fn kept(log: &JobLog<u64>) -> Vec<Index> {
     (1..log.first().unwrap()).filter(is_there).collect()
 }
 
-/// What the list of the logs says of those items.
+/// Returns the number of those items in the list of logs.
 fn counted(store: &Store) -> u64 {
     store.logs().unwrap()[0].parked
 }
@@ -407,7 +407,7 @@ fn a_trim_keeps_only_the_items_of_parked_jobs() {
     let consumer = start();
     let handle = consumer.handle();
     assert!(handle.wait_for(10, LONG));
-    // One by hand, and the others by itself.
+    // The first items are trimmed by hand, the others automatically.
     log.trim(..=4).unwrap();
     assert_eq!((log.first().unwrap(), kept(&log)), (5, vec![3]));
     log.retain([&handle]);
@@ -423,7 +423,7 @@ fn a_trim_keeps_only_the_items_of_parked_jobs() {
     log.read(6..=9, &mut read).unwrap();
     assert_eq!(read, [6], "it stops at the first one that is not there");
     consumer.stop().unwrap();
-    // In the next life too.
+    // The same in the next life.
     let consumer = start();
     let handle = consumer.handle();
     log.retain([&handle]);
@@ -458,7 +458,7 @@ fn an_item_discarded_offline_goes_in_the_next_life() {
     life(&log).stop().unwrap();
     eventually("the trim", || log.first().unwrap() == 11);
     assert_eq!(store.discard_all("p", 3..=7).unwrap(), 3);
-    // Nobody who could have them parked is there, so nothing goes.
+    // Without a consumer the log cannot tell what is parked, so it keeps all.
     log.trim(..=10).unwrap();
     drop(log);
     let log = store.log::<u64>("l").unwrap();
@@ -466,7 +466,7 @@ fn an_item_discarded_offline_goes_in_the_next_life() {
     let consumer = life(&log);
     eventually("the items go", || counted(&store) == 2);
     assert_eq!(kept(&log), [1, 9]);
-    // While writes fail nothing goes, and it is tried again.
+    // A discard while the consumer runs frees the item, too.
     assert_eq!(store.discard_all("p", ..=1).unwrap(), 1);
     eventually("the item goes", || counted(&store) == 1);
     consumer.stop().unwrap();
@@ -477,7 +477,7 @@ fn an_item_goes_once_the_logs_store_works_again() {
     let (store, disk) = (Store::in_memory(), FaultyStore::new().unwrap());
     let log = disk.store().log::<u64>("l").unwrap();
     log.push_all(&[1, 2, 3]).unwrap();
-    // The progress is elsewhere, so only writes of the log fail.
+    // The progress is in another store, so only writes of the log fail.
     let builder = Consumer::builder(log.clone(), store.progress("p")).on_exhausted(PARK);
     let consumer = builder.start(|job| if job.index < 3 { Err("refused".into()) } else { Ok(()) }).unwrap();
     log.retain([consumer.handle()]);
@@ -523,7 +523,7 @@ fn promise_01_a_parked_job_has_its_item_at_any_crash() {
         for index in parked.iter().filter(|index| **index < first) {
             assert!(there.contains(index), "the item of the parked job {index} is lost: {there:?}");
         }
-        // The next life frees what a death has left behind.
+        // The next life frees what the death left behind.
         let consumer = start(&store, &log, &Mended::default());
         log.retain([consumer.handle()]);
         if let Some(head) = log.head().unwrap() {
@@ -574,7 +574,7 @@ fn parking_a_job_lets_the_next_result_through() {
         .on_exhausted(PARK)
         .start_ordered(
             move |job| match job.index {
-                // Job 2 begins in the slot of job 1, whose result waits by then.
+                // Job 2 starts in the slot of job 1, whose result waits by then.
                 0 => Err(has_begun.recv_timeout(LONG).map_or_else(Into::into, |()| "refused".into())),
                 1 => Ok(()),
                 _ => {
@@ -723,7 +723,7 @@ fn a_permanent_failure_parks_or_halts_at_once() {
     let parked = store.parked("p").unwrap();
     assert_eq!(parked.iter().map(|p| (p.index, p.attempts)).collect::<Vec<_>>(), [(1, 1), (4, 1), (7, 1)]);
     assert_eq!(parked[0].error, "job 1 makes no sense");
-    // One at a time, so that job 1 fails before job 4 does.
+    // One at a time, so that job 1 fails before job 4.
     let halting = Consumer::builder(numbers(9), store.progress("q")).retry(forever()).max_processing(1);
     let error = halting.start(move |job| fail(job.index)).unwrap().join().unwrap_err();
     assert!(matches!(error, Error::Job { index: 1, attempt: 1, .. }), "{error:?}");
@@ -752,7 +752,7 @@ fn a_deferred_job_frees_its_slot_uncounted() {
         })
         .unwrap();
     let handle = consumer.handle();
-    // All others are done, though there is one slot.
+    // All others are done, with one slot.
     let status = time.until(HOUR, &handle, "the others", |status| {
         let is_saved = (status.done, status.last_processed) == (19, Some(2));
         is_saved && matches!(status.blocked, Blocked::Deferred { index: 3, .. })

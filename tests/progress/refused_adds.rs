@@ -1,5 +1,5 @@
-//! An add that cannot be made is a bug of its job: that job fails for good, with index, table and
-//! key, and no other job does.
+//! An add that cannot be made is a bug of its job: the job fails for good with an error that names
+//! index, table and key, and no other job fails.
 
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
 use common::every_write::{Trial, every_write_after};
@@ -45,8 +45,8 @@ impl Rows {
         effects.delete(&self.rows, old(index))
     }
 
-    /// Returns the jobs whose changes are in the store, and checks that no job's changes are there
-    /// in part.
+    /// Returns the jobs whose changes are in the store, and checks that no changes are there in
+    /// part.
     #[track_caller]
     fn done(&self, count: u64) -> BTreeSet<Index> {
         let in_rows = |index: &Index| self.rows.get(index.to_be_bytes()).unwrap().is_some();
@@ -92,7 +92,7 @@ fn refused(error: &Error) -> (Index, u32, &str, &[u8], &str) {
     }
 }
 
-/// Runs all jobs. Returns those that ran.
+/// Runs all jobs, and returns those that ran.
 fn run_all(
     store: &Store,
     count: u64,
@@ -110,8 +110,8 @@ fn run_all(
     ran
 }
 
-/// Returns a store in which a consumer has saved. So the numbers of the other consumers are
-/// reserved, and each write has everything that is due.
+/// Returns a store in which a consumer has saved: numbers for further consumers are reserved, so
+/// each write has everything that is due.
 fn faulty() -> FaultyStore {
     let faulty = FaultyStore::new().unwrap();
     let before = Consumer::builder(numbers(1), faulty.store().progress("before")).stop_at(0).start(|_| Ok(()));
@@ -119,12 +119,11 @@ fn faulty() -> FaultyStore {
     faulty
 }
 
-/// Lets a job go on when the test says so.
+/// A job waits at it until the test drops the sender.
 fn latch() -> (crossbeam_channel::Sender<()>, crossbeam_channel::Receiver<()>) {
     crossbeam_channel::bounded(0)
 }
 
-/// Waits until the latch's sender is dropped.
 fn wait(latch: &crossbeam_channel::Receiver<()>) {
     assert!(latch.recv_timeout(LONG).is_err_and(|e| e.is_disconnected()), "the test lets it go on");
 }
@@ -136,8 +135,8 @@ fn promise_05_a_refused_add_halts_and_the_others_are_saved() {
     let store = faulty.store();
     let rows = Rows::of(&store);
     rows.prepare(COUNT);
-    // The store fails, gathers the changes of all jobs, and then writes them together. The bad job
-    // is the last of them but one, which runs on: without it, the end would give the save up.
+    // The failing store gathers the changes of all jobs, and then writes them together. The last
+    // job runs on: otherwise the end would give the save up.
     faulty.fail(..);
     let (open, closed) = latch();
     let (end, last) = latch();
@@ -187,7 +186,7 @@ fn promise_05_a_refused_add_halts_and_the_others_are_saved() {
     assert_eq!(rows.done(COUNT), all_but(COUNT, &[7]));
     assert_eq!(rows.sums.get("text").unwrap().as_deref(), Some(b"abc".as_slice()));
     assert_eq!(rows.rows.get("of the bad job").unwrap(), None);
-    // Once the cause is fixed the job runs, and no other job does.
+    // Once the cause is fixed, only that job runs.
     rows.sums.delete("text").unwrap();
     let mended = rows.clone();
     let ran = run_all(&store, COUNT, move |index, effects| {
@@ -240,7 +239,7 @@ fn refusals_of_the_last_save_are_parked() {
     let table = store.table("sums").unwrap();
     table.put("text", "abc").unwrap();
     let t = table.clone();
-    // They end together, so the first save of their effects is mostly the last save, too.
+    // They end together, so mostly their first save is the last one, too.
     let (together, begun) = (std::sync::Barrier::new(4), AtomicUsize::new(0));
     let consumer = consumer(&store, 4)
         .on_exhausted(OnExhausted::Park { budget: 9 })
@@ -301,7 +300,7 @@ fn a_counter_overflow_fails_its_job_alone() {
             if index == 3 { effects.add(&t, "most", by) } else { Ok(()) }
         };
         let also = add.clone();
-        // All are in flight at once, so that each of them runs in this life.
+        // All are in flight at once, so each runs in this life.
         let together = std::sync::Barrier::new(6);
         let consumer = consumer(&store, 6).max_processing(6).start_transactional(move |job, effects| {
             together.wait();
@@ -318,7 +317,7 @@ fn a_counter_overflow_fails_its_job_alone() {
     }
 }
 
-/// Runs a life in which job 5 is bad unless it is fixed. Returns its end.
+/// Runs a life in which job 5 is bad until it is fixed, and returns the end.
 fn life(store: &Store, rows: &Rows, count: u64) -> Result<(), Error> {
     let wanted = rows.clone();
     consumer(store, count)
@@ -354,8 +353,8 @@ fn promise_09_a_refused_add_and_any_fault_keep_effects_once() {
     assert!(lives > 2, "there were writes to be lost");
 }
 
-/// Puts a text under a key to which the jobs of the other consumer have added by then: their
-/// effects were handed over and could not be written. The first consumer's second job does so.
+/// Runs a consumer whose bad jobs add to a key, and another one that puts a text there after their
+/// effects were handed over and before these could be written.
 fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) -> (Table, Handle, Error) {
     let store = faulty.store();
     let table = store.table("sums").unwrap();
@@ -374,7 +373,7 @@ fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) ->
             Ok(())
         })
         .unwrap();
-    // Its save comes first in every batch from now on.
+    // From now on its save comes first in every write.
     until(&spoiler.handle(), "the second job", |s| s.done == 1 && s.processing == 1);
     eventually("a write of its save", || faulty.writes() > before);
     let t = table.clone();
@@ -384,7 +383,7 @@ fn spoiled_later(faulty: &FaultyStore, count: u64, is_bad: fn(Index) -> bool) ->
         .start_transactional(move |job, effects| {
             effects.add(&t, "jobs", 1)?;
             if job.index == count - 1 {
-                // Without a job that runs on, the end would give the save up.
+                // Without a running job the end would give the save up.
                 wait(&last);
             }
             if is_bad(job.index) { Ok(effects.add(&t, "k", 1)?) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! A push that the queue refuses is the failure of its job: that job is tried again, parked or
-//! halted with its index, and each other job of the same save is in.
+//! A push that the queue refuses fails its job: that job is retried, is parked or halts the
+//! consumer, and all other jobs of the same save are in.
 
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
 use common::every_write::every_write;
@@ -13,8 +13,8 @@ use waterline_queue::{Accept, JobState, Lease, NewJob, Notes, Queue, QueueError,
 const COUNT: u64 = 8;
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 
-/// A queue in which the job `runs` runs, the job `waits` waits for `base`, and the note `text` is
-/// no number.
+/// A queue in which job `runs` is running, job `waits` waits for `base`, and the note `text` is no
+/// number.
 struct Bench {
     store: Store,
     queue: Queue,
@@ -22,7 +22,7 @@ struct Bench {
     _runs: Lease,
 }
 
-/// The requests that the queue refuses. All but the last may be granted to a later attempt.
+/// Requests that the queue refuses. All but the last may succeed in a later attempt.
 const ASKS: [&str; 4] = ["an id that never was", "a cycle", "a job that runs", "a note that is no number"];
 
 impl Bench {
@@ -42,7 +42,7 @@ impl Bench {
         Consumer::builder(numbers(COUNT), self.store.progress("p")).max_processing(4).stop_at(COUNT - 1)
     }
 
-    /// Each job pushes one of its own. Job 3 also asks for something that the queue refuses.
+    /// Returns the work: each job pushes one of its own, and job 3 also makes the refused request.
     fn ask(&self, what: &'static str) -> impl Fn(Index, &mut Effects) -> Result<(), Error> + Send + Sync + 'static {
         let (queue, notes) = (self.queue.clone(), self.notes.clone());
         move |index, effects| {
@@ -69,7 +69,7 @@ fn job(id: &str) -> NewJob {
     NewJob::new("mail", &id).unwrap().id(id)
 }
 
-/// Says if this is the error of the request.
+/// Whether this is the error of the request.
 fn is_of(what: &str, error: &Error) -> bool {
     match error {
         Error::Refused { source } => match source.downcast_ref().unwrap() {
@@ -92,7 +92,7 @@ fn promise_05_a_refused_push_halts_and_the_others_are_saved() {
     for what in ASKS {
         let bench = Bench::new();
         let ask = bench.ask(what);
-        // All are in flight before one of them ends, so each runs in this life.
+        // All are in flight before any ends, so each runs in this life.
         let together = std::sync::Barrier::new(COUNT as usize);
         let consumer = bench.consumer().max_processing(COUNT as usize).start_transactional(move |job, effects| {
             together.wait();
@@ -102,7 +102,7 @@ fn promise_05_a_refused_push_halts_and_the_others_are_saved() {
         let Error::Job { index: 3, attempt: 1, source } = &error else { panic!("{what}: {error:?}") };
         assert!(is_of(what, source.downcast_ref().unwrap()), "{what}: {source:?}");
         assert_eq!(bench.pushed(), others(), "{what}");
-        // The next life begins as ever, and the job may ask for something else then.
+        // The next life goes on as usual, in which the job makes no such request.
         let ask = bench.ask("nothing");
         let consumer = bench.consumer().start_transactional(move |job, effects| Ok(ask(job.index, effects)?));
         consumer.unwrap().join().unwrap();
@@ -139,7 +139,7 @@ fn promise_05_a_refused_push_is_retried_then_parked() {
         let parked = bench.store.parked("p").unwrap();
         assert!(matches!(&parked[..], [one] if one.index == 3), "{what}: {parked:?}");
         assert_eq!(bench.pushed(), others(), "{what}");
-        // An attempt has ended well before the writer refuses what it asks for.
+        // An attempt ends well before the writer refuses its request.
         assert!(others().iter().all(|index| done.lock().contains(index)), "{what}");
     }
 }
@@ -149,7 +149,7 @@ fn a_child_before_its_parent_succeeds_on_retry() {
     let bench = Bench::new();
     let (queue, saved) = (bench.queue.clone(), bench.queue.clone());
     let consumer = bench.consumer().retry(NOW).start_transactional(move |job, effects| {
-        // The parent is pushed in the second attempt of the child, so the first one is refused.
+        // The parent is pushed in its second attempt, so the first one of the child is refused.
         match (job.index, job.attempt) {
             (0, 1) => queue.push_with(effects, self::job("child").after(["parent"])).map(drop)?,
             (0, _) => {

@@ -1,4 +1,4 @@
-//! A progress of one's own: it may keep more than the watermark, lose its name, and steer its
+//! A user's own progress: it may keep more than the watermark, lose its name, and steer its
 //! consumer.
 
 use common::*;
@@ -13,7 +13,7 @@ use waterline::{
     SaveError, Saved, State, Store, Tenure, Watermark,
 };
 
-/// The row that is stored under one name.
+/// The row stored under one name.
 #[derive(Default)]
 struct Row {
     saved: Option<Saved>,
@@ -21,7 +21,7 @@ struct Row {
     saves: u64,
 }
 
-/// An engine in memory with a token for each life. Its name can be taken over at any time.
+/// An engine in memory with a token for each life, whose name can be taken over at any time.
 #[derive(Clone, Default)]
 struct Engine {
     row: Arc<Mutex<Row>>,
@@ -31,7 +31,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// A value for another life on the same row.
+    /// Returns a value for another life on the same row.
     fn again(&self) -> Self {
         Self { row: self.row.clone(), pace: self.pace, ..Self::default() }
     }
@@ -94,7 +94,7 @@ impl Progress for Engine {
     }
 }
 
-/// A struct around a progress that forwards the public methods, and knows nothing else.
+/// A progress that only forwards the public methods of another one.
 struct Wrapped<P>(P);
 
 impl<P: Progress> Progress for Wrapped<P> {
@@ -127,7 +127,7 @@ impl<P: Progress> Progress for Wrapped<P> {
     }
 }
 
-/// A life of jobs 10 to 29 in which these fail and wait; what it ran.
+/// Runs a life of jobs 10 to 29 in which these fail and wait. Returns the jobs that it ran.
 #[track_caller]
 fn life(progress: impl Progress, failing: &'static [Index]) -> BTreeSet<Index> {
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
@@ -169,7 +169,7 @@ fn promise_10_an_adapter_around_a_store_keeps_done_ahead() {
     let store = Store::in_memory();
     keeps_done_ahead(|| Wrapped(Wrapped(store.progress("p"))));
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(29));
-    // Each kind of progress reads the record that the other one wrote.
+    // With or without the adapter, the same record is read.
     let other = Store::in_memory();
     assert_eq!(life(Wrapped(other.progress("p")), &[12, 20]).len(), 20);
     assert_eq!(life(other.progress("p"), &[20]), BTreeSet::from([12, 20]));
@@ -207,7 +207,7 @@ fn join(consumer: Consumer) -> Result<(), Error> {
     consumer.join()
 }
 
-/// Two jobs of which the first is done and saved, and the second runs until it is let go.
+/// Two jobs: the first is done and saved, the second runs until `go` is dropped.
 struct Running {
     consumer: Consumer,
     go: crossbeam_channel::Sender<()>,
@@ -274,7 +274,7 @@ fn a_fenced_save_halts_and_is_not_retried() {
         })
         .unwrap();
     let handle = consumer.handle();
-    // The jobs above job 0 are saved, so the next save is due with the next job.
+    // The jobs above job 0 are saved, so the next job makes a save due.
     until(&handle, "the others", |status| status.done == 49 && status.unsaved == 0);
     let writes = faults.writes();
     faults.lose(..);
@@ -296,7 +296,7 @@ fn the_last_save_of_a_stop_may_be_fenced() {
     assert_eq!(handle.status().unsaved, 1);
 }
 
-/// A progress that keeps the watermark alone, and whose second save finds its name lost.
+/// A progress that keeps only the watermark, and whose second save finds the name lost.
 struct WatermarkAlone(u64);
 
 impl Progress for WatermarkAlone {
@@ -388,7 +388,7 @@ fn a_tenure_lost_during_a_save_ends_its_retries() {
         assert_eq!((status.last_processed, status.unsaved), expected);
         assert_eq!(faults.writes(), 1);
     }
-    // In a back-off of seconds nothing is awaited.
+    // A backoff of seconds is not waited out.
     let progress = FaultyProgress::new(Engine::default());
     let faults = progress.faults();
     faults.fail(..);
@@ -418,7 +418,7 @@ fn a_save_waiting_for_its_pace_is_dropped_on_loss() {
         .unwrap();
     let handle = consumer.handle();
     assert!(handle.wait_for(0, LONG));
-    // Job 2 runs on, so the save of job 1 waits for an hour.
+    // Job 2 runs on, so the save of job 1 waits for its pace of an hour.
     drop(pass);
     until(&handle, "job 1", |status| status.done == 2 && status.unsaved == 1);
     engine.tenure().lost("the lease ran out".into());
@@ -427,7 +427,7 @@ fn a_save_waiting_for_its_pace_is_dropped_on_loss() {
     assert_eq!((engine.row.lock().saves, handle.status().last_processed, handle.status().unsaved), (1, Some(0), 2));
 }
 
-/// An engine that says something before its consumer is there.
+/// An engine that calls its tenure before the consumer has started.
 struct Early(Engine, fn(&Tenure));
 
 impl Progress for Early {
@@ -465,7 +465,7 @@ fn a_tenure_lost_before_the_start_is_its_error() {
     engine.tenure().hold("ignored");
 }
 
-/// A source during whose first question the name is lost.
+/// A source in whose first call the name is lost.
 struct Slow(Engine);
 
 impl Jobs for Slow {
@@ -528,7 +528,7 @@ fn a_hold_does_not_nest_and_is_no_pause() {
     tenure.hold("first");
     tenure.clone().hold("second");
     drop(go);
-    // The job that ran finishes, and is saved.
+    // The running job finishes and is saved.
     assert!(handle.wait_for(1, LONG));
     let status = until(&handle, "the reason", |status| status.processing == 0 && status.blocked == held("second"));
     assert_eq!((status.state, status.next), (State::Running, 2));
@@ -560,7 +560,7 @@ fn a_tenure_keeps_nothing_alive() {
     assert!(weak.upgrade().is_none(), "what it is told after the end is dropped");
 }
 
-/// An error that holds something.
+/// An error that keeps a value alive.
 #[derive(Debug)]
 struct Holds(#[allow(dead_code)] Arc<()>);
 
@@ -585,7 +585,7 @@ fn each_job_has_its_lifes_fence_or_zero() {
             });
             deferred.unwrap().join().unwrap();
         } else {
-            // A retry has it, too.
+            // A retry has the fence, too.
             let run = move |job: Job<u64>| {
                 tell.send(job.fence)?;
                 if job.attempt == 1 { Err("once more".into()) } else { Ok(()) }
@@ -610,7 +610,7 @@ fn saves_keep_the_engines_pace_until_the_end() {
         let (engine, time) = (Engine { pace, ..Engine::default() }, Time::new());
         let (go, gone) = bounded::<()>(0);
         let jobs = MemoryJobs::new();
-        // Job 0 runs all the time, so there is always one that goes on.
+        // Job 0 runs all the time, so jobs are always in flight.
         let consumer = Consumer::builder(jobs.clone(), engine.again())
             .clock(time.clock())
             .max_processing(2)
@@ -628,7 +628,7 @@ fn saves_keep_the_engines_pace_until_the_end() {
             let index = jobs.push(());
             until(&handle, "a job that ends", |status| status.done == index);
         };
-        // The first save waits for nothing.
+        // The first save is made at once.
         runs();
         eventually("the first save", || saves() == 1);
         for more in 2..5 {
@@ -636,7 +636,7 @@ fn saves_keep_the_engines_pace_until_the_end() {
             time.pass(HOUR - MS);
             runs();
             assert_eq!(saves(), if pace == HOUR { more - 1 } else { 1 });
-            // The pace begins a moment after the save.
+            // The pace starts a moment after the save.
             time.steps(MS, "the next save", || saves() == if pace == HOUR { more } else { 1 });
         }
         drop(go);
@@ -733,7 +733,7 @@ fn a_leased_name_is_refused_with_holder_and_time() {
     assert!(["orders", "node b", "12.0s"].iter().all(|part| text.contains(part)), "{text}");
 }
 
-/// A source around another one that forwards the documented methods, and knows nothing else.
+/// A source that only forwards the documented methods of another one.
 struct Around<J>(J);
 
 impl<J: Jobs> Jobs for Around<J> {
@@ -768,7 +768,7 @@ fn a_gate_behind_an_adapter_wakes_and_is_named() {
     let upstream = Consumer::builder(numbers(10), store.progress("fetch")).stop_at(3).start(|_| Ok(())).unwrap();
     let gate = Watermark::new();
     let behind = Around(Around(numbers(10).gated_by(upstream.handle())).gated_by(&gate));
-    // The source takes the wake-up, so nothing polls it: only the gate can wake the consumer.
+    // The source notifies, so it is not polled: only the gate can wake the consumer.
     let consumer = Consumer::builder(behind, store.progress("index")).start(|_| Ok(())).unwrap();
     let handle = consumer.handle();
     until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index: 0 });

@@ -14,14 +14,14 @@ use waterline::{
     Watermark,
 };
 
-/// The shortest pause between two tries to take a name.
+/// The shortest pause between two tries to acquire a name.
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn waits(status: &Status) -> bool {
     status.state == State::Waiting && matches!(status.blocked, Blocked::InUse { .. })
 }
 
-/// Asserts that a consumer waits, and that it has touched nothing.
+/// Asserts that a consumer waits and has touched nothing.
 #[track_caller]
 fn assert_waits(handle: &Handle) {
     let status = handle.status();
@@ -35,7 +35,7 @@ fn standby<J: Jobs + Clone>(jobs: &J, store: &Store) -> Builder<J, StoreProgress
     Consumer::builder(jobs.clone(), store.progress("p")).standby()
 }
 
-/// The row of a name in a database of the test's own, and all that was ever done with it.
+/// The row of a name in a database, and what was done with it.
 #[derive(Clone, Default)]
 struct Database(Arc<Mutex<Row>>);
 
@@ -43,11 +43,10 @@ struct Database(Arc<Mutex<Row>>);
 struct Row {
     last_processed: Option<Index>,
     token: u64,
-    /// The one who has the lease, and its token.
+    /// The holder of the lease, and its token.
     holder: Option<(String, u64)>,
     expires_in: Duration,
-    /// The values that have acquired the name and were not dropped. One that was fenced counts
-    /// until its consumer has ended.
+    /// The tokens of holders that were not dropped. A fenced one counts until its consumer ended.
     living: Vec<u64>,
     tries: u64,
     subscribed: u64,
@@ -66,7 +65,7 @@ impl Database {
         Leased { database: self.clone(), node: node.to_owned(), token: 0 }
     }
 
-    /// The lease runs out, though its holder may still live.
+    /// Lets the lease run out, though its holder may still live.
     fn expire(&self) {
         self.0.lock().holder = None;
     }
@@ -251,7 +250,7 @@ fn one_of_two_standbys_takes_over_the_other_waits() {
     assert_eq!(order, [0, 1, 2]);
 }
 
-/// Starts a consumer in the way with this number; `None`: there is none. Each job says its index.
+/// Starts a consumer in the mode with this number, if there is one. Each job sends its index.
 fn start_as(
     way: usize,
     builder: Builder<MemoryJobs<u64>, StoreProgress>,
@@ -341,7 +340,7 @@ fn an_early_refusal_is_the_error_of_the_start() {
     holder.stop().unwrap();
 }
 
-/// Waits behind a holder, lets the name go in the way of the test, and returns the end.
+/// Has a standby wait behind a holder, frees the name as the test says, and returns the end.
 fn ends_with(
     database: &Database,
     waiting: Builder<Script, Leased>,
@@ -375,7 +374,7 @@ fn a_refusal_at_the_takeover_halts_the_standby() {
         error
     };
     let fault = |fault: fn() -> Error| -> Error {
-        // A function cannot carry the fault, so the row does.
+        // The fault is kept in the row, since a function pointer cannot carry it.
         let database = Database::leased(Duration::ZERO);
         let waiting = Consumer::builder(Script::up_to(3), database.progress("b"));
         let (ended, _) = ends_with(&database, waiting, |database| database.0.lock().fault = Some(fault));
@@ -630,7 +629,7 @@ fn a_standby_retries_at_a_pace() {
     let holder = Consumer::builder(numbers(1), database.progress("a")).start(|_| Ok(())).unwrap();
     let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
     let waiting = builder.start(|_| Ok(())).unwrap();
-    // A name that another test of this process gives back may call it earlier than its pace.
+    // A name that another test of this process frees may cause a try before its time.
     let before = database.tries();
     time.steps(PAUSE, "five tries", || database.tries() >= before + 5);
     assert_waits(&waiting.handle());
@@ -646,7 +645,7 @@ fn a_notified_standby_tries_at_once() {
     let builder = Consumer::builder(numbers(1), database.progress("b")).standby().clock(time.clock());
     let waiting = builder.start(|_| Ok(())).unwrap();
     let tenure = || database.0.lock().tenures[1].clone();
-    // Time stands still, so each try is one that was asked for, or that another test called for.
+    // The clock stands still, so only `try_now` or another test of this process causes a try.
     let before = database.tries();
     tenure().try_now();
     eventually("a try", || database.tries() > before);
@@ -672,7 +671,7 @@ fn a_standby_waits_out_unreachable_storage() {
     let status = handle.status();
     assert_eq!(status.state, State::Waiting, "{status:#?}");
     assert!(matches!(&status.blocked, Blocked::Progress { error } if error.contains("no route")), "{status}");
-    // The holder has gone meanwhile.
+    // The holder has ended meanwhile.
     database.0.lock().fault = None;
     holder.stop().unwrap();
     time.steps(PAUSE, "the takeover", || handle.status().last_processed == Some(0));
@@ -682,7 +681,7 @@ fn a_standby_waits_out_unreachable_storage() {
 #[test]
 fn a_holder_past_its_lease_is_fenced() {
     let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
-    // A sink that refuses a lower fence than the highest that it has seen.
+    // A sink that refuses fences below the highest that it has seen.
     let sink = Arc::new(Mutex::new((0, BTreeMap::<Index, Vec<u64>>::new())));
     let work = |stuck: Option<Receiver<()>>| {
         let sink = sink.clone();
@@ -738,7 +737,7 @@ fn a_save_after_the_takeover_ends_with_fenced() {
         "{ended:?}"
     );
     assert!(ended.unwrap_err().to_string().contains("Builder::standby"));
-    // A push during a look is answered after a pause.
+    // A push during a look is seen after a pause.
     time.steps(PAUSE, "the job", || new.handle().wait_for(0, Duration::ZERO));
     new.stop().unwrap();
     assert_eq!(database.0.lock().last_processed, Some(0));
@@ -889,7 +888,7 @@ fn a_stop_at_any_takeover_step_frees_the_name() {
         assert!(holder.handle().wait_for(index, LONG));
         let others = jobs.push(());
         holder.stop().unwrap();
-        // The next try comes at most half a second later. Only a few rounds wait for it.
+        // The next try is up to half a second away, so only a few rounds wait for it.
         let spins = rng.u64(..2_000);
         if rng.u8(..8) == 0 {
             until(&waiting.handle(), "the takeover", |status| status.state != State::Waiting);
@@ -904,7 +903,7 @@ fn a_stop_at_any_takeover_step_frees_the_name() {
     }
 }
 
-/// A step of a random history of nodes that share one name.
+/// A step in a random history of nodes that share a name.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Start,
@@ -926,9 +925,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(24), ..ProptestConfig::default() })]
 
-    /// The model: nodes in the order of their tokens. Only the newest one changes the row, so each
-    /// job that the row has passed was run, and the fence of its last run is that of a life that
-    /// had the name.
+    /// The model: nodes in the order of their tokens. Only the newest changes the row, so each job
+    /// that the row has passed was run, and last by a life that had the name, as its fence tells.
     #[test]
     fn promise_07_only_the_node_with_the_name_runs_jobs(steps in steps()) {
         watch();
@@ -978,7 +976,7 @@ proptest! {
     }
 }
 
-/// A process that dies or stands still while another one waits for its name.
+/// A process that dies or is stopped while another one waits for its name.
 #[cfg(unix)]
 mod real {
     use super::*;
@@ -990,19 +988,18 @@ mod real {
     use std::thread::JoinHandle;
 
     const JOBS: Index = 12;
-    /// The job at which the child stands still.
+    /// The job in which the child waits.
     const STUCK: Index = 5;
-    /// The length of a lease, and the pause between two renewals of it. The pause is real time,
-    /// since the lives are processes, and the length is not.
+    /// The length of a lease, on the clock of the test, and the interval of its renewals, in real
+    /// time.
     const LEASE: Duration = Duration::from_secs(5);
     const BEAT: Duration = Duration::from_millis(20);
 
-    /// A directory that has two files for each life: the end of its lease and its watermark. Only a
-    /// life that creates the file of the next token gets the name, and only the life with the
-    /// highest token counts. So what an earlier one still writes changes nothing.
+    /// A directory with two files for each life: the end of its lease, and its watermark. The life
+    /// that creates the file of the next token gets the name, and only the highest token counts, so
+    /// late writes of earlier lives change nothing.
     ///
-    /// One more file is the clock of all leases. The test moves it, so no life is too slow to renew
-    /// its lease.
+    /// Another file is the clock of all leases. The test moves it, so no life is too slow to renew.
     #[derive(Clone)]
     struct Directory(PathBuf);
 
@@ -1011,7 +1008,7 @@ mod real {
             self.0.join(format!("{kind}.{token}"))
         }
 
-        /// Returns the highest token; 0: no life has begun.
+        /// Returns the highest token, or 0 before the first life.
         fn token(&self) -> u64 {
             let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
             let tokens = names.filter_map(|name| name.strip_prefix("lease.").and_then(|token| token.parse().ok()));
@@ -1022,7 +1019,7 @@ mod real {
             fs::read_to_string(self.file(kind, token)).ok().map(|text| text.parse().unwrap())
         }
 
-        /// Replaces a number as a whole.
+        /// Replaces a number atomically.
         fn put(&self, kind: &str, token: u64, number: u128) {
             let beside = self.file(&format!("new-{kind}"), token);
             fs::write(&beside, number.to_string()).unwrap();
@@ -1034,7 +1031,6 @@ mod real {
             self.number("clock", 0).unwrap_or(0)
         }
 
-        /// Moves the clock.
         fn pass(&self, time: Duration) {
             self.put("clock", 0, self.now() + time.as_millis());
         }
@@ -1049,7 +1045,7 @@ mod real {
         directory: Directory,
         token: u64,
         tenure: Option<Tenure>,
-        /// The thread that renews the lease, and the way to end it.
+        /// The thread that renews the lease, and the sender that ends it.
         heart: Option<(Sender<()>, JoinHandle<()>)>,
     }
 
@@ -1117,7 +1113,7 @@ mod real {
         }
     }
 
-    /// Starts a consumer whose jobs leave a file with their index and their fence.
+    /// Starts a consumer whose jobs create a file with their index and fence.
     fn start(dir: &Path, stuck: bool) -> Consumer {
         let place = dir.to_owned();
         let builder = Consumer::builder(numbers(JOBS), progress(dir)).standby().max_processing(1).stop_at(JOBS - 1);
@@ -1144,7 +1140,7 @@ mod real {
         fs::write(dir.join("fenced"), "").unwrap();
     }
 
-    /// Starts the child, and a standby beside it. Returns both, when the child stands still.
+    /// Starts the child and a standby, and returns both once the child waits in its job.
     fn child_and_standby(dir: &Path) -> (Child, Consumer) {
         fs::write(dir.join("blank.0"), "0").unwrap();
         let child = child("standby::real::leasing_child", dir, 0);
@@ -1189,7 +1185,7 @@ mod real {
             assert!(sent.unwrap().success());
         };
         signal("-STOP");
-        // A thread of the child may renew the lease once more before it stands still.
+        // A thread of the child may renew the lease once more before the signal takes effect.
         eventually("the takeover", || {
             Directory(dir.path().to_owned()).pass(LEASE);
             waiting.handle().status().state != State::Waiting

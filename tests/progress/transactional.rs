@@ -1,5 +1,5 @@
-//! Effects, completion and watermark in one write: the changes of a job are in exactly once, or not
-//! at all.
+//! Effects, completion and watermark in one write: the changes of a job are applied exactly once or
+//! not at all.
 
 use common::*;
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ fn counters_in_a_shared_write_add_up() {
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
     let table = store.table("sums").unwrap();
-    // A failing store gathers the effects of all jobs, and then writes them together.
+    // The failing store gathers the effects of all jobs, and then writes them together.
     faulty.fail(..);
     let consumers: Vec<Consumer> = (0..8)
         .map(|n| {

@@ -1,5 +1,4 @@
-//! Results that are written in transactions of the user's (`start_writing`), and the records that
-//! an engine keeps.
+//! Results written in the user's own transactions (`start_writing`), and the records of an engine.
 
 use common::database::{Content, Database, Engine, Fault, Tx};
 use common::*;
@@ -36,7 +35,7 @@ fn double(payload: u64) -> Result<u64, BoxError> {
     Ok(2 * payload)
 }
 
-/// Runs everything that is left without a failure.
+/// Runs what is left without failures, and returns the jobs that ran.
 fn finish(database: &Database, jobs: u64) -> BTreeSet<Index> {
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
     let runs = ran.clone();
@@ -55,8 +54,8 @@ fn finish(database: &Database, jobs: u64) -> BTreeSet<Index> {
     std::mem::take(&mut *ran.lock())
 }
 
-/// A consumer whose first transaction has job 0 alone, and lasts until all jobs have run: so the
-/// second one has all the others. Returns the batches that `write` was given.
+/// Starts a consumer whose first transaction has job 0 alone, and lasts until all jobs have run, so
+/// that the second has all others. Also returns the batches that `write` was given.
 fn in_two(
     database: &Database,
     consumer: Builder<MemoryJobs<u64>, Engine>,
@@ -71,7 +70,7 @@ fn in_two(
         .start_writing(
             move |job| {
                 if job.index > 0 && job.attempt == 1 {
-                    // Until the first transaction has begun.
+                    // Waits until the first transaction has begun.
                     let _ = wait.recv();
                 }
                 double(job.payload)
@@ -146,7 +145,7 @@ fn promise_10_in_order_a_failed_write_holds_back_the_rest() {
     let (consumer, batches) =
         in_two(&database, consumer(database.in_order(), 20).clock(time.clock()).retry(retry), 20, bad);
     let handle = consumer.handle();
-    // The jobs above it have time to overtake it, since an hour takes two hundred looks at the end.
+    // An hour takes two hundred steps, so the jobs above it have time to overtake it.
     time.steps(HOUR / 200, "the end", || handle.wait_end(Duration::ZERO).is_some());
     consumer.join().unwrap();
     database.assert_exact(0..20);
@@ -206,8 +205,7 @@ fn promise_09_an_unwritable_job_is_parked_and_redriven() {
         assert_eq!(content.saved, Some(Saved::new(Some(19), 20, Vec::new())));
         database.assert_exact((0..20).filter(|index| !bad(*index)));
         assert_eq!(parked(&database.content()), [(7, 2), (9, 2)]);
-        // The next life knows them. A redrive that fails leaves the record, one that succeeds does
-        // not.
+        // The next life knows them. Only a successful redrive removes the record.
         let mended = Arc::new(Mutex::new(BTreeSet::from([7])));
         let good = mended.clone();
         let source = numbers(20);
@@ -223,7 +221,7 @@ fn promise_09_an_unwritable_job_is_parked_and_redriven() {
         until(&handle, "the redrive of 7", |status| status.parked == 1);
         until(&handle, "the redrive of 9", |status| status.failed == 1);
         mended.lock().insert(9);
-        // The record of the failure has to be there, or 9 still counts as running.
+        // Until the failure is recorded, job 9 still counts as running.
         eventually("the second redrive", || {
             let _ = handle.redrive(9);
             handle.status().parked == 0
@@ -331,7 +329,7 @@ fn an_engine_that_skips_a_write_halts() {
             .map(|consumer| (consumer, fault));
         let (consumer, fault) = error.unwrap();
         if fault == Fault::Forgets {
-            // This engine calls `write`, so the next one shows what it would be like not to.
+            // This engine does call `write`; the next one does not.
             consumer.join().unwrap();
             let error = Consumer::builder(numbers(1), Forgetful)
                 .start_writing(|job| double(job.payload), |(), _| Ok(()))
@@ -453,7 +451,6 @@ fn finished_jobs_are_written_while_paused_or_stopping() {
         .start_writing(|job| double(job.payload), |tx, results| unless(|_| false, tx, results))
         .unwrap();
     let handle = consumer.handle();
-    // The first transaction has job 0 alone.
     begun.recv().unwrap();
     (1..9).for_each(|payload| _ = jobs.push(payload));
     until(&handle, "all jobs to run", |status| status.unsaved == 9);
@@ -517,7 +514,7 @@ fn a_panicking_result_destructor_is_harmless() {
     database.assert_exact(0..50);
 }
 
-/// A struct around a progress that forwards the public methods, and knows nothing else.
+/// A progress that only forwards the public methods of another one.
 struct Wrapped<P>(P);
 
 impl<P: Progress> Progress for Wrapped<P> {
@@ -672,7 +669,7 @@ fn a_damaged_record_is_corrupt() {
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
-/// The databases of the suite, by name.
+/// The databases of the suite by name.
 #[derive(Default)]
 struct Databases(Mutex<BTreeMap<String, Database>>);
 
@@ -712,11 +709,11 @@ struct Wrong(Engine, Database, Wrongly);
 
 #[derive(Clone, Copy, Debug)]
 enum Wrongly {
-    /// The rows of a write that failed stay.
+    /// Keeps the rows of a failed write.
     LeavesRows,
-    /// The records are not saved.
+    /// Does not save the records.
     ForgetsRecords,
-    /// An error of the user's part is a reason to try again.
+    /// Takes an error of the user's write for a reason to retry.
     SaysRetry,
 }
 
@@ -776,8 +773,8 @@ fn the_suite_catches_each_wrong_engine() {
     }
 }
 
-/// The fate of a life: the faults of its transactions, the jobs that cannot be written at first,
-/// and the moment at which it ends.
+/// What befalls a life: faults of its transactions, jobs that cannot be written at first, and the
+/// moment of its end.
 #[derive(Clone, Debug)]
 struct Fate {
     faults: Vec<Fault>,
@@ -835,8 +832,8 @@ fn live(database: &Database, fate: &Fate) {
         .unwrap();
     let handle = consumer.handle();
     for _ in 0..fate.jobs {
-        // A life that halts, or that has died, writes no more, and nobody says so. One that is
-        // stopped too early is as good.
+        // A life that has halted or died writes no more. If it is only slow, it is stopped early,
+        // which is as good.
         if written.recv_timeout(QUIET).is_err() {
             break;
         }
@@ -846,7 +843,7 @@ fn live(database: &Database, fate: &Fate) {
     } else {
         let _ = consumer.stop();
     }
-    // One look: a life that was left may still be in a transaction.
+    // One read for all checks, since an abandoned life may still be in a transaction.
     let content = database.content();
     let (next, done) = content.saved.as_ref().map_or((0, [].as_slice()), |saved| (saved.next, &saved.done));
     let parked: Vec<Index> = parked(&content).into_iter().map(|(index, _)| index).collect();
@@ -864,7 +861,7 @@ proptest! {
         fates in proptest::collection::vec(fate(), 1..6),
     ) {
         let database = Database::default();
-        // An engine that keeps only the watermark forgets what another one kept above it.
+        // The same for all lives: an engine with only the watermark forgets what is above it.
         let in_order = fates[0].in_order;
         for fate in &fates {
             live(&database, &Fate { in_order, ..fate.clone() });
