@@ -1,4 +1,4 @@
-//! A store in a database that the user's program opened and goes on using.
+//! A store in a RocksDB database that the user's program opened and goes on using.
 
 use crate::opening::not_found;
 use common::*;
@@ -32,7 +32,7 @@ fn put_theirs(db: &DB, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
     db.put_cf(&db.cf_handle("theirs").unwrap(), key, value).unwrap();
 }
 
-/// Runs jobs to the end, each of which puts a row into this table.
+/// Runs jobs that each put a row into this table.
 fn run(store: &Store, table: &Table, count: u64) {
     let table = table.clone();
     Consumer::builder(numbers(count), store.progress("p"))
@@ -71,7 +71,7 @@ fn a_consumer_lives_in_a_database_of_the_user() {
     default.put("k", "v").unwrap();
     assert_eq!(db.get("k").unwrap(), Some(b"v".to_vec()));
 
-    // The next life goes on from there, in a database that we open and in the user's database.
+    // The next life goes on from there, whether the store or the user opens the database.
     drop((store, raw, own, default));
     drop(db);
     let store = open_in(directory.path()).unwrap();
@@ -115,7 +115,7 @@ fn stores_on_one_database_share_names_in_use() {
     assert!(matches!(second, Err(Error::InUse { name }) if name == "p"));
     assert!(matches!(other.progress("p").remove(), Err(Error::InUse { .. })));
     drop(store);
-    // The first store is gone, and its consumer keeps the shared parts.
+    // The first store is dropped, and its consumer keeps the shared parts.
     let third = Store::attach(db).unwrap();
     assert!(matches!(third.progress("p").acquire(), Err(Error::InUse { .. })));
     assert!(consumer.handle().wait_for(4, LONG));
@@ -149,7 +149,7 @@ fn of_many_that_attach_at_once_one_gets_the_name() {
 #[test]
 fn the_last_of_both_sides_closes_the_database() {
     let Some(directory) = a_directory_of(Engine::RocksDb) else { return };
-    // Our store last: each of these keeps it, and nothing else does.
+    // The store is dropped last: each of these alone keeps it open.
     let keep: [fn(Store) -> Box<dyn Send>; 3] = [
         |store| Box::new(store),
         |store| Box::new(store.column_family("theirs").unwrap()),
@@ -163,14 +163,14 @@ fn the_last_of_both_sides_closes_the_database() {
         drop(kept);
         drop(open_in(directory.path()).unwrap());
     }
-    // The user's database last.
+    // The user's handle is dropped last.
     let db = open(directory.path());
     let store = Store::attach(db.clone()).unwrap();
     run(&store, &store.column_family("theirs").unwrap(), 20);
     drop(store);
     assert_eq!(Arc::strong_count(&db), 1);
     assert_eq!(theirs(&db, 19u64.to_be_bytes()), Some(b"done".to_vec()));
-    // Attached once more, after nothing of the first store is left.
+    // Attached again, once nothing of the first store is left.
     let store = Store::attach(db).unwrap();
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(19));
 }
@@ -248,7 +248,7 @@ fn only_a_synced_save_is_flushed() {
     let buffered = Store::attach(db.clone()).unwrap();
     let synced = Store::options().durability(Durability::Synced).attach(db.clone()).unwrap();
 
-    // One by one, on this thread.
+    // Saves one by one, on this thread.
     let (mut left, mut right) = (buffered.progress("left"), synced.progress("right"));
     left.acquire().unwrap();
     right.acquire().unwrap();
@@ -263,7 +263,7 @@ fn only_a_synced_save_is_flushed() {
         assert_eq!(flushes(&options), before + 2, "synced");
     }
 
-    // By the shared thread: a watermark that moved has been flushed.
+    // Saves by the shared thread: a watermark that has moved is flushed.
     let consume = |store: &Store| {
         let before = flushes(&options);
         let consumer =

@@ -1,5 +1,5 @@
-//! Backups as the page about operating makes them: a store that was brought back goes on from one
-//! moment of the old one, and does each job once.
+//! Backups as the page about operating makes them: a restored store goes on from one moment of the
+//! old one, and does each job once.
 
 use common::{a_directory, engine, numbers, open_in, until};
 use std::fs;
@@ -18,13 +18,13 @@ fn builder(store: &Store) -> Builder<MemoryJobs<u64>, StoreProgress> {
     Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(4).stop_at(JOBS - 1)
 }
 
-/// Counts each job in a table, in one write with its completion.
+/// Starts jobs that count themselves in a table, in one write with their completion.
 fn start(store: &Store) -> Consumer {
     let sums = store.table("sums").unwrap();
     builder(store).start_transactional(move |_, effects| Ok(effects.add(&sums, "jobs", 1)?)).unwrap()
 }
 
-/// Lets a store go on to its end: each job of the stream is counted once, and each mail has ended.
+/// Runs a store to its end, and checks that each job was counted once and each mail has ended.
 fn goes_on(directory: &Path) {
     let store = Store::options().create(false).open(directory).unwrap();
     start(&store).join().unwrap();

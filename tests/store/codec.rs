@@ -1,4 +1,4 @@
-//! The codec of a log: the same items come back, the log keeps its codec, and a codec that fails or
+//! Codecs of logs: the same items come back, a log keeps its codec, and a codec that fails or
 //! panics damages nothing.
 
 use common::*;
@@ -10,14 +10,14 @@ use waterline::{
     Blocked, BoxError, Bytes, Codec, ConfigError, Consumer, Error, Index, JobLog, Jobs, Json, MemoryJobs, Store,
 };
 
-/// An item of the user's own.
+/// An item type of the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Letter {
     to: u8,
     text: Vec<u8>,
 }
 
-/// An encoding of letters that takes the whole buffer for itself. The default letter has no bytes.
+/// A codec that replaces the whole buffer. The default letter has no bytes.
 struct Tagged;
 
 impl Codec<Letter> for Tagged {
@@ -37,8 +37,7 @@ impl Codec<Letter> for Tagged {
     }
 }
 
-/// A codec of small numbers that fails and panics. Odd numbers are wrong for it: the higher ones
-/// panic.
+/// A codec that takes only even numbers: it fails at low odd ones, and panics at high ones.
 struct Even;
 
 impl Even {
@@ -77,7 +76,7 @@ impl Codec<u8> for Any {
     }
 }
 
-/// JSON with a name that is given to it.
+/// Defines a JSON codec with this name.
 macro_rules! named {
     ($codec:ident, $name:expr) => {
         struct $codec;
@@ -113,9 +112,9 @@ fn items<T: Send + 'static, C: Codec<T>>(log: &JobLog<T, C>) -> Vec<T> {
 enum Step {
     Push(Vec<u8>),
     PushAll(Vec<Vec<u8>>),
-    /// A transactional job pushes these.
+    /// Pushes these in a transactional job.
     Job(Vec<Vec<u8>>),
-    /// So many items are trimmed.
+    /// Trims this many items.
     Trim(u64),
     Reopen,
 }
@@ -133,7 +132,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..16)
 }
 
-/// Pushes these items by a job of its own.
+/// Pushes these items in one job.
 fn push_by_a_job<T, C>(store: &Store, name: &str, log: &JobLog<T, C>, items: Vec<T>)
 where
     T: Send + Sync + 'static,
@@ -146,7 +145,7 @@ where
     consumer.start_transactional(run).unwrap().join().unwrap();
 }
 
-/// Takes these steps on a log with this codec, and compares it with a list.
+/// Takes these steps on a log with this codec, and compares the log with a list.
 fn take<T, C>(place: &Place, codec: impl Fn() -> C, steps: &[Step], item: impl Fn(&[u8]) -> T)
 where
     T: Clone + std::fmt::Debug + PartialEq + Send + Sync + 'static,
@@ -193,7 +192,7 @@ where
 }
 
 proptest! {
-    // To open a database on the disk again takes its time.
+    // Reopening a database on a disk is slow.
     #![proptest_config(ProptestConfig { cases: cases(if engine().is_some() { 12 } else { 64 }), ..ProptestConfig::default() })]
 
     #[test]
@@ -222,7 +221,7 @@ fn a_log_opens_with_its_own_codec_only() {
     let store = place.open();
     let log = store.log_with::<Vec<u8>, _>("l", Bytes).unwrap();
     log.push(&b"[1]".to_vec()).unwrap();
-    // The codec is compared before the type of the items, and whether the log is open or not.
+    // The codec is compared before the item type, whether or not the log is open.
     is_other_codec(store.log::<Vec<u8>>("l"), ["bytes", "json"]);
     is_other_codec(store.log_with::<Letter, _>("l", Tagged), ["bytes", "letter-1"]);
     drop((log, store));
@@ -230,7 +229,7 @@ fn a_log_opens_with_its_own_codec_only() {
         let store = place.open_with(&Store::options().create(create));
         is_other_codec(store.log::<Vec<u8>>("l"), ["bytes", "json"]);
         is_other_codec(store.log_with::<Letter, _>("l", Tagged), ["bytes", "letter-1"]);
-        // A refusal leaves nothing behind.
+        // The refusals have left the log free.
         assert_eq!(items(&store.log_with::<Vec<u8>, _>("l", Bytes).unwrap()), [b"[1]".to_vec()]);
     }
 }
@@ -255,7 +254,7 @@ fn codecs_of_one_name_are_one_codec() {
     let any = store.log_with("l", Any).unwrap();
     any.push(&8).unwrap();
     assert_eq!(items(&even), [8]);
-    // The type of the items is still compared.
+    // The item type is still compared.
     let text = store.log::<String>("text").unwrap();
     let same = store.log_with("text", AlsoJson).unwrap();
     same.push(&"hello".to_owned()).unwrap();
@@ -297,8 +296,7 @@ fn an_item_that_fails_to_encode_is_not_pushed() {
             assert!(matches!(&error, Error::Item { log, .. } if log == "l"), "{error:?}");
             assert!(error.report().ends_with(reason), "{error:?}");
         }
-        // A job cannot push it either. It fails even if it returns `Ok`, and nothing of it is
-        // written.
+        // Nor can a job push it: the job fails even if it returns `Ok`, and nothing is written.
         let (into, name) = (log.clone(), format!("{bad}"));
         let consumer = Consumer::builder(numbers(1), store.progress(&name)).start_transactional(move |_, effects| {
             effects.push(&into, &8)?;
@@ -315,7 +313,7 @@ fn an_item_that_fails_to_encode_is_not_pushed() {
     assert_eq!(log.push_all(&[4, 6]).unwrap(), 2..4);
 }
 
-/// A codec that refuses every item with an error of its own type.
+/// A codec that refuses every item with its own error type.
 struct Refusing;
 
 impl Codec<u8> for Refusing {
@@ -358,7 +356,7 @@ fn an_item_that_fails_to_decode_stops_the_stream() {
                 "{error:?}"
             );
         };
-        // In order and anew: what is before the item is delivered each time.
+        // Each read delivers what is before the item.
         for _ in 0..2 {
             let mut before = Vec::new();
             is_corrupt(log.read(1..=4, &mut before));
@@ -401,7 +399,7 @@ fn the_format_notes_codecs_before_their_first_log() {
         Err(Error::NotFound { .. })
     ));
     assert_eq!(in_use(&disk), (false, false));
-    // Each write of the opening fails once.
+    // Each write of the opening fails once, in turn.
     let mut seen = Vec::new();
     for at in 0..9 {
         disk.fail(at..at + 1);
@@ -445,7 +443,7 @@ fn a_byte_log_joins_stages_with_backpressure() {
 
 #[test]
 fn logs_share_a_stateful_codec() {
-    /// Counts the items that it has encoded.
+    /// Counts the items that it encodes.
     #[derive(Default)]
     struct Counting(std::sync::atomic::AtomicU64);
 

@@ -1,6 +1,6 @@
-//! The write-ahead log, cut off at any byte, or with a byte flipped. The database then has exactly
-//! what was written before that byte. It never has a watermark, or a job that is done above it,
-//! without its rows, and never a part of one write.
+//! The write-ahead log, torn off at any byte or with a byte flipped: the database has exactly what
+//! was written before that byte. It never has a watermark, or a job that is done above it, without
+//! its rows, and never part of a write.
 
 use common::{a_directory, engine, numbers, on_engine, open_in, seed, size};
 use parking_lot::Mutex;
@@ -16,24 +16,24 @@ use waterline::{BoxError, Builder, Consumer, Engine, Error, Index, Job, MemoryJo
 const COUNT: u64 = 300;
 const SEED: u64 = 20_261_121;
 
-/// RocksDB's log is made of blocks, and a block of records. A record is a checksum of four bytes, a
-/// length of two, a kind, and as many bytes as its length says. No record crosses the end of a
-/// block: a batch is in one record of the kind `FULL`, or in several, of which the last is `LAST`.
+/// RocksDB's log consists of blocks, and a block of records: a checksum of four bytes, a length of
+/// two, a kind, and the content. No record crosses the end of a block: a batch is one record of the
+/// kind `FULL`, or several, the last of the kind `LAST`.
 const BLOCK: usize = 32 * 1024;
 const HEADER: usize = 7;
 const FULL: u8 = 1;
 const LAST: u8 = 4;
-/// The kinds of records in logs that are used again.
+/// The kinds of records in recycled logs.
 const RECYCLED: [u8; 6] = [5, 6, 7, 8, 11, 131];
 
-/// SQLite's log is a header and frames, each with a page behind a header: the number of the page,
-/// the length of the database if the frame ends a transaction, two salts, which are those of the
-/// log, and a checksum of everything so far.
+/// SQLite's log is a header and frames. A frame is a page behind a header: the page number, the
+/// length of the database if the frame ends a transaction, the two salts of the log, and a checksum
+/// of everything so far.
 const LOG_HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// The length of a batch's header, after which its changes begin. The tag is that of a put in a
-/// family with a number.
+/// The length of a batch's header, behind which its changes begin. `FAMILY_PUT` is the tag of a put
+/// in a numbered family.
 const BATCH_HEADER: usize = 12;
 const FAMILY_PUT: u64 = 5;
 
@@ -42,15 +42,13 @@ const FAMILY_PUT: u64 = 5;
 enum Work {
     /// Each job puts a row, and is done later.
     Rows,
-    /// Each job puts two rows in two tables and adds to a counter, in one write with its
-    /// completion.
+    /// Each job puts two rows and adds to a counter, in one write with its completion.
     Effects,
 }
 
 impl Work {
-    /// Runs jobs that finish out of order. The window is narrow, so that there is a save for every
-    /// few of them. Some may fail first, so that the jobs done above them are saved. Returns the
-    /// jobs that started.
+    /// Runs jobs that finish out of order, and returns those that started. The narrow window makes
+    /// a save for every few of them. Failing jobs have jobs saved as done above them.
     fn finish(self, store: &Store, failing: bool) -> BTreeSet<Index> {
         let started = Arc::<Mutex<BTreeSet<Index>>>::default();
         let record = started.clone();
@@ -85,7 +83,7 @@ fn builder(store: &Store) -> Builder<MemoryJobs<u64>, StoreProgress> {
     Consumer::builder(numbers(COUNT), store.progress("cut"))
         .max_processing(4)
         .max_search_ahead(6)
-        // Real time, as that of the store is: meanwhile other jobs are saved, in further writes.
+        // In real time, as the store: meanwhile other jobs are saved, in further writes.
         .retry(Retry::fixed(Duration::from_millis(1)))
         .stop_at(COUNT - 1)
 }
@@ -118,7 +116,7 @@ impl Content {
         self.rows == self.twins && self.counted == self.rows.len() as i64
     }
 
-    /// Returns the content after this batch. `next` is that of the last page of the progress.
+    /// Applies this batch. `page` is the lowest undone index of the last page of the progress.
     fn put_all(&mut self, mut batch: &[u8], page: &mut Index) {
         batch = &batch[BATCH_HEADER..];
         while !batch.is_empty() {
@@ -126,11 +124,10 @@ impl Content {
             varint(&mut batch);
             let [key, value] = [(); 2].map(|()| text(&mut batch));
             match key {
-                // A page of the progress: its format, two numbers of four bytes, a flag, the lowest
-                // index that is not done.
+                // A page of the progress: the format, two numbers of four bytes, a flag, the lowest
+                // undone index.
                 b"pcut" => *page = self.is_done_below(index(&value[10..18])),
-                // A delta: its generation, and the distance of the lowest undone index from that of
-                // the page.
+                // A delta: the generation, and how far the lowest undone index is above the page's.
                 [b'd', ..] if key.len() == 8 => {
                     let mut value = value;
                     varint(&mut value);
@@ -151,15 +148,15 @@ impl Content {
     }
 }
 
-/// A database that is only its log, as it is on the disk while the database is open.
+/// A database whose content is all in its log, as on the disk while it is open.
 struct Logged {
     work: Work,
     directory: tempfile::TempDir,
     log: Vec<u8>,
     name: PathBuf,
-    /// The places at which records begin.
+    /// The offsets at which records begin.
     edges: Vec<usize>,
-    /// The places at which batches end, and the content of the database from each of them on.
+    /// The offsets at which batches end, each with the content of the database from there on.
     batches: Vec<(usize, Content)>,
 }
 
@@ -181,7 +178,7 @@ impl Logged {
     fn new(work: Work) -> Option<Self> {
         let (directory, live) = (a_directory()?, tempfile::tempdir().unwrap());
         let store = open_in(live.path()).unwrap();
-        // Somebody who reads the past keeps the log from being written back.
+        // An open read transaction keeps the log from being checkpointed.
         #[cfg(feature = "sqlite")]
         let _past = (engine() == Some(Engine::Sqlite)).then(|| {
             let past = rusqlite::Connection::open(live.path().join("waterline.sqlite")).unwrap();
@@ -189,7 +186,7 @@ impl Logged {
             past
         });
         work.finish(&store, true);
-        // The store lives, so nothing is tidied up. A process that was killed leaves the same.
+        // The store is still open, so the copy is what a killed process leaves.
         copy(live.path(), directory.path());
         let is_log = |file: &PathBuf| file.extension().is_some_and(|e| e == "log" || e == "sqlite-wal");
         let logs: Vec<_> = files(directory.path()).filter(is_log).collect();
@@ -211,8 +208,7 @@ impl Logged {
         Some(this)
     }
 
-    /// Reads the log of SQLite. The contents are those that it shows itself where a transaction
-    /// ends.
+    /// Reads the log of SQLite. The content after each transaction is what SQLite itself shows.
     fn parse_frames(&mut self) {
         let number = |at: usize| u32::from_be_bytes(self.log[at..at + 4].try_into().unwrap());
         let length = FRAME_HEADER + number(8) as usize;
@@ -221,7 +217,7 @@ impl Logged {
         self.batches = ends.map(|end| (end, self.seen(&self.log[..end]))).collect();
     }
 
-    /// Looks at a copy with this log. That flushes nothing, so it is fast.
+    /// Reads a copy with this log by a look, which is fast since it flushes nothing.
     fn seen(&self, log: &[u8]) -> Content {
         let scratch = tempfile::tempdir().unwrap();
         copy(self.directory.path(), scratch.path());
@@ -266,14 +262,14 @@ impl Logged {
         self.batches.iter().filter_map(|(_, content)| content.watermark).collect()
     }
 
-    /// Returns the content that the bytes below this place give.
+    /// Returns the content that the bytes below this offset give.
     fn before(&self, at: usize) -> Content {
         let whole = self.batches.iter().take_while(|(end, _)| *end <= at);
         whole.last().map(|(_, content)| content.clone()).unwrap_or_default()
     }
 
-    /// Opens a copy with this log, and compares it with the wanted content. Returns how many jobs
-    /// were done above the watermark.
+    /// Opens a copy with this log, and compares it with the wanted content. Returns the number of
+    /// jobs done above the watermark.
     fn check(&self, log: &[u8], want: &Content, to_the_end: bool, what: &str) -> usize {
         let store = self.opened(log, what);
         let got = Content::of(&store);
@@ -302,7 +298,7 @@ fn index(bytes: &[u8]) -> Index {
     Index::from_be_bytes(bytes.try_into().unwrap())
 }
 
-/// Reads a number of seven bits a byte, the lowest first. The highest bit says that more follow.
+/// Reads a number of seven bits a byte, lowest first. The highest bit says that more follow.
 fn varint(bytes: &mut &[u8]) -> u64 {
     let length = bytes.iter().position(|byte| *byte < 0x80).unwrap() + 1;
     let (number, rest) = bytes.split_at(length);
@@ -329,7 +325,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Returns every place that matters, and some others.
+/// Tears the log off at every offset that matters, and at random ones.
 fn torn_off(work: Work) {
     let Some(logged) = Logged::new(work) else { return };
     let mut random = fastrand::Rng::with_seed(SEED + seed());
@@ -339,7 +335,7 @@ fn torn_off(work: Work) {
     let ends = [0, 1, HEADER, BLOCK - 1, BLOCK, BLOCK + 1, length - 1, length];
     let offsets: BTreeSet<usize> =
         near.chain(ends).chain((0..size(30, 3_000)).map(|_| random.usize(..length))).collect();
-    // To open a database takes long, so half of the places of the second kind have to do.
+    // Opening a database is slow, so half of the offsets must do for the second kind.
     let offsets = offsets.iter().step_by(if work == Work::Effects { 2 } else { 1 });
     let mut done_ahead = 0;
     for (number, &offset) in offsets.enumerate() {
@@ -366,9 +362,9 @@ fn promise_08_a_log_with_a_flipped_byte_is_an_earlier_state() {
     let edges = random.choose_multiple(logged.edges.iter().copied(), size(6, 20));
     let headers = edges.into_iter().flat_map(|edge| [edge, edge + 3, edge + 6]).collect::<Vec<_>>();
     let anywhere = (0..size(24, 1_000)).map(|_| random.usize(..logged.log.len())).collect::<Vec<_>>();
-    // RocksDB does not read the rest of a block after its last record. On a wrong length, or on a
-    // kind with a longer header, RocksDB may spin for ever instead of opening
-    // (facebook/rocksdb#13333, see the design page).
+    // RocksDB does not read the rest of a block behind its last record. At a wrong length, or a
+    // kind with a longer header, it may spin for ever instead of opening (facebook/rocksdb#13333,
+    // see the design page).
     let of_rocksdb = engine() == Some(Engine::RocksDb);
     let read = |at: &usize| !of_rocksdb || BLOCK - at % BLOCK >= HEADER;
     let length = |at: &usize| of_rocksdb && logged.edges.iter().any(|edge| [edge + 4, edge + 5].contains(at));

@@ -1,8 +1,8 @@
-//! The stored bytes: a store as version 0.1.0 leaves it, in `formats/0.1.0.txt`, is read and goes
-//! on, and a store that a newer version made is refused.
+//! The stored bytes: a store that version 0.1.0 left (`formats/0.1.0.txt`) is read and goes on, and
+//! a store of a newer version is refused.
 //!
-//! `make fixture` writes that file anew after a change of what is stored. Once the version is
-//! published it stays as it is, and the next version has a file of its own.
+//! `make fixture` rewrites that file after a change of what is stored. Once the version is
+//! published, the file is fixed, and the next version gets its own.
 
 mod life;
 mod queues;
@@ -17,14 +17,14 @@ use waterline::{Bytes, Codec, Consumer, Engine, Error, Index, JobLog, Jobs, Move
 
 const FIXTURE: &str = include_str!("formats/0.1.0.txt");
 
-/// A store of a version that no program has written so far. Only its seal is that of today: the
-/// checksum of `format`, the version and the rest.
+/// A store of a future version. Only its seal is that of today: the checksum of `format`, the
+/// version and the rest.
 const NEWER_VERSION: &str = r#"waterline.system "format" "\x02newer\xb4m\x94\x03"
 waterline.system "pblocks" "\x02whatever a page is by then"
 waterline.tables "\x04rowskey" "value"
 "#;
 
-/// A store of today's version with a part in use that no program has written so far.
+/// A store of today's version that uses a part of a future one.
 const NEWER_PART: &str = r#"waterline.queue "a row" "whatever a row is by then"
 waterline.system "format" "\x01\x05later\xc6j\x01T"
 waterline.tables "\x04rowskey" "value"
@@ -41,7 +41,7 @@ const FAMILIES: [&str; 7] = [
     "waterline.undo",
 ];
 
-/// The records of a fixture.
+/// Returns the records of a fixture.
 fn records(fixture: &str) -> Vec<Record> {
     let lines = fixture.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| record(line).unwrap_or_else(|| panic!("no record: {line}"))).collect()
@@ -49,13 +49,12 @@ fn records(fixture: &str) -> Vec<Record> {
 
 fn record(line: &str) -> Option<Record> {
     let (family, pair) = line.strip_suffix('"')?.split_once(" \"")?;
-    // A quote within a key or a value stands behind a backslash, so this is the gap between the
-    // two.
+    // Quotes within a key or a value are escaped, so this is the gap between the two.
     let (key, value) = pair.split_once("\" \"")?;
     Some((family.to_owned(), unescaped(key)?, unescaped(value)?))
 }
 
-/// The bytes that `escape_ascii` shows so.
+/// Returns the bytes that `escape_ascii` shows as this text.
 fn unescaped(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut rest) = (Vec::new(), text.bytes());
     while let Some(byte) = rest.next() {
@@ -84,7 +83,7 @@ fn shown(records: &[Record]) -> String {
     lines.collect()
 }
 
-/// The value under `format`.
+/// Returns the value under `format`.
 fn format_of(records: &[Record]) -> &[u8] {
     &records.iter().find(|(family, key, _)| family == SYSTEM && key == b"format").unwrap().2
 }
@@ -97,7 +96,7 @@ fn items<T: Send + 'static, C: Codec<T>>(log: &JobLog<T, C>) -> (Index, Option<I
     (first, head, items)
 }
 
-/// Everything that a user can see is there, and looking changes nothing.
+/// Checks that everything a user can see is there, which changes nothing.
 #[track_caller]
 fn all_is_there(store: &Store) {
     for (name, watermark) in [
@@ -139,7 +138,7 @@ fn all_is_there(store: &Store) {
     all_moves_are_there(store);
 }
 
-/// Each log has its codec.
+/// Checks that each log has its codec.
 #[track_caller]
 fn all_codecs_are_there(store: &Store) {
     let others = store.log::<Vec<u8>>("blocks").unwrap_err();
@@ -154,7 +153,7 @@ fn all_codecs_are_there(store: &Store) {
     }
 }
 
-/// The moves that were made on purpose, and the jobs that they have parked.
+/// Checks the moves by hand, and the jobs that they parked.
 #[track_caller]
 fn all_moves_are_there(store: &Store) {
     let history = store.progress("moved").history().unwrap();
@@ -179,7 +178,7 @@ fn all_moves_are_there(store: &Store) {
     assert_eq!(parked, [(2, 0, by_hand[0]), (3, 0, by_hand[1]), (5, 0, by_hand[2])]);
 }
 
-/// The jobs of a life of this progress, to the last one of so many.
+/// Runs a life of this progress over `count` jobs, and returns those that ran.
 fn run(store: &Store, name: &str, count: u64) -> Vec<Index> {
     let ran = Arc::new(Mutex::new(BTreeSet::new()));
     let seen = ran.clone();
@@ -191,7 +190,7 @@ fn run(store: &Store, name: &str, count: u64) -> Vec<Index> {
     ran.lock().iter().copied().collect()
 }
 
-/// Everything goes on from where it was: what was done does not run again, and nothing is
+/// Checks that everything goes on from where it was: done jobs do not run again, and nothing is
 /// overwritten.
 #[track_caller]
 fn all_goes_on(store: &Store) {
@@ -241,8 +240,8 @@ fn disk(records: &[Record]) -> Disk {
     disk
 }
 
-/// The records without what differs from one life to the next: the times that are those of the
-/// machine, with the checksums over them, and what a runner leaves beside its durations.
+/// Returns the records without what differs between lives: times of the machine with the checksums
+/// over them, and what a runner leaves beside its durations.
 fn steady(mut records: Vec<Record>) -> Vec<Record> {
     let timed = number_of(&records, "timed");
     records.retain(|(family, key, _)| {
@@ -263,12 +262,12 @@ fn steady(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-/// The key of the record with the number of a queue.
+/// Returns the key of the record with a queue's number.
 fn name_key(name: &str) -> Vec<u8> {
     [&[0xff; 4][..], name.as_bytes()].concat()
 }
 
-/// The number of a queue, with which the keys of its records begin.
+/// Returns the number of a queue, with which the keys of its records begin.
 fn number_of(records: &[Record], name: &str) -> [u8; 4] {
     let key = name_key(name);
     let (.., value) = records.iter().find(|(_, of, _)| *of == key).expect("there is such a queue");
@@ -284,7 +283,7 @@ fn a_fixture_round_trips() {
     }
 }
 
-/// `make fixture` sets the variable, and then the test writes the file in place of reading it.
+/// With the variable that `make fixture` sets, the test writes the file instead.
 #[test]
 fn a_life_leaves_the_records_of_the_fixture() {
     let left = life::records();
@@ -309,7 +308,7 @@ fn promise_08_opening_a_store_writes_nothing() {
         assert_eq!(matches!(acquired, Err(Error::ReadOnly)), store.is_read_only(), "{acquired:?}");
         assert_eq!((shown(&disk.records()), disk.writes()), (shown(&records(FIXTURE)), 1));
     }
-    // Where no store has lived, there is nothing to look at.
+    // A look finds nothing where no store has been.
     let nowhere = Disk::default();
     let opened = nowhere.open(&Store::options().read_only());
     assert!(matches!(opened, Err(Error::NotFound { what: "store", .. })), "{opened:?}");
@@ -338,7 +337,7 @@ fn opening_makes_all_families_of_a_store() {
     assert!(FAMILIES.iter().all(|name| families.contains(*name)), "{families:?}");
 }
 
-/// The refusal of a store that a newer version made.
+/// Checks the refusal of a store of a newer version.
 #[track_caller]
 fn newer(opened: Result<Store, Error>, words: &[&str]) {
     let Err(error) = opened else { panic!("it was opened") };
@@ -372,21 +371,21 @@ mod on_disk {
         engine() != Some(Engine::Sqlite)
     }
 
-    /// The families of a store, beside those that each database has.
+    /// Returns the families of a store, and those of every database.
     pub fn families() -> Vec<String> {
         let others: &[&str] = if has_theirs() { &["default", "theirs"] } else { &[] };
         others.iter().chain(&FAMILIES).map(|name| (*name).to_owned()).collect()
     }
 
-    /// The records of a fixture, without those that an engine has no place for.
+    /// Returns the records of a fixture that the engine has a place for.
     fn kept(fixture: &str) -> Vec<Record> {
         let mut records = records(fixture);
         records.retain(|(family, ..)| has_theirs() || family != "theirs");
         records
     }
 
-    /// A directory with the database of a fixture, which has the families of its records alone;
-    /// `None` where there is no disk.
+    /// Returns a directory with the database of a fixture, which has only the families of its
+    /// records, or `None` without a disk.
     pub fn directory(fixture: &str) -> Option<tempfile::TempDir> {
         let directory = a_directory()?;
         let names: BTreeSet<String> = kept(fixture).into_iter().map(|(family, ..)| family).collect();
@@ -431,11 +430,11 @@ mod on_disk {
         all_is_there(&store);
         assert_eq!(records_in(directory.path()), shown(&kept(FIXTURE)));
         assert_eq!(families_in(directory.path()), before);
-        // The application makes families.
+        // The application makes the missing families.
         drop(open_in(directory.path()).unwrap());
         store.refresh().unwrap();
         all_is_there(&store);
-        // A newer version takes the store over.
+        // A newer version takes over the store.
         Raw::open(directory.path()).put(SYSTEM, b"format", format_of(&records(NEWER_VERSION)));
         newer(store.refresh().map(|()| store), &["version 2"]);
     }
@@ -469,7 +468,7 @@ mod attached {
         options
     }
 
-    /// The user's database, opened with the families of the store.
+    /// Opens the user's database with the families of the store.
     fn theirs(path: &Path) -> Arc<DB> {
         let mut families = Store::column_families();
         families.push(ColumnFamilyDescriptor::new("theirs", Options::default()));
@@ -507,7 +506,7 @@ mod attached {
         drop(looked);
         all_goes_on(&store);
         drop(store);
-        // A database with the family of progress alone has the progress, and all else is empty.
+        // In a database with only the family of progress, all else is empty.
         let few = DB::open_cf_for_read_only(&options(), directory.path(), ["default", SYSTEM], false).unwrap();
         let few = Store::options().read_only().attach(Arc::new(few)).unwrap();
         assert!(few.progress("transfers").last_processed().unwrap() >= Some(10));

@@ -1,5 +1,5 @@
-//! Items that only parked jobs keep, beside a naive model: nothing that somebody may still run is
-//! lost, and nothing else stays.
+//! Items that a log keeps only for parked jobs, beside a model: none that may still run is lost,
+//! and nothing else stays.
 
 use common::*;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, Error, Failure, Index, JobLog, Jobs, OnExhausted, Store};
 
-/// A log that one consumer reads, as a user would note it on paper.
+/// The model of a log with one consumer.
 #[derive(Debug, Default)]
 struct Model {
     head: Index,
@@ -30,7 +30,7 @@ impl Disk {
         }
     }
 
-    /// Loses what is in memory alone.
+    /// Loses what is only in memory.
     fn crash(&mut self) {
         if let Self::Crashing(disk) = self {
             *disk = Arc::new(disk.after_crash().unwrap());
@@ -51,7 +51,7 @@ fn read(log: &JobLog<u64>, index: Index) -> Option<u64> {
 }
 
 impl Model {
-    /// Checks what is there. `exact`: the consumer runs, so nothing else may be.
+    /// Checks which items are there. With `exact` the consumer runs, so no others may be.
     fn check(&self, store: &Store, log: &JobLog<u64>, exact: bool) {
         assert_eq!((log.first().unwrap(), log.head().unwrap().unwrap_or(0)), (self.first, self.head));
         let there: BTreeSet<Index> = (1..self.first).filter(|index| read(log, *index).is_some()).collect();
@@ -64,7 +64,7 @@ impl Model {
         assert_eq!(store.logs().unwrap()[0].parked, there.len() as u64);
     }
 
-    /// A life that fails at every `poison`-th job. It trims the log by itself, or by hand.
+    /// Runs a life that fails at every `poison`-th job, and trims automatically or by hand.
     fn live(&mut self, store: &Store, log: &JobLog<u64>, poison: u64, by_hand: bool) {
         let fails = move |index: Index| index.is_multiple_of(poison);
         let park = OnExhausted::Park { budget: 10_000 };
@@ -76,7 +76,7 @@ impl Model {
                 if fails(job.index) { Err(Failure::permanent("poison").into()) } else { Ok(()) }
             })
             .unwrap();
-        // By hand, those that an earlier life named hold up nothing.
+        // Trims by hand need not wait for consumers that an earlier life named.
         log.retain((!by_hand).then(|| consumer.handle()));
         assert!(self.head == 0 || consumer.handle().wait_for(self.head, LONG));
         self.parked.extend((before..=self.head).filter(|index| fails(*index)));
@@ -102,7 +102,7 @@ impl Model {
         consumer.stop().unwrap();
     }
 
-    /// Returns a parked job.
+    /// Returns a random parked job.
     fn any_parked(&self, random: &mut fastrand::Rng) -> Option<Index> {
         let nth = random.usize(0..self.parked.len().max(1));
         self.parked.iter().nth(nth).copied()

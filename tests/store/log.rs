@@ -1,4 +1,4 @@
-//! The job log: indices without a gap, atomic pushes, trims that stop at each consumer, and items
+//! The job log: indices without gaps, atomic pushes, trims that stop at each consumer, and items
 //! that are never skipped.
 
 use common::every_write::{DEATHS, Trial, every_write};
@@ -39,7 +39,7 @@ fn indices_have_no_gaps_even_after_emptying() {
     log.trim(..=Index::MAX).unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap()), (5, Some(4)));
     assert_eq!(log.push(&50).unwrap(), 5);
-    // Another handle, and another life, have the same log.
+    // A handle that is opened later, and the next life, see the same log.
     drop(log);
     let log = store.log::<u64>("numbers").unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap(), items(&log)), (5, Some(5), vec![50]));
@@ -76,7 +76,7 @@ fn a_log_is_open_with_one_type_at_a_time() {
     assert!(error.to_string().contains("u64") && error.to_string().contains("String"), "{error}");
     numbers.push(&7).unwrap();
     drop(numbers);
-    // Nobody has the log open now. The stored item is no string, and the error has its index.
+    // The log is closed, so its type may differ; the error of the stored item has its index.
     let words = store.log::<String>("l").unwrap();
     let error = words.at_index(1).unwrap_err().downcast::<Error>().unwrap();
     assert!(
@@ -95,7 +95,7 @@ fn a_bad_item_is_named_and_stops_the_stream() {
     let consumer = Consumer::builder(store.log::<u64>("l").unwrap(), store.progress("p")).start(|_| Ok(())).unwrap();
     let is_bad = |s: &Status| s.last_processed == Some(2) && s.blocked.to_string().contains("item 3");
     let status = until(&consumer.handle(), "the bad one", is_bad);
-    // A progress, a table and a log may have the same name. Only the first two can be removed.
+    // The advice is another name: a log cannot be removed, unlike a progress or a table.
     let text = status.blocked.to_string();
     assert!(text.contains("item 3 of the log") && text.contains("another name for a log"), "{text}");
     consumer.stop().unwrap();
@@ -109,7 +109,7 @@ fn an_item_that_is_no_json_is_not_pushed() {
     assert!(matches!(log.push(&item), Err(Error::Item { log, .. }) if log == "l"));
     assert!(log.push_all(&[Default::default(), item]).is_err());
     assert_eq!(log.head().unwrap(), None);
-    // A job cannot push it either. It fails even if it returns `Ok`.
+    // Nor can a job push it: the job fails even if it returns `Ok`.
     let into = log.clone();
     let consumer = Consumer::builder(numbers(1), store.progress("p")).start_transactional(move |_, effects| {
         let _ = effects.push(&into, &[(vec![1], 2)].into());
@@ -284,7 +284,7 @@ fn promise_09_a_failing_jobs_pushes_are_in_the_log_once() {
 
 #[test]
 fn a_job_may_push_to_its_own_log() {
-    // The jobs of a consumer of the same log push to it, on the threads that are being written for.
+    // The pushes come from jobs of the log's own consumer, on the threads that a write wakes.
     let store = Store::in_memory();
     let log = store.log::<u64>("l").unwrap();
     log.push(&0).unwrap();
@@ -306,7 +306,7 @@ fn a_job_may_push_to_its_own_log() {
 fn promise_04_a_failed_trim_is_made_up_for() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<u64>("l").unwrap();
-    // The consumer's own saves go elsewhere, so that only the trims fail.
+    // The progress is elsewhere, so only the trims fail.
     let consumer = Consumer::builder(log.clone(), MemoryProgress::new()).start(|_| Ok(())).unwrap();
     log.retain([consumer.handle()]);
     log.push_all(&[1, 2, 3]).unwrap();
@@ -318,9 +318,9 @@ fn promise_04_a_failed_trim_is_made_up_for() {
     faulty.fail(1..4);
     log.push(&5).unwrap();
     assert!(consumer.handle().wait_for(5, LONG));
-    // What holds back the consumer that fills the log is what is not processed, trimmed or not.
+    // Backpressure counts unprocessed items, trimmed or not.
     assert_eq!((log.backlog(), held.gate()), (0, waterline::Gate::Open));
-    // No watermark moves any more.
+    // No watermark moves any more, so the trim is retried on its own.
     eventually("the trims that fail", || faulty.writes() >= before + 4);
     eventually("the trim", || log.first().unwrap() == 6);
     consumer.stop().unwrap();
@@ -350,7 +350,7 @@ fn hold_back_forgets_a_consumer_that_failed_to_start() {
     stream.push_all(&[0; 9]).unwrap();
     stream.trim(..=5).unwrap();
     let held = Arc::new(log.hold_back(stream.clone(), 3));
-    // Refused only after it has subscribed.
+    // The start is refused only after it has subscribed.
     let error = Consumer::builder(held.clone(), store.progress("p")).start(|_| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Truncated { .. }), "{error}");
     let (worker, stage) = manual_worker();
@@ -365,7 +365,7 @@ fn hold_back_forgets_a_consumer_that_failed_to_start() {
     consumer.stop().unwrap();
 }
 
-/// A value that calls its log while it is read from it.
+/// A value whose deserialization calls its log.
 #[derive(Clone)]
 struct Curious;
 
@@ -380,7 +380,6 @@ impl serde::Serialize for Curious {
 impl<'de> serde::Deserialize<'de> for Curious {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         u64::deserialize(deserializer)?;
-        // It calls only once.
         if let Some(log) = CALL_BACK.get()
             && !ASKED.swap(true, std::sync::atomic::Ordering::SeqCst)
         {

@@ -1,4 +1,4 @@
-//! A look from beside: a store that is read while another process writes it.
+//! Looks: a store that is read while another process writes it.
 
 use common::raw::Raw;
 use common::*;
@@ -12,25 +12,25 @@ use std::time::Duration;
 use waterline::{Bytes, Consumer, Engine, Error, Jobs, Store, Table};
 use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions};
 
-/// The store in this directory, from beside.
+/// Opens the store in this directory read-only.
 fn look(path: &Path) -> Store {
     on_engine().read_only().open(path).unwrap()
 }
 
-/// True if a look shows each write at once. The other engine shows it after a refresh.
+/// Whether a look shows each write at once. On the other engine it takes a refresh.
 fn moves_at_once() -> bool {
     engine() == Some(Engine::Sqlite)
 }
 
-/// The names and the contents of all files. The processes of SQLite share memory by a file.
+/// Returns the names and contents of all files but the one by which processes share memory.
 fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(path).unwrap().map(Result::unwrap);
     let files = entries.map(|file| (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap()));
     files.filter(|(name, _)| !name.ends_with("-shm")).collect()
 }
 
-/// An application whose database moves from its log to its other files when the test says so. On
-/// RocksDB these are small, and come and go.
+/// An application whose database moves from its log to other files when the test says so. On
+/// RocksDB these are small and come and go.
 struct Application {
     store: Store,
     #[cfg(feature = "rocksdb")]
@@ -53,7 +53,7 @@ impl Application {
         }
     }
 
-    /// Moves everything from the write-ahead log and the memory into files.
+    /// Moves everything from the write-ahead log and memory into files.
     fn flush(&self) {
         #[cfg(feature = "rocksdb")]
         if let Some(db) = &self.db {
@@ -71,7 +71,7 @@ impl Application {
     }
 }
 
-/// A database of the application's own, with small files that come and go.
+/// Opens a database with small files that come and go.
 #[cfg(feature = "rocksdb")]
 fn database(path: &Path, families: &[&str]) -> Arc<DB> {
     let mut options = Options::default();
@@ -113,7 +113,7 @@ fn a_look_shows_a_running_application() {
     let consumer = Consumer::builder(numbers(3), application.progress("p")).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(2, LONG));
     let before = files(directory.path());
-    // Several look at the same time, and nobody waits for the lock.
+    // Several looks at the same time, none of which waits for the lock.
     let beside = look(directory.path());
     let within = on_engine().read_only().open_within(directory.path(), Duration::ZERO).unwrap();
     for store in [&beside, &within] {
@@ -146,7 +146,7 @@ fn a_look_shows_a_running_application() {
     drop((seen, beside, within));
     assert!(files(directory.path()) == before);
     drop((rows, mails, application));
-    // It can be looked at while nobody has it open, too.
+    // A look also works while no application has the store open.
     let before = files(directory.path());
     assert_eq!(text(&look(directory.path()).table("rows").unwrap(), "k").as_deref(), Some("2"));
     assert!(files(directory.path()) == before);
@@ -279,7 +279,7 @@ fn a_look_without_a_store_makes_nothing() {
     std::fs::write(&file, "mine").unwrap();
     assert!(matches!(look(&file), Err(Error::Store(_))));
     assert_eq!(files(directory.path()).len(), 1);
-    // A database of somebody else.
+    // A foreign database.
     let theirs = directory.path().join("theirs");
     std::fs::create_dir(&theirs).unwrap();
     let others = Raw::make(&theirs, &["theirs"]);
@@ -325,7 +325,7 @@ fn a_read_only_handle_leaves_another_writable() {
     application.table("rows").unwrap().put("k", "changed").unwrap();
     beside.refresh().unwrap();
     assert_eq!(text(&rows, "k").as_deref(), Some("changed"));
-    // A secondary that the user opened is caught up by a refresh.
+    // A refresh catches up a secondary that the user opened.
     let folder = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.set_max_open_files(-1);
@@ -412,9 +412,9 @@ mod beside_another_process {
     use waterline::{BoxError, Effects, Index, Job, JobLog};
 
     const DIR: &str = "WATERLINE_LOOK_DIR";
-    /// The variable with the number of lives before a child's.
+    /// The variable with the number of lives before the child's.
     const LIFE: &str = "WATERLINE_LOOK_LIFE";
-    /// The jobs after which a row is deleted again. Each is below the watermark by then.
+    /// The number of jobs after which a row is deleted. Its job is below the watermark by then.
     const ROWS: u64 = 200;
 
     /// An endless stream.
@@ -432,8 +432,8 @@ mod beside_another_process {
         }
     }
 
-    /// Each job puts a row, deletes the one of an earlier job, counts both in rows behind them, and
-    /// pushes an item, in one write.
+    /// In one write, each job puts a row, deletes that of an earlier job, counts both in further
+    /// rows, and pushes an item.
     fn work(effects: &mut Effects, job: &Job<Index>, rows: &Table, log: &JobLog<u64>) -> Result<(), BoxError> {
         effects.push(log, &job.index)?;
         let value = vec![b'x'; 100 + (job.index % 400) as usize];
@@ -447,7 +447,7 @@ mod beside_another_process {
         Ok(())
     }
 
-    /// The application. In every second life its files are small, and come and go all the time.
+    /// The application. In every second life its files are small and come and go all the time.
     #[test]
     #[ignore = "a child of the test below"]
     fn application_child() {
@@ -485,8 +485,8 @@ mod beside_another_process {
         (child, lines)
     }
 
-    /// Checks that this is a state which the application really had. Returns the number of jobs
-    /// that were done. Where a look moves at once, each of its reads is of a moment of its own.
+    /// Checks that the application really had this state, and returns the number of done jobs.
+    /// Where a look moves at once, each read is of its own moment.
     fn check(store: &Store) -> u64 {
         let below = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);
         let Ok(rows) = store.table("rows") else { return 0 };
@@ -516,11 +516,11 @@ mod beside_another_process {
         u64::from_be_bytes(bytes.try_into().unwrap())
     }
 
-    /// The time after which a look gives up.
+    /// How long a look retries before it gives up.
     const LOOK: Duration = Duration::from_secs(10);
 
-    /// Looks until it succeeds. The small files of this application come and go so fast that a busy
-    /// machine may not see them stand still for ten seconds, which is an error of its own.
+    /// Repeats a look until it succeeds. The small files come and go so fast that on a busy machine
+    /// a look may find no moment between two changes for ten seconds, which is an error of its own.
     fn patient<R>(look: impl Fn() -> Result<R, Error>) -> R {
         loop {
             match look() {
@@ -533,7 +533,7 @@ mod beside_another_process {
         }
     }
 
-    /// Ends the looks, also when a check fails.
+    /// Ends the looks, even when a check fails.
     struct Over<'a>(&'a AtomicBool);
 
     impl Drop for Over<'_> {
@@ -551,7 +551,7 @@ mod beside_another_process {
         (child, lines) = application(dir, 0);
         let (over, looks, done) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            // The first one catches up all the time, the other one is opened all the time.
+            // One look is refreshed all the time, the other is opened all the time.
             let looker = scope.spawn(|| {
                 let store = look(dir);
                 while !over.load(Ordering::Acquire) {

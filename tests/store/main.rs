@@ -1,4 +1,4 @@
-//! The embedded store: opening it, its logs and tables, its bytes on a disk, and looks from beside.
+//! The embedded store: opening it, its logs and tables, its bytes on a disk, and looks.
 
 #[cfg(feature = "rocksdb")]
 mod attach;

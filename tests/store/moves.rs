@@ -1,4 +1,4 @@
-//! Moves of a progress on purpose: a seek to the next job, a skip of one job, and their history.
+//! Moves of a progress by hand: a seek to the next job, a skip of one job, and their history.
 
 use common::every_write::DiskFault::{Fail, PowerLoss};
 use common::every_write::{DEATHS, Trial, every_write_after};
@@ -17,7 +17,7 @@ use waterline::{
 
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
 
-/// The parts of a move but its time.
+/// A move without its time.
 type Made = (MoveKind, Option<Index>, Index, String);
 
 fn made(history: &[Move]) -> Vec<Made> {
@@ -32,7 +32,7 @@ struct Seen {
     moves: Vec<Made>,
 }
 
-/// The state of the progress `p`.
+/// Returns the state of the progress `p`.
 fn seen(store: &Store) -> Seen {
     let parked = store.parked("p").unwrap();
     Seen {
@@ -57,7 +57,7 @@ fn save(store: &Store, last_processed: Option<Index>, done: &[std::ops::RangeInc
 /// The indices of the jobs that ran, in order.
 type Ran = Arc<Mutex<Vec<Index>>>;
 
-/// Returns a worker that notes each job, and the list.
+/// Returns a worker that notes each job, and its list.
 fn noting() -> (Ran, impl Fn(Job<u64>) -> Result<(), BoxError> + Send + Sync + 'static) {
     let ran = Ran::default();
     let noted = ran.clone();
@@ -67,8 +67,8 @@ fn noting() -> (Ran, impl Fn(Job<u64>) -> Result<(), BoxError> + Send + Sync + '
     })
 }
 
-/// The jobs of a life of the progress `p` up to this one, one after the other. Those at `bad`
-/// indices fail, and are parked.
+/// Runs a life of the progress `p` up to this job, one after the other, and returns the jobs that
+/// ran. Those at `bad` indices fail and are parked.
 fn life(
     store: &Store,
     jobs: impl Jobs,
@@ -93,7 +93,7 @@ fn a_seek_sets_the_next_job_and_drops_done_ahead() {
     let place = Place::default();
     let store = place.open();
     save(&store, Some(4), &[6..=6, 8..=9, 12..=12]);
-    // From here on there are deltas to the page too. A page after the seek has to void them.
+    // From here on the page has deltas, which the page of a seek must void.
     assert_eq!(life(&store, numbers(20), 6, |_| false), [5]);
     assert_eq!(store.progress("p").last_processed().unwrap(), Some(6));
 
@@ -125,7 +125,7 @@ fn a_seek_of_a_new_name_sets_its_first_job() {
     consumer.start(noting).unwrap().join().unwrap();
     assert_eq!(*ran.lock(), [3, 4, 5, 6, 7, 8], "a saved progress goes before start_at");
     drop(store);
-    // A store that makes nothing makes no progress.
+    // A store without `create` makes no progress.
     let strict = place.open_with(&Store::options().create(false));
     for moved in [strict.progress("q").seek(1, "r"), strict.progress("q").skip(1, "r")] {
         assert!(matches!(&moved, Err(Error::NotFound { what: "progress", name }) if name == "q"), "{moved:?}");
@@ -168,10 +168,10 @@ fn a_seek_goes_back_to_the_first_item_at_most() {
     consumer.stop().unwrap();
     let first = 11;
     eventually("it is trimmed", || log.first().unwrap() == first);
-    // The end of the consumer let the log go, and a progress that nobody runs keeps no item.
+    // A progress without a running consumer keeps no items.
     let error = store.progress("p").seek(3, "too far back").unwrap_err();
     assert!(matches!(error, Error::Truncated { next: 3, first: at } if at == first), "{error:?}");
-    // Of a name that has read no log nobody knows it, before it starts.
+    // Where the name has read no log, the mistake shows only at the start.
     store.progress("new").seek(3, "too far back").unwrap();
     let error = Consumer::builder(log.clone(), store.progress("new")).start(|_| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Truncated { next: 3, first: at } if at == first), "{error:?}");
@@ -206,11 +206,11 @@ fn a_parked_job_above_a_seek_runs_in_turn() {
     assert_eq!(parked(&store), [1, 4, 7]);
     store.progress("p").seek(3, "again").unwrap();
     assert_eq!(parked(&store), [1, 4, 7]);
-    // A redrive that was asked for is no second run beside the one in the window.
+    // A requested redrive adds no second run to the one in the window.
     store.redrive("p", 4).unwrap();
     assert_eq!(life(&store, numbers(10), 9, |index| index == 7), (3..=9).collect::<Vec<_>>());
     assert_eq!(parked(&store), [1, 7], "job 4 is done, and job 7 was parked anew");
-    // Forward too: what was done ahead is forgotten, and the record of a job there stays.
+    // A seek forward forgets what is done ahead, too, and keeps the records of parked jobs.
     save(&store, Some(2), &[5..=8]);
     store.progress("p").seek(6, "over what is done ahead").unwrap();
     assert_eq!(parked(&store), [1, 7]);
@@ -242,7 +242,7 @@ fn a_parked_job_undone_by_a_seek_runs_once() {
     let two = started.job(2);
     handle.redrive(2).unwrap();
     one.succeed();
-    // Job 3 begins next: no second attempt of job 2 takes its slot.
+    // Job 3 starts next: no second attempt of job 2 takes its slot.
     let three = started.job(3);
     assert_eq!(handle.status().processing, 2);
     two.fail("refused again");
@@ -263,7 +263,7 @@ fn refused_effects_halt_without_an_old_record() {
     store.progress("p").seek(1, "again").unwrap();
     let sums = store.table("sums").unwrap();
     sums.put("text", "no counter").unwrap();
-    // It has succeeded, which removes its record, and then its add is refused.
+    // The job succeeds, which would remove its record, and then its add is refused.
     let consumer = Consumer::builder(numbers(4), store.progress("p"))
         .max_processing(1)
         .start_transactional(move |_, effects| Ok(effects.add(&sums, "text", 1)?));
@@ -278,7 +278,7 @@ fn a_skipped_job_never_runs_and_is_passed() {
     let store = place.open();
     assert_eq!(life(&store, numbers(3), 2, |_| false), [0, 1, 2]);
     let before = SystemTime::now() - Duration::from_millis(1);
-    // Ahead, far ahead, joined to a run, and the lowest job.
+    // Skips ahead, far ahead, next to a run, and at the lowest job.
     for (skipped, last) in [(5, 2), (300, 2), (4, 2), (3, 5)] {
         store.progress("p").skip(skipped, "it is broken").unwrap();
         assert_eq!(store.progress("p").last_processed().unwrap(), Some(last));
@@ -292,13 +292,13 @@ fn a_skipped_job_never_runs_and_is_passed() {
     }
     drop(store);
     let store = place.open();
-    // Neither does a job run again that is done or parked.
+    // Done and parked jobs cannot be skipped.
     for index in [0, 2, 3, 4, 5, 300] {
         let error = store.progress("p").skip(index, "again").unwrap_err();
         assert!(matches!(&error, Error::AlreadyDone { name, index: at } if name == "p" && *at == index), "{error:?}");
     }
     assert_eq!(life(&store, numbers(310), 309, |_| false), (6..300).chain(301..310).collect::<Vec<_>>());
-    // It runs after all, or is given up.
+    // A skipped job may be redriven or discarded.
     store.redrive("p", 4).unwrap();
     store.discard("p", 300).unwrap();
     assert_eq!(life(&store, numbers(311), 310, |_| false).into_iter().collect::<BTreeSet<_>>(), [4, 310].into());
@@ -339,7 +339,7 @@ fn a_skip_before_the_job_exists_passes_it() {
     until(&handle, "the look", |status| status.blocked == Blocked::CaughtUp);
     jobs.push(5);
     assert!(handle.wait_for(6, LONG), "{}", handle.status());
-    // The watermark is ahead of the source by then, and no job is behind.
+    // The watermark is above the head by then, so there is no lag.
     assert_eq!(handle.status().lag(), 0);
     (6..9).for_each(|job| _ = jobs.push(job));
     assert!(handle.wait_for(8, LONG), "{}", handle.status());
@@ -388,7 +388,7 @@ fn a_progress_in_use_cannot_be_moved() {
     progress.acquire().unwrap();
     assert!(in_use(&progress.seek(2, "by the one that has it")));
     drop(progress);
-    // Another name is not in its way, and the name is free after a move that was refused.
+    // Other names are free, and so is this one after a refused move.
     store.progress("q").seek(2, "of another one").unwrap();
     assert!(store.progress("p").skip(1, "it is done").is_err());
     store.progress("p").seek(2, "nobody runs").unwrap();
@@ -436,7 +436,7 @@ fn bad_moves_are_typed_errors_and_change_nothing() {
         matches!(looking.seek(1, "r"), Err(Error::ReadOnly)) && matches!(looking.skip(6, "r"), Err(Error::ReadOnly))
     );
     assert_eq!((disk.records(), disk.writes()), (before, writes));
-    // The largest of everything.
+    // The largest values are accepted.
     progress().seek(7, &"r".repeat(1024)).unwrap();
     progress().seek(Index::MAX - 1, "the last job").unwrap();
     progress().skip(Index::MAX - 1, "the last job").unwrap();
@@ -484,7 +484,7 @@ fn the_last_thousand_moves_are_kept_in_order() {
     kept(&store, 5);
     store.progress("p").seek(1_005, "move 1005").unwrap();
     kept(&store, 6);
-    // A new beginning has no history.
+    // Removing the progress removes its history.
     store.progress("p").remove().unwrap();
     assert_eq!(store.progress("p").history().unwrap(), []);
     store.progress("p").seek(1, "anew").unwrap();
@@ -517,7 +517,7 @@ fn a_damaged_progress_is_not_moved() {
     store.progress("p").remove().unwrap();
     store.progress("p").seek(1, "anew").unwrap();
 
-    // A damaged record of the history is not hidden, and stops no move.
+    // A damaged record of the history is reported, and stops no move.
     damaged(b"h\x01p\0\0\0\0\0\0\0\0");
     let error = store.progress("p").history().unwrap_err();
     assert!(corrupt(&error) && error.to_string().contains("the record of move 0"), "{error:?}");
@@ -527,7 +527,7 @@ fn a_damaged_progress_is_not_moved() {
     assert_eq!(store.progress("p").history().unwrap(), []);
 }
 
-/// Some moves, one after the other. Returns the state before each, and after the last one.
+/// Makes some moves in turn. Returns the state before each, and after the last one.
 fn some_moves(store: &Store, mut then: impl FnMut(Result<(), Error>)) -> Vec<Seen> {
     type Made = fn(waterline::StoreProgress) -> Result<(), Error>;
     let moves: [Made; 6] = [
@@ -546,7 +546,7 @@ fn some_moves(store: &Store, mut then: impl FnMut(Result<(), Error>)) -> Vec<See
     states
 }
 
-/// A progress with a page, and deltas to it that say more.
+/// Makes a progress with a page and deltas.
 fn with_deltas(store: &Store) {
     save(store, Some(2), &[5..=6, 15..=15]);
     let consumer = Consumer::builder(numbers(10), store.progress("p")).max_search_ahead(1).stop_at(9);
@@ -577,7 +577,7 @@ fn promise_01_a_move_is_all_or_nothing_at_any_crash() {
             let made = found.moves.len();
             assert_eq!(found, expected[made]);
             reached.insert((next.fault == PowerLoss, made));
-            // The jobs that are left to do run, and no delta of before the crash has a part in it.
+            // Exactly the jobs left to do run: no delta from before the crash counts.
             let Saved { next: lowest, done, .. } = found.saved.unwrap();
             let left = (lowest..20).filter(|index| !done.iter().any(|run| run.contains(index)));
             assert_eq!(life(&next.store(), numbers(20), 19, |_| false), left.collect::<Vec<_>>());
@@ -594,7 +594,7 @@ fn a_move_whose_write_fails_can_be_repeated() {
         some_moves(&trial.store(), |moved| match moved {
             Ok(()) => {}
             Err(Error::Store(_) | Error::Progress { .. }) => failed += 1,
-            // The move before it is missing, so this one means nothing or something else.
+            // An earlier move is missing, so this one may be void.
             Err(Error::AlreadyDone { .. }) => {}
             Err(other) => panic!("{other:?}"),
         })
@@ -620,7 +620,7 @@ fn a_move_whose_write_fails_can_be_repeated() {
 fn a_move_is_one_write() {
     let disk = FaultyStore::new().unwrap();
     let store = disk.store();
-    // The first ones take numbers for the progress, and note that jobs may be parked.
+    // The first moves also reserve numbers, and note that jobs may be parked.
     store.progress("p").seek(5, "begin").unwrap();
     store.progress("p").skip(9, "begin").unwrap();
     let before = disk.writes();
@@ -633,10 +633,10 @@ fn a_move_is_one_write() {
     assert_eq!(store.progress("p").history().unwrap().len(), 1_000);
 }
 
-/// The naive model of a progress: sets.
+/// The model of a progress: sets.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    /// The lowest index that is not done, if anything was saved, and if a watermark is there.
+    /// The lowest undone index, if anything was saved, and whether there is a watermark.
     next: Option<(Index, bool)>,
     done: BTreeSet<Index>,
     parked: BTreeSet<Index>,
@@ -648,7 +648,7 @@ impl Model {
         self.next.map(|(next, _)| next)
     }
 
-    /// Lets this index be done, and moves the watermark.
+    /// Marks this index as done, and moves the watermark.
     fn finish(&mut self, index: Index) {
         self.done.insert(index);
         let (mut next, mut any) = self.next.unwrap();
@@ -753,7 +753,7 @@ fn agree(place: &Place, steps: &[Step]) {
     }
 }
 
-/// A log whose indices begin with 0.
+/// A log whose indices start at 0.
 struct FromZero(JobLog<u64>);
 
 impl Jobs for FromZero {
@@ -797,7 +797,7 @@ fn a_seek_below_the_trimmed_log_is_refused() {
     store.progress("p").seek(5, "again").unwrap();
     assert_eq!((store.progress("p").last_processed().unwrap(), noted().as_deref()), (Some(4), Some("l")));
     read(10);
-    // Of any other source the store knows nothing, and it forgets the log that was read before.
+    // The store knows no other source, and forgets the log that was read before.
     let elsewhere = Store::in_memory().log::<u64>("l").unwrap();
     elsewhere.push_all(&(1..=20).collect::<Vec<_>>()).unwrap();
     let begins = |name: &str| Consumer::builder(FromZero(log.clone()), store.progress(name)).start(|_| Ok(())).unwrap();
@@ -810,7 +810,7 @@ fn a_seek_below_the_trimmed_log_is_refused() {
     foreign.start(|_| Ok(())).unwrap().join().unwrap();
     assert_eq!(noted(), None);
     store.progress("p").seek(0, "again").unwrap();
-    // The note goes with the progress.
+    // Removing the progress removes the note.
     store.progress("p").seek(5, "again").unwrap();
     read(10);
     assert_eq!(noted().as_deref(), Some("l"));

@@ -1,4 +1,4 @@
-//! A store on a disk: what stands in its place, what is stored badly, and what another one reads.
+//! A store on a disk: foreign files in its place, bad stored values, locks, and reopening.
 
 use common::raw::Raw;
 use common::*;
@@ -24,7 +24,7 @@ fn promise_08_a_bad_stored_value_is_an_error_and_kept() {
         let store = open_in(dir.path()).unwrap();
         let started = Consumer::builder(numbers(5), store.progress("p")).start(|_| panic!("nothing may run"));
         assert!(matches!(&started, Err(Error::Corrupt { name, .. }) if name == "p"), "{bad:?}: {started:?}");
-        // The refusal freed the name, and other names work as before.
+        // The refusal frees the name, and other names work.
         let again = Consumer::builder(numbers(5), store.progress("p")).start(|_| Ok(()));
         assert!(matches!(again, Err(Error::Corrupt { .. })));
         Consumer::builder(numbers(5), store.progress("q")).start(|_| Ok(())).unwrap().stop().unwrap();

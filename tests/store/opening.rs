@@ -1,10 +1,10 @@
-//! Opening a store: what it makes, what it does not make, and another process that has the store.
+//! Opening a store: what it makes and does not make, and a store that another process has open.
 
 use common::*;
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, Error, Pipeline, Store};
 
-/// Makes a store with a log, a table and a progress, and a handle that makes nothing.
+/// Returns a store with a log, a table and a progress, and a handle on it without `create`.
 fn strict() -> (FaultyStore, Store) {
     let faulty = FaultyStore::new().unwrap();
     let store = faulty.store();
@@ -51,7 +51,7 @@ fn a_store_without_create_refuses_new_names() {
     not_found(start("blokcs"), "progress", "blokcs");
     not_found(strict.log::<u64>("lgo"), "log", "lgo");
     not_found(strict.table("height"), "table", "height");
-    // A name that was refused is free, and a clone makes nothing either.
+    // A refused name stays free, and a clone makes nothing either.
     not_found(start("blokcs"), "progress", "blokcs");
     not_found(strict.clone().table("height"), "table", "height");
     assert_eq!(strict.progress("blokcs").last_processed().unwrap(), None);
@@ -85,7 +85,7 @@ fn a_creating_handle_works_beside_one_that_is_not() {
     not_found(strict.table("new"), "table", "new");
     faulty.store().log::<u64>("new").unwrap();
     strict.log::<u64>("new").unwrap();
-    // A table is not mistaken for one whose name begins in the same way.
+    // A table is not mistaken for one whose name begins alike.
     faulty.store().table("newer").unwrap().put("k", "v").unwrap();
     not_found(strict.table("new"), "table", "new");
 }
@@ -141,7 +141,7 @@ mod on_disk {
         std::fs::write(directory.path().join("notes.txt"), "mine").unwrap();
         not_found(strict(directory.path()), "store", &directory.path().display().to_string());
         assert_eq!(files(directory.path()), ["notes.txt"]);
-        // A path that was refused is free.
+        // A refused path stays free.
         drop(open_in(directory.path()).unwrap());
         strict(directory.path()).unwrap();
     }
@@ -216,7 +216,7 @@ mod on_disk {
         /// The variable with the directory of the child's store.
         const DIR: &str = "WATERLINE_OPENING_DIR";
 
-        /// The old process: it has the store until its standard input ends.
+        /// The old process, which has the store until its standard input ends.
         #[test]
         fn old_process_child() {
             let Some(directory) = std::env::var_os(DIR) else { return };
@@ -226,7 +226,7 @@ mod on_disk {
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
         }
 
-        /// Starts a process that has the store when this returns. Returns its further lines, too.
+        /// Starts a process and waits until it has the store. Also returns its further lines.
         fn old_process(directory: &Path) -> (Child, BufReader<ChildStdout>) {
             let mut child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "opening::on_disk::with_two_processes::old_process_child", "--nocapture"])
@@ -250,8 +250,7 @@ mod on_disk {
             let (mut old, mut printed) = old_process(directory.path());
             let locked = on_engine().open_within(directory.path(), Duration::from_secs(1));
             assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
-            // RocksDB makes a text log with each try, unless it is told not to. There were ten
-            // tries.
+            // RocksDB would make a text log with each of the ten tries, unless told not to.
             let logs = files(directory.path()).iter().filter(|name| name.to_string_lossy().starts_with("LOG")).count();
             assert!(logs <= 3, "{:?}", files(directory.path()));
             let (waits, opening) = bounded(1);

@@ -1,8 +1,8 @@
-//! Power that is lost in the life of a store on SQLite. A disk writes sector by sector, in any
-//! order, so it has any of the writes since the last flush. The next life finds everything that was
-//! flushed, and of the later commits as many as came one after the other.
+//! Loss of power under a store on SQLite. A disk writes sectors in any order, so any of the writes
+//! since the last flush may be on it. The next life finds everything that was flushed, and a prefix
+//! of the later commits.
 //!
-//! The files are copied at each commit. The sectors in which two copies differ are mixed.
+//! The test copies the files at each commit, and mixes the sectors in which two copies differ.
 
 use common::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use waterline::{Durability, Engine, Store};
 
 const SEED: u64 = 20_261_125;
-/// A disk writes so many bytes as a whole.
+/// The number of bytes that a disk writes atomically.
 const SECTOR: usize = 512;
-/// The log of SQLite: a header, and frames, each of which is a page behind a header.
+/// The log of SQLite: a header, and frames, each a page behind a header.
 const LOG_HEADER: usize = 32;
 const FRAME: usize = 24 + 4096;
 
-/// The rows of the store, which are others after each commit.
+/// The rows of the store, which each commit changes.
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The files of a store at a moment. The file of the memory that processes share is lost with it.
+/// The files of a store at a moment, without the shared memory, which a loss of power takes.
 #[derive(Clone, Default)]
 struct Image {
     database: Vec<u8>,
@@ -38,8 +38,8 @@ impl Image {
         Self { database, log }
     }
 
-    /// Returns the rows that the next life finds. That life can write, and a third one finds the
-    /// same.
+    /// Returns the rows that the next life finds, and checks that it can write and that a third
+    /// life finds the same.
     fn rows(&self, what: &str) -> Rows {
         let directory = tempfile::tempdir().unwrap();
         let [database, log] = names(directory.path());
@@ -61,7 +61,7 @@ fn rows(store: &Store) -> Rows {
     store.table("rows").unwrap().iter().map(Result::unwrap).collect()
 }
 
-/// A store, its files after each commit, and what was in it then.
+/// A store, and its files and rows after each commit.
 struct Life {
     directory: tempfile::TempDir,
     store: Store,
@@ -106,7 +106,7 @@ impl Life {
         self.note();
     }
 
-    /// Writes the log back to the database. Returns the files before that.
+    /// Checkpoints the log into the database. Returns the files before that.
     fn checkpoint(&self) -> Image {
         let before = self.image();
         let [database, _] = names(self.directory.path());
@@ -115,7 +115,7 @@ impl Life {
         before
     }
 
-    /// Checks that these files have a state of the life: of a commit in this range. Returns which.
+    /// Checks that these files hold the state of a commit in this range, and returns which.
     #[track_caller]
     fn check(&self, image: &Image, commits: Range<usize>, what: &str) -> usize {
         let what = format!("{what}, of the commits {commits:?}");
@@ -127,7 +127,7 @@ impl Life {
     }
 }
 
-/// The places at which these differ: the starts of sectors, and the end of the header.
+/// Returns the parts in which these differ: sectors, also cut at the end of the header.
 fn differ(before: &[u8], after: &[u8]) -> Vec<Range<usize>> {
     let starts: BTreeSet<usize> = (0..after.len()).step_by(SECTOR).chain([LOG_HEADER.min(after.len())]).collect();
     let ends = starts.iter().copied().skip(1).chain([after.len()]);
@@ -135,7 +135,7 @@ fn differ(before: &[u8], after: &[u8]) -> Vec<Range<usize>> {
     parts.filter(|part| before.get(part.clone()) != Some(&after[part.clone()])).collect()
 }
 
-/// Returns the file before, with these parts of the file after it.
+/// Returns the earlier file with these parts of the later one.
 fn mixed<'a>(before: &[u8], after: &[u8], parts: impl IntoIterator<Item = &'a Range<usize>>) -> Vec<u8> {
     let mut mixed = before.to_vec();
     for part in parts {
@@ -147,7 +147,7 @@ fn mixed<'a>(before: &[u8], after: &[u8], parts: impl IntoIterator<Item = &'a Ra
     mixed
 }
 
-/// Returns sets of these parts: all but one of them, one alone, each some times, and random ones.
+/// Returns sets of these parts: none, all, all but one, one alone, and random ones.
 fn sets<'a>(random: &mut fastrand::Rng, parts: &'a [Range<usize>], many: usize) -> Vec<Vec<&'a Range<usize>>> {
     let mut sets = vec![Vec::new(), parts.iter().collect()];
     for _ in 0..many {
@@ -165,7 +165,7 @@ fn each_loss(durability: Durability) {
     let (mut random, many) = (fastrand::Rng::with_seed(SEED ^ seed()), size(2, 20));
     let mut found = BTreeSet::new();
     for round in 0..size(3, 12) {
-        // The log goes on, or begins anew: then its header is flushed before a frame is written.
+        // The log goes on, or begins anew, which flushes its header before a frame is written.
         let begun = life.commits.len() - 1;
         let flushed = life.image();
         (0..random.usize(4..9)).for_each(|_| life.commit());
@@ -173,7 +173,7 @@ fn each_loss(durability: Durability) {
         for at in begun + 1..=last {
             let after = life.commits[at].0.clone();
             assert!(after.database == flushed.database, "nothing is written back so far");
-            // Flushed was the state at the beginning, or that of a later commit.
+            // What was flushed is the state at the beginning, or that of a later commit.
             for from in [begun, random.usize(begun..at)] {
                 let before = if from == begun { &flushed } else { &life.commits[from].0 };
                 let mut parts = differ(&before.log, &after.log);
@@ -187,7 +187,7 @@ fn each_loss(durability: Durability) {
                 }
             }
         }
-        // The log was flushed before, and is whole.
+        // A checkpoint flushes the log first, so the log is whole.
         let before = life.checkpoint();
         let after = life.image();
         assert!(before.log == after.log);
@@ -198,7 +198,7 @@ fn each_loss(durability: Durability) {
             let image = Image { database, ..before.clone() };
             life.check(&image, last..last + 1, &format!("round {round}, a checkpoint, {set:?}"));
         }
-        // Nothing of the log is needed any more.
+        // After the checkpoint nothing of the log is needed.
         for length in [0, LOG_HEADER, LOG_HEADER + FRAME, after.log.len()] {
             let image = Image { log: after.log[..length].to_vec(), ..after.clone() };
             life.check(

@@ -1,7 +1,6 @@
-//! Jobs of several consumers, and writes of one's own, that put, add, clear and push beside each
-//! other. Each one notes its changes in a log by the same write, so the log has all changes in the
-//! order in which they were made. The store has to be at any time, and after any crash, as the log
-//! tells.
+//! Concurrent jobs of several consumers and writes of the user, which put, add, clear and push.
+//! Each notes its changes in a log by the same write, so the log has all changes in order. At any
+//! time, and after any crash, the store must be what a replay of the log gives.
 
 use common::*;
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ const ADD: u8 = 2;
 const CLEAR: u8 = 3;
 const PUSH: u8 = 4;
 const CLEAR_LOG: u8 = 5;
-/// Puts something that is no counter, so that the next add is refused.
+/// Puts a value that is no counter, so that the next add is refused.
 const TEXT: u8 = 6;
 
 /// Mostly adds and clears.
@@ -44,7 +43,7 @@ struct Home {
     store: Store,
     tables: [Table; 2],
     items: JobLog<i64>,
-    /// The changes of everybody.
+    /// All changes, in order.
     told: JobLog<Vec<Change>>,
     /// The number of attempts so far.
     attempts: Arc<AtomicU64>,
@@ -98,7 +97,7 @@ impl Home {
         State { tables, first: self.items.first().unwrap(), items: all(&self.items) }
     }
 
-    /// Returns the state that the log tells.
+    /// Returns the state that a replay of the log gives.
     fn replayed(&self) -> State {
         let (mut tables, mut first, mut items) = ([Rows::new(), Rows::new()], 1, Vec::new());
         for (kind, table, key, number) in all(&self.told).into_iter().flatten() {
@@ -125,8 +124,8 @@ impl Home {
         assert_eq!(self.state(), self.replayed(), "{:?}", all(&self.told));
     }
 
-    /// A consumer whose jobs ask for other changes in each attempt. So a job that was refused can
-    /// be done in the next life.
+    /// Starts a consumer whose jobs make other changes in each attempt, so that the next life can
+    /// do a refused job.
     fn consumer(&self, name: &str, jobs: u64, max_effects: usize) -> Consumer {
         let home = self.clone();
         let builder = Consumer::builder(numbers(jobs), self.store.progress(name))
@@ -141,8 +140,7 @@ impl Home {
         consumer.unwrap()
     }
 
-    /// Runs two consumers beside writes, and returns the number of adds that were refused to each
-    /// kind.
+    /// Runs two consumers beside writes, and returns the numbers of their refused adds.
     fn live(&self, seed: u64) -> [u64; 2] {
         self.attempts.store(seed << 16, Ordering::Relaxed);
         let consumers = [self.consumer("few", 40, 600), self.consumer("many", 60, 1 << 20)];

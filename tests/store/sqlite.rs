@@ -1,5 +1,5 @@
-//! The parts that SQLite alone has: a store in a file of the user's, the engine of a directory, a
-//! look that moves at once, and files that are damaged or no database.
+//! What is special about SQLite: a store in a file of the user, the engine of a directory, looks
+//! that move at once, and files that are damaged or no database.
 
 use crate::opening::not_found;
 use common::*;
@@ -21,7 +21,7 @@ fn files(directory: &Path) -> Vec<String> {
     files
 }
 
-/// Runs jobs up to this one, each of which adds to a counter.
+/// Runs jobs up to this one that each add to a counter.
 fn run(store: &Store, last: u64) {
     let sums = store.table("sums").unwrap();
     let builder = Consumer::builder(numbers(last + 1), store.progress("p")).stop_at(last);
@@ -49,7 +49,7 @@ fn a_store_lives_in_a_file_of_the_user() {
         (0..100).for_each(|n| _ = mine.execute("INSERT INTO heights VALUES ('another', ?1)", [n]).unwrap());
     });
     assert_eq!((heights(), store.table("sums").unwrap().counter("jobs").unwrap()), (101, 100));
-    // It is in use by any name of the file, and can be looked at.
+    // It is locked under any path of the file, and open to looks.
     let another_name = directory.path().join(".").join("app.db");
     assert!(matches!(Store::attach_sqlite(&another_name), Err(Error::Locked { path }) if path == another_name));
     let beside = Store::options().read_only().attach_sqlite(&file).unwrap();
@@ -59,7 +59,6 @@ fn a_store_lives_in_a_file_of_the_user() {
     let store = strict().unwrap();
     run(&store, 149);
     assert_eq!((heights(), store.table("sums").unwrap().counter("jobs").unwrap()), (101, 150));
-    // A transaction of the user's that takes nothing back from the store.
     let error = store.column_family("theirs").unwrap_err();
     assert!(matches!(error, Error::Config(_)), "it has no families: {error:?}");
 }
@@ -95,7 +94,7 @@ fn a_directory_refuses_another_engine() {
         refused(options.engine(Engine::RocksDb).open(&path), &["one of SQLite", "`engine` says RocksDB", &place]);
     }
     assert_eq!(files(&path), before);
-    // A directory of the other engine.
+    // A directory of RocksDB.
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("CURRENT"), "MANIFEST-000001\n").unwrap();
     refused(on_engine().open(&theirs), &["one of RocksDB", "`engine` says SQLite"]);
@@ -103,7 +102,7 @@ fn a_directory_refuses_another_engine() {
         refused(Store::open(&theirs), &["its feature `rocksdb`"]);
     }
     assert_eq!(files(&theirs), ["CURRENT"]);
-    // One with both.
+    // A directory with both engines.
     fs::write(path.join("CURRENT"), "MANIFEST-000001\n").unwrap();
     refused(Store::open(&path), &["a store of RocksDB and one of SQLite", "with `engine`"]);
     refused(Store::options().read_only().open(&path), &["with `engine`"]);
@@ -153,7 +152,7 @@ fn the_wal_is_checkpointed_in_the_background() {
     assert!(length("waterline.sqlite-wal") < 16 << 20, "no commit had to do it");
 }
 
-/// A part of a store that a user can see: its rows, its log, its progress and its queue.
+/// What a user sees of a part of a store: its rows, log, progress or queue.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Rows(Vec<(Vec<u8>, Vec<u8>)>),
@@ -170,7 +169,7 @@ fn queue_error(error: QueueError) -> Error {
     }
 }
 
-/// Returns what can be seen, up to the first error.
+/// Returns what is seen up to the first error.
 fn seen(opened: Result<Store, Error>) -> (Vec<Seen>, Option<Error>) {
     let mut seen = Vec::new();
     let error = (|| {
@@ -202,7 +201,7 @@ fn seen(opened: Result<Store, Error>) -> (Vec<Seen>, Option<Error>) {
     (seen, error)
 }
 
-/// Makes a store with something of each kind.
+/// Makes a store with content of each kind.
 fn filled(directory: &Path) {
     let store = open_in(directory).unwrap();
     let rows = store.table("rows").unwrap();
@@ -214,7 +213,7 @@ fn filled(directory: &Path) {
     mails.push_all((0..40).map(|n| NewJob::new("welcome", &n).unwrap().id(n.to_string()))).unwrap();
 }
 
-/// Opens a database with this content. Everything that is seen is right, and the rest is an error.
+/// Opens a database with this content in each way. What is seen must be right, up to an error.
 fn is_right_or_an_error(content: &[u8], whole: &[Seen], what: &str) -> bool {
     let ways = [Store::options(), Store::options().create(false), Store::options().read_only()];
     let mut is_error = false;
@@ -251,7 +250,7 @@ fn promise_08_a_damaged_file_is_never_a_fresh_store() {
     for at in (512..length).step_by(size(8 * 512, 512)).chain((0..size(8, 200)).map(|_| random.usize(1..length))) {
         let what = format!("cut at {at} of {length}");
         is_right_or_an_error(&content[..at], &whole, &what);
-        // Nobody has to read the page that was cut.
+        // A cut inside a page must be an error; a cut between pages may go unread.
         let cut = tempfile::tempdir().unwrap();
         fs::write(cut.path().join(FILE), &content[..at]).unwrap();
         assert!(at % PAGE == 0 || open_in(cut.path()).is_err(), "{what}");
@@ -280,7 +279,7 @@ mod where_nobody_may_write {
 
     /// The variable with the directory of the child's look.
     const DIR: &str = "WATERLINE_READ_ONLY_DIR";
-    /// The user that may do nothing.
+    /// The user id without any rights.
     const NOBODY: u32 = 65_534;
 
     #[test]
@@ -302,8 +301,8 @@ mod where_nobody_may_write {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Looks at this directory in a process that may read and nothing else. Root may write
-    /// anywhere, so it lets somebody else look.
+    /// Looks at this directory in a process that may only read. Root may write anywhere, so the
+    /// process runs as another user then.
     fn looked_at(place: &Path, directory: &Path) -> String {
         let before = files(directory);
         before.iter().for_each(|file| set_mode(&directory.join(file), 0o444));
@@ -340,7 +339,7 @@ mod where_nobody_may_write {
         let [closed, killed, bare] = ["closed", "killed", "bare"].map(|name| place.path().join(name));
         let store = open_in(&closed).unwrap();
         run(&store, 9);
-        // As a process that is killed leaves it.
+        // A copy as a killed process leaves it.
         [&killed, &bare].into_iter().for_each(|path| fs::create_dir(path).unwrap());
         for file in files(&closed) {
             fs::copy(closed.join(&file), killed.join(&file)).unwrap();
@@ -354,7 +353,7 @@ mod where_nobody_may_write {
             let text = looked_at(place.path(), directory);
             assert_eq!(text.matches("jobs: 10").count(), 2, "{text}");
         }
-        // Without the memory that processes share, the log cannot be read there.
+        // The log cannot be read there without the shared memory.
         let text = looked_at(place.path(), &bare);
         assert_eq!(text.matches("refused: ").count(), 2, "{text}");
         assert_eq!(open_in(&killed).unwrap().table("sums").unwrap().counter("jobs").unwrap(), 10);

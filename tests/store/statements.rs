@@ -1,5 +1,4 @@
-//! Statements of SQL in the one write of a job (`Effects::execute`), in a file with tables of the
-//! user.
+//! SQL statements in the write of a job (`Effects::execute`), in a file with tables of the user.
 
 use common::*;
 use proptest::prelude::*;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use waterline::{BoxError, ConfigError, Consumer, Effects, Error, Index, MemoryJobs, OnExhausted, Store};
 use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 
-/// A file with tables of a user, and a store in it.
+/// A file with tables of the user, and a store in it.
 struct Mine {
     file: tempfile::TempDir,
     sql: Connection,
@@ -28,7 +27,7 @@ impl Mine {
     }
 
     fn store(&self) -> Store {
-        // A test that waits for the lock waits for a moment.
+        // Keeps the tests that wait for the lock short.
         let options = Store::options().on_connect(|connection| connection.busy_timeout(Duration::from_millis(20)));
         options.attach_sqlite(self.file.path().join("app.db")).unwrap()
     }
@@ -45,8 +44,7 @@ impl Mine {
     }
 }
 
-/// Runs one job for each text, which is a statement, and returns the indices that were parked, each
-/// with its error.
+/// Runs one job for each statement, and returns the parked indices with their errors.
 fn parked(store: &Store, statements: Vec<String>) -> BTreeMap<Index, String> {
     let last = statements.len() as Index - 1;
     let jobs: MemoryJobs<String> = statements.into_iter().collect();
@@ -85,7 +83,7 @@ fn promise_09_a_statement_and_its_progress_are_one_write() {
     }
 }
 
-/// Statements that are refused, each with the words of its error, or with one choice of them.
+/// Refused statements, each with words of its error, or alternatives for them.
 const BAD: &[(&str, &str)] = &[
     ("INSERT INTO accounts VALUES ('a', -1)", "CHECK constraint failed"),
     ("INSERT INTO accounts VALUES ('good 0', 1)", "UNIQUE constraint failed"),
@@ -124,7 +122,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     ("CREATE TABLE spies (k BLOB REFERENCES \"WATERLINE_system\" (k))", "names that begin with waterline_"),
     ("ALTER TABLE accounts ADD COLUMN k BLOB REFERENCES waterline_logs (k)", "not authorized"),
-    // Once more: a statement that is kept is not prepared again.
+    // A second time: a cached statement is not prepared again.
     ("ALTER TABLE rolls RENAME TO Waterline_Rolls", "names that begin with waterline_"),
     ("/* waterline */ COMMIT", "begins as those of the store"),
     ("", "no statement in the text"),
@@ -204,7 +202,7 @@ fn a_deferred_foreign_key_fails_the_job_that_breaks_it() {
     let child = |id: i64, parent: i64| format!("INSERT INTO children VALUES ({id}, {parent})");
     let parent = |id: i64| format!("INSERT INTO parents VALUES ({id})");
     let store = mine.store();
-    // All of them in one save: the writer is held until each job has run.
+    // The lock holds the writer until each job has run, so all are in one save.
     let together = |statements: Vec<String>| -> Result<(), Error> {
         store.write(|effects| statements.iter().try_for_each(|statement| effects.execute(statement, ())))
     };
@@ -214,7 +212,7 @@ fn a_deferred_foreign_key_fails_the_job_that_breaks_it() {
     assert_eq!((mine.count("parents"), mine.count("children")), (1, 1));
     let refused = parked(&store, vec![child(10, 10), child(11, 99), parent(10), child(12, 1)]);
     let refused: Vec<_> = refused.into_keys().collect();
-    // Job 0 is refused where job 2 is in a later save.
+    // Job 0 is also refused if job 2 comes in a later save.
     assert!(refused == [1] || refused == [0, 1], "{refused:?}");
 }
 
@@ -255,7 +253,7 @@ fn an_unwritten_row_refuses_no_other_job() {
                       parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED);";
     for _ in 0..size(5, 60) {
         let mine = Mine::new(tables);
-        // The row of job 0 never comes to be, so that of job 1 is no twin.
+        // The row of job 0 is never written, so that of job 1 is no twin.
         let orphan_and_twin = ["INSERT INTO children VALUES (1, 99)", "INSERT INTO children VALUES (1, NULL)"];
         let refused = parked(&mine.store(), orphan_and_twin.map(str::to_owned).into());
         assert_eq!(refused.into_keys().collect::<Vec<_>>(), [0]);
@@ -280,7 +278,7 @@ fn execute_exactly_changes_its_rows_or_nothing() {
     assert!(error.contains("UPDATE accounts") && error.contains("it changed 0 rows, and must change 1"), "{error}");
     let left = [("ann".to_owned(), 2), ("try 3".to_owned(), 0)];
     assert_eq!(mine.rows("SELECT id, cents FROM accounts ORDER BY id"), left);
-    // A statement that never changes a row changes none, whatever the one before it did.
+    // A statement that changes no rows counts none, whatever the one before it changed.
     let behind_another = |rows: u64, statement: &str| {
         store.write(|effects| {
             effects.execute("UPDATE accounts SET cents = cents", ())?;
@@ -307,7 +305,7 @@ fn statements_rows_and_queue_jobs_are_one_write() {
     order("book").unwrap();
     assert!(matches!(order("book"), Err(Error::Refused { .. } | Error::Sql { .. })));
     order("lamp").unwrap();
-    // A handler of the queue writes with the end of its job.
+    // A handler of the queue writes in one transaction with the end of its job.
     let runner = Runner::builder(&mails)
         .on_transactional("confirm", |_, item: String, effects| {
             effects.execute_exactly(1, "UPDATE orders SET item = item || ' (confirmed)' WHERE item = ?1", [item])?;
@@ -333,7 +331,7 @@ fn a_locked_file_is_a_store_error_and_retried() {
         Ok(effects.execute("INSERT INTO accounts VALUES (?1, 0)", [id])?)
     });
     let consumer = consumer.unwrap();
-    // A push by somebody who has a transaction of their own open waits for itself, and is told so.
+    // A caller with its own transaction open would wait for itself, and the error says so.
     mine.sql.execute_batch("BEGIN IMMEDIATE").unwrap();
     let table = store.table("rows").unwrap();
     let error = table.put("k", "v").unwrap_err().report();
@@ -357,14 +355,14 @@ fn a_store_in_memory_refuses_a_statement_at_once() {
     assert!(error.contains("takes no SQL"), "{error}");
 }
 
-/// A job: some accounts get so many cents. Each account has none at first, and never less.
+/// A job: cents for some accounts. Accounts start at none, and must not go below.
 type Transfer = Vec<(u8, i64)>;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(32), ..ProptestConfig::default() })]
 
-    /// The jobs that are refused, and the sums of the others, are those of a naive model that knows
-    /// all saves: every job is a write of its own here.
+    /// The refused jobs and the sums of the others are those of a model. Each job is a write of its
+    /// own here, so the model knows all saves.
     #[test]
     fn promise_09_each_write_is_whole_or_refused(
         writes in proptest::collection::vec(proptest::collection::vec((0..4u8, -9..20i64), 1..5), 1..60),
@@ -381,8 +379,7 @@ proptest! {
                 })
             })
         };
-        // The writes that share a batch differ from run to run, so the answers are compared with
-        // the rows.
+        // Which writes share a batch differs from run to run, so answers are compared with rows.
         let parts: Vec<_> = writes.chunks(writes.len().div_ceil(threads)).collect();
         let made: Vec<Transfer> = std::thread::scope(|scope| {
             let made = |part: &[Transfer]| -> Vec<Transfer> {
@@ -410,8 +407,8 @@ fn statements_counters_and_puts_never_deadlock() {
     let store = mine.store();
     let table = store.table("rows").unwrap();
     let call = |make: &(dyn Fn() -> Result<(), Error> + Sync)| (0..50).for_each(|_| make().unwrap());
-    // Many threads and a slow statement, so that it is in one batch with a counter behind it, and a
-    // put begins to wait for it meanwhile.
+    // Many threads and a slow statement: it shares a batch with a counter behind it, while a put
+    // begins to wait.
     let slow = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000)
         INSERT INTO lines SELECT 'a' FROM n WHERE x = 2000";
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Writes of one's own (`Store::write`, `remove_with`), and reads of tables by ranges and by many
+//! Writes of the user (`Store::write`, `remove_with`), and reads of tables by range and by many
 //! keys.
 
 use common::every_write::{DEATHS, Trial, every_write_after};
@@ -16,7 +16,7 @@ type Key = Vec<u8>;
 type Rows = BTreeMap<Key, Vec<u8>>;
 type Keys = (Bound<Key>, Bound<Key>);
 
-/// One thing that a closure asks for. The first number is that of a table.
+/// A change that a closure asks for. The first number is that of a table.
 #[derive(Clone, Debug)]
 enum Ask {
     Put(usize, Key, Vec<u8>),
@@ -32,7 +32,7 @@ enum Ask {
 #[derive(Clone, Debug)]
 enum Step {
     Write(Vec<Ask>),
-    /// The same without a closure.
+    /// A put without a closure.
     Put(usize, Key, Vec<u8>),
     Delete(usize, Key),
     Look(usize, Keys, Vec<Key>),
@@ -46,7 +46,7 @@ fn key() -> impl Strategy<Value = Key> {
     proptest::collection::vec(byte, 0..4)
 }
 
-/// Mostly a counter, since an add to anything else fails its write.
+/// Mostly counters, since an add to anything else fails its write.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         5 => (-3..4i64).prop_map(|count| count.to_be_bytes().to_vec()),
@@ -83,7 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The rows of the tables, the items of the log by their indices, and the index of the next one.
+/// The rows of the tables, the items of the log by index, and the next index.
 #[derive(Clone, Debug, PartialEq)]
 struct Model {
     tables: [Rows; TABLES],
@@ -92,7 +92,7 @@ struct Model {
 }
 
 impl Model {
-    /// Returns the state after a write; `None` if the write fails.
+    /// Returns the state after a write, or `None` if the write fails.
     fn after(&self, asks: &[Ask]) -> Option<Self> {
         let mut after = self.clone();
         for ask in asks {
@@ -175,7 +175,7 @@ fn key_of(bound: &Bound<Key>) -> Option<&Key> {
     }
 }
 
-/// Looks at a table by a range, from both ends, and by many keys.
+/// Reads a table by a range, from both ends, and by many keys.
 fn look(table: &Table, rows: &Rows, keys: &Keys, many: &[Key]) {
     let found = |walk: waterline::Rows<'_>| walk.collect::<Result<Vec<_>, _>>();
     let (start, end) = (key_of(&keys.0), key_of(&keys.1));
@@ -186,7 +186,7 @@ fn look(table: &Table, rows: &Rows, keys: &Keys, many: &[Key]) {
             assert!(walk.next().is_none());
         }
     } else {
-        // A `BTreeMap` panics at this one.
+        // `BTreeMap::range` panics at this range.
         let is_empty = start == end && matches!(keys, (Bound::Excluded(_), Bound::Excluded(_)));
         let mut expected: Vec<_> = if is_empty {
             Vec::new()
@@ -257,7 +257,7 @@ fn a_write_with_a_refused_change_changes_nothing() {
     assert!(matches!(error, Error::Config(ConfigError::Foreign { what: "table", .. })), "{error:?}");
     let error = refused(&store, |effects| effects.clear_log(&their_log));
     assert!(matches!(error, Error::Config(ConfigError::Foreign { what: "log", .. })), "{error:?}");
-    // Also if the closure ignores it.
+    // The same if the closure ignores the error.
     let error = refused(&store, |effects| effects.put(&their_table, "", "").or(Ok(())));
     assert!(matches!(error, Error::Config(ConfigError::Foreign { .. })), "{error:?}");
     let large = vec![0; 64 << 20];
@@ -269,7 +269,7 @@ fn a_write_with_a_refused_change_changes_nothing() {
     assert!(matches!(error, Error::Stopped), "{error:?}");
     let panicked = catch_unwind(AssertUnwindSafe(|| refused(&store, |_| panic!("a bug of the closure"))));
     assert!(panicked.is_err() && table.get("of a refused write").unwrap().is_none());
-    // The store goes on.
+    // The store still works.
     store.write(|effects| effects.put(&table, "text", "")).unwrap();
     assert_eq!(table.get("text").unwrap().as_deref(), Some(b"".as_slice()));
 }
@@ -290,7 +290,7 @@ fn clear_log_refuses_a_log_that_a_consumer_needs() {
     assert_eq!(log.first().unwrap(), 1);
     jobs.into_values().for_each(|job| job.succeed());
     assert!(consumer.handle().wait_for(3, LONG));
-    // It still needs the item that is pushed in the same write, before and after.
+    // It also needs the items pushed in the same write, before and after the clear.
     store
         .write(|effects| {
             effects.push(&log, &4)?;
@@ -302,7 +302,7 @@ fn clear_log_refuses_a_log_that_a_consumer_needs() {
     stage.take(2).into_values().for_each(|job| job.succeed());
     assert!(consumer.handle().wait_for(5, LONG));
     consumer.stop().unwrap();
-    // Nobody needs anything of it now.
+    // No consumer needs anything of the log now.
     store.write(|effects| effects.push(&log, &6).and_then(|()| effects.clear_log(&log))).unwrap();
     assert_eq!((log.first().unwrap(), log.head().unwrap(), log.backlog()), (7, Some(6), 0));
     assert_eq!(log.push(&7).unwrap(), 7);
@@ -319,7 +319,7 @@ fn clear_log_may_clear_an_empty_log_in_use() {
     log.push_all(&[1, 2]).unwrap();
     assert!(consumer.handle().wait_for(2, LONG));
     consumer.stop().unwrap();
-    // Also one that was emptied before, and whose consumer begins anew.
+    // The same for a log that was cleared before, whose consumer starts anew.
     store.progress("p").remove_with(|effects| effects.clear_log(&log)).unwrap();
     let consumer = start();
     store.write(|effects| effects.clear_log(&log)).unwrap();
@@ -388,7 +388,7 @@ fn concurrent_writes_are_each_made_once() {
     assert_eq!((counts, log.head().unwrap()), ([8 * EACH, 4 * EACH], Some(4 * EACH)));
 }
 
-/// A consumer that counts its jobs and pushes each to a log.
+/// Starts a consumer that counts its jobs and pushes each to a log.
 fn counting(store: &Store, jobs: u64) -> Result<Consumer, Error> {
     let (sums, log) = (store.table("sums")?, store.log::<u64>("out")?);
     let builder = Consumer::builder(numbers(jobs), store.progress("p")).max_processing(1).stop_at(jobs - 1);
@@ -426,7 +426,7 @@ fn remove_with_refuses_a_progress_in_use() {
     let error = store.progress("p").remove_with(|_| panic!("it is in use")).unwrap_err();
     assert!(matches!(&error, Error::InUse { name } if name == "p"), "{error:?}");
     endless.stop().unwrap();
-    // A progress that was never saved has nothing to forget; the closure's changes are made.
+    // A progress that was never saved has nothing to remove; the closure's changes are made.
     let table = store.table("rows").unwrap();
     store.progress("never saved").remove_with(|effects| effects.put(&table, "k", "v")).unwrap();
     assert_eq!(table.get("k").unwrap().as_deref(), Some(b"v".as_slice()));
@@ -434,8 +434,7 @@ fn remove_with_refuses_a_progress_in_use() {
     assert!(matches!(error, Error::Config(ConfigError::Length { .. })), "{error:?}");
 }
 
-/// The state of a consumer that counts its jobs one after the other: the number of jobs that its
-/// progress, its counter and its log say.
+/// Returns the number of jobs done according to the progress, the counter, and the log.
 fn counts(store: &Store) -> [u64; 3] {
     let (sums, log) = (store.table("sums").unwrap(), store.log::<u64>("out").unwrap());
     let processed = store.progress("p").last_processed().unwrap().map_or(0, |last| last + 1);

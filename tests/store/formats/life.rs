@@ -1,4 +1,4 @@
-//! A store's life that leaves records of all kinds, the same ones each time.
+//! A life of a store that leaves the same records of all kinds each time.
 
 use common::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use waterline_queue::{
     Retention, Root, Runner, Unique,
 };
 
-/// The records that such a life leaves.
+/// Returns the records that the life leaves.
 pub fn records() -> Vec<Record> {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
@@ -28,7 +28,7 @@ pub fn records() -> Vec<Record> {
     records
 }
 
-/// Logs of bytes.
+/// Makes logs of bytes.
 fn codecs(store: &Store) {
     let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
     blocks.push_all(&[b"cut".to_vec(), vec![], vec![0, 0xff, b'"', b'\\'], b"[1]".to_vec()]).unwrap();
@@ -36,7 +36,7 @@ fn codecs(store: &Store) {
     store.log_with::<Vec<u8>, _>("untouched bytes", Bytes).unwrap();
 }
 
-/// Moves on purpose, which have the times at which they were made.
+/// Makes moves by hand, which store the times of the machine.
 fn moves(store: &Store) {
     let moved = store.progress("moved");
     moved.seek(3, "the stream begins with job 3").unwrap();
@@ -46,13 +46,13 @@ fn moves(store: &Store) {
     moved.skip(2, "ahead").unwrap();
 }
 
-/// The clock of the queues, which stands still.
+/// Returns the clock of the queues, which stands still.
 pub fn clock() -> Clock {
     Clock::manual(UNIX_EPOCH + Duration::from_millis(1_800_000_000_123))
 }
 
-/// A queue with a job in each state, with and without each part of a row, and one that is paused.
-/// Returns the leases of those that run.
+/// Makes a queue with a job in each state, with and without each part of a row, and a paused queue.
+/// Returns the leases of the running jobs.
 fn jobs(store: &Store) -> Vec<Lease> {
     let options = QueueOptions::default().clock(clock());
     let queue = Queue::open(store, "mail", options.clone()).unwrap();
@@ -85,7 +85,7 @@ fn jobs(store: &Store) -> Vec<Lease> {
     vec![running, bare]
 }
 
-/// A queue whose runner left the durations of two kinds, and no job.
+/// Makes a queue whose runner left the durations of two kinds, and no job.
 fn durations(store: &Store) {
     let clock = clock();
     let options = QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
@@ -101,7 +101,7 @@ fn durations(store: &Store) {
     }
 }
 
-/// Periodic jobs: one with a run, one that has skipped a tick, and one without a tick so far.
+/// Makes periodic jobs: one with a run, one that has skipped a tick, and one without a tick so far.
 fn periodic_jobs(store: &Store) {
     let clock = clock();
     let queue = Queue::open(store, "ticks", QueueOptions::default().clock(clock.clone())).unwrap();
@@ -112,7 +112,7 @@ fn periodic_jobs(store: &Store) {
     start("new", 1).start().unwrap();
 }
 
-/// A queue whose jobs have each setting that few jobs have. Returns the leases of those that run.
+/// Makes a queue whose jobs have each rare setting. Returns the leases of the running jobs.
 fn settings(store: &Store) -> Vec<Lease> {
     let second = Duration::from_secs(1);
     let limits = [Limit::each_key().at_once(1), Limit::kind("page").rate(Rate::new(2, 60 * second).burst(8))];
@@ -144,7 +144,7 @@ fn settings(store: &Store) -> Vec<Lease> {
     [runs].into_iter().chain(others).chain(queue.accept(Accept::new()).unwrap()).collect()
 }
 
-/// Returns a root of this time, as a job has it that was pushed with it.
+/// Returns a root of this time, as stored with a job.
 fn root(at: SystemTime) -> Root {
     let queue = Queue::open(&Store::in_memory(), "roots", QueueOptions::default()).unwrap();
     queue.push(NewJob::new("k", &()).unwrap().root("tree", at)).unwrap();
@@ -159,13 +159,13 @@ fn tables(store: &Store) {
     accounts.put("gone", "").unwrap();
     accounts.delete("gone").unwrap();
     accounts.put([0, 0xff, b'"', b'\\', b' '], [0xff, 0]).unwrap();
-    // Its name and key together begin like those of the other one.
+    // Its name and key, joined, are like those of the other table.
     store.table("acc").unwrap().put("ountsalice", "").unwrap();
-    // No table, but a family of the user's own.
+    // A family of the user, which is no table.
     store.column_family("theirs").unwrap().put("raw", "key").unwrap();
 }
 
-/// A transactional consumer: a table with counters, and a log that is never cut.
+/// Runs a transactional consumer: a table with counters, and a log that is never trimmed.
 fn effects(store: &Store) {
     let (sums, letters) = (store.table("sums").unwrap(), store.log::<String>("letters").unwrap());
     let consumer = Consumer::builder(numbers(4), store.progress("effects")).max_search_ahead(1).stop_at(3);
@@ -177,8 +177,8 @@ fn effects(store: &Store) {
     consumer.start_transactional(run).unwrap().join().unwrap();
 }
 
-/// A life of this progress in which these jobs of the first 20 end, in this order, each with a save
-/// of its own.
+/// Runs a life of this progress in which these of the first 20 jobs end in this order, each with
+/// its own save.
 fn run(store: &Store, name: &str, order: &[u64]) {
     let (worker, started) = manual_worker();
     let consumer = Consumer::builder(numbers(20), store.progress(name))
@@ -192,12 +192,12 @@ fn run(store: &Store, name: &str, order: &[u64]) {
         started.job(*index).succeed();
         until(&handle, "the save", |status| status.saves > saves);
     }
-    // The others fail, and are to be tried again in an hour.
+    // The others fail, and their retry is due in an hour.
     drop(started);
     consumer.stop().unwrap();
 }
 
-/// A page of the second generation with two deltas, and behind them deltas of the first.
+/// Makes a page of the second generation with two deltas, and behind these deltas of the first.
 fn transfers(store: &Store) {
     run(store, "transfers", &[0, 3, 5, 1, 7, 2]);
     let mut progress = store.progress("transfers");
@@ -207,8 +207,8 @@ fn transfers(store: &Store) {
     run(store, "transfers", &[13, 16]);
 }
 
-/// A page without a watermark, and one whose list of what is done ahead is bits, since runs would
-/// be longer.
+/// Makes a page without a watermark, and one that has what is done ahead as bits, which are shorter
+/// than runs there.
 fn pages(disk: &Disk, store: &Store) {
     run(store, "ahead", &[2]);
     let (worker, started) = manual_worker();
@@ -218,7 +218,7 @@ fn pages(disk: &Disk, store: &Store) {
         .start_worker(worker)
         .unwrap();
     let handle = consumer.handle();
-    // They are all in the one save that succeeds.
+    // All are in the one save that succeeds.
     disk.fail(0..u64::MAX);
     (0..64).filter(|index| index % 2 == 1 || *index == 0).for_each(|index| started.job(index).succeed());
     until(&handle, "the jobs", |status| status.done == 33);
@@ -228,8 +228,8 @@ fn pages(disk: &Disk, store: &Store) {
     consumer.stop().unwrap();
 }
 
-/// Logs that were cut: a little, so that the items are still there; to their end; and so far that
-/// the items are deleted.
+/// Makes logs that were trimmed: a little, so that the items are still there; to the end; and so
+/// far that the items are deleted.
 fn logs(store: &Store) {
     let cut = store.log::<u64>("cut").unwrap();
     cut.push_all(&[10, 20, 30, 40, 50, 60]).unwrap();

@@ -44,12 +44,12 @@ fn queue(store: &Store, name: &str) -> Result<Queue, QueueError> {
     Queue::open(store, name, QueueOptions::default().clock(life::clock()))
 }
 
-/// The ids of the jobs in a state.
+/// Returns the ids of the jobs in a state.
 fn ids(queue: &Queue, state: JobState) -> Vec<String> {
     queue.list(state, None, usize::MAX).unwrap().into_iter().map(|job| job.id).collect()
 }
 
-/// A queue that is opened takes over from a process that has died, so that is a write.
+/// An opened queue takes over from a process that died, which is a write.
 #[test]
 fn promise_08_opening_costs_one_write_a_queue() {
     let disk = disk(&records(FIXTURE));
@@ -84,7 +84,7 @@ fn promise_08_periodic_jobs_go_on_from_the_last_tick() {
     let seen: Vec<_> = infos.iter().map(|info| (&*info.name, info.last_run.as_deref(), info.skipped)).collect();
     assert_eq!(seen, [("digest", Some("~0"), 1), ("later", None, 0), ("new", Some("~1"), 0)]);
     ["digest", "later", "new"].iter().for_each(|name| digest(&ticks, name).unwrap());
-    // The clock is where that life began: all ticks are in its future.
+    // The clock is where the life began, so all ticks are in its future.
     assert_eq!(ids(&ticks, JobState::Ready), ["~0", "~1"]);
     assert!(
         ticks.periodics().unwrap().iter().all(|info| info.next_tick > info.last_tick.max(Some(std::time::UNIX_EPOCH)))
@@ -110,12 +110,12 @@ fn promise_08_a_flipped_bit_of_a_periodic_job_is_refused() {
                 panic!("{name}, {bit}");
             };
             assert!(reason.contains(name), "{reason}");
-            // The list has the others as they are.
+            // The list shows the others as sound.
             for info in ticks.periodics().unwrap() {
                 assert_eq!(info.damaged.is_some(), info.name == name, "{info:?}, {bit}");
             }
             assert!(disk.records().contains(&bent[number]), "{name}, {bit}: it was written over");
-            // The other jobs of the queue run, and the name can be used anew.
+            // Other jobs of the queue run, and the name can be used anew.
             assert!(ticks.accept(Accept::new()).unwrap().is_some());
             assert!(ticks.remove_periodic(name).unwrap());
             digest(&ticks, name).unwrap();
@@ -125,7 +125,7 @@ fn promise_08_a_flipped_bit_of_a_periodic_job_is_refused() {
     assert!(flipped > 500, "{flipped} bits");
 }
 
-/// Each bit of the records that are sealed, one after the other.
+/// Each bit of the sealed records in turn.
 #[test]
 fn promise_08_a_flipped_bit_of_a_queue_is_refused() {
     let whole = records(FIXTURE);
