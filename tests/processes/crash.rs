@@ -1,5 +1,5 @@
-//! The process is really killed, and the disk really refuses. After each life nothing up to the
-//! watermark is missing.
+//! Real kills and a disk that is really full: after each life nothing up to the watermark is
+//! missing.
 //!
 //! Each test runs this program again as its child, with a directory to work in.
 
@@ -20,7 +20,7 @@ use waterline::{
 };
 
 const DIR: &str = "WATERLINE_CRASH_DIR";
-/// The variable with the number of lives before a child's.
+/// The variable with the number of lives before the child's.
 const LIFE: &str = "WATERLINE_CRASH_LIFE";
 
 /// An endless stream.
@@ -38,13 +38,12 @@ impl Jobs for Endless {
     }
 }
 
-/// The number of jobs that every second life saves, so that the lives prove something on a machine
-/// of any speed.
+/// The number of jobs that every second life saves, so that lives prove something at any speed.
 const ENOUGH: u64 = 100;
-/// The same for jobs that are done ahead and saved.
+/// The same for jobs saved as done ahead.
 const ENOUGH_AHEAD: u64 = 300;
 
-/// Tells the test when enough jobs of this child are saved, and waits to be killed.
+/// Tells the test when enough jobs are saved, and waits to be killed.
 fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     let handle = consumer.handle();
     while !enough(&handle.status()) {
@@ -54,13 +53,13 @@ fn until_killed(consumer: Consumer, enough: impl Fn(&Status) -> bool) {
     consumer.join().unwrap();
 }
 
-/// Returns the number of lives of a test. SQLite is opened faster, so there are more of them.
+/// Returns the number of lives of a test: more on SQLite, which opens faster.
 fn lives(small: u32, whole: u32) -> u32 {
     size(if engine() == Some(Engine::Sqlite) { 3 * small } else { small }, whole)
 }
 
-/// The child of `promise_01_…`: it writes a row for each job until it is killed. Jobs finish out of
-/// order, and some fail first.
+/// Runs the child of `promise_01_…`: jobs that each write a row, finish out of order and sometimes
+/// fail first, until it is killed.
 fn endless_life(dir: &Path, durability: Durability) {
     let store = on_engine().durability(durability).open(dir).unwrap();
     let table = store.table("rows").unwrap();
@@ -82,7 +81,7 @@ fn endless_life(dir: &Path, durability: Durability) {
     until_killed(consumer, |status| status.done.saturating_sub(status.unsaved) >= ENOUGH);
 }
 
-/// Runs this program again, as the child with this `role`.
+/// Runs this program again as the child with this role.
 fn child(role: &str, dir: &Path, life: u32, shell: &str) -> Child {
     let program = std::env::current_exe().unwrap();
     Command::new("sh")
@@ -115,7 +114,7 @@ fn synced_child() {
     endless_life(&dir, Durability::Synced);
 }
 
-/// Lets the child run, kills it at any moment, and checks where it began.
+/// Runs the child, kills it at a random moment, and checks where it began.
 fn live_and_die(role: &str, dir: &Path, life: u32, before: Option<Index>) {
     let mut child = child(role, dir, life, "");
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -124,8 +123,8 @@ fn live_and_die(role: &str, dir: &Path, life: u32, before: Option<Index>) {
     die(child, lines, life, "enough is saved", 60);
 }
 
-/// Kills the child: in every second life soon after it says that something is `reached`, and in the
-/// others at any moment from now on.
+/// Kills the child: in every second life soon after it has printed `reached`, and in the others at
+/// a random moment.
 fn die(mut child: Child, mut lines: Lines<BufReader<ChildStdout>>, life: u32, reached: &str, most_ms: u64) {
     if life % 2 == 1 {
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains(reached))), "it ended before {reached:?}");
@@ -136,7 +135,7 @@ fn die(mut child: Child, mut lines: Lines<BufReader<ChildStdout>>, life: u32, re
     child.wait().unwrap();
 }
 
-/// Kills the child after a while, again and again. Returns its last watermark.
+/// Runs and kills the child many times. Returns its last watermark.
 fn kill_again_and_again(role: &str, lives: u32) -> Option<Index> {
     let dir = a_directory()?;
     let mut before = None;
@@ -167,7 +166,7 @@ fn promise_01_kills_skip_no_job_with_synced_writes() {
     kill_again_and_again("crash::synced_child", lives(3, 10));
 }
 
-/// The words of the engine for a disk that takes no more.
+/// Returns the engine's words for a full disk.
 fn full() -> &'static str {
     if engine() == Some(Engine::Sqlite) { "look if it is full" } else { "File too large" }
 }
@@ -185,10 +184,10 @@ fn full_disk_child() {
         .start(move |job| Ok(table.put(job.index.to_be_bytes(), [7; 1000])?))
         .unwrap();
     let handle = consumer.handle();
-    // Either the rows or the progress cannot be written. The status names the one that cannot.
+    // The status names which cannot be written, the rows or the progress.
     let status = until(&handle, "the full disk", |s| {
         let (Blocked::Progress { error } | Blocked::Retrying { error, .. }) = &s.blocked else { return false };
-        // On a busy machine the status may name a slow write before that.
+        // On a busy machine it may name a slow write first.
         error.contains(full()) && s.failed > 0
     });
     println!("blocked: {}", status.blocked);
@@ -202,8 +201,8 @@ fn full_disk_child() {
 #[test]
 fn a_full_disk_is_named_and_loses_no_job() {
     let Some(dir) = a_directory() else { return };
-    // No file may grow beyond half a megabyte. The signal that would kill the process is ignored,
-    // so writes fail.
+    // Limits files to half a megabyte, and ignores the signal that would kill the process, so that
+    // writes fail.
     let child = child("crash::full_disk_child", dir.path(), 0, "trap '' XFSZ; ulimit -f 1024;");
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -213,7 +212,7 @@ fn a_full_disk_is_named_and_loses_no_job() {
     let table = store.table("rows").unwrap();
     let saved = store.progress("p").acquire().unwrap().map_or(0, |checkpoint| checkpoint.last_processed + 1);
     assert!((0..saved).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()), "nothing is skipped");
-    // With free space again it goes on.
+    // It goes on once there is free space.
     let rows = table.clone();
     Consumer::builder(Endless, store.progress("p"))
         .stop_at(saved + 1_000)
@@ -224,12 +223,10 @@ fn a_full_disk_is_named_and_loses_no_job() {
     assert!((0..saved + 1_000).all(|index| table.get(index.to_be_bytes()).unwrap().is_some()));
 }
 
-/// The most jobs of `stuck_child` in flight, and the number that finish before it waits for their
-/// save.
+/// The limit of `stuck_child` for jobs in flight, and how many finish before it waits for a save.
 const IN_FLIGHT: usize = 64;
 const BURST: usize = 200;
-/// About how many jobs finish in a life. However late a life is killed, it leaves some jobs to the
-/// next ones.
+/// About how many jobs finish in a life at most, so that some are left for later lives.
 const MOST: u64 = 2_000;
 /// The room above the stuck job, for all lives.
 const WINDOW: u64 = 100_000;
@@ -277,18 +274,18 @@ fn stuck_child() {
     }
 }
 
-/// The records of the children.
+/// What the children wrote down.
 #[derive(Default)]
 struct Book {
     lines: usize,
     started: BTreeSet<Index>,
     finished: BTreeSet<Index>,
-    /// The jobs that finished, of which the child saw that their save was made.
+    /// The finished jobs whose save the child has seen.
     settled: BTreeSet<Index>,
 }
 
 impl Book {
-    /// Reads the next life. Returns how many jobs it started that an earlier life had started.
+    /// Reads the next life, and returns how many of its jobs an earlier life had started, too.
     fn read_life(&mut self, dir: &Path) -> usize {
         let text = std::fs::read_to_string(dir.join("book")).unwrap();
         // The last line may be incomplete.
@@ -325,7 +322,7 @@ fn promise_10_a_kill_repeats_only_unsaved_jobs() {
         assert!(lines.any(|line| line.is_ok_and(|line| line.contains("started at None"))), "0 is stuck");
         die(child, lines, life, "enough is settled", 80);
         let repeated = book.read_life(dir.path());
-        // One job may have finished before the child could write that down.
+        // One job may have finished before the child wrote that down.
         assert!(repeated <= IN_FLIGHT + BURST + 1, "{repeated} jobs ran again in life {life}");
         total += repeated;
     }
@@ -353,7 +350,7 @@ fn promise_10_a_kill_repeats_only_unsaved_jobs() {
     assert!(store.progress("p").last_processed().unwrap() >= Some(last));
 }
 
-/// A store and its tables: a counter for each index, and their sums.
+/// A store with a counter for each index, and their sums.
 struct Counted {
     store: Store,
     each: Table,
@@ -366,8 +363,7 @@ impl Counted {
         Self { each: store.table("each").unwrap(), sums: store.table("sums").unwrap(), store }
     }
 
-    /// The same in a database of the test's own: with the counters in a column family, or with the
-    /// test's own tables beside them.
+    /// The same in a database of the user: with counters in a column family, or beside own tables.
     fn attach(dir: &Path) -> Self {
         #[cfg(feature = "sqlite")]
         if engine() == Some(Engine::Sqlite) {
@@ -395,21 +391,21 @@ impl Counted {
         Self { each: store.column_family("each").unwrap(), sums: store.table("sums").unwrap(), store }
     }
 
-    /// Counts a job. Each job must count once, however often it runs.
+    /// Counts a job, which must count once however often it runs.
     fn count(&self, job: &Job<Index>, effects: &mut Effects) -> Result<(), Error> {
         effects.add(&self.each, job.index.to_be_bytes(), 1)?;
         effects.add(&self.sums, "jobs", 1)?;
         effects.add(&self.sums, "indices", job.index as i64)
     }
 
-    /// The child of `promise_09_…`: it counts until it is killed. Jobs finish out of order, some
-    /// fail or panic after they have counted, and in every third life one is stuck until the end.
+    /// Runs the child of `promise_09_…`: it counts until it is killed. Jobs finish out of order,
+    /// some fail or panic after they counted, and in every third life one is stuck until the end.
     fn endless_life(self) {
         // Planned panics need no backtrace.
         std::panic::set_hook(Box::new(|_| {}));
         let life: u64 = std::env::var(LIFE).unwrap().parse().unwrap();
         let (progress, first) = (self.store.progress("p"), self.store.progress("p").last_processed().unwrap());
-        // A job that no life before has done.
+        // A job that no earlier life has done.
         let undone = |index: &Index| self.each.get(index.to_be_bytes()).unwrap().is_none();
         let stuck = (first.map_or(0, |last| last + 1) + 13 * life..).find(undone).unwrap();
         let consumer = Consumer::builder(Endless, progress)
@@ -441,8 +437,8 @@ impl Counted {
         });
     }
 
-    /// Checks that nothing is counted twice or in part, and that nothing up to the watermark is
-    /// missing. Returns the watermark and the number of jobs that are done.
+    /// Checks that no job is counted twice or in part, and that none up to the watermark is
+    /// missing. Returns the watermark and the number of done jobs.
     #[track_caller]
     fn check(&self, life: u32) -> (Option<Index>, u64) {
         let saved = self.store.progress("p").last_processed().unwrap();
@@ -460,7 +456,7 @@ impl Counted {
         (saved, jobs)
     }
 
-    /// Checks that each job that is not done is done once, and no other job runs.
+    /// Runs the rest, and checks that exactly the undone jobs run, and each is done once.
     fn finish(self, (saved, done): (Option<Index>, u64)) {
         let last = saved.map_or(0, |last| last + 1) + 5_000;
         let Self { store, each, sums } = &self;
@@ -503,8 +499,8 @@ fn attached_counting_child() {
     Counted::attach(&dir).endless_life();
 }
 
-/// Kills the child after a while, again and again. Returns the number of jobs done, and of those
-/// that were done ahead when it was killed.
+/// Runs and kills the child many times. Returns the number of done jobs, and of those that were
+/// done ahead at a kill.
 fn count_again_and_again(role: &str, lives: u32, open: impl Fn(&Path) -> Counted) -> Option<(u64, u64)> {
     let dir = a_directory()?;
     let (mut before, mut ahead) = ((None, 0), 0);
@@ -539,7 +535,7 @@ fn promise_09_kills_apply_effects_once_in_a_users_database() {
     count_again_and_again("crash::attached_counting_child", lives(3, 9), Counted::attach);
 }
 
-/// A consumer that counts its jobs one after the other, and pushes each to a log.
+/// Returns the consumer whose jobs count one after the other, and push to a log.
 fn counting(store: &Store) -> waterline::Builder<Endless, waterline::StoreProgress> {
     Consumer::builder(Endless, store.progress("p")).max_processing(1)
 }
@@ -558,8 +554,8 @@ fn beginning_anew_child() {
             effects.add(&into, "jobs", 1)?;
             Ok(effects.push(&out, &job.index)?)
         };
-        // A short round, then one of some milliseconds, in which the progress is saved: the child
-        // is killed near an end and far from one.
+        // A short round, then one of some milliseconds with saves: the kill hits near an end of a
+        // round and far from one.
         let most = next + fastrand::u64(1..[40, 4_000][round % 2]);
         counting(&store).stop_at(most).start_transactional(count).unwrap().join().unwrap();
         let anew = store.progress("p").remove_with(|effects| {
@@ -579,7 +575,7 @@ fn promise_09_kills_leave_remove_with_whole_or_undone() {
     let Some(dir) = a_directory() else { return };
     let (mut between, mut items) = (0, 0);
     for life in 0.. {
-        // A life may end between two rounds, and then it proves less.
+        // A kill between two rounds proves less, so lives go on until some hit one.
         if life >= lives && between > 0 && items > 300 {
             break;
         }

@@ -1,5 +1,5 @@
-//! Jobs that really kill their process, and processes that are killed beside a job, a redrive or a
-//! move. Each test runs this program again as its child, with a directory to work in.
+//! Jobs that really kill their process, and processes killed during a job, a redrive or a move.
+//! Each test runs this program again as its child, with a directory to work in.
 
 use common::dying::{Lines, child, dir_of_child, killed_after};
 use common::{a_directory, numbers, open_in};
@@ -52,13 +52,13 @@ fn an_aborting_job_is_parked_and_its_neighbours_finish() {
     assert_eq!((info.life_open, info.done_ahead), (Some(false), 0));
 }
 
-/// The job that is parked, and then redriven.
+/// The job that is parked and redriven.
 const BAD: Index = 3;
-/// The next job after the seek, and the job that is skipped.
+/// The target of the seek. `SKIPPED` is the skipped job.
 const SOUGHT: Index = 5;
 const SKIPPED: Index = 10;
 
-/// Processes the jobs up to this one, and says each start and each save.
+/// Processes the jobs up to this one, and prints each start and each save.
 fn live(store: &Store, lines: &Arc<Lines>, last: Index, mended: bool) {
     let counts = store.table("counts").unwrap();
     let (starts, saves) = (lines.clone(), lines.clone());
@@ -100,7 +100,7 @@ fn moving_child() {
     live(&store, &lines, 14, true);
 }
 
-/// Checks that each job is done as often as it has to be, or parked, and that the history and the
+/// Checks that each job is parked or done as often as it must be, and that the history and the
 /// progress agree. Returns the number of moves.
 fn check(dir: &Path, place: &str) -> usize {
     let store = open_in(dir).unwrap();
@@ -137,7 +137,7 @@ fn kills_during_a_redrive_or_move_lose_no_job() {
         }
         killed += 1;
         check(dir.path(), &format!("killed after line {line}"));
-        // The jobs of the next processes are recorded before they start, or run alone.
+        // In the next processes jobs are recorded before they start, or run alone.
         for again in [line / 2 + 1, 2] {
             if killed_after("crashes::moving_child", dir.path(), again) {
                 check(dir.path(), &format!("killed after line {line}, and again after line {again}"));

@@ -1,4 +1,4 @@
-//! Processes that are killed, or that kill themselves, on a disk.
+//! Processes that are killed or kill themselves, on a disk.
 #![cfg(all(feature = "_disk", unix))]
 
 mod crash;

@@ -1,5 +1,5 @@
-//! Jobs of a queue that really kill their process, and a process that is killed beside its jobs.
-//! Each test runs this program again as its child, with a directory to work in.
+//! Queue jobs that really kill their process, and a process killed beside its jobs. Each test runs
+//! this program again as its child, with a directory to work in.
 
 use common::dying::{Lines, child, dir_of_child, killed_after};
 use common::{a_directory, open_in};
@@ -25,7 +25,7 @@ fn open(dir: &Path) -> (Store, Queue) {
     (store, queue)
 }
 
-/// Pushes all jobs, in the first life alone.
+/// Pushes all jobs, but only in the first life.
 fn push_once(store: &Store, queue: &Queue, jobs: usize) {
     let begun = store.table("begun").unwrap();
     if begun.get("all").unwrap().is_some() {
@@ -45,8 +45,7 @@ fn done(store: &Store, number: usize) -> i64 {
     store.table("done").unwrap().counter(number.to_string()).unwrap()
 }
 
-/// Checks that each job is in one list, and that what it has written is there as often as it has
-/// finished.
+/// Checks that each job is in one list, and that its write is there once if it has finished.
 fn check(store: &Store, queue: &Queue, jobs: usize, place: &str) {
     let mut found = vec![0; jobs];
     for state in STATES {
@@ -110,7 +109,7 @@ fn an_aborting_queue_job_ends_dead_alone() {
     assert_eq!(queue.counts().finished, JOBS as u64 - 1);
 }
 
-/// The jobs of a process that is killed. One of them fails once.
+/// The number of jobs of the killed process. One of them fails once.
 const FEW: usize = 6;
 
 #[test]
@@ -148,7 +147,7 @@ fn a_killed_process_does_each_job_once() {
         }
         killed += 1;
         if line > 1 {
-            // To open the queue here counts a crash of the jobs that ran, as any next life does.
+            // Opening the queue here counts a crash of the running jobs, as in any next life.
             let (store, queue) = open(dir.path());
             check(&store, &queue, FEW, &format!("killed after line {line}"));
         }

@@ -1,5 +1,5 @@
-//! Two stages with a log between them, killed about every second. Every chunk of every
-//! block is counted exactly once.
+//! Two stages with a log between them, killed about every second: every chunk of every block is
+//! counted exactly once.
 
 use common::*;
 use std::io::{BufRead, BufReader};
@@ -10,11 +10,11 @@ use waterline::{BoxError, Consumer, Error, Index, JobLog, Jobs, Retry, Store, Ta
 
 const DIR: &str = "WATERLINE_STAGES_DIR";
 const CHUNKS: u64 = 10;
-/// A second on average.
+/// The longest life; the average is a second.
 const LONGEST_LIFE_MS: u64 = 2_000;
-/// The most blocks that the first stage is ahead, so that the rest is done in seconds at the end.
+/// How far the first stage may be ahead, in blocks, so that the rest takes seconds at the end.
 const BACKLOG: u64 = 300_000;
-/// The most memory of a process.
+/// The memory limit of a process.
 const MEMORY_MB: u64 = 400;
 
 /// An endless stream.
@@ -46,7 +46,7 @@ impl Stages {
         Self { chunks: store.log("chunks").unwrap(), counts, total, store }
     }
 
-    /// Starts the second stage first, so that it is there when the first one pushes.
+    /// Starts the stages, the second one first, so that it is there when the first pushes.
     fn start(&self, last_block: Index, slow: bool) -> Result<(Consumer, Consumer), Error> {
         let (counts, total) = (self.counts.clone(), self.total.clone());
         let second = Consumer::builder(self.chunks.clone(), self.store.progress("chunks"))
@@ -75,12 +75,12 @@ impl Stages {
         Ok((first, second))
     }
 
-    /// Returns how many chunks were counted, cheaply.
+    /// Returns the number of counted chunks, cheaply.
     fn total(&self) -> u64 {
         self.total.counter("chunks").unwrap().try_into().unwrap()
     }
 
-    /// Checks that no chunk is counted twice. Returns how many chunks there are.
+    /// Checks that no chunk is counted twice, and returns their number.
     fn check(&self) -> u64 {
         let mut chunks = 0;
         for row in &self.counts {
@@ -114,7 +114,7 @@ fn child(dir: &Path) -> Child {
         .unwrap()
 }
 
-/// Returns the most memory that this process ever had.
+/// Returns the peak memory of this process.
 fn most_memory_mb(child: &Child) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
@@ -136,8 +136,8 @@ fn promise_09_kills_of_two_stages_count_each_chunk_once() {
         child.wait().unwrap();
         assert!(memory.is_none_or(|mb| mb < MEMORY_MB), "{memory:?} MB in life {life}");
         let stages = Stages::open(dir.path());
-        // A chunk that is counted twice stays so. A look at all rows now and then only shows
-        // earlier in which life it was.
+        // A chunk that is counted twice stays so; checking all rows now and then only narrows down
+        // the life.
         let now = if life % 10 == 5 { stages.check() } else { stages.total() };
         assert!(now >= before, "promise 7");
         println!("life {life} of {ms} ms: {now} chunks, at most {memory:?} MB");

@@ -1,5 +1,5 @@
-//! A real web log from end to end: it is appended in torn pieces while a process reads it, and the
-//! process is killed again and again. What comes out is compared with a loop over the file.
+//! A real web log from end to end: it grows in torn pieces while a process reads it, which is
+//! killed again and again. The result is compared with a loop over the file.
 //!
 //! `access.log` is what nginx wrote while 107 addresses read the pages of `docs`.
 
@@ -18,8 +18,8 @@ use waterline_queue::{Counts, JobState, NewJob, Outcome, Queue, QueueOptions, Re
 const LOG: &[u8] = include_bytes!("access.log");
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// The lines of a file that grows. The index of a line is the offset of its first byte, so a reader
-/// finds it at once; the offsets within a line are gaps. A line is there once its end is.
+/// The lines of a growing file. The index of a line is the offset of its first byte, so a reader
+/// finds it at once; the other offsets of a line are gaps. A line is there once its end is.
 struct LinesOf(PathBuf);
 
 impl LinesOf {
@@ -33,7 +33,7 @@ impl LinesOf {
 impl Jobs for LinesOf {
     type Job = String;
 
-    /// The end of the last whole line, which is a gap like each other byte within a line.
+    /// Returns the last byte of the last whole line, which is a gap like any other within a line.
     fn head(&self) -> Result<Option<Index>, BoxError> {
         let mut end = std::fs::metadata(&self.0)?.len();
         while end > 0 {
@@ -54,7 +54,7 @@ impl Jobs for LinesOf {
     }
 
     fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<String>) -> Result<(), BoxError> {
-        // The byte before the run says whether a line begins with it.
+        // The byte before the run says whether a line begins there.
         let mut at = run.start().saturating_sub(1);
         let (mut file, mut jobs) = (self.from(at)?, 0);
         while jobs < most {
@@ -72,7 +72,7 @@ impl Jobs for LinesOf {
     }
 }
 
-/// What is counted of a line: its status, its path, and the bytes of its visitor.
+/// Returns what a line counts for: its status, its path, and the bytes of its visitor.
 fn counts(line: &str) -> Option<([(String, i64); 3], String)> {
     let (address, rest) = line.split_once(' ')?;
     let mut quoted = rest.split('"');
@@ -121,7 +121,7 @@ fn reading_child() {
         .unwrap()
         .join()
         .unwrap();
-    // A job that was running at two of the kills has a pause first, in which it is scheduled.
+    // A job that ran at two of the kills is scheduled for a while before it is ready.
     let is_left = |counts: Counts| counts.scheduled + counts.ready + counts.running > 0;
     let mut watch = queue.watch();
     while is_left(queue.counts()) {
@@ -130,13 +130,13 @@ fn reading_child() {
     runner.stop().unwrap();
 }
 
-/// The offset of the last line.
+/// Returns the offset of the last line.
 fn last_line() -> Index {
     let (_, rest) = LOG.split_last().unwrap();
     rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1) as Index
 }
 
-/// Appends a piece that ends one line at least, and tears the next one.
+/// Appends a piece that ends at least one line, and tears the next.
 fn append(file: &mut File, written: &mut usize, random: &mut fastrand::Rng) {
     let rest = &LOG[*written..];
     let line = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
@@ -172,7 +172,7 @@ fn kills_of_a_reader_count_a_growing_web_log_once() {
     check(dir.path(), seed);
 }
 
-/// Compares what is in the store with a loop over the file.
+/// Compares the store with a loop over the file.
 fn check(dir: &Path, seed: u64) {
     let (mut expected, mut visitors) = (BTreeMap::<String, i64>::new(), BTreeSet::new());
     for line in String::from_utf8_lossy(LOG).lines() {

@@ -1,5 +1,5 @@
-//! Bad values and bad surroundings: each is a typed error that says what to write instead, and
-//! nothing is lost.
+//! Bad settings and bad parts: each is a typed error that says what to write instead, and nothing
+//! is lost.
 
 use common::database::Database;
 use common::*;
@@ -15,7 +15,7 @@ fn never<J: Jobs, P: Progress>(builder: Builder<J, P>) -> Result<Consumer, Error
     builder.start(|_| panic!("nothing may run"))
 }
 
-/// A start that cannot be, the reason, and the one sentence that says it and what to write instead.
+/// A refused start, its reason, and the sentence that names it and what to write instead.
 type Refused = (Result<Consumer, Error>, ConfigError, String);
 
 #[track_caller]
@@ -67,7 +67,7 @@ fn impossible_numbers_are_refused_at_once() {
         (effects(bytes), Size { setting: "max_effects", value: bytes, most: 1 << 30, why: says.clone() }, says)
     };
     check([0, (1 << 30) + 1].map(cannot_wait));
-    // Each refusal leaves the progress free, and the numbers beside the refused ones are taken.
+    // Each refusal leaves the progress free, and the nearest valid numbers are taken.
     for bytes in [1, 1 << 30] {
         effects(bytes).unwrap().stop().unwrap();
     }
@@ -216,7 +216,7 @@ fn bounded_source_retries_and_unkept_timeouts_are_refused() {
                 no limit";
     check([zero((never(plain().source_timeout(Duration::ZERO)), "source_timeout", says))]);
 
-    // Functions on a thread, through each adapter.
+    // Blocking calls, also through each adapter.
     let (watermark, log) = (Watermark::new(), store.log::<u64>("out").unwrap());
     let gated = || numbers(9).gated_by(&watermark);
     let started = [
@@ -230,7 +230,7 @@ fn bounded_source_retries_and_unkept_timeouts_are_refused() {
     let says = "source_timeout cannot end a call of this source, which is a function on a thread: set a timeout in the client \
                 that it calls, make it `AsyncJobs`, or let it implement `Jobs::call_timeout` (an adapter hands that on)";
     check(started.map(|started| unsupported(started, "source_timeout", says)));
-    // No limit is what it has.
+    // `Duration::MAX` is fine: such calls have no limit anyway.
     let fine = plain().source_timeout(Duration::MAX).source_retry(Retry::fixed(HOUR).jitter(1.0));
     fine.start(|_| Ok(())).unwrap().stop().unwrap();
 }
@@ -350,18 +350,17 @@ fn failures_are_not_retried_in_a_busy_loop() {
     let reads = || script.calls().reads.load(std::sync::atomic::Ordering::SeqCst);
     let saves = || progress.faults().writes();
     eventually("both fail", || reads() >= 4 && saves() >= 1);
-    // A user who rings all the time does not make a failing source fail faster.
+    // Constant wakes do not make a failing source fail faster.
     for _ in 0..1_000 {
         script.ring();
         std::thread::yield_now();
     }
-    // Two jobs are read before the one that fails, which is asked for again at once, and then no
-    // more. No pause ends while no time passes, but a save may be hurried once by a call that comes
-    // late.
+    // Two jobs are read before the one that fails, which is asked for again once, without a pause.
+    // The clock stands still, so no pause ends, but a late call may hurry one save.
     assert!(reads() == 4 && saves() <= 2, "{} reads, {} saves", reads(), saves());
     time.steps(Duration::from_millis(1), "further tries", || reads() >= 7 && saves() >= 6);
     let (again, passed) = ([reads() - 4, saves() - 2], time.passed());
-    // The pauses double, from 50 and from 20 ms on.
+    // The pauses double, starting at 50 and at 20 ms.
     let pauses = |first: u32, again: u64| Duration::from_millis(first.into()) * (2_u32.pow(again as u32) - 1);
     assert!(pauses(50, again[0]) <= passed && pauses(20, again[1]) <= passed, "{again:?} in {passed:?}");
     consumer.stop().unwrap();
@@ -385,7 +384,7 @@ fn a_watermark_in_use_is_readable_but_not_removable() {
 #[test]
 fn a_table_is_a_key_space_of_its_own() {
     let store = Store::in_memory();
-    // Names that are prefixes of one another, and keys that look like names.
+    // Names that are prefixes of each other, and keys that look like names.
     let (a, ab) = (store.table("a").unwrap(), store.table("ab").unwrap());
     a.put("bkey", "1").unwrap();
     ab.put("key", "2").unwrap();
@@ -399,7 +398,7 @@ fn a_table_is_a_key_space_of_its_own() {
     a.delete("bkey").unwrap();
     a.delete("never was").unwrap();
     assert_eq!(a.get("bkey").unwrap(), None);
-    // A walk sees the rows that were there when it began.
+    // A walk sees the rows as of its begin.
     let walk = a.iter();
     a.put("later", "3").unwrap();
     assert_eq!(walk.count(), 1);

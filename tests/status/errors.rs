@@ -1,12 +1,12 @@
-//! Errors as people see them: the output of a program that ends with one, and the bound of the
-//! user's texts.
+//! Errors as people see them: the output of a program that ends with one, and the bound of error
+//! texts.
 
 use common::*;
 use std::fmt;
 use std::process::Command;
 use waterline::{BoxError, ConfigError, Consumer, Error, MemoryProgress, Retry, Store};
 
-/// The variable with which the test below runs this program again.
+/// The variable that marks the child process of the test below.
 const CHILD: &str = "WATERLINE_ERRORS_CHILD";
 
 fn halted() -> Error {
@@ -17,7 +17,7 @@ fn halted() -> Error {
         .unwrap_err()
 }
 
-/// Rust prints an error of a test and an error of `main` in the same way.
+/// Rust prints an error of a test just as one of `main`.
 #[test]
 fn a_main_that_returns_an_error_child() -> Result<(), Error> {
     if std::env::var_os(CHILD).is_some() { Err(halted()) } else { Ok(()) }

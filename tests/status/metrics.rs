@@ -1,4 +1,4 @@
-//! The metrics of a consumer as a recorder gets them.
+//! The metrics of a consumer as a recorder receives them.
 
 use common::recorder::Kept;
 use common::*;
@@ -25,7 +25,7 @@ trait OfConsumer {
     ) -> Consumer;
     fn get(&self, name: &str) -> f64;
     fn all<const N: usize>(&self, names: [&str; N]) -> [f64; N];
-    /// Lets time pass until they are so: they are measured each second.
+    /// Lets time pass until the metrics have these values. They are measured each second.
     fn until<const N: usize>(&self, time: &Time, names: [&str; N], values: [f64; N]);
 }
 
@@ -58,7 +58,7 @@ impl OfConsumer for Kept {
     }
 }
 
-/// The gauges that say where the consumer is, without the lag in seconds.
+/// The gauges of the consumer's place, without the lag in seconds.
 const PLACE: [&str; 7] = ["up", "head", "watermark", "lag_jobs", "in_flight", "done_ahead", "parked"];
 
 #[test]
@@ -107,7 +107,7 @@ fn only_a_failing_idle_source_counts_stalls() {
     let builder = Consumer::builder(source.clone(), store.progress("p"));
     let consumer = kept.start(&time, builder, |builder| builder.start(|_| Ok(())));
     kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
-    // The time of the test passes while the threads of a loaded machine begin.
+    // On a loaded machine, time has passed while the threads started.
     let (begun, before) = (time.passed(), kept.get("stalls_total"));
     time.steps(Duration::from_secs(1), "a minute without a job", || time.passed() > begun + Duration::from_secs(60));
     assert_eq!(kept.get("stalls_total"), before);
@@ -157,7 +157,7 @@ fn idle_gauges_show_its_place_and_parked_jobs() {
         if index < 3 { job.fail("refused") } else { job.succeed() }
     }
     kept.until(&time, PLACE, [1.0, 3.0, 3.0, 0.0, 0.0, 0.0, 3.0]);
-    // It has caught up, and no new job comes.
+    // It has caught up, and no new job arrives.
     let handle = consumer.handle();
     handle.redrive(1).unwrap();
     let redriven = started.job(1);
@@ -185,8 +185,8 @@ fn abandoned_jobs_leave_no_gauge_in_flight() {
     started.job(2).succeed();
     kept.until(&time, PLACE, [1.0, 3.0, 0.0, 3.0, 2.0, 1.0, 0.0]);
     assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
-    // The place at which the next life begins. A stop without any time does not wait for the thread
-    // that tells of it.
+    // The place where the next life begins. It shows a moment later, since a stop with no time does
+    // not wait for the thread that tells the recorder.
     kept.until(&time, PLACE, [0.0, 3.0, 0.0, 3.0, 0.0, 1.0, 0.0]);
     drop(given_up);
 

@@ -1,4 +1,4 @@
-//! Observers: the events of each mode, their order, and code of the user that misbehaves in them.
+//! Observers: the events of each mode, their order, and observers that misbehave.
 
 use common::*;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -17,7 +17,7 @@ const NOW: Retry = Retry::fixed(Duration::ZERO);
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An event, kept.
+/// An event as the test keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Heard {
     Begun(Index, u32),
@@ -29,7 +29,7 @@ enum Heard {
     Ended(State, Option<Index>, Option<String>),
 }
 
-/// Keeps all events, in their order. Measurements are kept apart: their number depends on the time.
+/// Keeps all events in order, but measurements apart, since their number depends on timing.
 #[derive(Clone, Default)]
 struct Ear(Arc<Mutex<Vec<Heard>>>, Arc<Mutex<Vec<(Duration, Status)>>>);
 
@@ -82,7 +82,7 @@ const MODES: [Mode; 4] = [Mode::Direct, Mode::Deferred, Mode::Ordered, Mode::Tra
 
 type Run = Arc<dyn Fn(&Job<u64>) -> Result<(), String> + Send + Sync>;
 
-/// Starts it in this mode. With `late`, the part behind the closure fails: the token, or the sink.
+/// Starts a consumer in this mode. With `late`, the token or the sink fails, not the closure.
 fn start<J: Jobs<Job = u64>>(builder: Builder<J, StoreProgress>, mode: Mode, late: bool, run: Run) -> Consumer {
     let started = match mode {
         Mode::Direct => builder.start(move |job| Ok(run(&job)?)),
@@ -109,7 +109,7 @@ fn start<J: Jobs<Job = u64>>(builder: Builder<J, StoreProgress>, mode: Mode, lat
     started.unwrap()
 }
 
-/// Compares all events with the model: each job fails as often as the plan says, and is done then.
+/// Checks the events against the model: each job fails as often as planned, and then succeeds.
 fn check(heard: &[Heard], plan: &[u32], mode: Mode) {
     let mut attempts: BTreeMap<Index, (u32, bool)> = BTreeMap::new();
     let mut done = vec![false; plan.len()];
@@ -271,7 +271,7 @@ fn errors_and_panics_are_outcomes_in_every_mode() {
             Heard::Begun(0, 2),
             Heard::Failed(0, 2, "refused".to_owned()),
             Heard::Halted(0, Some(2), "job 0 failed in attempt 2: refused".to_owned()),
-            // The store keeps what the halt said.
+            // The store keeps the reason of the halt.
             Heard::Saved(None, 1),
             Heard::Ended(State::Halted, None, Some(error.report())),
         ];
@@ -350,7 +350,7 @@ fn a_panicking_observer_changes_nothing() {
     }
 }
 
-/// A handle that the observer gets after the start.
+/// A handle that is set after the start.
 #[derive(Clone, Default)]
 struct Later(Arc<Mutex<Option<Handle>>>);
 
@@ -403,7 +403,7 @@ fn an_observer_may_steer_and_write_in_every_event() {
     }
 }
 
-/// Says when it is dropped.
+/// An observer that reports its drop.
 struct Mourned(Sender<()>);
 
 impl Observer for Mourned {
@@ -447,7 +447,7 @@ fn an_abandoned_attempt_is_not_observed() {
     running.remove(&0).unwrap().succeed();
     assert!(handle.wait_for(0, LONG));
     assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
-    // A stop without any time does not wait for the thread that tells the observers.
+    // A stop with no time does not wait for the thread that tells the observers.
     eventually("the end", || matches!(ear.all().last(), Some(Heard::Ended(State::Finished, Some(0), None))));
     let before = ear.all();
     running.remove(&1).unwrap().succeed();
@@ -488,7 +488,7 @@ fn lag_is_measured_until_the_end() {
     let handle = consumer.handle();
     let last = || ear.1.lock().last().cloned();
     let mut running = stage.take(2);
-    // Two in flight of three, and the lag grows without an event of a job.
+    // Two of three jobs are in flight, and the lag grows without events of jobs.
     let is_lag = |(lag, status): (Duration, Status)| lag >= SECOND && status.processing == 2;
     time.steps(SECOND / 4, "a lag of a second", || last().is_some_and(is_lag));
     let (lag, status) = last().unwrap();
@@ -496,7 +496,7 @@ fn lag_is_measured_until_the_end() {
         lag <= time.passed() && status.processing == 2 && status.lag() == 3 && status.head == Some(2),
         "{lag:?}, {status:?}"
     );
-    // Paused, it does not stall, and its lag grows even so.
+    // While paused it does not stall, yet its lag grows.
     handle.pause();
     running.remove(&1).unwrap().succeed();
     time.steps(SECOND / 4, "one more", || {
@@ -506,12 +506,12 @@ fn lag_is_measured_until_the_end() {
     running.remove(&0).unwrap().succeed();
     stage.job(2).succeed();
     assert!(handle.wait_for(2, LONG));
-    // No look for a stall is so near that a measurement could wait for it, now or later.
+    // The measurements do not depend on the looks for a stall, none of which is due here.
     time.pass(SECOND);
     eventually("the rest", || last().is_some_and(|(lag, status)| lag.is_zero() && status.last_processed == Some(2)));
     time.pass(SECOND * 2);
     let before = ear.1.lock().len();
-    // A new job after a while without one is measured at once.
+    // A new job after an idle while is measured at once.
     jobs.push(3);
     let job = stage.next();
     eventually("the new one", || last().is_some_and(|(_, status)| status.head == Some(3)));
@@ -555,7 +555,7 @@ fn on_stall_is_called_once_for_each_stall() {
             assert!(of == index && elapsed == at, "{status:#?}");
             assert!(status.oldest.is_some_and(|oldest| (oldest.index, oldest.attempt) == (index, 1)), "{status:#?}");
         }
-        // The lines go on, at each doubling.
+        // Further events come at each doubling of the time.
         let before = stalls();
         time.steps(SECOND * 10, "further events of the same stall", || stalls() > before + 1);
         assert!(calls.is_empty(), "{:?}", calls.try_recv());

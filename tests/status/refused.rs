@@ -1,5 +1,5 @@
-//! The text of each setting that is refused, word for word: it says what to write instead. Those of
-//! the numbers of a consumer are in `bad_input`.
+//! The error text of each refused setting, word for word: it says what to write instead. Those of a
+//! consumer's numbers are in `bad_input`.
 
 use common::*;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use waterline_queue::{
     Runner, RunnerGate, Running,
 };
 
-/// The error of a call that was refused.
+/// Returns the error of a refused call.
 trait Refusal {
     fn refusal(self) -> ConfigError;
 }

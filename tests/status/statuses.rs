@@ -1,4 +1,4 @@
-//! The reasons to wait that a status names, other than the next job itself.
+//! Reasons to wait, other than the next job, that a status names; and its fields.
 
 use common::*;
 use crossbeam_channel::{Receiver, bounded};
@@ -63,8 +63,8 @@ fn a_hanging_destructor_is_named_before_a_due_retry() {
     consumer.join().unwrap();
 }
 
-/// Programs name these fields without `..`, so a further field would break them: a reason with more
-/// to say is a variant of its own.
+/// Programs match these fields without `..`, so a new field would break them: a reason with more
+/// to say needs a variant of its own.
 #[test]
 fn blocked_variants_keep_their_public_fields() {
     let index_of = |blocked: &Blocked| match blocked {

@@ -1,7 +1,7 @@
-//! Ways to be stuck: each test makes a consumer stand still, and compares the one sentence that the
-//! status says with the event and with the content of the store.
+//! Ways to be stuck: each test makes a consumer stand still, and checks that the status, the event
+//! and the store tell the same.
 //!
-//! Mostly job 0 is processed and job 1 is in the way, so the watermark is 0.
+//! Mostly job 0 is processed and job 1 blocks the rest, so the watermark is 0.
 
 use common::*;
 use crossbeam_channel::{Sender, bounded, unbounded};
@@ -14,22 +14,22 @@ use waterline::{
     MemoryProgress, OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
 };
 
-/// The time of the first call of `on_stall`, and the step in which time passes. A closure for each
-/// doubling of it is added, since the first one may ring before the consumer has come to the place
-/// where it is stuck. The events of a stall begin after ten seconds.
+/// The time of the first `on_stall`, and the step in which time passes. Further closures follow at
+/// each doubling, since the first may be called before the consumer is where it gets stuck. The
+/// events of a stall begin after ten seconds.
 const SOON: Duration = Duration::from_secs(1);
 const ALARMS: usize = 18;
 
-/// The pause of a job that is not tried again while its test runs, whatever time that lets pass.
+/// A backoff that no test outlasts.
 const NEVER: Duration = Duration::from_secs(39_999_999);
 
-/// The unit of the times in a store.
+/// The unit of stored times.
 const MS: Duration = Duration::from_millis(1);
 
-/// A time before all that this process does.
+/// A time before everything that the tests do.
 static BEGUN: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
-/// One thing that a consumer said of itself.
+/// What a consumer told about itself.
 #[derive(Clone, Debug)]
 enum Said {
     /// The call of `on_stall` with this number.
@@ -41,23 +41,23 @@ enum Said {
 }
 
 impl Said {
-    /// The status of a stall.
+    /// Returns the status of a stall.
     fn status(&self) -> Option<&Status> {
         if let Self::Alarm(_, status) | Self::Stalled(status) = self { Some(status) } else { None }
     }
 }
 
-/// A consumer with the name `p` that is to be stuck, and everything that it said.
+/// A consumer named `p` that is to get stuck, and everything that it told.
 struct Stuck {
     store: Store,
     said: Arc<Mutex<Vec<Said>>>,
-    /// Time passes only while something is waited for that takes time.
+    /// Moves only while a test waits for something that takes time.
     time: Arc<Time>,
     /// The watermark at which it is stuck.
     last: Option<Index>,
-    /// The head that the source has shown by then, if it matters.
+    /// The head that the source has shown by then, where that matters.
     head: Option<Index>,
-    /// True if the store keeps that a life is open.
+    /// Whether the store keeps whether a life is open.
     counts_lives: bool,
 }
 
@@ -71,12 +71,12 @@ impl Stuck {
         Self { store, said: Arc::default(), time: Arc::default(), last: Some(0), head: None, counts_lives: true }
     }
 
-    /// Is stuck at another watermark than 0.
+    /// Sets a watermark other than 0.
     fn at(self, last: Option<Index>) -> Self {
         Self { last, ..self }
     }
 
-    /// Is stuck after the source has shown this head: a look that takes long is another stall.
+    /// Waits until the source has shown this head, since a slow look is another stall.
     fn seeing(self, head: Index) -> Self {
         Self { head: Some(head), ..self }
     }
@@ -85,7 +85,7 @@ impl Stuck {
         self.hear(Consumer::builder(jobs, self.store.progress("p")).max_processing(4).max_crashes(9))
     }
 
-    /// Returns a builder with a progress that misbehaves, and its faults. It counts no crashes.
+    /// Returns a builder with a faulty progress, which counts no crashes, and the faults.
     fn faulty<J: Jobs>(
         &mut self,
         jobs: J,
@@ -96,7 +96,7 @@ impl Stuck {
         (self.hear(Consumer::builder(jobs, progress).max_processing(4)), faults)
     }
 
-    /// Keeps everything that this consumer says.
+    /// Keeps everything that this consumer tells.
     fn hear<J: Jobs, P: Progress>(&self, mut builder: Builder<J, P>) -> Builder<J, P> {
         for nth in 0..ALARMS {
             let said = self.said.clone();
@@ -128,7 +128,7 @@ impl Stuck {
         self.time.until(SOON, handle, what, wanted)
     }
 
-    /// Lets time pass until the watermark has come to this index.
+    /// Lets time pass until the watermark has reached this index.
     #[track_caller]
     fn reaches(&self, handle: &Handle, index: Index) {
         self.until(handle, "the watermark", |status| status.last_processed >= Some(index));
@@ -138,9 +138,8 @@ impl Stuck {
         self.said.lock().clone()
     }
 
-    /// Waits until the consumer is stuck for this reason, and says so in this sentence. The
-    /// closures of `on_stall` hear it once, observers hear it again and again, and the store has
-    /// the place.
+    /// Waits until the consumer is stuck for this reason and says this. Each `on_stall` is called
+    /// once, observers hear it repeatedly, and the store has the place.
     #[track_caller]
     fn stalls(&self, handle: &Handle, wanted: impl Fn(&Blocked) -> bool, says: &str) -> Status {
         let right = |status: &Status| {
@@ -157,10 +156,10 @@ impl Stuck {
             let stalls = |said: &&Said| matches!(said, Said::Stalled(status) if right(status));
             self.heard().iter().filter(stalls).count() >= least
         };
-        // A later line comes after twice the time, so a closure that is called twice has been.
+        // The next event comes after twice the time, so a second call would have come by then.
         self.eventually(says, || (0..ALARMS).any(|nth| alarms(nth) > 0) && events(2));
         assert!((0..ALARMS).all(|nth| alarms(nth) <= 1), "once for each stall: {:#?}", self.heard());
-        // A status that is heard late may be of the time before.
+        // A status that arrives late may be an earlier one.
         let heard = self.heard().split_off(from);
         let statuses = heard.iter().filter_map(Said::status).skip_while(|status| !right(status));
         statuses.for_each(|status| assert_ne!(status.blocked, Blocked::No, "it stands still: {status:#?}"));
@@ -169,8 +168,8 @@ impl Stuck {
         status
     }
 
-    /// Returns the record of the consumer in the store, which says where the watermark stands and
-    /// since when, and if its life is open. `None` if nothing was ever saved.
+    /// Checks and returns the store's entry of the consumer: the watermark, when it moved, and
+    /// whether a life is open. `None` if nothing was ever saved.
     #[track_caller]
     fn kept(&self, open: Option<bool>) -> Option<ConsumerInfo> {
         assert_eq!(self.store.progress("p").history().unwrap(), [], "nobody moved it by hand");
@@ -178,7 +177,7 @@ impl Stuck {
         let info = self.store.consumers().unwrap().into_iter().find(|info| info.name == "p")?;
         assert_eq!((info.last_processed, &info.unreadable), (self.last, &None), "{info:#?}");
         assert_eq!(info.life_open, open.filter(|_| self.counts_lives), "{info:#?}");
-        // A progress of one's own says when it moved in a way of its own.
+        // Another progress keeps the time in its own way.
         assert_eq!(info.moved_at.is_some(), self.last.is_some() && self.counts_lives, "{info:#?}");
         if let Some(moved) = info.moved_at {
             assert!(*BEGUN <= moved + MS && moved <= self.time.wall(), "{info:#?}");
@@ -189,7 +188,7 @@ impl Stuck {
         Some(info)
     }
 
-    /// The store has the place of a consumer that has not halted and has parked nothing.
+    /// Checks that the store has the place of a consumer that has not halted or parked a job.
     #[track_caller]
     fn is_kept(&self, open: Option<bool>) {
         let info = self.kept(open);
@@ -199,8 +198,8 @@ impl Stuck {
         }
     }
 
-    /// Waits until the consumer has halted at this index for this reason, and says so in its
-    /// status, in one event and in the last one. Returns the text, and the error.
+    /// Waits until the consumer has halted at this index for this reason, and its status, the event
+    /// of the halt and the last event say so. Returns the text and the error.
     #[track_caller]
     fn ends(&self, consumer: Consumer, index: Index, says: &str) -> (String, Error) {
         let handle = consumer.handle();
@@ -224,7 +223,7 @@ impl Stuck {
         (text.clone(), error)
     }
 
-    /// The same, and the store keeps the halt.
+    /// Does the same, and checks that the store keeps the halt.
     #[track_caller]
     fn halts(&self, consumer: Consumer, index: Index, says: &str) -> Error {
         let (text, error) = self.ends(consumer, index, says);
@@ -256,7 +255,7 @@ fn is_unsaved(blocked: &Blocked) -> bool {
     matches!(blocked, Blocked::Progress { .. })
 }
 
-/// Lets as much time pass as another consumer takes to tell of a stall several times.
+/// Lets time pass until another consumer has told of a stall several times.
 fn pass_the_time_of_a_stall(time: &Arc<Time>) {
     let (stuck, (hold, run)) = (Stuck { time: time.clone(), ..Stuck::new() }, hangs_at(1));
     let consumer = stuck.builder(numbers(2)).start(run).unwrap();
@@ -315,7 +314,7 @@ mod jobs {
             });
             let consumer = consumer.unwrap();
             let has_slot = |status: &Status| status.oldest.is_some_and(|oldest| oldest.index == 2);
-            // Before that, job 1 may be due for a moment while nobody has the slot.
+            // Before that, job 1 may be due for a moment while the slot is free.
             until(&consumer.handle(), "job 2 to have the slot", has_slot);
             let wanted = |blocked: &Blocked| match blocked {
                 Blocked::Retrying { index: 1, retry_in, .. } | Blocked::Deferred { index: 1, retry_in, .. } => {
@@ -439,7 +438,7 @@ mod jobs {
 mod sources {
     use super::*;
 
-    /// Starts a consumer on a source that rings, and waits until it has caught up with job 0.
+    /// Starts a consumer on a source that notifies, and waits until it has caught up with job 0.
     fn caught_up(stuck: &Stuck, script: &Script) -> Consumer {
         let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
         assert!(consumer.handle().wait_for(0, LONG));
@@ -461,7 +460,7 @@ mod sources {
         consumer.stop().unwrap();
     }
 
-    /// A source with a row above its head that is not committed.
+    /// A source that waits for an uncommitted row above its head.
     struct Waits(Script);
 
     impl Jobs for Waits {
@@ -510,7 +509,7 @@ mod sources {
             script.ring();
             stuck.stalls(&consumer.handle(), is_source, says);
             consumer.stop().unwrap();
-            // A source that fails at the start, and nobody rings when it is sound again.
+            // The source fails at the start, and does not notify when it recovers.
             let (stuck, script) = (Stuck::new().at(None), Script::up_to(3).subscribing());
             script.fail_head(fault);
             let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
@@ -533,7 +532,7 @@ mod sources {
             let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
             let handle = consumer.handle();
             stuck.stalls(&handle, is_source, "the source cannot be read at 1; the consumer goes on as soon as it");
-            // A call that the machine holds up is another reason for a moment.
+            // A slow call may be the reason for a moment.
             let says = |status: &Status| status.blocked.to_string().ends_with(why);
             let status = stuck.until(&handle, "the reason", says);
             assert_eq!((status.state, status.lag()), (State::Running, 3));
@@ -568,7 +567,7 @@ mod sources {
             stuck.stalls(&consumer.handle(), wanted, "returned no job at 1; retrying; bring the job back, or ");
         assert_eq!(status.head, Some(3));
         consumer.stop().unwrap();
-        // The sentence names a way out.
+        // The way out that the sentence names.
         stuck.store.progress("p").skip(1, "it is gone for good").unwrap();
         assert_eq!(stuck.store.progress("p").last_processed().unwrap(), Some(1));
     }
@@ -618,7 +617,7 @@ mod sources {
         assert!(script.ring().iter().all(|listens| !listens), "the source learns that nobody listens");
         let explicit = builder(script.clone(), &MemoryProgress::new()).start_at(2).start(|_| Ok(()));
         assert!(matches!(explicit, Err(Error::Truncated { next: 2, first: 4 })), "{explicit:?}");
-        // No consumer was there, so none has halted.
+        // No consumer has started, so none has halted.
         stuck.is_kept(Some(false));
         script.set_first(1);
         stuck.builder(script).stop_at(5).start(|_| Ok(())).unwrap().join().unwrap();
@@ -713,7 +712,7 @@ mod saves {
         handle.request_stop();
         let (_, error) = stuck.ends(consumer, 1, "the progress could not be saved: ");
         assert!(matches!(error, Error::Progress { .. }), "{error:?}");
-        // The store could not take the failure either, so the life is still open there.
+        // The store could not record the failure either, so the life is still open there.
         stuck.is_kept(Some(true));
     }
 
@@ -780,7 +779,7 @@ mod saves {
 mod people {
     use super::*;
 
-    /// Waits until the consumer stands still for this reason, which is no stall.
+    /// Waits until the consumer rests for this reason, which is no stall.
     #[track_caller]
     fn rests(stuck: &Stuck, handle: &Handle, wanted: &Blocked, says: &str) {
         until(handle, says, |status| status.blocked == *wanted && status.last_processed == stuck.last);
@@ -840,7 +839,7 @@ mod people {
         faults.tenure().unwrap().lost("node b has it".into());
         let (_, error) = stuck.ends(consumer, 1, "node b has it");
         assert!(matches!(&error, Error::Fenced { name, .. } if name == "p"), "{error:?}");
-        // It no longer writes to a progress that is another one's.
+        // It no longer writes to a progress that another consumer has.
         stuck.is_kept(None);
     }
 
@@ -871,7 +870,7 @@ mod people {
         assert_eq!((status.state, status.last_processed), (State::Finished, Some(0)));
         let says = status.blocked.to_string();
         assert!(says.starts_with("the consumer ended ") && says.ends_with("; end what blocks it there"), "{says}");
-        // Everything is saved, and the observers have heard of the end.
+        // Everything is saved, and the observers are told of the end.
         let ends = |said: &Said| matches!(said, Said::Ended(State::Finished, None));
         stuck.eventually("the event", || stuck.heard().iter().filter(|said| ends(said)).count() == 1);
         stuck.is_kept(Some(false));
@@ -939,7 +938,7 @@ mod failures {
         let halted = |status: &Status| matches!(status.blocked, Blocked::Halted { index: 1, .. });
         let status = until(&handle, "the halt", halted);
         assert_eq!((status.state, status.oldest.map(|oldest| oldest.index)), (State::Halted, Some(2)));
-        // It is told of while the consumer waits, and the store has it.
+        // The halt is told of and stored while the consumer still waits.
         let told = |said: &Said| matches!(said, Said::Stalled(status) if halted(status));
         stuck.eventually("the event", || stuck.heard().iter().any(told));
         eventually("the record", || stuck.kept(Some(true)).is_some_and(|info| info.last_halt.is_some()));
@@ -965,7 +964,7 @@ mod failures {
 mod crashes {
     use super::*;
 
-    /// Lets a process die while job 1 runs. Job 0 is saved before.
+    /// Simulates a process that dies while job 1 runs, after job 0 is saved.
     fn die(disk: &FaultyStore, max_crashes: u32) -> FaultyStore {
         LazyLock::force(&BEGUN);
         let builder = Consumer::builder(numbers(2), disk.store().progress("p")).stop_at(1).max_crashes(max_crashes);
@@ -989,8 +988,8 @@ mod crashes {
 
     #[test]
     fn a_job_that_killed_its_process_too_often() {
-        // The first death makes the jobs recorded, the second one job 1 a suspect, and the third is
-        // counted.
+        // After the first death jobs are recorded, after the second job 1 is a suspect, and the
+        // third is counted.
         let disk = (0..3).fold(FaultyStore::new().unwrap(), |disk, _| die(&disk, 1));
         let stuck = Stuck::on(disk.store());
         let consumer = stuck.builder(numbers(2)).max_crashes(1).start(|_| Ok(())).unwrap();
@@ -1015,7 +1014,7 @@ mod crashes {
         consumer.stop().unwrap();
     }
 
-    /// A life after a crash that has no job left to record lets the jobs above start.
+    /// A life after a crash lets the jobs above start once no job is left to record.
     #[test]
     fn a_hanging_suspect_beside_new_jobs() {
         let disk = die(&FaultyStore::new().unwrap(), 9);
@@ -1035,7 +1034,7 @@ mod crashes {
     fn a_suspect_that_waits_to_run_alone() {
         let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
         let (stuck, script, (hold, run)) = (Stuck::on(disk.store()), Script::up_to(2), hangs_at(2));
-        // While job 1 cannot be read, the job above it starts.
+        // Job 1 cannot be read, and the job above it starts.
         script.fail_at(1, Fault::Error);
         let consumer = stuck.builder(script.clone()).start(run).unwrap();
         let handle = consumer.handle();
