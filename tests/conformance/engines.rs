@@ -1,4 +1,4 @@
-//! Engines that do more than they must, and engines that break one rule each of those for them.
+//! Engines that do more than a progress must, and engines that break one rule for them.
 
 use super::refusal;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use waterline::{BoxError, Checkpoint, Error, Progress, SaveError, Saved, Tenure}
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     Nothing,
-    /// No bug: it cannot tell a name that is lost from a storage that fails.
+    /// No bug: it cannot tell a lost name from failing storage.
     LostIsRetry,
     ForgetsAhead,
     ForgetsBeforeAWatermark,
@@ -30,7 +30,7 @@ enum Bug {
 
 use Bug::*;
 
-/// The way in which a name is taken from a live value.
+/// How a name is taken from a live value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Lapses,
@@ -61,7 +61,7 @@ impl Engine {
         change(self.disk.lock().entry(self.name.clone()).or_default())
     }
 
-    /// Returns the part of this that the engine stores.
+    /// Returns what the engine stores of this.
     fn stored(&self, saved: &Saved) -> Saved {
         let mut saved = saved.clone();
         match self.bug {
@@ -126,7 +126,7 @@ impl Progress for Engine {
                     row.saved = Some(stored);
                     Err(error)
                 }
-                // It says so when it is asked by hand, and not to a consumer.
+                // It reports the loss when asked by hand, and not to a consumer.
                 LateNotice if taken => Err(SaveError::Retry("no row was changed".into())),
                 _ => Err(lost()),
             }
@@ -161,7 +161,7 @@ fn suite<'a>(bug: Bug, way: Way) -> ProgressSuite<'a, Engine> {
     let disk = Disk::default();
     let rows = disk.clone();
     let open = move |name: &str| Engine { bug, way, disk: disk.clone(), name: name.to_owned(), token: 0 };
-    // The bug of that one is found by waiting in vain.
+    // `LateNotice` is found by a wait in vain, so its patience is short.
     let patience = Duration::from_millis(if bug == LateNotice { 500 } else { 5_000 });
     let suite = ProgressSuite::new(open).patience(patience);
     match way {
@@ -221,7 +221,7 @@ fn each_broken_rule_of_an_engine_is_named() {
             check(*bug, Way::AtOnce, rule, how);
         }
     }
-    // There it is found earlier: of several that acquire at once all may save.
+    // Here an earlier rule finds it: all of several that acquire at once may save.
     check(LateSaveIsOk, Way::AtOnce, "of several that acquire at once exactly one has the name", "8 have it");
     check(LateDropFrees, Way::Lapses, SHUT_OUT, "the life before was dropped");
     check(NeverLapses, Way::Lapses, SHUT_OUT, "is in use, though");

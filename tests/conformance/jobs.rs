@@ -23,7 +23,7 @@ fn memory_jobs_keep_the_rules() {
         .run();
 }
 
-/// An endless stream with nothing but the required methods.
+/// An endless stream with only the required methods.
 struct Endless(Index);
 
 impl Jobs for Endless {
@@ -56,7 +56,7 @@ fn a_source_with_allowed_quirks_passes() {
 /// The bug of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
-    // nothing
+    // Allowed quirks.
     Nothing,
     BelowFails,
     BelowKept,
@@ -64,7 +64,7 @@ enum Bug {
     ReadFailsBelow,
     Unsubscribed,
     FromFive,
-    // something
+    // Bugs.
     HeadTooHigh,
     HeadTooLow,
     HeadOfEmpty,
@@ -176,7 +176,7 @@ fn each_broken_rule_of_a_source_is_named() {
             let right = [*rule, *how, "does not keep the rules of Jobs: "].iter().all(|part| said.contains(part));
             if right { Ok(()) } else { Err(format!("{bug:?} should break {rule:?} with {how:?}, and: {said}")) }
         };
-        // A second is short for a busy machine, on which a correct part may take longer.
+        // A busy machine may need more than a second, so a miss is repeated with more patience.
         wrong.extend(refused(1).or_else(|_| refused(20)).err());
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -195,13 +195,13 @@ struct Bent {
     salt: u64,
     state: Mutex<State>,
     calls: AtomicU64,
-    /// The thread that made it. It calls alone, before the others do.
+    /// The thread that made it, which calls alone before the others do.
     maker: ThreadId,
     meeting: Mutex<Meeting>,
     met: Condvar,
 }
 
-/// The first two calls at the same time.
+/// The first two concurrent calls.
 #[derive(Default)]
 enum Meeting {
     #[default]
@@ -220,7 +220,7 @@ struct State {
 
 /// The part of a call in the meeting.
 struct Met {
-    /// The index that the second call asks for, and that the first one takes for its own.
+    /// The index of the second call, which the first takes for its own.
     first_sees: Option<Index>,
     is_second: bool,
 }
@@ -275,8 +275,8 @@ impl Bent {
         }
     }
 
-    /// Holds back the first call from another thread than the maker's, until a second one is inside
-    /// as well. No other call waits, so a busy machine is as fast as an idle one.
+    /// Holds the first call of another thread than the maker's until a second one is inside, too.
+    /// No other call waits, so a busy machine is as fast as an idle one.
     fn meet(&self, index: Index) -> Met {
         let nothing = Met { first_sees: None, is_second: false };
         if thread::current().id() == self.maker {
@@ -448,7 +448,7 @@ impl Gappy {
             jobs.push(last + 3);
         }
         if self.flaw == Some(Flaw::FillsAGap) && more == 7 {
-            // In place of the last one.
+            // Replaces the last job.
             jobs.pop();
             jobs.push(6);
             jobs.sort_unstable();

@@ -1,5 +1,5 @@
-//! The suites of `waterline::testing`. A part that keeps the rules passes, and a part that breaks a
-//! rule is refused by the name of that rule.
+//! The suites of `waterline::testing`: a part that keeps the rules passes, and one that breaks a
+//! rule fails with the name of that rule.
 
 mod engines;
 mod jobs;

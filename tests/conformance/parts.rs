@@ -1,4 +1,4 @@
-//! The parts that fail on demand.
+//! The parts of `waterline::testing` that fail on demand.
 
 use super::refusal;
 use std::panic::AssertUnwindSafe;
@@ -29,7 +29,7 @@ fn a_faulty_progress_fails_at_the_chosen_writes() {
     assert_eq!(outcome(2), (Some(true), Some(1)), "it does not reach the disk");
     assert_eq!(outcome(3), (Some(true), Some(1)));
     assert_eq!((faults.writes(), faults.saves()), (6, vec![0, 1, 2, 3]));
-    // The count begins anew, and the earlier demand is forgotten.
+    // A new demand restarts the count and replaces the earlier one.
     faults.fail(0..1);
     assert_eq!(outcome(4).0, Some(false));
     faults.fail(..);
@@ -128,8 +128,8 @@ fn a_failing_test_releases_its_manual_jobs() {
     let (worker, started) = manual_worker();
     let consumer = Consumer::builder(numbers(3), MemoryProgress::new()).max_processing(2).start_worker(worker).unwrap();
     let _first = started.next();
-    // The test panics here: its side is dropped first, with the jobs in its hands and those that
-    // nobody took.
+    // As if the test panicked here: its side is dropped first, with the jobs that it took and those
+    // that it did not.
     drop((_first, started));
     assert!(matches!(consumer.join(), Err(Error::Job { index: 0 | 1, .. })));
 }

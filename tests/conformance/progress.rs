@@ -1,4 +1,4 @@
-//! Progresses that keep the rules, and progresses that break one each.
+//! Implementations of `Progress` that keep the rules, and some that break one each.
 
 use super::refusal;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use std::{fs, io};
 use waterline::testing::{FaultyProgress, FaultyStore, ProgressSuite};
 use waterline::{BoxError, Checkpoint, Error, MemoryProgress, Progress, Store};
 
-/// Returns the same place for the same name.
+/// Returns a function that gives the same place for the same name.
 fn by_name<P: Clone + Default>() -> impl Fn(&str) -> P {
     let places = RefCell::new(HashMap::<String, P>::new());
     move |name| places.borrow_mut().entry(name.to_owned()).or_default().clone()
@@ -82,7 +82,7 @@ impl Drop for FileProgress {
 fn the_manual_example_keeps_the_rules() {
     let root = tempfile::tempdir().unwrap();
     ProgressSuite::new(|name| {
-        // The name is written in bytes, for file systems that take `A` for `a`.
+        // The name as hex, for file systems that take `A` for `a`.
         let directory = root.path().join(name.bytes().map(|byte| format!("{byte:02x}")).collect::<String>());
         fs::create_dir_all(&directory).unwrap();
         FileProgress { directory, claimed: false }
@@ -185,7 +185,7 @@ fn suite<'a>(bug: Bug) -> ProgressSuite<'a, Bent> {
 struct Slot {
     value: Option<String>,
     in_use: bool,
-    /// The number of racers that looked if the name is free.
+    /// The number of racers that checked whether the name is free.
     looked: u32,
 }
 
@@ -238,8 +238,8 @@ impl Progress for Bent {
                     slot.looked += 1;
                     (slot.in_use, slot.looked)
                 });
-                // Waits until another thread has looked too, on a machine of any speed. A single
-                // thread has nobody to race with.
+                // Waits until another thread has looked, too, at any speed of the machine. A single
+                // thread gives up after a while.
                 (0..50).take_while(|_| self.with(|slot| slot.looked == looked)).for_each(|_| {
                     std::thread::park_timeout(Duration::from_millis(1));
                 });

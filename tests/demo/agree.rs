@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use waterline::{Jobs, Store};
 
-/// Runs the example to its end, and compares the totals and every row with git.
+/// Runs the example to its end, and compares totals and rows with git.
 pub fn agrees_with_git(repo: &Path, db: &Path) -> Value {
     let report = report(&example(repo, db, &[]));
     let commits: u64 = text(&git(repo, ["rev-list", "--count", "--first-parent", "HEAD"])).parse().unwrap();
@@ -24,8 +24,7 @@ pub fn agrees_with_git(repo: &Path, db: &Path) -> Value {
     for (index, ((key, row), expected)) in rows.iter().zip(expected).enumerate() {
         let row: Value = serde_json::from_slice(row).unwrap();
         assert_eq!(key, &(index as u64).to_be_bytes());
-        // A line with the id and the time, and then the names. Git puts a line feed before the
-        // first name.
+        // The id and the time, then the names. Git puts a line feed before the first name.
         let (head, names) = expected.split_at(expected.iter().position(|byte| *byte == 0).unwrap());
         assert_eq!(format!("{} {}", row["commit"].as_str().unwrap(), row["author_time"]).as_bytes(), head);
         let names = names[1..].strip_prefix(b"\n").unwrap_or(&names[1..]).split(|byte| *byte == 0);
@@ -40,7 +39,7 @@ pub fn agrees_with_git(repo: &Path, db: &Path) -> Value {
     report
 }
 
-/// Checks the sums for each extension, and that both stages have ended.
+/// Checks the sums of each extension, and that both stages have ended.
 fn agrees_about_files(repo: &Path, db: &Path, report: &Value) {
     let expected = files_and_lines(repo);
     let found: BTreeMap<String, (u64, u64)> = report["extensions"].as_object().unwrap().iter().map(sums).collect();
@@ -57,8 +56,8 @@ fn agrees_about_files(repo: &Path, db: &Path, report: &Value) {
     assert_eq!(log.head().unwrap().unwrap_or(0), files);
 }
 
-/// Checks that the log is empty after a run that found nothing to do. (The last trim of a run that
-/// did something may come too late for its end.)
+/// Checks that the log is empty after an idle run. (The last trim of a busy run may come too late
+/// for its end.)
 pub fn trims_the_log(repo: &Path, db: &Path) {
     let idle = report(&example(repo, db, &[]));
     assert_eq!((&idle["stages"][0]["done"], &idle["stages"][1]["done"]), (&0.into(), &0.into()));
@@ -73,12 +72,12 @@ fn sums((extension, row): (&String, &Value)) -> (String, (u64, u64)) {
     (extension.clone(), (row["files"].as_u64().unwrap(), row["lines"].as_u64().unwrap()))
 }
 
-/// Returns, for each extension, how many files the commits changed, and how many lines git finds in
-/// the new versions.
+/// Returns, for each extension, the number of files that commits changed, and of lines in the new
+/// versions as git counts them.
 fn files_and_lines(repo: &Path) -> BTreeMap<String, (u64, u64)> {
     let raw = ["log", "--first-parent", "-m", "--root", "--no-renames", "--raw", "--no-abbrev", "-z", "--format="];
     let raw = git(repo, raw);
-    // Modes, ids and a letter, and then the path.
+    // Modes, ids and a letter, then the path.
     let parts: Vec<&[u8]> = raw.split(|byte| *byte == 0).filter(|part| !part.is_empty()).collect();
     let (pairs, rest) = parts.as_chunks::<2>();
     assert!(rest.is_empty());
@@ -105,7 +104,7 @@ fn files_and_lines(repo: &Path) -> BTreeMap<String, (u64, u64)> {
     sums
 }
 
-/// Returns how many lines git counts as added if all of these blobs are new files.
+/// Returns how many lines git counts as added when these blobs are new files.
 fn lines_of<'a>(repo: &Path, blobs: impl Iterator<Item = &'a str>) -> BTreeMap<String, u64> {
     let blobs: BTreeSet<&str> = blobs.collect();
     let tree: String = blobs.iter().map(|blob| format!("100644 blob {blob}\t{blob}\n")).collect();

@@ -1,12 +1,12 @@
-//! Made histories with everything that git can record.
+//! Generated histories with everything that git can record.
 
 use crate::program::{git, piped};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// Makes a repository with this many commits on the first-parent line, which do everything that git
-/// can record.
+/// Makes a repository with this many commits on the first-parent line, which do everything that
+/// git can record.
 pub fn imported(dir: &TempDir, name: &str, commits: usize, seed: u64) -> PathBuf {
     let repo = dir.path().join(name);
     git(dir.path(), ["init", "-q", name]);
@@ -14,8 +14,8 @@ pub fn imported(dir: &TempDir, name: &str, commits: usize, seed: u64) -> PathBuf
     repo
 }
 
-/// Returns a stream of this many commits with this many new files of a few hundred lines each. To
-/// read them takes longer than to find them.
+/// Returns a stream of commits with this many new files each, of a few hundred lines, so that
+/// reading them takes longer than finding them.
 pub fn wide(commits: usize, files: usize) -> Vec<u8> {
     let mut history = History::new(0);
     let lines = "a line of a file\n".repeat(300);
@@ -32,8 +32,8 @@ pub fn wide(commits: usize, files: usize) -> Vec<u8> {
     history.stream
 }
 
-/// Names of files and of directories, so that each may become the other. Some sort differently as a
-/// directory.
+/// Names for both files and directories, so that each may become the other. Some sort differently
+/// as a directory.
 const NAMES: &[u8] =
     b"a|a-|a.b|a0|b|c|src|lib|.dot|.a.b|end.|two.parts.rs|odd.\xfe|main.rs|with space| lead|quo\"te|new\nline|back\\slash|-dash|\xff\xfe raw|\xc3\xbcml";
 const BLOBS: usize = 50;
@@ -43,8 +43,8 @@ const MODES: [&str; 4] = ["100644", "100644", "100755", "120000"];
 struct History {
     rng: fastrand::Rng,
     stream: Vec<u8>,
-    /// The mode and the blob of each path. It may have paths that a directory or a file has
-    /// replaced, which does no harm.
+    /// The mode and the blob of each path. Paths that a directory or a file has replaced may stay,
+    /// which does no harm.
     files: BTreeMap<Vec<u8>, (&'static str, usize)>,
     commits: usize,
 }
@@ -69,7 +69,7 @@ impl History {
                 20..240 => self.rng.usize(1..5),
                 _ => self.rng.usize(5..60),
             };
-            // A side branch begins at one of the last commits.
+            // A side branch starts at one of the last commits.
             let recent = main.len().saturating_sub(20)..main.len();
             if last.is_some() && self.rng.u8(..) < 24 {
                 let from: Vec<_> = (0..self.rng.usize(1..3)).map(|_| main[self.rng.usize(recent.clone())]).collect();
@@ -88,7 +88,7 @@ impl History {
         self.stream
     }
 
-    /// Adds a commit on a side branch. Returns the changes that it makes.
+    /// Adds a commit on a side branch, and returns its changes.
     fn side(&mut self, from: usize) -> (usize, Vec<u8>) {
         let commit = self.begin("side", Some(from), &[]);
         let begun = self.stream.len();
@@ -112,7 +112,7 @@ impl History {
         mark
     }
 
-    /// Adds, replaces, deletes or renames something, or changes its mode or type.
+    /// Adds, replaces, deletes or renames a path, or changes its mode or type.
     fn change(&mut self) {
         let known = match self.files.len() {
             0 => None,
@@ -166,8 +166,8 @@ impl History {
     }
 }
 
-/// Returns lines of every kind: none, ends without a line feed, and files that git takes for
-/// binary, or just not, since the NUL is too far from the beginning.
+/// Returns content of every kind: no lines, no final line feed, binary for git, or just not, since
+/// the NUL is too far from the beginning.
 fn content(blob: usize) -> Vec<u8> {
     let mut content = format!("{blob}\n").repeat(blob % 13).into_bytes();
     match blob % 10 {

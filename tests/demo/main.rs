@@ -29,7 +29,7 @@ fn every_row_and_total_equals_that_of_git() {
     let repo = imported(&dir, "repo", 3_000, 1);
     agrees_with_git(&repo, &dir.path().join("db"));
     trims_the_log(&repo, &dir.path().join("db"));
-    // A bare clone has its git directory elsewhere, and a detached HEAD has no branch.
+    // A bare clone has no `.git` directory, and a detached HEAD no branch.
     git(dir.path(), ["clone", "-q", "--bare", "repo", "bare"]);
     let bare = dir.path().join("bare");
     agrees_with_git(&bare, &bare.join("waterline"));
@@ -44,7 +44,7 @@ fn the_history_of_this_crate_agrees_with_git() {
     if !here.join(".git").exists() {
         return println!("this is no checkout");
     }
-    // A clone, since a look for commits in it leaves trees behind.
+    // A clone, since the comparison leaves trees behind in the repository.
     git(dir.path(), ["clone", "-q", "--bare", &here.display().to_string(), "clone"]);
     let clone = dir.path().join("clone");
     let report = agrees_with_git(&clone, &clone.join("waterline"));
@@ -59,9 +59,9 @@ fn a_shallow_clone_starts_at_its_boundary() {
     git(dir.path(), ["clone", "-q", "--bare", "--depth", "40", &url, "shallow"]);
     let shallow = dir.path().join("shallow");
     let report = agrees_with_git(&shallow, &dir.path().join("db"));
-    // The depth counts along the shortest way, and the first-parent line is longer.
+    // The depth counts along the shortest path; the first-parent line is longer.
     assert!((40..300).contains(&report["commits"].as_u64().unwrap()), "{report}");
-    // With another depth, each index is another commit.
+    // With another depth, each index is a different commit.
     git(&shallow, ["fetch", "-q", "--unshallow"]);
     let refused = example(&shallow, &dir.path().join("db"), &[]);
     assert_eq!(refused.status.code(), Some(1));
@@ -84,7 +84,7 @@ fn file_modes_equal_to_git_are_no_change() {
     let dir = TempDir::new().unwrap();
     let repo = small(&dir, 1);
     let blob = text(&git(&repo, ["rev-parse", "HEAD:file"]));
-    // Very old versions of git wrote these modes. The last one is a change, since it makes the file
+    // Very old versions of git wrote these modes. Only the last one is a change: it makes the file
     // executable.
     for mode in ["100644", "100664", "100640", "100600", "100775"] {
         let tree = text(&piped(&repo, ["mktree"], format!("{mode} blob {blob}\tfile\n").as_bytes()));
@@ -138,8 +138,7 @@ fn commits_indexed_ahead_count_once_in_the_same_history() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 9), dir.path().join("db"));
     let id = text(&git(&repo, ["rev-parse", "HEAD~2"]));
-    // A kill leaves this: the commits 0 to 3 and 6 are indexed, and the commits between them are
-    // not.
+    // As after a kill: commits 0 to 3 and 6 are indexed, and those between are not.
     let file = ("file".to_owned(), text(&git(&repo, ["rev-parse", "HEAD:file"])), 'M');
     let store = Store::open(&db).unwrap();
     let (rows, totals) = (store.table("commits").unwrap(), store.table("totals").unwrap());
@@ -169,7 +168,7 @@ fn commits_indexed_ahead_count_once_in_the_same_history() {
     assert_eq!((&whole["resumed_from"], &whole["commits"], &whole["changes"]), (&3.into(), &9.into(), &9.into()));
     assert_eq!((&whole["files"], &whole["lines"]), (&9.into(), &9.into()));
 
-    // The same, and the history was rewritten above the watermark.
+    // The same after the history was rewritten above the watermark.
     let other = dir.path().join("other");
     assert_eq!(report(&example(&repo, &other, &[]))["commits"], 9);
     let store = Store::open(&other).unwrap();
@@ -221,7 +220,7 @@ fn a_rewritten_history_is_refused() {
 fn reset_removes_a_database_and_nothing_else() {
     let dir = TempDir::new().unwrap();
     let (repo, db) = (small(&dir, 3), dir.path().join("db"));
-    // A missing directory, an empty one, and a database: each begins anew.
+    // A missing directory, an empty one, and a database: each run starts anew.
     assert_eq!(report(&example(&repo, &db, &["--reset"]))["resumed_from"], Value::Null);
     assert_eq!(report(&example(&repo, &db, &[]))["resumed_from"], 2);
     assert_eq!(report(&example(&repo, &db, &["--reset"]))["resumed_from"], Value::Null);
@@ -263,7 +262,7 @@ fn an_unreadable_object_halts_and_is_named() {
     let object = repo.join(".git/objects").join(&tree[..2]).join(&tree[2..]);
     let aside = dir.path().join("aside");
     fs::rename(&object, &aside).unwrap();
-    // One at a time: the next commit is compared with this one's tree, and must not fail before it.
+    // One at a time: the next commit is compared with this tree, too, and must not fail first.
     let halted = example(&repo, &db, &["--workers", "1"]);
     assert_eq!((halted.status.code(), halted.stdout.as_slice()), (Some(1), [].as_slice()));
     assert!(stderr(&halted).contains(&id), "{}", stderr(&halted));
@@ -299,9 +298,8 @@ fn wrong_paths_are_named() {
     assert!(!dir.path().join("db").exists());
 }
 
-/// Tries until an attempt hits in the middle. It waits for saves of the example and not for a time,
-/// so the first attempt hits on a machine of any speed. On a very busy machine the example may end
-/// before this process gets its turn.
+/// Tries until an attempt hits in the middle. Attempts wait for saves of the example, not for time,
+/// so mostly the first one does. On a very busy machine the example may end too soon.
 fn hit_in_the_middle<T>(attempt: impl FnMut(u64) -> Option<T>) -> T {
     (0..5).find_map(attempt).expect("in one of five attempts the example was hit in the middle")
 }
@@ -321,7 +319,7 @@ fn ten_kills_lose_no_row() {
                 let first = life.resumed_from.map_or(0, |index| index + 1);
                 life.saves(COMMITS_STAGE, first + rng.u64(..commits() as u64 / 16));
             }
-            // While it begins, or soon after that.
+            // During its start, or soon after.
             life.dies(if early { 30_000 } else { SOON }, &mut rng);
         }
         println!("the lives resumed from {resumed:?}");
@@ -380,8 +378,8 @@ fn ctrl_c_stops_and_the_next_run_resumes() {
     assert_eq!(agrees_with_git(&repo, &db)["resumed_from"].as_u64(), before, "nothing that was saved is done again");
 }
 
-/// Sends this signal once the example has saved something. Returns what it had saved in the end, or
-/// `None` if it had ended by then.
+/// Sends this signal once the example has saved something. Returns what it had saved at its end, or
+/// `None` if it had ended before the signal.
 #[cfg(unix)]
 fn interrupted(repo: &Path, db: &Path, signal: &str, before: Option<u64>) -> Option<u64> {
     let life = Life::begin(repo, db, true);
@@ -400,18 +398,18 @@ fn interrupted(repo: &Path, db: &Path, signal: &str, before: Option<u64>) -> Opt
     let last = report["last_processed"].as_u64();
     assert!(last > before, "{report}");
     assert_eq!(report["commits"].as_u64(), last.map(|last| last + 1));
-    // The second stage finished the jobs that ran, and no others.
+    // The second stage finished its running jobs and no others.
     let files = &report["stages"][1];
     assert_eq!(files["last_processed"].as_u64().unwrap_or(0), report["files"].as_u64().unwrap(), "{report}");
     assert_eq!(files["head"].as_u64().unwrap_or(0), report["changes"].as_u64().unwrap(), "{report}");
     last
 }
 
-/// Enough commits that ten kills and two signals hit in the middle.
+/// Returns enough commits for ten kills and two signals to hit in the middle.
 fn commits() -> usize {
     size(5_000, 20_000)
 }
-/// The number of commits, and of files, after which the example says how far it is.
+/// The number of commits, and of files, between two lines about the progress.
 const EVERY: u64 = 50;
 /// The text of such a line, after the name of the stage.
 const SAVED: &str = ": saved up to index ";
@@ -426,7 +424,7 @@ struct Life {
 }
 
 impl Life {
-    /// Starts the example. With `wait`, jobs run when this returns.
+    /// Starts the example. With `wait`, returns once jobs run.
     fn begin(repo: &Path, db: &Path, wait: bool) -> Self {
         let mut command = command(repo, db, &["--workers", "2", "--every", &EVERY.to_string()]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -436,7 +434,7 @@ impl Life {
         let mut resumed_from = None;
         if wait {
             let says = || stderr.recv_timeout(PATIENCE).expect("it says where it begins");
-            // The stages have begun by then, and may have written something, too.
+            // The stages run by then, and may have printed lines.
             let line = std::iter::repeat_with(says).find(|line| !line.contains(SAVED)).unwrap();
             if let Some(rest) = line.strip_prefix("resuming after index ") {
                 resumed_from = Some(rest.split(' ').next().unwrap().parse().unwrap());
@@ -454,7 +452,7 @@ impl Life {
         self.child.wait().unwrap();
     }
 
-    /// Waits until this stage has saved up to this index, or the example has ended.
+    /// Waits until the stage has saved up to this index, or the example has ended.
     #[track_caller]
     fn saves(&self, stage: &str, index: u64) {
         let mut said = Vec::new();
@@ -474,7 +472,7 @@ impl Life {
     }
 }
 
-/// The most microseconds from a save to a kill. The program does different work at each kill.
+/// The most microseconds from a save to a kill, so that each kill hits at different work.
 const SOON: u64 = 2_000;
 
 /// Makes a repository with this many commits of one changed path each.

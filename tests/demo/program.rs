@@ -1,4 +1,4 @@
-//! The example and git, called as programs.
+//! The example and git as processes.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ pub fn example(repo: &Path, db: &Path, more: &[&str]) -> Output {
     command(repo, db, more).output().unwrap()
 }
 
-/// The end of the output if all went well.
+/// Returns the last line of the output of a successful run.
 pub fn report(output: &Output) -> Value {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     last_line(output)
@@ -38,7 +38,7 @@ pub fn git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>) -> Ve
     piped(dir, args, b"")
 }
 
-/// Runs git with this input, the same on every machine. Returns its output.
+/// Runs git with this input and the same settings on every machine. Returns its output.
 pub fn piped<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("git");
     command.args(["-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always"]).args(args).current_dir(dir);

@@ -1,5 +1,5 @@
-//! The example `balances`, which is really killed: each transfer is booked once, and in the end
-//! every balance is right.
+//! The example `balances` under real kills: each transfer is booked once, and every balance is
+//! right in the end.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use waterline::{Index, Store};
 
-/// Long enough that the kills hit in the middle.
+/// Enough transfers for the kills to hit in the middle.
 const TRANSFERS: u64 = 300_000;
 
 #[test]
@@ -23,9 +23,9 @@ fn the_example_survives_its_own_kills() {
     );
 }
 
-/// Kills and aborts the example life by life, each time once some more transfers are booked.
-/// Returns how many were booked after each life that booked any. The clock does not matter, so this
-/// hits in the middle on a machine of any speed.
+/// Kills and aborts the example life by life, each time once more transfers are booked, so that it
+/// hits in the middle at any speed of the machine. Returns the count after each life that booked
+/// any.
 fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut booked = vec![0];
@@ -40,11 +40,11 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
             let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
             let begun = said.next().unwrap();
             assert!(begun.starts_with("booking, the watermark is "), "{begun}");
-            // If it ends before that, nothing is left to kill.
+            // If the example ends first, nothing is left to kill.
             let reached =
                 |line: String| line.strip_prefix("booked up to ")?.parse().ok().filter(|index| *index >= goal);
             let _: Option<Index> = said.by_ref().find_map(reached);
-            // The kill hits it at different work each time.
+            // Each kill hits at different work.
             std::thread::park_timeout(Duration::from_micros(random.u64(..2_000)));
             child.kill().unwrap();
             child.wait().unwrap();
@@ -59,7 +59,7 @@ fn booked_life_by_life(dir: &Path, seed: u64) -> Vec<i64> {
 
 #[test]
 fn promise_09_kills_and_aborts_keep_each_transfer_once() {
-    // On a very busy machine the first life may end before it is killed. Then it runs once more.
+    // On a very busy machine the first life may end before its kill, so it is tried again.
     let killed_in_the_middle = |seed| {
         let dir = tempfile::tempdir().unwrap();
         let booked = booked_life_by_life(dir.path(), seed);
@@ -76,7 +76,7 @@ fn promise_09_kills_and_aborts_keep_each_transfer_once() {
     succeeded(&example(Some(dir.path()), TRANSFERS, &["--book"]));
     let text = succeeded(&example(Some(dir.path()), TRANSFERS, &["--verify"]));
     assert!(text.contains("each booked once"), "{text}");
-    // Another life has nothing to do.
+    // Another life has nothing left to do.
     succeeded(&example(Some(dir.path()), TRANSFERS, &["--book"]));
     assert_eq!(books(dir.path()), TRANSFERS as i64);
 }

@@ -1,5 +1,5 @@
-//! The example `mailer`, whose process is killed and dies of one of its mails: every mail is
-//! accounted for.
+//! The example `mailer`, whose process is killed and dies of one of its mails, and still accounts
+//! for every mail.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,18 +12,18 @@ fn crashes_lose_no_mail_and_blame_no_neighbour() {
     let dir = tempfile::tempdir().unwrap();
     common::make_in(dir.path().join("store"));
     let text = succeeded(&example(Some(dir.path()), &["--orders", "300"]));
-    // One life is killed from outside, four die of the mail, and the last one ends well. If the
-    // kill comes late, it meets a life that has died of the mail already.
+    // One life is killed from outside, four die of the mail, and the last ends well. A late kill
+    // may meet a life that has died of the mail already.
     let lives: Vec<&str> = text.lines().filter(|line| line.starts_with("life ")).collect();
     assert!((5..=6).contains(&lives.len()) && lives.last().unwrap().ends_with("exit status: 0"), "{text}");
     assert!(lives.iter().rev().skip(1).all(|line| line.contains("signal")), "{text}");
     assert!(text.contains("dead letters (2):"), "{text}");
     let says = |order: &str, why: &str| text.lines().any(|line| line.contains(order) && line.contains(why));
-    // It may have run when the process died.
+    // Its job may have been running when the process died.
     assert!(says("order 60, ", ": 1 failures, ") && says("order 60, ", " crashes: \"nobody\" is no address"), "{text}");
     assert!(says("order 200, ", ": 0 failures, 4 crashes: its process died 4 times"), "{text}");
     assert!(text.lines().last().unwrap().starts_with("verified: 300 pushed = 298 sent + 2 dead"), "{text}");
-    // Another life has nothing to do.
+    // Another life has nothing left to do.
     succeeded(&example(Some(dir.path()), &["--orders", "300", "--send"]));
     succeeded(&example(Some(dir.path()), &["--orders", "300", "--verify"]));
 }
@@ -60,7 +60,7 @@ fn lost_and_repeated_mails_are_reported() {
     change(&|queue| queue.remove(job(queue).id).unwrap());
     refused(dir.path(), "29 of 30 mails are done");
     change(&|queue| {
-        // It has the payload of another one, so one order has two mails, and one has none.
+        // With another job's payload, one order has two mails, and one has none.
         let payload: (u64, String) = job(queue).payload().unwrap();
         let id = queue.push(NewJob::new("mail", &payload).unwrap()).unwrap().id;
         let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
@@ -74,7 +74,7 @@ fn example(directory: Option<&Path>, more: &[&str]) -> Output {
     Command::new(crate::example("mailer")).args(directory).args(more).output().unwrap()
 }
 
-/// Accounts for 30 orders, which must fail and say this.
+/// Verifies 30 orders, which must fail with these words.
 #[track_caller]
 fn refused(directory: &Path, says: &str) {
     let output = example(Some(directory), &["--orders", "30", "--verify"]);

@@ -1,4 +1,4 @@
-//! The examples as processes, and the adapter that one of them shows.
+//! The examples as processes, and the adapter of one of them.
 
 #[cfg(all(feature = "rocksdb", unix))]
 mod balances;
@@ -10,8 +10,8 @@ mod metrics;
 mod service;
 mod sqlite;
 
-/// Returns the path of an example. `cargo test` builds it first; a call with `--test programs`
-/// takes the program that is there.
+/// Returns the path of an example. A plain `cargo test` builds it; with `--test programs` the
+/// program that is there is taken.
 fn example(name: &str) -> std::path::PathBuf {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().and_then(std::path::Path::parent).unwrap().join("examples");

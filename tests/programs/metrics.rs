@@ -1,4 +1,4 @@
-//! The example `metrics` as a process that is scraped, and the dashboard beside it.
+//! The example `metrics` as a process that is scraped, and its dashboard.
 
 use crate::example;
 use common::{LONG, eventually};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The example. It is killed when the test is over.
+/// The running example, which is killed on drop.
 struct Example {
     child: Child,
     address: String,
@@ -35,7 +35,7 @@ impl Example {
     fn get(&self, path: &str) -> (String, String) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
         let mut answer = String::new();
-        // The example gives up a client that takes long to write, as this one may.
+        // The example drops slow clients, as this one may be.
         eventually("an answer", || {
             let mut stream = TcpStream::connect(&self.address).unwrap();
             let answered = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
@@ -52,7 +52,7 @@ impl Example {
     }
 }
 
-/// All samples by name and labels, and the kind of each family.
+/// The samples by name and labels, and the kind of each family.
 #[derive(Debug)]
 struct Scraped {
     samples: BTreeMap<String, f64>,
@@ -60,7 +60,7 @@ struct Scraped {
 }
 
 impl Scraped {
-    /// Parses each line, and panics at one that is not of the format.
+    /// Parses each line, and panics at one that breaks the format.
     fn parse(body: &str) -> Self {
         let (mut samples, mut kinds, mut helped) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         for line in body.lines() {
@@ -108,14 +108,14 @@ fn a_scrape_shows_counters_and_live_gauges() {
         ("parked", 0.0),
         ("lag_jobs", 1.0),
         ("done_ahead", 0.0),
-        // 101 jobs, of which ten failed once.
+        // 101 jobs, ten of which failed once.
         ("attempts_total", 111.0),
         ("failures_total", 10.0),
         ("deferrals_total", 0.0),
         ("retries_total", 10.0),
         ("attempt_seconds_count", 110.0),
     ];
-    // A scrape may come between two of them.
+    // A scrape may come between two updates.
     let settled = |scraped: &Scraped| {
         let at = |name: &str| scraped.samples.get(&format!("waterline_{name}{{consumer=\"unnamed\"}}")).copied();
         wanted.iter().all(|(name, value)| at(name) == Some(*value)) && at("saves_total") == at("save_seconds_count")
@@ -137,7 +137,7 @@ fn a_scrape_shows_counters_and_live_gauges() {
     }
     let kind = |name: &str| scraped.kinds[&format!("waterline_{name}")].clone();
     assert_eq!(["head", "saves_total", "save_seconds"].map(kind), ["gauge", "counter", "histogram"]);
-    // The last job hangs, so nothing happens any more. Its lag grows even so.
+    // The last job hangs, so nothing happens any more, yet the lag grows.
     let before = scraped.get("waterline_lag_seconds");
     loop {
         let later = example.scrape();
@@ -151,7 +151,7 @@ fn a_scrape_shows_counters_and_live_gauges() {
     assert!(example.get("/else").0.starts_with("HTTP/1.1 404"));
 }
 
-/// The names in a text that begin with `waterline_`.
+/// Returns the names in a text that begin with `waterline_`.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("waterline_")).map(str::to_owned).collect()

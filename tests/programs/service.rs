@@ -1,12 +1,12 @@
-//! The example `service` as a process. It ends by itself, or when a signal comes, and its exit code
-//! says how.
+//! The example `service` as a process: it ends by itself or by a signal, and its exit code says
+//! how.
 
 use common::LONG;
 use crossbeam_channel::{Receiver, unbounded};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-/// The example with these arguments, and the lines that it prints.
+/// Starts the example with these arguments. Also returns the lines that it prints.
 fn service(arguments: &[&str]) -> (Child, Receiver<String>) {
     let path = crate::example("service");
     let (stdin, out) = (Stdio::null(), Stdio::piped());
@@ -23,10 +23,10 @@ fn wait_for(lines: &Receiver<String>, says: &str) {
     while !lines.recv_timeout(LONG).expect("the line comes").contains(says) {}
 }
 
-/// Waits for the end, in time. Returns the exit code, and the text on standard error.
+/// Waits for a timely end. Returns the exit code and the standard error.
 #[track_caller]
 fn end(mut child: Child, lines: &Receiver<String>) -> (Option<i32>, String) {
-    // The last line is read when the process closes its side, which it does at its end.
+    // The lines end when the process does.
     while lines.recv_timeout(LONG).is_ok() {}
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();

@@ -1,5 +1,5 @@
-//! The example `sqlite`, which is killed and stopped, and its adapter: a progress in the user's own
-//! transaction, on a real database.
+//! The example `sqlite` under kills and stops, and its adapter: a progress in the user's own
+//! transactions on a real database.
 
 #[path = "../../examples/sqlite/adapter.rs"]
 mod adapter;
@@ -23,7 +23,7 @@ fn kills_and_stops_keep_balances_exact() {
     assert!(text.lines().filter(|line| line.starts_with("life ") && line.contains("SIGKILL")).count() > 0, "{text}");
 
     let bank = Connection::open(&file).unwrap();
-    // Two processes ran at a time. One that takes the name from a healthy one makes a life more.
+    // Two processes run at a time. One that took the name from a healthy one would be a life more.
     let lives = text.lines().filter(|line| line.starts_with("life ")).count();
     assert_eq!(count(&bank, "SELECT fence FROM progress WHERE name = 'bank'"), lives as i64, "{text}");
     bank.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7", []).unwrap();
@@ -47,7 +47,7 @@ fn a_lease_refuses_others_until_released_or_expired() {
     assert!(is_refusal, "{refused:?}");
     holder.stop().unwrap();
     start(leased("b")).unwrap().stop().unwrap();
-    // A process that died has given nothing back.
+    // A dead process has released nothing.
     for (expires_at, is_refused) in [(i64::MAX, true), (1, false)] {
         database.execute("UPDATE progress SET expires_at = ?1, holder = 'dead'", [expires_at]).unwrap();
         let started = start(leased("c"));
@@ -62,8 +62,7 @@ fn a_lease_refuses_others_until_released_or_expired() {
     assert!(matches!(&ended, Err(Error::Fenced { holder, .. }) if holder.contains("another life")), "{ended:?}");
 }
 
-/// A database with numbers as a stream, of which every fourth id is a gap, and a copy that is to be
-/// made of it.
+/// Makes a database with numbers as a stream, where every fourth id is a gap, and an empty copy.
 fn numbers(file: &Path, count: i64) -> Connection {
     let connection = open(file);
     connection.execute_batch(TABLES).unwrap();
@@ -84,12 +83,12 @@ fn open(file: &Path) -> Connection {
     connection
 }
 
-/// The last id of so many numbers.
+/// Returns the last id of this many numbers.
 fn last(count: i64) -> Index {
     ((count - 1) + (count - 1) / 3).cast_unsigned()
 }
 
-/// A consumer that copies the numbers through this connection.
+/// Returns a consumer that copies the numbers through this connection.
 fn copier(file: &Path, connection: Connection) -> Builder<RowsById<i64>, SqliteProgress> {
     copier_of(file, SqliteProgress::new(connection, "copier"))
 }
@@ -121,9 +120,9 @@ fn promise_09_a_full_disk_stops_and_the_rest_is_written_once() {
     let pages = count(&full, "PRAGMA page_count");
     full.pragma_update(None, "max_page_count", pages + 150).unwrap();
     let consumer = copier(&file, full).stop_at(last(COUNT)).start_writing(|job| Ok(job.payload), copy).unwrap();
-    // A row of the user's that does not fit fails its job. The progress is saved again and again.
+    // A row that does not fit fails its job. A save of the progress is retried.
     until(&consumer.handle(), "the disk to be full", |status| {
-        // A transaction that takes long is named in the same way.
+        // A slow transaction is named in the same way.
         let is_full = matches!(&status.blocked, Blocked::Progress { error } if error.contains("full"));
         status.state == State::Halted || is_full
     });
@@ -134,7 +133,7 @@ fn promise_09_a_full_disk_stops_and_the_rest_is_written_once() {
 
     let consumer = copier(&file, open(&file)).stop_at(last(COUNT)).start_writing(|job| Ok(job.payload), copy);
     consumer.unwrap().join().unwrap();
-    // A row that is written twice is an error of the primary key.
+    // The primary key refuses a row that is written twice.
     assert_eq!(count(&database, "SELECT count(*) FROM copies"), COUNT);
     assert_eq!(count(&database, "SELECT count(*) FROM numbers JOIN copies USING (id)"), COUNT);
 }
@@ -151,7 +150,7 @@ fn promise_07_a_takeover_writes_no_row_twice() {
     let second = start();
     let handle = second.handle();
     assert!(handle.wait_for(last(COUNT), LONG), "{:#?}", handle.status());
-    // The first one notices when it saves something. If it had nothing left, it is only stopped.
+    // The first one notices at its next save. If it has nothing left to save, it just stops.
     let ended = first.stop();
     assert!(matches!(ended, Ok(()) | Err(Error::Fenced { .. })), "{ended:?}");
     second.stop().unwrap();
@@ -183,7 +182,7 @@ fn deleted_rows_are_passed_and_parked_jobs_kept() {
     assert_eq!(handle.status().last_processed, Some(last(COUNT)));
     assert_eq!(count(&database, "SELECT count(*) FROM copies"), COUNT - 2);
 
-    // The next life knows the parked job, and runs it once more.
+    // The next life knows the parked job, and redrives it.
     let builder = copier(&file, open(&file)).on_exhausted(OnExhausted::Park { budget: 5 });
     let consumer = builder.start_writing(|job| Ok(job.payload), copy).unwrap();
     let handle = consumer.handle();

@@ -1,5 +1,4 @@
-//! The lines that a consumer logs with `tracing`: each line, its level and its fields, and their
-//! number.
+//! The lines that a consumer logs with `tracing`: their levels, fields and number.
 
 use common::*;
 use crossbeam_channel::bounded;
@@ -19,10 +18,10 @@ use waterline::{
     Retry, SaveError, Saved, Sparse, Store, StoreProgress,
 };
 
-/// The time for a stall, and the step in which time passes.
+/// The time until a stall, and the step in which time passes.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A line that was written.
+/// A written line.
 #[derive(Clone, Debug)]
 struct Line {
     level: Level,
@@ -53,10 +52,10 @@ impl Visit for Line {
     }
 }
 
-/// The closures to call when a line is written, by the name of the consumer or of the log.
+/// The closures to call when a line is written, by the name of the consumer or the log.
 type Hooks = Mutex<HashMap<&'static str, Box<dyn Fn() + Send>>>;
 
-/// Keeps all lines of the process. Tests tell them apart by the names of their consumers.
+/// Keeps all lines of the process. Tests find theirs by the names of their consumers.
 #[derive(Default)]
 struct Everything {
     lines: Mutex<Vec<Line>>,
@@ -124,8 +123,8 @@ fn assert_says(line: &Line, index: &str, attempt: &str, error: &str) {
 
 const STALL: &str = "the watermark does not move";
 
-/// Lets time pass until a line of a stall says this. A stall for another reason may come before it,
-/// since a thread takes a moment to come to the place where it is stuck.
+/// Lets time pass until a line of a stall says this. Another stall may come first, since a thread
+/// takes a moment to get stuck.
 #[track_caller]
 fn stall(time: &Time, consumer: &str, index: &str, error: &str) -> Line {
     let is_it = |line: &Line| {
@@ -137,7 +136,7 @@ fn stall(time: &Time, consumer: &str, index: &str, error: &str) -> Line {
     line
 }
 
-/// Returns a builder with its own name, and makes sure that its lines are kept from the first on.
+/// Returns a builder with this name, and installs the subscriber first.
 fn named<J: Jobs>(name: &str, jobs: J, time: &Time) -> Builder<J, StoreProgress> {
     everything();
     Consumer::builder(jobs, Store::in_memory().progress(name)).clock(time.clock())
@@ -156,7 +155,7 @@ fn a_missing_job_is_logged_and_then_the_stall() {
     consumer.stop().unwrap();
 }
 
-/// Job 0 and a gap behind it. A read calls the closure, if there is one.
+/// Job 0 and a gap behind it. The first read calls the closure.
 struct Lonely(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Jobs for Lonely {
@@ -187,7 +186,7 @@ fn a_gap_recorded_before_a_death_logs_nothing() {
     for life in 0..3 {
         let freeze = {
             let disk = disk.clone();
-            // The second life has recorded what it reads, and dies before it saves anything else.
+            // The second life has recorded what it reads, and dies before any other save.
             move || {
                 if life == 1 {
                     disk.freeze_at(0);
@@ -211,7 +210,7 @@ fn a_gap_recorded_before_a_death_logs_nothing() {
     assert!(!lines.iter().any(|line| line.message().contains("calls it a gap")), "{lines:#?}");
 }
 
-/// Six jobs. Somebody deletes job 2.
+/// Six jobs, of which job 2 is deleted.
 struct Deleted(Arc<AtomicU64>);
 
 impl Jobs for Deleted {
@@ -288,18 +287,18 @@ fn endless_retries_log_once_a_second_with_counts() {
     assert_says(&line("endless", Level::DEBUG, "has attempts left"), "3", "1", "refused");
     assert_says(&line("endless", Level::DEBUG, "tried again"), "3", "2", "");
     until(&handle, "many attempts", |status| status.failed > 100);
-    // Also if an attempt runs at that moment.
+    // The stall is named even if an attempt runs at that moment.
     stall(&time, "endless", "3", "refused");
     consumer.stop().unwrap();
     let lines = lines_of("endless");
     let seconds = time.passed().as_secs() as usize;
-    // The last attempt may have failed behind the stop.
+    // The last attempt may have failed after the stop.
     let put_back = lines.iter().filter(|line| line.message().contains("the job is put back")).count() as u64;
     assert!(put_back <= 1, "{lines:#?}");
     let failed = handle.status().failed - put_back;
     for (says, happened) in [("has attempts left", failed), ("tried again", handle.status().retries)] {
         let lines: Vec<_> = lines.iter().filter(|line| line.message().contains(says)).collect();
-        // One at once, one a second, and the held lines at the end.
+        // One line at once, one a second, and a last one at the end.
         assert!(lines.len() <= seconds + 2, "{} lines in {seconds} s", lines.len());
         assert_eq!(lines.iter().map(|line| line.count()).sum::<u64>(), happened);
     }
@@ -319,10 +318,10 @@ fn a_hanging_job_is_logged_while_all_threads_hang() {
             Ok(())
         })
         .unwrap();
-    // Dropped before the consumer, which waits for the job, even if this fails.
+    // Dropped before the consumer, which waits for the job, even if the test fails.
     let (gate, release) = (gate, release);
-    // The reader hands over the first job, and hangs in the source with the second run. Only the
-    // thread that watches for stalls is left.
+    // The reader hands over the first job, and hangs in the second read. Only the thread that
+    // watches for stalls is left.
     let handle = consumer.handle();
     gate.entered.recv_timeout(LONG).unwrap();
     while handle.status().processing == 0 {
@@ -442,7 +441,7 @@ fn idle_time_does_not_count_towards_a_stall() {
             Ok(())
         })
         .unwrap();
-    // So much time passes that another consumer stalls.
+    // Lets enough time pass that another consumer stalls.
     let other = named("beside it", numbers(1), &time)
         .start(move |_| {
             let _ = held.recv();
@@ -483,8 +482,8 @@ fn observer_panics_log_once_a_second_with_counts() {
     let (ends, lines): (Vec<_>, Vec<_>) =
         lines_of("observed").into_iter().partition(|line| line.message() == "the consumer has ended");
     assert_eq!(ends.len(), 1);
-    // One at once, none later since no time passes, the held one at the end, and the one of the
-    // last event.
+    // One line at once, none later since the clock stands still, a last one at the end, and the one
+    // of the last event.
     assert!(lines.len() <= 3, "{lines:#?}");
     for line in &lines {
         assert_eq!(
@@ -496,7 +495,7 @@ fn observer_panics_log_once_a_second_with_counts() {
     assert_eq!(lines.iter().map(Line::count).sum::<u64>(), calls.load(Ordering::SeqCst));
 }
 
-/// Stops its consumer from within a line, in every way.
+/// Stops the consumer from within a line, in every way.
 fn steer(handle: &Handle, own: &Mutex<Option<Consumer>>) {
     let _ = handle.status();
     handle.request_stop();
@@ -510,7 +509,7 @@ fn a_subscriber_may_steer_the_consumer() {
     everything();
     let own: Arc<Mutex<Option<Consumer>>> = Arc::default();
     let (send, tokens) = crossbeam_channel::unbounded();
-    // No time passes, so no other thread writes a line.
+    // The clock stands still, so no other thread writes a line.
     let consumer = named("steered", Script::up_to(5), &Time::new())
         .retry(Retry::fixed(HOUR))
         .start_deferred(move |_, done| send.send(done).unwrap())
@@ -523,7 +522,7 @@ fn a_subscriber_may_steer_the_consumer() {
         move || steer(&handle, &own)
     };
     everything().hooks.lock().insert("steered", Box::new(hook));
-    // This thread is none of the consumer's. The line is written here, too.
+    // A line is also written on this thread, which is none of the consumer's.
     first.fail("refused");
     assert!(own.lock().is_none(), "the line was written");
     drop(tokens);
@@ -537,7 +536,7 @@ fn a_subscriber_may_write_to_the_failing_store() {
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
     let (wrote, written) = bounded(1);
-    // By way of the writer, which has just failed.
+    // The push goes through the writer, which has just failed.
     let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
     everything().hooks.lock().insert("store", Box::new(hook));
     faulty.fail(..);
@@ -570,8 +569,8 @@ fn only_a_life_that_died_logs_a_death() {
     consumer.stop().unwrap();
     assert_eq!(told(), 0);
     for (last, lines) in [(5, 1), (9, 1), (9, 1), (20, 1)] {
-        // The care goes on in each of these lives: the watermark is below the last job that may
-        // have been in flight.
+        // Each of these lives still takes care: the watermark is below the last job that may have
+        // been in flight.
         start(&next, last).start(|_| Ok(())).unwrap().join().unwrap();
         assert_eq!(told(), lines, "up to {last}: {:#?}", lines_of("mortal"));
     }
@@ -605,7 +604,7 @@ fn a_job_hanging_at_a_halt_is_logged() {
     let consumer = named("halting", Script::up_to(1), &time)
         .max_processing(2)
         .start(move |job| match job.index {
-            // Once the other one runs.
+            // Fails once the other job runs.
             0 => Err(entered.recv().map_or("the other one is gone", |()| "refused").into()),
             _ => {
                 enter.send(())?;
@@ -628,7 +627,7 @@ fn a_subscriber_may_write_after_refused_effects() {
     let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
     table.put("title", "no counter").unwrap();
     let (wrote, written) = bounded(1);
-    // The line is about a job whose effects the store's writer is checking at this moment.
+    // The line is about a job whose effects the store's writer is checking just then.
     let hook = move || wrote.send(log.push(&"of it".to_owned()).is_ok()).unwrap();
     everything().hooks.lock().insert("refused", Box::new(hook));
     let consumer = Consumer::builder(numbers(1), store.progress("refused"))
@@ -656,8 +655,8 @@ fn a_subscriber_may_write_without_a_stall_watcher() {
     let mut running = stage.take(2);
     running.remove(&0).unwrap().fail("later");
     until(&handle, "the failure", |status| status.failed == 1);
-    // A paused consumer does not stall, so the thread that watches ends after it has found that
-    // twice. Where it gets no core meanwhile, it writes the line, which is as good.
+    // A paused consumer does not stall, so the watching thread ends once it has found that twice.
+    // If it gets no core meanwhile, it writes the line, which is as good.
     handle.pause();
     for _ in 0..100 {
         time.pass(SOON);
@@ -672,7 +671,7 @@ fn a_subscriber_may_write_without_a_stall_watcher() {
     consumer.stop().unwrap();
 }
 
-/// An engine that has loaded this.
+/// An engine that claims to have loaded this.
 struct Claims(&'static str, Saved);
 
 impl Progress for Claims {

@@ -1,4 +1,4 @@
-//! Each call of the service.
+//! The calls of the service.
 
 use crate::receiver::{Answer, Receiver};
 use crate::service::{Client, Service};
@@ -6,9 +6,8 @@ use axum::http::{Method, StatusCode};
 use serde_json::json;
 use std::time::Duration;
 
-/// A service in memory. Its receiver refuses event 4 until it has come three times, and events 5
-/// and 7 a few times; it wants event 6 again after a second, and holds event 8 and those from 100
-/// on.
+/// Starts a service in memory. Its receiver refuses event 4 until the third request, and events 5
+/// and 7 a few times, wants event 6 again after a second, and holds event 8 and those from 100 on.
 async fn begin(more: &[&str]) -> (Service, Receiver, Client) {
     let receiver = Receiver::start(|n, request| match (n, request) {
         (4, 1..=2) => Answer::Refuse(410),
@@ -32,7 +31,7 @@ async fn an_event_is_delivered_once_per_idempotency_key() {
     assert_eq!((&seen["state"], &seen["data"]["status"]), (&json!("finished"), &json!(200)), "{seen}");
     let (status, again) = client.push(&service.url, &receiver, 1).await.unwrap();
     assert_eq!((status, &again["is_new"], &again["id"]), (StatusCode::ACCEPTED, &json!(false), &first["id"]));
-    // A later one has ended, and this one was not delivered again.
+    // Once a later event has ended, this one was still delivered only once.
     let other = client.pushed(&service.url, &receiver, 2).await;
     client.ended(&service.url, &other).await;
     assert_eq!(receiver.requests()[&1].accepted, 1);
@@ -86,7 +85,7 @@ async fn dead_letters_are_paged_and_redriven() {
     let mut dead = client.dead(&service.url, 1).await;
     dead.sort();
     assert_eq!(dead, [gone.as_str(), hurt.as_str()]);
-    // They need an operator, and the process is of use.
+    // Dead letters need an operator, but the process is ready.
     let statuses = (client.get(at("/health")).await.0, client.get(at("/ready")).await.0);
     assert_eq!(statuses, (StatusCode::SERVICE_UNAVAILABLE, StatusCode::OK));
 
@@ -119,7 +118,7 @@ async fn a_wrong_request_says_why() {
     let mut nobody = event("http://127.0.0.1:1/");
     nobody["tenant"] = "".into();
     assert_eq!(push(nobody).await.unwrap().0, StatusCode::UNPROCESSABLE_ENTITY, "the key of a limit has a byte");
-    // One event is held by its receiver, one waits, and there is no room for a third one.
+    // The receiver holds one event, one waits, and there is no room for a third.
     client.pushed(&service.url, &receiver, 8).await;
     receiver.until_accepted(1).await;
     client.pushed(&service.url, &receiver, 1).await;

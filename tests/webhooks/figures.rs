@@ -1,6 +1,5 @@
-//! The figures of the example's README. They are no tests, and each of them wants the machine for
-//! itself: `cargo test --release -p waterline-webhooks figures -- --ignored --nocapture
-//! --test-threads 1`.
+//! The figures of the example's README. These are no tests, and each wants the machine for itself:
+//! `cargo test --release -p waterline-webhooks figures -- --ignored --nocapture --test-threads 1`.
 
 use crate::polls::{of_process, until_waiting};
 use crate::receiver::{Answer, Receiver};
@@ -8,10 +7,10 @@ use crate::service::{Client, Service};
 use std::time::Instant;
 use tokio::task::JoinSet;
 
-/// Returns the CPU seconds of a process, in itself and in the kernel.
+/// Returns the CPU seconds of a process, in user and kernel mode.
 fn cpu(id: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
-    // The name of the program ends with the last parenthesis, and the state comes first behind it.
+    // The program's name ends with the last parenthesis; the state comes first behind it.
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     // A tick is 10 ms on every Linux.
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0

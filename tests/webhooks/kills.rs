@@ -1,4 +1,4 @@
-//! The service is killed again and again. Its clients post what they have no answer for once more.
+//! The service is killed again and again, and its clients repost what was not answered.
 
 use crate::receiver::{Answer, Receiver};
 use crate::service::{Client, Service};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The most deliveries at once.
+/// The limit of concurrent deliveries.
 const AT_ONCE: u64 = 16;
 const CLIENTS: u64 = 8;
 
@@ -28,7 +28,7 @@ fn decide(n: u64, request: usize) -> Answer {
     }
 }
 
-/// Posts every eighth event. If there is no answer, the same event is posted to the next life.
+/// Posts every eighth event. Without an answer, it posts the same event to the next life.
 async fn post(
     client: Client,
     receiver: Receiver,
@@ -58,7 +58,7 @@ async fn kills_leave_each_event_delivered_or_dead() {
     let (receiver, client) = (Receiver::start(decide).await, Client::new());
     let start = || {
         let at_once = AT_ONCE.to_string();
-        // A soak may kill one of them more often than five times.
+        // A soak may kill one event's delivery more often than the default allows.
         Service::start(Some(place.path()), &["--at-once", &at_once, "--backoff", "0.05", "--crashes", "1000"])
     };
     let mut service = start();

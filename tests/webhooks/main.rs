@@ -1,5 +1,4 @@
-//! The example `webhooks` as a process: its calls, its deaths and its end, with a receiver of the
-//! test.
+//! The example `webhooks` as a process: its calls, kills and stops, with a receiver of the test.
 #![cfg_attr(not(any(feature = "rocksdb", feature = "sqlite")), allow(dead_code, reason = "some tests need a disk"))]
 
 mod calls;
@@ -16,7 +15,7 @@ mod stop;
 
 use std::future::Future;
 
-/// Awaits something that comes soon, and fails if it does not.
+/// Awaits what must come soon, and fails if it does not.
 #[track_caller]
 fn soon<T>(what: &str, future: impl Future<Output = T>) -> impl Future<Output = T> {
     let (what, place) = (what.to_owned(), std::panic::Location::caller());

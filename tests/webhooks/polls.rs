@@ -1,18 +1,18 @@
-//! Many clients that wait for the end of an event at once.
+//! Many clients that wait for the end of events at once.
 
 use crate::receiver::{Answer, Receiver};
 use crate::service::{Client, Service};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// Returns a number of the status of a process, for example `Threads`.
+/// Returns a number from the status of a process, such as `Threads`.
 pub fn of_process(id: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)?.strip_prefix(':')).expect("it has this line");
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Waits until so many clients wait.
+/// Waits until this many clients wait.
 pub async fn until_waiting(client: &Client, service: &Service, count: usize) {
     let wanted = format!("webhooks_waiting {count}\n");
     let waiting =
@@ -30,7 +30,7 @@ async fn a_thousand_waiting_clients_need_no_thread() {
         ids.push(client.pushed(&service.url, &receiver, n).await);
     }
     receiver.until_accepted(at_once).await;
-    // As many requests that do not wait.
+    // First, as many requests that do not wait.
     let all = |path: &str| {
         let urls = ids.iter().map(|id| format!("{}/events/{id}{path}", service.url));
         urls.map(|url| (client.clone(), url)).map(|(client, url)| async move { client.get(url).await }).collect()
@@ -39,14 +39,14 @@ async fn a_thousand_waiting_clients_need_no_thread() {
     shown.join_all().await;
     let threads = || of_process(service.id(), "Threads");
     let before = threads();
-    // Clients that go away leave nothing behind.
+    // Clients that disconnect leave nothing behind.
     let gone: JoinSet<_> = all("/wait");
     until_waiting(&client, &service, polls as usize).await;
     drop(gone);
     until_waiting(&client, &service, 0).await;
     let waiting: JoinSet<_> = all("/wait");
     until_waiting(&client, &service, polls as usize).await;
-    // The runtime ends a thread that it started for the burst of requests after ten seconds.
+    // The runtime keeps threads of the burst of requests for ten seconds.
     let is_as_before = || threads() <= before;
     tokio::task::block_in_place(|| common::eventually("the threads of a service without clients", is_as_before));
     receiver.release();

@@ -25,12 +25,12 @@ pub struct Numbered {
 #[derive(Clone, Copy)]
 pub enum Answer {
     Accept,
-    /// The event is accepted, and the answer takes this time.
+    /// Accepts the event, and answers after this time.
     Slow(Duration),
-    /// The event is accepted, and the answer comes once the test releases it.
+    /// Accepts the event, and answers once the test releases it.
     Hold,
     Refuse(u16),
-    /// The event is to come again after so many seconds.
+    /// Asks for the event again after this many seconds.
     After(u64),
 }
 
@@ -38,7 +38,7 @@ pub enum Answer {
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     pub at: Vec<Instant>,
-    /// The number of those that were accepted: the event was delivered so often.
+    /// The number of accepted requests: how often the event was delivered.
     pub accepted: u64,
 }
 
@@ -58,8 +58,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts it on a free port. The function gets the number of the event, and that of the request
-    /// for it, from 1.
+    /// Starts it on a free port. `decide` gets the number of the event, and that of the request for
+    /// it, counted from 1.
     pub async fn start(decide: impl Fn(u64, usize) -> Answer + Send + Sync + 'static) -> Self {
         let (accepted, released) = (watch::Sender::new(0), watch::Sender::new(false));
         let shared = Arc::new(Shared { decide: Box::new(decide), requests: Mutex::default(), accepted, released });
@@ -79,13 +79,13 @@ impl Receiver {
         self.shared.requests.lock().clone()
     }
 
-    /// Waits until it has accepted so many requests.
+    /// Waits until it has accepted this many requests.
     pub async fn until_accepted(&self, count: u64) {
         let mut accepted = self.shared.accepted.subscribe();
         crate::soon("deliveries", accepted.wait_for(|accepted| *accepted >= count)).await.unwrap();
     }
 
-    /// Answers the requests that it holds, and holds no more.
+    /// Answers the held requests, and holds no more.
     pub fn release(&self) {
         self.shared.released.send_replace(true);
     }
@@ -97,7 +97,7 @@ async fn answer(State(shared): State<Arc<Shared>>, Json(Numbered { n }): Json<Nu
         let of_event = requests.entry(n).or_default();
         of_event.at.push(Instant::now());
         let answer = (shared.decide)(n, of_event.at.len());
-        // Noted before the answer: its client may be killed before it has read that.
+        // Counted before the answer, since the service may be killed before it reads that.
         of_event.accepted += u64::from(!matches!(answer, Answer::Refuse(_) | Answer::After(_)));
         answer
     };

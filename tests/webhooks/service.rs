@@ -14,7 +14,7 @@ use waterline::BoxError;
 
 use crate::receiver::{Numbered, Receiver};
 
-/// The service. It is killed when this is dropped.
+/// The running service, which is killed on drop.
 pub struct Service {
     child: Child,
     /// The address, as a URL.
@@ -35,7 +35,7 @@ impl Service {
         command.args(directory).args(["--listen", "127.0.0.1:0"]).args(more);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Its log is that of the test, which shows it only if it fails.
+        // Its log becomes output of the test, which libtest shows only on a failure.
         let log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         std::thread::spawn(move || log.for_each(|line| println!("{line}")));
         let mut line = String::new();
@@ -60,14 +60,14 @@ impl Service {
         self.child.wait().unwrap()
     }
 
-    /// Asks it to end, as an operator does.
+    /// Asks it to end with SIGTERM, as an operator does.
     pub fn terminate(&self) {
         let asked = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
         assert!(asked.success());
     }
 }
 
-/// A client of the service. A clone has the same connections.
+/// A client of the service. Clones share connections.
 #[derive(Clone)]
 pub struct Client(hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>);
 
@@ -76,7 +76,7 @@ impl Client {
         Self(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http())
     }
 
-    /// Makes a request, and returns the answer. An error if none came.
+    /// Makes a request, and returns the answer, or an error if there is none.
     pub async fn ask(&self, method: Method, url: String, body: Option<Value>) -> Result<(StatusCode, Bytes), BoxError> {
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
         let request = Request::builder().method(method).uri(url).header("content-type", "application/json");
@@ -96,7 +96,7 @@ impl Client {
         json_of(self.ask(Method::POST, url, None).await.unwrap())
     }
 
-    /// Posts the event with this number. The error is that of a service that is not there.
+    /// Posts the event with this number. The error is that of an absent service.
     pub async fn push(&self, service: &str, receiver: &Receiver, n: u64) -> Result<(StatusCode, Value), BoxError> {
         let tenant = format!("tenant {}", n % 5);
         let event = json!({
@@ -105,14 +105,14 @@ impl Client {
         Ok(json_of(self.ask(Method::POST, format!("{service}/events"), Some(event)).await?))
     }
 
-    /// Posts an event that the service takes on, and returns its id.
+    /// Posts an event that the service accepts, and returns its id.
     pub async fn pushed(&self, service: &str, receiver: &Receiver, n: u64) -> String {
         let (status, pushed) = self.push(service, receiver, n).await.unwrap();
         assert_eq!(status, StatusCode::ACCEPTED, "{pushed}");
         pushed["id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until an event has ended, and returns its end.
+    /// Waits until an event has ended, and returns it.
     pub async fn ended(&self, service: &str, id: &str) -> Value {
         loop {
             match self.get(format!("{service}/events/{id}/wait")).await {

@@ -39,7 +39,7 @@ async fn a_service_asked_to_end_finishes_its_deliveries() {
         assert!(requests.values().all(|requests| requests.accepted == 1), "{requests:?}");
         requests.len() as u64
     };
-    // Some may have begun between the end of the listener and that of the runner.
+    // Some may have started between the end of the listener and that of the runner.
     let count = delivered(&receiver.requests());
     assert!((at_once..2 * at_once).contains(&count), "those in flight have ended, and others did not begin: {count}");
 
