@@ -1,5 +1,5 @@
-//! A database in memory: rows and a counter of the user's, and the progress of one name. Its
-//! commits fail on demand.
+//! A database in memory: rows and a counter of the user, and the progress of one name. Commits fail
+//! on demand.
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -10,10 +10,10 @@ use waterline::{
     BoxError, Checkpoint, CommitError, Error, Index, Progress, Record, SaveError, Saved, Tenure, Transactional,
 };
 
-/// Everything that one transaction sees, and that is on the disk after it.
+/// What a transaction sees, and what is on the disk after it.
 #[derive(Clone, Default)]
 pub struct Content {
-    /// The number of times that each job has written its row.
+    /// How often each job has written its row.
     pub rows: BTreeMap<Index, u64>,
     pub count: u64,
     pub saved: Option<Saved>,
@@ -24,8 +24,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Asserts that each of these jobs has its row once, that no other one has, and that the
-    /// counter agrees.
+    /// Asserts that exactly these jobs have their row, each once, and that the counter agrees.
     #[track_caller]
     pub fn assert_exact(&self, jobs: impl IntoIterator<Item = Index>) {
         let wanted: BTreeMap<_, _> = jobs.into_iter().map(|index| (index, 1)).collect();
@@ -59,16 +58,16 @@ impl Tx<'_> {
     }
 }
 
-/// The way in which a commit with jobs fails.
+/// How a commit with jobs fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It fails before anything is written.
     Retry,
-    /// The connection is lost once it was sent, and the engine finds out if it is written.
+    /// The connection is lost once it was sent, and the engine finds out whether it was written.
     AnswerLost {
         written: bool,
     },
-    /// The engine cannot find that out.
+    /// The same, and the engine cannot find out.
     Lost {
         written: bool,
     },
@@ -91,19 +90,19 @@ pub enum Fault {
 struct State {
     content: Content,
     faults: VecDeque<Fault>,
-    /// True once the process has died: nothing of this life reaches the disk.
+    /// Whether the process has died: nothing of this life reaches the disk any more.
     dead: bool,
-    /// Commits say that they are about to be written, and wait.
+    /// With it, commits say that they are about to be written, and wait.
     slow: Option<(Sender<()>, Receiver<()>)>,
     tenure: Option<Tenure>,
-    /// Another one has the name.
+    /// Whether another process has the name.
     held: bool,
 }
 
 #[derive(Clone, Default)]
 pub struct Database(Arc<Mutex<State>>);
 
-/// One life's value of the progress.
+/// The progress of one life.
 pub struct Engine {
     database: Database,
     token: u64,
@@ -117,7 +116,7 @@ impl Database {
         Engine { database: self.clone(), token: 0, done_ahead: true, records: false }
     }
 
-    /// An engine that keeps only the watermark.
+    /// Returns an engine that keeps only the watermark.
     pub fn in_order(&self) -> Engine {
         Engine { done_ahead: false, ..self.engine() }
     }
@@ -134,25 +133,25 @@ impl Database {
         self.0.lock().faults.clear();
     }
 
-    /// Keeps the rows of a transaction that is about to be rolled back.
+    /// Keeps the rows of a transaction in spite of its rollback.
     pub fn leave(&self, tx: &Tx<'_>) {
         self.0.lock().content.rows.clone_from(&tx.0.rows);
     }
 
-    /// Makes each commit with jobs say that it has begun, and wait for an answer.
+    /// Makes each commit with jobs announce itself, and wait for an answer.
     pub fn slow(&self) -> (Receiver<()>, Sender<()>) {
         let ((say, said), (go, gone)) = (unbounded(), bounded(0));
         self.0.lock().slow = Some((say, gone));
         (said, go)
     }
 
-    /// Puts a record, as an operator's tool does while no consumer has the name.
+    /// Puts a record, as a tool does while no consumer has the name.
     pub fn put_record(&self, record: &Record) {
         let value = record.value.clone().expect("it is put");
         self.0.lock().content.records.insert(record.key.clone(), value);
     }
 
-    /// Gives the name to another one, or takes it back.
+    /// Gives the name to another process, or takes it back.
     pub fn hold(&self, held: bool) {
         self.0.lock().held = held;
     }
@@ -169,7 +168,7 @@ impl Database {
 }
 
 impl Engine {
-    /// Makes `keeps_records` true.
+    /// Makes the engine keep records.
     #[must_use]
     pub fn keeping_records(self) -> Self {
         Self { records: true, ..self }

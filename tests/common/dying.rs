@@ -1,5 +1,5 @@
-//! Processes that die: a test runs its own program again as a child, which works in a directory,
-//! prints what it does, and is killed at a line that the test chooses.
+//! Processes that die: a test runs its own program again as a child, which works in a directory and
+//! is killed at a line of its output that the test chooses.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,7 @@ const DIR: &str = "WATERLINE_DYING_DIR";
 /// The variable with the number of the line after which the child waits to be killed.
 const LINE: &str = "WATERLINE_DYING_LINE";
 
-/// Starts the ignored test with this name, such as `module::test`, as a child. It leaves no core
-/// file.
+/// Starts the ignored test with this name, such as `module::test`, as a child without core files.
 pub fn child(role: &str, dir: &Path, line: u64) -> Child {
     Command::new("sh")
         .args(["-c", "ulimit -c 0; exec \"$0\" --exact \"$1\" --nocapture --include-ignored"])
@@ -27,16 +26,15 @@ pub fn child(role: &str, dir: &Path, line: u64) -> Child {
         .unwrap()
 }
 
-/// Returns the directory of a child; `None`: this process is none.
+/// Returns the directory of a child, or `None` if this process is none.
 pub fn dir_of_child() -> Option<PathBuf> {
     std::env::var_os(DIR).map(Into::into)
 }
 
-/// Lets a child run until it has printed this line, and kills it. Returns false if it ended before.
+/// Kills a child once it has printed this line. Returns false if it ended before.
 pub fn killed_after(role: &str, dir: &Path, line: u64) -> bool {
     let mut child = child(role, dir, line);
-    // Its other threads go on until the kill. Without a reader their lines would panic, and fail
-    // their jobs.
+    // Its other threads go on until the kill: without a reader, printing would panic and fail jobs.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let reached = lines.by_ref().map_while(Result::ok).any(|line| line.contains("reached"));
     if reached {
@@ -47,7 +45,7 @@ pub fn killed_after(role: &str, dir: &Path, line: u64) -> bool {
     reached
 }
 
-/// Prints a line. After the line with the number that the test wants it waits to be killed.
+/// Prints lines, and waits to be killed after the one that the test wants.
 pub struct Lines {
     number: AtomicU64,
     wanted: u64,

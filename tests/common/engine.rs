@@ -1,6 +1,5 @@
-//! The engine of the stores of a run. The variable `WATERLINE_STORE` names it, so one program runs
-//! on each of them. Without it the store is on RocksDB if that is compiled in, else on SQLite if
-//! that is, else in memory.
+//! The engine of the stores of a run, as the variable `WATERLINE_STORE` names it. The default is
+//! RocksDB if it is compiled in, else SQLite if that is, else memory.
 
 #[cfg(feature = "_disk")]
 use std::path::Path;
@@ -10,7 +9,7 @@ use tempfile::TempDir;
 use waterline::Error;
 use waterline::{Engine, Store, StoreOptions};
 
-/// Returns the engine of the stores on a disk; `None` if the tests run in memory.
+/// Returns the engine of the stores on a disk, or `None` if the tests run in memory.
 #[must_use]
 pub fn engine() -> Option<Engine> {
     static ENGINE: OnceLock<Option<Engine>> = OnceLock::new();
@@ -44,7 +43,7 @@ pub fn a_directory() -> Option<TempDir> {
     engine().map(|_| tempfile::tempdir().unwrap())
 }
 
-/// Returns a directory for a test of this engine alone.
+/// Returns a directory for a test of only this engine.
 #[must_use]
 pub fn a_directory_of(wanted: Engine) -> Option<TempDir> {
     a_directory().filter(|_| engine() == Some(wanted))
@@ -55,7 +54,7 @@ pub fn on_engine() -> StoreOptions {
     engine().into_iter().fold(Store::options(), StoreOptions::engine)
 }
 
-/// Opens the store in this directory, on the engine of the tests.
+/// Opens the store in this directory on the engine of the tests.
 ///
 /// # Errors
 /// Those of [`StoreOptions::open`].
@@ -64,8 +63,8 @@ pub fn open_in(path: impl AsRef<Path>) -> Result<Store, Error> {
     on_engine().open(path)
 }
 
-/// Makes an empty store in this directory, on the engine of the tests. A process that opens it goes
-/// by its files.
+/// Makes an empty store in this directory on the engine of the tests, for a process that finds the
+/// engine by its files.
 ///
 /// # Panics
 /// If it cannot be made.

@@ -1,5 +1,5 @@
-//! Lives on a disk that is at fault at its first write, then on one that is at fault at its second
-//! write, and so on. They prove a promise wherever a process dies, and whichever write fails.
+//! Runs a scenario on a disk with a fault at its first write, then at its second, and so on: proves
+//! a promise wherever a process dies and whichever write fails.
 
 use std::sync::Arc;
 use waterline::testing::FaultyStore;
@@ -8,29 +8,29 @@ use waterline::{Durability, Store};
 /// A fault of a disk at one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
-    /// The process dies: this write and all later ones seem to work, and do not reach the disk. The
+    /// The process dies: this write and all later ones seem to work, but do not reach the disk. The
     /// next life finds what a crash leaves.
     Stop,
-    /// The same on a store that is synced. The next life finds what the loss of power leaves.
+    /// The same on a synced store: the next life finds what a loss of power leaves.
     PowerLoss,
-    /// So many writes fail, this one first. The disk is sound again when the life is over, and the
-    /// same store goes on.
+    /// This many writes fail, starting with this one. The disk recovers after the life, and the
+    /// next one uses the same store.
     Fail(u64),
 }
 
-/// Both ways in which a process can die.
+/// Both ways a process can die.
 pub const DEATHS: [DiskFault; 2] = [DiskFault::Stop, DiskFault::PowerLoss];
 
 /// More writes than any life here makes.
 const MOST: u64 = 1_000;
 
-/// A disk with one fault. A life runs on it, and then this is the disk of the next life.
+/// A disk with one fault, on which a life runs; after that, the disk of the next life.
 pub struct Trial {
     pub disk: Arc<FaultyStore>,
     pub fault: DiskFault,
-    /// The number of the write that is at fault, counted from 0 with the first one of the life.
+    /// The faulty write, counted from 0 at the start of the life.
     pub write: u64,
-    /// True in the next life if the life was long enough to meet its fault.
+    /// In the next life: whether the life met its fault.
     pub struck: bool,
 }
 
@@ -40,7 +40,7 @@ impl Trial {
     }
 }
 
-/// Names the fault if a test fails.
+/// Prints the fault if a test fails.
 struct Place(DiskFault, u64);
 
 impl Drop for Place {
@@ -51,9 +51,9 @@ impl Drop for Place {
     }
 }
 
-/// Runs a life for each kind of fault and each of its writes, until a life ends before its fault.
-/// After each life, which may be a whole one, it checks what the next life finds. Returns the
-/// number of lives that met their fault, for the kind with the fewest.
+/// Runs a life for each kind of fault and each write, until a life ends before its fault, and
+/// checks after each what the next life finds. Returns the number of lives that met their fault,
+/// for the kind with the fewest.
 ///
 /// # Panics
 /// If no fault of a kind ever struck.
@@ -61,7 +61,7 @@ pub fn every_write<T>(faults: &[DiskFault], live: impl FnMut(&Trial) -> T, check
     every_write_after(|_| {}, faults, live, check)
 }
 
-/// Does the same on a disk that was prepared, or replaced, without a fault.
+/// Does the same on a disk that is first prepared, or replaced, without a fault.
 pub fn every_write_after<T>(
     mut prepare: impl FnMut(&mut Arc<FaultyStore>),
     faults: &[DiskFault],

@@ -1,5 +1,5 @@
-//! The shared parts of the tests, beside the crate's own `testing`: a source that misbehaves on
-//! demand, and ways to wait.
+//! Shared parts of the tests, beside the crate's own `testing`: a scripted source, a manual clock,
+//! and ways to wait.
 #![allow(missing_docs, missing_debug_implementations, clippy::missing_panics_doc, reason = "only tests use it")]
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -34,31 +34,31 @@ pub use place::{Place, a_store, on_store, theirs};
 pub use soak::{cases, seed, seeds, size};
 pub use waterline::testing::{FaultyProgress, StartedJob, manual_worker};
 
-/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
+/// Longer than anything here takes on the slowest machine. Only a failing test waits for it.
 pub const LONG: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// The limit of a call (`wait_for`, `stop_within`) that is to run out. Such a limit is real time
-/// with every clock, and these calls come back too late at most, which no test minds.
+/// The limit of a call (`wait_for`, `stop_within`) that is to run out. Such limits are real time
+/// whatever the clock, and a late return does no harm.
 pub const LIMIT: Duration = Duration::from_millis(1);
 
-/// The time in which a test looks if something happens that must not happen. No signal says that,
-/// so it is real time. A slow machine may hide a bug from such a test, and fails no sound library.
+/// How long a test watches for something that must not happen. It is real time, since no event says
+/// so: a slow machine may hide a bug, but never fails a sound library.
 pub const QUIET: Duration = Duration::from_millis(30);
 
 thread_local! {
-    /// The outer `Some` marks the thread of a test. The inner one is there after a panic, and is
-    /// dropped when the test goes on or ends.
+    /// The outer `Some` marks the thread of a test. A panic sets the inner one, which is dropped
+    /// when the test goes on or ends.
     static WATCHED: Cell<Option<Option<Sender<()>>>> = const { Cell::new(None) };
 }
 
-/// Watches this test: if it panics, and then neither ends nor goes on, the process aborts with the
-/// text of the panic. A test that fails may drop a consumer while its job waits for the test, which
-/// takes for ever, and libtest would keep the text. Most helpers here call this.
+/// Watches this test: if it panics and then hangs, the process aborts with the text of the panic. A
+/// failing test may drop a consumer whose job waits for the test, for ever, and libtest would keep
+/// the text. Most helpers here call this.
 pub fn watch() {
     static HOOK: Once = Once::new();
     let thread = std::thread::current();
-    // A worker outlives the panics of its jobs.
+    // A worker survives panics of its jobs.
     if std::thread::panicking() || thread.name().is_some_and(|name| name.starts_with("wl-")) {
         return;
     }
@@ -100,7 +100,7 @@ pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> S
     }
 }
 
-/// Waits until a condition of the test is true.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     watch();
@@ -113,8 +113,8 @@ pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
 
 /// A clock that stands still until the test lets time pass.
 ///
-/// The threads of a consumer take a moment to come to their waits, so a test that waits for one of
-/// them lets time pass again and again: it knows of no step that it is the last one.
+/// The threads of a consumer take a moment to reach their waits, so a test lets time pass in steps
+/// until it sees the effect: no single step is known to be enough.
 #[derive(Debug)]
 pub struct Time {
     clock: Clock,
@@ -141,13 +141,13 @@ impl Time {
         self.clock.clone()
     }
 
-    /// Returns the time on the wall.
+    /// Returns the wall time.
     #[must_use]
     pub fn wall(&self) -> SystemTime {
         self.begun + self.passed()
     }
 
-    /// Returns how much time has passed.
+    /// Returns the time that has passed.
     #[must_use]
     pub fn passed(&self) -> Duration {
         *self.passed.lock()
@@ -159,7 +159,7 @@ impl Time {
         self.clock.advance(by);
     }
 
-    /// Lets this much time pass, again and again, until a condition of the test is true.
+    /// Lets this much time pass, again and again, until a condition is true.
     #[track_caller]
     pub fn steps(&self, by: Duration, what: &str, mut is_true: impl FnMut() -> bool) {
         eventually(what, || {
@@ -184,7 +184,7 @@ impl Time {
     }
 }
 
-/// Runs this on a thread of its own, and fails if it does not end.
+/// Runs this on another thread, and fails if it does not end.
 #[track_caller]
 pub fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
     watch();
@@ -195,21 +195,21 @@ pub fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'sta
     is_done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
-/// Lets other threads run for a moment. A loop of many yields would take minutes on a busy machine,
-/// since each of them hands a whole time slice to another process.
+/// Lets other threads run for a moment. Many yields would take minutes on a busy machine, since
+/// each hands a whole time slice to another process.
 pub fn rest() {
     std::thread::park_timeout(Duration::from_micros(20));
 }
 
-/// Returns the number of live threads of all consumers and stores of this process, by their names.
-/// It is 0 on a system that cannot tell.
+/// Returns the number of threads of all consumers and stores of this process, by their names, or 0
+/// where the system does not tell.
 pub fn own_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.starts_with("wl-")).count()
 }
 
-/// Returns the jobs 0, 1, 2, … below `n`.
+/// Returns the jobs 0 to `n - 1`.
 pub fn numbers(n: u64) -> MemoryJobs<u64> {
     watch();
     (0..n).collect()
@@ -220,7 +220,7 @@ pub fn builder<J: Jobs>(jobs: J, progress: &MemoryProgress) -> waterline::Builde
     Consumer::builder(jobs, progress.clone())
 }
 
-/// A source that follows the test's script. The job at an index is the index.
+/// A source that follows the test's script. Each job is its index.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Scripted>);
 
@@ -239,7 +239,7 @@ struct ScriptState {
     gaps: BTreeSet<Index>,
     failing: BTreeMap<Index, Fault>,
     head_fault: Option<Fault>,
-    /// Holds calls back, after they were announced.
+    /// Holds calls after they were announced.
     gate: Option<(Sender<&'static str>, Receiver<()>)>,
     wakeups: Vec<Wakeup>,
     subscribes: bool,
@@ -260,14 +260,14 @@ impl Fault {
     }
 }
 
-/// Holds a source's calls back. Dropping it lets them all through.
+/// Holds the calls of a source. Dropping it lets them all through.
 pub struct SourceGate {
     pub entered: Receiver<&'static str>,
     pass: Sender<()>,
 }
 
 impl SourceGate {
-    /// Waits for a call of this name, and lets every other call through.
+    /// Waits for a call of this name, and lets others through.
     pub fn wait_for(&self, name: &str) {
         loop {
             let entered = self.entered.recv_timeout(LONG).expect("the source is called");
@@ -321,7 +321,7 @@ impl Script {
         self.0.state.lock().head_fault = Some(fault);
     }
 
-    /// Makes the source keep its wake-ups from now on.
+    /// Makes the source notify, so that it is not polled.
     #[must_use]
     pub fn subscribing(self) -> Self {
         self.0.state.lock().subscribes = true;
@@ -347,7 +347,7 @@ impl Script {
         &self.0
     }
 
-    /// Returns how many others still have this source.
+    /// Returns the number of other owners of this source.
     pub fn owners(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
@@ -375,8 +375,7 @@ impl Jobs for Script {
             let state = self.0.state.lock();
             (state.head, state.head_fault)
         };
-        // The answer is fixed before the call returns, so a change that comes meanwhile is not in
-        // it.
+        // The answer is fixed here: it misses changes that come while the call is held.
         self.pass_gate("head");
         fault.map_or(Ok(head), |fault| Err(fault.strike("head")))
     }
@@ -402,11 +401,11 @@ impl Jobs for Script {
     }
 }
 
-/// A script whose first index is told when the test says so.
+/// A script that tells its first index when the test says so.
 pub struct SlowFirst(Script, Sender<()>, Receiver<()>);
 
 impl SlowFirst {
-    /// Returns it, a message for each call, and the answers.
+    /// Returns the source, a message for each call, and the sender of answers.
     pub fn new(script: &Script) -> (Self, Receiver<()>, Sender<()>) {
         let ((enter, entered), (pass, passed)) = (unbounded(), unbounded());
         (Self(script.clone(), enter, passed), entered, pass)
@@ -431,7 +430,7 @@ impl Jobs for SlowFirst {
     }
 }
 
-/// Collects the ranges of `on_processed`, and panics if there is a gap.
+/// Collects the ranges of `on_processed`, and panics at a gap.
 #[derive(Clone, Default)]
 pub struct Announced(Arc<Mutex<Vec<RangeInclusive<Index>>>>);
 
@@ -447,7 +446,7 @@ impl Announced {
         }
     }
 
-    /// Returns how many have it, the test included.
+    /// Returns the number of owners, including the test.
     pub fn owners(&self) -> usize {
         Arc::strong_count(&self.0)
     }

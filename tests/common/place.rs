@@ -1,24 +1,23 @@
-//! The store that a test runs on: one in memory, or one on the engine of the run, on a disk.
+//! The store that a test runs on: in memory, or on a disk with the engine of the run.
 
 use crate::engine::{a_directory, engine};
 use tempfile::TempDir;
 use waterline::fuzzing::Disk;
 use waterline::{Engine, Store, StoreOptions, Table};
 
-/// Returns the store to test on, which is empty. Its directory, if it has one, lives as long as the
-/// second value.
+/// Returns an empty store to test on. Its directory, if any, lives as long as the second value.
 pub fn a_store() -> (Store, Place) {
     let place = Place::default();
     (place.open(), place)
 }
 
-/// Runs a test on the store to test on (see [`a_store`]).
+/// Runs a test on such a store (see [`a_store`]).
 pub fn on_store(test: impl Fn(&Store)) {
     let (store, _place) = a_store();
     test(&store);
 }
 
-/// A place where a store lives on while it is closed: a directory, or a disk in memory.
+/// A place that keeps a store while it is closed: a directory, or a disk in memory.
 #[derive(Debug)]
 pub enum Place {
     Memory(Disk),
@@ -31,15 +30,15 @@ impl Default for Place {
     }
 }
 
-/// Returns a key space of the user's own in the store of a [`Place::with_theirs`]: a column family,
-/// or a table on an engine that has none.
+/// Returns the user's own key space in the store of a [`Place::with_theirs`]: a column family, or a
+/// table on an engine without families.
 pub fn theirs(store: &Store) -> Table {
     let theirs = if engine() == Some(Engine::Sqlite) { store.table("theirs") } else { store.column_family("theirs") };
     theirs.unwrap()
 }
 
 impl Place {
-    /// Returns a place with a key space of the user's own: see [`theirs`].
+    /// Returns a place with a key space of the user: see [`theirs`].
     #[must_use]
     pub fn with_theirs() -> Self {
         let place = Self::default();

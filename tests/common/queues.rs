@@ -1,4 +1,4 @@
-//! A queue with a clock that the test moves.
+//! Queues with a manual clock.
 
 use std::sync::Arc;
 use waterline::testing::FaultyStore;
@@ -14,20 +14,20 @@ pub fn built() -> Database {
     Database::Store(store, Some(Arc::new(place)))
 }
 
-/// Runs a test in which the process dies while jobs run, in memory.
+/// Runs a test in memory, in which the process dies while jobs run.
 pub fn in_lives(test: impl Fn(Bench)) {
     crate::watch();
     test(Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), QueueOptions::default()));
 }
 
-/// Runs a test that is no case of the suite on the store of this build, and on the model.
+/// Runs a test that is no case of the suite on the store of this build and on the model.
 pub fn on_each(options: &QueueOptions, test: impl Fn(Bench)) {
     for database in [built(), Database::Model(QueueModel::new())] {
         test(Bench::over(database, &Clock::manual(noon()), options.clone()));
     }
 }
 
-/// Runs a test that writes or reads in the store beside the queue.
+/// Runs a test that uses the store beside the queue.
 pub fn on_store(test: impl Fn(Bench)) {
     on_store_with(QueueOptions::default(), test);
 }
@@ -36,7 +36,7 @@ pub fn on_store_with(options: QueueOptions, test: impl Fn(Bench)) {
     test(Bench::over(built(), &Clock::manual(noon()), options));
 }
 
-/// Returns a queue in this store, with a clock that the test moves.
+/// Returns a queue in this store with a manual clock.
 pub fn queue_in(store: &Store, options: QueueOptions) -> (Queue, Clock) {
     crate::watch();
     let clock = Clock::manual(noon());
@@ -44,7 +44,7 @@ pub fn queue_in(store: &Store, options: QueueOptions) -> (Queue, Clock) {
     (queue, clock)
 }
 
-/// Makes a call once more if its write has failed. Counts the failures, of which one may be.
+/// Repeats a call whose write has failed. Counts the failures, of which one is allowed.
 pub fn again<T>(failed: &mut u64, mut call: impl FnMut() -> Result<T, QueueError>) -> T {
     loop {
         match call() {

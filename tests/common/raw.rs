@@ -1,5 +1,4 @@
-//! The database of a store without the store: what lies in it, byte by byte, and what does not
-//! belong there.
+//! The database of a store, opened without the store: to read its bytes, and to put wrong ones.
 
 use crate::engine::engine;
 use std::path::Path;
@@ -21,7 +20,7 @@ impl Raw {
         Self::make(path, &[] as &[&str])
     }
 
-    /// Opens a database for a look, also beside a process that has it open.
+    /// Opens a database to read it, even beside a process that has it open.
     #[must_use]
     pub fn look(path: &Path) -> Self {
         #[cfg(feature = "rocksdb")]
@@ -33,7 +32,7 @@ impl Raw {
         Self::open(path)
     }
 
-    /// The same as [`Raw::open`] with these families, which are made if they are not there.
+    /// The same as [`Raw::open`], and makes these families if they are missing.
     #[must_use]
     pub fn make(path: &Path, families: &[impl AsRef<str>]) -> Self {
         match engine() {
@@ -52,7 +51,7 @@ impl Raw {
             #[cfg(feature = "sqlite")]
             Some(Engine::Sqlite) => {
                 let connection = rusqlite::Connection::open(path.join("waterline.sqlite")).unwrap();
-                // As the store leaves it.
+                // As the store sets it.
                 connection.pragma_update(None, "journal_mode", "WAL").unwrap();
                 for family in families {
                     let table = table(family.as_ref());
@@ -91,7 +90,7 @@ impl Raw {
         }
     }
 
-    /// The names of the families that are there, in ascending order.
+    /// Returns the names of the families in ascending order.
     #[must_use]
     pub fn families(&self) -> Vec<String> {
         let mut names: Vec<String> = match self {
@@ -108,7 +107,7 @@ impl Raw {
         names
     }
 
-    /// All records, by their families and keys.
+    /// Returns all records, ordered by family and key.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();

@@ -1,4 +1,4 @@
-//! A recorder of the crate `metrics` that keeps what it gets.
+//! A recorder of the crate `metrics` that keeps all values.
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Keeps the metrics of one test: the number of a gauge or counter, the count of a histogram.
+/// Keeps the metrics of one test: the value of a gauge or counter, the count of a histogram.
 #[derive(Clone, Default)]
 pub struct Kept {
     cells: Arc<Mutex<BTreeMap<String, Arc<Cell>>>>,
-    /// The names that have a description.
+    /// The names with a description.
     pub described: Arc<Mutex<BTreeSet<String>>>,
-    /// True if gauges panic.
+    /// Whether gauges panic.
     pub panics: Arc<AtomicBool>,
 }
 
@@ -55,7 +55,7 @@ impl Kept {
         self.cells.lock().is_empty()
     }
 
-    /// Returns the number of the metric with this name and these labels, in their order.
+    /// Returns the value of the metric with this name and these labels, in their order.
     #[track_caller]
     pub fn number(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let (cells, name) = (self.cells.lock(), named(name, labels.iter().copied()));

@@ -1,18 +1,19 @@
-//! The files of the checkout, for the tests that read them.
+//! The files of the checkout, for tests that read them.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Returns the folder of the checkout. Two checkouts may share one target directory, with a test
-/// that the other compiled, so cargo is asked first, when the test runs. The folder with the lock
-/// file is the one of the workspace.
+/// Returns the root folder of the checkout, which has the lock file.
+///
+/// The variable that cargo sets for the run comes first: two checkouts may share a target
+/// directory, so the other one may have compiled the test.
 pub fn root() -> PathBuf {
     let package: PathBuf = std::env::var_os("CARGO_MANIFEST_DIR").map_or(env!("CARGO_MANIFEST_DIR").into(), Into::into);
     package.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).expect("a workspace").to_owned()
 }
 
-/// Returns the files below these folders whose names end like this: their paths from the root of
-/// the checkout on, in order, and their texts.
+/// Returns the files below these folders with these endings: their paths from the root of the
+/// checkout, in order, and their texts.
 pub fn files(folders: &[&str], endings: &[&str]) -> Vec<(String, String)> {
     let root = root();
     let (mut found, mut folders) = (Vec::new(), folders.iter().map(|folder| root.join(folder)).collect::<Vec<_>>());

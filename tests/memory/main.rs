@@ -1,4 +1,4 @@
-//! The memory and the threads of a consumer, and that it gives both back. It is one test, since the
+//! The memory and threads of a consumer, and that it frees both. It is one test, since the
 //! allocator counts for the whole process.
 
 mod measures;
@@ -14,20 +14,20 @@ use waterline::{Consumer, Handle, MemoryJobs, MemoryProgress, Retry, Store};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The lists of new indices since the last save come on top. There are two of them.
+/// The slack with the two lists of new indices since the last save.
 const LISTS: usize = SLACK + 128 * 1024;
 
 fn live_bytes() -> usize {
     ALLOCATOR.allocated()
 }
 
-/// Returns the number of all threads of this process, or 0 on a system that cannot tell.
+/// Returns the number of threads of this process, or 0 where the system does not tell.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// Runs a life with everything in it: out of order, failures, retries, callbacks, changed limits, a
-/// stop midway.
+/// Runs a life with everything in it: jobs out of order, failures, retries, callbacks, changed
+/// limits and a stop midway.
 fn full_life(store: &Store, life: u64) {
     let progress = store.progress("full life");
     let consumer = Consumer::builder(Counting(life * 500 + 500), progress)
@@ -37,7 +37,7 @@ fn full_life(store: &Store, life: u64) {
         .on_job_done(|_| ())
         .on_processed(|_| ())
         .start(move |job| {
-            // Rarely: on a busy machine, each of these waits for another process's turn.
+            // Rarely, since each yield waits for another process on a busy machine.
             if job.index.is_multiple_of(32) {
                 std::thread::yield_now();
             }
@@ -51,7 +51,7 @@ fn full_life(store: &Store, life: u64) {
     consumer.stop().unwrap();
 }
 
-/// Checks that threads and memory return to their number at the beginning.
+/// Checks that threads and memory return to what they were at the beginning.
 fn lives_leave_nothing_behind() {
     let lives = |lives: std::ops::Range<u64>| {
         let store = Store::in_memory();
@@ -66,19 +66,19 @@ fn lives_leave_nothing_behind() {
         eventually("the threads are gone", || threads() == tasks);
         live_bytes().saturating_sub(bytes)
     };
-    // A leak leaks each time. A table of the process that grows with its threads grows only once.
+    // A leak grows each time; a table of the process that grows with its threads grows once.
     let grown = (0..3).map(|_| grown()).min().unwrap();
     println!("left behind by 100 lives: {grown} bytes");
     assert!(grown <= 1024, "100 lives left {grown} bytes behind");
 }
 
-/// The number of idle consumers that are weighed together.
+/// The number of idle consumers that are measured together.
 const MANY: usize = 200;
 /// The threads of an idle consumer: a reader, a worker and a notifier.
 const THREADS: usize = 3;
 
-/// Measures the bytes that the standard library needs for the threads of one consumer. A part of
-/// them is in a tree of all threads, and depends on the order in which they start.
+/// Measures the bytes that the standard library needs for the threads of one consumer. Some are in
+/// a tree of all threads, and depend on the order in which they start.
 fn bytes_of_bare_threads() -> usize {
     let (release, released) = crossbeam_channel::bounded::<()>(0);
     let (begin, begun) = crossbeam_channel::unbounded();
@@ -99,7 +99,7 @@ fn bytes_of_bare_threads() -> usize {
     bytes / MANY
 }
 
-/// Weighs consumers that wait for jobs, without their bare threads.
+/// Measures consumers that wait for jobs, without their bare threads.
 fn an_idle_consumer_is_small() {
     let store = Store::in_memory();
     let idle = |range: std::ops::Range<usize>| -> Vec<(MemoryJobs<u64>, Consumer)> {
@@ -116,9 +116,9 @@ fn an_idle_consumer_is_small() {
         started.iter().for_each(|(_, consumer)| assert!(consumer.handle().wait_for(0, LONG)));
         started
     };
-    // Twice as many first: tables that only grow then have their largest size.
+    // Twice as many first, so that tables that only grow have their largest size.
     drop(idle(0..2 * MANY));
-    // On a busy machine some of them are still at work when they are weighed.
+    // On a busy machine some are still at work when they are measured.
     let each = (0..3).map(|_| {
         let (bytes, tasks) = (live_bytes(), threads());
         let consumers = idle(0..MANY);
@@ -135,12 +135,12 @@ fn an_idle_consumer_is_small() {
     let each = each.min().unwrap();
     let bare = (0..3).map(|_| bytes_of_bare_threads()).min().unwrap();
     println!("the bare threads of a consumer: {bare} bytes");
-    // The tree of threads weighs 820 to 960 bytes for each consumer, by the order in which they
-    // start. So the bound is 150 above what was measured.
+    // The tree of threads takes 820 to 960 bytes for each consumer, depending on the order in which
+    // they start, so the bound is 150 above what was measured.
     assert!(each <= bare + 3872, "{each} bytes for an idle consumer, {bare} of them for its threads");
 }
 
-/// Checks that done-ahead costs bits, also if it is saved, and also if the saves fail for long.
+/// Checks that a job done ahead costs bits, also if it is saved, and if saves fail for long.
 fn done_ahead_is_bits() {
     let bits = bits_done_ahead(MemoryProgress::new(), SLACK, || (), live_bytes);
     assert!(bits <= 3.0, "a job done ahead is {bits:.2} bits");
@@ -149,7 +149,7 @@ fn done_ahead_is_bits() {
     let bits = bits_done_ahead(faulty.store().progress("fails"), LISTS, || faulty.heal(), live_bytes);
     println!("a job done ahead while saves fail: {bits:.2} bits");
     assert!(bits <= 3.0, "a job done ahead while saves fail is {bits:.2} bits");
-    // The memory of the database itself is not in this figure.
+    // The database's own memory is not in this figure.
     if engine().is_some() {
         let (store, _place) = a_store();
         let bits = bits_done_ahead(store.progress("saved"), LISTS, || (), live_bytes);
@@ -158,7 +158,7 @@ fn done_ahead_is_bits() {
     }
 }
 
-/// Checks that a job that waits for its retry keeps at most 4 KiB of its error's text.
+/// Checks that a job that waits for its retry keeps at most 4 KiB of its error text.
 fn texts_of_failed_jobs_are_bounded() {
     const FAILED: u64 = 2_000;
     let text = "x".repeat(50_000);
@@ -177,7 +177,7 @@ fn texts_of_failed_jobs_are_bounded() {
 
 #[test]
 fn memory_and_threads_are_bounded_and_freed() {
-    // The test with the most threads comes first: parking_lot's one table of them only grows.
+    // The part with the most threads comes first, since parking_lot's table of threads only grows.
     an_idle_consumer_is_small();
     lives_leave_nothing_behind();
     done_ahead_is_bits();

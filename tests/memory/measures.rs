@@ -1,5 +1,5 @@
-//! The memory of jobs, as the caller's allocator counts it: for the test that bounds it, and for
-//! the table of figures.
+//! The memory of jobs as the caller's allocator counts it: for the test that bounds it, and for the
+//! table of figures.
 
 use common::*;
 use crossbeam_channel::bounded;
@@ -8,11 +8,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use waterline::{BoxError, Consumer, Done, Index, Jobs, MemoryJobs, MemoryProgress, Progress};
 
-/// The part that is not counted exactly: the test's own values, a thread that is about to end,
-/// spare room in small tables.
+/// What is not counted exactly: the test's own values, a thread that is about to end, spare room in
+/// small tables.
 pub const SLACK: usize = 16 * 1024;
 
-/// A source of the jobs 0, 1, 2, … below this one. It needs no memory.
+/// A source of the jobs below this number, which needs no memory.
 pub struct Counting(pub u64);
 
 impl Jobs for Counting {
@@ -27,10 +27,10 @@ impl Jobs for Counting {
     }
 }
 
-/// Measures that a finished job above a stuck one costs a bit or two at any time, and nothing once
-/// the stuck job has finished.
+/// Measures that a job done above a stuck one costs a bit or two, and nothing once the stuck job
+/// has finished.
 ///
-/// Returns the most bits for a job. This many bytes more may be there, for a window of any width.
+/// Returns the most bits for a job. `slack` bytes more are allowed for a window of any width.
 /// `heal` is called before the end.
 pub fn bits_done_ahead(
     progress: impl Progress,
@@ -38,7 +38,7 @@ pub fn bits_done_ahead(
     heal: impl FnOnce(),
     live_bytes: impl Fn() -> usize,
 ) -> f64 {
-    // Just above a power of two, where half of a table that doubles is empty.
+    // Just above a power of two, where half of a doubling table is empty.
     const WIDE: u64 = (1 << 20) + 1000;
     let (release, stuck) = bounded::<()>(0);
     let consumer = Consumer::builder(Counting(WIDE), progress)
@@ -52,7 +52,7 @@ pub fn bits_done_ahead(
             Ok(())
         })
         .unwrap();
-    // Dropped before the consumer, which would wait for the stuck job if this test failed.
+    // Dropped before the consumer, which waits for the stuck job, even if the test fails.
     let release = release;
     let handle = consumer.handle();
     let begun = until(&handle, "the first jobs", |s| s.done_ahead >= 1000).next;
@@ -60,7 +60,7 @@ pub fn bits_done_ahead(
     let most = Cell::new(0);
     until(&handle, "all but one", |status| {
         let grown = live_bytes().saturating_sub(before);
-        // Measured later, so it is never less than the jobs that the bytes are for.
+        // Read later, so it is at least the number of jobs that the bytes are for.
         let wide = handle.status().next;
         assert!(grown as u64 * 8 <= 3 * (wide - begun) + 8 * slack as u64, "{grown} bytes at {wide}");
         most.set(most.get().max(grown));
@@ -74,7 +74,7 @@ pub fn bits_done_ahead(
     most.get() as f64 * 8.0 / WIDE as f64
 }
 
-/// Drops the tokens before the consumer is dropped, which waits for them, even if the test fails.
+/// Drops the tokens before the consumer, which waits for them, even if the test fails.
 struct Held(Arc<Mutex<Vec<Done>>>);
 
 impl Drop for Held {
@@ -84,9 +84,9 @@ impl Drop for Held {
     }
 }
 
-/// Measures thousands of jobs in flight, each of which is a token that the test holds.
+/// Measures jobs in flight, each a token that the test holds.
 ///
-/// Returns the bytes of each job, without the payload.
+/// Returns the bytes of each job, without its payload.
 pub fn bytes_in_flight(in_flight: usize, live_bytes: impl Fn() -> usize) -> f64 {
     let tokens: Arc<Mutex<Vec<Done>>> = Arc::new(Mutex::new(Vec::with_capacity(in_flight)));
     let source = MemoryJobs::new();
@@ -100,14 +100,14 @@ pub fn bytes_in_flight(in_flight: usize, live_bytes: impl Fn() -> usize) -> f64 
         .unwrap();
     let _held = Held(tokens.clone());
     let handle = consumer.handle();
-    // Once first, so that the threads and their data are not in the figure.
+    // One job first, so that the threads and their data are not in the figure.
     source.push(());
     eventually("the first token", || !tokens.lock().is_empty());
     tokens.lock().drain(..).for_each(Done::complete);
     assert!(handle.wait_for(0, LONG));
     let more: Vec<()> = vec![(); 3 * in_flight];
     let before = live_bytes();
-    // The payloads have no size: neither the read-ahead nor the source is in the figure.
+    // Payloads of no size keep the read-ahead and the source out of the figure.
     more.into_iter().for_each(|job| assert!(source.push(job) > 0));
     eventually("all in flight", || tokens.lock().len() == in_flight);
     let each = live_bytes().saturating_sub(before) as f64 / in_flight as f64 + size_of::<Done>() as f64;

@@ -1,5 +1,5 @@
-//! The spans of `tracing` in which attempts run. The program has one test, since a subscriber is of
-//! the whole process.
+//! The `tracing` spans in which attempts run. It is one test, since the subscriber is that of the
+//! whole process.
 
 use common::*;
 use crossbeam_channel::unbounded;
@@ -24,7 +24,7 @@ thread_local! {
     static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps all spans of the consumers, while it wants them.
+/// Keeps all spans of consumers, while it wants them.
 #[derive(Default)]
 struct Spans {
     wants: AtomicBool,
@@ -80,7 +80,7 @@ impl Spans {
         tracing::callsite::rebuild_interest_cache();
     }
 
-    /// Returns the span that the calling thread is in. There is one at most.
+    /// Returns the span that the calling thread is in, which is one at most.
     fn here(&self) -> Option<Fields> {
         let inside = INSIDE.with_borrow(Vec::clone);
         assert!(inside.len() <= 1);
@@ -93,7 +93,7 @@ fn named(name: &str) -> Builder<MemoryJobs<u64>, StoreProgress> {
     builder.max_processing(3).retry(Retry::fixed(Duration::ZERO)).stop_at(19)
 }
 
-/// Runs a consumer in each mode, and checks the span around each attempt, if there is to be one.
+/// Runs a consumer in each mode, and checks the span around each attempt, or that there is none.
 fn run_all_modes(spans: &Arc<Spans>, wanted: bool) {
     let check = |name: &'static str| {
         let spans = spans.clone();
@@ -137,7 +137,7 @@ fn run_all_modes(spans: &Arc<Spans>, wanted: bool) {
     for consumer in [consumer, deferred, ordered, transactional] {
         let consumer = consumer.unwrap();
         let handle = consumer.handle();
-        // A wrong span fails each attempt, so a consumer that does not get there has one.
+        // A wrong span fails each attempt, so the consumer would not get there.
         if !handle.wait_for(19, LONG) || handle.status().failed != 2 {
             send.send(format!("{}", handle.status())).unwrap();
         }

@@ -1,8 +1,8 @@
-//! Millions of jobs that end in every way, on a consumer that is steered, paused, stopped and
-//! started again all the time.
+//! Millions of jobs that end in every way, on a consumer that is constantly steered, paused,
+//! stopped and restarted.
 //!
-//! The seeds decide how each job ends and how the consumer is steered, and a failure names them.
-//! The machine decides when each thread runs.
+//! Seeds decide how each job ends and how the consumer is steered, and a failure names them. The
+//! machine decides when each thread runs.
 
 mod thousand;
 mod trial;
@@ -16,25 +16,24 @@ use std::time::{Duration, Instant};
 use trial::{Counting, PLANNED, Passed, Trial, Watched, helpers};
 use waterline::{Consumer, Error, Handle, Index, MemoryProgress, Retry, State, Status};
 
-/// The jobs of one long life.
+/// Returns the number of jobs of one long life.
 fn jobs() -> u64 {
     size(300_000, 10_000_000)
 }
 
-/// The jobs of many lives.
+/// Returns the number of jobs of many lives.
 fn jobs_of_many_lives() -> u64 {
     size(60_000, 600_000)
 }
 
-/// Several times the time that the slowest machine needs while it is busy with other things. Only a
-/// test that hangs waits for it.
+/// Several times what the slowest busy machine needs. Only a test that hangs waits for it.
 const DEADLINE: Duration = Duration::from_secs(900);
 
 const MOST_PROCESSING: u64 = 64;
 const MOST_AHEAD: u64 = 100_000;
 const RETRY: Retry = Retry::exponential(Duration::from_micros(50), Duration::from_millis(1)).jitter(0.5);
 
-/// Only one test at a time has threads, so that they can be counted.
+/// Lets one test run at a time, so that its threads can be counted.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Hides the planned panics, of which there are thousands.
@@ -52,8 +51,7 @@ fn silence_planned_panics() {
     });
 }
 
-/// Calls something that blocks, on a thread of its own, so that a test that hangs fails and names
-/// the place.
+/// Makes a blocking call on another thread, so that a hang fails the test and names the place.
 #[track_caller]
 fn in_time<R: Send + 'static>(what: &str, handle: &Handle, call: impl FnOnce() -> R + Send + 'static) -> R {
     let (answer, answered) = bounded(1);
@@ -74,7 +72,7 @@ struct Meddler {
 }
 
 impl Meddler {
-    /// Goes on until the consumer has ended.
+    /// Runs until the consumer has ended.
     fn meddle(mut self) {
         while self.look().state != State::Finished {
             match self.rng.u8(..10) {
@@ -88,7 +86,7 @@ impl Meddler {
         }
     }
 
-    /// Takes a snapshot, and checks that it fits the earlier ones.
+    /// Takes a snapshot, and checks it against the earlier ones.
     fn look(&mut self) -> Status {
         let processing = self.trial.processing.glance();
         let status = self.handle.status();
@@ -105,7 +103,7 @@ impl Meddler {
         status
     }
 
-    /// Looks until a condition is true, or the consumer has ended.
+    /// Looks until a condition is true or the consumer has ended.
     fn look_until(&mut self, so: impl Fn(&Trial, &Status) -> bool) {
         loop {
             let status = self.look();
@@ -116,7 +114,7 @@ impl Meddler {
         }
     }
 
-    /// Narrow limits are set hundreds of times, but most jobs run under wide ones.
+    /// Picks an exponent for a limit: often wide, so that most jobs run under wide limits.
     fn exponent(&mut self, most: u32) -> u32 {
         (0..3).map(|_| self.rng.u32(..=most)).max().unwrap_or(most)
     }
@@ -128,7 +126,7 @@ impl Meddler {
         }
         let set = self.handle.set_max_processing(most as usize);
         self.check_set(set);
-        // The new limit takes nothing back, so it holds once enough jobs have ended.
+        // A lower limit stops no running job, so it holds once enough have ended.
         self.look_until(|_, status| status.processing as u64 <= most);
         self.trial.processing.set(most);
     }
@@ -141,8 +139,7 @@ impl Meddler {
         }
         let set = self.handle.set_max_search_ahead(most);
         self.check_set(set);
-        // Nor does this one, so it holds once all jobs that were handed out before have reached a
-        // worker.
+        // It holds once all jobs that were handed out before have reached a worker.
         let started = self.look().next - self.trial.base;
         self.look_until(|trial, _| trial.arrived.load(SeqCst) >= started);
         self.trial.ahead.set(most);
@@ -154,7 +151,7 @@ impl Meddler {
         self.trial.claim(right, || format!("{set:?}: {status:?}"));
     }
 
-    /// Checks that nothing starts between a pause and its end, neither a new job nor a retry.
+    /// Checks that neither a new job nor a retry starts during a pause.
     fn pause(&mut self) {
         self.handle.pause();
         let paused = self.look();
@@ -166,7 +163,7 @@ impl Meddler {
         self.handle.resume();
     }
 
-    /// Checks that the size is between the sizes that two snapshots around it allow.
+    /// Checks that the size is within what the snapshots before and after it allow.
     fn size(&mut self) {
         let first = |s: &Status| s.last_processed.map_or(0, |last| last + 1);
         let (before, size) = (self.look(), self.handle.size() as u64);
@@ -176,7 +173,7 @@ impl Meddler {
     }
 }
 
-/// Waits for one index after the other.
+/// Waits for a hundred indices in turn.
 fn walk(handle: &Handle, trial: &Trial) {
     for mile in 1..=100 {
         let index = mile * jobs() / 100 - 1;
@@ -225,14 +222,14 @@ fn ten_million_jobs_with_every_feature_at_once() {
     println!("{} jobs, {} failures, {} saves", status.done, status.failed, status.saves);
 }
 
-/// The number of lives with each kind of end.
+/// How many lives ended in each way.
 #[derive(Debug, Default)]
 struct Ends {
     awaited: u64,
     timed_out: u64,
 }
 
-/// One stream, in many lives.
+/// One stream over many lives.
 struct Stream {
     progress: MemoryProgress,
     helpers: Sender<Passed>,
@@ -245,7 +242,7 @@ impl Stream {
         self.progress.last_processed().map_or(0, |last| last + 1)
     }
 
-    /// Runs one life from the watermark on. Returns true if it reached the end.
+    /// Runs one life from the watermark on. Returns whether it reached the end.
     fn live(&mut self, life: u64) -> bool {
         let (base, processing) = (self.next(), self.rng.u64(1..=16));
         let magnitude = 10u64.pow(self.rng.u32(..=4));
@@ -256,7 +253,7 @@ impl Stream {
         let handle = consumer.handle();
         assert!(handle.last_processed_index() >= base.checked_sub(1), "it goes on where the life before ended");
         let _ = handle.wait_for(base + self.rng.u64(..40_000), Duration::from_micros(self.rng.u64(..8000)));
-        // Most of them have no time at all: only then a job often still runs.
+        // Mostly no time at all, since only then a job often still runs.
         let limit = Duration::from_micros(self.rng.u64(..500).saturating_sub(400));
         let stop = self.rng.u8(..5);
         let end = {
@@ -278,7 +275,7 @@ impl Stream {
         self.next() == jobs_of_many_lives()
     }
 
-    /// A job that still runs from the life before may keep the name in use.
+    /// Starts a consumer, once no job of the previous life keeps the name in use.
     fn start(&self, trial: &Arc<Trial>, deferred: bool) -> Consumer {
         let begun = Instant::now();
         loop {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use waterline::{Consumer, Handle, Index, MemoryJobs, Retry, State, Store};
 
 const JOBS: u64 = 200;
-/// With more threads, each consumer would have more than its reader, its notifier and two workers.
+/// A reader, a notifier and two workers.
 const THREADS_EACH: usize = 4;
 
-/// One stream, and the test's own knowledge of it.
+/// One stream, and what the test knows of it.
 struct Stream {
     number: u64,
     jobs: MemoryJobs<u64>,
@@ -22,7 +22,7 @@ struct Stream {
 struct Record {
     /// The number of successes of each job.
     handled: Mutex<Vec<u8>>,
-    /// One past the last index that was announced.
+    /// One past the last announced index.
     announced: Mutex<Index>,
     running: AtomicU8,
     wrong: Mutex<Option<String>>,
@@ -46,7 +46,7 @@ impl Stream {
         format!("stream {}", self.number)
     }
 
-    /// Pushes jobs up to this index, without it.
+    /// Pushes jobs below this index.
     fn push_until(&self, end: Index) {
         while self.jobs.push(self.number) + 1 < end {}
     }
@@ -91,15 +91,15 @@ fn wait(streams: &[Stream], consumers: &[Consumer], end: Index) {
     }
 }
 
-/// Returns the resident memory of this process in KiB, on a system that can tell.
+/// Returns the resident memory of this process in KiB, or 0 where the system does not tell.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Stops every third consumer in mid-stream, in one of three ways, and starts it again while the
-/// others go on.
+/// Stops every third consumer in mid-stream, in one of three ways, and restarts it while the others
+/// go on.
 fn restart_some(streams: &[Stream], consumers: Vec<Consumer>, store: &Store) -> Vec<Consumer> {
     let restart = |(stream, old): (&Stream, Consumer)| {
         if !stream.number.is_multiple_of(3) {

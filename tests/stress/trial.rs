@@ -1,5 +1,5 @@
-//! One life of a consumer under trial: jobs that end in every possible way, and a checker that
-//! keeps a byte for each index, in the simplest way and apart from the consumer.
+//! One life of a consumer on trial: jobs that end in every possible way, and an independent checker
+//! that keeps a byte for each index.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use parking_lot::Mutex;
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use waterline::{BoxError, Checkpoint, Done, Error, Index, Job, Jobs, MemoryProgress, Progress, Status};
 
-/// The text of a planned panic, so that only other panics are printed.
+/// The text of planned panics, which are not printed.
 pub const PLANNED: &str = "as the trial planned";
 
-// The place of an index, in the low half of its byte. The high half is its latest attempt.
+// The state of an index, in the low half of its byte. The high half is its latest attempt.
 const FRESH: u8 = 0;
 const RUNNING: u8 = 1;
-/// The job succeeded, and `on_job_done` was not called yet.
+/// The job succeeded, and `on_job_done` is still to be called.
 const SUCCEEDED: u8 = 2;
 const CONFIRMED: u8 = 3;
 /// `on_processed` was called with it.
@@ -27,11 +27,11 @@ const FAILED: u8 = 5;
 const LAST_ATTEMPT: u32 = 5;
 
 thread_local! {
-    /// The job that this thread got last, for the first time.
+    /// The last job that reached this thread in its first attempt.
     static LATEST: Cell<Option<Index>> = const { Cell::new(None) };
 }
 
-/// A limit that changes while others look at it. It counts only while it does not change.
+/// A limit that other threads check while it changes. It counts only while it is steady.
 pub struct Bound(AtomicU64);
 
 impl Bound {
@@ -48,7 +48,7 @@ impl Bound {
         self.0.load(SeqCst) & u64::from(u32::MAX)
     }
 
-    /// Returns the state to give to [`steady_since`](Self::steady_since) later, after the checked
+    /// Returns a state for [`steady_since`](Self::steady_since), which is called after the checked
     /// event.
     pub fn glance(&self) -> u64 {
         self.0.load(SeqCst)
@@ -64,22 +64,22 @@ pub struct Trial {
     /// The first index of this life.
     pub base: Index,
     cells: Vec<AtomicU8>,
-    /// The number of jobs that reached a thread for the first time.
+    /// The number of jobs that have reached a thread.
     pub arrived: AtomicU64,
-    /// The number of jobs in the hands of the trial, which is never more than are in flight.
+    /// The number of jobs that the trial holds, which is at most the number in flight.
     running: AtomicU64,
     failures: AtomicU64,
-    /// The two limits. The first is never below the number of jobs in flight. The second is never
-    /// below the distance above the watermark at which a job on its way was started.
+    /// The two limits. `processing` is at least the number of jobs in flight, and `ahead` at least
+    /// how far above the watermark any job in flight was started.
     pub processing: Bound,
     pub ahead: Bound,
-    /// The most threads that jobs are handed to.
+    /// The number of threads that get jobs.
     threads: u64,
-    /// One past the watermark that was given to be saved, and one past the last index of
+    /// One past the watermark of the latest save; `processed`: one past the last index of
     /// `on_processed`.
     pub saving: AtomicU64,
     pub processed: AtomicU64,
-    /// True if the consumer was stopped, so that no call may come any more.
+    /// Whether the consumer has stopped, so that no call may come any more.
     pub closed: AtomicBool,
     wrong: Mutex<Option<String>>,
 }
@@ -120,7 +120,7 @@ impl Trial {
         })
     }
 
-    /// Notes the first fault. A panic would only fail a job.
+    /// Notes the first fault, since a panic would only fail a job.
     #[track_caller]
     pub fn claim(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
@@ -163,7 +163,7 @@ impl Trial {
         }
     }
 
-    /// Moves an index from one place to another, in the same attempt. Returns the attempt.
+    /// Moves an index from one state to another within an attempt, which it returns.
     #[track_caller]
     fn step(&self, index: Index, from: u8, to: u8) -> u32 {
         let before = self.cell(index).load(SeqCst);
@@ -172,7 +172,7 @@ impl Trial {
         u32::from(before >> 4)
     }
 
-    /// Takes in a job that reached a worker.
+    /// Checks a job that reached a worker, and decides its fate.
     fn arrive(&self, job: &Job<Index>) -> Fate {
         let (index, attempt) = (job.index, job.attempt);
         self.claim(job.payload == index, || format!("{index} has the job of {}", job.payload));
@@ -192,21 +192,21 @@ impl Trial {
     }
 
     fn arrive_first(&self, index: Index, ahead: u64) {
-        // Every job that was handed out before this one is here already, or on its way on another
+        // Every job that was handed out before this one has arrived, or is on its way to another
         // thread.
         let arrived = self.arrived.fetch_add(1, SeqCst);
         let behind = index - self.base;
         self.claim(arrived + self.threads > behind, || format!("{index} came when only {arrived} had come before"));
         let latest = LATEST.replace(Some(index));
         self.claim(latest.is_none_or(|latest| latest < index), || format!("{index} came after {latest:?}"));
-        // The watermark that is given to be saved never goes back.
+        // The watermark of the saves never goes back.
         let saving = self.saving.load(SeqCst);
         if let Some(most) = self.ahead.steady_since(ahead) {
             self.claim(index < saving + most, || format!("{index} is more than {most} above {saving} - 1"));
         }
     }
 
-    /// Ends an attempt. Its job leaves the trial before the consumer hears of it.
+    /// Ends an attempt, before the consumer hears of the end.
     fn end(&self, index: Index, success: bool) {
         self.step(index, RUNNING, if success { SUCCEEDED } else { FAILED });
         self.failures.fetch_add(u64::from(!success), SeqCst);
@@ -291,7 +291,7 @@ impl Trial {
         }
     }
 
-    /// Checks that one snapshot agrees with itself, and with the facts outside.
+    /// Checks that a snapshot is consistent, and agrees with the trial.
     pub fn check_status(&self, status: &Status) {
         let first = status.last_processed.filter(|last| *last >= self.base).map_or(self.base, |last| last + 1);
         let retrying = status.failed - status.retries;
@@ -318,7 +318,7 @@ impl Trial {
         for (index, place) in (self.base..).zip(places) {
             let right = match index {
                 _ if index < first => place == PROCESSED,
-                // If it had succeeded, it would have been saved too.
+                // Had it succeeded, it would have been saved, too.
                 _ if index == first => [FRESH, FAILED].contains(&place),
                 _ if index < status.next => [CONFIRMED, FAILED].contains(&place),
                 _ => place == FRESH,
@@ -334,8 +334,8 @@ impl Trial {
         assert_eq!(self.processed.load(SeqCst), first, "everything that is saved was announced");
     }
 
-    /// Checks that everything below the watermark was reported done. Nothing more is certain while
-    /// a job still runs.
+    /// Checks that everything below the watermark was reported done, which is all that is certain
+    /// while a job still runs.
     pub fn check_saved(&self, saved: Option<Index>) {
         for index in self.base..saved.map_or(self.base, |last| last + 1) {
             let place = self.cell(index).load(SeqCst) & 0xf;
@@ -349,7 +349,7 @@ fn nap() {
     std::thread::park_timeout(Duration::from_micros(100));
 }
 
-/// A job that one of the helpers ends.
+/// A job that a helper ends.
 pub struct Passed {
     trial: Arc<Trial>,
     index: Index,
@@ -371,8 +371,7 @@ impl Passed {
     }
 }
 
-/// Starts threads that end jobs until the sender is dropped. Each keeps up to sixteen of the late
-/// jobs and shuffles them.
+/// Starts threads that end jobs until the sender is dropped. Each shuffles up to sixteen late jobs.
 pub fn helpers(count: u64, seed: u64) -> Sender<Passed> {
     let (sender, jobs) = unbounded();
     for helper in 0..count {
@@ -400,7 +399,7 @@ fn help(jobs: &Receiver<Passed>, mut rng: fastrand::Rng) {
     kept.into_iter().for_each(Passed::finish);
 }
 
-/// The jobs 0, 1, 2, … without memory. Each run is cut short somewhere.
+/// A source of the jobs 0, 1, 2, … without memory, which cuts each run short.
 pub struct Counting(pub u64);
 
 impl Jobs for Counting {
@@ -421,7 +420,7 @@ impl Jobs for Counting {
     }
 }
 
-/// A progress in memory. The trial sees its saves before they count.
+/// A progress in memory whose saves the trial sees before they count.
 pub struct Watched {
     inner: MemoryProgress,
     trial: Arc<Trial>,
