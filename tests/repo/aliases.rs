@@ -1,10 +1,10 @@
-//! Words under which users look for a thing lead to it: the search of the documentation knows them.
+//! The terms of other systems lead to our items: rustdoc's search knows them as aliases.
 
 use common::tree;
 use std::collections::BTreeSet;
 use syn::visit::{self, Visit};
 
-/// The words of other systems that a public item has as an alias.
+/// The terms of other systems that must be an alias of a public item.
 const WORDS: &[&str] = &[
     "at least once",
     "backfill",

@@ -1,5 +1,5 @@
-//! The layout of `src`: a folder names only the folders that the table gives it, the pure core
-//! stays pure, and one seam alone names the database.
+//! The layout of `src`: a folder names only the folders that the table allows, the pure core stays
+//! pure, and only one seam names the database.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,10 @@ use syn::visit::{self, Visit};
 
 use common::tree;
 
-/// The sources of the queue, which is a crate of its own.
+/// The sources of the queue's crate.
 pub(super) const QUEUE: &str = "crates/waterline-queue/src";
 
-/// Each folder of `src`, bottom first, and the folders that it may name. A folder stands below
+/// The folders of `src`, bottom first, and the folders that each may name. A folder stands below
 /// those that name it, so there is no circle.
 const MAY_NAME: &[(&str, &[&str])] = &[
     ("base", &[]),
@@ -26,7 +26,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
     ("effects", &["base", "kv", "commit", "store", "progress", "log"]),
-    // What the crate of the queue builds on. No file here names it.
+    // What the queue's crate builds on. No file of `src` names it.
     ("seam", &["base", "kv", "commit", "store", "crew", "effects"]),
     ("run", &["base", "observe", "crew", "commit", "effects"]),
     ("reader", &["base", "source"]),
@@ -42,13 +42,13 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("fuzzing", &["base", "window", "kv", "store", "progress"]),
 ];
 
-/// The source files, by the path below `src` without its ending: `driver/core`.
+/// Returns the source files by their path below `src`, without the ending: `driver/core`.
 pub(super) fn sources() -> BTreeMap<String, String> {
     sources_of("src")
 }
 
-/// The same of the member whose sources lie in this folder. The root of a program is named as that
-/// of a library.
+/// Does the same for the member with its sources in this folder. The root of a program is named as
+/// that of a library.
 pub(super) fn sources_of(member: &str) -> BTreeMap<String, String> {
     let name = |path: &str| {
         let name = path.strip_prefix(member).and_then(|path| path.strip_prefix('/')?.strip_suffix(".rs")).unwrap();
@@ -62,13 +62,13 @@ fn without_tests(text: &str) -> &str {
     text.find("#[cfg(test)]\nmod tests {").map_or(text, |at| &text[..at])
 }
 
-/// Returns the lines of code of a file, without comments and without its tests.
+/// Returns the lines of code of a file, without comments and tests.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     without_tests(text).lines().map(str::trim).filter(|line| !line.starts_with("//"))
 }
 
-/// True if these attributes compile an item for tests or for the documentation alone. Those may
-/// name anything.
+/// Whether these attributes compile an item only for tests or the documentation, where it may name
+/// anything.
 pub(super) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
@@ -81,19 +81,18 @@ pub(super) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// All paths that a module names, from the root of the crate on.
+/// The paths that a module names, from the root of the crate.
 pub(super) struct Paths {
     /// The module that the visitor is in: `["driver", "core"]`.
     here: Vec<String>,
-    /// The modules that are declared here. A path may begin with one of them.
+    /// The modules declared here, with which a path may begin.
     children: BTreeSet<String>,
     pub(super) found: BTreeSet<Vec<String>>,
-    /// The names with which paths of the code begin that is no import.
+    /// The first names of paths outside imports.
     pub(super) used: BTreeSet<String>,
 }
 
 impl Paths {
-    /// Begins without a path.
     pub(super) fn new(module: &str, file: &syn::File) -> Self {
         let here = module.split('/').filter(|name| *name != "lib").map(str::to_owned).collect();
         Self { here, children: declared(&file.items), found: BTreeSet::new(), used: BTreeSet::new() }
@@ -111,7 +110,7 @@ impl Paths {
         self.found.extend(self.absolute(path));
     }
 
-    /// Returns a path from the root of the crate on; `None` if it leads out of the crate, or begins
+    /// Returns a path from the root of the crate, or `None` if it leads out of the crate or begins
     /// with a name of this module.
     pub(super) fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut absolute = self.here.clone();
@@ -135,8 +134,7 @@ impl Paths {
         Some(absolute)
     }
 
-    /// Finds the paths of a macro call. It has no syntax tree, so they are `a :: b :: c` in its
-    /// tokens.
+    /// Finds the paths of a macro call, which has no syntax tree: `a :: b :: c` in its tokens.
     fn add_tokens(&mut self, tokens: proc_macro2::TokenStream) {
         let (mut path, mut colons) = (Vec::new(), 0);
         for token in tokens {
@@ -166,8 +164,7 @@ impl Paths {
     }
 }
 
-/// Calls this with each path of an import, and with the name that the path has from then on. All
-/// names of a module have none.
+/// Calls this with each path of an import and the name that it binds, which a glob has not.
 pub(super) fn imports(before: &[String], tree: &syn::UseTree, each: &mut dyn FnMut(&[String], Option<&syn::Ident>)) {
     let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
     match tree {
@@ -236,7 +233,7 @@ impl<'a> Visit<'a> for Paths {
     }
 }
 
-/// A file, parsed. Its paths are found once, though a test looks at many crates that have it.
+/// A parsed file. Its paths are found once, though a test looks at many crates that have it.
 pub(super) struct Module {
     name: String,
     file: syn::File,
@@ -262,11 +259,11 @@ impl Deref for Module {
     }
 }
 
-/// The crate, parsed.
+/// The parsed crate.
 #[derive(Clone)]
 pub(super) struct Crate {
     pub(super) files: BTreeMap<String, Rc<Module>>,
-    /// The folder of each name at the crate's root: `Store` is in `store`.
+    /// The folder of each name at the root of the crate: `Store` is in `store`.
     exported: BTreeMap<String, String>,
 }
 
@@ -281,7 +278,7 @@ impl Crate {
         Self { files, exported }
     }
 
-    /// Returns the same crate with another text for this file.
+    /// Returns the crate with another text for this file.
     pub(super) fn with(&self, module: &str, text: &str) -> Self {
         let mut other = self.clone();
         other.files.insert(module.to_owned(), Module::parse(module, text));
@@ -301,7 +298,7 @@ impl Crate {
     }
 }
 
-/// Returns the files that this file declares for tests alone.
+/// Returns the files that this file declares only for tests.
 fn test_files(module: &str, file: &syn::File) -> Vec<String> {
     let declares = |item: &syn::Item| match item {
         syn::Item::Mod(item) if item.content.is_none() && is_for_tests(&item.attrs) => {
@@ -336,7 +333,7 @@ fn arrows(parsed: &Crate) -> BTreeMap<(String, String), Vec<String>> {
     found
 }
 
-/// Returns the arrows that the table does not have.
+/// Returns the arrows that the table does not allow.
 fn forbidden(parsed: &Crate) -> Vec<String> {
     let wrong = arrows(parsed).into_iter().filter(|((from, to), _)| !may_name(from, to));
     wrong.map(|((from, to), files)| format!("{from} names {to}, in {}", files.join(", "))).collect()
@@ -454,13 +451,13 @@ fn only_one_seam_names_the_database() {
             ["/rocksdb", "/sqlite", "/engine"].iter().any(|engine| rest.starts_with(engine))
         });
         let names_it = code(&text).any(|line| line.contains("rocksdb::") || line.contains("sqlite::"));
-        // Two have what a value of an engine is kept in, and one chooses the engine.
+        // Two keep a value of an engine, and one chooses the engine.
         let keeps = ["store", "store/opening", "store/options"].contains(&module.as_str());
         assert!(!names_it || is_of_an_engine || keeps, "{module} names an engine");
     }
 }
 
-/// The clock is read for each job, and costs as much as all other work for a short job.
+/// The clock is read for each job: an exact one costs as much as all other work of a short job.
 #[test]
 fn the_default_read_uses_no_exact_clock() {
     let sources = sources();
@@ -469,7 +466,7 @@ fn the_default_read_uses_no_exact_clock() {
     assert!(code(&sources["source"]).any(|line| line.contains("time::coarse")));
 }
 
-/// Transitions are made with the store's writer locked, and a subscriber may use the store.
+/// Transitions hold the lock of the store's writer, and a subscriber may use the store.
 #[test]
 fn no_queue_transition_writes_a_log_line() {
     let sources = sources_of(QUEUE);
@@ -487,7 +484,7 @@ fn no_room_is_too_large() {
         let lines = without_tests(&text).lines().count();
         assert!(lines <= 450, "{module} has {lines} lines");
     }
-    // (Programs of tests are no rooms.)
+    // Test programs may be larger.
     let files = tree::files(&["crates", "engines"], &["rs"]).into_iter();
     for (file, text) in files.filter(|(file, _)| !file.starts_with("crates/waterline-queue/tests")) {
         let lines = without_tests(&text).lines().count();
@@ -495,7 +492,7 @@ fn no_room_is_too_large() {
     }
 }
 
-/// The table of each of the two crates has a record of each of its kinds.
+/// The table of each of the two crates must have a record of each of its kinds.
 #[test]
 fn each_kind_of_sealed_record_is_in_the_table() {
     let mut found = 0;
@@ -512,7 +509,7 @@ fn each_kind_of_sealed_record_is_in_the_table() {
     assert!(found > 15, "only {found} kinds were found");
 }
 
-/// Returns the names that a file makes public, one by one.
+/// Returns the names that a file makes public.
 fn public_names(text: &str) -> Vec<String> {
     let file = syn::parse_file(text).unwrap();
     let mut names = Vec::new();
@@ -534,7 +531,7 @@ fn public_names(text: &str) -> Vec<String> {
     names
 }
 
-/// A name in a seam is one that no other crate may do without, and that none of ours changes alone.
+/// Each name in a seam ties our crates together, so it is there only if it is needed.
 #[test]
 fn the_two_seams_are_narrow_and_documented() {
     let (seam, engine) = (&sources()["seam"], &sources_of(QUEUE)["engine_api"]);
@@ -548,13 +545,13 @@ fn the_two_seams_are_narrow_and_documented() {
     }
 }
 
-/// Clippy forbids these to the library, and clocks. It cannot forbid these and allow clocks here.
+/// Clippy forbids these and clocks to the library; here it cannot forbid these and allow clocks.
 #[test]
 fn no_test_bench_or_example_sleeps_or_exits_hard() {
     let forbidden = ["thread::sleep(", "process::exit(", "env::set_var(", "mpsc::channel(", "mpsc::sync_channel("];
     let allowed = |file: &str, text: &str| text == "mpsc::channel(" && file == "examples/service.rs";
     for (file, text) in tree::files(&["tests", "benches", "crates", "engines", "examples"], &["rs"]) {
-        // The list here is no call.
+        // It has the list of these calls.
         if file == "tests/repo/architecture.rs" {
             continue;
         }
@@ -565,7 +562,7 @@ fn no_test_bench_or_example_sleeps_or_exits_hard() {
     }
 }
 
-/// One file reads clocks, and clippy says so of the others. It cannot say that the file is one.
+/// Clippy forbids clocks where they are not allowed, but cannot say that only one file allows them.
 #[test]
 fn only_one_library_file_reads_clocks() {
     for (module, text) in sources() {

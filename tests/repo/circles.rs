@@ -1,13 +1,13 @@
-//! The files of a member form no circle, and neither do the folders: whoever reads a file finds
-//! what it stands on below it.
+//! Neither the files nor the folders of a member form a circle, so a reader can go from bottom to
+//! top.
 
 use crate::architecture::{Crate, Module, Paths, QUEUE, folder, imports, is_for_tests, sources, sources_of};
 use common::tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The floors of the queue, bottom first: folders of it. A file names those on its own floor and on
-/// the floors below. Files in no folder, and those in other folders, are calls.
+/// The floors of the queue, bottom first: its folders. A file names files of its own floor and of
+/// floors below. Files in no folder or in another one are calls.
 const FLOORS: &[&str] =
     &["types", "rules", "notify", "engine", "embedded", CALLS, "runner", "engine_api", "testing", "fuzzing"];
 const CALLS: &str = "calls";
@@ -19,7 +19,7 @@ fn floor(module: &str) -> usize {
     floor(name).or_else(|| floor(CALLS)).unwrap_or_default()
 }
 
-/// Returns the arrows of the queue that lead up. The room itself only hands names on.
+/// Returns the arrows of the queue that lead up. The root of the crate only reexports.
 fn upwards(parsed: &Crate) -> Vec<String> {
     let arrows = Arrows::of(parsed).of;
     let each = arrows.iter().flat_map(|(from, all)| all.iter().map(move |(to, name)| (from, to, name)));
@@ -27,13 +27,13 @@ fn upwards(parsed: &Crate) -> Vec<String> {
     up.map(|(from, to, name)| format!("{from} -> {to}: {name}")).collect()
 }
 
-/// An import: the path from the root of the crate on, and true if others may import it from here.
+/// An import: its path from the root of the crate, and whether it is a reexport.
 struct Import {
     path: Vec<String>,
     is_handed_on: bool,
 }
 
-/// The names that the imports of a file bind.
+/// Returns the names that the imports of a file bind.
 fn bound(parsed: &Crate, module: &str, file: &syn::File) -> BTreeMap<String, Import> {
     let (paths, mut bound) = (Paths::new(module, file), BTreeMap::new());
     for item in &file.items {
@@ -57,7 +57,7 @@ fn bound(parsed: &Crate, module: &str, file: &syn::File) -> BTreeMap<String, Imp
     bound
 }
 
-/// The names that a file defines.
+/// Returns the names that a file defines.
 fn defined(file: &syn::File) -> BTreeSet<String> {
     let name = |item: &syn::Item| match item {
         syn::Item::Const(item) => Some(item.ident.to_string()),
@@ -72,9 +72,9 @@ fn defined(file: &syn::File) -> BTreeSet<String> {
     file.items.iter().filter_map(name).collect()
 }
 
-/// The arrows between the files of a crate, or between its folders: what one names is in the other.
+/// The arrows between files, or folders, of a crate: one names what is in the other.
 struct Arrows {
-    /// For each file, the other files, and a name that ties the two.
+    /// For each file, the files that it names, each with one of the names.
     of: BTreeMap<String, BTreeMap<String, String>>,
 }
 
@@ -84,8 +84,7 @@ impl Arrows {
             parsed.files.iter().map(|(module, file)| (module.as_str(), bound(parsed, module, file))).collect();
         let arrows = |(module, file): (&String, &Rc<Module>)| {
             let Paths { found, used, .. } = file.paths();
-            // A file that only hands a name on does not stand on it. All names of a module are one
-            // path.
+            // A file that only reexports a name does not depend on it. A glob is one path.
             let own = || bound[module.as_str()].iter();
             let needed: BTreeSet<_> = own()
                 .filter(|(name, import)| !import.is_handed_on || used.contains(*name))
@@ -103,7 +102,7 @@ impl Arrows {
         Self { of: parsed.files.iter().map(arrows).collect() }
     }
 
-    /// Returns the arrows between the files of this room.
+    /// Returns the arrows between the files of this folder.
     fn within(self, room: &str) -> Self {
         let is_in = |module: &String| folder(module) == room;
         let inside = |arrows: BTreeMap<_, _>| arrows.into_iter().filter(|(to, _)| is_in(to)).collect();
@@ -111,8 +110,8 @@ impl Arrows {
         Self { of: of.map(|(from, arrows)| (from, inside(arrows))).collect() }
     }
 
-    /// Returns the arrows between what lies in a folder: its files, and its folders with all that
-    /// is in them. A file that declares the modules of a folder is in that folder.
+    /// Returns, for each folder, the arrows between its files and its folders with all their
+    /// content. A file that declares the modules of a folder is in that folder.
     fn of_folders(&self) -> BTreeMap<String, Self> {
         let mut folders: BTreeMap<String, Self> = BTreeMap::new();
         for (from, to, name) in
@@ -130,7 +129,7 @@ impl Arrows {
         folders
     }
 
-    /// Returns the files that this one names, and those that they name, and so on.
+    /// Returns the files that this one reaches by arrows.
     fn below(&self, module: &str) -> BTreeSet<&str> {
         let (mut below, mut next) = (BTreeSet::new(), vec![module]);
         while let Some(module) = next.pop() {
@@ -143,7 +142,7 @@ impl Arrows {
         below
     }
 
-    /// Returns the circles, each as its arrows: `from -> to: name`.
+    /// Returns the circles, each as arrows: `from -> to: name`.
     fn circles(&self) -> Vec<Vec<String>> {
         let below: BTreeMap<_, _> = self.of.keys().map(|module| (module.as_str(), self.below(module))).collect();
         let (mut circles, mut seen) = (Vec::new(), BTreeSet::new());
@@ -161,13 +160,12 @@ impl Arrows {
     }
 }
 
-/// Returns the file that has what a path names; a name that a file has only imported is in another
-/// one.
+/// Returns the file that defines what a path names, following imports.
 fn home(parsed: &Crate, bound: &BTreeMap<&str, BTreeMap<String, Import>>, path: &[String]) -> Option<String> {
     let file_of = |length: usize| if length == 0 { "lib".to_owned() } else { path[..length].join("/") };
     let length = (0..=path.len()).rev().find(|length| parsed.files.contains_key(&file_of(*length)))?;
     let module = file_of(length);
-    // A module that lies elsewhere, which several programs share, is none of these files.
+    // A module with a `#[path]`, which several programs share, is none of these files.
     let is_elsewhere = |item: &syn::Item| match item {
         syn::Item::Mod(item) => {
             path.get(length).is_some_and(|name| item.ident == name)
@@ -193,7 +191,7 @@ fn circles(parsed: &Crate, room: &str) -> Vec<Vec<String>> {
     Arrows::of(parsed).within(room).circles()
 }
 
-/// Returns the folder of each library and of each program, those of tests and benchmarks, too.
+/// Returns the folder of each library and program, including tests and benchmarks.
 fn roots() -> BTreeSet<String> {
     let files = tree::files(&["benches", "crates", "engines", "examples", "src", "tests"], &["rs"]).into_iter();
     let root = |path: &str| path.strip_suffix("/lib.rs").or(path.strip_suffix("/main.rs")).map(str::to_owned);
@@ -231,7 +229,7 @@ fn a_circle_of_each_kind_is_found() {
         ("use super::core::Core;", "Core"),
         ("use crate::driver::core::{self};", "self"),
         ("use super::{core::Core as Middle};", "Core"),
-        // The parent hands it on.
+        // The parent reexports it.
         ("use super::Core;", "Core"),
         ("use crate::driver::Core as Middle;", "Core"),
         ("fn f(_: &crate::driver::Core) {}", "Core"),
@@ -248,7 +246,7 @@ fn a_circle_of_each_kind_is_found() {
         assert!(circle.contains(&up), "{wrong}: {circle:?}");
         assert!(circle.iter().any(|arrow| arrow.starts_with("driver/core -> driver/outbox: ")), "{circle:?}");
     }
-    // The name of a folder ties a parent and its child, if the parent needs the child.
+    // A parent and its child form a circle if the parent needs the child, too.
     let parent = format!("{}\nfn f(_: Quarantine) {{}}", sources["driver/failed_jobs"]);
     let child = format!("{}\nuse super::FailedJobs;", sources["driver/failed_jobs/quarantine"]);
     let found =

@@ -1,10 +1,10 @@
-//! Checks that each planted bug of `mutants.txt` has its place in the code. `make mutants` says of
-//! each whether its test finds it.
+//! Each planted bug of `mutants.txt` has its place in the code. `make mutants` checks that its test
+//! finds it.
 
 use common::tree::root;
 use std::fs;
 
-/// cargo-mutants tries the code outside the pure cores.
+/// The pure cores. cargo-mutants tries the code outside of them.
 const CORES: [&str; 4] = ["src/window", "src/commit", "src/progress/ledger", "crates/waterline-queue/src/rules"];
 
 #[test]

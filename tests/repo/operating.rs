@@ -1,5 +1,5 @@
-//! The page for the one who operates it: each reason to stand still has its row, with the advice of
-//! the library, and each alarm asks for metrics that there are.
+//! The page for operators: each reason to stand still has a row with the advice of the library, and
+//! each alarm uses metrics that exist.
 
 use common::tree::root;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ fn variants(file: &str, name: &str) -> BTreeSet<String> {
     found.expect(name).into_iter().map(|variant| variant.ident.to_string()).collect()
 }
 
-/// Returns the rows of the table behind this heading: the name in the first column, and the others.
+/// Returns the rows of the table behind this heading: the name in the first column, and the rest.
 fn rows(page: &str, heading: &str) -> BTreeMap<String, Vec<String>> {
     let (_, behind) = page.split_once(heading).unwrap_or_else(|| panic!("there is no {heading:?}"));
     let lines = behind.lines().skip_while(|line| !line.starts_with('|'));
@@ -45,7 +45,7 @@ struct Arms {
     found: Advice,
 }
 
-/// Finds names behind a name (`Verdict::Waits`), and the sentences.
+/// Finds the variants of an enum (`Verdict::Waits`), and the sentences.
 #[derive(Default)]
 struct Words {
     of: &'static str,
@@ -86,7 +86,7 @@ impl<'a> Visit<'a> for Arms {
     }
 }
 
-/// Returns the advice that this function of the library gives.
+/// Returns the advice of this function of the library.
 fn advice(file: &str, function: &str, reasons: &'static str) -> Advice {
     struct Function<'f>(&'f str, Arms);
 
@@ -114,7 +114,7 @@ fn advice(file: &str, function: &str, reasons: &'static str) -> Advice {
 /// The heading of the table of a stream.
 const STREAMS: &str = "## What each sentence of a stream asks for";
 
-/// Checks that the rows of a table are those of the enum, and say what the library says.
+/// Checks that a table has a row for each variant of the enum, which says what the library says.
 fn check(heading: &str, rows: &BTreeMap<String, Vec<String>>, variants: &BTreeSet<String>, advice: &Advice) {
     assert_eq!(&rows.keys().cloned().collect::<BTreeSet<_>>(), variants, "{heading} has a row for each");
     for (reason, row) in rows {
@@ -122,7 +122,7 @@ fn check(heading: &str, rows: &BTreeMap<String, Vec<String>>, variants: &BTreeSe
         let (verdicts, sentences) = advice.get(reason).unwrap_or_else(|| panic!("there is no advice for {reason}"));
         let words = [("GoesWell", "nobody"), ("Waits", "itself"), ("NeedsYou", "you")];
         for (verdict, word) in words {
-            // In its first minute a source that fails waits, which its status decides.
+            // A source that fails waits in its first minute, which the status decides.
             let is_young = word == "itself" && acts == "itself, or you after a minute";
             let says = acts.split(", or ").any(|part| part.trim_end_matches(" after a minute") == word);
             assert_eq!(verdicts.contains(verdict) || is_young, says, "{heading}, {reason}: {acts}");
@@ -178,7 +178,7 @@ fn missing_rows_and_wrong_advice_are_found() {
     );
 }
 
-/// Returns the metrics that the library has, and of these the histograms.
+/// Returns the metrics of the library, and which of these are histograms.
 fn metrics() -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut all, mut histograms) = (BTreeSet::new(), BTreeSet::new());
     for file in ["src/observe/metrics.rs", "crates/waterline-queue/src/runner/metrics.rs"] {
@@ -196,7 +196,7 @@ fn metrics() -> (BTreeSet<String>, BTreeSet<String>) {
     (all, histograms)
 }
 
-/// Returns the metrics that a text names and that are not there.
+/// Returns the metrics that a text names and that do not exist.
 fn unknown(text: &str) -> Vec<String> {
     let (all, histograms) = metrics();
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
@@ -220,8 +220,8 @@ fn alarms_and_dashboard_ask_for_existing_metrics() {
     assert_eq!(unknown(&wrong), ["waterline_park", "waterline_save_seconds"]);
 }
 
-/// The alarms on the verdict are those of the function that the page and the doctor ask: on what is
-/// waited for at once, and on what is left over by its number, which is not 0 then.
+/// The alarms agree with the verdict that the page and the doctor show: they fire on what needs an
+/// operator, and on what is left over when its number is not 0.
 #[test]
 fn the_alarms_use_only_the_librarys_verdicts() {
     let alarms = read("examples/alerts.yml");

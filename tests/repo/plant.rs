@@ -1,6 +1,6 @@
-//! Plants the bugs of `tests/mutants.txt` in a copy of the sources, and runs the test that has to
-//! find each: `plant COPY TARGET [PART OF THE TITLE]`. All bugs are compiled at once; a variable
-//! chooses the one that runs.
+//! Plants the bugs of `tests/mutants.txt` in a copy of the sources, and runs the test that must
+//! find each: `plant COPY TARGET [PART OF THE TITLE]`. All bugs are compiled at once, and a
+//! variable chooses the one that runs.
 
 use planted::{Bug, VARIABLE};
 use serde_json::Value;
@@ -12,28 +12,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, iter, thread};
 
-/// The longest time of a test without a bug.
+/// The time limit of a test without a bug.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The longest time of a test with a bug, beside ten times its time without one.
+/// The time limit of a test with a bug, in addition to ten times its time without one.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// The crates that have pure cores, and the code that chooses a bug.
+/// The crates with pure cores, which get the code that chooses a bug.
 const CRATES: [&str; 2] = ["src/lib.rs", "crates/waterline-queue/src/lib.rs"];
 
 /// The end of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Passed,
-    /// It failed, or did not end in its time.
+    /// It failed, or exceeded its time limit.
     Failed,
     NoTest,
 }
 
-/// A compiled program, and the folder of its package, where cargo runs it.
+/// The compiled programs by name, each with the folder of its package, where cargo runs it.
 type Programs = BTreeMap<String, (PathBuf, PathBuf)>;
 
-/// Writes the copy with its bugs.
+/// Writes the bugs into the copy.
 fn write(copy: &Path, bugs: &[&Bug]) -> Result<(), String> {
     let files: BTreeSet<_> = bugs.iter().map(|bug| bug.file.as_str()).chain(CRATES).collect();
     for file in files {
@@ -49,7 +49,7 @@ fn write(copy: &Path, bugs: &[&Bug]) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles the programs of these bugs. The compiler says on stderr which bug it cannot compile.
+/// Compiles the programs of these bugs. The compiler's errors go to stderr.
 fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -85,17 +85,17 @@ fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> 
     Ok(text.lines().filter_map(program).collect())
 }
 
-/// Runs a test, with one of the bugs or with none, and measures its time.
+/// Runs a test with one of the bugs or none, and measures its time.
 fn run(programs: &Programs, call: (&str, &str, &str), bug: Option<&Bug>, limit: Duration) -> (End, Duration) {
     let (program, test, store) = call;
     let (file, folder) = &programs[program];
     let begun = Instant::now();
-    // `timeout` ends the processes that the test has started, too.
+    // `timeout` also ends the processes that the test has started.
     let mut run = Command::new("timeout");
     run.args(["--signal=KILL", &limit.as_secs().to_string()]).arg(file).arg(test).current_dir(folder);
     run.env("CARGO_MANIFEST_DIR", folder).env("WATERLINE_STORE", store).env_remove(VARIABLE);
     run.envs(bug.map(|bug| (VARIABLE, bug.number.to_string())));
-    // In a file, not a pipe: a process that outlives the test may hold it.
+    // To a file, since a process that outlives the test may hold a pipe open.
     let said = tempfile::NamedTempFile::new().expect("a temporary file");
     let out = |file: &File| Stdio::from(file.try_clone().expect("a handle"));
     run.stdin(Stdio::null()).stdout(out(said.as_file())).stderr(out(said.as_file()));
@@ -111,7 +111,7 @@ fn run(programs: &Programs, call: (&str, &str, &str), bug: Option<&Bug>, limit: 
     (end, begun.elapsed())
 }
 
-/// Does this for each of them, on as many threads as there are cores.
+/// Runs the job for each value, on a thread for each core.
 fn each<T: Sync, R: Send>(all: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -127,7 +127,7 @@ fn each<T: Sync, R: Send>(all: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
     done.into_iter().map(|(_, end)| end).collect()
 }
 
-/// Returns true if each bug was found.
+/// Returns whether each bug was found.
 fn find() -> Result<bool, String> {
     let arguments: Vec<_> = env::args().skip(1).collect();
     let [copy, target, title] = &*arguments else { return Err("plant COPY TARGET TITLE".to_owned()) };

@@ -1,4 +1,4 @@
-//! The planted bugs of `tests/mutants.txt`, and the sources with all of them in it.
+//! The planted bugs of `tests/mutants.txt`, and sources with all of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use syn::visit::{self, Visit};
 /// The variable that chooses a bug by its number.
 pub const VARIABLE: &str = "WATERLINE_PLANTED";
 
-/// A bug, and the test that has to find it.
+/// A bug, and the test that must find it.
 #[derive(Debug)]
 pub struct Bug {
-    /// The place of the bug in the list, from 1 on.
+    /// The position of the bug in the list, from 1.
     pub number: u32,
     /// The sentence that says what the bug does.
     pub title: String,
-    /// The file that has the text: a path from the root of the checkout on.
+    /// The file with the text: a path from the root of the checkout.
     pub file: String,
     /// The text that the bug replaces.
     pub was: String,
@@ -23,12 +23,12 @@ pub struct Bug {
     pub becomes: String,
     /// The test program, or `lib`.
     pub program: String,
-    /// A part of the name of the test, as the program takes it.
+    /// A part of the test's name, as the program takes it.
     pub test: String,
 }
 
 impl Bug {
-    /// The program, the test, and the store that the test runs on, as `WATERLINE_STORE` names it.
+    /// Returns the program, the test, and the value of `WATERLINE_STORE` for it.
     #[must_use]
     pub fn call(&self) -> (&str, &str, &'static str) {
         let store = if self.test.starts_with("sqlite::") { "sqlite" } else { "memory" };
@@ -61,12 +61,11 @@ fn bug(number: u32, entry: &str) -> Option<Bug> {
     (was != becomes && !was.is_empty()).then_some(Bug { number, title, file, was, becomes, program, test })
 }
 
-/// Returns the text of a file with all of its bugs: a body with bugs looks up which of its versions
-/// is to run.
+/// Returns the text of a file with all of its bugs: a body with bugs chooses the version to run.
 ///
 /// # Errors
 ///
-/// A sentence about the first bug without a place, or about a file that is no Rust.
+/// A sentence about the first bug without one place, or about a file that is not Rust.
 pub fn plant(text: &str, bugs: &[&Bug]) -> Result<String, String> {
     let bodies = bodies(text)?;
     let mut arms = BTreeMap::<(usize, usize), String>::new();
@@ -84,7 +83,7 @@ pub fn plant(text: &str, bugs: &[&Bug]) -> Result<String, String> {
     Ok(planted + &text[end..])
 }
 
-/// Returns the function that knows which bug is chosen. A process that a test starts inherits the
+/// Returns the function that reads which bug is chosen. Child processes of a test inherit the
 /// variable.
 #[must_use]
 pub fn chooser() -> String {
@@ -94,7 +93,7 @@ pub fn chooser() -> String {
     )
 }
 
-/// Returns the outermost body around the one place of the bug's text.
+/// Returns the outermost body around the only place of the bug's text.
 fn body(text: &str, bodies: &[Range<usize>], bug: &Bug) -> Result<Range<usize>, String> {
     let places: Vec<_> = text.match_indices(&bug.was).map(|(start, was)| start..start + was.len()).collect();
     let [place] = &places[..] else { return Err(format!("has {} places, not one", places.len())) };
@@ -102,7 +101,7 @@ fn body(text: &str, bodies: &[Range<usize>], bug: &Bug) -> Result<Range<usize>, 
     around.max_by_key(|body| body.len()).cloned().ok_or_else(|| "is in no body of a function".to_owned())
 }
 
-/// Returns the bodies of all functions that run when a program runs, with their braces.
+/// Returns the bodies of all functions that are not `const`, with their braces.
 fn bodies(text: &str) -> Result<Vec<Range<usize>>, String> {
     struct Bodies(Vec<Range<usize>>);
     impl Bodies {

@@ -1,5 +1,5 @@
-//! The links of README.md and of the pages of the documentation lead somewhere: in a checkout, in
-//! the package, and in the documentation.
+//! The links of README.md and of the pages of the documentation work: in a checkout, in the package
+//! and in the documentation.
 
 use common::tree::{self, root};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ fn version() -> String {
     line.trim_end_matches('"').to_owned()
 }
 
-/// Returns the text without code, in which brackets are no links.
+/// Returns the text without code, where brackets are no links.
 fn without_code(text: &str) -> String {
     let mut prose = String::new();
     for (at, block) in text.split("```").enumerate() {
@@ -34,13 +34,13 @@ fn between<'a>(text: &'a str, this: &str, that: char) -> Vec<&'a str> {
     text.split(this).skip(1).filter_map(|rest| Some(rest.split_once(that)?.0)).collect()
 }
 
-/// Returns the definitions `[name]: target`, one in a line.
+/// Returns the definitions `[name]: target`, one a line.
 fn definitions(text: &str) -> BTreeMap<String, String> {
     let parts = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
     parts.map(|(name, target)| (name.to_owned(), target.to_owned())).collect()
 }
 
-/// Returns the anchors of the headings, as GitHub and rustdoc make them.
+/// Returns the anchors of the headings as GitHub and rustdoc make them.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let kept = |c: char| c.is_alphanumeric() || " -_".contains(c);
@@ -48,8 +48,8 @@ fn anchors(text: &str) -> Vec<String> {
     headings.map(|line| anchor(line).replace(' ', "-")).collect()
 }
 
-/// Returns the links within a text that lead nowhere. A link may lead to a heading of the same
-/// page, to another site, or, in rustdoc, to an item.
+/// Returns the dead links of a text. A link may lead to a heading of the same page, to another site
+/// or, in rustdoc, to an item.
 fn astray(text: &str, items: bool) -> Vec<String> {
     let anchors = anchors(text);
     let prose = without_code(text);
@@ -77,7 +77,7 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// Returns the links to a heading of a page that is not there.
+/// Returns the links to headings that do not exist.
 fn lost_headings(text: &str, anchors: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let is_lost = |target: &&str| match target.split_once('#') {
         Some((page, anchor)) => anchors.get(page).is_some_and(|known| !known.iter().any(|known| known == anchor)),
@@ -86,7 +86,7 @@ fn lost_headings(text: &str, anchors: &BTreeMap<String, Vec<String>>) -> Vec<Str
     between(text, "](", ')').into_iter().filter(is_lost).map(str::to_owned).collect()
 }
 
-/// Returns the definitions of lib.rs before README.md. The documentation uses these.
+/// Returns the definitions of lib.rs before README.md, which the documentation uses.
 fn documented() -> BTreeMap<String, String> {
     let lib = read("src/lib.rs");
     let (before, _) = lib.split_once("include_str!(\"../README.md\")").expect("README.md is the documentation");
@@ -95,7 +95,7 @@ fn documented() -> BTreeMap<String, String> {
     definitions(&lines.lines().map(|line| format!("{}\n", line.trim().trim_start_matches('"'))).collect::<String>())
 }
 
-/// True if the package holds this file, by the list in Cargo.toml.
+/// Whether the package includes this file, by the list in Cargo.toml.
 fn is_packed(file: &str) -> bool {
     let manifest = read("Cargo.toml");
     let (_, list) = manifest.split_once("\ninclude = [").expect("the package is a list of what it includes");

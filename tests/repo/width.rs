@@ -5,8 +5,8 @@ use std::fs;
 
 const COLUMNS: usize = 100;
 
-/// The lines of prose that are too wide, as `path:line: columns`. Code, tables, headings and links
-/// may be wide.
+/// Returns the lines of prose that are too wide, as `path:line: columns`. Code, tables, headings
+/// and links may be wide.
 fn wide(path: &str, text: &str) -> Vec<String> {
     let is_rust = path.ends_with(".rs");
     let (mut in_code, mut found) = (false, Vec::new());
