@@ -48,7 +48,6 @@ impl Content {
 pub struct Tx<'t>(pub &'t mut Content);
 
 impl Tx<'_> {
-    /// Writes the rows of these jobs, and counts them.
     pub fn write<R>(&mut self, results: &[(Index, R)]) {
         for (index, _) in results {
             *self.0.rows.entry(*index).or_default() += 1;
@@ -160,7 +159,6 @@ impl Database {
         self.0.lock().tenure.clone().expect("a consumer has started")
     }
 
-    /// Asserts that the content is exact.
     #[track_caller]
     pub fn assert_exact(&self, jobs: impl IntoIterator<Item = Index>) {
         self.content().assert_exact(jobs);
@@ -168,7 +166,6 @@ impl Database {
 }
 
 impl Engine {
-    /// Makes the engine keep records.
     #[must_use]
     pub fn keeping_records(self) -> Self {
         Self { records: true, ..self }

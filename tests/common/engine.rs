@@ -49,7 +49,6 @@ pub fn a_directory_of(wanted: Engine) -> Option<TempDir> {
     a_directory().filter(|_| engine() == Some(wanted))
 }
 
-/// Returns the options of a store on the engine of the tests.
 pub fn on_engine() -> StoreOptions {
     engine().into_iter().fold(Store::options(), StoreOptions::engine)
 }

@@ -85,7 +85,6 @@ fn abort_unless(ended: &Receiver<()>, text: &str) {
     }
 }
 
-/// Waits until the status is as wanted.
 #[track_caller]
 pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
     watch();
@@ -100,7 +99,6 @@ pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> S
     }
 }
 
-/// Waits until a condition is true.
 #[track_caller]
 pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     watch();
@@ -141,13 +139,11 @@ impl Time {
         self.clock.clone()
     }
 
-    /// Returns the wall time.
     #[must_use]
     pub fn wall(&self) -> SystemTime {
         self.begun + self.passed()
     }
 
-    /// Returns the time that has passed.
     #[must_use]
     pub fn passed(&self) -> Duration {
         *self.passed.lock()

@@ -90,7 +90,6 @@ impl Raw {
         }
     }
 
-    /// Returns the names of the families in ascending order.
     #[must_use]
     pub fn families(&self) -> Vec<String> {
         let mut names: Vec<String> = match self {

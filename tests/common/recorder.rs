@@ -12,9 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Default)]
 pub struct Kept {
     cells: Arc<Mutex<BTreeMap<String, Arc<Cell>>>>,
-    /// The names with a description.
     pub described: Arc<Mutex<BTreeSet<String>>>,
-    /// Whether gauges panic.
     pub panics: Arc<AtomicBool>,
 }
 

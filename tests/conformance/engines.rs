@@ -8,7 +8,6 @@ use std::time::Duration;
 use waterline::testing::{FaultyProgress, ProgressSuite};
 use waterline::{BoxError, Checkpoint, Error, Progress, SaveError, Saved, Tenure};
 
-/// The bug of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     Nothing,

@@ -53,7 +53,6 @@ fn a_source_with_allowed_quirks_passes() {
     }
 }
 
-/// The bug of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     // Allowed quirks.
@@ -189,7 +188,6 @@ fn suite<'a>(bug: Bug) -> JobsSuite<'a, Bent> {
         .prune(Bent::prune)
 }
 
-/// A source with one bug.
 struct Bent {
     bug: Bug,
     salt: u64,
@@ -414,7 +412,6 @@ impl Jobs for Bent {
     }
 }
 
-/// The bug of a source with gaps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flaw {
     Reversed,
@@ -430,7 +427,6 @@ enum Flaw {
 /// A source with a job at every third index from 5 on.
 struct Gappy {
     flaw: Option<Flaw>,
-    /// The indices of the jobs.
     jobs: Mutex<Vec<Index>>,
     wakeups: Mutex<Vec<Wakeup>>,
 }

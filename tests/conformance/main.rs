@@ -6,7 +6,6 @@ mod jobs;
 mod parts;
 mod progress;
 
-/// Returns the message with which a broken part is refused.
 fn refusal(what: impl std::fmt::Debug, run: impl FnOnce()) -> String {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(()) => format!("nobody noticed {what:?}"),

@@ -94,7 +94,6 @@ fn the_manual_example_keeps_the_rules() {
     .run();
 }
 
-/// The bug of a progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Bug {
     Nothing,
@@ -189,7 +188,6 @@ struct Slot {
     looked: u32,
 }
 
-/// A progress with one bug.
 struct Bent {
     bug: Bug,
     name: String,

@@ -20,7 +20,6 @@ use agree::{agrees_with_git, trims_the_log};
 use made::imported;
 use program::{command, example, git, last_line, piped, report, stderr, text};
 
-/// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -416,7 +415,6 @@ const SAVED: &str = ": saved up to index ";
 const COMMITS_STAGE: &str = "commits";
 const FILES_STAGE: &str = "files";
 
-/// A running example, and its lines on stderr.
 struct Life {
     child: Child,
     stderr: Receiver<String>,

@@ -72,7 +72,6 @@ fn lives_leave_nothing_behind() {
     assert!(grown <= 1024, "100 lives left {grown} bytes behind");
 }
 
-/// The number of idle consumers that are measured together.
 const MANY: usize = 200;
 /// The threads of an idle consumer: a reader, a worker and a notifier.
 const THREADS: usize = 3;

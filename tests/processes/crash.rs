@@ -23,7 +23,6 @@ const DIR: &str = "WATERLINE_CRASH_DIR";
 /// The variable with the number of lives before the child's.
 const LIFE: &str = "WATERLINE_CRASH_LIFE";
 
-/// An endless stream.
 struct Endless;
 
 impl Jobs for Endless {

@@ -25,7 +25,6 @@ fn open(dir: &Path) -> (Store, Queue) {
     (store, queue)
 }
 
-/// Pushes all jobs, but only in the first life.
 fn push_once(store: &Store, queue: &Queue, jobs: usize) {
     let begun = store.table("begun").unwrap();
     if begun.get("all").unwrap().is_some() {
@@ -61,7 +60,6 @@ fn check(store: &Store, queue: &Queue, jobs: usize, place: &str) {
     assert!(found.iter().all(|lists| *lists == 1), "{place}: {found:?}");
 }
 
-/// Runs all jobs until they have ended.
 fn run(store: &Store, queue: &Queue, jobs: usize, builder: RunnerBuilder) {
     let runner = builder.start().unwrap();
     for number in 0..jobs {

@@ -14,10 +14,8 @@ const CHUNKS: u64 = 10;
 const LONGEST_LIFE_MS: u64 = 2_000;
 /// How far the first stage may be ahead, in blocks, so that the rest takes seconds at the end.
 const BACKLOG: u64 = 300_000;
-/// The memory limit of a process.
 const MEMORY_MB: u64 = 400;
 
-/// An endless stream.
 struct Blocks;
 
 impl Jobs for Blocks {
@@ -114,7 +112,6 @@ fn child(dir: &Path) -> Child {
         .unwrap()
 }
 
-/// Returns the peak memory of this process.
 fn most_memory_mb(child: &Child) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -130,7 +130,6 @@ fn reading_child() {
     runner.stop().unwrap();
 }
 
-/// Returns the offset of the last line.
 fn last_line() -> Index {
     let (_, rest) = LOG.split_last().unwrap();
     rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1) as Index
@@ -172,7 +171,6 @@ fn kills_of_a_reader_count_a_growing_web_log_once() {
     check(dir.path(), seed);
 }
 
-/// Compares the store with a loop over the file.
 fn check(dir: &Path, seed: u64) {
     let (mut expected, mut visitors) = (BTreeMap::<String, i64>::new(), BTreeSet::new());
     for line in String::from_utf8_lossy(LOG).lines() {

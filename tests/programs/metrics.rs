@@ -151,7 +151,6 @@ fn a_scrape_shows_counters_and_live_gauges() {
     assert!(example.get("/else").0.starts_with("HTTP/1.1 404"));
 }
 
-/// Returns the names in a text that begin with `waterline_`.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("waterline_")).map(str::to_owned).collect()

@@ -17,7 +17,6 @@ fn service(arguments: &[&str]) -> (Child, Receiver<String>) {
     (child, lines)
 }
 
-/// Waits for a line with this text.
 #[track_caller]
 fn wait_for(lines: &Receiver<String>, says: &str) {
     while !lines.recv_timeout(LONG).expect("the line comes").contains(says) {}

@@ -88,7 +88,6 @@ fn last(count: i64) -> Index {
     ((count - 1) + (count - 1) / 3).cast_unsigned()
 }
 
-/// Returns a consumer that copies the numbers through this connection.
 fn copier(file: &Path, connection: Connection) -> Builder<RowsById<i64>, SqliteProgress> {
     copier_of(file, SqliteProgress::new(connection, "copier"))
 }

@@ -17,7 +17,6 @@ use waterline::{
 const PARK: OnExhausted = OnExhausted::Park { budget: 100 };
 const JOBS: Index = 60;
 
-/// The lives of a consumer on one disk.
 struct Lives {
     disk: Arc<FaultyStore>,
     deaths: u32,
@@ -749,7 +748,6 @@ fn a_suspect_in_order_waits_for_its_turn() {
     assert_eq!(disk.store().parked("p").unwrap(), []);
 }
 
-/// A process as its jobs see it.
 struct Process {
     /// The number of earlier processes.
     number: u32,

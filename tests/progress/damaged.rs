@@ -18,7 +18,6 @@ use waterline::{Consumer, Error, Index, OnExhausted, Retry, Store, Table};
 /// The family and key of a record.
 type Place = (String, Vec<u8>);
 
-/// The lives of one consumer.
 struct Lives {
     random: fastrand::Rng,
     place: String,
@@ -27,11 +26,9 @@ struct Lives {
     absent: u64,
     /// The jobs that fail in the first lives.
     failing: u64,
-    /// The jobs that were passed by hand.
     passed: BTreeSet<Index>,
     /// The sound values of the damaged records.
     whole: BTreeMap<Place, Vec<u8>>,
-    /// The next job of the other consumer.
     other: Arc<AtomicU64>,
 }
 
@@ -242,7 +239,6 @@ impl Lives {
         })
     }
 
-    /// Runs a consumer, unless its start is refused.
     fn live(&mut self, is_last: bool) {
         let before = self.disk.records();
         let trouble = if is_last { u8::MAX } else { self.random.u8(..4) };
@@ -283,7 +279,6 @@ impl Lives {
         self.note_written(before);
     }
 
-    /// Checks the disk after the last life, which ended well.
     fn end(self) {
         let (place, parked) = (&self.place, self.parked());
         let watermark = open(&self.disk).progress("p").last_processed().unwrap();

@@ -54,7 +54,6 @@ impl Hand {
         Some(tokens.swap_remove(at))
     }
 
-    /// Waits for the token of this job.
     #[track_caller]
     fn token(&self, index: Index) -> Done {
         eventually("the job to start", || self.tokens.lock().iter().any(|(i, _)| *i == index));

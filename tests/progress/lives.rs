@@ -235,7 +235,6 @@ fn disturb(random: &mut fastrand::Rng, source: &Source, disk: &FaultyStore, unju
     None
 }
 
-/// Steers a consumer for a moment, and stops it.
 fn steer(random: &mut fastrand::Rng, consumer: Consumer) -> Result<(), Error> {
     let handle = consumer.handle();
     for _ in 0..random.usize(..6) {
@@ -253,7 +252,6 @@ fn steer(random: &mut fastrand::Rng, consumer: Consumer) -> Result<(), Error> {
     if random.bool() { consumer.stop_within(Duration::from_micros(random.u64(..500))) } else { consumer.stop() }
 }
 
-/// Turns this many jobs into gaps while the consumer runs.
 fn make_gaps(random: &mut fastrand::Rng, count: u32, plan: &Plan, source: &Source) {
     for _ in 0..count {
         let index = random.u64(..JOBS);
@@ -276,7 +274,6 @@ fn live(seed: u64) {
         plan.absent.store(gaps.u64(..) & gaps.u64(..), Ordering::SeqCst);
     }
     let mut disk = Arc::new(FaultyStore::new().unwrap());
-    // The disturbed lives come first.
     let disturbed = if random.bool() { 0 } else { random.u32(..8) };
     // `killed`: whether a process was killed by anything but a job.
     let (mut killed, mut gate) = (unjust, 0);
@@ -341,7 +338,6 @@ fn live(seed: u64) {
     check_end(&plan, &disk, mode, max, killed);
 }
 
-/// Checks the disk after the last life, which ended well.
 fn check_end(plan: &Plan, disk: &FaultyStore, mode: u8, max: u32, killed: bool) {
     let store = disk.store();
     let place = format!("seed {}, mode {mode}, at most {max} crashes", plan.seed);

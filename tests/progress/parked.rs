@@ -27,7 +27,6 @@ impl Mended {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Fails at this index until it is mended.
     fn run(&self, index: Index, bad: impl Fn(Index) -> bool) -> Result<(), BoxError> {
         if bad(index) && !self.0.load(Ordering::Acquire) {
             Err(format!("job {index} is refused").into())
@@ -423,7 +422,6 @@ fn a_trim_keeps_only_the_items_of_parked_jobs() {
     log.read(6..=9, &mut read).unwrap();
     assert_eq!(read, [6], "it stops at the first one that is not there");
     consumer.stop().unwrap();
-    // The same in the next life.
     let consumer = start();
     let handle = consumer.handle();
     log.retain([&handle]);

@@ -92,7 +92,6 @@ fn refused(error: &Error) -> (Index, u32, &str, &[u8], &str) {
     }
 }
 
-/// Runs all jobs, and returns those that ran.
 fn run_all(
     store: &Store,
     count: u64,

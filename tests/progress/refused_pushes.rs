@@ -69,7 +69,6 @@ fn job(id: &str) -> NewJob {
     NewJob::new("mail", &id).unwrap().id(id)
 }
 
-/// Whether this is the error of the request.
 fn is_of(what: &str, error: &Error) -> bool {
     match error {
         Error::Refused { source } => match source.downcast_ref().unwrap() {

@@ -13,7 +13,6 @@ use waterline::{
     SaveError, Saved, State, Store, Tenure, Watermark,
 };
 
-/// The row stored under one name.
 #[derive(Default)]
 struct Row {
     saved: Option<Saved>,
@@ -528,7 +527,6 @@ fn a_hold_does_not_nest_and_is_no_pause() {
     tenure.hold("first");
     tenure.clone().hold("second");
     drop(go);
-    // The running job finishes and is saved.
     assert!(handle.wait_for(1, LONG));
     let status = until(&handle, "the reason", |status| status.processing == 0 && status.blocked == held("second"));
     assert_eq!((status.state, status.next), (State::Running, 2));
@@ -560,7 +558,6 @@ fn a_tenure_keeps_nothing_alive() {
     assert!(weak.upgrade().is_none(), "what it is told after the end is dropped");
 }
 
-/// An error that keeps a value alive.
 #[derive(Debug)]
 struct Holds(#[allow(dead_code)] Arc<()>);
 
@@ -628,7 +625,6 @@ fn saves_keep_the_engines_pace_until_the_end() {
             let index = jobs.push(());
             until(&handle, "a job that ends", |status| status.done == index);
         };
-        // The first save is made at once.
         runs();
         eventually("the first save", || saves() == 1);
         for more in 2..5 {

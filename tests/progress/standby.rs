@@ -21,7 +21,6 @@ fn waits(status: &Status) -> bool {
     status.state == State::Waiting && matches!(status.blocked, Blocked::InUse { .. })
 }
 
-/// Asserts that a consumer waits and has touched nothing.
 #[track_caller]
 fn assert_waits(handle: &Handle) {
     let status = handle.status();
@@ -75,7 +74,6 @@ impl Database {
     }
 }
 
-/// A progress whose name is leased.
 struct Leased {
     database: Database,
     node: String,
@@ -671,7 +669,6 @@ fn a_standby_waits_out_unreachable_storage() {
     let status = handle.status();
     assert_eq!(status.state, State::Waiting, "{status:#?}");
     assert!(matches!(&status.blocked, Blocked::Progress { error } if error.contains("no route")), "{status}");
-    // The holder has ended meanwhile.
     database.0.lock().fault = None;
     holder.stop().unwrap();
     time.steps(PAUSE, "the takeover", || handle.status().last_processed == Some(0));
@@ -903,7 +900,6 @@ fn a_stop_at_any_takeover_step_frees_the_name() {
     }
 }
 
-/// A step in a random history of nodes that share a name.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Start,

@@ -344,7 +344,6 @@ fn an_engine_that_skips_a_write_halts() {
     }
 }
 
-/// An engine that never calls `write`.
 struct Forgetful;
 
 impl Progress for Forgetful {
@@ -669,7 +668,6 @@ fn a_damaged_record_is_corrupt() {
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
-/// The databases of the suite by name.
 #[derive(Default)]
 struct Databases(Mutex<BTreeMap<String, Database>>);
 
@@ -704,14 +702,12 @@ fn a_transactional_engine_keeps_the_suite_rules() {
     }
 }
 
-/// An engine that does one thing wrong.
 struct Wrong(Engine, Database, Wrongly);
 
 #[derive(Clone, Copy, Debug)]
 enum Wrongly {
     /// Keeps the rows of a failed write.
     LeavesRows,
-    /// Does not save the records.
     ForgetsRecords,
     /// Takes an error of the user's write for a reason to retry.
     SaysRetry,

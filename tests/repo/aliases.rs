@@ -28,7 +28,6 @@ const WORDS: &[&str] = &[
     "throttle",
 ];
 
-/// Collects the aliases of the public items of a file.
 #[derive(Default)]
 struct Aliases(BTreeSet<String>);
 

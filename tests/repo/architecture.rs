@@ -9,7 +9,6 @@ use syn::visit::{self, Visit};
 
 use common::tree;
 
-/// The sources of the queue's crate.
 pub(super) const QUEUE: &str = "crates/waterline-queue/src";
 
 /// The folders of `src`, bottom first, and the folders that each may name. A folder stands below
@@ -104,7 +103,6 @@ impl Paths {
         paths
     }
 
-    /// Notes a path of the code.
     fn add(&mut self, path: &[String]) {
         self.used.extend(path.first().cloned());
         self.found.extend(self.absolute(path));
@@ -176,7 +174,6 @@ pub(super) fn imports(before: &[String], tree: &syn::UseTree, each: &mut dyn FnM
     }
 }
 
-/// Returns the modules that these items declare.
 fn declared(items: &[syn::Item]) -> BTreeSet<String> {
     let name = |item: &syn::Item| match item {
         syn::Item::Mod(module) => Some(module.ident.to_string()),
@@ -259,7 +256,6 @@ impl Deref for Module {
     }
 }
 
-/// The parsed crate.
 #[derive(Clone)]
 pub(super) struct Crate {
     pub(super) files: BTreeMap<String, Rc<Module>>,
@@ -419,7 +415,6 @@ fn tests_comments_and_own_modules_are_no_arrows() {
     }
 }
 
-/// Returns the lines that a pure file must not have.
 fn impure(text: &str) -> Vec<&str> {
     let import = |line: &str| {
         ["use ", "pub use ", "pub(crate) use "].iter().find_map(|word| line.strip_prefix(word).map(str::to_owned))
@@ -509,7 +504,6 @@ fn each_kind_of_sealed_record_is_in_the_table() {
     assert!(found > 15, "only {found} kinds were found");
 }
 
-/// Returns the names that a file makes public.
 fn public_names(text: &str) -> Vec<String> {
     let file = syn::parse_file(text).unwrap();
     let mut names = Vec::new();

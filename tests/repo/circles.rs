@@ -57,7 +57,6 @@ fn bound(parsed: &Crate, module: &str, file: &syn::File) -> BTreeMap<String, Imp
     bound
 }
 
-/// Returns the names that a file defines.
 fn defined(file: &syn::File) -> BTreeSet<String> {
     let name = |item: &syn::Item| match item {
         syn::Item::Const(item) => Some(item.ident.to_string()),

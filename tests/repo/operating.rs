@@ -10,7 +10,6 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// Returns the variants of an enum.
 fn variants(file: &str, name: &str) -> BTreeSet<String> {
     let parsed = syn::parse_file(&read(file)).unwrap();
     let mut items = parsed.items.into_iter();
@@ -111,7 +110,6 @@ fn advice(file: &str, function: &str, reasons: &'static str) -> Advice {
     found.1.found
 }
 
-/// The heading of the table of a stream.
 const STREAMS: &str = "## What each sentence of a stream asks for";
 
 /// Checks that a table has a row for each variant of the enum, which says what the library says.

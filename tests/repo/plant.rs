@@ -33,7 +33,6 @@ enum End {
 /// The compiled programs by name, each with the folder of its package, where cargo runs it.
 type Programs = BTreeMap<String, (PathBuf, PathBuf)>;
 
-/// Writes the bugs into the copy.
 fn write(copy: &Path, bugs: &[&Bug]) -> Result<(), String> {
     let files: BTreeSet<_> = bugs.iter().map(|bug| bug.file.as_str()).chain(CRATES).collect();
     for file in files {

@@ -9,7 +9,6 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
 }
 
-/// Returns the version of the library.
 fn version() -> String {
     let manifest = read("Cargo.toml");
     let line = manifest.lines().find_map(|line| line.strip_prefix("version = \"")).expect("a version");

@@ -20,7 +20,6 @@ use waterline::{Builder, Consumer, MemoryJobs, Retry, Store, StoreProgress};
 type Fields = (String, String, String);
 
 thread_local! {
-    /// The spans that this thread is in.
     static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -33,7 +32,6 @@ struct Spans {
 
 struct Listener(Arc<Spans>);
 
-/// Reads the fields of a span.
 #[derive(Default)]
 struct Read(HashMap<&'static str, String>);
 

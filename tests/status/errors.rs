@@ -84,7 +84,6 @@ fn the_status_cuts_an_error_text_at_4_kib() {
     assert!(error.len() < 5_000 && error.contains("the text has 50000 bytes"), "{error}");
 }
 
-/// An error that is its own cause.
 #[derive(Debug)]
 struct Circle;
 

@@ -14,9 +14,7 @@ use waterline::{
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
 
-/// Reads the metrics of the consumer `p`.
 trait OfConsumer {
-    /// Starts a consumer whose metrics are kept here.
     fn start<J: Jobs, P: Progress>(
         &self,
         time: &Time,
@@ -84,7 +82,6 @@ fn counters_tell_failures_deferrals_and_retries_apart() {
     assert_eq!(kept.get("lag_seconds"), 0.0);
 }
 
-/// A source that can be cut off.
 #[derive(Clone, Default)]
 struct CutOff(Arc<AtomicBool>);
 

@@ -17,7 +17,6 @@ const NOW: Retry = Retry::fixed(Duration::ZERO);
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An event as the test keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Heard {
     Begun(Index, u32),
@@ -403,7 +402,6 @@ fn an_observer_may_steer_and_write_in_every_event() {
     }
 }
 
-/// An observer that reports its drop.
 struct Mourned(Sender<()>);
 
 impl Observer for Mourned {

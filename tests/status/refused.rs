@@ -100,7 +100,6 @@ fn a_zero_in_a_queue_is_refused_with_its_reason() {
     assert_eq!(read.to_string(), "a read for 0 jobs says nothing: use 1 at least for `most`");
 }
 
-/// A codec whose name is too long.
 struct Long;
 
 impl Codec<String> for Long {

@@ -41,7 +41,6 @@ enum Said {
 }
 
 impl Said {
-    /// Returns the status of a stall.
     fn status(&self) -> Option<&Status> {
         if let Self::Alarm(_, status) | Self::Stalled(status) = self { Some(status) } else { None }
     }
@@ -71,7 +70,6 @@ impl Stuck {
         Self { store, said: Arc::default(), time: Arc::default(), last: Some(0), head: None, counts_lives: true }
     }
 
-    /// Sets a watermark other than 0.
     fn at(self, last: Option<Index>) -> Self {
         Self { last, ..self }
     }
@@ -96,7 +94,6 @@ impl Stuck {
         (self.hear(Consumer::builder(jobs, progress).max_processing(4)), faults)
     }
 
-    /// Keeps everything that this consumer tells.
     fn hear<J: Jobs, P: Progress>(&self, mut builder: Builder<J, P>) -> Builder<J, P> {
         for nth in 0..ALARMS {
             let said = self.said.clone();
@@ -116,19 +113,16 @@ impl Stuck {
         })
     }
 
-    /// Lets time pass until a condition of the test is true.
     #[track_caller]
     fn eventually(&self, what: &str, is_true: impl Fn() -> bool) {
         self.time.steps(SOON, what, is_true);
     }
 
-    /// Lets time pass until the status is as wanted.
     #[track_caller]
     fn until(&self, handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         self.time.until(SOON, handle, what, wanted)
     }
 
-    /// Lets time pass until the watermark has reached this index.
     #[track_caller]
     fn reaches(&self, handle: &Handle, index: Index) {
         self.until(handle, "the watermark", |status| status.last_processed >= Some(index));

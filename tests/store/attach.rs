@@ -32,7 +32,6 @@ fn put_theirs(db: &DB, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
     db.put_cf(&db.cf_handle("theirs").unwrap(), key, value).unwrap();
 }
 
-/// Runs jobs that each put a row into this table.
 fn run(store: &Store, table: &Table, count: u64) {
     let table = table.clone();
     Consumer::builder(numbers(count), store.progress("p"))

@@ -35,7 +35,6 @@ fn goes_on(directory: &Path) {
     assert_eq!((mail.counts().finished, mail.counts().ready), (MAILS, 0));
 }
 
-/// Pushes all mails, and ends some.
 fn mails(store: &Store) {
     let mail = queue(store);
     (0..MAILS).for_each(|n| _ = mail.push(NewJob::new("welcome", &n).unwrap()).unwrap());

@@ -10,7 +10,6 @@ use waterline::{
     Blocked, BoxError, Bytes, Codec, ConfigError, Consumer, Error, Index, JobLog, Jobs, Json, MemoryJobs, Store,
 };
 
-/// An item type of the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Letter {
     to: u8,
@@ -112,9 +111,7 @@ fn items<T: Send + 'static, C: Codec<T>>(log: &JobLog<T, C>) -> Vec<T> {
 enum Step {
     Push(Vec<u8>),
     PushAll(Vec<Vec<u8>>),
-    /// Pushes these in a transactional job.
     Job(Vec<Vec<u8>>),
-    /// Trims this many items.
     Trim(u64),
     Reopen,
 }
@@ -443,7 +440,6 @@ fn a_byte_log_joins_stages_with_backpressure() {
 
 #[test]
 fn logs_share_a_stateful_codec() {
-    /// Counts the items that it encodes.
     #[derive(Default)]
     struct Counting(std::sync::atomic::AtomicU64);
 

@@ -37,7 +37,6 @@ const FRAME_HEADER: usize = 24;
 const BATCH_HEADER: usize = 12;
 const FAMILY_PUT: u64 = 5;
 
-/// The work of the jobs.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
     /// Each job puts a row, and is done later.
@@ -88,7 +87,6 @@ fn builder(store: &Store) -> Builder<MemoryJobs<u64>, StoreProgress> {
         .stop_at(COUNT - 1)
 }
 
-/// The content of a database.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Content {
     watermark: Option<Index>,
@@ -160,7 +158,6 @@ struct Logged {
     batches: Vec<(usize, Content)>,
 }
 
-/// A store, and its directory.
 struct Opened {
     store: Store,
     _scratch: tempfile::TempDir,

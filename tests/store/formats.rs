@@ -41,7 +41,6 @@ const FAMILIES: [&str; 7] = [
     "waterline.undo",
 ];
 
-/// Returns the records of a fixture.
 fn records(fixture: &str) -> Vec<Record> {
     let lines = fixture.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| record(line).unwrap_or_else(|| panic!("no record: {line}"))).collect()
@@ -83,7 +82,6 @@ fn shown(records: &[Record]) -> String {
     lines.collect()
 }
 
-/// Returns the value under `format`.
 fn format_of(records: &[Record]) -> &[u8] {
     &records.iter().find(|(family, key, _)| family == SYSTEM && key == b"format").unwrap().2
 }
@@ -138,7 +136,6 @@ fn all_is_there(store: &Store) {
     all_moves_are_there(store);
 }
 
-/// Checks that each log has its codec.
 #[track_caller]
 fn all_codecs_are_there(store: &Store) {
     let others = store.log::<Vec<u8>>("blocks").unwrap_err();

@@ -102,7 +102,6 @@ impl Model {
         consumer.stop().unwrap();
     }
 
-    /// Returns a random parked job.
     fn any_parked(&self, random: &mut fastrand::Rng) -> Option<Index> {
         let nth = random.usize(0..self.parked.len().max(1));
         self.parked.iter().nth(nth).copied()

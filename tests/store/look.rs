@@ -12,7 +12,6 @@ use std::time::Duration;
 use waterline::{Bytes, Consumer, Engine, Error, Jobs, Store, Table};
 use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions};
 
-/// Opens the store in this directory read-only.
 fn look(path: &Path) -> Store {
     on_engine().read_only().open(path).unwrap()
 }
@@ -417,7 +416,6 @@ mod beside_another_process {
     /// The number of jobs after which a row is deleted. Its job is below the watermark by then.
     const ROWS: u64 = 200;
 
-    /// An endless stream.
     struct Endless;
 
     impl Jobs for Endless {

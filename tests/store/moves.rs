@@ -32,7 +32,6 @@ struct Seen {
     moves: Vec<Made>,
 }
 
-/// Returns the state of the progress `p`.
 fn seen(store: &Store) -> Seen {
     let parked = store.parked("p").unwrap();
     Seen {
@@ -46,7 +45,6 @@ fn parked(store: &Store) -> Vec<Index> {
     store.parked("p").unwrap().iter().map(|parked| parked.index).collect()
 }
 
-/// Saves this state of the progress `p`.
 fn save(store: &Store, last_processed: Option<Index>, done: &[std::ops::RangeInclusive<Index>]) {
     let mut progress = store.progress("p");
     progress.acquire_all().unwrap();
@@ -57,7 +55,6 @@ fn save(store: &Store, last_processed: Option<Index>, done: &[std::ops::RangeInc
 /// The indices of the jobs that ran, in order.
 type Ran = Arc<Mutex<Vec<Index>>>;
 
-/// Returns a worker that notes each job, and its list.
 fn noting() -> (Ran, impl Fn(Job<u64>) -> Result<(), BoxError> + Send + Sync + 'static) {
     let ran = Ran::default();
     let noted = ran.clone();

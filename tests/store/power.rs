@@ -18,7 +18,6 @@ const SECTOR: usize = 512;
 const LOG_HEADER: usize = 32;
 const FRAME: usize = 24 + 4096;
 
-/// The rows of the store, which each commit changes.
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The files of a store at a moment, without the shared memory, which a loss of power takes.
@@ -87,7 +86,6 @@ impl Life {
         self.commits.push((self.image(), rows(&self.store)));
     }
 
-    /// Changes some rows in one write.
     fn commit(&mut self) {
         let (table, random, number) = (self.store.table("rows").unwrap(), &mut self.random, self.commits.len());
         let changed = self.store.write(|effects| {

@@ -19,7 +19,6 @@ const CLEAR_LOG: u8 = 5;
 /// Puts a value that is no counter, so that the next add is refused.
 const TEXT: u8 = 6;
 
-/// Mostly adds and clears.
 const KINDS: [u8; 16] =
     [PUT, PUT, DELETE, ADD, ADD, ADD, ADD, ADD, ADD, CLEAR, CLEAR, CLEAR, PUSH, PUSH, CLEAR_LOG, TEXT];
 
@@ -45,7 +44,6 @@ struct Home {
     items: JobLog<i64>,
     /// All changes, in order.
     told: JobLog<Vec<Change>>,
-    /// The number of attempts so far.
     attempts: Arc<AtomicU64>,
 }
 

@@ -11,7 +11,6 @@ use waterline::{BoxError, ConfigError, Consumer, Engine, Error, Jobs, Store, Sto
 use waterline_queue::{Accept, JobState, NewJob, Queue, QueueError, QueueOptions, Retention};
 
 const FILE: &str = "waterline.sqlite";
-/// The size of a page, in bytes.
 const PAGE: usize = 4096;
 
 fn files(directory: &Path) -> Vec<String> {
@@ -21,7 +20,6 @@ fn files(directory: &Path) -> Vec<String> {
     files
 }
 
-/// Runs jobs up to this one that each add to a counter.
 fn run(store: &Store, last: u64) {
     let sums = store.table("sums").unwrap();
     let builder = Consumer::builder(numbers(last + 1), store.progress("p")).stop_at(last);
@@ -94,7 +92,6 @@ fn a_directory_refuses_another_engine() {
         refused(options.engine(Engine::RocksDb).open(&path), &["one of SQLite", "`engine` says RocksDB", &place]);
     }
     assert_eq!(files(&path), before);
-    // A directory of RocksDB.
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("CURRENT"), "MANIFEST-000001\n").unwrap();
     refused(on_engine().open(&theirs), &["one of RocksDB", "`engine` says SQLite"]);
@@ -102,7 +99,6 @@ fn a_directory_refuses_another_engine() {
         refused(Store::open(&theirs), &["its feature `rocksdb`"]);
     }
     assert_eq!(files(&theirs), ["CURRENT"]);
-    // A directory with both engines.
     fs::write(path.join("CURRENT"), "MANIFEST-000001\n").unwrap();
     refused(Store::open(&path), &["a store of RocksDB and one of SQLite", "with `engine`"]);
     refused(Store::options().read_only().open(&path), &["with `engine`"]);
@@ -201,7 +197,6 @@ fn seen(opened: Result<Store, Error>) -> (Vec<Seen>, Option<Error>) {
     (seen, error)
 }
 
-/// Makes a store with content of each kind.
 fn filled(directory: &Path) {
     let store = open_in(directory).unwrap();
     let rows = store.table("rows").unwrap();

@@ -32,7 +32,6 @@ impl Mine {
         options.attach_sqlite(self.file.path().join("app.db")).unwrap()
     }
 
-    /// Returns the rows of a query with a text and a number.
     fn rows(&self, query: &str) -> Vec<(String, i64)> {
         let mut query = self.sql.prepare(query).unwrap();
         let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();

@@ -25,7 +25,6 @@ enum Ask {
     Clear(usize),
     Push(u64),
     ClearLog,
-    /// Returns an error from the closure.
     Fail,
 }
 
@@ -117,7 +116,6 @@ impl Model {
     }
 }
 
-/// A store with its tables and its log.
 struct Home {
     store: Store,
     tables: [Table; TABLES],
@@ -269,7 +267,6 @@ fn a_write_with_a_refused_change_changes_nothing() {
     assert!(matches!(error, Error::Stopped), "{error:?}");
     let panicked = catch_unwind(AssertUnwindSafe(|| refused(&store, |_| panic!("a bug of the closure"))));
     assert!(panicked.is_err() && table.get("of a refused write").unwrap().is_none());
-    // The store still works.
     store.write(|effects| effects.put(&table, "text", "")).unwrap();
     assert_eq!(table.get("text").unwrap().as_deref(), Some(b"".as_slice()));
 }

@@ -73,7 +73,6 @@ fn a_check_during_a_look_is_not_lost() {
     consumer.stop().unwrap();
 }
 
-/// A source whose calls ask the handle for the status.
 struct Asking {
     handle: Arc<Mutex<Option<waterline::Handle>>>,
     asked: Arc<AtomicU64>,

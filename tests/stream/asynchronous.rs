@@ -11,7 +11,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use waterline::{BoxError, Consumer, Error, MemoryProgress, Retry, State, Store};
 
-/// A runtime with two threads.
 fn threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
 }
@@ -29,7 +28,6 @@ struct Held {
     dropped: Arc<AtomicUsize>,
 }
 
-/// Counts its drop.
 struct Counts(Arc<AtomicUsize>);
 
 impl Drop for Counts {
@@ -531,7 +529,6 @@ mod awaited {
         [threads(), undriven()]
     }
 
-    /// Polls a future once, with a no-op waker.
     fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
@@ -767,7 +764,6 @@ mod awaited {
     }
 }
 
-/// Sources whose calls are futures.
 mod sources {
     use super::*;
     use std::ops::RangeInclusive;

@@ -31,7 +31,6 @@ fn four(count: u64) -> Builder<MemoryJobs<u64>, MemoryProgress> {
 
 type Small = Builder<MemoryJobs<u64>, MemoryProgress>;
 
-/// Sends the indices of each batch.
 fn sends(send: Sender<Vec<Index>>) -> impl Fn(Vec<Job<u64>>) -> Result<(), BoxError> + Send + Sync {
     move |jobs| Ok(send.send(indices(&jobs))?)
 }
@@ -288,7 +287,6 @@ fn an_observer_hears_of_each_job_of_a_batch() {
     assert_eq!(told, (0..4).map(|index| (index, each.to_vec())).collect());
 }
 
-/// Waits in a batch until each of its jobs is told to end.
 fn until_told(jobs: &[Job<u64>]) {
     while !jobs.iter().all(Job::is_stopping) {
         rest();
@@ -610,7 +608,6 @@ impl Model {
     }
 }
 
-/// A call of the handle while batches run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Pause,
@@ -635,7 +632,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..12)
 }
 
-/// The lives of one consumer, beside the model.
 struct Lives {
     store: Store,
     jobs: MemoryJobs<u64>,

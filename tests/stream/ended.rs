@@ -13,7 +13,6 @@ fn assert_finished(ended: Option<Ended>) {
     assert_eq!((ended.state, ended.error), (State::Finished, None));
 }
 
-/// Waits for the end on eight threads.
 fn waiters(handle: &Handle) -> Vec<std::thread::JoinHandle<Option<Ended>>> {
     let wait = |_| {
         let handle = handle.clone();

@@ -477,7 +477,6 @@ fn a_deleted_suspect_inside_a_new_gap_is_passed() {
         let run = move |job: Job<Index>| {
             say.send(job.index)?;
             if waits {
-                // Until the test drops the channel.
                 let _ = wait.recv();
             }
             Ok(())
@@ -546,7 +545,6 @@ fn a_consumer_stays_behind_the_newest_blocks() {
     consumer.stop().unwrap();
 }
 
-/// One life of a consumer.
 #[derive(Clone, Debug)]
 struct Plan {
     mode: u8,
@@ -555,7 +553,6 @@ struct Plan {
     /// The gate, and the end.
     gate: Index,
     stop_at: Option<Index>,
-    /// Whether it is stopped at once.
     stopped: bool,
 }
 

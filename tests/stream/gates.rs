@@ -342,7 +342,6 @@ fn join_names_an_upstream_that_ended_too_early() {
     let status = until(&handles[1], "the gate", |status| status.blocked == Blocked::Upstream { index: 4 });
     assert_eq!((status.state, status.ended_upstream.as_deref()), (State::Running, Some("fetch")));
     stopped.stop().unwrap();
-    // The consumer had nothing left to do.
     let builder = Consumer::builder(numbers(10).gated_by(&gate), store.progress("stopped"));
     builder.stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
 }

@@ -368,7 +368,6 @@ fn a_closure_may_own_its_own_consumer() {
     until(&handle, "the end", |s| s.state == State::Finished);
 }
 
-/// A source whose jobs keep the sentinel.
 #[derive(Clone)]
 struct Holding(Script, Arc<()>);
 

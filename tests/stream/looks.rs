@@ -197,7 +197,6 @@ fn wakes_from_within_an_empty_read_are_paced() {
     let time = Time::new();
     let builder = builder(source, &MemoryProgress::new()).clock(time.clock()).stop_at(0);
     let consumer = builder.start(|_| Ok(())).unwrap();
-    // No wake is dropped.
     time.steps(MS, "the job", || consumer.handle().wait_for(0, Duration::ZERO));
     assert!(time.passed() >= MS * 100, "{MISSING_READS} reads in {:?}", time.passed());
     consumer.join().unwrap();

@@ -14,7 +14,6 @@ use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State, W
 fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u64]) -> Result<(), TestCaseError> {
     let progress = MemoryProgress::new();
     let done = Arc::new(Mutex::new(BTreeSet::new()));
-    // Each of these jobs fails once.
     let failing = Arc::new(Mutex::new(failing.iter().map(|f| f % count).collect::<BTreeSet<Index>>()));
     for life in 0.. {
         prop_assert!(life <= failing.lock().len() + stops.len() + count as usize, "it ends at last");

@@ -133,7 +133,6 @@ struct SlowRead {
     head: Index,
     calls: Arc<AtomicU64>,
     read: AtomicU64,
-    /// The number of attempts that have begun.
     begun: Arc<AtomicU64>,
 }
 

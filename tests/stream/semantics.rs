@@ -90,7 +90,6 @@ fn a_head_that_goes_back_limits_only_new_starts() {
     consumer.stop().unwrap();
 }
 
-/// A source that notes its calls.
 struct Calls(Arc<Mutex<Vec<&'static str>>>);
 
 impl Jobs for Calls {

@@ -40,7 +40,6 @@ struct Flaky {
     plan: Plan,
     calls: AtomicU64,
     failed: AtomicU64,
-    /// The number of looks that were answered.
     looks: AtomicU64,
     wakeup: Mutex<Option<Wakeup>>,
     /// The first index of each run that was read, and the most jobs asked for.
@@ -314,7 +313,6 @@ fn an_unreadable_retry_delays_no_neighbour() {
     consumer.stop().unwrap();
 }
 
-/// The plan of a random source.
 fn plan(seed: u64, of: u64) -> impl Fn(u64) -> Answer + Send + Sync + 'static {
     move |call| {
         let mut random = fastrand::Rng::with_seed(seed ^ (call << 20));
@@ -409,7 +407,6 @@ mod futures {
         }
 
         async fn call(&self, call: Call) {
-            /// Counts dropped calls.
             struct Dropped(Arc<AtomicU64>);
             impl Drop for Dropped {
                 fn drop(&mut self) {

@@ -56,7 +56,6 @@ way! {
     run_to_head, run_to_head_async, ();
 }
 
-/// A job that pushes its block to the log.
 fn pushing(log: &JobLog<u64>) -> impl Fn(Job<u64>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static {
     let log = log.clone();
     move |job, effects| Ok(effects.push(&log, &job.payload)?)
@@ -509,7 +508,6 @@ fn a_slow_second_stage_is_bounded_by_its_window() {
     assert!(handle.stage("first").unwrap().wait_for(1_999, LONG));
     let second_handle = handle.stage("second").unwrap();
     let first = second.job(1);
-    // All jobs of the window but the first finish.
     (1..50).for_each(|_| second.next().succeed());
     // The last look may have been before the last push.
     until(&second_handle, "the window", |status| {

@@ -25,7 +25,6 @@ fn timed(jobs: u64, time: &Time) -> Builder<MemoryJobs<u64>, MemoryProgress> {
         .stop_at(jobs - 1)
 }
 
-/// A deferred job that hands its token to the test.
 fn hands(give: Sender<(Job<u64>, Done)>) -> impl Fn(Job<u64>, Done) + Send + Sync {
     move |job, done| give.send((job, done)).unwrap()
 }
@@ -38,7 +37,6 @@ fn token(taken: &Receiver<(Job<u64>, Done)>, index: Index, attempt: u32) -> Done
     done
 }
 
-/// Whether the error says that this attempt timed out.
 fn is_timeout(error: &BoxError, of: Index, number: u32) -> bool {
     matches!(error.downcast_ref(), Some(Error::AttemptTimeout { index, attempt, after })
         if (*index, *attempt, *after) == (of, number, SHORT))
@@ -526,7 +524,6 @@ mod futures {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
     }
 
-    /// Counts the futures that exist.
     struct There(Arc<AtomicUsize>);
 
     impl There {
@@ -586,7 +583,6 @@ mod futures {
                 begins.fetch_add(1, Ordering::SeqCst);
                 async move {
                     let _there = there;
-                    // Every third job hangs in its first attempt.
                     if job.index % 3 == 0 && job.attempt == 1 {
                         std::future::pending::<()>().await;
                     }

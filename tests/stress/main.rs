@@ -16,12 +16,10 @@ use std::time::{Duration, Instant};
 use trial::{Counting, PLANNED, Passed, Trial, Watched, helpers};
 use waterline::{Consumer, Error, Handle, Index, MemoryProgress, Retry, State, Status};
 
-/// Returns the number of jobs of one long life.
 fn jobs() -> u64 {
     size(300_000, 10_000_000)
 }
 
-/// Returns the number of jobs of many lives.
 fn jobs_of_many_lives() -> u64 {
     size(60_000, 600_000)
 }
@@ -72,7 +70,6 @@ struct Meddler {
 }
 
 impl Meddler {
-    /// Runs until the consumer has ended.
     fn meddle(mut self) {
         while self.look().state != State::Finished {
             match self.rng.u8(..10) {
@@ -173,7 +170,6 @@ impl Meddler {
     }
 }
 
-/// Waits for a hundred indices in turn.
 fn walk(handle: &Handle, trial: &Trial) {
     for mile in 1..=100 {
         let index = mile * jobs() / 100 - 1;
@@ -222,14 +218,12 @@ fn ten_million_jobs_with_every_feature_at_once() {
     println!("{} jobs, {} failures, {} saves", status.done, status.failed, status.saves);
 }
 
-/// How many lives ended in each way.
 #[derive(Debug, Default)]
 struct Ends {
     awaited: u64,
     timed_out: u64,
 }
 
-/// One stream over many lives.
 struct Stream {
     progress: MemoryProgress,
     helpers: Sender<Passed>,

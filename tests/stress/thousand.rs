@@ -72,7 +72,6 @@ impl Stream {
             .unwrap()
     }
 
-    /// Checks that every job below this index was handled, announced and saved.
     fn check(&self, end: Index, handle: &Handle) {
         let name = self.name();
         assert_eq!(*self.record.wrong.lock(), None);
@@ -83,7 +82,6 @@ impl Stream {
     }
 }
 
-/// Waits until each consumer has processed every job below this index.
 fn wait(streams: &[Stream], consumers: &[Consumer], end: Index) {
     for (stream, consumer) in streams.iter().zip(consumers) {
         let handle = consumer.handle();

@@ -349,7 +349,6 @@ fn nap() {
     std::thread::park_timeout(Duration::from_micros(100));
 }
 
-/// A job that a helper ends.
 pub struct Passed {
     trial: Arc<Trial>,
     index: Index,

@@ -21,7 +21,6 @@ use waterline::{
 /// The time until a stall, and the step in which time passes.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A written line.
 #[derive(Clone, Debug)]
 struct Line {
     level: Level,
@@ -100,7 +99,6 @@ fn lines_of(consumer: &str) -> Vec<Line> {
     everything().lines.lock().iter().filter(|line| line.field("consumer") == consumer).cloned().collect()
 }
 
-/// Waits for a line with this text.
 #[track_caller]
 fn line(consumer: &str, level: Level, says: &str) -> Line {
     let found = || lines_of(consumer).into_iter().find(|line| line.message().contains(says));
@@ -671,7 +669,6 @@ fn a_subscriber_may_write_without_a_stall_watcher() {
     consumer.stop().unwrap();
 }
 
-/// An engine that claims to have loaded this.
 struct Claims(&'static str, Saved);
 
 impl Progress for Claims {

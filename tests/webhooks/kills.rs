@@ -10,7 +10,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The limit of concurrent deliveries.
 const AT_ONCE: u64 = 16;
 const CLIENTS: u64 = 8;
 

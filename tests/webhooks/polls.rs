@@ -12,7 +12,6 @@ pub fn of_process(id: u32, what: &str) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Waits until this many clients wait.
 pub async fn until_waiting(client: &Client, service: &Service, count: usize) {
     let wanted = format!("webhooks_waiting {count}\n");
     let waiting =

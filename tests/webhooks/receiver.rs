@@ -15,13 +15,11 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// The payload of the events in these tests.
 #[derive(Clone, Copy, Deserialize, Serialize)]
 pub struct Numbered {
     pub n: u64,
 }
 
-/// The answer to a request.
 #[derive(Clone, Copy)]
 pub enum Answer {
     Accept,
@@ -34,7 +32,6 @@ pub enum Answer {
     After(u64),
 }
 
-/// The requests of one event.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     pub at: Vec<Instant>,
@@ -74,12 +71,10 @@ impl Receiver {
         format!("http://{}/hook", self.address)
     }
 
-    /// Returns the requests of each event.
     pub fn requests(&self) -> BTreeMap<u64, Requests> {
         self.shared.requests.lock().clone()
     }
 
-    /// Waits until it has accepted this many requests.
     pub async fn until_accepted(&self, count: u64) {
         let mut accepted = self.shared.accepted.subscribe();
         crate::soon("deliveries", accepted.wait_for(|accepted| *accepted >= count)).await.unwrap();

@@ -49,13 +49,11 @@ impl Service {
         self.child.id()
     }
 
-    /// Ends it with SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for its end.
     pub fn end(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }

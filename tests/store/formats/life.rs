@@ -28,7 +28,6 @@ pub fn records() -> Vec<Record> {
     records
 }
 
-/// Makes logs of bytes.
 fn codecs(store: &Store) {
     let blocks = store.log_with::<Vec<u8>, _>("blocks", Bytes).unwrap();
     blocks.push_all(&[b"cut".to_vec(), vec![], vec![0, 0xff, b'"', b'\\'], b"[1]".to_vec()]).unwrap();

@@ -44,7 +44,6 @@ fn queue(store: &Store, name: &str) -> Result<Queue, QueueError> {
     Queue::open(store, name, QueueOptions::default().clock(life::clock()))
 }
 
-/// Returns the ids of the jobs in a state.
 fn ids(queue: &Queue, state: JobState) -> Vec<String> {
     queue.list(state, None, usize::MAX).unwrap().into_iter().map(|job| job.id).collect()
 }
