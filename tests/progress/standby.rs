@@ -974,7 +974,7 @@ proptest! {
 
 /// A process that dies or is stopped while another one waits for its name.
 #[cfg(unix)]
-mod real {
+mod processes {
     use super::*;
     use common::dying::{child, dir_of_child};
     use crossbeam_channel::bounded;
@@ -1139,7 +1139,7 @@ mod real {
     /// Starts the child and a standby, and returns both once the child waits in its job.
     fn child_and_standby(dir: &Path) -> (Child, Consumer) {
         fs::write(dir.join("blank.0"), "0").unwrap();
-        let child = child("standby::real::leasing_child", dir, 0);
+        let child = child("standby::processes::leasing_child", dir, 0);
         eventually("the standstill", || dir.join("stuck").exists());
         let directory = Directory(dir.to_owned());
         eventually("the save before it", || directory.number("watermark", 1) == Some((STUCK - 1).into()));

@@ -398,7 +398,7 @@ fn a_table_is_a_key_space_of_its_own() {
     a.delete("bkey").unwrap();
     a.delete("never was").unwrap();
     assert_eq!(a.get("bkey").unwrap(), None);
-    // A walk sees the rows as of its begin.
+    // A walk sees the rows as of its start.
     let walk = a.iter();
     a.put("later", "3").unwrap();
     assert_eq!(walk.count(), 1);

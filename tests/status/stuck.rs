@@ -770,7 +770,7 @@ mod saves {
     }
 }
 
-mod people {
+mod steering {
     use super::*;
 
     /// Waits until the consumer rests for this reason, which is no stall.

@@ -266,7 +266,7 @@ fn promise_08_a_damaged_file_is_never_a_fresh_store() {
 }
 
 #[cfg(unix)]
-mod where_nobody_may_write {
+mod without_write_access {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
@@ -313,7 +313,7 @@ mod where_nobody_may_write {
             set_mode(&program, 0o755);
         }
         let mut child = Command::new(program);
-        child.args(["--exact", "sqlite::where_nobody_may_write::looking_child", "--nocapture", "--include-ignored"]);
+        child.args(["--exact", "sqlite::without_write_access::looking_child", "--nocapture", "--include-ignored"]);
         child.env(DIR, directory).current_dir("/");
         if is_root {
             child.uid(NOBODY).gid(NOBODY);
