@@ -1,4 +1,4 @@
-//! Claiming jobs: for a loop of the user's, and for the threads of a runner.
+//! Claiming jobs: for a caller's loop, and for the threads of a runner.
 
 use crate::engine::{Beside, Claim, Claimed, Glance};
 use crate::handle::Queue;
@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use waterline::seam::ClockExt;
 
-/// The most writes with which one look does what time has brought.
+/// How many rounds of maintenance one read runs at most.
 const ROUNDS: usize = 16;
 
-/// The settings of a call of [`Queue::accept`]. Without any, it takes a job that is due, and
-/// answers at once if there is none.
+/// The settings of a call of [`Queue::accept`].
+///
+/// By default it takes a job that is due, and returns at once if there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Accept {
@@ -30,32 +31,34 @@ pub struct Accept {
 }
 
 impl Accept {
-    /// Makes the default settings: a job that is due, and an answer at once if there is none.
+    /// Returns the default settings: a due job, and no waiting.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits so long for a job. [`Duration::MAX`] waits without end.
+    /// Waits for a job for this time at most. [`Duration::MAX`] waits without end.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Takes only a job that is due by this time. A time to come hands out jobs before they are
-    /// due, if none is ready. With a time that has passed, the first 256 ready jobs of each
-    /// priority are looked at.
+    /// Takes only a job that is due by this time.
+    ///
+    /// A time in the future hands out jobs before they are due, if none is ready. With a time in
+    /// the past, the first 256 ready jobs of each priority are looked at.
     pub fn max_run_at(mut self, time: SystemTime) -> Self {
         self.max_run_at = Some(time);
         self
     }
 
-    /// Takes only jobs of these kinds, in the order of the queue, behind any number of others. The
-    /// others keep their places, for whoever takes them. With no kind at all it takes none.
+    /// Takes only jobs of these kinds, in the order of the queue, behind any number of others.
     ///
-    /// A ready job of another kind that it meets goes into the line of its kind, once, and costs no
-    /// later claim anything. Of the jobs that a [`Limit`] holds, it takes the first one of a limit
-    /// that has a place, among the first 256 such limits; with [`max_run_at`](Self::max_run_at) it
-    /// looks at the first 256 jobs that are not due.
+    /// Jobs of other kinds keep their places. Without any kind it takes none.
+    ///
+    /// A ready job of another kind on the way moves to the line of its kind, once, and costs later
+    /// claims nothing. Of the jobs held by a [`Limit`], it takes the first one of a limit that has
+    /// room, among the first 256 such limits; with [`max_run_at`](Self::max_run_at) it looks at the
+    /// first 256 jobs that are not due.
     ///
     /// [`Limit`]: crate::Limit
     ///
@@ -81,20 +84,21 @@ impl Accept {
         self
     }
 
-    /// Returns the jobs that it takes.
+    /// Returns which jobs it takes.
     pub(super) fn wanted(&self) -> Result<Wanted, ConfigError> {
         Ok(Wanted { due_by: self.max_run_at.map(millis).transpose()?, kinds: self.kinds.clone() })
     }
 }
 
 impl Queue {
-    /// Claims the next job for the caller: the first one of the highest priority that is ready.
-    /// `None` if there is none, if [limits](crate::Limit) hold all of them, or while the
-    /// queue is paused. The claim is written before this returns. It blocks its thread for the time
-    /// of [`Accept::timeout`] at most.
+    /// Claims the next job for the caller: the first ready one of the highest priority.
     ///
-    /// Any number of threads may call it, also beside a [`Runner`](crate::Runner). This loop
-    /// works until nothing has come for some time:
+    /// Returns `None` if there is none, if [limits](crate::Limit) hold all of them, or while the
+    /// queue is paused. The claim is written before this returns. It blocks its thread for
+    /// [`Accept::timeout`] at most.
+    ///
+    /// Any number of threads may call it, also beside a [`Runner`](crate::Runner). This loop works
+    /// until no job has come for some time:
     ///
     /// ```
     /// use std::time::Duration;
@@ -135,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// Claims the next job, and does beside it what time has brought.
+    /// Claims the next job, and runs a round of maintenance in the same write.
     pub(super) fn claim(&self, wanted: &Wanted) -> Result<Option<Claimed>, QueueError> {
         loop {
             let claim = Claim { queue: self.number, most: 1, wanted: wanted.clone() };
@@ -150,20 +154,21 @@ impl Queue {
         }
     }
 
-    /// Does what time has brought, for a runner that claims nothing.
+    /// Runs one bounded round of maintenance, for a runner that claims nothing.
     pub(super) fn tidy(&self) -> Result<(), QueueError> {
         self.engine.run_maintenance(self.number)
     }
 
-    /// Does what time has brought, for somebody who looks: an answer is true also if no worker
-    /// runs. If the store takes no write ([`Queue::status`] says so), or after a long backlog, it
+    /// Runs due maintenance before a read, whose answer is then true even if no worker runs.
+    ///
+    /// If the store takes no write ([`Queue::status`] says so), or with a long backlog, the read
     /// shows what is stored.
     pub(super) fn catch_up(&self) {
         self.catch_up_with(|glance| glance.next_time);
     }
 
-    /// Does all that is to be done, for somebody who waits. Returns the time until more comes;
-    /// `None`: nothing does.
+    /// Runs all due maintenance before a wait. Returns the time until the next; `None`: there is
+    /// none.
     pub(super) fn do_all(&self) -> Option<Duration> {
         self.catch_up_with(|glance| glance.next_change)
     }
@@ -186,9 +191,9 @@ impl Queue {
 
     // Sleep.
 
-    /// Sleeps until there is news, until time brings something, or until the deadline. A thread
-    /// that takes no job is not woken for one. True: there is something to do that time has
-    /// brought.
+    /// Sleeps until there is news, until maintenance is due, or until the deadline.
+    ///
+    /// A thread that takes no job is not woken for one. Returns true if maintenance is due now.
     pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
         let at = self.moment();
         let next = self.glance().next_change;
@@ -201,14 +206,14 @@ impl Queue {
         false
     }
 
-    /// Wakes one thread that waits, since there is more of these kinds than the caller takes.
+    /// Wakes one waiting thread if more jobs of these kinds are ready than the caller takes.
     pub(super) fn pass_on(&self, kinds: Option<&[String]>) {
         if self.shared.bell.is_awaited() && self.glance_for(kinds).ready > 0 {
             self.call_one();
         }
     }
 
-    /// Wakes one who waits for a job, since there may be one.
+    /// Wakes one thread that waits for a job, since there may be one.
     pub(super) fn call_one(&self) {
         self.shared.wake(Wake { jobs: 1, ..Wake::default() });
         self.shared.settle();

@@ -1,4 +1,4 @@
-//! A queue in which only so many jobs may wait.
+//! Pushes to a queue with a bounded number of waiting jobs.
 
 use crate::engine::Glance;
 use crate::handle::Queue;
@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use waterline::seam::ClockExt;
 
 impl Queue {
-    /// Pushes a job as [`push`](Self::push) does. While the queue is full
-    /// ([`QueueOptions::max_waiting`](crate::QueueOptions::max_waiting)), it waits so long
-    /// for room, and blocks its thread. [`Duration::MAX`] waits without end. The delay of the job
-    /// counts from the call.
+    /// Pushes a job as [`push`](Self::push) does, and waits while the queue is full.
+    ///
+    /// It blocks its thread until there is room
+    /// ([`QueueOptions::max_waiting`](crate::QueueOptions::max_waiting)), for this time at most.
+    /// [`Duration::MAX`] waits without end. The delay of the job counts from the call.
     ///
     /// ```
     /// use std::time::Duration;
@@ -34,7 +35,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Full`] if the time is over and there was no room; otherwise those of
+    /// [`QueueError::Full`] if there was no room in time; otherwise the same as
     /// [`push`](Self::push). Nothing is pushed then.
     pub fn push_within(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
         let deadline = self.moment().now.checked_add(timeout);
@@ -49,11 +50,11 @@ impl Queue {
         }
     }
 
-    /// Pushes one job. If the queue is full, that is the inner answer.
+    /// Pushes one job. The inner result is the error of a full queue.
     pub(super) fn push_if_room(&self, pushes: Vec<Push>) -> Result<Result<Pushed, QueueError>, QueueError> {
         match self.push_prepared(pushes) {
             Err(full @ QueueError::Full { .. }) => {
-                // The jobs that have expired go, and then the next of them is known.
+                // This removes expired jobs, and finds the next job to expire.
                 self.tidy()?;
                 Ok(Err(full))
             }
@@ -61,7 +62,7 @@ impl Queue {
         }
     }
 
-    /// Pushes jobs for which the hook was asked.
+    /// Pushes jobs that the hook has allowed.
     pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
         if jobs.is_empty() {
             return Ok(Vec::new());
@@ -74,8 +75,7 @@ impl Queue {
         self.engine.push(vec![(self.number, pushes)])
     }
 
-    /// Waits until fewer jobs wait than may, or until some have expired. Returns false if that is
-    /// not so by the deadline.
+    /// Waits until there is room, or until some jobs have expired. Returns false at the deadline.
     fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
         loop {
             let mut has_room = None;
@@ -92,8 +92,8 @@ impl Queue {
         }
     }
 
-    /// Returns the time until the next look, if there is no room yet. Otherwise the error is true
-    /// if there is room, and false if the deadline has come.
+    /// Returns the time until the next look if there is no room yet. Otherwise the error says
+    /// whether there is room (true) or the deadline has come (false).
     pub(super) fn look_for_room(&self, deadline: Option<Instant>) -> Result<Option<Duration>, bool> {
         let (at, glance) = (self.moment(), self.glance());
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
@@ -104,8 +104,8 @@ impl Queue {
     }
 }
 
-/// Returns the time until a push for which there is no room looks again, unless an end wakes it;
-/// `None`: until then. Of all that time brings, only a job that expires makes room.
+/// Returns the time until a push without room looks again, unless an end wakes it; `None`: until
+/// then. Of all that happens by time, only an expired job makes room.
 fn pause_for_room(glance: &Glance, rest: Option<Duration>, wall: u64) -> Option<Duration> {
     let expires = Duration::from_millis(glance.expires.saturating_sub(wall)).min(LONGEST_SLEEP);
     rest.into_iter().chain((glance.expires < u64::MAX).then_some(expires)).min()

@@ -32,41 +32,45 @@ use waterline::seam::Moment;
 use waterline::seam::guarded;
 use waterline::{Clock, seam};
 
-/// A durable queue of jobs in a [`Store`]. A clone is the same queue, and may be used by any
-/// thread. It keeps its store open.
+/// A durable queue of jobs in a [`Store`].
 ///
-/// The [module](crate) says when to use one, and shows a whole program. [`Runner`] runs its
-/// jobs, and [`accept`](Self::accept) hands one to a loop of yours.
+/// A clone is the same queue, and may be used by any thread. It keeps its store open.
 ///
-/// Each call that changes something is one atomic write: it blocks its thread for the time of a
-/// write. If it fails, nothing is changed, and it can be made again.
+/// The [module](crate) says when to use one, and shows a whole program. [`Runner`] runs its jobs,
+/// and [`accept`](Self::accept) hands one to a loop of yours.
+///
+/// Each call that changes something is one atomic write, and blocks its thread until it is done. If
+/// it fails, nothing has changed, and the call can be repeated.
 #[derive(Clone)]
 pub struct Queue {
     pub(super) engine: Arc<dyn QueueEngine>,
     pub(super) number: QueueNo,
     pub(super) shared: Arc<Shared>,
-    /// It is open as long as somebody has this.
+    /// Keep-alive guard: the queue closes when the last clone is dropped.
     _keep: Arc<dyn Any + Send + Sync>,
 }
 
 impl Queue {
-    /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none, unless
-    /// [`StoreOptions::create`](waterline::StoreOptions::create) is `false`. From the first queue
-    /// on, versions of this library that know no queues refuse the store ([`Error::Format`]).
+    /// Opens the queue with this name (1 to 255 bytes), and creates it if there is none.
     ///
-    /// A queue may be opened any number of times at once, with the same options: all of them are
+    /// It is not created if [`StoreOptions::create`](waterline::StoreOptions::create) is `false`.
+    /// Once a store has a queue, versions of this library without queues refuse to open it
+    /// ([`Error::Format`]).
+    ///
+    /// A queue may be opened any number of times at once, with the same options: all handles are
     /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
     ///
     /// A job that was running when its process died counts a crash here, and runs again: the first
-    /// time at once, later alone and after a back-off, and not once its crashes are used up
-    /// ([`QueueOptions::max_crashes`](crate::QueueOptions::max_crashes)). If its runner
-    /// was asked to stop before, it runs again at once, and that is no crash.
+    /// time at once, later alone and after a back-off, until its crashes are used up
+    /// ([`QueueOptions::max_crashes`](crate::QueueOptions::max_crashes)). If its runner had been
+    /// asked to stop, it runs again at once, and that is no crash.
     ///
-    /// In a [read-only](waterline::StoreOptions::read_only) store the queue is there to be looked
-    /// at, mostly from beside the process that runs it. It shows what is stored: its counts, its
-    /// jobs, its notes, its periodic jobs without the time of the next tick, and its status, which
-    /// knows the limits of these options. Each call that changes something is [`Error::ReadOnly`],
-    /// and so is [`subscribe`](Self::subscribe). A [`watch`](Self::watch) hears nothing.
+    /// In a [read-only](waterline::StoreOptions::read_only) store the queue can only be looked at,
+    /// usually from beside the process that runs it. It shows what is stored: its counts, its jobs,
+    /// its notes, its periodic jobs without the time of the next tick, and its status, which uses
+    /// the limits of these options. Each call that changes something fails with
+    /// [`Error::ReadOnly`], and so does [`subscribe`](Self::subscribe). A [`watch`](Self::watch)
+    /// hears nothing.
     ///
     #[cfg_attr(feature = "testing", doc = "```")]
     #[cfg_attr(not(feature = "testing"), doc = "```ignore")]
@@ -85,13 +89,13 @@ impl Queue {
     /// # Ok::<(), waterline_queue::QueueError>(())
     /// ```
     ///
-    /// A damaged record of one job does not keep the queue from being opened. Only the two records
-    /// of the queue itself do: the one with its number, and the one with its counters.
+    /// A damaged record of a job does not keep the queue from being opened. Only the two records of
+    /// the queue itself do: the one with its number, and the one with its counters.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a bad name, for options that cannot be, and while the queue is
-    /// open with other options; [`QueueError::Store`] with [`Error::NotFound`] for a queue that is
-    /// not there and is not made, [`Error::Corrupt`] when it cannot be read, and [`Error::Store`]
+    /// [`QueueError::Config`] for a bad name, for invalid options, and while the queue is open with
+    /// other options; [`QueueError::Store`] with [`Error::NotFound`] for a queue that does not
+    /// exist and is not created, [`Error::Corrupt`] when it cannot be read, and [`Error::Store`]
     /// when the database fails.
     pub fn open(store: &Store, name: impl AsRef<str>, options: QueueOptions) -> Result<Self, QueueError> {
         Self::on(Arc::new(Embedded::new(store)), name.as_ref(), options)
@@ -100,7 +104,7 @@ impl Queue {
     /// Opens the queue with this name on an engine: see [`open`](Self::open).
     ///
     /// # Errors
-    /// Those of [`open`](Self::open).
+    /// The same as [`open`](Self::open).
     pub(crate) fn on(engine: Arc<dyn QueueEngine>, name: &str, options: QueueOptions) -> Result<Self, QueueError> {
         check_name("queue", name)?;
         options.check()?;
@@ -108,19 +112,19 @@ impl Queue {
         Ok(Self { engine, number, shared, _keep: keep })
     }
 
-    /// Returns the name that it was opened with.
+    /// Returns the name with which it was opened.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// Returns what the database of the queue can do, and what it lacks.
+    /// Returns what the database of the queue can and cannot do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.engine.capabilities()
     }
 
-    /// Returns its engine, and its number there.
+    /// Returns its engine, and its number in that engine.
     pub(crate) fn parts(&self) -> (&dyn QueueEngine, QueueNo) {
         (&*self.engine, self.number)
     }
@@ -130,7 +134,7 @@ impl Queue {
         self.engine.as_any().downcast_ref()
     }
 
-    /// Refuses what needs a queue that others change and that tells of it.
+    /// Fails for a queue in a read-only store, where nothing changes and no change is announced.
     pub(crate) fn writable(&self) -> Result<(), QueueError> {
         self.embedded().map_or(Ok(()), |embedded| Ok(seam::writable(embedded.store())?))
     }
@@ -147,12 +151,12 @@ impl Queue {
         self.glance_for(None)
     }
 
-    /// The same for one who claims jobs of these kinds; `None`: of all.
+    /// Returns the same for a caller that claims only jobs of these kinds; `None`: of all.
     pub(crate) fn glance_for(&self, kinds: Option<&[String]>) -> Glance {
         self.engine.glance(self.number, kinds)
     }
 
-    /// The error of a worker whose lease is over.
+    /// Returns the error for a worker whose lease is over.
     pub(crate) fn halt(&self, id: &str) -> QueueError {
         QueueError::Halt { queue: self.shared.name.clone(), id: id.to_owned() }
     }
@@ -163,9 +167,8 @@ impl Queue {
 
     /// Pushes a job, and returns once it is written, as durable as the store.
     ///
-    /// A [`unique`](NewJob::unique) job that has a twin is treated as [`Clash`] says, whatever the
-    /// ids. Otherwise, if a job of the same id is there already, it depends on the state of that
-    /// job:
+    /// A [`unique`](NewJob::unique) job that has a twin is treated as [`Clash`] says, whatever
+    /// the ids. Otherwise, if there is a job with the same id, its state decides:
     ///
     /// | state | effect | [`PushOutcome`] |
     /// |---|---|---|
@@ -175,9 +178,9 @@ impl Queue {
     /// | finished or dead | it runs again, with the new payload | `Added` |
     /// | damaged: its row cannot be read | it is removed, and this one takes its place | `Added` |
     ///
-    /// A run that fails is followed by the next attempt. If that begins before the time of the
-    /// push, the job runs once more after it, too. A job that waits for others goes on to wait for
-    /// them if the push names none.
+    /// A failed run is followed by the next attempt. If that starts before the time of the push,
+    /// the job runs once more after it, too. A job that waits for others keeps waiting for them if
+    /// the push names none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -194,13 +197,13 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a job that no queue takes (an id or a kind of the wrong length,
-    /// an id that begins with `~`, a time beyond the year 9999, a [`Retry`](waterline::Retry) that
-    /// cannot be); [`QueueError::NotFound`], [`QueueError::Cycle`] and [`QueueError::AlreadyRuns`]
-    /// for a job that cannot run [`after`](NewJob::after) those that it names;
-    /// [`QueueError::Full`] if too many jobs wait; [`QueueError::Refused`] by the hook of the
-    /// queue; [`QueueError::Store`] when the database fails. Nothing is pushed then. (After a
-    /// failure of the database the job may be there in the next life of the process.)
+    /// [`QueueError::Config`] for an invalid job (an id or a kind of the wrong length, an id that
+    /// begins with `~`, a time beyond the year 9999, an invalid [`Retry`](waterline::Retry));
+    /// [`QueueError::NotFound`], [`QueueError::Cycle`] and [`QueueError::AlreadyRuns`] for a job
+    /// that cannot run [`after`](NewJob::after) those that it names; [`QueueError::Full`] if too
+    /// many jobs wait; [`QueueError::Refused`] by the hook of the queue; [`QueueError::Store`] when
+    /// the database fails. Nothing is pushed then. (After a failure of the database the job may
+    /// still appear when the process restarts.)
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.ask_before_push(&job)?;
         Ok(self.push_asked(vec![job])?.remove(0))
@@ -209,15 +212,15 @@ impl Queue {
     /// Pushes a job whose kind is a type, as [`push`](Self::push) does. [`TypedJob`] has an example.
     ///
     /// # Errors
-    /// Those of [`NewJob::of`] and of [`push`](Self::push).
+    /// The same as [`NewJob::of`] and [`push`](Self::push).
     pub fn push_job(&self, job: &impl TypedJob) -> Result<Pushed, QueueError> {
         self.push(NewJob::of(job)?)
     }
 
-    /// Pushes jobs in one atomic write: all of them or none. Nothing in, nothing out.
+    /// Pushes jobs in one atomic write: all of them or none. Without jobs it does nothing.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push).
+    /// The same as [`push`](Self::push).
     pub fn push_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, QueueError> {
         let jobs: Vec<_> = jobs.into_iter().collect();
         self.ask_before_pushes(&jobs)?;
@@ -229,10 +232,11 @@ impl Queue {
         Ok(self.engine.prepare(self.number, vec![job])?.remove(0))
     }
 
-    /// Removes a job in any state. If a worker has it, its next call tells it so
-    /// ([`QueueError::Halt`]), and it writes nothing more. A job whose row is damaged
-    /// ([`JobState::Damaged`]) can be removed too: all jobs are then counted anew, which takes a
-    /// while if they are many.
+    /// Removes a job in any state.
+    ///
+    /// If a worker has it, its next call fails with [`QueueError::Halt`], and it writes nothing
+    /// more. A damaged job ([`JobState::Damaged`]) can be removed too: all jobs are then counted
+    /// anew, which takes a while if there are many.
     ///
     /// A runner of this process hears of it at once, and one of another process with the next
     /// renewal of its leases, each third of [`QueueOptions::lease`]. It drops the future of the job
@@ -250,15 +254,16 @@ impl Queue {
         self.engine.steer(self.number, Steer::Remove(id.into())).map(drop)
     }
 
-    /// Makes a dead job ready again, with no failures and no crashes, and with its payload and
-    /// data. Returns false if the job is not dead.
+    /// Makes a dead job ready again, and returns false if the job is not dead.
+    ///
+    /// It starts with no failures and no crashes, and keeps its payload and data.
     ///
     /// A job that died while it waited for others ([`NewJob::after`]), mostly with one of them,
-    /// waits for those of them that live now: that have not ended, or run again. One that has
-    /// finished, is dead or gone is over. So requeue the one that it died with first, or use
+    /// waits again for those that have not ended, or run again. It does not wait for one that has
+    /// finished, is dead or gone. So first requeue the one that it died with, or use
     /// [`requeue_all`](Self::requeue_all) or [`requeue_dead`](Self::requeue_dead). It does not wait
-    /// for a job that waits for it by now, also through others, nor for one that waits if too many
-    /// (10,000) wait for itself to be sure.
+    /// for a job that by now waits for it, directly or through others, nor for any waiting job if
+    /// too many (10,000) wait for itself to be sure.
     ///
     /// ```
     /// use waterline::Store;
@@ -276,13 +281,14 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`remove`](Self::remove).
+    /// The same as [`remove`](Self::remove).
     pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         Ok(self.engine.steer(self.number, Steer::Requeue(id.into()))? > 0)
     }
 
-    /// Makes a scheduled job due now: it waits for its time no longer, or for its back-off. All else
-    /// of it stays. Returns false, and changes nothing, if the job is not scheduled.
+    /// Makes a scheduled job due now, whether it waits for its time or for its back-off.
+    ///
+    /// Nothing else of it changes. Returns false, and changes nothing, if the job is not scheduled.
     ///
     /// ```
     /// use std::time::Duration;
@@ -298,14 +304,14 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`remove`](Self::remove).
+    /// The same as [`remove`](Self::remove).
     pub fn run_now(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         self.catch_up();
         Ok(self.engine.steer(self.number, Steer::RunNow(id.into()))? > 0)
     }
 }
 
-/// A queue that this keeps no open one.
+/// A queue handle that does not keep the queue open.
 #[cfg(feature = "tokio")]
 pub(super) struct WeakQueue {
     engine: Weak<dyn QueueEngine>,
@@ -316,7 +322,7 @@ pub(super) struct WeakQueue {
 
 #[cfg(feature = "tokio")]
 impl WeakQueue {
-    /// Returns the queue, if somebody has it open.
+    /// Returns the queue if it is still open.
     pub(super) fn upgrade(&self) -> Option<Queue> {
         let (engine, shared, keep) = (self.engine.upgrade()?, self.shared.upgrade()?, self.keep.upgrade()?);
         Some(Queue { engine, number: self.number, shared, _keep: keep })
@@ -338,8 +344,9 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Asks the hook if these jobs may be pushed, and notes their kinds. Nothing of them is anywhere
-    /// yet, and the caller holds no lock.
+    /// Asks the hook whether these jobs may be pushed, and notes their kinds.
+    ///
+    /// Nothing of them is stored yet, and the caller holds no lock.
     pub(crate) fn ask_before_pushes<'j>(
         &self,
         jobs: impl IntoIterator<Item = &'j NewJob> + Clone,
@@ -355,7 +362,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Asks the hook if this job may be pushed, and notes its kind, as for several.
+    /// Does the same for one job.
     pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
         self.ask_before_pushes([job])
     }
@@ -363,7 +370,7 @@ impl Queue {
     fn ask_hook(&self, job: &NewJob) -> Result<(), QueueError> {
         let Some(hook) = &self.shared.options.before_push.0 else { return Ok(()) };
         if job.check().is_err() {
-            // It is refused anyway.
+            // The push refuses it anyway.
             return Ok(());
         }
         let proposed = Proposed { kind: &job.kind, id: job.id.as_deref(), payload: &job.payload };

@@ -1,5 +1,4 @@
-//! A job in the hands of a worker: the part that a [`Lease`](crate::Lease) and a
-//! [`Running`](crate::Running) share.
+//! A claimed job: the part that a [`Lease`](crate::Lease) and a [`Running`](crate::Running) share.
 
 use crate::engine::{Edit, Held};
 use crate::handle::Queue;
@@ -13,7 +12,7 @@ pub(super) struct InHand {
     pub(super) queue: Queue,
     pub(super) id: JobId,
     pub(super) row: Row,
-    /// True if the row that was read last says that the job runs once more.
+    /// True if the row as last read says that the job runs once more.
     pub(super) resubmitted: AtomicBool,
 }
 
@@ -23,12 +22,12 @@ impl InHand {
         Self { queue, id, row, resubmitted }
     }
 
-    /// The job and the token of the lease.
+    /// Returns the job and the token of the lease.
     pub(super) fn held(&self) -> Held {
         Held { queue: self.queue.number, id: self.id.clone(), token: self.row.place }
     }
 
-    /// Takes in the row of the job as it is now.
+    /// Notes the row of the job as it is now.
     pub(super) fn note(&self, row: &Row) {
         self.resubmitted.store(row.resubmit.is_some(), Ordering::Relaxed);
     }
@@ -50,14 +49,14 @@ impl InHand {
         self.queue.engine.holds(&self.held())
     }
 
-    /// The error of a worker that has lost the job.
+    /// Returns the error for a worker that has lost the job.
     pub(super) fn halt(&self) -> QueueError {
         self.queue.halt(&self.id)
     }
 }
 
 /// Gives a type, whose `job()` is an [`InHand`], the calls that show the job. They are methods of
-/// the type itself, so that a user may name one as a path: `Lease::id`.
+/// the type itself, so that a caller can name one as a path: `Lease::id`.
 macro_rules! shows_its_job {
     ($holder:ty) => {
         impl $holder {
@@ -94,15 +93,15 @@ macro_rules! shows_its_job {
                 $crate::types::json::from_json(&bytes.ok().flatten()?).ok()
             }
 
-            /// Returns the time of its push, or of its tick, if it is the job of a periodic one
+            /// Returns the time of its push, or of its tick if a periodic one pushed it
             /// ([`Queue::periodic`](crate::Queue::periodic)).
             #[must_use]
             pub fn pushed_at(&self) -> std::time::SystemTime {
                 $crate::types::job::time(self.job().row.pushed)
             }
 
-            /// Returns the root of its tree, if it has one. A job that it pushes inherits it by
-            /// [`NewJob::leaf`](crate::NewJob::leaf).
+            /// Returns the root of its tree, if it has one. A job that it pushes by
+            /// [`NewJob::leaf`](crate::NewJob::leaf) inherits it.
             #[must_use]
             pub fn root(&self) -> Option<&$crate::types::related::Root> {
                 self.job().row.extras().root.as_ref()
@@ -123,15 +122,15 @@ macro_rules! shows_its_job {
                 self.job().queue.engine.meta(self.job().queue.number, self.id())
             }
 
-            /// Returns the progress that this attempt has shown last, or else an earlier one.
-            /// `None` if there is none, or if it cannot be read.
+            /// Returns the last progress that this attempt or an earlier one has shown. `None` if
+            /// there is none, or if it cannot be read.
             #[must_use]
             pub fn last_progress(&self) -> Option<$crate::types::progress::JobProgress> {
                 self.job().queue.engine.progress(self.job().queue.number, self.id()).ok().flatten()
             }
 
-            /// True if the job was pushed once more while it runs, as far as the last call has
-            /// shown. It then runs again when this run has succeeded.
+            /// True if the job was pushed once more while it runs, as of the last call. It then
+            /// runs again when this run has succeeded.
             #[must_use]
             pub fn is_resubmitted(&self) -> bool {
                 self.job().resubmitted.load(std::sync::atomic::Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! A buffer for pushes that nobody waits for.
+//! A buffer for pushes that are written together later.
 
 use crate::group::Group;
 use crate::handle::Queue;
@@ -7,11 +7,13 @@ use crate::types::job::Pushed;
 use crate::types::new_job::NewJob;
 use std::fmt;
 
-/// A buffer for jobs, from [`Queue::lazy`] or [`Group::lazy`]: they are pushed in one write by
-/// [`flush`](Self::flush), in the order of the calls. A job that no queue takes is refused at once.
+/// A buffer for jobs, from [`Queue::lazy`] or [`Group::lazy`].
 ///
-/// A buffer that is dropped pushes what it has, and logs a failure. If the process dies before
-/// that, the jobs are lost: use [`Queue::push`] for a job that must not be.
+/// [`flush`](Self::flush) pushes them in one write, in the order of the calls. An invalid job is
+/// refused at once.
+///
+/// A buffer that is dropped pushes its jobs, and logs a failure. If the process dies before that,
+/// they are lost: use [`Queue::push`] for a job that must not be.
 ///
 /// ```
 /// use waterline::Store;
@@ -33,22 +35,24 @@ pub struct Lazy {
     jobs: Vec<NewJob>,
 }
 
-/// The place that the jobs go to.
+/// Where the jobs go.
 enum Target {
     Queue(Queue),
     Group(Group),
 }
 
 impl Queue {
-    /// Returns a buffer for pushes that nobody waits for.
+    /// Returns a buffer for pushes that are written together later.
     pub fn lazy(&self) -> Lazy {
         Lazy::new(self.clone())
     }
 }
 
 impl Group {
-    /// Returns a buffer for pushes that nobody waits for. It keeps the order of the calls, and is
-    /// written as [`push_all`](Self::push_all) does.
+    /// Returns a buffer for pushes that are written together later, as by
+    /// [`push_all`](Self::push_all).
+    ///
+    /// It keeps the order of the calls.
     pub fn lazy(&self) -> Lazy {
         Lazy::of_group(self.clone())
     }
@@ -66,8 +70,8 @@ impl Lazy {
     /// Adds a job. Its delay counts from the flush.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a job that no queue takes, [`QueueError::Refused`] by the hook of
-    /// the queue, which is asked now and not by the flush. The buffer is as before then.
+    /// [`QueueError::Config`] for an invalid job, [`QueueError::Refused`] by the hook of the queue,
+    /// which is asked now and not by the flush. The buffer is as before then.
     pub fn push(&mut self, job: NewJob) -> Result<(), QueueError> {
         job.check()?;
         let queue = match &self.target {
@@ -95,7 +99,7 @@ impl Lazy {
     /// Pushes all of them in one atomic write.
     ///
     /// # Errors
-    /// Those of [`Queue::push`]. The jobs stay in the buffer then.
+    /// The same as [`Queue::push`]. The jobs stay in the buffer then.
     pub fn flush(&mut self) -> Result<Vec<Pushed>, QueueError> {
         let pushed = match &self.target {
             Target::Queue(queue) => queue.push_asked(self.jobs.clone())?,

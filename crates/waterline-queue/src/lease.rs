@@ -20,16 +20,15 @@ use waterline::{BoxError, Effects, Error, seam};
 mod hold;
 pub(crate) mod writes;
 
-/// The hold on a running job, from [`Queue::accept`].
+/// The lease on a running job, from [`Queue::accept`].
 ///
-/// Each call is one atomic write, and is checked by the token of the lease: once the lease is over,
-/// it is [`QueueError::Halt`], and nothing is written. A call that fails for another reason leaves
-/// the lease as it was, so it can be tried again. A lease is over when its job has ended, was
-/// removed, or when the worker was silent for
-/// [`QueueOptions::lease`](crate::QueueOptions::lease).
+/// Each call is one atomic write that checks the token of the lease: once the lease is over, it
+/// fails with [`QueueError::Halt`], and nothing is written. A call that fails for another reason
+/// leaves the lease as it was, so it can be repeated. A lease is over when its job has ended or was
+/// removed, or when the worker was silent for [`QueueOptions::lease`](crate::QueueOptions::lease).
 ///
-/// A lease that is dropped fails the attempt: the job runs again after its back-off, or is dead if
-/// it has no attempt left. So end each lease by one of its calls.
+/// Dropping a lease fails the attempt: the job runs again after its back-off, or is dead if it has
+/// no attempt left. So end each lease by one of its calls.
 ///
 /// ```
 /// use waterline::Store;
@@ -62,9 +61,9 @@ pub(crate) mod writes;
 pub struct Lease {
     hold: Hold,
     payload: Vec<u8>,
-    /// True if nobody has taken it from its claim, so that its end counts for nothing.
+    /// True if the claim did not reach its caller, so that its end counts for nothing.
     is_untaken: bool,
-    /// True if a transaction of the user's may have ended it.
+    /// True if a transaction of the caller's may have ended it.
     may_have_ended: bool,
 }
 
@@ -88,32 +87,30 @@ impl Lease {
         from_json(&self.payload).map_err(|source| QueueError::Payload { id: self.id().to_owned(), source })
     }
 
-    /// Sets a value of the metadata of the job; `None` takes it away. It renews the lease too.
+    /// Sets a value of the metadata of the job (`None` removes it), and renews the lease.
     ///
     /// # Errors
-    /// Those of [`update`](Self::update), and [`QueueError::Config`] as
-    /// [`Queue::set_meta`](crate::Queue::set_meta) says.
+    /// The same as [`update`](Self::update), and [`QueueError::Config`] as for
+    /// [`Queue::set_meta`](crate::Queue::set_meta).
     pub fn set_meta(&mut self, key: impl Into<String>, value: Option<Value>) -> Result<(), QueueError> {
         let key = key.into();
         check_key(&key)?;
         self.hold.edit(Edit::Meta(key, value), Changes::default())
     }
 
-    /// Shows how far the job is, as [`Running::progress`](crate::Running::progress) does. It
-    /// renews the lease too.
+    /// Shows how far the job is, and renews the lease.
     ///
     /// # Errors
-    /// Those of that call.
+    /// The same as [`Running::progress`](crate::Running::progress).
     pub fn progress(&mut self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
         self.hold.show(fraction, note.as_ref())
     }
 
-    /// Takes writes of yours for the next call on this lease: the writes and that call are one
-    /// atomic write, and both happen or neither. The writes may have 64 MiB.
+    /// Collects writes of yours for the next call on this lease: both happen, or neither.
     ///
-    /// The closure runs at once. Its writes are made by the call on the answer, which may be any of
-    /// [`LeaseWrites`]. If that call fails, nothing is written. The lease is then as it was,
-    /// or it is over ([`QueueError::Halt`]).
+    /// The closure runs at once. Its writes, up to 64 MiB, are made in one atomic write with the
+    /// call on the returned [`LeaseWrites`]. If that call fails, nothing is written. The lease is
+    /// then as it was, or it is over ([`QueueError::Halt`]).
     ///
     /// ```
     /// use waterline::Store;
@@ -141,8 +138,8 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// The error of the closure, or of a change that was refused it: those of
-    /// [`Store::write`](waterline::Store::write). A queue that is in no store takes no writes.
+    /// The error of the closure, or of a refused change, as for
+    /// [`Store::write`](waterline::Store::write). A queue that is not in a store takes no writes.
     pub fn with(
         &mut self,
         writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
@@ -154,49 +151,53 @@ impl Lease {
         Ok(LeaseWrites::new(&mut self.hold, changes))
     }
 
-    /// Returns the calls that come without writes.
+    /// Returns the calls without writes.
     fn alone(&mut self) -> LeaseWrites<'_> {
         LeaseWrites::new(&mut self.hold, Changes::default())
     }
 
-    /// Renews the lease, and replaces the data of the job if there is some. Without data nothing is
-    /// written, and it costs next to nothing. Call it more often than each
+    /// Renews the lease, and replaces the data of the job if there is some.
+    ///
+    /// Without data nothing is written, and it costs next to nothing. Call it more often than each
     /// [`QueueOptions::lease`](crate::QueueOptions::lease).
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON
-    /// or is nested too deep to be read again, [`QueueError::Store`] when the database fails.
+    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is not JSON
+    /// or is nested too deeply to be read again, [`QueueError::Store`] when the database fails.
     #[doc(alias = "heartbeat")]
     pub fn update(&mut self, data: impl Into<JobData>) -> Result<(), QueueError> {
         self.alone().update(data)
     }
 
-    /// Makes writes of yours in one batch with the check of the lease: a worker that has lost its
-    /// job writes nothing. It renews the lease too. It is short for [`with`](Self::with) and
+    /// Makes writes of yours in one batch with the check of the lease, and renews it.
+    ///
+    /// So a worker that has lost its job writes nothing. It is short for [`with`](Self::with) and
     /// `update(None)`.
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over; otherwise those of [`with`](Self::with).
+    /// [`QueueError::Halt`] if the lease is over; otherwise the same as [`with`](Self::with).
     pub fn write(&mut self, writes: impl FnOnce(&mut Effects) -> Result<(), Error>) -> Result<(), QueueError> {
         self.with(writes)?.update(None)
     }
 
-    /// Ends the job with success, and leaves this data; `None`: that which it has. Returns the
-    /// state that the job has then: [`JobState::Finished`], or another one if it was pushed once
-    /// more while it ran; `None` if nothing of it is kept.
+    /// Ends the job with success and this data; `None` keeps the data that it has.
+    ///
+    /// Returns the new state of the job: [`JobState::Finished`], or another one if it was pushed
+    /// once more while it ran; `None` if nothing of it is kept.
     ///
     /// # Errors
-    /// Those of [`update`](Self::update).
+    /// The same as [`update`](Self::update).
     pub fn finish(&mut self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
         self.alone().finish(data)
     }
 
-    /// Ends the job with success, together with writes of yours: both happen, or neither. Returns
-    /// the state that the job has after both: one of the writes may push it anew. It is short for
+    /// Ends the job with success, together with writes of yours: both happen, or neither.
+    ///
+    /// Returns the state of the job after both: one of the writes may push it anew. It is short for
     /// [`with`](Self::with) and `finish(None)`.
     ///
     /// # Errors
-    /// Those of [`write`](Self::write).
+    /// The same as [`write`](Self::write).
     pub fn finish_with(
         &mut self,
         writes: impl FnOnce(&mut Effects) -> Result<(), Error>,
@@ -204,8 +205,10 @@ impl Lease {
         self.with(writes)?.finish(None)
     }
 
-    /// Ends the attempt as failed. The job runs again after the back-off of its
-    /// [`Retry`](waterline::Retry), or is dead if that was its last attempt.
+    /// Ends the attempt as failed.
+    ///
+    /// The job runs again after the back-off of its [`Retry`](waterline::Retry), or is dead if that
+    /// was its last attempt.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.
@@ -213,10 +216,10 @@ impl Lease {
         self.alone().retry(error)
     }
 
-    /// The same, with the time of the next attempt.
+    /// Ends the attempt as failed, and sets the time of the next one.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a time beyond the year 9999; otherwise those of
+    /// [`QueueError::Config`] for a time beyond the year 9999; otherwise the same as
     /// [`retry`](Self::retry).
     pub fn retry_at(&mut self, time: SystemTime, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
         self.alone().retry_at(time, error)
@@ -225,7 +228,7 @@ impl Lease {
     /// Ends the attempt without counting it: the job was not ready, and runs again at this time.
     ///
     /// # Errors
-    /// Those of [`retry_at`](Self::retry_at).
+    /// The same as [`retry_at`](Self::retry_at).
     pub fn snooze(&mut self, until: SystemTime) -> Result<Option<JobState>, QueueError> {
         self.alone().snooze(until)
     }
@@ -233,7 +236,7 @@ impl Lease {
     /// Ends the job as failed for good: it is dead, whatever its `Retry` says.
     ///
     /// # Errors
-    /// Those of [`retry`](Self::retry).
+    /// The same as [`retry`](Self::retry).
     pub fn bury(&mut self, reason: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
         self.alone().bury(reason)
     }
@@ -241,29 +244,29 @@ impl Lease {
     /// Makes the job run once more, at this time (`None`: at once), when this run has succeeded.
     ///
     /// # Errors
-    /// Those of [`retry_at`](Self::retry_at).
+    /// The same as [`retry_at`](Self::retry_at).
     pub fn resubmit(&mut self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
         self.alone().resubmit(run_at)
     }
 
-    /// Returns its queue, and the job with the token of the lease.
+    /// Returns the queue, and the job with the token of the lease.
     pub(crate) fn parts(&self) -> (&Queue, Held) {
         (&self.job().queue, self.job().held())
     }
 
-    /// Notes that its end is among the statements of a transaction, which may be committed or not.
+    /// Notes that a transaction, which may or may not be committed, ends the job.
     pub(crate) fn note_end_in_transaction(&mut self) {
         self.may_have_ended = true;
     }
 
-    /// Loses it without giving the job back, as a process does that dies.
+    /// Loses the lease without giving the job back, as a dying process does.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn lose(mut self) {
         self.hold.ended = true;
     }
 
-    /// Lets the process renew it, as a runner does with its jobs. Returns false if it is over.
+    /// Lets the process renew the lease, as a runner does. Returns false if it is over.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
@@ -271,7 +274,7 @@ impl Lease {
         self.job().queue.engine.renew(&self.job().held(), None)
     }
 
-    /// Makes its drop give the job back as if nobody had claimed it.
+    /// Makes its drop give the job back as if it had not been claimed.
     #[cfg(feature = "tokio")]
     pub(super) fn leave_untaken(&mut self) {
         self.is_untaken = true;

@@ -1,9 +1,8 @@
-//! A durable job queue in the store: jobs that are pushed one by one, run later, tried again, and
-//! die visibly.
+//! A durable job queue in the store: delays, retries, limits, workflows and a visible dead letter.
 //!
 //! A stream is pulled, and its order matters: see [`Consumer`](waterline::Consumer). A queue is for
-//! jobs that are independent of each other: someone creates a job, wants it to run later, again
-//! after a failure, and never twice at once, and wants to see what became of it.
+//! jobs that are independent of each other: each runs at its own time, is retried after a failure,
+//! never runs twice at once, and its end can be looked up.
 //!
 //! ```
 //! use waterline::Store;
@@ -49,24 +48,24 @@
 //!   # assert_eq!(runner.drain(DrainLimits::default())?.finished, 1);
 //!   # Ok::<(), waterline_queue::QueueError>(())
 //!   ```
-//! * [`Queue::push_with`] pushes in an atomic write: so a stream, or a job, pushes exactly once.
+//! * [`Queue::push_with`] pushes in an atomic write: so a stream or a job pushes exactly once.
 //! * [`Runner`] runs jobs with handlers: functions, deferred ones, futures. [`Outcome`] is the
 //!   answer of a handler, [`Failure`](waterline::Failure) an error that says more, [`Running`] the
 //!   job.
 //! * [`NewJob::after`] and [`Queue::push_batch`] run a job when others have ended,
-//!   [`NewJob::unique`] refuses twins, and [`NewJob::expires`] gives a job up.
+//!   [`NewJob::unique`] refuses duplicates, and [`NewJob::expires`] gives up a job that starts too
+//!   late.
 //! * [`Queue::periodic`] makes jobs by a schedule: see [below](#periodic-jobs).
-//! * [`Limit`] bounds the jobs that run at once and the rate at which they begin: of the queue, of
-//!   a kind or of each key. A [`RunnerGate`] stops a runner while something else is short, such as
-//!   the disk.
+//! * [`Limit`] bounds how many jobs run at once and how fast they start: per queue, per kind or per
+//!   key. A [`RunnerGate`] stops a runner while something else is short, such as disk space.
 //! * [`Queue::accept`] hands a job to a loop of yours, as a [`Lease`].
 //! * [`Group`] uses several queues as one: a push goes to the queue of its kind, and one runner or
 //!   one loop takes from all of them, by shares or by rank ([`Fair`]).
 //! * [`Queue::status`] says in one sentence what the queue waits for, [`Queue::counts`] how many
 //!   jobs are in each [`JobState`], and [`Queue::list`] and [`Queue::page`] which ones.
 //!   [`Queue::subscribe`] tells you when a job changes, [`Queue::watch`] when any job does, and
-//!   [`Queue::workers`] who runs them.
-//!   Jobs that die, are skipped or are held have lines of `tracing` with queue, id and attempt.
+//!   [`Queue::workers`] which processes run them. Jobs that die, are skipped or are held are logged
+//!   by `tracing` with queue, id and attempt.
 //! * The answers ([`JobInfo`], [`Page`], [`QueueStatus`], [`QueueChange`], [`Seen`] …) are
 //!   [`serde::Serialize`], for a service of yours. Times are in milliseconds since 1970.
 //! * [`NewJob::meta`] and [`Queue::notes`] keep values beside a job and for all jobs of a kind, and
@@ -86,14 +85,14 @@
 //! | a failure is visible | a job that fails for good is [`JobState::Dead`], with its error |
 //! | damage spreads to nothing | a job that cannot be read is set aside as [`JobState::Damaged`], and the others go on |
 //!
-//! An answer is true also if no worker runs: a call that looks ([`Queue::get`], [`Queue::list`],
-//! [`Queue::status`] …) or waits ([`Queue::subscribe`], [`Queue::watch`]) first does what time has
-//! brought. It makes due jobs ready, takes back those of silent workers, and drops rows whose time
-//! is over: up to 1,024 at once.
+//! Answers are up to date even if no worker runs: a call that reads ([`Queue::get`],
+//! [`Queue::list`], [`Queue::status`] …) or waits ([`Queue::subscribe`], [`Queue::watch`]) first
+//! promotes due jobs, takes back the jobs of silent workers, and drops expired rows: up to 1,024 at
+//! once.
 //!
-//! Since a job may run again, make its effects the same when they are repeated. Or make them in one
-//! write with its end: [`RunnerBuilder::on_transactional`], [`Lease::with`]. Only effects
-//! elsewhere (a mail, a request, a file) then happen again.
+//! Since a job may run again, make its effects idempotent. Or make them in one write with its end:
+//! [`RunnerBuilder::on_transactional`], [`Lease::with`]. Then only effects elsewhere (a mail, a
+//! request, a file) may happen again.
 //!
 //! ```
 //! # use waterline::Store;
@@ -121,27 +120,27 @@
 //!
 //! * A new name with an [`Every`] has its first tick at once, and one with a `Cron` at the next
 //!   time of the expression. [`start_at_next`](PeriodicBuilder::start_at_next) and
-//!   [`start_at_once`](PeriodicBuilder::start_at_once) say otherwise. The last tick is stored, so a
+//!   [`start_at_once`](PeriodicBuilder::start_at_once) change that. The last tick is stored, so a
 //!   restart brings no second first tick.
-//! * There is one run that has not ended, at most: [`Overlap::Skip`] passes a tick that comes too
-//!   soon, and counts it. A run ends when its job has finished or died. One whose process died runs
-//!   again as any other job, and holds up the ticks until it ends, and no longer.
+//! * At most one run is unfinished: [`Overlap::Skip`] skips and counts a tick that comes too soon.
+//!   A run ends when its job has finished or died. One whose process died runs again as any other
+//!   job does, and holds up the ticks only until it ends.
 //! * Ticks that were missed while the process was down make one job for all of them
-//!   ([`CatchUp::One`]), or none, or one each.
-//! * Ticks go by the clock on the wall. If it is set forward, the ticks in between were missed. If
-//!   it is set back, so that the last tick is ahead, an interval goes on from now. A `Cron` goes on
-//!   from now, too, if that tick is a day ahead or another one lies between. Else it has been.
+//!   ([`CatchUp::One`]), none, or one each.
+//! * Ticks follow the wall clock. If it is set forward, the ticks in between were missed. If it is
+//!   set back, so that the last tick lies ahead, an interval goes on from now. So does a `Cron` if
+//!   that tick is a day ahead or another tick lies between. Otherwise the tick counts as done.
 //! * The job of a tick is an ordinary one. `pushed_at` is the time of its tick, in each attempt.
 //!
 //! A queue belongs to one process, as its store does. Its jobs are as durable as the store: with
-//! [`Durability::Buffered`](waterline::Durability) the loss of power may take the last moments.
+//! [`Durability::Buffered`](waterline::Durability) a power loss may take the last moments.
 //!
-//! Times are kept in milliseconds. A job never runs before its time. The clock on the wall decides
-//! when a job is due, and a monotonic one when a lease is over. If the clock on the wall was ahead,
-//! and is set back, what was written meanwhile goes back with it: a delay, a back-off, a pause, the
-//! window of a unique job, and the time for which a row is kept. A minute that was left is left. A
-//! time that you named ([`NewJob::run_at`]) stays. The log and the [status](QueueStatus::set_back)
-//! say so.
+//! Times are kept in milliseconds. A job never runs before its time. The wall clock decides when a
+//! job is due, and a monotonic clock when a lease is over. If the wall clock was ahead and is set
+//! back, the times written meanwhile are moved back with it: delays, back-offs, pauses, the windows
+//! of unique jobs, and how long rows are kept. A job that was due in a minute is still due in a
+//! minute. A time that you named ([`NewJob::run_at`]) stays. The log and the
+//! [status](QueueStatus::set_back) report it.
 
 // Tests of the library may read clocks.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -241,7 +240,7 @@ pub mod design {}
 #[doc = include_str!("../docs/parity.md")]
 pub mod parity {}
 
-/// The programs of README.md are compiled with the tests.
+/// Compiles the programs of README.md with the tests.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -58,7 +58,7 @@ impl Hold {
         Ok(state)
     }
 
-    /// Ends the attempt as failed, unless it has ended: then nobody has lost it.
+    /// Ends the attempt as failed. If it has ended already, that is not logged as a lost lease.
     pub(super) fn fail_if_held(&mut self, error: &str) -> Result<Option<JobState>, QueueError> {
         let end = End::Failed { error: error.to_owned(), at: None };
         let ending = Ending { job: self.job.held(), end: end.clone(), data: None, durations: None };
@@ -75,8 +75,9 @@ impl Hold {
         self.end(end, None, Changes::default())
     }
 
-    /// Changes the job, and prolongs the lease. If it has ended since the change, the next call
-    /// says so: this one has made its writes.
+    /// Changes the job, and renews the lease.
+    ///
+    /// If the lease has ended since the change, the next call fails: this one has made its writes.
     pub(super) fn edit(&mut self, edit: Edit, effects: Changes) -> Result<(), QueueError> {
         let is_renewal = matches!(edit, Edit::Nothing) && effects.is_empty();
         self.held_by(|job| match job.queue.embedded() {
@@ -90,7 +91,7 @@ impl Hold {
     fn held_by<R>(&mut self, call: impl FnOnce(&InHand) -> Result<R, QueueError>) -> Result<R, QueueError> {
         let answer = if self.ended || !self.job.holds() {
             if !self.ended {
-                // The silence may have ended it before anybody has looked.
+                // The silence may have ended the lease, with no call since that noticed it.
                 self.job.queue.catch_up();
             }
             Err(self.job.halt())

@@ -1,4 +1,4 @@
-//! Writes of the user's, and the call on a lease that makes them.
+//! The writes of a caller that a call on a lease makes.
 
 use crate::engine::Edit;
 #[cfg(doc)]
@@ -13,13 +13,12 @@ use std::time::SystemTime;
 use waterline::BoxError;
 use waterline::seam::{Changes, describe};
 
-/// A [`Lease`] with writes of yours, from [`Lease::with`]. Each call makes the writes and the
-/// change of the job in one atomic write: both happen, or neither.
+/// A [`Lease`] with writes of yours, from [`Lease::with`].
 ///
-/// Each call does what the call of the lease does that has its name, and has the same errors. It
-/// fails also with those of [`Store::write`](waterline::Store::write), since one of the writes may
-/// be refused: then the lease is as it was. The state in an answer is that after the writes, one of
-/// which may push the job anew.
+/// Each call does what the call of [`Lease`] with the same name does, and makes your writes in the
+/// same atomic write: both happen, or neither. The errors are those of that call and of
+/// [`Store::write`](waterline::Store::write), since a write may be refused: then the lease is as it
+/// was. A returned state is the one after the writes, one of which may push the job anew.
 #[must_use = "the writes are made by a call on this, and by nothing else"]
 pub struct LeaseWrites<'a> {
     hold: &'a mut Hold,
@@ -31,11 +30,10 @@ impl<'a> LeaseWrites<'a> {
         Self { hold, effects }
     }
 
-    /// Makes the writes, renews the lease, and replaces the data of the job if there is some: see
-    /// [`Lease::update`].
+    /// Makes the writes, and replaces the data of the job if there is some: see [`Lease::update`].
     ///
     /// # Errors
-    /// Those of [`Lease::update`] and of [`Store::write`](waterline::Store::write).
+    /// The same as [`Lease::update`] and [`Store::write`](waterline::Store::write).
     pub fn update(self, data: impl Into<JobData>) -> Result<(), QueueError> {
         let data = self.data(data.into())?;
         self.hold.edit(data.map_or(Edit::Nothing, Edit::Data), self.effects)
@@ -44,7 +42,7 @@ impl<'a> LeaseWrites<'a> {
     /// Makes the writes, and ends the job with success and this data: see [`Lease::finish`].
     ///
     /// # Errors
-    /// Those of [`update`](Self::update).
+    /// The same as [`update`](Self::update).
     pub fn finish(self, data: impl Into<JobData>) -> Result<Option<JobState>, QueueError> {
         let data = self.data(data.into())?;
         self.hold.end(End::Finished, data, self.effects)
@@ -53,15 +51,15 @@ impl<'a> LeaseWrites<'a> {
     /// Makes the writes, and ends the attempt as failed: see [`Lease::retry`].
     ///
     /// # Errors
-    /// Those of [`Lease::retry`] and of [`Store::write`](waterline::Store::write).
+    /// The same as [`Lease::retry`] and [`Store::write`](waterline::Store::write).
     pub fn retry(self, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
         self.end(End::Failed { error: describe(&*error.into()), at: None })
     }
 
-    /// The same, with the time of the next attempt: see [`Lease::retry_at`].
+    /// Makes the writes, and sets the time of the next attempt: see [`Lease::retry_at`].
     ///
     /// # Errors
-    /// Those of [`Lease::retry_at`] and of [`Store::write`](waterline::Store::write).
+    /// The same as [`Lease::retry_at`] and [`Store::write`](waterline::Store::write).
     pub fn retry_at(self, time: SystemTime, error: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
         let at = Some(millis(time)?);
         self.end(End::Failed { error: describe(&*error.into()), at })
@@ -70,7 +68,7 @@ impl<'a> LeaseWrites<'a> {
     /// Makes the writes, and ends the attempt without counting it: see [`Lease::snooze`].
     ///
     /// # Errors
-    /// Those of [`retry_at`](Self::retry_at).
+    /// The same as [`retry_at`](Self::retry_at).
     pub fn snooze(self, until: SystemTime) -> Result<Option<JobState>, QueueError> {
         let at = When::At(millis(until)?);
         self.end(End::Snoozed { at })
@@ -79,16 +77,15 @@ impl<'a> LeaseWrites<'a> {
     /// Makes the writes, and ends the job as failed for good: see [`Lease::bury`].
     ///
     /// # Errors
-    /// Those of [`retry`](Self::retry).
+    /// The same as [`retry`](Self::retry).
     pub fn bury(self, reason: impl Into<BoxError>) -> Result<Option<JobState>, QueueError> {
         self.end(End::Buried { reason: describe(&*reason.into()) })
     }
 
-    /// Makes the writes, and makes the job run once more when this run has succeeded: see
-    /// [`Lease::resubmit`].
+    /// Makes the writes, and makes the job run once more after this run: see [`Lease::resubmit`].
     ///
     /// # Errors
-    /// Those of [`retry_at`](Self::retry_at).
+    /// The same as [`retry_at`](Self::retry_at).
     pub fn resubmit(self, run_at: Option<SystemTime>) -> Result<(), QueueError> {
         let due = run_at.map_or(Ok(0), millis)?;
         self.hold.edit(Edit::Resubmit(due), self.effects)
