@@ -1,4 +1,4 @@
-//! A queue that somebody changes by hand, while nobody runs it.
+//! A queue that an operator changes by hand, while no program runs it.
 
 use crate::engine::QueueEngine;
 use crate::handle::Queue;
@@ -13,13 +13,13 @@ use waterline::Error;
 use waterline::Store;
 use waterline::seam;
 
-/// A queue that somebody changes by hand, for a tool; made by [`Queue::admin`].
+/// A queue that an operator's tool changes by hand; made by [`Queue::admin`].
 ///
 /// It has no [options](QueueOptions), since only the program of the queue knows them. So it does
-/// what an operator asks for, and nothing else: no crash is counted for a job that ran when its
-/// process died, no time is kept, no row is dropped, and no limit is looked at. The next
-/// [`Queue::open`] does all that. A push is not shown to the hook of the queue
-/// ([`QueueOptions::before_push`]), and its bound ([`QueueOptions::max_waiting`]) is not known.
+/// what an operator asks for, and nothing else: it counts no crash for a job whose process died,
+/// promotes or expires nothing, drops no row, and applies no limit. The next [`Queue::open`] does
+/// all that. A push does not ask the hook of the queue ([`QueueOptions::before_push`]), nor check
+/// its bound ([`QueueOptions::max_waiting`]).
 ///
 /// ```
 /// use waterline::Store;
@@ -46,12 +46,12 @@ pub struct QueueAdmin(Queue);
 
 impl Queue {
     /// Opens the queue with this name to change it by hand, without its options: see
-    /// [`QueueAdmin`]. It makes no queue.
+    /// [`QueueAdmin`]. It does not create the queue.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::NotFound`] for a queue that is not there, and with
-    /// [`Error::ReadOnly`] in a store that is only read; [`QueueError::Config`] while the queue is
-    /// open in this process; otherwise those of [`open`](Self::open).
+    /// [`QueueError::Store`] with [`Error::NotFound`] for a queue that does not exist, and with
+    /// [`Error::ReadOnly`] in a read-only store; [`QueueError::Config`] while the queue is open in
+    /// this process; otherwise the same as [`open`](Self::open).
     pub fn admin(store: &Store, name: impl AsRef<str>) -> Result<QueueAdmin, QueueError> {
         seam::writable(store)?;
         Ok(QueueAdmin(Self::open(store, name, QueueOptions::admin())?))
@@ -64,8 +64,8 @@ impl QueueAdmin {
         Ok(Self(Queue::on(engine, name, QueueOptions::admin())?))
     }
 
-    /// Returns the queue, to look at it: its counts, its lists and its status. A worker belongs on
-    /// a queue with its own options.
+    /// Returns the queue to read its counts, lists and status. Run workers on a queue with its own
+    /// options instead.
     ///
     /// ```
     /// # use waterline::Store;
@@ -90,19 +90,19 @@ impl QueueAdmin {
         self.0.name()
     }
 
-    /// Pushes a job, as [`Queue::push`] does. Neither the hook nor the bound of the queue is asked.
+    /// Pushes a job, as [`Queue::push`] does, but without the hook and the bound of the queue.
     ///
     /// # Errors
-    /// Those of [`Queue::push`], but for `Refused` and `Full`.
+    /// The same as [`Queue::push`], except `Refused` and `Full`.
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.0.push(job)
     }
 
-    /// Removes a job in any state, as [`Queue::remove`] does. Its id, if it is yours, is remembered
+    /// Removes a job in any state, as [`Queue::remove`] does. If its id is yours, it is remembered
     /// for the default of [`QueueOptions::ids_for`].
     ///
     /// # Errors
-    /// Those of [`Queue::remove`].
+    /// The same as [`Queue::remove`].
     pub fn remove(&self, id: impl Into<JobId>) -> Result<(), QueueError> {
         self.0.remove(id)
     }
@@ -110,7 +110,7 @@ impl QueueAdmin {
     /// Makes a dead job ready again, as [`Queue::requeue`] does. Returns false if it is not dead.
     ///
     /// # Errors
-    /// Those of [`Queue::requeue`].
+    /// The same as [`Queue::requeue`].
     pub fn requeue(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         self.0.requeue(id)
     }
@@ -118,7 +118,7 @@ impl QueueAdmin {
     /// Requeues all dead jobs, as [`Queue::requeue_dead`] does, and returns their number.
     ///
     /// # Errors
-    /// Those of [`Queue::requeue_dead`].
+    /// The same as [`Queue::requeue_dead`].
     pub fn requeue_dead(&self) -> Result<u64, QueueError> {
         self.0.requeue_dead()
     }
@@ -126,15 +126,15 @@ impl QueueAdmin {
     /// Makes a scheduled job due now. Returns false if the job is not scheduled.
     ///
     /// # Errors
-    /// Those of [`Queue::run_now`].
+    /// The same as [`Queue::run_now`].
     pub fn run_now(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         self.0.run_now(id)
     }
 
-    /// Pauses the queue for this time or, with `None`, until somebody resumes it.
+    /// Pauses the queue for this time or, with `None`, until it is resumed.
     ///
     /// # Errors
-    /// Those of [`Queue::pause`].
+    /// The same as [`Queue::pause`].
     pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
         self.0.pause(time)
     }
@@ -142,7 +142,7 @@ impl QueueAdmin {
     /// Ends a pause. Does nothing if there is none.
     ///
     /// # Errors
-    /// Those of [`Queue::resume`].
+    /// The same as [`Queue::resume`].
     pub fn resume(&self) -> Result<(), QueueError> {
         self.0.resume()
     }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_changed_by_hand_counts_no_crash_and_drops_no_row() {
-        // The row of the finished job is due to go, and the process dies while a job runs.
+        // The row of the finished job is due to be removed, and the process dies while a job runs.
         let clock = Clock::manual(SystemTime::now() - Duration::from_secs(3600));
         let options = QueueOptions::default().clock(clock.clone()).dead_for(Duration::from_secs(1));
         let disk = FaultyStore::new().unwrap();
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((runs.state, runs.crashes), (JobState::Running, 0));
         assert_eq!(looked.counts(), Counts { ready: 3, running: 1, finished: 1, ..Counts::default() });
 
-        // The program goes on, with its own options: now the crash counts.
+        // The program opens it again with its own options: now the crash counts.
         let queue = Queue::open(&store, "q", options).unwrap();
         queue.resume().unwrap();
         let runs = queue.get("runs").unwrap().unwrap();

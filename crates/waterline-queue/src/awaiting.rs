@@ -1,4 +1,4 @@
-//! The calls of a queue as futures: no thread is blocked meanwhile, and those that wait need none.
+//! The calls of a queue as futures, which block no thread.
 
 mod changes;
 mod keeper;
@@ -24,11 +24,11 @@ use tokio::runtime::Handle;
 use waterline::seam::{ClockExt, within};
 
 impl Queue {
-    /// Makes a call of the queue that blocks its thread, on a thread of the runtime's pool for such
-    /// calls, and waits for its answer without one: for each call that has no future of its own.
+    /// Makes a blocking call of the queue on the runtime's pool for such calls, and awaits its
+    /// answer. Use it for each call that has no future of its own.
     ///
-    /// Once the future was polled, the call is made, also if the future is dropped before it is
-    /// ready. Only a runtime that shuts down may keep it from being made.
+    /// Once the future was polled, the call is made, even if the future is dropped before it is
+    /// ready. Only a runtime that shuts down may prevent it.
     ///
     /// ```
     /// use waterline::Store;
@@ -44,7 +44,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of the call, and [`QueueError::Store`] with
+    /// The same as the call, and [`QueueError::Store`] with
     /// [`Error::Runtime`](waterline::Error::Runtime) outside of a runtime, or if it shuts down
     /// before the call has begun.
     ///
@@ -61,9 +61,9 @@ impl Queue {
 
     /// Pushes a job without blocking the thread: the future of [`push`](Self::push).
     ///
-    /// A future that is dropped before it was polled pushes nothing. From then on the job may be
-    /// pushed although nobody hears the answer. So give a job an [`id`](NewJob::id) of yours, or
-    /// make it [`unique`](NewJob::unique), if its client may ask once more.
+    /// A future that is dropped before it was polled pushes nothing. After that the job may be
+    /// pushed although the caller never gets the answer. So give a job an [`id`](NewJob::id) of
+    /// yours, or make it [`unique`](NewJob::unique), if its client may ask once more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -88,16 +88,16 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`push`](Self::push) and of [`run_async`](Self::run_async).
+    /// The same as [`push`](Self::push) and [`run_async`](Self::run_async).
     pub async fn push_async(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.run_async(|queue| queue.push(job)).await
     }
 
     /// Pushes a job whose kind is a type: the future of [`push_job`](Self::push_job). See
-    /// [`push_async`](Self::push_async) for a future that is dropped.
+    /// [`push_async`](Self::push_async) for what happens if it is dropped.
     ///
     /// # Errors
-    /// Those of [`push_job`](Self::push_job) and of [`run_async`](Self::run_async).
+    /// The same as [`push_job`](Self::push_job) and [`run_async`](Self::run_async).
     pub fn push_job_async<'q, J: TypedJob>(
         &'q self,
         job: &J,
@@ -107,13 +107,14 @@ impl Queue {
         async { self.push_async(job?).await }
     }
 
-    /// Pushes a job, and waits so long for room if the queue is full: the future of
-    /// [`push_within`](Self::push_within). While it waits it costs no thread, and a future that is
-    /// dropped then pushes nothing. If it is dropped while it writes, the job may be pushed, as
-    /// [`push_async`](Self::push_async) says.
+    /// Pushes a job, and waits for room if the queue is full: the future of
+    /// [`push_within`](Self::push_within).
+    ///
+    /// While it waits it costs no thread, and if it is dropped then, nothing is pushed. If it is
+    /// dropped while it writes, the job may be pushed: see [`push_async`](Self::push_async).
     ///
     /// # Errors
-    /// Those of [`push_within`](Self::push_within) and of [`run_async`](Self::run_async).
+    /// The same as [`push_within`](Self::push_within) and [`run_async`](Self::run_async).
     ///
     /// # Panics
     /// If it has to wait, and the runtime was built without
@@ -135,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Waits until fewer jobs wait than may. False: that is not so by the deadline.
+    /// Waits until there is room. Returns false at the deadline.
     async fn room_came(&self, waiting: &mut Waiting) -> bool {
         loop {
             let news = self.shared.bell.news();
@@ -151,7 +152,7 @@ impl Queue {
     /// Returns the job with this id: the future of [`get`](Self::get).
     ///
     /// # Errors
-    /// Those of [`get`](Self::get) and of [`run_async`](Self::run_async).
+    /// The same as [`get`](Self::get) and [`run_async`](Self::run_async).
     pub async fn get_async(&self, id: impl Into<JobId>) -> Result<Option<JobInfo>, QueueError> {
         let id = id.into();
         self.run_async(|queue| queue.get(id)).await
@@ -160,7 +161,7 @@ impl Queue {
     /// Lists jobs in this state: the future of [`list`](Self::list).
     ///
     /// # Errors
-    /// Those of [`list`](Self::list) and of [`run_async`](Self::run_async).
+    /// The same as [`list`](Self::list) and [`run_async`](Self::run_async).
     pub async fn list_async(
         &self,
         state: JobState,
@@ -174,7 +175,7 @@ impl Queue {
     /// Lists a page of jobs in this state: the future of [`page`](Self::page).
     ///
     /// # Errors
-    /// Those of [`page`](Self::page) and of [`run_async`](Self::run_async).
+    /// The same as [`page`](Self::page) and [`run_async`](Self::run_async).
     pub async fn page_async(&self, state: JobState, cursor: Option<&str>, limit: usize) -> Result<Page, QueueError> {
         let cursor = cursor.map(str::to_owned);
         self.run_async(move |queue| queue.page(state, cursor.as_deref(), limit)).await
@@ -184,9 +185,9 @@ impl Queue {
     /// it costs no thread.
     ///
     /// It may be dropped at any time, as in a `select!`: a job that it has claimed by then is put
-    /// back, as if nobody had claimed it.
+    /// back, as if it had not been claimed.
     ///
-    /// The calls of a [`Lease`] block their thread for the time of a write. In a task make them by
+    /// The calls of a [`Lease`] block their thread while they write. In a task make them by
     /// [`run_async`](Self::run_async):
     ///
     /// ```
@@ -206,7 +207,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`accept`](Self::accept) and of [`run_async`](Self::run_async).
+    /// The same as [`accept`](Self::accept) and [`run_async`](Self::run_async).
     ///
     /// # Panics
     /// If it has to wait, and the runtime was built without
@@ -219,14 +220,14 @@ impl Queue {
     /// Subscribes to the changes of a job: the future of [`subscribe`](Self::subscribe).
     ///
     /// # Errors
-    /// Those of [`subscribe`](Self::subscribe) and of [`run_async`](Self::run_async).
+    /// The same as [`subscribe`](Self::subscribe) and [`run_async`](Self::run_async).
     pub async fn subscribe_async(&self, id: impl Into<JobId>) -> Result<Subscription, QueueError> {
         let id = id.into();
         self.run_async(|queue| queue.subscribe(id)).await
     }
 
-    /// Returns the longest sleep of a task that is to look again after this pause; `None`: it has
-    /// no end. A clock that a test sets ends no sleep by itself, and rings.
+    /// Returns the longest sleep of a task that looks again after this pause; `None`: without end.
+    /// A manual clock ends no sleep by itself, but rings.
     fn limit(&self, pause: Option<Duration>) -> Duration {
         pause.filter(|_| !self.clock().is_manual()).unwrap_or(Duration::MAX)
     }
@@ -236,7 +237,7 @@ impl Group {
     /// Pushes a job whose kind is a type: the future of [`push_job`](Self::push_job).
     ///
     /// # Errors
-    /// Those of [`push_job`](Self::push_job) and of [`Queue::run_async`].
+    /// The same as [`push_job`](Self::push_job) and [`Queue::run_async`].
     pub fn push_job_async<'g, J: TypedJob>(
         &'g self,
         job: &J,
@@ -245,11 +246,11 @@ impl Group {
         async { self.push_async(job?).await }
     }
 
-    /// Pushes a job into the queue that takes its kind: the future of [`push`](Self::push). See
-    /// [`Queue::push_async`] for a future that is dropped.
+    /// Pushes a job into the queue of its kind: the future of [`push`](Self::push). See
+    /// [`Queue::push_async`] for what happens if it is dropped.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push) and of [`Queue::run_async`].
+    /// The same as [`push`](Self::push) and [`Queue::run_async`].
     pub async fn push_async(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.routed(&job)?.push_async(job).await
     }
@@ -258,17 +259,17 @@ impl Group {
     /// [`Queue::accept_async`].
     ///
     /// # Errors
-    /// Those of [`accept`](Self::accept) and of [`Queue::run_async`].
+    /// The same as [`accept`](Self::accept) and [`Queue::run_async`].
     ///
     /// # Panics
-    /// It panics as [`Queue::accept_async`] does.
+    /// As [`Queue::accept_async`] does.
     pub async fn accept_async(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let group = self.clone();
         accepted(self.members(), accept, move |accept| group.accept(accept)).await
     }
 }
 
-/// Waits until this claim from these queues has a job, or the time of the call is over.
+/// Waits until this claim from these queues has a job, or the timeout has passed.
 async fn accepted<F>(members: &Members, accept: Accept, claim: F) -> Result<Option<Lease>, QueueError>
 where
     F: Fn(Accept) -> Result<Option<Lease>, QueueError> + Clone + Send + 'static,
@@ -289,15 +290,15 @@ where
             sleep = waiting.sleep();
         }
         let Some(limit) = sleep else { return Ok(None) };
-        // One who was woken for a job, and is dropped before it looks, wakes another one.
+        // A task that was woken for a job, and is dropped before it looks, wakes another one.
         let mut sleeper = PassesOn { members, sleeps: true };
         within(limit, members.bell().heard(news, takes)).await;
         sleeper.sleeps = false;
     }
 }
 
-/// A job that was claimed for a future. It is put back if the future is dropped before it hands the
-/// job on.
+/// A job that was claimed for a future: it is put back if the future is dropped before it returns
+/// it.
 struct Claimed(Option<Lease>);
 
 impl Claimed {
@@ -310,8 +311,8 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         let Some(mut lease) = self.0.take() else { return };
         lease.leave_untaken();
-        // The write may not block a thread of the runtime. A runtime that ends drops the call, and
-        // with it the lease.
+        // The write may not block a thread of the runtime. A runtime that shuts down drops the
+        // call, and the lease with it.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn_blocking(|| drop(lease));
         }

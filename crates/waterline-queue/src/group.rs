@@ -1,5 +1,5 @@
-//! Queues that are used as one: a push goes to the queue of its kind, and a claim takes from one of
-//! the queues that have a job.
+//! Queues that are used as one: a push goes to the queue of its kind, and a claim takes from any of
+//! them.
 
 use crate::accept::Accept;
 use crate::group::members::Members;
@@ -25,12 +25,11 @@ pub(crate) mod builder;
 pub(crate) mod members;
 pub(crate) mod status;
 
-/// Queues of one store that are used as one. A clone is the same group, and may be used by any
-/// thread.
+/// Queues of one store that are used as one. A clone is the same group, for any thread.
 ///
 /// A push goes to the queue that takes its kind of jobs. [`accept`](Self::accept) and the
-/// [`runner`](Self::runner) take from the queues that have a job to claim, by the rule of [`Fair`].
-/// Everything else is said of one queue: see [`queue`](Self::queue).
+/// [`runner`](Self::runner) claim from the queues that have a job, as [`Fair`] chooses. Everything
+/// else is a call on one [`queue`](Self::queue).
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,19 +57,19 @@ pub(crate) mod status;
 #[derive(Clone)]
 pub struct Group {
     inner: Arc<Inner>,
-    /// The queues that claims take from.
+    /// The queues to claim from.
     members: Arc<Members>,
 }
 
 struct Inner {
     queues: Vec<Queue>,
-    /// The places of the queues, by the kinds that they take.
+    /// The indexes of the queues, by the kinds that they take.
     routes: HashMap<String, usize>,
-    /// The place of the queue for all other kinds.
+    /// The index of the queue for all other kinds.
     default: Option<usize>,
     rule: Rule,
-    /// The number of times that somebody has asked for the claims of some queues. Each begins with
-    /// another turn, so that one who asks for each claim anew starves no queue either.
+    /// How many claiming handles were made. Each starts with another turn, so that a caller that
+    /// makes a new one for each claim starves no queue either.
     handles: AtomicU64,
 }
 
@@ -80,7 +79,7 @@ fn no_queue() -> ConfigError {
 }
 
 impl Group {
-    /// Makes the group that claims from these of its queues.
+    /// Makes a group that claims from those of its queues for which `claims` is true.
     fn of(inner: Arc<Inner>, claims: impl Fn(&str) -> bool) -> Result<Self, QueueError> {
         let all = &inner.queues;
         let places: Vec<_> = (0..all.len()).filter(|place| claims(all[*place].name())).collect();
@@ -135,8 +134,8 @@ impl Group {
     /// Pushes a job into the queue that takes its kind, as [`Queue::push`] does.
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::Group`] for a kind that no queue has;
-    /// otherwise those of [`Queue::push`].
+    /// [`QueueError::Config`] with [`ConfigError::Group`] for a kind that no queue has; otherwise
+    /// the same as [`Queue::push`].
     pub fn push(&self, job: NewJob) -> Result<Pushed, QueueError> {
         self.routed(&job)?.push(job)
     }
@@ -144,25 +143,25 @@ impl Group {
     /// Pushes a job whose kind is a type, as [`push`](Self::push) does. See [`TypedJob`].
     ///
     /// # Errors
-    /// Those of [`NewJob::of`] and of [`push`](Self::push).
+    /// The same as [`NewJob::of`] and [`push`](Self::push).
     pub fn push_job(&self, job: &impl TypedJob) -> Result<Pushed, QueueError> {
         self.push(NewJob::of(job)?)
     }
 
-    /// Pushes jobs into the queues that take their kinds, in one atomic write: all of them or none.
-    /// Within a queue they keep their order, and the answers have that of the jobs.
+    /// Pushes jobs into the queues of their kinds in one atomic write: all of them or none. They
+    /// keep their order within a queue, and the results are in the order of the jobs.
     ///
     /// # Errors
-    /// Those of [`push`](Self::push).
+    /// The same as [`push`](Self::push).
     pub fn push_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Result<Vec<Pushed>, QueueError> {
         let jobs: Vec<_> = jobs.into_iter().collect();
         jobs.iter().try_for_each(|job| self.routed(job)?.ask_before_push(job))?;
         self.push_asked(jobs)
     }
 
-    /// Pushes jobs for which the hooks of their queues were asked.
+    /// Pushes jobs that the hooks of their queues have allowed.
     pub(super) fn push_asked(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
-        // One entry for each queue: an engine on a server makes one call of it.
+        // One entry for each queue: an engine on a server makes one call per entry.
         let mut queues: BTreeMap<_, (Vec<_>, Vec<_>)> = BTreeMap::new();
         for (place, job) in jobs.into_iter().enumerate() {
             let queue = self.routed(&job)?;
@@ -180,8 +179,9 @@ impl Group {
 
     // Claims.
 
-    /// Makes a group that claims from these queues alone, also from those that run
-    /// [only when asked](GroupBuilder::only_when_asked). Pushes go to all queues as before.
+    /// Makes a group that claims from these queues alone. Pushes go to all queues as before.
+    ///
+    /// It also claims from those that run [only when asked](GroupBuilder::only_when_asked).
     ///
     /// ```
     /// # use waterline::Store;
@@ -198,18 +198,17 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::Group`] for a queue that is not here, and for
-    /// none.
+    /// [`QueueError::Config`] with [`ConfigError::Group`] for a queue that is not in the group, and
+    /// for no queue at all.
     pub fn only<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Self, QueueError> {
         let names = self.known(queues)?;
         Self::of(self.inner.clone(), |name| names.contains(&name))
     }
 
-    /// Makes a group that claims from all queues of this one but these. Pushes go to all queues as
-    /// before.
+    /// Makes a group that claims from all queues of this one but these. Pushes go to all as before.
     ///
     /// # Errors
-    /// Those of [`only`](Self::only).
+    /// The same as [`only`](Self::only).
     pub fn except<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Self, QueueError> {
         let names = self.known(queues)?;
         let claims: Vec<_> = self.members.queues().map(Queue::name).filter(|name| !names.contains(name)).collect();
@@ -225,11 +224,11 @@ impl Group {
         queues.into_iter().map(known).collect()
     }
 
-    /// Claims the next job of one of the queues, for the caller: see [`Queue::accept`]. The rule of
-    /// [`Fair`] chooses among the queues that have a job and are not paused. With a timeout it
-    /// sleeps until one of them has.
+    /// Claims the next job of one of the queues for the caller: see [`Queue::accept`].
     ///
-    /// A queue with a record that cannot be read is passed while another one has a job.
+    /// [`Fair`] chooses among the queues that have a job and are not paused. With a timeout it
+    /// sleeps until there is one. A queue with an unreadable record is skipped while another one
+    /// has a job.
     ///
     /// ```
     /// use waterline::Store;
@@ -251,7 +250,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Queue::accept`].
+    /// The same as [`Queue::accept`].
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let (members, bell) = (&self.members, self.members.bell());
         let wanted = accept.wanted()?;
@@ -267,12 +266,12 @@ impl Group {
                 match members.claim(choice, &wanted) {
                     Ok(Some(claimed)) => return Ok(Some(Lease::new(members.queue(choice.place).clone(), claimed))),
                     Ok(None) => {}
-                    // Other queues are not held up by it.
+                    // It does not hold up other queues.
                     Err(error @ QueueError::Store(Error::Corrupt { .. })) => damaged = damaged.or(Some(error)),
                     Err(error) => return Err(error),
                 }
                 tried.push(choice.place);
-                // One that has ready jobs of other kinds alone may have one of these for later.
+                // A queue whose ready jobs are all of other kinds may have one of these for later.
                 if choice.is_early || wanted.kinds.is_none() {
                     tried_early.push(choice.place);
                 }
@@ -290,8 +289,8 @@ impl Group {
 
     // Looks.
 
-    /// Returns the number of jobs in each state, in all queues together: see [`Queue::counts`]. The
-    /// age is that of the oldest numbers.
+    /// Returns the number of jobs in each state, over all queues: see [`Queue::counts`]. The age is
+    /// that of the oldest numbers.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (mut all, mut damaged, mut age) = ([0; JobState::ALL.len()], 0, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Looks at the jobs of a queue, and calls for many of them.
+//! Reading the jobs of a queue, and calls on many of them.
 
 use crate::embedded::state::loading;
 use crate::engine::Steer;
@@ -14,8 +14,8 @@ use waterline::Error;
 use waterline::Store;
 
 impl Queue {
-    /// Lists the names of all queues in a store, in their order. A read-only store has the list of
-    /// the moment at which it was opened or refreshed.
+    /// Lists the names of all queues in a store, in ascending order. A read-only store has the list
+    /// as of its opening or last refresh.
     ///
     /// ```
     /// use waterline::Store;
@@ -50,31 +50,32 @@ impl Queue {
     /// Returns the state of the job with this id; `None` if there is none.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn state(&self, id: impl AsRef<str>) -> Result<Option<JobState>, QueueError> {
         self.catch_up();
         Ok(self.engine.row(self.number, id.as_ref())?.map(|row| row.state))
     }
 
-    /// Returns the number of jobs in each state. In a [`Store`] they are exact, and nothing is
-    /// read: a [`get`](Self::get) may see a write a moment before these numbers do. In a database
-    /// that many processes share it is a call, and the numbers of a large queue are some seconds
-    /// old: [`Counts::age`].
+    /// Returns the number of jobs in each state.
+    ///
+    /// In a [`Store`] they are exact, and nothing is read: a [`get`](Self::get) may see a write a
+    /// moment before these numbers do. In a database that many processes share it is a call, and
+    /// the numbers of a large queue are some seconds old: [`Counts::age`].
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.catch_up();
         self.engine.counts(self.number)
     }
 
-    /// Lists jobs in this state: the ready ones as they are claimed within each priority, and then
-    /// those that limits hold, the scheduled ones by their time, the running ones by their claims,
-    /// and the finished and the dead ones by the time at which they go away. The list goes on
-    /// behind the job `from`, which may have left the state meanwhile.
+    /// Lists jobs in this state, after the job `from`, which may have left the state meanwhile.
     ///
-    /// A job that cannot be read hides no other one: it is shown with the reason
-    /// ([`JobInfo::damaged`]), as [`JobState::Damaged`] if that is its row. From the moment when
-    /// the queue comes across such a row, and sets it aside, the list of that state has it, and no
-    /// other list.
+    /// Ready jobs come in the order of their claims within each priority, followed by those that
+    /// limits hold; scheduled ones by their time; running ones by their claims; finished and dead
+    /// ones by when they are removed.
+    ///
+    /// A job that cannot be read hides no other one: it is listed with the reason
+    /// ([`JobInfo::damaged`]), as [`JobState::Damaged`] if it is its row that cannot be read. Once
+    /// the queue comes across such a row and sets it aside, only the list of that state has it.
     ///
     /// ```
     /// use waterline::Store;
@@ -94,21 +95,22 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn list(&self, state: JobState, from: Option<&JobInfo>, limit: usize) -> Result<Vec<JobInfo>, QueueError> {
         self.catch_up();
         self.engine.list(self.number, state, from.map(|job| Place::of(job, state)).as_ref(), limit)
     }
 
-    /// Returns a page of the jobs in this state, in the order of [`list`](Self::list): as many as
-    /// the limit says, and one at least if there is any. It begins behind the page whose
+    /// Returns a page of the jobs in this state, in the order of [`list`](Self::list).
+    ///
+    /// It has up to `limit` jobs, at least one if there is any, and begins after the page whose
     /// [`Page::next`] is the cursor, or with the first job.
     ///
-    /// A cursor is text for an address (`GET /jobs?state=dead&cursor=…`), of the letters and digits
-    /// of ASCII. It holds also when the last job of its page has left the state or was removed, and
-    /// after a restart. A reader who goes through all pages sees each job once that stays where it
-    /// is in the list. A job that leaves the state and comes back meanwhile, or that a limit begins
-    /// to hold, may come a second time.
+    /// A cursor is text for a URL (`GET /jobs?state=dead&cursor=…`), of ASCII letters and digits.
+    /// It stays valid when the last job of its page has left the state or was removed, and after a
+    /// restart. Going through all pages shows each job once that keeps its place in the list. A job
+    /// that leaves the state and comes back meanwhile, or that a limit starts to hold, may come a
+    /// second time.
     ///
     /// ```
     /// use waterline::Store;
@@ -126,14 +128,14 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::Config`] with [`ConfigError::Cursor`] for a cursor of another state or queue,
-    /// and for text that is none; otherwise those of [`get`](Self::get).
+    /// and for text that is no cursor; otherwise the same as [`get`](Self::get).
     ///
     /// [`ConfigError::Cursor`]: crate::ConfigError::Cursor
     pub fn page(&self, state: JobState, cursor: Option<&str>, limit: usize) -> Result<Page, QueueError> {
         let limit = limit.max(1);
         let behind = cursor.map(|cursor| Place::of_cursor(cursor, self.name(), state)).transpose()?;
         self.catch_up();
-        // The one behind them says if there is another page.
+        // One more than the page tells whether there is another page.
         let mut jobs = self.engine.list(self.number, state, behind.as_ref(), limit.saturating_add(1))?;
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);
@@ -142,16 +144,16 @@ impl Queue {
         Ok(Page { jobs, next })
     }
 
-    /// Removes all jobs that wait or run when they are reached, and returns their number. Finished
-    /// and dead jobs stay, and those that cannot be read. A worker that has one of them learns of
-    /// it as [`remove`](Self::remove) says. The jobs are removed in several writes, so a crash may
-    /// leave the rest.
+    /// Removes all jobs that wait or run when they are reached, and returns their number.
+    ///
+    /// Finished, dead and damaged jobs stay. A worker that has one of them learns of it as
+    /// [`remove`](Self::remove) says. It takes several writes, so a crash may leave the rest.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn purge(&self) -> Result<u64, QueueError> {
         let mut count = 0;
-        // The end of a job would make those ready that wait for it.
+        // Waiting jobs go first: the end of a job would make those ready that wait for it.
         for state in [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Running] {
             self.catch_up();
             count += self.engine.steer(self.number, Steer::Purge(state))?;
@@ -159,9 +161,10 @@ impl Queue {
         Ok(count)
     }
 
-    /// Requeues all dead jobs, as [`requeue`](Self::requeue) does, and returns their number. Those
-    /// that others waited for come first, so jobs that died together run in their order again. It
-    /// takes several writes, so a crash may leave the rest dead; the next call goes on.
+    /// Requeues all dead jobs, as [`requeue`](Self::requeue) does, and returns their number.
+    ///
+    /// Those that others waited for come first, so jobs that died together run in their order
+    /// again. It takes several writes, so a crash may leave the rest dead; the next call goes on.
     ///
     /// ```
     /// use waterline::Store;
@@ -180,18 +183,18 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     #[doc(alias("dead letter", "replay"))]
     pub fn requeue_dead(&self) -> Result<u64, QueueError> {
         self.catch_up();
         self.engine.steer(self.number, Steer::RequeueDead)
     }
 
-    /// Requeues those of these jobs that are dead, as [`requeue`](Self::requeue) does, and returns
-    /// their number. Those that others of them waited for come first. Each is a write.
+    /// Requeues the dead ones of these jobs, as [`requeue`](Self::requeue) does, and returns their
+    /// number. Those that others of them waited for come first. Each is a write.
     ///
     /// # Errors
-    /// Those of [`get`](Self::get). The jobs before are requeued then.
+    /// The same as [`get`](Self::get). The jobs before are requeued then.
     pub fn requeue_all(&self, ids: impl IntoIterator<Item = impl Into<JobId>>) -> Result<u64, QueueError> {
         let ids: Vec<JobId> = ids.into_iter().map(Into::into).collect();
         let wanted: HashSet<JobId> = ids.iter().cloned().collect();

@@ -11,13 +11,14 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 use waterline::{Effects, Error};
 
-/// The notes of a kind of jobs, from [`Queue::notes`]: values that these jobs share, and that stay
-/// when the jobs have gone. For example the state of a service that all of them call, a count, or
-/// the place at which the next job goes on. A clone is the same notes.
+/// The notes of a kind of jobs, from [`Queue::notes`]: values that these jobs share.
 ///
-/// A note is a value of JSON under a key of 1 to 255 bytes, and has 64 KiB at most. It stays until
-/// somebody removes it, or for a time: a note whose time is over is never seen again, and is
-/// deleted by the calls that come later. The time is that of the clock on the wall.
+/// They stay when the jobs have gone: for example the state of a service that all of them call, a
+/// count, or where the next job goes on. A clone is the same notes.
+///
+/// A note is a JSON value under a key of 1 to 255 bytes, and has 64 KiB at most. It stays until it
+/// is removed, or for a time by the wall clock: an expired note is never seen again, and later
+/// calls delete it.
 ///
 /// Each change is one atomic write. Use them in handlers, beside them, or in the write of a job's
 /// end ([`add_with`](Self::add_with), [`set_with`](Self::set_with)). For many values use a
@@ -57,17 +58,17 @@ pub struct Note {
     pub key: String,
     /// Its value.
     pub value: Value,
-    /// The time at which it goes away; `None`: it stays.
+    /// When it expires; `None`: never.
     pub expires_at: Option<SystemTime>,
-    /// The reason why it cannot be read. Then its value is `null`: set it, or remove it.
+    /// Why it cannot be read. Its value is `null` then: set it, or remove it.
     pub damaged: Option<String>,
 }
 
 impl Queue {
-    /// Returns the notes of a kind of jobs (1 to 255 bytes). Jobs of that kind need not be there.
+    /// Returns the notes of a kind of jobs (1 to 255 bytes), which may have no jobs.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a kind that no job can have.
+    /// [`QueueError::Config`] for an invalid kind.
     pub fn notes(&self, kind: impl Into<String>) -> Result<Notes, QueueError> {
         let kind = kind.into();
         check_kind(&kind)?;
@@ -82,7 +83,7 @@ impl Notes {
         &self.kind
     }
 
-    /// Returns the value under this key; `None` if there is none, or its time is over.
+    /// Returns the value under this key; `None` if there is none, or it has expired.
     ///
     /// # Errors
     /// [`QueueError::Store`] with [`Error::Corrupt`] for a note that cannot be read, and with
@@ -94,42 +95,43 @@ impl Notes {
         Ok(noted.filter(|noted| !noted.is_over(wall)).map(|noted| noted.value))
     }
 
-    /// Sets the value under this key. It stays until it is removed, also if the one before had a
-    /// time.
+    /// Sets the value under this key. It stays until it is removed, even if the one before was to
+    /// expire.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a key that does not have 1 to 255 bytes and for a value of more
-    /// than 64 KiB or that is nested too deep, [`QueueError::Store`] when the database fails.
+    /// [`QueueError::Config`] for a key that does not have 1 to 255 bytes, and for a value that has
+    /// more than 64 KiB or is nested too deeply, [`QueueError::Store`] when the database fails.
     /// Nothing is changed then.
     pub fn set(&self, key: impl Into<String>, value: impl Into<Value>) -> Result<(), QueueError> {
         self.change(key.into(), Change::Set(value.into(), 0)).map(drop)
     }
 
-    /// Sets the value under this key for some time, counted in milliseconds and rounded up, and
-    /// until the year 9999 at most.
+    /// Sets the value under this key for some time, rounded up to milliseconds, and until the year
+    /// 9999 at most.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set).
+    /// The same as [`set`](Self::set).
     pub fn set_for(&self, key: impl Into<String>, value: impl Into<Value>, time: Duration) -> Result<(), QueueError> {
         self.change(key.into(), Change::Set(value.into(), self.until(time))).map(drop)
     }
 
-    /// Gives the note under this key another time, from now on. Returns false if there is none.
+    /// Lets the note under this key expire after this time from now. Returns false if there is
+    /// none.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set).
+    /// The same as [`set`](Self::set).
     pub fn keep_for(&self, key: impl Into<String>, time: Duration) -> Result<bool, QueueError> {
         let change = Change::Keep(self.until(time));
         Ok(self.change(key.into(), change)?.1.is_some())
     }
 
-    /// Adds to the number under this key, which is 0 while there is none, and returns the sum.
-    /// However many threads and jobs add side by side, none is lost. A note that has a time keeps
-    /// it.
+    /// Adds to the number under this key, 0 if there is none, and returns the sum.
+    ///
+    /// Concurrent additions lose nothing. A note that expires keeps its time.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::Counter`] if the value is no whole number of 64 bits, or
-    /// the sum is none; otherwise those of [`set`](Self::set).
+    /// [`QueueError::Store`] with [`Error::Counter`] if the value or the sum is not a 64-bit
+    /// integer; otherwise the same as [`set`](Self::set).
     pub fn add(&self, key: impl Into<String>, by: i64) -> Result<i64, QueueError> {
         let (_, new) = self.change(key.into(), Change::Add(by))?;
         Ok(new.and_then(|noted| noted.value.as_i64()).unwrap_or(by))
@@ -138,13 +140,13 @@ impl Notes {
     /// Removes the note under this key. Returns false if there is none.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set).
+    /// The same as [`set`](Self::set).
     pub fn remove(&self, key: impl Into<String>) -> Result<bool, QueueError> {
         Ok(self.change(key.into(), Change::Remove)?.0.is_some())
     }
 
-    /// Lists notes by their keys, in ascending order: from the first one behind the key `from`, and
-    /// so many at most. One that cannot be read hides no other one ([`Note::damaged`]).
+    /// Lists at most `limit` notes in ascending order of their keys, after the key `from`. One that
+    /// cannot be read hides no other one ([`Note::damaged`]).
     ///
     /// # Errors
     /// [`QueueError::Store`] when the database fails.
@@ -164,12 +166,12 @@ impl Notes {
         Ok(notes.into_iter().map(note).collect())
     }
 
-    /// Returns the time at which a note goes away that is kept for so long.
+    /// Returns when a note expires that is kept for this time.
     fn until(&self, time: Duration) -> u64 {
         after(self.queue.moment().wall, time).unwrap_or(LATEST).max(1)
     }
 
-    /// Makes a change, and returns the note of before and the one of now.
+    /// Makes a change, and returns the note before and after it.
     fn change(&self, key: String, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError> {
         check(&key, &change)?;
         let of = place(&self.kind, &key);
@@ -179,15 +181,14 @@ impl Notes {
 
 impl Notes {
     /// Adds to the number under this key, in an atomic write: so a job counts exactly once.
-    /// Additions side by side lose nothing.
+    /// Concurrent additions lose nothing.
     ///
-    /// Only the write shows that the note is no whole number, or that the sum is too large. Then
-    /// the write fails with [`Error::Counter`]. A job of a queue is dead, since no attempt mends
-    /// that. A stream saves nothing more until the note is set or removed, and says so in its
-    /// status.
+    /// Only the write shows that the note is no integer, or that the sum is too large, and then
+    /// fails with [`Error::Counter`]. A job of a queue is dead then, since no attempt can succeed.
+    /// A stream saves nothing more until the note is set or removed, and says so in its status.
     ///
     /// # Errors
-    /// [`Error::Config`] for a key that does not have 1 to 255 bytes; otherwise those of
+    /// [`Error::Config`] for a key that does not have 1 to 255 bytes; otherwise the same as
     /// [`Queue::push_with`].
     pub fn add_with(&self, effects: &mut Effects, key: impl AsRef<str>, by: i64) -> Result<(), Error> {
         self.change_with(effects, key.as_ref(), Change::Add(by))
@@ -196,7 +197,7 @@ impl Notes {
     /// Sets the value under this key, in an atomic write. It stays until it is removed.
     ///
     /// # Errors
-    /// Those of [`add_with`](Self::add_with), and [`Error::Config`] for a value of more than 64
+    /// The same as [`add_with`](Self::add_with), and [`Error::Config`] for a value of more than 64
     /// KiB.
     pub fn set_with(&self, effects: &mut Effects, key: impl AsRef<str>, value: impl Into<Value>) -> Result<(), Error> {
         self.change_with(effects, key.as_ref(), Change::Set(value.into(), 0))

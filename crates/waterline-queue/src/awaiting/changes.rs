@@ -1,4 +1,4 @@
-//! The waits for a change of a job, or of any job of a queue, as futures.
+//! Futures that wait for a change of a job, or of any job of a queue.
 
 use crate::awaiting::keeper::Waiting;
 use crate::notify::subscribers::Told;
@@ -14,44 +14,44 @@ use std::time::Duration;
 use waterline::seam::{wait_at, within};
 
 impl Subscription {
-    /// Waits until the job changes, without a thread: the future of [`wait`](Self::wait). It may be
-    /// dropped at any time: the next wait tells the change.
+    /// Waits until the job changes: the future of [`wait`](Self::wait). It may be dropped at any
+    /// time, and the next wait then reports the change.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// The same as [`wait`](Self::wait).
     ///
     /// # Panics
     /// If it has to wait, and the runtime was built without
     /// [`enable_time`](tokio::runtime::Builder::enable_time); if it has to wait for a time, and
-    /// there is no runtime. Outside of a runtime it hears what is written, and nobody looks after
-    /// what time brings.
+    /// there is no runtime. Outside of a runtime it notices only writes: no job is promoted and no
+    /// lease expires while it waits.
     pub async fn wait_async(&mut self, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         let told = self.told;
         self.comes(timeout, move |slot| slot.changes > told).await
     }
 
-    /// Waits until the job is in this state, without a thread: the future of
-    /// [`wait_for`](Self::wait_for). It may be dropped at any time.
+    /// Waits until the job is in this state: the future of [`wait_for`](Self::wait_for). It may be
+    /// dropped at any time.
     ///
     /// # Errors
-    /// Those of [`wait_for`](Self::wait_for).
+    /// The same as [`wait_for`](Self::wait_for).
     ///
     /// # Panics
-    /// It panics as [`wait_async`](Self::wait_async) does.
+    /// As [`wait_async`](Self::wait_async) does.
     pub async fn wait_for_async(&mut self, state: JobState, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         let is_over = move |slot: &Told| slot.state.is_none() || slot.state == Some(state);
         Ok(self.comes(timeout, is_over).await?.filter(|seen| seen.state == Some(state)))
     }
 
-    /// Waits until the job has ended, without a thread: the future of
-    /// [`wait_ended`](Self::wait_ended). It may be dropped at any time, as when a client that waits
-    /// for a result has gone. [`push_async`](crate::Queue::push_async) has an example.
+    /// Waits until the job has ended: the future of [`wait_ended`](Self::wait_ended). It may be
+    /// dropped at any time, as when the client that waits for a result has gone.
+    /// [`push_async`](crate::Queue::push_async) has an example.
     ///
     /// # Errors
-    /// Those of [`wait_ended`](Self::wait_ended).
+    /// The same as [`wait_ended`](Self::wait_ended).
     ///
     /// # Panics
-    /// It panics as [`wait_async`](Self::wait_async) does.
+    /// As [`wait_async`](Self::wait_async) does.
     pub async fn wait_ended_async(&mut self, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         self.comes(timeout, has_ended).await
     }
@@ -76,14 +76,14 @@ impl Subscription {
         }
     }
 
-    /// Waits until one of several jobs changes, without a thread: the future of
-    /// [`wait_any`](Self::wait_any). It may be dropped at any time.
+    /// Waits until one of several jobs changes: the future of [`wait_any`](Self::wait_any). It may
+    /// be dropped at any time.
     ///
     /// # Errors
-    /// Those of [`wait_any`](Self::wait_any).
+    /// The same as [`wait_any`](Self::wait_any).
     ///
     /// # Panics
-    /// It panics as [`wait_async`](Self::wait_async) does.
+    /// As [`wait_async`](Self::wait_async) does.
     pub async fn wait_any_async(
         subscriptions: &mut [Self],
         timeout: Duration,
@@ -91,14 +91,14 @@ impl Subscription {
         Self::comes_among(subscriptions, None, timeout).await
     }
 
-    /// Waits until one of several jobs is in this state, without a thread: the future of
+    /// Waits until one of several jobs is in this state: the future of
     /// [`wait_any_for`](Self::wait_any_for). It may be dropped at any time.
     ///
     /// # Errors
-    /// Those of [`wait_any_for`](Self::wait_any_for).
+    /// The same as [`wait_any_for`](Self::wait_any_for).
     ///
     /// # Panics
-    /// It panics as [`wait_async`](Self::wait_async) does.
+    /// As [`wait_async`](Self::wait_async) does.
     pub async fn wait_any_for_async(
         subscriptions: &mut [Self],
         state: JobState,
@@ -152,11 +152,11 @@ impl Subscription {
 }
 
 impl Watch {
-    /// Waits for the next change without a thread: the future of [`wait`](Self::wait). It may be
-    /// dropped at any time, and loses no change.
+    /// Waits for the next change: the future of [`wait`](Self::wait). It may be dropped at any
+    /// time, and loses no change.
     ///
     /// # Panics
-    /// It panics as [`Subscription::wait_async`] does.
+    /// As [`Subscription::wait_async`] does.
     pub async fn wait_async(&mut self, timeout: Duration) -> Option<QueueChange> {
         let there = self.buffer.waiting.lock().next();
         if there.is_some() {

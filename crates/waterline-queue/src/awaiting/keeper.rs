@@ -1,4 +1,4 @@
-//! The task that looks after what time brings to a queue, for all tasks that wait there.
+//! The task that runs the maintenance of a queue on time, for all tasks that wait there.
 
 use crate::awaiting::off_thread::off_thread;
 use crate::handle::{Queue, WeakQueue};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use waterline::seam::within;
 
-/// A task that waits in a queue for so long at most.
+/// A task that waits in a queue, until a deadline at most.
 pub(super) struct Waiting {
     pub(super) queue: Queue,
     deadline: Option<Instant>,
@@ -22,7 +22,7 @@ impl Waiting {
         Self { queue: queue.clone(), deadline, attendance: None }
     }
 
-    /// Does what is to be done before the first look.
+    /// Runs the maintenance that is due before the first look.
     pub(super) async fn do_all(&self) {
         if self.queue.glance().is_due() {
             let queue = self.queue.clone();
@@ -31,8 +31,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the longest sleep; `None`: the time is over. While it sleeps, somebody looks after
-    /// what time brings.
+    /// Returns the longest sleep; `None`: the time is over. During it a keeper runs what falls due.
     pub(super) fn sleep(&mut self) -> Option<Duration> {
         let now = self.queue.moment().now;
         let rest = self.deadline.map(|deadline| deadline.saturating_duration_since(now));
@@ -46,7 +45,7 @@ impl Waiting {
 }
 
 /// Starts a keeper on the runtime of the calling task, if the queue has none. Outside of a runtime
-/// nobody looks after the time.
+/// there is no keeper, and nothing runs what falls due.
 fn ensure_keeper(queue: &Queue) {
     let Ok(runtime) = Handle::try_current() else { return };
     if queue.shared.kept.take() {
@@ -57,11 +56,11 @@ fn ensure_keeper(queue: &Queue) {
     }
 }
 
-/// The duty of the keeper. If it is dropped too early, as by a runtime that ends, the tasks that
-/// wait elsewhere start another one.
+/// The duty of the keeper. If it is dropped too early, as by a runtime that shuts down, the tasks
+/// that wait elsewhere start another one.
 struct Duty {
     kept: Arc<Kept>,
-    /// The keeper keeps no queue open.
+    /// Weak, so that the keeper does not keep the queue open.
     queue: WeakQueue,
     is_over: bool,
 }
@@ -80,7 +79,7 @@ impl Duty {
                 let Ok(later) = off_thread(move || due.do_all()).await else { return };
                 next = later;
             }
-            // A claim may find what time has brought, or has to do it.
+            // A claim may find jobs that have become ready, or has maintenance to do.
             let glance = queue.glance();
             if glance.is_ready() || glance.is_due() {
                 queue.call_one();

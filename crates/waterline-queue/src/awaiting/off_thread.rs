@@ -3,8 +3,8 @@
 use tokio::runtime::Handle;
 use waterline::Error;
 
-/// Makes a call that blocks its thread on one of the runtime's pool for such calls. Once it is
-/// polled, the call is made, whether or not somebody awaits its answer.
+/// Runs a blocking call on the runtime's pool for such calls. Once it is polled, the call is made,
+/// whether or not its answer is awaited.
 ///
 /// # Errors
 /// [`Error::Runtime`] outside of a runtime, and if it shuts down before the call has begun.

@@ -33,7 +33,7 @@ struct Part {
 }
 
 impl Group {
-    /// Begins a group of queues in this store. It needs one at least.
+    /// Begins a group of queues in this store. It needs at least one.
     #[expect(clippy::new_ret_no_self, reason = "the builder makes the group, once it has its queues")]
     pub fn new(store: &Store) -> GroupBuilder {
         let store = store.clone();
@@ -42,8 +42,8 @@ impl Group {
 }
 
 impl GroupBuilder {
-    /// Begins a group of the queues that this opens, all of them in one database, as those of a
-    /// database that is no [`Store`].
+    /// Begins a group of queues that this closure opens, for a database that is no [`Store`]. All
+    /// of them must be in one database.
     ///
     /// ```
     /// use waterline::Store;
@@ -60,9 +60,10 @@ impl GroupBuilder {
         Self { opens, queues: Vec::new(), default: None, when_asked: Vec::new(), fair: Fair::default() }
     }
 
-    /// Adds a queue: its name, the kinds of jobs that it takes, and its options. Without kinds it
-    /// takes only what is pushed into the queue itself, or what the
-    /// [`default_queue`](Self::default_queue) takes.
+    /// Adds a queue: its name, the kinds of jobs that it takes, and its options.
+    ///
+    /// Without kinds it takes only what is pushed into it directly, or as the
+    /// [`default_queue`](Self::default_queue).
     pub fn queue<K: Into<String>>(
         mut self,
         name: impl Into<String>,
@@ -74,8 +75,8 @@ impl GroupBuilder {
         self
     }
 
-    /// Sets the queue that takes the kinds which no queue names. Default: the push of such a job is
-    /// refused, since mostly its kind is misspelt.
+    /// Sets the queue for kinds that no queue names. Default: such a push fails, since the kind is
+    /// usually misspelt.
     pub fn default_queue(mut self, name: impl Into<String>) -> Self {
         self.default = Some(name.into());
         self
@@ -87,7 +88,7 @@ impl GroupBuilder {
         self
     }
 
-    /// Sets the choice among the queues that have a job. Default: [`Fair::Shuffle`].
+    /// Sets how to choose among the queues that have a job. Default: [`Fair::Shuffle`].
     pub fn fair(mut self, fair: Fair) -> Self {
         self.fair = fair;
         self
@@ -96,9 +97,9 @@ impl GroupBuilder {
     /// Opens the queues, and the group.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a group that cannot be: without a queue, with a queue twice, with
-    /// a kind in two queues, with a name in the other settings that no queue has, with queues of
-    /// two clocks, and with a weight that is below zero or no finite number. Otherwise those of
+    /// [`QueueError::Config`] for an invalid group: without a queue, with a queue twice, with a
+    /// kind in two queues, with a name in the other settings that no queue has, with two different
+    /// clocks, or with a weight that is negative or not finite. Otherwise the same as
     /// [`Queue::open`].
     pub fn open(self) -> Result<Group, QueueError> {
         let routes = self.routes()?;
@@ -117,7 +118,7 @@ impl GroupBuilder {
         Group::of(inner, |name| !when_asked.iter().any(|asked| asked == name))
     }
 
-    /// Returns the place of the queue that takes each kind.
+    /// Returns the index of the queue that takes each kind.
     fn routes(&self) -> Result<HashMap<String, usize>, ConfigError> {
         let Some(first) = self.queues.first() else { return Err(no_queue()) };
         let mut routes: HashMap<String, usize> = HashMap::new();

@@ -1,7 +1,7 @@
-//! The queues that the claims of a group take from, and the threads that wait for their jobs.
+//! The queues that a group claims from, and the threads that wait for their jobs.
 //!
-//! Nothing is remembered of what is ready: each choice looks at the states of the queues in memory.
-//! They are those of the last write, and were read from the tables when the queue was opened.
+//! What is ready is not remembered here: each choice looks at the states of the queues in memory,
+//! which are those of the last write.
 
 use crate::engine::Claimed;
 use crate::handle::Queue;
@@ -16,30 +16,30 @@ use std::time::{Duration, Instant};
 use waterline::Clock;
 use waterline::seam::{Called, ClockExt, Moment};
 
-/// The time for which a runner claims nothing from a queue with a record that cannot be read.
+/// How long a runner claims nothing from a queue with an unreadable record.
 const ASIDE: Duration = Duration::from_secs(1);
 
-/// The queues that the claims of a group take from.
+/// The queues that a group claims from.
 pub(crate) struct Members {
     list: Vec<Queue>,
     bell: Arc<Bell>,
     rule: Rule,
     seed: u64,
     turns: AtomicU64,
-    /// The places of the queues that a runner leaves aside, and the ends of these times.
+    /// The indexes of the queues that a runner has set aside, and until when.
     aside: Mutex<Vec<(usize, Instant)>>,
 }
 
-/// The queue that a claim is to take from.
+/// The queue to claim from next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice {
     pub(crate) place: usize,
-    /// No job is due, so the claim takes one that is due later.
+    /// True if no job is due, so the claim takes one that is due later.
     pub(crate) is_early: bool,
 }
 
 impl Members {
-    /// Makes the claims from one queue. Its threads sleep beside others who take from it.
+    /// Makes the claims from one queue. Its threads share the bell with its other claimers.
     pub(crate) fn of_one(queue: Queue) -> Self {
         let bell = queue.shared.bell.clone();
         let (turns, aside) = (AtomicU64::new(0), Mutex::default());
@@ -50,7 +50,7 @@ impl Members {
         self.list.len() == 1
     }
 
-    /// Makes the claims from these queues. The number of the first choice is `turn`.
+    /// Makes the claims from these queues. `turn` is the number of the first choice.
     pub(super) fn new(queues: Vec<Queue>, rule: Rule, turn: u64) -> Self {
         let (bell, seed) = (Arc::new(Bell::default()), queues[0].moment().chance);
         queues.iter().for_each(|queue| queue.shared.hang(&bell));
@@ -79,8 +79,8 @@ impl Members {
 
     // The choice.
 
-    /// Chooses the queue for the next claim of a job of these kinds, but none of those. `None`: no
-    /// other one has a job.
+    /// Chooses the queue for the next claim of a job of these kinds, except those in `without`.
+    /// `None`: no other one has a job.
     pub(crate) fn choose(&self, without: &[usize], kinds: Option<&[String]>) -> Option<Choice> {
         let at = self.moment();
         let others = (0..self.list.len()).filter(|place| !without.contains(place));
@@ -93,7 +93,7 @@ impl Members {
         place.map(|place| Choice { place, is_early: false })
     }
 
-    /// Chooses the queue for a claim of a job that is due by this time to come, but none of those.
+    /// Chooses the queue for a claim of a job that is due by this future time.
     pub(super) fn choose_early(&self, without: &[usize], due_by: Option<u64>) -> Option<Choice> {
         let due_by = due_by.filter(|due_by| *due_by >= self.moment().wall)?;
         let others = (0..self.list.len()).filter(|place| !without.contains(place));
@@ -103,7 +103,7 @@ impl Members {
         first.map(|(_, place)| Choice { place, is_early: true })
     }
 
-    /// Claims a job of the queue that was chosen.
+    /// Claims a job of the chosen queue.
     pub(super) fn claim(&self, choice: Choice, wanted: &Wanted) -> Result<Option<Claimed>, QueueError> {
         let wall = self.moment().wall;
         let due_by = wanted.due_by.filter(|due_by| choice.is_early || *due_by < wall);
@@ -114,13 +114,13 @@ impl Members {
         claimed
     }
 
-    /// True if a claim from another queue than these may find a job of these kinds.
+    /// True if a claim from a queue outside `without` may find a job of these kinds.
     pub(crate) fn have_ready(&self, without: &[usize], kinds: Option<&[String]>) -> bool {
         let others = (0..self.list.len()).filter(|place| !without.contains(place));
         others.into_iter().any(|place| self.list[place].glance_for(kinds).is_ready())
     }
 
-    /// True if a claim from another queue than these has something to do.
+    /// True if a claim from a queue outside `without` has something to do.
     pub(crate) fn have_work(&self, without: &[usize], kinds: Option<&[String]>) -> bool {
         let mut others = (0..self.list.len()).filter(|place| !without.contains(place));
         others.any(|place| has_work(&self.list[place], kinds))
@@ -128,9 +128,10 @@ impl Members {
 
     // Waiting.
 
-    /// Sleeps until there is news of one of the queues, until time brings something, or until the
-    /// deadline. The caller has looked for jobs of its kinds at the places in `looked`, and leaves
-    /// those in `aside` alone. True: there is something to do that time has brought.
+    /// Sleeps until there is news of a queue, until maintenance is due, or until the deadline.
+    ///
+    /// The caller has looked for jobs of its kinds in the queues of `looked`, and ignores those of
+    /// `aside`. Returns true if maintenance is due now.
     pub(crate) fn sleep(
         &self,
         news: u64,
@@ -158,7 +159,7 @@ impl Members {
         false
     }
 
-    /// Wakes one thread that waits, since there is more of these kinds than the caller takes.
+    /// Wakes one waiting thread if more jobs of these kinds are ready than the caller takes.
     pub(crate) fn pass_on(&self, kinds: Option<&[String]>) {
         if self.bell.is_awaited() && self.have_ready(&[], kinds) {
             let mut called = Called::default();
@@ -167,7 +168,7 @@ impl Members {
         }
     }
 
-    /// Does what time has brought to the queues, for a runner that claims nothing.
+    /// Runs due maintenance of the queues, for a runner that claims nothing.
     pub(crate) fn tidy(&self) -> Result<(), QueueError> {
         let (aside, _) = self.aside();
         for queue in (0..self.list.len()).filter(|place| !aside.contains(place)).map(|place| self.queue(place)) {
@@ -178,16 +179,17 @@ impl Members {
         Ok(())
     }
 
-    // Queues with a record that cannot be read.
+    // Queues with an unreadable record.
 
-    /// Leaves the queue with this name aside for a while. False: none has it.
+    /// Sets the queue with this name aside for a while. Returns false if there is none.
     pub(crate) fn set_aside(&self, name: &str) -> bool {
         let Some(place) = self.list.iter().position(|queue| queue.name() == name) else { return false };
         self.aside.lock().extend(self.moment().now.checked_add(ASIDE).map(|until| (place, until)));
         true
     }
 
-    /// Returns the places of the queues that are left aside, and the end of the first such time.
+    /// Returns the indexes of the queues that are set aside, and the first time at which one
+    /// returns.
     pub(crate) fn aside(&self) -> (Vec<usize>, Option<Instant>) {
         let mut aside = self.aside.lock();
         if !aside.is_empty() {
@@ -198,7 +200,7 @@ impl Members {
     }
 }
 
-/// True if a claim may find a job, or there is something to be done.
+/// True if a claim may find a job, or maintenance is due.
 fn has_work(queue: &Queue, kinds: Option<&[String]>) -> bool {
     let glance = queue.glance_for(kinds);
     glance.is_ready() || glance.is_due()

@@ -7,8 +7,8 @@ use crate::types::error::QueueError;
 use std::fmt;
 use std::time::Duration;
 
-/// The state of a group, from [`Group::status`]. `Display` says it in one sentence for each queue,
-/// each on a line of its own.
+/// The state of a group, from [`Group::status`]: `Display` writes one sentence per queue, a line
+/// each.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GroupStatus {
@@ -26,8 +26,10 @@ impl fmt::Display for GroupStatus {
 }
 
 impl Group {
-    /// Returns the state of each queue. While all slots of the group's runner are busy, a queue
-    /// that waits for them is [`Waits::Busy`], and names the oldest job of all queues.
+    /// Returns the state of each queue.
+    ///
+    /// While all slots of the group's runner are busy, a queue that waits for them is
+    /// [`Waits::Busy`], and names the oldest job of all queues.
     ///
     /// ```
     /// use waterline::Store;
@@ -47,13 +49,14 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Queue::status`].
+    /// The same as [`Queue::status`].
     pub fn status(&self) -> Result<GroupStatus, QueueError> {
         let mut queues = self.queues().iter().map(Queue::status).collect::<Result<Vec<_>, _>>()?;
         if let Some(busy) = self.busy() {
             let claims = |status: &QueueStatus| self.members.queues().any(|queue| queue.name() == status.queue);
             for status in queues.iter_mut().filter(|status| status.waits == Waits::No && status.counts.ready > 0) {
-                // Beside other workers, the status of the queue knows the slots of all of them.
+                // With other workers, the status of the queue already counts the slots of all of
+                // them.
                 if claims(status) && status.fleet.workers <= 1 {
                     status.waits = busy.clone();
                 }
@@ -62,7 +65,7 @@ impl Group {
         Ok(GroupStatus { queues })
     }
 
-    /// Returns the reason why no job starts, if that is that all slots of the runner are busy.
+    /// Returns [`Waits::Busy`] if no job starts because all slots of the runner are busy.
     fn busy(&self) -> Option<Waits> {
         let now = self.members.queue(0).moment().now;
         let (mut running, mut slots, mut oldest) = (0, None, None);

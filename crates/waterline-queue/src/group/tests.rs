@@ -1,4 +1,4 @@
-//! Groups of which a queue has a record that cannot be read.
+//! Groups with an unreadable record in one queue.
 
 use super::*;
 use crate::runner::drain::{DrainLimits, Reached};
@@ -12,7 +12,7 @@ use waterline::Store;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Longer than anything here takes; only a test that fails waits for it.
+/// Longer than anything here takes; only a failing test waits this long.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A group of two queues, each with jobs. The first job of the queue `bad` cannot be read.
@@ -63,7 +63,7 @@ fn stale_entries_before_the_first_job_of_a_queue_make_it_no_older() {
     for _ in 0..20 {
         assert_eq!(next().unwrap().unwrap(), "a");
     }
-    // By now the looks have passed all stale entries, so the job behind them ages as any other.
+    // By now the stale entries have been passed, so the job behind them ages as any other.
     clock.advance(2 * SECOND);
     let kinds: Vec<_> = (0..2).map(|_| next().unwrap().unwrap()).collect();
     assert!(kinds.contains(&"b".to_owned()), "{kinds:?}");
@@ -81,7 +81,7 @@ fn a_queue_whose_limit_is_full_has_no_work_for_a_group_until_it_has_a_token() {
         let runner = group.runner().on("slow", |_, _: u32| Ok(Outcome::Done)).on("good", |_, ()| Ok(Outcome::Done));
         runner.drain(DrainLimits::default()).unwrap()
     };
-    // A claim that finds nothing while there seems to be work would go round without a pause.
+    // A claim that finds nothing while there seems to be work would spin.
     for _ in 0..2 {
         let summary = drain();
         assert_eq!((summary.finished, summary.reached), (1, Reached::Limited));
