@@ -1,4 +1,4 @@
-//! The work of a queue right now, for a page that shows it.
+//! The current activity of a queue, for a page that shows it.
 
 use crate::engine::Traffic;
 use crate::handle::Queue;
@@ -9,18 +9,18 @@ use crate::types::worker::{SHOWN, WorkerInfo};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The work of a queue in this process, from [`Queue::activity`].
+/// The activity of a queue in this process, from [`Queue::activity`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Activity {
-    /// The jobs that were pushed since the queue was opened, with those of periodic jobs. `None`
-    /// here and below: the database of the queue does not count them.
+    /// How many jobs were pushed since the queue was opened, including those of periodic jobs.
+    /// `None` here and below: the database of the queue does not count them.
     pub pushed: Option<u64>,
-    /// The attempts that were started since the queue was opened.
+    /// How many attempts were started since the queue was opened.
     pub started: Option<u64>,
-    /// The attempts that ended since the queue was opened.
+    /// How many attempts ended since the queue was opened.
     pub ended: Option<u64>,
-    /// The slots of the runner; `None`: there is none.
+    /// How many slots the runner has; `None`: there is no runner.
     pub slots: Option<usize>,
     /// The [gate](super::RunnerBuilder::gate) of the runner that is closed, and for how long.
     pub closed_gate: Option<(String, Duration)>,
@@ -29,7 +29,7 @@ pub struct Activity {
 }
 
 impl Queue {
-    /// Returns what the queue does in this process. It reads nothing of the store.
+    /// Returns what the queue does in this process, without reading the store.
     ///
     /// Rates are differences: take two of these, and divide by the time between them.
     ///
@@ -64,15 +64,15 @@ impl Queue {
     /// Returns the workers of the queue, each with the jobs that it has.
     ///
     /// In a [`Store`](waterline::Store) that is this process, while it has a runner, waits in
-    /// [`accept`](Self::accept), or has a job. In a read-only store it is the process beside, with
-    /// the jobs that run; nothing more is known of it.
+    /// [`accept`](Self::accept), or has a job. In a read-only store it is the other process, with
+    /// its running jobs; nothing more is known of it.
     ///
-    /// In a database that many processes share, it is each one that was heard of within a day and
-    /// does not stop well since: up to 256, those first that are heard of. A worker is heard of
-    /// with its claims, while it waits for jobs, and when it renews its leases: three times in a
-    /// lease, and each second at most. So what it has said of itself is as old as that. Its jobs
-    /// are as the database has them now, up to 10,000 of all workers. Two workers of one name are
-    /// told apart by the time at which they began.
+    /// In a database that many processes share, it is each worker with a sign of life within a day
+    /// that has not stopped properly since: up to 256, the most recent first. A worker gives a sign
+    /// of life with its claims, while it waits for jobs, and when it renews its leases: three times
+    /// per lease, and each second at most. What it reports about itself is as old as that. Its jobs
+    /// are as the database has them now, up to 10,000 of all workers. Two workers with the same
+    /// name differ in the time at which they began.
     ///
     /// ```
     /// use waterline::Store;
@@ -96,11 +96,13 @@ impl Queue {
         self.engine.workers(self.number, SHOWN)
     }
 
-    /// Returns the limits of the queue and how full they are: those that its options name, and of
-    /// single keys up to 64 that have jobs. That of [each key](crate::LimitOf::EachKey) has
-    /// its numbers alone: what runs and is held counts for the key. It reads a record of each. In a
-    /// database that many processes share, up to 64 keys that the options name are in it, too, and
-    /// about 10,000 jobs that limits hold are counted.
+    /// Returns the limits of the queue and how full they are.
+    ///
+    /// These are the limits that its options name, and those of up to 64 single keys that have
+    /// jobs. The one of [each key](crate::LimitOf::EachKey) has only its settings: what runs and is
+    /// held counts for the single key. It reads one record per limit. In a database that many
+    /// processes share, up to 64 keys that the options name are included, too, and about 10,000
+    /// jobs held by limits are counted.
     ///
     /// ```
     /// use waterline::Store;
@@ -123,8 +125,8 @@ impl Queue {
         self.engine.limits(self.number)
     }
 
-    /// Returns the jobs that this one waits for, and those that wait for it: so many of each at
-    /// most. A job that is not there has none.
+    /// Returns the jobs that this one waits for, and those that wait for it: at most `most` of
+    /// each. A job that does not exist has none.
     ///
     /// ```
     /// use waterline::Store;
@@ -139,7 +141,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Self::get).
+    /// The same as [`get`](Self::get).
     pub fn related(&self, id: impl AsRef<str>, most: usize) -> Result<Related, QueueError> {
         self.engine.related(self.number, id.as_ref(), most)
     }

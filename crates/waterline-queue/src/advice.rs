@@ -1,4 +1,4 @@
-//! What an operator has to do at each status of a queue.
+//! What an operator has to do for each status of a queue.
 
 use crate::status::{QueueStatus, UNTAKEN, Vantage, Waits};
 use std::time::Duration;
@@ -23,10 +23,12 @@ impl QueueStatus {
         worst(&self.advice(), |_| true)
     }
 
-    /// Returns what is to be said of the queue: first why no job starts, with what helps, then what
-    /// is left over: jobs of kinds without a handler, or that no worker takes, workers that are no
-    /// longer heard of, slots of jobs that were removed, dead jobs and damaged ones. The page
-    /// `operating` has a row for each reason.
+    /// Returns the advice on the queue: first why no job starts, with what helps, then what is left
+    /// over.
+    ///
+    /// Left over are jobs of kinds without a handler or that no worker takes, silent workers, slots
+    /// of jobs that were removed, and dead and damaged jobs. The page `operating` has a row for
+    /// each reason.
     ///
     /// ```
     /// use waterline::Store;
@@ -56,7 +58,7 @@ impl QueueStatus {
         [first].into_iter().chain(others.into_iter().flatten()).collect()
     }
 
-    /// The runner remembers kinds after their jobs have gone.
+    /// The runner remembers kinds even when their jobs have gone.
     fn unknown(&self) -> Option<Advice> {
         let counts = &self.counts;
         let may_be_there = counts.dead + counts.scheduled + counts.ready > 0;
@@ -72,8 +74,8 @@ impl QueueStatus {
         Some(advice("untaken", verdict, sentence, help))
     }
 
-    /// True if it is known that no worker takes the kinds that are due. Where no process is heard
-    /// of, one may come soon.
+    /// True if it is known that no worker takes the due kinds. Where no process is known, one may
+    /// come soon.
     fn is_untaken_for_good(&self) -> bool {
         match self.vantage {
             Vantage::Whole => true,
@@ -82,7 +84,7 @@ impl QueueStatus {
         }
     }
 
-    /// Others take the jobs of a worker that is no longer heard of, if there are others.
+    /// Others take the jobs of a silent worker, if there are others.
     fn silent(&self) -> Option<Advice> {
         let (sentence, first) = (self.of_silent()?, self.fleet.silent.first()?);
         let is_over = first.lease_left.is_zero() && self.fleet.workers == 0;
@@ -139,13 +141,13 @@ impl QueueStatus {
         }
     }
 
-    /// Returns the time for which the oldest ready job has been due, or one whose lease is over.
+    /// Returns how long the oldest ready job has been due, or the first lapsed lease has been over.
     pub(super) fn due_for(&self) -> Duration {
         self.oldest_ready.as_ref().map_or(Duration::ZERO, |(_, age)| *age).max(self.lapsed_for)
     }
 
-    /// Returns the sentence for a process that cannot know all that its runners do, if the whole
-    /// one would be none that it knows.
+    /// Returns the sentence for a process that cannot know all about the runners, where the usual
+    /// one would claim more than it knows.
     pub(super) fn seen_elsewhere(&self) -> Option<String> {
         Some(match (&self.waits, self.vantage) {
             (_, Vantage::Whole) => return None,
@@ -167,12 +169,12 @@ impl QueueStatus {
     }
 }
 
-/// Returns the worst verdict of those whose reason is such a one.
+/// Returns the worst verdict of those whose reason matches.
 pub(crate) fn worst(all: &[Advice], is_such: impl Fn(&str) -> bool) -> Verdict {
     all.iter().filter(|advice| is_such(advice.reason)).map(|advice| advice.verdict).max().unwrap_or_default()
 }
 
-/// Says that so many jobs are left over, if there are any. The reason is the word for them.
+/// Advice on jobs that are left over, if there are any. The reason is the word for them.
 fn left_over(reason: &'static str, many: u64, help: &'static str) -> Option<Advice> {
     let plural = if many == 1 { "" } else { "s" };
     let sentence = format!("{many} {reason} job{plural}, which nothing runs any more");
@@ -188,7 +190,7 @@ mod tests {
     use crate::types::job::Counts;
     use crate::types::limit::LimitOf;
 
-    /// Each reason, from each place.
+    /// Each reason, from each vantage point.
     #[test]
     fn each_reason_has_its_verdict_and_says_who_acts() {
         use Vantage::{Beside, Shared, Whole};
@@ -256,7 +258,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A queue that many processes share, with so many workers of two slots.
+    /// A queue that many processes share, with this many workers of two slots.
     fn shared(waits: Waits, workers: usize, silent: Vec<SilentWorker>) -> QueueStatus {
         let fleet =
             Fleet { workers, slots: Some(2 * workers as u64), silent_count: silent.len(), silent, ..Fleet::of(&[]) };
@@ -319,7 +321,7 @@ mod tests {
         let expected =
             "16 slots of 2 workers are busy; the oldest, \"h0\" of w1, runs for 12m, and no job has ended for 11m";
         assert!(says(still, 2).ends_with(expected));
-        // A job whose lease is over, and that nobody takes back, is due, too.
+        // A job whose lease is over, and that no worker takes back, is due, too.
         let lapsed = QueueStatus { lapsed_for: SECOND * 471, ..shared(Waits::NoWorker, 0, Vec::new()) };
         assert_eq!(lapsed.verdict(), Verdict::NeedsYou);
         assert!(lapsed.sentence().ends_with("was due 471s ago, and no worker is heard of"), "{lapsed}");

@@ -9,14 +9,15 @@ use crate::types::new_job::NewJob;
 use crate::types::related::OnDead;
 
 impl Queue {
-    /// Pushes jobs and one that runs when all of them have ended, in one atomic write. The answer
-    /// has the last one at its end. It waits for those that [`NewJob::after`] names, too, and
-    /// becomes ready in the same atomic write as the end of the last of all these. With no jobs it
-    /// is ready at once.
+    /// Pushes jobs and one that runs when all of them have ended, in one atomic write.
     ///
-    /// A job that dies decides by [`NewJob::on_dead`] of the last one. A job whose id is there
-    /// already, or that has a twin, is waited for all the same. If the last one has a twin, that
-    /// stands for it, and waits for nothing more: the answer names it.
+    /// The last one, `then`, also waits for those that [`NewJob::after`] names. It becomes ready in
+    /// the same atomic write as the end of the last of all these, or at once if there are none. It
+    /// is the last in the returned list.
+    ///
+    /// If a job dies, [`NewJob::on_dead`] of `then` decides. A job whose id exists already, or that
+    /// has a twin, is waited for all the same. If `then` has a twin, that one stands for
+    /// it, and waits for nothing more: the result names it.
     ///
     /// ```
     /// use waterline::Store;
@@ -38,7 +39,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`push`](Self::push). Nothing is pushed then.
+    /// The same as [`push`](Self::push). Nothing is pushed then.
     pub fn push_batch(&self, jobs: impl IntoIterator<Item = NewJob>, then: NewJob) -> Result<Vec<Pushed>, QueueError> {
         let jobs: Vec<_> = jobs.into_iter().collect();
         self.ask_before_pushes(jobs.iter().chain([&then]))?;

@@ -1,16 +1,18 @@
-//! Calls about durations.
+//! Reading the average durations of jobs.
 
 use crate::handle::Queue;
 use crate::types::durations::Durations;
 use std::collections::BTreeMap;
 
 impl Queue {
-    /// Returns how long the attempts of each kind take that succeed in a
-    /// [`Runner`](crate::Runner), from the claim to the answer of the handler. It reads
-    /// nothing of the store. A kind that has never succeeded is missing.
+    /// Returns how long successful attempts of each kind take in a [`Runner`](crate::Runner).
     ///
-    /// The averages survive a restart but for the last 10 seconds: they are stored with the end of
-    /// a job, at most so often, and cost no write. After 30 days without a success they are gone.
+    /// Measured is the time from the claim to the answer of the handler. It reads nothing of the
+    /// store. A kind that has never succeeded is missing.
+    ///
+    /// The averages survive a restart except for the last 10 seconds: they are stored with the end
+    /// of a job, at most this often, and cost no write of their own. They are dropped after 30 days
+    /// without a success.
     ///
     /// ```
     /// use waterline::Store;

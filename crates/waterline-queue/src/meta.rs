@@ -1,4 +1,4 @@
-//! Calls about the metadata of a job.
+//! Changing the metadata of a job.
 
 use crate::engine::Edit;
 use crate::handle::Queue;
@@ -8,7 +8,7 @@ use crate::types::meta::check_key;
 use serde_json::Value;
 
 impl Queue {
-    /// Sets a value of the metadata of a job in any state; `None` takes it away. It is one atomic
+    /// Sets a value of the metadata of a job in any state; `None` removes it. It is one atomic
     /// write, and the other values stay. A worker that runs the job sees it by
     /// [`Running::meta`](crate::Running::meta).
     ///
@@ -27,9 +27,8 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Config`] for a key that does not
-    /// have 1 to 255 bytes, when the metadata of the job would take more than 64 KiB, and for a
-    /// value that is nested too deep; [`QueueError::Store`] when the database fails. Nothing is
-    /// changed then.
+    /// have 1 to 255 bytes, for metadata of more than 64 KiB in all, and for a value that is nested
+    /// too deeply; [`QueueError::Store`] when the database fails. Nothing is changed then.
     pub fn set_meta(
         &self,
         id: impl Into<JobId>,

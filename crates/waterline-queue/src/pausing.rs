@@ -8,9 +8,10 @@ use crate::types::job;
 use std::time::Duration;
 
 impl Queue {
-    /// Hands out no job for this time, or, with `None`, until [`resume`](Self::resume). Pushes go
-    /// on, and running jobs too. It survives a restart. The time is that of the clock on the wall,
-    /// and goes back with it if that is set back. A second pause replaces the first one.
+    /// Hands out no job for this time or, with `None`, until [`resume`](Self::resume).
+    ///
+    /// Pushes and running jobs go on. A pause survives a restart, and a second one replaces the
+    /// first. The time is by the wall clock, and moves back with it if that is set back.
     ///
     /// # Errors
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the

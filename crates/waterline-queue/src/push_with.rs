@@ -1,4 +1,4 @@
-//! Pushing within an atomic write of the user's.
+//! Pushing within an atomic write of the caller's.
 
 use crate::embedded::codec::push::encode_pushes;
 use crate::group::Group;
@@ -10,38 +10,40 @@ use crate::types::new_job::NewJob;
 use waterline::{Effects, Error, seam};
 
 impl Queue {
-    /// Pushes a job in an atomic write of the same store, and returns its id. So a stream pushes
-    /// exactly once, and a finished job pushes the next one together with its own end.
+    /// Pushes a job in an atomic write of the same store, and returns its id.
     ///
-    /// It follows the rules of [`push`](Self::push). Only the write shows if a job of this id is
-    /// there already. And only the write shows if the queue refuses the job, since one that it is
-    /// to run [`after`](NewJob::after) never was ([`QueueError::NotFound`]), waits for it
-    /// ([`QueueError::Cycle`]), or since it runs by now ([`QueueError::AlreadyRuns`]):
+    /// So a stream pushes exactly once, and a finished job pushes the next one together with its
+    /// own end.
     ///
-    /// * The attempt of a job of a stream or of a [`Runner`](crate::Runner) has failed, with
-    ///   this error, and nothing of it is done. It is tried again as after any other failure, since
-    ///   the next attempt may find the other job. Each other job of the same save is in.
+    /// It follows the rules of [`push`](Self::push). Only the write shows whether a job with this
+    /// id exists. And only the write shows whether the queue refuses the job, because one that it
+    /// is to run [`after`](NewJob::after) never existed ([`QueueError::NotFound`]) or waits for it
+    /// ([`QueueError::Cycle`]), or because it runs by now ([`QueueError::AlreadyRuns`]):
+    ///
+    /// * The attempt of a job of a stream or of a [`Runner`](crate::Runner) has failed with this
+    ///   error, and none of its writes is made. It is retried as after any other failure, since the
+    ///   next attempt may find the other job. All other jobs of the same save are written.
     /// * [`Lease::finish_with`](crate::Lease::finish_with) and
-    ///   [`Store::write`](waterline::Store::write) fail with it, and nothing of the write is done.
+    ///   [`Store::write`](waterline::Store::write) fail with it, and nothing is written.
     ///
     /// Pushes of one save, or of one write, that wait for each other are made in an order that
     /// works, whatever the order of the calls.
     ///
-    /// And only the write shows if the queue is full
-    /// ([`QueueOptions::max_waiting`](crate::QueueOptions::max_waiting)). Then nothing of
-    /// the write is made, and nothing is lost:
+    /// Only the write shows, too, whether the queue is full
+    /// ([`QueueOptions::max_waiting`](crate::QueueOptions::max_waiting)). Then nothing is written,
+    /// and nothing is lost:
     ///
     /// * A stream tries to save again, with a pause of up to 5 s, until there is room. Meanwhile
     ///   its window fills and it reads no more, and its status says why.
-    /// * A job of a [`Runner`](crate::Runner) is snoozed for a second, so that its slot is
-    ///   free for the jobs that make room. The attempt does not count.
+    /// * A job of a [`Runner`](crate::Runner) is snoozed for a second, so that its slot is free for
+    ///   the jobs that make room. The attempt does not count.
     /// * [`Lease::finish_with`](crate::Lease::finish_with) and
     ///   [`Store::write`](waterline::Store::write) fail, with [`QueueError::Full`] as their error
     ///   or its source.
     ///
-    /// Such a write may push any number of jobs if there was room for one before it, so more may
-    /// wait then by as many as one batch has. Otherwise a stream whose jobs push more than may ever
-    /// wait would stand still for good.
+    /// Such a write may push any number of jobs if there was room for one before it, so the bound
+    /// may be exceeded by the jobs of one batch. Otherwise a stream whose jobs push more than may
+    /// ever wait would be stuck forever.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
@@ -65,10 +67,10 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] for a job that no queue takes and for a queue of another store,
-    /// [`Error::ReadOnly`] for a read-only queue, and [`Error::EffectsTooLarge`] as those of
-    /// [`Effects::put`]. [`Error::Refused`] with [`QueueError::Refused`] as its source for a job
-    /// that the hook of the queue refuses: the closure may go on without that job.
+    /// [`Error::Config`] for an invalid job and for a queue of another store, [`Error::ReadOnly`]
+    /// for a read-only queue, and [`Error::EffectsTooLarge`] as for [`Effects::put`].
+    /// [`Error::Refused`] with [`QueueError::Refused`] as its source for a job that the hook of the
+    /// queue refuses: the closure may go on without that job.
     #[doc(alias = "outbox")]
     pub fn push_with(&self, effects: &mut Effects, job: NewJob) -> Result<JobId, Error> {
         // A job that the hook refuses changes nothing, so the closure may go on without it.
@@ -82,8 +84,7 @@ impl Queue {
     }
 
     /// Pushes a batch of jobs and the one that runs when all of them have ended, in an atomic
-    /// write. Returns their ids, with that of the last one at the end. See
-    /// [`push_batch`](Self::push_batch).
+    /// write. Returns their ids, the last job's at the end. See [`push_batch`](Self::push_batch).
     ///
     /// ```
     /// use waterline::Store;
@@ -107,7 +108,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// Those of [`push_with`](Self::push_with).
+    /// The same as [`push_with`](Self::push_with).
     pub fn push_batch_with(
         &self,
         effects: &mut Effects,
@@ -136,7 +137,7 @@ impl Queue {
     }
 }
 
-/// Refuses a change that cannot be, so that the write fails.
+/// Refuses an invalid change, so that the write fails.
 pub(crate) fn refuse(effects: &mut Effects, config: ConfigError) -> Error {
     seam::refuse(effects, move || QueueError::from(config.clone()).into())
 }
@@ -145,7 +146,7 @@ impl Group {
     /// Pushes a job into the queue that takes its kind, in an atomic write.
     ///
     /// # Errors
-    /// [`Error::Config`] for a kind that no queue takes; otherwise those of
+    /// [`Error::Config`] for a kind that no queue takes; otherwise the same as
     /// [`Queue::push_with`].
     pub fn push_with(&self, effects: &mut Effects, job: NewJob) -> Result<JobId, Error> {
         match self.routed(&job) {

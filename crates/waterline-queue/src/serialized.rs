@@ -1,6 +1,5 @@
-//! The answers of a queue as `serde` writes them: for an answer over HTTP, or a file.
-//!
-//! A time is in whole milliseconds since 1970, a duration in whole milliseconds.
+//! How `serde` writes the answers of a queue: for an HTTP response, or a file. A time is in whole
+//! milliseconds since 1970, a duration in whole milliseconds.
 
 use crate::group::status::GroupStatus;
 use crate::notify::watchers::QueueChange;
@@ -31,7 +30,7 @@ pub(crate) fn long(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes the values of an enum as these words, and shows them so.
+/// Serializes and displays the values of an enum as these words.
 macro_rules! words {
     ($type:ident: $($value:ident = $word:literal,)+) => {
         impl $type {
@@ -91,7 +90,7 @@ fields!(JobInfo, of:
     cost = of.cost,
     held_by = of.held_by,
     error = of.error,
-    // Bytes that are no JSON are those of a damaged job.
+    // A payload that is not JSON belongs to a damaged job.
     payload = from_json::<Value>(&of.payload).ok(),
     data = of.data,
     meta = of.meta,
@@ -156,7 +155,7 @@ fields!(GroupStatus, of: queues = of.queues, text = of.to_string(),);
 
 fields!(Seen, of: state = of.state, data = of.data, error = of.error, progress = of.progress,);
 
-/// `change` says which one it is.
+/// The field `change` names the variant.
 impl Serialize for QueueChange {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -168,7 +167,7 @@ impl Serialize for QueueChange {
     }
 }
 
-/// `end` says which one it is.
+/// The field `end` names the variant.
 impl Serialize for AttemptEnd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (end, error) = match self {
@@ -194,7 +193,7 @@ impl Serialize for PushOutcome {
     }
 }
 
-/// The sentence of `Display`: `the kind "mail"`.
+/// The text of `Display`: `the kind "mail"`.
 impl Serialize for LimitOf {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -220,7 +219,7 @@ impl Waits {
     }
 }
 
-/// `3 ready, 1 dead`: the states that have jobs.
+/// Lists only the states that have jobs: `3 ready, 1 dead`.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let states = JobState::ALL.into_iter().chain([JobState::Damaged]);

@@ -1,4 +1,4 @@
-//! Waiting for what becomes of a job.
+//! Waiting for the changes and the end of a job.
 
 use crate::handle::Queue;
 use crate::notify::subscribers::{Bell, Read, Slot, Told};
@@ -20,24 +20,24 @@ pub struct Seen {
     pub state: Option<JobState>,
     /// The data that its workers have left, if any.
     pub data: Option<serde_json::Value>,
-    /// The error by which it died. `None` if it is not dead.
+    /// The error of which it died; `None` if it is not dead.
     pub error: Option<String>,
-    /// The progress that its worker has shown last, if any.
+    /// The last progress that its worker has shown, if any.
     pub progress: Option<JobProgress>,
 }
 
-/// A look at one job that is told of its changes, from [`Queue::subscribe`]. Changes that come
-/// faster than they are waited for are told as one: the last one. So a wait never misses the end.
+/// Follows the changes of one job, from [`Queue::subscribe`](crate::Queue::subscribe).
 ///
-/// [`Queue::subscribe`]: crate::Queue::subscribe
+/// If changes come faster than the caller waits for them, a wait returns only the last one. So it
+/// never misses the end.
 ///
-/// A wait needs no worker beside it: it notices by itself that the worker of the job is silent, and
-/// whatever else time brings. A subscription keeps the store of its queue open.
+/// A wait needs no worker in this process: it notices by itself that the worker of the job is
+/// silent, and whatever else falls due. A subscription keeps the store of its queue open.
 pub struct Subscription {
     pub(super) queue: Queue,
     id: JobId,
     pub(super) slot: Arc<Slot>,
-    /// The number of the change that was told last.
+    /// The number of the change that was last returned.
     pub(super) told: u64,
 }
 
@@ -62,7 +62,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::NotFound`] for an unknown id, [`QueueError::Store`] when the database fails,
     /// and with [`Error::ReadOnly`](waterline::Error::ReadOnly) for a queue of a read-only store,
-    /// which nobody tells of a change.
+    /// where no change is announced.
     pub fn subscribe(&self, id: impl AsRef<str>) -> Result<Subscription, QueueError> {
         let id = id.as_ref();
         self.writable()?;
@@ -78,8 +78,8 @@ impl Queue {
         })
     }
 
-    /// Watches all jobs of the queue, for a monitor or a log: from now on, each push, claim, end,
-    /// removal and pause is told.
+    /// Watches all jobs of the queue, for a monitor or a log: every push, claim, end, removal and
+    /// pause from now on.
     ///
     /// ```
     /// use std::time::Duration;
@@ -115,7 +115,7 @@ impl Subscription {
             if told.changes == 0 {
                 (told.state, told.data, told.error, told.progress) = (Some(state), data, error, progress);
             } else if told.state == Some(state) {
-                // The change was told without the rest, which stays.
+                // The change came without the rest, which stays.
                 told.data = told.data.take().or(data);
                 told.progress = told.progress.take().or(progress);
             }
@@ -123,38 +123,43 @@ impl Subscription {
         Ok(me)
     }
 
-    /// Returns the state of the job, as it was last told.
+    /// Returns the state of the job as last announced.
     #[must_use]
     pub fn state(&self) -> Option<JobState> {
         self.slot.state.lock().state
     }
 
-    /// Waits until the job changes its state, its data or its progress, or was removed. `None`: the
-    /// time is over. A change that came since the last wait is told at once. It blocks its thread.
+    /// Waits until the job changes its state, its data or its progress, or is removed. It blocks
+    /// its thread.
+    ///
+    /// Returns `None` after the timeout, and at once if a change came since the last wait.
     ///
     /// # Errors
-    /// [`QueueError::Payload`] if the data is no JSON.
+    /// [`QueueError::Payload`] if the data is not JSON.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         let told = self.told;
         self.wait_until(timeout, |slot| slot.changes > told)
     }
 
-    /// Waits until the job is in this state, which may be now. `None`: the time is over, or the job
-    /// was removed ([`state`](Self::state) tells which). A job that finishes with
-    /// [`Retention::Drop`](crate::Retention::Drop) is told as finished. One that dies is
-    /// not: so wait for some time only, and look at the state, or use [`wait`](Self::wait).
+    /// Waits until the job is in this state, which may be now.
+    ///
+    /// Returns `None` after the timeout, or if the job was removed ([`state`](Self::state) tells
+    /// which). It sees a job that finishes with [`Retention::Drop`](crate::Retention::Drop) as
+    /// finished. It does not return if the job dies: so wait for some time only, and look at the
+    /// state, or use [`wait`](Self::wait).
     ///
     /// # Errors
-    /// [`QueueError::Payload`] if the data is no JSON.
+    /// [`QueueError::Payload`] if the data is not JSON.
     pub fn wait_for(&mut self, state: JobState, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         let seen = self.wait_until(timeout, |slot| slot.state.is_none() || slot.state == Some(state))?;
         Ok(seen.filter(|seen| seen.state == Some(state)))
     }
 
-    /// Waits until the job has ended, which may be now, and returns how: it is finished, with the
-    /// data of its workers; it is dead, with its error; it cannot be read
-    /// ([`JobState::Damaged`]); or somebody has removed it, and it has no state. `None`: the time
-    /// is over. A job that fails and is tried again has not ended.
+    /// Waits until the job has ended, which may be now, and returns how.
+    ///
+    /// It is finished, with the data of its workers; it is dead, with its error; it cannot be read
+    /// ([`JobState::Damaged`]); or it was removed, and has no state. `None`: the timeout has
+    /// passed. A job that fails and is retried has not ended.
     ///
     /// ```
     /// use std::time::Duration;
@@ -170,14 +175,15 @@ impl Subscription {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Payload`] if the data is no JSON.
+    /// [`QueueError::Payload`] if the data is not JSON.
     pub fn wait_ended(&mut self, timeout: Duration) -> Result<Option<Seen>, QueueError> {
         self.wait_until(timeout, has_ended)
     }
 
-    /// Waits until one of several jobs, of any queues, changes its state, its data or its progress,
-    /// or was removed. Returns its place in the list. `None`: the time is over (by the clock of the
-    /// first one's queue), or the list is empty. It blocks its thread.
+    /// Waits until one of several jobs, of any queues, changes as for [`wait`](Self::wait).
+    ///
+    /// Returns its index in the list; `None` after the timeout (by the clock of the first one's
+    /// queue), or if the list is empty. It blocks its thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -194,17 +200,19 @@ impl Subscription {
     /// ```
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// The same as [`wait`](Self::wait).
     pub fn wait_any(subscriptions: &mut [Self], timeout: Duration) -> Result<Option<(usize, Seen)>, QueueError> {
         Self::wait_among(subscriptions, None, timeout)
     }
 
-    /// Waits until one of several jobs is in this state, which may be now. The first one in the
-    /// list is told: so take out those that were told. `None`: the time is over, or all of them
-    /// were removed. Otherwise it does what [`wait_any`](Self::wait_any) does.
+    /// Waits until one of several jobs is in this state, which may be now.
+    ///
+    /// Returns the first one in the list: so take out those that were returned. `None`: the timeout
+    /// has passed, or all of them were removed. Otherwise it does what [`wait_any`](Self::wait_any)
+    /// does.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// The same as [`wait`](Self::wait).
     pub fn wait_any_for(
         subscriptions: &mut [Self],
         state: JobState,
@@ -251,7 +259,7 @@ impl Subscription {
         Ok(Some((place, seen)))
     }
 
-    /// Returns the last change, which is told by that.
+    /// Returns the last change, and notes that it was returned.
     pub(super) fn take(&mut self) -> Result<Seen, QueueError> {
         let told = self.slot.state.lock();
         self.told = told.changes;
@@ -274,7 +282,7 @@ impl Subscription {
             if is_over(&told) {
                 break;
             }
-            // Read under the lock, so that a clock which is set from now on rings a sleeper.
+            // Read under the lock, so that setting the clock from now on rings a sleeper.
             let at = self.queue.moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if rest.is_some_and(|rest| rest.is_zero()) {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use waterline::seam::ClockExt;
 
-/// A look at all jobs of a queue, from [`Queue::watch`](crate::Queue::watch). It has the
-/// changes since it was made, in the order in which they were written.
+/// Follows all jobs of a queue, from [`Queue::watch`](crate::Queue::watch).
 ///
-/// It keeps the last 4,096 changes that nobody has taken. To follow one job, a
-/// [`Subscription`](crate::Subscription) is better: it never misses the end.
+/// It returns the changes since it was made, in the order in which they were written, and keeps the
+/// last 4,096 that were not taken. To follow one job, a [`Subscription`](crate::Subscription) is
+/// better: it never misses the end.
 ///
-/// A wait needs no worker beside it: it notices by itself what time brings. A watch keeps the store
-/// of its queue open.
+/// A wait needs no worker in this process: it notices by itself what falls due. A watch keeps the
+/// store of its queue open.
 pub struct Watch {
     pub(super) queue: Queue,
     pub(super) buffer: Arc<Buffer>,
@@ -28,11 +28,11 @@ impl Watch {
         Self { queue: queue.clone(), buffer }
     }
 
-    /// Waits for the next change. `None`: the time is over. It blocks its thread.
+    /// Waits for the next change; `None` after the timeout. It blocks its thread.
     pub fn wait(&mut self, timeout: Duration) -> Option<QueueChange> {
         let deadline = self.queue.moment().now.checked_add(timeout);
         let mut waiting = self.buffer.waiting.lock();
-        // A change that is there already needs no look at the queue.
+        // If there is a change already, the queue need not be looked at.
         if let Some(change) = waiting.next() {
             return Some(change);
         }
@@ -44,7 +44,7 @@ impl Watch {
             if let Some(change) = waiting.next() {
                 return Some(change);
             }
-            // Read under the lock, so that a clock which is set from now on rings a sleeper.
+            // Read under the lock, so that setting the clock from now on rings a sleeper.
             let at = self.queue.moment();
             let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
             if rest.is_some_and(|rest| rest.is_zero()) {

@@ -1,4 +1,4 @@
-//! The reason why no job starts, from what is known of the queue, its runner and its workers.
+//! Why no job starts, from what is known of the queue, its runner and its workers.
 
 use crate::engine::Survey;
 use crate::notify::losses::{AllBusy, Stuck};
@@ -16,15 +16,15 @@ pub(super) struct Facts<'a> {
     pub(super) trouble: &'a Trouble,
     /// The slots of the runner in this process.
     pub(super) slots: Option<usize>,
-    /// Those whose jobs are lost.
+    /// The slots among them whose jobs are lost.
     pub(super) stuck: Option<&'a Stuck>,
-    /// The same slots if all of them are busy.
+    /// Those slots, if all of them are busy.
     pub(super) all_busy: Option<&'a AllBusy>,
     /// True if that runner claims no more jobs.
     pub(super) is_stopping: bool,
     /// True if a thread here waits for a job.
     pub(super) is_awaited: bool,
-    /// The number of kinds in lines that no worker takes.
+    /// How many of the kinds in lines no worker takes.
     pub(super) untaken: usize,
     /// True if any number of processes share the queue.
     pub(super) is_shared: bool,
@@ -32,7 +32,7 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Returns the first of the reasons, in the order in which they have to be seen to.
+    /// Returns the first reason, in the order in which an operator has to deal with them.
     pub(super) fn waits(&self) -> Waits {
         let Self { at, survey, trouble, .. } = self;
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
@@ -50,7 +50,7 @@ impl Facts<'_> {
         if let Some(stands_still) = self.standstill() {
             return stands_still;
         }
-        // It is closed in this process alone.
+        // The gate is closed in this process only.
         if let Some((name, begun)) = trouble.closed.as_ref().filter(|_| !self.is_shared || self.is_alone()) {
             return Waits::Gate { name: name.clone(), since: self.since(*begun) };
         }
@@ -93,7 +93,7 @@ impl Facts<'_> {
         stands_still(no_end, patience(self.lease, self.survey.usual)).then_some(waits)
     }
 
-    /// The same of the runner in this process.
+    /// Does the same for the runner in this process.
     fn standstill_here(&self) -> Option<Waits> {
         let AllBusy { slots, since, patience, oldest: (begun, oldest), kind } = self.all_busy?;
         let no_end = self.since(*since);
@@ -103,19 +103,20 @@ impl Facts<'_> {
         stands_still(no_end, *patience).then_some(waits)
     }
 
-    /// True if this process has a runner, and is the only one. So it knows best.
+    /// True if this process has a runner, and is the only one. Then it knows best.
     fn is_only_worker(&self) -> bool {
         self.slots.is_some() && self.is_alone()
     }
 
-    /// True if no other process takes jobs. One that stops is none of those that do.
+    /// True if no other process takes jobs. A stopping process does not take any.
     fn is_alone(&self) -> bool {
         self.survey.fleet.workers + usize::from(self.is_stopping) <= 1
     }
 
-    /// True if no process is heard of that takes jobs, or ends those that it has within a minute.
-    /// This one may not have said that it does, and one that has just taken a job may be in no
-    /// list.
+    /// True if no known process takes jobs, or ends those that it has within a minute.
+    ///
+    /// This process may not have reported itself yet, and one that has just taken a job may be in
+    /// no list.
     fn is_nobody_here(&self) -> bool {
         let Survey { fleet, running, lapsed: (lapsed, _), .. } = self.survey;
         let (stops, is_late) = (fleet.stopping > 0, self.due_for() >= UNTAKEN);
@@ -123,14 +124,14 @@ impl Facts<'_> {
         fleet.workers == 0 && (!stops || is_late) && is_seen && self.slots.is_none() && !self.is_awaited
     }
 
-    /// Returns the time for which the oldest job has been due.
+    /// Returns how long the oldest job has been due.
     fn due_for(&self) -> Duration {
         let due = self.survey.oldest_ready.as_ref();
         Duration::from_millis(due.map_or(0, |(_, since)| self.at.wall.saturating_sub(*since)))
     }
 
-    /// Returns the reason if all workers of all processes are busy, or none is there, or takes
-    /// none. A job of a worker that is no longer heard of does not count as one that runs.
+    /// Returns the reason if all workers of all processes are busy, or none exists, or takes jobs.
+    /// A job of a silent worker does not count as running.
     fn of_fleet(&self) -> Waits {
         let (survey, fleet) = (self.survey, &self.survey.fleet);
         if self.is_nobody_here() {
@@ -141,9 +142,9 @@ impl Facts<'_> {
             return Waits::Busy { slots, since: job.ran_for, oldest: job.id.clone() };
         }
         let none_began = fleet.newest_ran_for.is_none_or(|ran| ran >= UNTAKEN);
-        // Those that limits hold, or that wait in lines, may be old.
+        // Jobs that limits hold, or that wait in lines, may be old.
         let is_late = survey.held.is_none() && survey.lines.is_empty() && self.due_for() >= UNTAKEN;
-        // Without a job, full slots are those of jobs that were removed.
+        // Full slots without a job are those of jobs that were removed.
         if is_late && none_began && (fleet.has_free || fleet.full().is_some()) {
             let free = fleet.slots.map(|slots| slots.saturating_sub(fleet.busy));
             return Waits::Idle { workers: fleet.workers, free };
@@ -155,7 +156,7 @@ impl Facts<'_> {
     fn of_workers(&self) -> Waits {
         let running = self.survey.running;
         let busy = running + self.stuck.map_or(0, |stuck| stuck.count);
-        // A job that is lost runs on, though the store says nothing of it.
+        // A lost job still runs, though the store does not list it.
         let oldest = self.survey.oldest_running.iter().chain(self.stuck.map(|stuck| &stuck.oldest)).min();
         match (self.slots, oldest) {
             (Some(slots), Some((begun, oldest))) if busy >= slots => {
@@ -180,12 +181,12 @@ mod tests {
     /// The time of now.
     const WALL: u64 = 1_000_000_000;
 
-    /// A worker with two slots, whose jobs have run for so many seconds.
+    /// A worker with two slots, whose jobs have run for these seconds.
     fn worker(name: &str, jobs: &[u32]) -> WorkerInfo {
         fleet::tests::worker(name, Some(2), Some(&["k"]), jobs)
     }
 
-    /// A queue that these workers share. A job has been due for so many seconds.
+    /// A queue that these workers share, with a job that has been due for `due_for` seconds.
     fn survey(workers: &[WorkerInfo], due_for: u64) -> Survey {
         let oldest_ready: Option<(JobId, u64)> = Some(("due".to_owned(), WALL - due_for * 1_000));
         Survey {
@@ -248,15 +249,15 @@ mod tests {
             |oldest: &str, since: u32| Waits::Busy { slots: 4, since: SECOND * since, oldest: oldest.to_owned() };
         let hangs = survey(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
         assert_eq!(waits(&hangs), stands_still("a720", "a", 720, 60));
-        // Without a job that is due, they hold nothing up.
+        // Without a due job, they hold nothing up.
         let nothing_due = Survey { counts: Counts::default(), ..hangs.clone() };
         assert_eq!(waits(&nothing_due), Waits::NothingReady { due_in: None });
-        // An end, and the claim behind it.
+        // A job has ended, and its slot was claimed again.
         assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a720", 720));
         assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a720", 720));
         assert_eq!(waits(&Survey { usual: Some(SECOND * 6), ..hangs.clone() }), stands_still("a720", "a", 720, 60));
         assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80])], 0)), Waits::No);
-        // Slots of one that is no longer heard of are none.
+        // Slots of a silent worker do not count.
         let dead = WorkerInfo { is_silent: true, ..worker("dead", &[]) };
         assert_eq!(
             waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), dead], 0)),
@@ -277,7 +278,7 @@ mod tests {
         let stopping = std::slice::from_ref(&stops);
         assert_eq!(waits(&survey(stopping, 59)), Waits::No, "it ends its job");
         assert_eq!(waits(&survey(stopping, 60)), Waits::NoWorker, "another one should be there by now");
-        // One that stops is not the only one beside another worker, whose slots are free.
+        // A stopping worker does not count as the only one beside another with free slots.
         let beside = survey(&[stops, worker("a", &[])], 1);
         let since = Instant::now().checked_sub(SECOND * 90).unwrap();
         let (oldest, kind) = ((since, "x".to_owned()), "k".to_owned());
@@ -289,15 +290,15 @@ mod tests {
         };
         assert!(matches!(seen(false), Waits::StandsStill { .. }));
         assert_eq!(seen(true), Waits::No);
-        // A worker of this process may not have said that it is there.
+        // A worker of this process may not have reported itself yet.
         assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.is_awaited = true), Waits::No);
         assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.slots = Some(1)), Waits::No);
-        // Its job is the only one, and nobody takes it back.
+        // Its job is the only one, and no worker takes it back.
         let lapsed =
             |workers: &[WorkerInfo]| Survey { counts: Counts::default(), lapsed: (1, SECOND), ..survey(workers, 0) };
         assert_eq!(waits(&lapsed(std::slice::from_ref(&dead))), Waits::NoWorker);
         assert_eq!(waits(&lapsed(&[dead.clone(), worker("a", &[])])), Waits::No);
-        // A job that somebody has just taken, whom no list has yet.
+        // A job that a worker has just taken which is in no list yet.
         assert_eq!(waits(&Survey { running: 1, ..survey(&[], 1) }), Waits::No);
         let leased = Survey { counts: Counts::default(), ..survey(&[dead], 0) };
         assert_eq!(waits(&leased), Waits::NothingReady { due_in: None });
@@ -309,13 +310,14 @@ mod tests {
         let workers = [worker("a", &[60]), worker("b", &[])];
         assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
         assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
-        // A caller of accept may be busy with what it has, and nobody knows how much it would take.
+        // A caller of accept may be busy with what it has, and how much more it would take is
+        // unknown.
         let unbounded = |jobs: &[u32]| WorkerInfo { slots: None, ..worker("c", jobs) };
         assert_eq!([&[][..], &[90]].map(|jobs| waits(&survey(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
-        // All slots are those of jobs that were removed and do not end.
+        // All slots hold jobs that were removed and do not end.
         let stuck = WorkerInfo { busy: 2, ..worker("a", &[]) };
         assert_eq!(waits(&survey(&[stuck], 60)), Waits::Idle { workers: 1, free: Some(0) });
-        // Jobs that limits hold, or that are in lines, may be as old as they like.
+        // Jobs that limits hold, or that are in lines, may have any age.
         let held = Survey { held: Some((LimitOf::Queue, 1, None)), ..survey(&workers, 600) };
         let in_line = Survey { lines: vec![("x".to_owned(), 1)], ..survey(&workers, 600) };
         assert_eq!([&held, &in_line].map(waits), [Waits::No, Waits::No]);

@@ -1,4 +1,4 @@
-//! The look at a queue that makes its status.
+//! Reading the queue for its status.
 
 use crate::handle::Queue;
 use crate::notify::losses::Stuck;
@@ -7,11 +7,11 @@ use crate::status::{QueueStatus, SetBack, StuckSlots, UntakenKind, Vantage};
 use crate::types::error::QueueError;
 use std::time::{Duration, Instant};
 
-/// The time for which a status tells of a clock that was set back.
+/// How long a status mentions that the clock was set back.
 const TOLD_FOR: Duration = Duration::from_secs(3600);
 
 impl Queue {
-    /// Returns the state of the queue. It reads a few entries of the store, and waits for nobody.
+    /// Returns the state of the queue. It reads a few entries of the store, and never waits.
     ///
     /// ```
     /// use waterline::Store;

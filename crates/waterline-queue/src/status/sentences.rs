@@ -52,7 +52,7 @@ fn count(many: usize, noun: &str) -> String {
     format!("{many} {noun}{}", if many == 1 { "" } else { "s" })
 }
 
-/// The sentence alone.
+/// Displays the sentence alone.
 struct Sentence<'a>(&'a QueueStatus);
 
 impl fmt::Display for Sentence<'_> {
@@ -61,7 +61,7 @@ impl fmt::Display for Sentence<'_> {
     }
 }
 
-/// The sentence that says why no job starts.
+/// Displays the reason why no job starts.
 struct Why<'a>(&'a QueueStatus);
 
 impl fmt::Display for Why<'_> {
@@ -71,8 +71,7 @@ impl fmt::Display for Why<'_> {
 }
 
 impl QueueStatus {
-    /// Returns the sentence that says why no job starts, without the numbers that `Display` has
-    /// behind it.
+    /// Returns the sentence that says why no job starts, without the numbers that `Display` adds.
     ///
     /// ```
     /// use waterline::Store;
@@ -88,8 +87,8 @@ impl QueueStatus {
         Sentence(self).to_string()
     }
 
-    /// Returns the sentence without those of what is left over: kinds that no worker takes, workers
-    /// that are silent, and slots that are [`stuck`](Self::stuck).
+    /// Returns the sentence without what is left over: kinds that no worker takes, silent workers,
+    /// and slots that are [`stuck`](Self::stuck).
     pub(crate) fn why(&self) -> String {
         Why(self).to_string()
     }
@@ -112,7 +111,7 @@ impl QueueStatus {
         })
     }
 
-    /// Returns the sentence of the workers that are no longer heard of and still have jobs.
+    /// Returns the sentence about silent workers that still have jobs.
     pub(crate) fn of_silent(&self) -> Option<String> {
         let SilentWorker { name, jobs, silent_for, lease_left } = self.fleet.silent.first()?;
         let others = match self.fleet.silent_count.saturating_sub(1) {
@@ -131,7 +130,7 @@ impl QueueStatus {
         Some(format!("{name} was last heard of {heard} ago, and {what}{others}"))
     }
 
-    /// Returns who waits for the end of a pause.
+    /// Returns how many workers wait for the end of a pause.
     fn waiting_workers(&self) -> Option<String> {
         let Fleet { workers, slots, .. } = &self.fleet;
         if self.vantage != Vantage::Shared || *workers == 0 {
