@@ -1,8 +1,7 @@
-//! The seam for a database of queues, for the crates of this project alone.
+//! The interface for a database of queues, only for the crates of this project.
 //!
-//! It is no part of the API: any version may change it. The parts that belong to words of the
-//! public API (options, limits, a schedule) are read by functions here, so that those words show
-//! nothing of it.
+//! It is not part of the API: any version may change it. Its functions read the parts of public
+//! types (options, limits, a schedule), so that those types need not expose them.
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "only the crates of this project use it")]
 
 pub use crate::engine::{
@@ -70,7 +69,7 @@ pub const NO_CAPABILITIES: Capabilities = Capabilities {
     one_process: false,
 };
 
-/// The place of an engine that runs no effects.
+/// The home of an engine that runs no effects.
 pub fn home(address: usize) -> Home {
     Home { address, takes_sql: false }
 }
@@ -89,7 +88,7 @@ pub struct Options {
     pub heal_after: Option<Duration>,
     pub max_waiting: Option<u64>,
     pub max_payload: usize,
-    /// The time of a clock that a test sets.
+    /// The time of a manual clock.
     pub manual: Option<u64>,
 }
 
@@ -125,7 +124,7 @@ pub fn limits_of(options: &QueueOptions) -> impl Iterator<Item = (&LimitOf, &Bou
     options.limits.iter().map(|limit| (&limit.of, &limit.bounds))
 }
 
-/// The count, the period and the burst of a rate.
+/// Returns the count, the period and the burst of a rate.
 pub fn rate_of(bounds: &Bounds) -> Option<(u32, Duration, u32)> {
     bounds.rate.map(|rate| (rate.count, rate.per, rate.burst))
 }
@@ -134,7 +133,7 @@ pub fn limit_of(name: &str) -> LimitOf {
     crate::types::limit::of_name(name)
 }
 
-/// A limit with its bounds, and what it holds: the jobs that run, the tokens, the jobs held.
+/// Makes a limit with its bounds and its use: running jobs, tokens, held jobs.
 pub fn limit_use(
     name: &str,
     at_once: Option<u32>,
@@ -145,12 +144,12 @@ pub fn limit_use(
     LimitUse { limit, at_once, running, rate: rate.map(|(count, per, _)| (count, per)), burst, tokens, held }
 }
 
-/// The jobs that a job waits for, and those that wait for it.
+/// Makes the jobs that a job waits for, and those that wait for it.
 pub fn related(waits_for: Vec<JobId>, awaited_by: Vec<JobId>) -> Related {
     Related { waits_for, awaited_by }
 }
 
-/// First pause, growth, cap, attempts and jitter.
+/// Returns the first pause, growth, cap, attempts and jitter.
 pub fn retry_parts(retry: &Retry) -> (Duration, Growth, Duration, Option<u32>, f64) {
     seam::retry_parts(retry)
 }
@@ -168,7 +167,7 @@ pub fn pushed(id: JobId, outcome: PushOutcome) -> Pushed {
     Pushed { id, outcome }
 }
 
-/// The row of a running job of which no more is known.
+/// Makes the row of a running job of which nothing more is known.
 pub fn running_row(token: u64) -> JobRow {
     JobRow {
         state: JobState::Running,
@@ -202,7 +201,7 @@ pub fn durations(count: u64, mean: u64, last: u64) -> Durations {
     Durations { count, mean: from_nanos(mean), last: from_nanos(last) }
 }
 
-// Writes of the user's beside those of a queue.
+// Writes of the caller's beside those of a queue.
 
 pub fn engine_of(queue: &Queue) -> (&dyn QueueEngine, QueueNo) {
     queue.parts()
@@ -219,7 +218,7 @@ pub fn lease_parts(lease: &Lease) -> (&Queue, Held) {
     lease.parts()
 }
 
-/// Makes the drop of a lease look if a transaction has ended it.
+/// Makes the drop of a lease check whether a transaction has ended it.
 pub fn note_end_in_transaction(lease: &mut Lease) {
     lease.note_end_in_transaction();
 }
@@ -228,12 +227,12 @@ pub fn running_parts(job: &Running) -> (&Queue, Held) {
     job.parts()
 }
 
-/// Takes the end of a job from everybody else. `None`: somebody else has it.
+/// Takes the right to end a job; `None` if it was taken before.
 pub fn take_end(done: Finisher) -> Option<OwnEnd> {
     done.take()
 }
 
-/// The bytes of data that an end leaves, as JSON.
+/// Returns the data that an end leaves, as JSON.
 pub fn data_json(data: JobData, id: &str, queue: &Shared) -> Result<Option<Vec<u8>>, QueueError> {
     data.json(id, &queue.options)
 }
@@ -246,7 +245,7 @@ pub fn check_payload(queue: &Shared, job: &NewJob) -> Result<(), ConfigError> {
     queue.options.check_payload("payload", job.payload.len())
 }
 
-/// The error of a payload, or of data, that the database has refused.
+/// Makes the error for a payload, or data, that the database has refused.
 pub fn payload_error(what: &'static str, length: usize, most: usize) -> ConfigError {
     crate::types::options::payload_error(what, length, most)
 }
@@ -270,12 +269,12 @@ pub const NO_WORKER: WorkerInfo = WorkerInfo {
     lease_left: None,
 };
 
-/// Makes a job that a worker has, of its id, its kind and the time for which it runs.
+/// Makes a job of a worker from its id, its kind and how long it has run.
 pub fn worker_job(id: JobId, kind: String, ran_for: Duration) -> WorkerJob {
     WorkerJob { id, kind, ran_for }
 }
 
-/// The name of this machine.
+/// Returns the name of this machine.
 pub fn host() -> &'static str {
     seam::host()
 }
@@ -305,7 +304,7 @@ pub fn foreign_error(queue: &Queue) -> QueueError {
     waterline::ConfigError::Foreign { what: "queue", name: queue.name().to_owned() }.into()
 }
 
-/// Makes the error of a call that the database of an engine has not made. `look_at` says where its
+/// Makes the error for a call that the database of an engine has not made. `look_at` says where its
 /// user finds the reason.
 pub fn store_error(doing: &str, look_at: &'static str, source: BoxError) -> QueueError {
     QueueError::Store(Error::Store(seam::store_error(doing.to_owned(), look_at, source)))

@@ -1,4 +1,4 @@
-//! The words of a queue: what its users type and read. They know no store.
+//! The public types of a queue: what its users write and read. They know no store.
 
 pub(crate) mod capabilities;
 pub(crate) mod config;

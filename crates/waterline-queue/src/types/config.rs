@@ -1,68 +1,68 @@
-//! A setting of a queue, a runner or a job that was refused.
+//! Refused settings of a queue, a runner or a job.
 
 use std::fmt;
 use waterline::seam::structure;
 
-/// The most bytes of an id, a kind, a key or a name.
+/// The maximum length of an id, a kind, a key or a name, in bytes.
 const MAX_NAME: usize = 255;
 
-/// A setting that was refused. `Display` says why, and what to write instead. `{:?}` shows the same
+/// A refused setting. `Display` says why, and what to write instead; `{:?}` shows the same
 /// sentence, `{:#?}` the structure.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// One that a stream may have, too: a number of 0 or outside its range, a bad name, a queue of
-    /// another store, a call that the engine does not have.
+    /// One that a stream may have, too: a number that is 0 or out of range, a bad name, a queue of
+    /// another store, a call that the engine does not support.
     #[error(transparent)]
     Setting(#[from] waterline::ConfigError),
-    /// A text or a value that is too long for its record, or empty where it must say something.
+    /// A text or a value that is too long for its record, or empty where it must not be.
     #[error("{why}")]
     Length {
         /// The kind of text: "job id", "job kind", "job key", "root signature", "metadata key",
-        /// "metadata" (also for a note), "payload", "data" or "progress note", or the thing that
-        /// has the name: "queue", "periodic job" or "gate".
+        /// "metadata" (also for a note), "payload", "data" or "progress note", or what has the
+        /// name: "queue", "periodic job" or "gate".
         what: &'static str,
         /// The length, in bytes.
         length: usize,
-        /// The most bytes that it may have.
+        /// The maximum length, in bytes.
         most: usize,
-        /// The reason, and what to write instead.
+        /// Why, and what to write instead.
         why: String,
     },
-    /// `stop` or `join` on one of the runner's own threads. It would wait for itself.
+    /// `stop` or `join` on one of the runner's own threads, which would wait for itself.
     #[error(
         "stop or join was called on one of the runner's own threads, which would wait for itself: it was asked to stop and \
          does so; on such a thread drop the `Runner`, and call `stop` or `join` on others"
     )]
     OwnThread,
-    /// An id, a kind, a key or a name with the character NUL, which PostgreSQL keeps in no text.
+    /// An id, a kind, a key or a name with the character NUL, which PostgreSQL text cannot contain.
     #[error("{subject} has the character NUL (U+0000), which no text of PostgreSQL has: leave it out")]
     Nul {
-        /// The text, as the beginning of a sentence.
+        /// The text, as the start of a sentence.
         subject: String,
     },
-    /// JSON that is nested too deep: it could be written, and nobody could read it again.
+    /// JSON that is nested too deeply: it could be written, but not read again.
     #[error("the JSON is nested deeper than 127 arrays and objects: store the inner part as a text")]
     JsonDepth,
-    /// A limit of a queue that cannot be.
+    /// An invalid limit of a queue.
     #[error("{why}")]
     Limit {
         /// "empty" for one that limits nothing, and "twice" for two for the same jobs.
         fault: &'static str,
-        /// The jobs that it is for.
+        /// The jobs that it applies to.
         limit: String,
-        /// The reason, and what to write instead.
+        /// Why, and what to write instead.
         why: String,
     },
-    /// A type of jobs ([`TypedJob`](crate::TypedJob)) that returns what is not of its kind.
+    /// A type of jobs ([`TypedJob`](crate::TypedJob)) that returns something of another kind.
     #[error("the type of the kind {kind:?} returns {returned}: return the one that it was given, with more settings")]
     KindForeign {
         /// The kind.
         kind: String,
-        /// The thing that it returns, for example `a limit of the queue`.
+        /// What it returns, for example `a limit of the queue`.
         returned: String,
     },
-    /// A limit of a type of jobs that the queue of a runner was opened without.
+    /// A limit of a type of jobs that is missing in the options of the runner's queue.
     #[error(
         "the queue {queue:?} was opened without the limit that {job} sets for its kind {kind:?}, so it would not hold: open \
          the queue with `.job::<{job}>()` in its `QueueOptions`"
@@ -83,35 +83,36 @@ pub enum ConfigError {
         /// The name of the field.
         field: String,
     },
-    /// An id of a job that begins as the ids do that a queue makes.
+    /// An id of a job that begins like those that a queue makes.
     #[error("the id {id:?} begins with `~`, as those that the queue makes: use another one, or none")]
     JobIdReserved {
         /// The id.
         id: String,
     },
-    /// A cursor that is none of this list of jobs: it was changed, or is that of another list.
+    /// A cursor that does not belong to this list of jobs: it was changed, or is that of another
+    /// list.
     #[error(
         "the cursor is none of the list of {state} jobs of the queue {queue:?}: use `next` of the page before, or begin without one"
     )]
     Cursor {
         /// The name of the queue.
         queue: String,
-        /// The state of the jobs that were asked for.
+        /// The state of the requested jobs.
         state: String,
     },
     /// A time of a job, or the end of a pause, that is after the year 9999.
     #[error("the time of the job, or of the pause, is after the year 9999: use an earlier or a shorter one")]
     RunAt,
-    /// A periodic job that cannot be.
+    /// An invalid periodic job.
     #[error("{why}")]
     Periodic {
         /// "twice" for one that is registered with another schedule, job or setting; "job" for a
         /// job with an id, a time of its own, or jobs that it waits for; and "catch_up" for one
-        /// that makes up for each missed tick, and may have one run alone.
+        /// that makes up for each missed tick, but may have only one run.
         fault: &'static str,
         /// The name of the periodic job.
         name: String,
-        /// The reason, and what to write instead.
+        /// Why, and what to write instead.
         why: String,
     },
     /// A cron expression, or a time zone, that cannot be read or that no time matches.
@@ -124,7 +125,7 @@ pub enum ConfigError {
         expression: String,
         /// The text of the field, or the number of the fields; empty for the others.
         value: String,
-        /// The reason, and what to write instead.
+        /// Why, and what to write instead.
         why: String,
     },
     /// A queue that is open with other options.
@@ -135,7 +136,7 @@ pub enum ConfigError {
         /// The name of the queue.
         name: String,
     },
-    /// A runner whose handlers cannot be.
+    /// A runner with invalid handlers.
     #[error("{why}")]
     Handler {
         /// "none" without a handler, "twice" for two of one kind, and "timeout" for a timeout of a
@@ -143,10 +144,10 @@ pub enum ConfigError {
         fault: &'static str,
         /// The kind.
         kind: Option<String>,
-        /// The reason, and what to write instead.
+        /// Why, and what to write instead.
         why: String,
     },
-    /// A group of queues that cannot be, or that does not have what it is asked for.
+    /// An invalid group of queues, or a name that a group does not have.
     #[error("{why}")]
     Group {
         /// "empty" without a queue to claim from, "queue twice", "kind twice", "queue unknown",
@@ -155,10 +156,10 @@ pub enum ConfigError {
         /// The name of the queue or of the kind. The names of the two queues that take a kind,
         /// which may be the same, follow it.
         names: Vec<String>,
-        /// The reason, and what to write instead.
+        /// Why, and what to write instead.
         why: String,
     },
-    /// A weight of a queue in a group that is below zero, or no finite number.
+    /// A weight of a queue in a group that is negative, or not finite.
     #[error("the weight of the queue {queue:?} is {weight}: use 0 or more")]
     GroupWeight {
         /// The name of the queue.

@@ -7,12 +7,12 @@ use serde::Serialize;
 use serde_json::Value;
 use waterline::BoxError;
 
-/// The data that a job leaves: for its next attempt, and for everybody who looks at the job.
+/// The data that a job leaves: for its next attempt, and for readers of the job.
 ///
-/// Each call that takes data takes one of these: a reference to a value of yours, which is turned
-/// into JSON at once, a [`serde_json::Value`], or an `Option` of such a value. `None` leaves the
-/// data that the job has; a reference to a `None` is JSON's `null`. A value that cannot be JSON is
-/// [`QueueError::Payload`], from the call that takes it.
+/// Each call that takes data accepts a reference to a value of yours, which is turned into JSON at
+/// once, a [`serde_json::Value`], or an `Option` of such a value. `None` keeps the data that the
+/// job has; a reference to a `None` is JSON's `null`. For a value that cannot be JSON, that call
+/// fails with [`QueueError::Payload`].
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -38,7 +38,8 @@ impl JobData {
         self.0.map_err(|source| QueueError::Payload { id: id.to_owned(), source })
     }
 
-    /// The same for a job of a queue with these options, which refuse what is too large.
+    /// Returns the same for a job of a queue with these options, which refuse data that is too
+    /// large.
     pub(crate) fn json(self, id: &str, options: &QueueOptions) -> Result<Option<Vec<u8>>, QueueError> {
         let data = self.json_of_any_size(id)?;
         options.check_payload("data", data.as_ref().map_or(0, Vec::len))?;

@@ -1,20 +1,20 @@
-//! The durations of the attempts of a kind.
+//! How long the attempts of a kind take.
 
 #[cfg(doc)]
 use crate::Queue;
 use std::fmt;
 use std::time::Duration;
 
-/// The weight of the average beside the newest duration. An average of this kind is on the whole as
-/// old as the plain mean of twice as many durations.
+/// The weight of the average against the newest duration. Such an average is overall as old as the
+/// plain mean of twice as many durations.
 const SPAN: u64 = 50;
 
-/// The durations of the attempts of one kind that succeeded in a
-/// [`Runner`](crate::Runner), from [`Queue::durations`].
+/// How long the successful attempts of one kind took in a [`Runner`](crate::Runner), from
+/// [`Queue::durations`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Durations {
-    /// The number of attempts that are in the average.
+    /// How many attempts are in the average.
     pub count: u64,
     /// The average of about the last 100 attempts: the newer ones count for more.
     pub mean: Duration,
@@ -32,7 +32,7 @@ impl Durations {
     }
 }
 
-/// A duration as people say a long one: `12.5s`, `12m`, `5h`, `3d`.
+/// Displays a long duration in a rough unit: `12.5s`, `12m`, `5h`, `3d`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Long(pub(crate) Duration);
 

@@ -1,6 +1,6 @@
-//! The end of an attempt as a runner reports it.
+//! How an attempt ended, as a runner reports it.
 
-/// The end of an attempt, as it was written.
+/// How an attempt ended, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttemptEnd {
@@ -13,8 +13,8 @@ pub enum AttemptEnd {
     },
     /// It was not ready, and the job runs again.
     Snoozed,
-    /// It failed while its runner stopped, or its future was dropped then. The job runs again, and
-    /// the attempt does not count.
+    /// It failed while its runner was stopping, or its future was dropped then. The job runs again,
+    /// and the attempt does not count.
     PutBack {
         /// The error, with its causes.
         error: String,
@@ -24,6 +24,6 @@ pub enum AttemptEnd {
         /// The error, with its causes.
         error: String,
     },
-    /// The job was removed while it ran, or somebody else has it, so nothing was written.
+    /// The job was removed while it ran, or another worker has it, so nothing was written.
     Lost,
 }

@@ -8,8 +8,8 @@ use waterline::{BoxError, Error, StoreError};
 
 /// Every error of a queue: what happened, and what to do about it.
 ///
-/// `{}` is a sentence without the causes. `{:?}` is the sentence with the causes, since a `main`
-/// that returns the error prints it, and `{:#?}` is the structure.
+/// `{}` is a sentence without the causes. `{:?}` adds the causes, since a `main` that returns the
+/// error prints that, and `{:#?}` is the structure.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
@@ -52,7 +52,7 @@ pub enum QueueError {
         through: Option<JobId>,
     },
 
-    /// The job runs already, so it cannot wait for others before that. Nothing was pushed.
+    /// The job is running, so it cannot wait for others first. Nothing was pushed.
     #[error(
         "the job {id:?} of the queue {queue:?} is running, so it cannot wait for other jobs: push it when it has ended, or \
          under another id"
@@ -65,7 +65,7 @@ pub enum QueueError {
         id: JobId,
     },
 
-    /// The queue has as many jobs that wait as it may have. Nothing was pushed. See
+    /// As many jobs of the queue wait as it allows. Nothing was pushed. See
     /// [`QueueOptions::max_waiting`](crate::QueueOptions::max_waiting).
     #[error(
         "the queue {queue:?} is full, since at most {max_waiting} of its jobs may wait: push later, wait with `push_within`, or raise max_waiting"
@@ -87,29 +87,29 @@ pub enum QueueError {
         source: BoxError,
     },
 
-    /// A setting or a job that was refused. Nothing was changed.
+    /// A refused setting or job. Nothing was changed.
     #[error(transparent)]
     Config(#[from] ConfigError),
 
-    /// A payload or data that cannot be turned into JSON, or back into the type that was asked for.
+    /// A payload or data that cannot be turned into JSON, or back into the requested type.
     #[error("{}", misfit(id))]
     Payload {
         /// The id of the job. Before a job has an id, it is the kind of the job. It is empty for
-        /// [`Outcome::done_with`](crate::Outcome::done_with), which knows no job.
+        /// [`Outcome::done_with`](crate::Outcome::done_with), which does not know the job.
         id: JobId,
-        /// The reason.
+        /// The cause.
         source: BoxError,
     },
 
     /// Jobs that still ran when the time to stop was over. The list is empty if only a hook or a
-    /// write went on.
+    /// write was still running.
     #[error("{}", still_running(running))]
     StopTimeout {
         /// The ids of these jobs.
         running: Vec<JobId>,
     },
 
-    /// An error of the store, or of the crate as a whole.
+    /// An error of the store, or one that is not specific to queues.
     #[error(transparent)]
     Store(Error),
 }
@@ -194,7 +194,7 @@ impl From<StoreError> for QueueError {
 }
 
 impl From<QueueError> for Error {
-    /// For a closure that must return the crate's own error, for example that of
+    /// Converts it for a closure that must return the crate's own error, for example that of
     /// [`Store::write`](waterline::Store::write).
     fn from(error: QueueError) -> Self {
         match error {
@@ -205,12 +205,12 @@ impl From<QueueError> for Error {
     }
 }
 
-/// The error of a group that cannot be.
+/// Makes the error for an invalid group.
 pub(crate) fn group_error<const N: usize>(fault: &'static str, names: [&str; N], why: String) -> ConfigError {
     ConfigError::Group { fault, names: names.map(str::to_owned).into(), why }
 }
 
-/// The error of a name of a queue that a group does not have.
+/// Makes the error for the name of a queue that a group does not have.
 pub(crate) fn unknown_queue(name: &str) -> ConfigError {
     let why = format!("the group has no queue {name:?}: add it with `queue`, or mend the name");
     group_error("queue unknown", [name], why)

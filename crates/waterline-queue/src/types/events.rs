@@ -1,4 +1,4 @@
-//! The things that happened in a batch, for those who wait and for the log.
+//! What happened in a batch, for waiters and for the log.
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::types::job::{JobId, JobState};
@@ -6,23 +6,23 @@ use crate::types::limit::LimitOf;
 use crate::types::related::Skipped;
 use std::time::Duration;
 
-/// A thing that happened in a batch, for those who wait.
+/// What happened in a batch, for waiters.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A job has another state, or other data; `None`: it was removed.
-    /// The data is new if there is some; `Some(None)`: it is gone. A dead job has the error.
+    /// A job has another state (`None`: it was removed), or other data (`Some(None)`: it is gone).
+    /// A dead job has the error.
     Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>>, error: Option<String> },
     /// A job has this lease from now on.
     Claimed { id: JobId, token: u64 },
-    /// A job has had this lease all along, though nothing told of it.
+    /// A job has had this lease all along, though no event said so.
     Kept { id: JobId, token: u64 },
     /// This lease is over.
     Released { token: u64 },
-    /// Somebody else than its worker has ended this lease.
+    /// This lease was ended, and not by its worker.
     Lost { token: u64 },
-    /// The log is to have this line.
+    /// A line for the log.
     Line(Line),
-    /// A job that had shown progress begins anew, so that is gone.
+    /// A job that had shown progress starts anew, so the progress is gone.
     Anew { id: JobId },
     /// The queue is paused until this time; 0: it is not.
     Paused { until: u64 },
@@ -34,32 +34,32 @@ impl Event {
     }
 }
 
-/// A thing that a transition did by itself, and that a person may want to hear of.
+/// What a transition did by itself that an operator may want to know.
 #[derive(Clone, Debug)]
 pub enum Line {
-    /// A job died, and no worker said so.
+    /// A job died, and not because its worker said so.
     Died { job: About, error: String },
     /// Its worker was silent, so it is taken back.
     TakenBack { job: About, error: String },
     /// A job finished without a run.
     Skipped { job: About, why: Skipped },
-    /// A limit has no place for a job that is ready.
+    /// A limit has no room for a ready job.
     Held { job: About, limit: LimitOf },
-    /// A record that cannot be read is passed or replaced.
+    /// An unreadable record is skipped or replaced.
     Damaged(Damaged),
     /// A tick of a periodic job made no job. `run` is the one that has not ended.
     Passed { name: String, tick: u64, why: Passed, run: Option<JobId> },
     /// The push of a tick of a periodic job was refused.
     Unmade { name: String, error: String },
-    /// So many lines about jobs did not fit into an answer of the server.
+    /// How many lines about jobs did not fit into an answer of the server.
     Untold { count: u64 },
-    /// The clock on the wall was set back, and what was written ahead of it went back with it.
+    /// The wall clock was set back, and times written ahead of it moved back with it.
     SetBack { by: Duration },
-    /// Jobs of a kind are pushed that the runner has no handler for.
+    /// Jobs were pushed of a kind that the runner has no handler for.
     Unhandled { kind: String, fate: Fate },
 }
 
-/// The fate of a job that the runner has no handler for.
+/// What happens to a job that the runner has no handler for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It waits for a runner that has one.
@@ -76,7 +76,7 @@ pub struct About {
     pub attempt: u32,
 }
 
-/// A record that cannot be read.
+/// An unreadable record.
 #[derive(Clone, Debug)]
 pub enum Damaged {
     /// The state of a limit.
@@ -87,7 +87,7 @@ pub enum Damaged {
     Note {
         error: String,
     },
-    /// A mark that this job is compared by.
+    /// A mark by which this job is compared.
     Mark {
         id: JobId,
         error: String,
@@ -97,7 +97,7 @@ pub enum Damaged {
         id: JobId,
         error: String,
     },
-    /// The entry at this place, of a job that has lost it by that.
+    /// The entry at this place, so that its job has lost it.
     Entry {
         place: String,
         error: String,
@@ -109,7 +109,7 @@ pub enum Damaged {
     },
 }
 
-/// The reason why a tick makes no job.
+/// Why a tick makes no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
     Skipped,

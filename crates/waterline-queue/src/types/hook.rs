@@ -1,4 +1,4 @@
-//! A hook that looks at each job before it is pushed.
+//! The hook that sees each job before it is pushed.
 
 use crate::types::error::QueueError;
 use crate::types::json::from_json;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use waterline::BoxError;
 
-/// A job that somebody wants to push, as the hook of
+/// A job that is about to be pushed, as the hook of
 /// [`QueueOptions::before_push`](crate::QueueOptions::before_push) sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

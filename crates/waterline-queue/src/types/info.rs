@@ -1,4 +1,4 @@
-//! A job as a look shows it.
+//! What a call that reads a job returns.
 
 use crate::types::error::QueueError;
 use crate::types::job::{JobId, JobState, Priority, millis, time};
@@ -23,34 +23,34 @@ pub struct JobInfo {
     pub state: JobState,
     /// Its priority.
     pub priority: Priority,
-    /// The number of attempts that have failed since it was pushed or requeued.
+    /// How many attempts have failed since it was pushed or requeued.
     pub failures: u32,
-    /// The number of times that its process died while it ran.
+    /// How many times its process died while it ran.
     pub crashes: u32,
     /// True if it runs alone, now or next, since its process died while it ran, and not for the
     /// first time: see [`QueueOptions::max_crashes`](crate::QueueOptions::max_crashes).
     pub runs_alone: bool,
-    /// The time of the push, or that of the tick, if it is the job of a periodic one.
+    /// The time of its push, or of its tick if a periodic job made it.
     pub pushed_at: SystemTime,
-    /// The time from which it may run; `None`: from the push on.
+    /// The time from which it may run; `None`: since the push.
     pub run_at: Option<SystemTime>,
-    /// The time at which it came into its state.
+    /// When it entered its state.
     pub since: SystemTime,
-    /// The time at which its row goes away, if it has finished or died; `None`: it stays.
+    /// When its row is removed, if it has finished or died; `None`: never.
     pub kept_until: Option<SystemTime>,
-    /// True if it was pushed once more while it ran, and is to run for that when it has succeeded.
+    /// True if it was pushed once more while it ran, and runs again after it has succeeded.
     pub resubmitted: bool,
-    /// The reason why it finished without a run; `None` if it ran, or has not finished.
+    /// Why it finished without a run; `None` if it ran, or has not finished.
     pub skipped: Option<Skipped>,
     /// The root of its tree, if it has one.
     pub root: Option<Root>,
-    /// The time by which it must have begun, if there is one.
+    /// The time by which it must have started, if there is one.
     pub expires_at: Option<SystemTime>,
-    /// The number of jobs whose ends it still waits for.
+    /// For how many jobs it still waits.
     pub waits_for: u32,
     /// The key of its limits, if it has one.
     pub key: Option<String>,
-    /// The tokens that it takes from each rate.
+    /// How many tokens it takes from each rate.
     pub cost: u32,
     /// The limit in whose line a ready job waits; `None` if no limit holds it.
     pub held_by: Option<LimitOf>,
@@ -64,13 +64,13 @@ pub struct JobInfo {
     pub meta: BTreeMap<String, serde_json::Value>,
     /// The progress that its worker shows, or that of the last attempt.
     pub progress: Option<JobProgress>,
-    /// The reason why a part of it cannot be read, which is left out here. [`Queue::list`] alone
-    /// shows such a job. The kind of a job is empty if its row cannot be read.
+    /// Why a part of it cannot be read and is left out here. Only [`Queue::list`] returns such a
+    /// job. The kind is empty if its row cannot be read.
     ///
     /// [`Queue::list`]: crate::Queue::list
     pub damaged: Option<String>,
     pub(crate) place: u64,
-    /// Its place among those of the same number in their list, in an engine that has such.
+    /// Its place among those with the same number in their list, in an engine that needs it.
     pub(crate) tie: u64,
 }
 
@@ -127,22 +127,22 @@ pub struct PeriodicInfo {
     pub schedule: Option<String>,
     /// The time of its last tick; `None` before the first one.
     pub last_tick: Option<SystemTime>,
-    /// The time of its next tick, which may be due; `None`: it has none, or the schedule is not
+    /// The time of its next tick, which may be due; `None`: there is none, or the schedule is not
     /// known here.
     pub next_tick: Option<SystemTime>,
-    /// The id of the last job that a tick made. Its row may have gone.
+    /// The id of the last job that a tick made. Its row may be gone.
     pub last_run: Option<JobId>,
-    /// The number of times that a tick made no job, since the last run had not ended
+    /// How many ticks made no job because the last run had not ended
     /// ([`Overlap::Skip`](crate::Overlap::Skip)).
     pub skipped: u64,
-    /// The reason why its record cannot be read. Then the values of the record are empty, and there
-    /// is no tick until somebody removes the name and registers it again.
+    /// Why its record cannot be read. Then the values of the record are empty, and there is no tick
+    /// until the name is removed and registered again.
     pub damaged: Option<String>,
 }
 
 impl PeriodicInfo {
-    /// Returns the time of the last tick, if there was one: its registration is noted in its place,
-    /// and has neither made a job nor passed one.
+    /// Returns the time of the last tick, if there was one. Before that, `last` is the time of the
+    /// registration, which has neither made a job nor skipped one.
     pub(crate) fn ticked(last: u64, run: &str, skipped: u64) -> Option<SystemTime> {
         (!run.is_empty() || skipped > 0).then(|| time(last))
     }

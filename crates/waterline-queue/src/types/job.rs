@@ -1,10 +1,10 @@
-//! The words of a job: its id, its state, its priority, and the answer to a push.
+//! The words of a job: its id, its state, its priority, and the result of a push.
 
 use crate::types::config::{ConfigError, check_part};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The id of a job: 1 to 255 bytes. The queue makes one for a job that is pushed without an id: `~`
-/// and a number. An id of yours does not begin with `~`.
+/// The id of a job: 1 to 255 bytes. A job that is pushed without one gets `~` and a number, so an
+/// id of yours must not begin with `~`.
 pub type JobId = String;
 
 /// The first byte of the ids that a queue makes.
@@ -28,17 +28,16 @@ pub enum JobState {
     /// It waits for the ends of other jobs.
     Waiting,
     /// Its stored row cannot be read, so it was set aside, and everything else goes on. It stays
-    /// until somebody removes it ([`Queue::remove`](crate::Queue::remove)).
+    /// until it is removed ([`Queue::remove`](crate::Queue::remove)).
     Damaged,
 }
 
 impl JobState {
-    /// All states that a row has, in the order in which [`Counts`] and the stored counters have
-    /// them.
+    /// All states that a row has, in the order of [`Counts`] and the stored counters.
     pub(crate) const ALL: [Self; 6] =
         [Self::Scheduled, Self::Ready, Self::Running, Self::Finished, Self::Dead, Self::Waiting];
 
-    /// Returns its place in `ALL`.
+    /// Returns its index in `ALL`.
     pub(crate) fn number(self) -> usize {
         self as usize
     }
@@ -48,14 +47,14 @@ impl JobState {
         matches!(self, Self::Scheduled | Self::Ready | Self::Waiting)
     }
 
-    /// True if the job has finished or died. It runs no more, unless it is pushed or requeued.
+    /// True if the job has finished or died: it does not run unless it is pushed or requeued.
     #[must_use]
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Finished | Self::Dead)
     }
 }
 
-/// The number of jobs in each state. A queue in a [`Store`](waterline::Store) has exact ones.
+/// How many jobs are in each state. For a queue in a [`Store`](waterline::Store) they are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -73,10 +72,10 @@ pub struct Counts {
     pub waiting: u64,
     /// Jobs that cannot be read, and were set aside.
     pub damaged: u64,
-    /// The time since these numbers were true. It is zero, but for a large queue in a database that
-    /// many processes share: there it takes time to count, so the numbers are kept for a while. If
-    /// the database cannot be asked, they are those of the last time. [`Duration::MAX`]: it never
-    /// could be, and they are all zero.
+    /// How old these numbers are. Zero except for a large queue in a database that many processes
+    /// share: there counting takes time, so the numbers are kept for a while. If the database
+    /// cannot be reached, they are the last ones. [`Duration::MAX`]: there are none, and all are
+    /// zero.
     pub age: Duration,
 }
 
@@ -95,7 +94,7 @@ impl Counts {
 }
 
 /// The priority of a job. Workers take the highest one that has a ready job, and each eighth time
-/// the lowest one, so that no priority starves. Within a priority, first in, first out.
+/// the lowest one, so that no priority starves. Within a priority, jobs are first in, first out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Priority {
@@ -114,7 +113,7 @@ impl Priority {
     pub(crate) const ALL: [Self; 4] = [Self::Urgent, Self::High, Self::Normal, Self::Low];
 }
 
-/// The time for which the row of a finished job is kept, to be looked at.
+/// How long the row of a finished job is kept to be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Retention {
@@ -122,11 +121,11 @@ pub enum Retention {
     For(Duration),
     /// Until it is removed.
     Keep,
-    /// Not at all. A finished job is gone, which is the cheapest.
+    /// Not at all. A finished job is gone at once, which is the cheapest.
     Drop,
 }
 
-/// The latest time that a job can be due at, in milliseconds since 1970: it is in the year 9999.
+/// The latest time at which a job can be due, in milliseconds since 1970: the year 9999.
 pub(crate) const LATEST: u64 = 253_402_300_799_999;
 
 /// Returns a time in milliseconds since 1970. A time before that is 0.
@@ -134,7 +133,7 @@ pub(crate) fn millis(time: SystemTime) -> Result<u64, ConfigError> {
     waterline::seam::millis(time).filter(|millis| *millis <= LATEST).ok_or(ConfigError::RunAt)
 }
 
-/// Returns the time that is so long after another one. It may be a little later, never earlier.
+/// Returns the time this long after another one, rounded up to milliseconds.
 pub(crate) fn after(wall: u64, pause: Duration) -> Option<u64> {
     let millis = u64::try_from(pause.as_nanos().div_ceil(1_000_000)).ok()?;
     wall.checked_add(millis).filter(|due| *due <= LATEST)
@@ -152,7 +151,7 @@ pub(crate) fn check_signature(signature: &str) -> Result<(), ConfigError> {
     check_part("root signature", "the signature of a root", signature)
 }
 
-/// Checks the id of a job that is there: the queue may have made it.
+/// Checks the id of an existing job, which the queue may have made.
 pub(crate) fn check_length(id: &str) -> Result<(), ConfigError> {
     check_part("job id", "the id of a job", id)
 }
@@ -172,7 +171,7 @@ pub(crate) fn check_id(id: &str) -> Result<(), ConfigError> {
     if id.starts_with(MADE) { Err(ConfigError::JobIdReserved { id: id.to_owned() }) } else { Ok(()) }
 }
 
-/// The answer to a push.
+/// The result of a push.
 ///
 /// ```
 /// use waterline::Store;
@@ -188,9 +187,9 @@ pub(crate) fn check_id(id: &str) -> Result<(), ConfigError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {
-    /// The id of the job. If a twin stands for it, that is the twin's.
+    /// The id of the job, or of the twin that stands for it.
     pub id: JobId,
-    /// The effect of the push.
+    /// What the push did.
     pub outcome: PushOutcome,
 }
 
@@ -202,13 +201,13 @@ impl Pushed {
     }
 }
 
-/// The effect of a push.
+/// What a push did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushOutcome {
-    /// The job is new, or it had finished or died and is to run again, with the new payload.
+    /// The job is new, or it had finished or died and runs again, with the new payload.
     Added,
-    /// A job of this id waits already, and is due at the same time, or the job is unique and has
+    /// A job with this id waits already, and is due at the same time, or the job is unique and has
     /// this twin. Nothing was changed.
     Duplicate(JobId),
     /// A job of this id waited for another time. It was moved, and has the new payload. Or the job

@@ -1,4 +1,4 @@
-//! JSON that is written so that it can be read again.
+//! JSON that can be read again once it is written.
 
 use crate::types::config::ConfigError;
 use crate::types::error::QueueError;
@@ -11,24 +11,24 @@ pub(crate) fn to_json(id: &str, value: &(impl Serialize + ?Sized)) -> Result<Vec
     json_of(value).map_err(|source| QueueError::Payload { id: id.to_owned(), source })
 }
 
-/// Turns a value into JSON that can be read again. A panic of its code is an error.
+/// Turns a value into JSON that can be read again. A panic of its code is returned as an error.
 pub(crate) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, BoxError> {
     let text = waterline::seam::guarded(|| Ok(serde_json::to_vec(value)?))?;
     check_depth(&text)?;
     Ok(text)
 }
 
-/// The deepest JSON that `serde_json` reads: arrays and objects within each other.
+/// The deepest nesting of arrays and objects that `serde_json` reads.
 const DEEPEST: usize = 127;
 
-/// Refuses text of JSON that could be written, and not be read again.
+/// Refuses JSON text that could be written, but not read again.
 pub(crate) fn check_depth(text: &[u8]) -> Result<(), ConfigError> {
     let (mut depth, mut deepest, mut bytes) = (0_usize, 0, text.iter());
     while let Some(byte) = bytes.next() {
         match byte {
             b'[' | b'{' => depth += 1,
             b']' | b'}' => depth = depth.saturating_sub(1),
-            // The end of the text within quotes: each escaped byte is passed.
+            // Skips to the end of the string, together with each escaped byte.
             b'"' => {
                 while bytes.next().is_some_and(|byte| *byte != b'"' && (*byte != b'\\' || bytes.next().is_some())) {}
             }
@@ -39,7 +39,7 @@ pub(crate) fn check_depth(text: &[u8]) -> Result<(), ConfigError> {
     if deepest <= DEEPEST { Ok(()) } else { Err(ConfigError::JsonDepth) }
 }
 
-/// Turns JSON into a value. A panic of its code is an error.
+/// Turns JSON into a value. A panic of its code is returned as an error.
 pub(crate) fn from_json<P: DeserializeOwned>(bytes: &[u8]) -> Result<P, BoxError> {
     waterline::seam::guarded(|| Ok(serde_json::from_slice(bytes)?))
 }

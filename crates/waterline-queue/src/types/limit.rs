@@ -1,4 +1,4 @@
-//! Limits: how many jobs run at once, and how many begin in a time.
+//! Limits: how many jobs run at once, and how many start in a period.
 
 use crate::types::config::ConfigError;
 use crate::types::job::{check_key, check_kind};
@@ -8,9 +8,10 @@ use std::fmt;
 use std::time::Duration;
 use waterline::seam::check_zero;
 
-/// A rate of jobs that begin, for [`Limit::rate`]: a token bucket. Each attempt takes one token, or
-/// as many as [`NewJob::cost`](crate::NewJob::cost) says. So many tokens come in each
-/// period, evenly.
+/// A rate at which jobs start, for [`Limit::rate`]: a token bucket.
+///
+/// Each attempt takes one token, or as many as [`NewJob::cost`](crate::NewJob::cost) says. The
+/// count of tokens is refilled evenly over each period.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,22 +31,21 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Lets so many jobs begin in each such time. 0 is refused, for both. The burst is the same
-    /// number.
+    /// Lets `count` jobs start in each period `per`. 0 is refused for both. The burst is `count`,
+    /// too.
     pub fn new(count: u32, per: Duration) -> Self {
         Self { count, per, burst: count }
     }
 
-    /// Sets the number of tokens that a full bucket has: so many jobs begin at once after a pause.
-    /// 0 is refused. Default: the number of [`new`](Self::new), so the jobs of one period may come
-    /// together.
+    /// Sets how many tokens a full bucket has: this many jobs start at once after a pause. 0 is
+    /// refused. Default: the count, so the jobs of one period may come together.
     pub fn burst(mut self, tokens: u32) -> Self {
         self.burst = tokens;
         self
     }
 }
 
-/// The jobs that a limit is for.
+/// Which jobs a limit applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum LimitOf {
@@ -55,7 +55,7 @@ pub enum LimitOf {
     Kind(String),
     /// The jobs with this key.
     Key(String),
-    /// The jobs of each key, on its own.
+    /// The jobs of each key, separately.
     EachKey,
 }
 
@@ -70,16 +70,16 @@ impl fmt::Display for LimitOf {
     }
 }
 
-/// A limit of a queue, for [`QueueOptions::limit`](crate::QueueOptions::limit): of the jobs
-/// that run at once, of those that begin in a time, or of both.
+/// A limit of a queue, for [`QueueOptions::limit`](crate::QueueOptions::limit): how many jobs run
+/// at once, how many start in a period, or both.
 ///
 /// A job that meets a full limit is *held*: it stays ready, costs no worker, counts no attempt, and
-/// runs when it is its turn. Jobs behind it that other limits or none are for go on. Held jobs of a
-/// limit run in the order in which they were met, whatever their priorities.
+/// runs when it is its turn. Jobs behind it that are not under this limit go on. The held jobs of a
+/// limit run in the order in which they met it, whatever their priorities.
 ///
-/// A job may be under several limits, and runs once all of them have a place. A job with a key
-/// waits in the line of its key first, and the keys take turns at the limit of a kind: so a key
-/// with many jobs does not displace the others.
+/// A job may be under several limits, and runs once all of them have room. A job with a key first
+/// waits in the line of its key, and the keys take turns at the limit of a kind: so a key with many
+/// jobs does not displace the others.
 ///
 /// ```
 /// use std::time::Duration;
@@ -114,58 +114,58 @@ impl Limit {
         Self { of, bounds: Bounds::default() }
     }
 
-    /// Makes a limit of all jobs of the queue together.
+    /// Makes a limit for all jobs of the queue together.
     pub fn queue() -> Self {
         Self::new(LimitOf::Queue)
     }
 
-    /// Makes a limit of the jobs of this kind.
+    /// Makes a limit for the jobs of this kind.
     pub fn kind(kind: impl Into<String>) -> Self {
         Self::new(LimitOf::Kind(kind.into()))
     }
 
-    /// Makes a limit for each [key](crate::NewJob::key) on its own. A key that no job needs
-    /// any more costs nothing.
+    /// Makes a limit for each [key](crate::NewJob::key) separately. A key without jobs costs
+    /// nothing.
     #[doc(alias = "partition")]
     pub fn each_key() -> Self {
         Self::new(LimitOf::EachKey)
     }
 
-    /// Makes a limit of the jobs with this key, in place of that of [`each_key`](Self::each_key).
+    /// Makes a limit for the jobs with this key, in place of that of [`each_key`](Self::each_key).
     pub fn key(key: impl Into<String>) -> Self {
         Self::new(LimitOf::Key(key.into()))
     }
 
-    /// Lets so many jobs run at once. 0 is refused. A job whose process has died, or whose lease is
-    /// over, does not count.
+    /// Lets this many jobs run at once. 0 is refused. A job whose process has died, or whose lease
+    /// is over, does not count.
     pub fn at_once(mut self, jobs: u32) -> Self {
         self.bounds.at_once = Some(jobs);
         self
     }
 
-    /// Lets so many attempts begin in a time. The tokens outlive a restart. Their clock is the one
-    /// on the wall: if somebody sets it forward, at most one burst comes early; set back, tokens
-    /// come from then on.
+    /// Lets attempts start at this rate. The tokens survive a restart, and follow the wall clock:
+    /// if it is set forward, at most one burst comes early; if it is set back, tokens are refilled
+    /// from then on.
     ///
     /// The bucket is full when it is made and after a pause. So with the default burst up to twice
-    /// the number may begin in the first such time: those of the burst, and those whose tokens come
-    /// meanwhile. With a [`burst`](Rate::burst) of 1 they begin one by one.
+    /// the count may start in the first period: those of the burst, and those whose tokens come
+    /// meanwhile. With a [`burst`](Rate::burst) of 1 they start one by one.
     pub fn rate(mut self, rate: Rate) -> Self {
         self.bounds.rate = Some(rate);
         self
     }
 }
 
-/// The numbers of a limit.
+/// The bounds of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most that run at once.
+    /// How many jobs run at once at most.
     pub at_once: Option<u32>,
-    /// The rate at which they begin.
+    /// The rate at which they start.
     pub rate: Option<Rate>,
 }
 
-/// Refuses limits that cannot be.
+/// Refuses invalid limits.
 pub(crate) fn check(limits: &[Limit]) -> Result<(), ConfigError> {
     for (number, Limit { of, bounds }) in limits.iter().enumerate() {
         match of {
@@ -224,14 +224,14 @@ pub(crate) fn of_name(name: &str) -> LimitOf {
 pub(crate) struct LimitSet {
     pub(crate) queue: Bounds,
     each_key: Option<Bounds>,
-    /// Those of kinds and keys, by their names.
+    /// The bounds of kinds and keys, by their names.
     named: HashMap<String, Bounds>,
-    /// True if there is any but that of the jobs of the queue that run at once.
+    /// True if there is any besides the number of jobs of the queue that run at once.
     has_records: bool,
     pub(crate) has_rates: bool,
 }
 
-/// The names of the limits that hold a job, in the order in which it waits for them.
+/// The names of the limits that may hold a job, in the order in which it waits for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) key: Option<String>,
@@ -264,7 +264,7 @@ impl LimitSet {
         self.has_records
     }
 
-    /// Returns the numbers of the limit with this name. One that is no longer set has none.
+    /// Returns the bounds of the limit with this name. One that is no longer set has none.
     pub(crate) fn bounds(&self, name: &str) -> Bounds {
         match self.named.get(name) {
             Some(bounds) => *bounds,
@@ -279,7 +279,7 @@ impl LimitSet {
         self.each_key.is_some() || self.named.keys().any(|name| name.starts_with('k'))
     }
 
-    /// Returns the numbers of the limit of each key, if that is set.
+    /// Returns the bounds of the limit of each key, if it is set.
     pub(crate) fn each_key(&self) -> Option<Bounds> {
         self.each_key
     }

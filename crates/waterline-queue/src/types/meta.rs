@@ -5,8 +5,8 @@ use crate::types::json::check_depth;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The most bytes of all metadata of a job, and of a note. A record is rewritten whole by each
-/// change, so it has to be small.
+/// The maximum size of all metadata of a job, and of a note, in bytes. A change rewrites the whole
+/// record, so it has to be small.
 const MOST: usize = 64 * 1024;
 
 /// The values beside a job.
@@ -16,7 +16,7 @@ pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
     check_part("metadata key", "a key of metadata, or of a note,", key)
 }
 
-/// Refuses the text of metadata or of a note that is too long, or that could not be read again.
+/// Refuses the text of metadata or of a note that is too long, or could not be read again.
 pub(crate) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
     match text.len() {
         0..=MOST => check_depth(text),
@@ -24,14 +24,14 @@ pub(crate) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
     }
 }
 
-/// The error of metadata, or of a note, that is too large.
+/// Makes the error for metadata, or a note, that is too large.
 pub fn size_error(length: usize) -> ConfigError {
     let why =
         format!("the metadata, or the note, would have {length} bytes: use at most 65,536, and keep more in a table");
     ConfigError::Length { what: "metadata", length, most: MOST, why }
 }
 
-/// Returns the text of metadata: an object of JSON, with its keys in ascending order.
+/// Returns metadata as text: a JSON object with its keys in ascending order.
 pub(crate) fn text(meta: &Meta) -> Vec<u8> {
     let members = meta.iter().map(|(key, value)| (key.clone(), value.clone()));
     Value::Object(members.collect()).to_string().into_bytes()

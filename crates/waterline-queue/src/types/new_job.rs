@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use waterline::seam::check_zero;
 use waterline::{Retry, seam};
 
-/// The time at which a new job is due.
+/// When a new job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Now,
@@ -71,8 +71,8 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// Makes a job of this kind (1 to 255 bytes), by which a [`Runner`](crate::Runner) finds
-    /// its handler. The payload is stored as JSON.
+    /// Makes a job of this kind (1 to 255 bytes), by which a [`Runner`](crate::Runner) finds its
+    /// handler. The payload is stored as JSON.
     ///
     /// # Errors
     /// [`QueueError::Payload`] if the payload cannot be turned into JSON.
@@ -101,23 +101,23 @@ impl NewJob {
         })
     }
 
-    /// Gives the job an id of yours: 1 to 255 bytes, not beginning with `~`. A job of this id that
-    /// is there already is treated as [`Queue::push`](crate::Queue::push) says. If the job
-    /// is [`unique`](Self::unique) too, that is asked first.
+    /// Gives the job an id of yours: 1 to 255 bytes, not beginning with `~`.
+    ///
+    /// An existing job with this id is treated as [`Queue::push`](crate::Queue::push) says. If the
+    /// job is [`unique`](Self::unique) too, that is checked first.
     pub fn id(mut self, id: impl Into<JobId>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Runs the job when this time has passed since the push, counted in milliseconds and rounded
-    /// up. Default: at once.
+    /// Runs the job after this time since the push, rounded up to milliseconds. Default: at once.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.due = Due::After(delay);
         self
     }
 
-    /// Runs the job at this time. A time that has passed means at once. The clock is that of the
-    /// wall, so that a plan survives restarts: if somebody sets it forward, the job runs earlier.
+    /// Runs the job at this time; a past time means at once. It is by the wall clock, so that a
+    /// plan survives restarts: if that is set forward, the job runs earlier.
     pub fn run_at(mut self, time: SystemTime) -> Self {
         self.due = Due::At(time);
         self
@@ -129,32 +129,32 @@ impl NewJob {
         self
     }
 
-    /// Sets the number of attempts and the back-off of this job, in place of those of
+    /// Sets the number of attempts and the back-off of this job, in place of
     /// [`QueueOptions::retry`](crate::QueueOptions::retry). [`Retry::none`] is one attempt.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = Some(retry);
         self
     }
 
-    /// Sets for how long its row is kept after it has finished, in place of the queue's setting.
+    /// Sets how long its row is kept after it has finished, in place of the queue's setting.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = Some(retention);
         self
     }
 
-    /// Refuses twins of the job. Default: a job has as many twins as somebody pushes.
+    /// Refuses twins of the job. Default: it may have any number of twins.
     ///
-    /// A job of the same [`id`](Self::id) is a twin as well, if its kind and payload are the same.
-    /// So a client may push once more when it has heard no answer: as long as the job refuses
-    /// twins, it is neither moved nor run again. With another payload it is no twin, and the id
-    /// decides.
+    /// A job with the same [`id`](Self::id) is a twin as well, if its kind and payload are the
+    /// same. So a client that got no answer may push once more: as long as the job refuses twins,
+    /// it is neither moved nor run again. With another payload it is no twin, and the id decides.
     pub fn unique(mut self, unique: Unique) -> Self {
         self.unique = Some(unique);
         self
     }
 
-    /// Skips the job if a twin of it has *begun* after the push of this one, and has succeeded: it
-    /// has seen all that this job was pushed for. The job is then finished without a run
+    /// Skips the job if a twin has *started* after the push of this job, and has succeeded.
+    ///
+    /// That twin has seen all that this job was pushed for. The job is finished without a run
     /// ([`Skipped::Executed`](crate::Skipped)).
     ///
     /// Twins are compared as [`Unique`] does, by its fields if the job is unique too, and only with
@@ -180,13 +180,15 @@ impl NewJob {
         self
     }
 
-    /// Makes the job the root of a tree of jobs, as of this time: 1 to 255 bytes name the tree. The
-    /// push registers it. From then on, every job of an older root with this signature is skipped
-    /// when it is claimed ([`Skipped::Superseded`](crate::Skipped)). Jobs of a root of the
-    /// same time run.
+    /// Makes the job the root of a tree of jobs, as of this time. The signature (1 to 255 bytes)
+    /// names the tree.
     ///
-    /// So a second "refresh all" makes the rest of the first one needless. The register keeps a
-    /// root for 28 days.
+    /// The push registers it. From then on, every job of an older root with this signature is
+    /// skipped when it is claimed ([`Skipped::Superseded`](crate::Skipped)). Jobs of a root with
+    /// the same time run.
+    ///
+    /// So a second "refresh all" cancels the rest of the first one. A root stays registered for 28
+    /// days.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -215,38 +217,39 @@ impl NewJob {
         self
     }
 
-    /// Makes the job a leaf of this root, which it has from the job that pushes it:
+    /// Makes the job a leaf of this root, which it gets from the job that pushes it:
     /// [`Running::root`](crate::Running::root), [`Lease::root`](crate::Lease::root).
-    /// [`Root::new`] makes it of a name and a time that were kept. A leaf registers nothing. It
-    /// must not get a time of its own, or the jobs of an old root would count as new.
+    ///
+    /// [`Root::new`] makes it from a stored name and time. A leaf registers nothing. It must not
+    /// get a time of its own, or the jobs of an old root would count as new.
     pub fn leaf(mut self, root: &Root) -> Self {
         (self.root, self.is_root) = (Some(root.clone()), false);
         self
     }
 
     /// Gives up the job if no worker has taken it for this long since the push: it is dead then,
-    /// which is visible, and does not run. Default: it waits without end.
+    /// and does not run. Default: it waits without end.
     ///
     /// The time ends with the first claim. A job that waits for its next attempt, or was pushed
-    /// once more while it ran, expires no more, nor does a dead one that somebody requeues.
+    /// once more while it ran, no longer expires, nor does a dead one that is requeued.
     pub fn expires(mut self, after: Duration) -> Self {
         self.expires = Some(after);
         self
     }
 
-    /// Runs the job when these jobs of its queue have ended, and not before: it is
-    /// [`JobState::Waiting`](crate::JobState) until then. Its delay counts from the push, as
-    /// ever. A second call adds more jobs.
+    /// Runs the job only when these jobs of its queue have ended.
+    ///
+    /// Until then it is [`JobState::Waiting`](crate::JobState). Its delay counts from the push, as
+    /// always. A second call adds more jobs.
     ///
     /// A job has ended when it finished or died for good (see [`on_dead`](Self::on_dead)), was
-    /// skipped, or was removed, by somebody or by its retention. A job that is to be tried again,
-    /// or was pushed once more while it ran, has not. The end of the last one makes this job ready
-    /// in the same atomic write.
+    /// skipped, or was removed, by a caller or by its retention. A job that is retried, or was
+    /// pushed once more while it ran, has not. The end of the last one makes this job ready in the
+    /// same atomic write.
     ///
-    /// An id that never was is refused ([`QueueError::NotFound`]). An id of yours is remembered
-    /// after its row has gone, for
-    /// [`QueueOptions::ids_for`](crate::QueueOptions::ids_for). Jobs of one
-    /// [`push_all`](crate::Queue::push_all) may name earlier ones, and those of one atomic
+    /// An id that never existed is refused ([`QueueError::NotFound`]). An id of yours is remembered
+    /// after its row is gone, for [`QueueOptions::ids_for`](crate::QueueOptions::ids_for). Jobs of
+    /// one [`push_all`](crate::Queue::push_all) may name earlier ones, and those of one atomic
     /// write any other ([`Queue::push_with`](crate::Queue::push_with)).
     ///
     /// ```
@@ -266,17 +269,19 @@ impl NewJob {
         self
     }
 
-    /// Sets what becomes of the job when one that it waits for dies, or is dead at the push.
+    /// Sets what happens to the job when one that it waits for dies, or is dead at the push.
     /// Default: it dies too ([`OnDead::Die`]), and with it those that wait for it.
     pub fn on_dead(mut self, on_dead: OnDead) -> Self {
         self.on_dead = on_dead;
         self
     }
 
-    /// Gives the job a value of metadata: something about it that its payload is not the place for,
-    /// for example who asked for it. It is stored as JSON, in one record for all values of a job,
-    /// and stays over retries and further runs. Anybody may change it later
-    /// ([`Queue::set_meta`](crate::Queue::set_meta)), the worker too.
+    /// Gives the job a value of metadata: something that does not belong in its payload, such as
+    /// who requested it.
+    ///
+    /// It is stored as JSON, in one record for all values of a job, and stays over retries and
+    /// further runs. It may be changed later ([`Queue::set_meta`](crate::Queue::set_meta)), also by
+    /// the worker.
     ///
     /// A push that gives a job a new payload gives it new metadata as well: the old one is gone.
     ///
@@ -298,9 +303,8 @@ impl NewJob {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Payload`] if the value cannot be turned into JSON. A key that does not have 1
-    /// to 255 bytes, and more than 64 KiB for all values, are refused by the push
-    /// ([`QueueError::Config`]).
+    /// [`QueueError::Payload`] if the value cannot be turned into JSON. The push refuses a key that
+    /// does not have 1 to 255 bytes, and more than 64 KiB for all values ([`QueueError::Config`]).
     pub fn meta(mut self, key: impl Into<String>, value: &(impl Serialize + ?Sized)) -> Result<Self, QueueError> {
         let text = to_json(&self.kind, value)?;
         let value = from_json(&text).map_err(|source| QueueError::Payload { id: self.kind.clone(), source })?;
@@ -316,15 +320,15 @@ impl NewJob {
         self
     }
 
-    /// Sets the number of tokens that each attempt takes from the rates of its limits, for example
-    /// the items that it works on. Default: 1. 0 is refused. A job that costs more than a burst
-    /// waits for a full bucket, and leaves a debt: the next job begins later by that.
+    /// Sets how many tokens each attempt takes from the rates of its limits, for example one per
+    /// item of its work. Default: 1. 0 is refused. A job that costs more than a burst waits for a
+    /// full bucket, and leaves a debt, by which the next job starts later.
     pub fn cost(mut self, tokens: u32) -> Self {
         self.cost = tokens;
         self
     }
 
-    /// Refuses what no job can have.
+    /// Refuses an invalid job.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check_kind(&self.kind)?;
         self.after.iter().try_for_each(|id| check_length(id))?;

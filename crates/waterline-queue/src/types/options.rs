@@ -10,28 +10,27 @@ use std::time::Duration;
 use waterline::seam::{check_max_crashes, check_supported, check_zero};
 use waterline::{BoxError, Clock, Retry, seam};
 
-/// The longest sleep of a thread that waits for a due time. The clock on the wall may be set while
-/// it sleeps.
+/// The longest sleep of a thread that waits for a due time. The wall clock may be set meanwhile.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The default lease. It is far above the pauses of a healthy worker, and short enough that a job
-/// of a worker which hangs is taken over within a minute.
+/// of a hanging worker is taken over within a minute.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// The default retention: long enough to look at a job that has just finished.
 const RETENTION: Duration = Duration::from_secs(60);
 
-/// The default time for which dead jobs are kept: somebody looks within a week.
+/// How long dead jobs are kept by default: an operator looks within a week.
 const DEAD_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The default time for which an id of the user's is remembered: a job that waits for another one
-/// is pushed within four weeks.
+/// How long an id of the caller's is remembered by default: a job that waits for another one is
+/// pushed within four weeks.
 const IDS_FOR: Duration = Duration::from_secs(28 * 24 * 60 * 60);
 
 /// The settings of a queue, for [`Queue::open`](crate::Queue::open).
 ///
 /// They hold for as long as the queue is open, and are not stored. Each setting may differ after
-/// the next start: it then holds for all jobs, those of before too. (A queue that many processes
+/// the next start: it then holds for all jobs, including earlier ones. (A queue that many processes
 /// share keeps them in its database: those of the last process that opened it hold for all.)
 ///
 /// ```
@@ -55,7 +54,7 @@ pub struct QueueOptions {
     /// `None`: no limit.
     pub(crate) max_crashes: Option<u32>,
     pub(crate) retention: Retention,
-    /// `None`: no run heals.
+    /// `None`: never.
     pub(crate) heal_after: Option<Duration>,
     pub(crate) dead_for: Duration,
     pub(crate) ids_for: Duration,
@@ -66,18 +65,18 @@ pub struct QueueOptions {
     pub(crate) before_push: BeforePush,
     pub(crate) limits: Vec<Limit>,
     pub(crate) clock: Clock,
-    /// True for a queue that is only changed by hand: nothing is done but what is asked for.
+    /// True for a queue that is only changed by hand: it does only what is asked for.
     pub(crate) admin: bool,
     /// The first setting that was refused.
     refused: Option<ConfigError>,
 }
 
-/// The default of `max_payload`, and its bound: the database and its drivers have several copies of
-/// a value in memory, and none of more than a gigabyte.
+/// The default of `max_payload`, and its maximum: the database and its drivers have several copies
+/// of a value in memory, and none of more than a gigabyte.
 const DEFAULT_PAYLOAD: usize = 16 << 20;
 const MAX_PAYLOAD: usize = 256 << 20;
 
-/// The error of a payload, or of data, that is too large for its queue.
+/// Makes the error for a payload, or data, that is too large for its queue.
 pub(crate) fn payload_error(what: &'static str, length: usize, most: usize) -> ConfigError {
     let why = format!(
         "the {what} of the job has {length} bytes, and its queue takes {most} at most: keep it in a file or a table, and its name here, or raise max_payload"
@@ -109,10 +108,11 @@ impl Default for QueueOptions {
 
 impl QueueOptions {
     /// Sets the silence after which a running job is taken back from its [`Lease`], and counts as
-    /// failed. A lease is renewed by each of its calls. Default: 60 s, which is far above the
-    /// pauses of a healthy worker; a job of a worker that hangs is taken over within a minute. 0 is
-    /// refused. The jobs of a [`Runner`](crate::Runner) renew themselves for as long as they
-    /// run.
+    /// failed.
+    ///
+    /// Each call on a lease renews it, and a [`Runner`](crate::Runner) renews those of its jobs for
+    /// as long as they run. Default: 60 s, which is far above the pauses of a healthy worker; a job
+    /// of a hanging worker is taken over within a minute. 0 is refused.
     ///
     /// [`Lease`]: crate::Lease
     pub fn lease(mut self, silence: Duration) -> Self {
@@ -120,24 +120,26 @@ impl QueueOptions {
         self
     }
 
-    /// Sets the number of attempts and the back-off of jobs that have none of their own. Default:
-    /// exponential from 1 s to 1 h, 10 attempts, a jitter of 0.2: the last attempt is some eight
-    /// minutes after the first. So a service that is started anew kills no job, and a job that
-    /// never succeeds is seen while somebody remembers its cause.
+    /// Sets the number of attempts and the back-off of jobs that have none of their own.
+    ///
+    /// Default: exponential from 1 s to 1 h, 10 attempts, a jitter of 0.2: the last attempt is some
+    /// eight minutes after the first. So a restarting service kills no job, and a job that never
+    /// succeeds is noticed while its cause is still fresh.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Forgets the earlier failures of a job once a run of it has lasted this long: if that run
-    /// fails, it is the first failure, with the shortest back-off. Default: never, since most jobs
-    /// are to end. It is for jobs that run on and on, such as a replication: after a day of work
-    /// one failure says nothing about those of last week. 0 is refused: no job would ever be dead.
+    /// Forgets the earlier failures of a job once a run of it has lasted this long.
     ///
-    /// Crashes count as before. With an
-    /// [`attempt_timeout`](crate::RunnerBuilder::attempt_timeout) this time must be longer,
-    /// or a job that always hangs is tried for ever. The silence at the end of a lost lease does
-    /// not count.
+    /// If that run fails, it is the first failure, with the shortest back-off. Default: never,
+    /// since most jobs are meant to end. It is for jobs that run on and on, such as a replication:
+    /// after a day of work one failure says nothing about those of last week. 0 is refused: no job
+    /// would ever be dead.
+    ///
+    /// Crashes count as before. With an [`attempt_timeout`](crate::RunnerBuilder::attempt_timeout)
+    /// this time must be longer, or a job that always hangs is retried forever. The silence at the
+    /// end of a lost lease does not count.
     ///
     /// ```
     /// use std::time::Duration;
@@ -155,19 +157,19 @@ impl QueueOptions {
         self
     }
 
-    /// Sets the number of crashes of the process, while a job ran, after which that job is dead. 0
-    /// is refused. Default: 5, so a machine that is restarted by force a few times in a row kills
-    /// no job that is sound. After the first crash the job is ready at once, later after a back-off
-    /// from 1 s to 5 min with full jitter. A process that ends while its runner stops has not
-    /// crashed.
+    /// Sets after how many crashes of the process while a job ran that job is dead.
     ///
-    /// A crash counts for each job that ran, since nobody knows which one has brought it. So after
-    /// its second crash, and after each further one, a job runs alone: it begins when no other job
-    /// of the queue runs, and none begins until its attempt has ended. One that kills its process
-    /// is alone from then on, and costs no other job an attempt. One that does not is cleared by
-    /// that attempt, and runs beside others again. Jobs of other queues run beside it all the same,
-    /// and where several processes share a queue (PostgreSQL) those of the other processes do, too.
-    /// [`JobInfo::runs_alone`] and [`Waits::Alone`](crate::Waits::Alone) show it.
+    /// 0 is refused. Default: 5, so a few forced restarts of a machine in a row kill no sound job.
+    /// After the first crash the job is ready at once, later after a back-off from 1 s to 5 min
+    /// with full jitter. A process that ends while its runner is stopping has not crashed.
+    ///
+    /// A crash counts for each job that ran, since it is unknown which one caused it. So after its
+    /// second crash, and after each further one, a job runs alone: it starts when no other job of
+    /// the queue runs, and none starts until its attempt has ended. One that kills its process is
+    /// alone from then on, and costs no other job an attempt. One that does not is cleared by that
+    /// attempt, and runs beside others again. Jobs of other queues still run beside it, and so do
+    /// those of other processes that share the queue (PostgreSQL). [`JobInfo::runs_alone`] and
+    /// [`Waits::Alone`](crate::Waits::Alone) show it.
     ///
     /// [`JobInfo::runs_alone`]: crate::JobInfo::runs_alone
     pub fn max_crashes(mut self, crashes: u32) -> Self {
@@ -181,52 +183,54 @@ impl QueueOptions {
         self
     }
 
-    /// Sets for how long the rows of finished jobs are kept, to be looked at with
-    /// [`Queue::get`](crate::Queue::get). Default: 60 s, which is enough for whoever waits
-    /// for a job. [`Retention::Drop`] is the cheapest.
+    /// Sets how long the rows of finished jobs are kept, for [`Queue::get`](crate::Queue::get).
+    /// Default: 60 s, which is enough for a caller that waits for a job. [`Retention::Drop`] is the
+    /// cheapest.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Sets for how long dead jobs are kept. Default: 7 days, so somebody looks in time. After that
-    /// they are gone from every list and count. With a time of zero a job that dies is gone at
-    /// once.
+    /// Sets how long dead jobs are kept. Default: 7 days, so that an operator looks in time. After
+    /// that they are gone from every list and count. With zero a job that dies is gone at once.
     pub fn dead_for(mut self, time: Duration) -> Self {
         self.dead_for = time;
         self
     }
 
-    /// Sets for how long an id of yours is remembered when its job has gone, so that
-    /// [`NewJob::after`](crate::NewJob::after) can tell a job that has ended from one that
-    /// never was. Default: 28 days, since a job that waits is mostly pushed soon after the other
-    /// one. It costs a record of the length of the id for each job that goes. Zero remembers none:
-    /// `after` then refuses an id of yours whose job has gone. Ids that the queue makes cost
-    /// nothing, and are known for good.
+    /// Sets how long an id of yours is remembered when its job is gone.
+    ///
+    /// So [`NewJob::after`](crate::NewJob::after) can tell a job that has ended from one that never
+    /// existed. Default: 28 days, since a waiting job is mostly pushed soon after the other one. It
+    /// costs a record of the length of the id per removed job. Zero remembers none: `after` then
+    /// refuses an id of yours whose job is gone. Ids that the queue makes cost nothing, and are
+    /// known forever.
     pub fn ids_for(mut self, time: Duration) -> Self {
         self.ids_for = time;
         self
     }
 
-    /// Sets the most jobs that may wait at once: for their time, for a worker, or for other jobs. A
-    /// push of one more is refused with [`QueueError::Full`](crate::QueueError::Full), and
-    /// [`Queue::push_within`](crate::Queue::push_within) waits until there is room. Default:
-    /// no limit, since the store has room for many more jobs than memory. 0 is refused.
+    /// Sets how many jobs may wait at once: for their time, for a worker, or for other jobs.
+    ///
+    /// A push of one more fails with [`QueueError::Full`](crate::QueueError::Full), and
+    /// [`Queue::push_within`](crate::Queue::push_within) waits until there is room. Default: no
+    /// limit, since the store has room for many more jobs than memory. 0 is refused.
     ///
     /// A push that adds no job (a duplicate, a move, one more run of a running job) is never
-    /// refused, nor is the next attempt of a job that has failed, or a dead job that is requeued.
-    /// So a few more may wait. [`Queue::push_with`](crate::Queue::push_with) says what a full queue
-    /// means for a stream.
+    /// refused, nor is the next attempt of a failed job, or a dead job that is requeued. So a few
+    /// more may wait. [`Queue::push_with`](crate::Queue::push_with) says what a full queue means
+    /// for a stream.
     pub fn max_waiting(mut self, jobs: u64) -> Self {
         self.max_waiting = Some(jobs);
         self
     }
 
-    /// Sets the most bytes of a payload, as JSON, and of the data that a job leaves. A push of a
-    /// larger one is refused with [`ConfigError::Length`], and so is larger data: an attempt that
-    /// ends with it has failed. Default: 16 MB, since each payload is in the memory of those who
-    /// push it, of the database and of those who work on it, as often as it has parts there. Keep
-    /// what is larger in a file or a table, and push its name. 0 is refused, and more than 256 MB.
+    /// Sets the maximum size of a payload, as JSON, and of the data that a job leaves, in bytes.
+    ///
+    /// A push of a larger one fails with [`ConfigError::Length`], and so does larger data: an
+    /// attempt that ends with it has failed. Default: 16 MB, since each payload is in the memory of
+    /// its pusher, of the database and of its worker, sometimes more than once. Keep larger values
+    /// in a file or a table, and push the name. 0 is refused, and more than 256 MB.
     ///
     /// ```
     /// use waterline::Store;
@@ -242,13 +246,14 @@ impl QueueOptions {
         self
     }
 
-    /// Sets a hook that sees each job before somebody pushes it, and may refuse it: for sampling,
-    /// or to keep out kinds that must not run. It runs on the thread that pushes, before anything
-    /// is written. An error of it, or a panic, is the error of the push
-    /// ([`QueueError::Refused`](crate::QueueError::Refused)), and nothing of the job is
-    /// anywhere: a unique job that was refused keeps out no other one. One refusal refuses all jobs
-    /// of a [`Queue::push_all`](crate::Queue::push_all). Attempts and further runs of a job
-    /// that is there are no pushes. Default: no hook.
+    /// Sets a hook that sees each job before its push, and may refuse it: for sampling, or to keep
+    /// out some kinds.
+    ///
+    /// It runs on the pushing thread, before anything is written. Its error or panic is the error
+    /// of the push ([`QueueError::Refused`](crate::QueueError::Refused)), and nothing of the job is
+    /// stored: a refused unique job keeps out no other one. One refusal refuses all jobs of a
+    /// [`Queue::push_all`](crate::Queue::push_all). Attempts and further runs of an existing job
+    /// are no pushes. Default: no hook.
     ///
     /// Options with a hook equal only their clones. So open the queue once and clone it, or clone
     /// the options.
@@ -272,10 +277,9 @@ impl QueueOptions {
         self
     }
 
-    /// Adds a limit of the jobs that run at once, or of those that begin in a time. Two for the
-    /// same jobs are refused. Default: none. Limits belong to the queue, so they hold for each
-    /// [`Runner`](crate::Runner) and for [`accept`](crate::Queue::accept). Jobs that
-    /// a limit holds at a restart run by the limits that the queue has then.
+    /// Adds a limit. Two for the same jobs are refused. Default: none. Limits belong to the queue,
+    /// so they hold for each [`Runner`](crate::Runner) and for [`accept`](crate::Queue::accept).
+    /// After a restart, held jobs run by the new limits of the queue.
     pub fn limit(mut self, limit: Limit) -> Self {
         self.limits.push(limit);
         self

@@ -1,4 +1,4 @@
-//! A page of a list of jobs, and the place in the list behind which the next one begins.
+//! A page of a list of jobs, and the place in the list after which the next one begins.
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::types::config::ConfigError;
@@ -6,30 +6,30 @@ use crate::types::info::JobInfo;
 use crate::types::job::{JobId, JobState, Priority};
 use crate::types::limit::name_of;
 
-/// A part of the jobs in a state, from [`Queue::page`](crate::Queue::page).
+/// Some of the jobs in a state, from [`Queue::page`](crate::Queue::page).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Page {
     /// The jobs, in the order of [`Queue::list`](crate::Queue::list).
     pub jobs: Vec<JobInfo>,
-    /// The cursor with which the next page begins; `None`: these were the last jobs.
+    /// The cursor of the next page; `None`: these were the last jobs.
     pub next: Option<String>,
 }
 
-/// A place in the list of a state: that of a job, which may have left it since.
+/// A place in the list of a state: that of a job, which may have left the list since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub priority: Priority,
     /// The number of the job in its list.
     pub number: u64,
-    /// Its place among those of the same number.
+    /// Its place among those with the same number.
     pub tie: u64,
     pub id: JobId,
     /// The name of the limit that held the job.
     pub limit: Option<String>,
 }
 
-/// The first byte of a cursor of this form.
+/// The first byte of a cursor, for this format.
 const FORM: u8 = 1;
 
 impl Place {
@@ -39,7 +39,7 @@ impl Place {
         Self { priority: job.priority, number, tie: job.tie, id: job.id.clone(), limit }
     }
 
-    /// Returns it as a cursor for this list: text that may stand in an address.
+    /// Returns it as a cursor for this list: text that may be part of a URL.
     pub(crate) fn cursor(&self, queue: &str, state: JobState) -> String {
         let mut bytes = vec![FORM, state.number() as u8, self.priority as u8];
         bytes.extend(self.number.to_be_bytes());
@@ -82,8 +82,8 @@ impl Place {
     }
 }
 
-/// Returns a number that these bytes of a cursor have for this queue alone, so that nobody goes on
-/// from a cursor of another queue, or from a part of one.
+/// Returns a checksum of these bytes of a cursor and the queue, so that a cursor of another queue,
+/// or a part of one, is refused.
 fn check(queue: &str, bytes: &[u8]) -> u32 {
     crc32fast::hash(&[queue.as_bytes(), &[0], bytes].concat())
 }

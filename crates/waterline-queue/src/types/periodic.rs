@@ -1,4 +1,4 @@
-//! A periodic job that is registered.
+//! A registered periodic job.
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::types::config::ConfigError;
@@ -14,7 +14,7 @@ pub struct Periodic {
     pub job: NewJob,
     pub overlap: Overlap,
     pub catch_up: CatchUp,
-    /// True if the first tick is one of the schedule, and not at once.
+    /// True if the first tick is the next one of the schedule, and not at once.
     pub at_next: bool,
 }
 
@@ -35,7 +35,7 @@ impl Periodic {
         Ok(())
     }
 
-    /// The error while the name has another schedule, job or setting.
+    /// Makes the error for a name that is registered with another schedule, job or setting.
     pub fn registered_otherwise(&self) -> ConfigError {
         let why = "is registered with another schedule, job or setting: use the same one, or call `remove_periodic` first (after \
                    a restart, another one holds)";

@@ -5,7 +5,7 @@ use crate::types::job::time;
 use std::time::SystemTime;
 use waterline::seam::check_number;
 
-/// The longest note, in bytes: some sentences. Each write has it whole.
+/// The maximum length of a note, in bytes: some sentences. Each write contains it.
 const LONGEST: usize = 1024;
 
 /// The progress of a job, as its worker has shown it: see
@@ -13,11 +13,11 @@ const LONGEST: usize = 1024;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct JobProgress {
-    /// The part that is done: 0 to 1.
+    /// The fraction that is done: 0 to 1.
     pub fraction: f64,
     /// The note of the worker, which may be empty.
     pub note: String,
-    /// The time at which it was shown.
+    /// When it was shown.
     pub at: SystemTime,
 }
 

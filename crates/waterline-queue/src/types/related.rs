@@ -1,4 +1,4 @@
-//! The relations of a job to others: its root, and those whose ends it awaits.
+//! The relations of a job to others: its root, and the jobs whose ends it awaits.
 
 use crate::types::config::ConfigError;
 use crate::types::job::{check_signature, millis};
@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The root of a tree of jobs: see [`NewJob::root`](crate::NewJob::root).
 ///
-/// A job has it from its push or from the job that pushed it. A program that has stored the name
-/// and the time alone makes it anew, to push a leaf:
+/// A job has it from its push or from the job that pushed it. A program that has stored only the
+/// name and the time makes it anew, to push a leaf:
 ///
 /// ```
 /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,8 +34,8 @@ pub struct Root {
 impl Root {
     /// Makes the root of the tree with this name, at this time.
     ///
-    /// A push refuses an empty or a long name ([`ConfigError::Length`]), and a time beyond the year
-    /// 9999 ([`ConfigError::RunAt`]).
+    /// A push refuses an empty or too long name ([`ConfigError::Length`]), and a time beyond the
+    /// year 9999 ([`ConfigError::RunAt`]).
     #[must_use]
     pub fn new(signature: impl Into<String>, timestamp: SystemTime) -> Self {
         Self { signature: signature.into(), timestamp }
@@ -53,27 +53,27 @@ impl Root {
     }
 }
 
-/// The treatment of a job when one that it waits for dies.
+/// What happens to a job when one that it waits for dies.
 #[doc(alias = "dead letter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDead {
-    /// The job is dead too, and its error names the other one. The default. If it is requeued
-    /// ([`Queue::requeue`](crate::Queue::requeue)), it waits for the other one again, if
-    /// that lives by then.
+    /// The job dies too, and its error names the other one. The default. If it is requeued
+    /// ([`Queue::requeue`](crate::Queue::requeue)), it waits for the other one again if that
+    /// has not ended by then.
     #[default]
     Die,
-    /// A job that died has ended like one that finished: the job runs.
+    /// A dead job has ended like a finished one: the job runs.
     Run,
-    /// The job waits on, until somebody has requeued the other one and it finishes, or until it is
-    /// removed, or its time to be kept is over.
+    /// The job keeps waiting until the other one is requeued and finishes, or until that one's row
+    /// is removed, by a caller or by its retention.
     Hold,
 }
 
 impl OnDead {
     pub(crate) const ALL: [Self; 3] = [Self::Die, Self::Run, Self::Hold];
 
-    /// Decides what the end of a job is to one that waits for it.
+    /// Returns what the end of a job means for one that waits for it.
     pub(crate) fn effect(self, died: bool) -> Effect {
         match self {
             Self::Die if died => Effect::Dies,
@@ -83,21 +83,21 @@ impl OnDead {
     }
 }
 
-/// The effect of the end of a job on one that waits for it.
+/// What the end of a job means for one that waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// It waits for one job less.
     Counts,
     Dies,
-    /// It waits on.
+    /// It keeps waiting.
     Waits,
 }
 
-/// The reason why a job finished without a run.
+/// Why a job finished without a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Skipped {
-    /// A twin of it began after its push, and succeeded: see
+    /// A twin of it started after its push, and succeeded: see
     /// [`NewJob::skip_if_executed`](crate::NewJob::skip_if_executed).
     Executed,
     /// A newer root of its tree was pushed: see [`NewJob::root`](crate::NewJob::root).

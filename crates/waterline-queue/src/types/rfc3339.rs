@@ -1,8 +1,8 @@
 //! A time as text, for the log.
 
-/// Returns a time, in milliseconds since 1970, as RFC 3339 writes it: `2026-11-28T10:15:00.250Z`.
+/// Formats a time, in milliseconds since 1970, as RFC 3339: `2026-11-28T10:15:00.250Z`.
 pub(crate) fn rfc3339(millis: u64) -> String {
-    // A year begins with March here, so that a leap day is its last one.
+    // A year begins with March here, so that the leap day is its last day.
     let (days, rest) = (millis / 86_400_000 + 719_468, millis % 86_400_000);
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! A job as its queue keeps it.
+//! The row of a job.
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::types::job::{JobState, Priority, Retention};
@@ -14,23 +14,23 @@ pub struct Row {
     pub kind: String,
     pub retry: Option<Retry>,
     pub retention: Option<Retention>,
-    /// The attempts that failed.
+    /// How many attempts failed.
     pub failures: u32,
     pub crashes: u32,
     pub pushed: u64,
-    /// The time from which it may run; 0: from the push on.
+    /// The time from which it may run; 0: since the push.
     pub due: u64,
-    /// True if the user named that time. Otherwise it was reckoned from the time then.
+    /// True if the user named that time. Otherwise it was computed from the clock.
     pub named: bool,
-    /// The time at which it came into its state. Of a scheduled job, that of its due time: a job
-    /// that had to wait for others was given it before.
+    /// When it entered its state. For a scheduled job, when it got its due time: one that had to
+    /// wait for others got it before.
     pub since: u64,
-    /// Its place, by its state: the index in the ready log, the token of the lease, or the time at
-    /// which the row goes away. A scheduled job is at its `due`.
+    /// Its place, depending on its state: the index in the ready log, the token of the lease, or
+    /// when the row is removed. A scheduled job is at its `due`.
     pub place: u64,
-    /// It is to run again from this time on, when the run that goes on has succeeded.
+    /// The time from which it runs again, after the current run has succeeded.
     pub resubmit: Option<u64>,
-    /// The time at which that was asked for; 0: the user named the other one.
+    /// When that was requested; 0: the user named the time.
     pub resubmitted: u64,
     /// True if there is a record of data.
     pub has_data: bool,
@@ -41,8 +41,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns what an entry says of a job whose row cannot be read. Its other records may be
-    /// there.
+    /// Returns what an entry says about a job whose row cannot be read. Its other records may
+    /// exist.
     pub fn unreadable(priority: Priority, place: u64, held: Option<String>) -> Self {
         Self {
             state: JobState::Damaged,
@@ -82,7 +82,7 @@ impl Row {
     }
 
     /// True if no other job is claimed in the same write: the process has died while this one ran.
-    /// If that was its fault, the next crash counts for no other one that may not have begun.
+    /// If it is to blame, the next crash counts for no other job that may not have started.
     pub fn is_claimed_alone(&self) -> bool {
         self.crashes > 0
     }
@@ -92,8 +92,8 @@ impl Row {
         self.state == JobState::Ready && self.place == index && self.extras().held.as_deref() == Some(limit)
     }
 
-    /// Notes that the job comes into its state: no limit holds it, no runner that stops runs it,
-    /// and once it has ended it is to run alone no more.
+    /// Resets what belongs to the previous state: no limit holds it, no stopping runner runs it,
+    /// and once it has ended it no longer runs alone.
     pub fn clear_state(&mut self) {
         if let Some(extras) = &mut self.extras {
             (extras.held, extras.is_stopping) = (None, false);
@@ -104,7 +104,7 @@ impl Row {
         }
     }
 
-    /// Forgets that it is to run again. Returns when that was asked for; 0: never, or the user
+    /// Forgets that it is to run again. Returns when that was requested; 0: never, or the user
     /// named the time.
     pub(crate) fn take_resubmit(&mut self) -> u64 {
         self.resubmit = None;
@@ -119,36 +119,36 @@ impl Row {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extras {
-    /// The time until which the job has no twin.
+    /// Until when the job has no twin.
     pub unique: Option<Until>,
-    /// The kind and the payload in short, of a job that is compared with others.
+    /// A digest of the kind and the payload, for a job that is compared with others.
     pub fingerprint: Option<Fingerprint>,
-    /// It is skipped if a twin that has this lease or a later one has succeeded. That twin began
+    /// It is skipped if a twin with this lease or a later one has succeeded: that twin started
     /// after the push. (Times could not tell, since clocks are set.)
     pub skips_from: Option<u64>,
     pub root: Option<Root>,
-    /// It is the root itself, not one of its leaves.
+    /// True for the root itself, false for its leaves.
     pub is_root: bool,
-    /// The time by which it must have begun, in milliseconds since 1970.
+    /// The time by which it must have started, in milliseconds since 1970.
     pub expires: Option<u64>,
     /// The key of its limits.
     pub key: Option<String>,
-    /// The tokens that it takes from each rate.
+    /// How many tokens it takes from each rate.
     pub cost: u32,
     /// The limit that holds it. Its place is then one in the log of that limit.
     pub held: Option<String>,
-    /// The number of jobs whose ends it still waits for, or did when it died.
+    /// For how many jobs it still waits, or did when it died.
     pub after: u32,
     pub on_dead: OnDead,
     /// The number of the list of jobs that wait for its end.
     pub awaited: Option<u64>,
-    /// The number of the list of those to whom its death is no end.
+    /// The number of the list of jobs that keep waiting when it dies.
     pub held_up: Option<u64>,
-    /// The reason why it finished without a run.
+    /// Why it finished without a run.
     pub skipped: Option<Skipped>,
     pub has_meta: bool,
     pub has_progress: bool,
-    /// Its runner stopped while it ran. If the process ends now, that is no crash.
+    /// Its runner was stopping while it ran. If the process ends now, that is no crash.
     pub is_stopping: bool,
     /// Its process died while it ran, and not for the first time: it runs alone.
     pub is_suspect: bool,

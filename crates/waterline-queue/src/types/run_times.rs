@@ -1,18 +1,18 @@
-//! The distribution of the durations of attempts.
+//! How the durations of attempts are distributed.
 
 use std::time::Duration;
 
-/// Each power of two is cut into this many parts, so a duration is known to within 13 %.
+/// Each power of two is cut into this many buckets, so a duration is known to within 13 %.
 const PARTS: u64 = 8;
 
-/// The number of buckets: one for each of the first numbers, then the parts of each power.
+/// One bucket for each of the first numbers, then the parts of each power.
 const BUCKETS: usize = (64 - 2) * PARTS as usize;
 
-/// The distribution of how long the attempts of a kind took that succeeded in a
-/// [`Runner`](crate::Runner), from [`Queue::activity`](crate::Queue::activity).
+/// How the durations of successful attempts of a kind in a [`Runner`](crate::Runner) are
+/// distributed, from [`Queue::activity`](crate::Queue::activity).
 ///
-/// It counts from when the queue was opened in this process. [`since`](Self::since) leaves out what
-/// came before another one.
+/// It counts from when this process opened the queue. [`since`](Self::since) subtracts an earlier
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunTimes(Box<[u32; BUCKETS]>);
 
@@ -53,8 +53,8 @@ impl RunTimes {
         self.0.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// Returns the duration that this part of the attempts did not exceed, to within 13 %: 0.5 for
-    /// the median, 0.99 for all but a hundredth. `None` without an attempt.
+    /// Returns the duration that this fraction of the attempts did not exceed, to within 13 %: 0.5
+    /// for the median, 0.99 for all but a hundredth. `None` without an attempt.
     ///
     /// ```
     /// use std::time::Duration;
@@ -81,7 +81,7 @@ impl RunTimes {
         Some(Duration::from_nanos(middle_of(bucket)))
     }
 
-    /// Returns the attempts that ended since these ones were counted.
+    /// Returns the attempts that ended since `earlier` was taken.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut rest = self.clone();

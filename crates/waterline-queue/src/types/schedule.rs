@@ -1,4 +1,4 @@
-//! Schedules of periodic jobs, and the treatment of their ticks.
+//! Schedules of periodic jobs, and what happens to their ticks.
 
 use crate::types::config::ConfigError;
 use crate::types::job::LATEST;
@@ -11,7 +11,7 @@ use std::fmt;
 pub(crate) mod cron;
 pub(crate) mod every;
 
-/// The times at which a periodic job runs: an [`Every`], or, with the feature `cron`, a `Cron`.
+/// When a periodic job runs: an [`Every`], or, with the feature `cron`, a `Cron`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule(Kind);
 
@@ -55,8 +55,8 @@ impl Schedule {
         }
     }
 
-    /// True if the first tick is one of the schedule, and not at once. A cron expression names
-    /// times, and work that is meant for the night must not begin at noon.
+    /// True if the first tick is the next one of the schedule, and not at once. A cron expression
+    /// names times, and work that is meant for the night must not begin at noon.
     pub(crate) fn begins_at_next(&self) -> bool {
         match &self.0 {
             Kind::Every(_) => false,
@@ -74,7 +74,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the ticks, if the last one was at this time.
+    /// Returns the ticks after a last tick at this time.
     pub(crate) fn ticks(&self, last: u64) -> Ticks<'_> {
         Ticks { schedule: self, last }
     }
@@ -88,7 +88,7 @@ impl Schedule {
 /// The ticks of a schedule, in milliseconds since 1970.
 pub(crate) struct Ticks<'a> {
     schedule: &'a Schedule,
-    /// A tick. An interval is counted from here, unless it has an anchor.
+    /// The last tick. An interval is counted from here, unless it has an anchor.
     last: u64,
 }
 
@@ -103,10 +103,10 @@ impl Ticks<'_> {
         next.filter(|next| *next <= LATEST)
     }
 
-    /// Returns the last tick up to a time, which is not before this tick.
+    /// Returns the last tick up to the time `until`, which is not before `tick`.
     pub(crate) fn newest(&self, tick: u64, until: u64) -> u64 {
-        // The later a search begins, the later is the tick that it finds. So the last moment from
-        // which it finds one in time leads to the newest one.
+        // The later a search begins, the later is the tick that it finds. So bisect for the last
+        // moment from which it finds one in time: that leads to the newest tick.
         let is_in_time = |after| self.next(after).is_some_and(|next| next <= until);
         let (mut low, mut high) = (tick, until);
         if !is_in_time(low) {
@@ -120,12 +120,11 @@ impl Ticks<'_> {
     }
 }
 
-/// The treatment of a tick that comes due while the last run has not ended.
+/// What happens to a tick while the last run has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// The tick makes no job. It is counted ([`PeriodicInfo::skipped`]) and a line of `tracing`
-    /// tells it.
+    /// The tick makes no job. It is counted ([`PeriodicInfo::skipped`]) and logged by `tracing`.
     ///
     /// [`PeriodicInfo::skipped`]: crate::PeriodicInfo::skipped
     #[default]
@@ -134,19 +133,17 @@ pub enum Overlap {
     Allow,
 }
 
-/// The treatment of ticks that were missed: nobody was there to make their jobs, since the process
-/// or the machine was down. A tick counts as missed if it is late by more than a minute, or if a
-/// later one is due as well.
+/// What happens to missed ticks, for which no process was running to make their jobs. A tick counts
+/// as missed if it is late by more than a minute, or if a later one is due as well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CatchUp {
     /// They make no job.
     None,
-    /// They make one job for all of them, the newest one. So the digest of today comes a little
-    /// late, and not tomorrow.
+    /// They make one job for all of them, the newest one. So today's digest comes a little late,
+    /// and not tomorrow.
     #[default]
     One,
-    /// Each of them makes a job. It goes with [`Overlap::Allow`] alone, since they come all at
-    /// once.
+    /// Each of them makes a job. This requires [`Overlap::Allow`], since they all come at once.
     All,
 }

@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// A kind of jobs as a type: the type is the payload, and the name of the kind is written once. So
-/// a kind that is misspelt does not compile, where a string would be a dead job.
+/// A kind of jobs as a type: the type is the payload, and the name of the kind is written once.
 ///
+/// So a misspelt kind does not compile, where a string would be a dead job.
 /// [`Queue::push_job`](crate::Queue::push_job) pushes such a job,
 /// [`RunnerBuilder::job`](crate::RunnerBuilder::job) runs it, and
-/// [`QueueOptions::job`](crate::QueueOptions::job) gives the queue the limit of the kind.
-/// The job is an ordinary one, so types and strings go together: `Welcome::KIND` is the string.
+/// [`QueueOptions::job`](crate::QueueOptions::job) gives the queue the limit of the kind. The job
+/// is an ordinary one, so types and strings go together: `Welcome::KIND` is the string.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -59,8 +59,8 @@ use std::time::Duration;
 /// # Ok::<(), waterline_queue::QueueError>(())
 /// ```
 ///
-/// Everything that takes a [`NewJob`] takes `NewJob::of`. The name of the kind stands wherever one
-/// is asked for, also in a pattern:
+/// Everything that takes a [`NewJob`] takes `NewJob::of`. The name of the kind can be used wherever
+/// a kind is expected, also in a pattern:
 ///
 /// ```
 /// # use waterline::Store;
@@ -96,32 +96,31 @@ use std::time::Duration;
 /// Jobs outlive the program, and are stored as JSON: give a new field of the type a default
 /// (`#[serde(default)]`), and a type of another shape another `KIND`.
 pub trait TypedJob: Serialize + DeserializeOwned {
-    /// The name of the kind: 1 to 255 bytes. It is stored with each job, so it stays when the type
-    /// gets another name.
+    /// The name of the kind: 1 to 255 bytes. It is stored with each job, so it must stay when the
+    /// type is renamed.
     const KIND: &'static str;
 
-    /// The time that an attempt may take, in place of that of the runner: see
-    /// [`RunnerBuilder::attempt_timeout`](crate::RunnerBuilder::attempt_timeout). `None` is
-    /// that of the runner, and [`Duration::MAX`] no limit. 0 is refused at the start of the runner.
+    /// How long an attempt may take: see
+    /// [`RunnerBuilder::attempt_timeout`](crate::RunnerBuilder::attempt_timeout). `None` is the
+    /// runner's setting, and [`Duration::MAX`] no limit. 0 is refused at the start of the runner.
     const ATTEMPT_TIMEOUT: Option<Duration> = None;
 
-    /// Returns the job with the settings that each push of this kind has. [`NewJob::of`] calls it
-    /// first, so a setting that a push makes afterwards wins. Default: the job as it is.
+    /// Returns the job with the settings of each push of this kind. Default: the job unchanged.
     ///
-    /// It must return the job that it was given, with the payload that it has: one of another kind
-    /// is [`ConfigError::KindForeign`].
+    /// [`NewJob::of`] calls it first, so a setting that a push makes afterwards wins. It must
+    /// return the given job, with its payload: one of another kind is [`ConfigError::KindForeign`].
     fn settings(&self, job: NewJob) -> NewJob {
         job
     }
 
-    /// Returns the [`Limit`] of the jobs of this kind. It is given an empty one, which is of this
-    /// kind already. Default: none. One that differs from place to place does not belong here: give
-    /// it to [`QueueOptions::limit`](crate::QueueOptions::limit).
+    /// Returns the [`Limit`] of the jobs of this kind. Default: none.
     ///
-    /// It must return the limit that it was given: one of other jobs is
-    /// [`ConfigError::KindForeign`]. The queue holds it if it was opened with
-    /// [`QueueOptions::job`](crate::QueueOptions::job), and a runner of the kind does not
-    /// start otherwise ([`ConfigError::LimitMissing`]).
+    /// It is given an empty one for this kind, and must return it: one for other jobs is
+    /// [`ConfigError::KindForeign`]. One that differs from place to place does not belong here:
+    /// give it to [`QueueOptions::limit`](crate::QueueOptions::limit).
+    ///
+    /// The queue applies it if it was opened with [`QueueOptions::job`](crate::QueueOptions::job),
+    /// and a runner of the kind does not start otherwise ([`ConfigError::LimitMissing`]).
     fn limit(limit: Limit) -> Limit {
         limit
     }
@@ -141,8 +140,8 @@ pub(crate) fn limit_of<J: TypedJob>() -> Result<Option<Limit>, ConfigError> {
 
 impl NewJob {
     /// Makes a job of a type, with the [settings](TypedJob::settings) of its kind. A setting that
-    /// is made afterwards takes the place of the one of the kind. Those that add to each other,
-    /// [`after`](Self::after) and [`meta`](Self::meta), go on doing so.
+    /// is made afterwards replaces that of the kind, except that [`after`](Self::after) and
+    /// [`meta`](Self::meta) add to it.
     ///
     /// ```
     /// use std::time::Duration;

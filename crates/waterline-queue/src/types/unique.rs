@@ -1,10 +1,10 @@
-//! Unique jobs: of twins, only one waits.
+//! Unique jobs: only one of several twins waits.
 
 use crate::types::job::JobState;
 use std::fmt;
 use std::time::Duration;
 
-/// The time until which a job has no twin.
+/// Until when a job has no twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// Until it is claimed.
@@ -19,11 +19,10 @@ impl Until {
     pub(crate) const ALL: [Self; 3] = [Self::Claimed, Self::Done, Self::Time];
 }
 
-/// The treatment of a job that has a twin already.
+/// What happens to the push of a job that has a twin already.
 ///
-/// Where *the last push wins*, also over a job that has begun or whose payload differs, give the
-/// jobs a [`root`](crate::NewJob::root): each job of an older root is skipped when it is
-/// claimed.
+/// Where *the last push wins*, even over a job that has started or whose payload differs, give the
+/// jobs a [`root`](crate::NewJob::root): each job of an older root is skipped when it is claimed.
 #[doc(alias = "debounce")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,7 +32,7 @@ pub enum Clash {
     Keep,
     /// The twin gets the payload, the due time and the settings of the new job, if it waits.
     Replace,
-    /// The twin is moved to the due time of the new job, if that is earlier. It keeps its payload.
+    /// The twin is moved to the due time of the new job if that is earlier. It keeps its payload.
     Earliest,
 }
 
@@ -41,12 +40,13 @@ impl Clash {
     pub(crate) const ALL: [Self; 3] = [Self::Keep, Self::Replace, Self::Earliest];
 }
 
-/// Makes a job unique: while a twin of it is there, it is not pushed, so the first push wins. For
-/// the last one to win, see [`Clash::Replace`] and [`NewJob::root`](crate::NewJob::root).
+/// Makes a job unique: it is not pushed while it has a twin, so the first push wins.
+///
+/// For the last one to win, see [`Clash::Replace`] and [`NewJob::root`](crate::NewJob::root).
 ///
 /// Two jobs are twins if they have the same kind and the same payload, whatever the order of its
 /// fields. [`only`](Self::only) and [`ignoring`](Self::ignoring) choose the fields that count. A
-/// job is compared with unique jobs alone, of the same queue.
+/// job is compared only with unique jobs of the same queue.
 ///
 /// ```
 /// use serde_json::json;
@@ -80,39 +80,39 @@ impl Unique {
         Self { until, window, fields: Fields::All, clash: Clash::Keep }
     }
 
-    /// A twin is refused until a worker takes the job. So a running job never holds up a twin,
-    /// which sees changes that the run has missed. (Elsewhere: MediaWiki's `removeDuplicates`.)
+    /// Refuses a twin until a worker takes the job. So a running job never holds up a twin, which
+    /// sees changes that the run has missed. (Elsewhere: MediaWiki's `removeDuplicates`.)
     ///
-    /// A job that has failed and waits again does not count: only a job that never began does.
+    /// A failed job that waits for its retry does not count: only a job that never started does.
     pub fn until_claimed() -> Self {
         Self::new(Until::Claimed, Duration::ZERO)
     }
 
-    /// A twin is refused until the job has finished, died, or was removed. So no two twins run at
+    /// Refuses a twin until the job has finished, died, or was removed. So no two twins run at
     /// once.
     pub fn until_done() -> Self {
         Self::new(Until::Done, Duration::ZERO)
     }
 
-    /// A twin is refused for this time after the push, whatever became of the job, unless somebody
-    /// removed it. (Elsewhere: Mosquito's `unique_for`.)
+    /// Refuses a twin for this time after the push, whatever happens to the job, unless it is
+    /// removed. (Elsewhere: Mosquito's `unique_for`.)
     pub fn within(window: Duration) -> Self {
         Self::new(Until::Time, window)
     }
 
-    /// Compares these fields of the payload alone, which must be an object that has them.
+    /// Compares only these fields of the payload, which must be an object that has them.
     pub fn only(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields = Fields::Only(fields.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Compares all fields of the payload but these. It must be an object that has them.
+    /// Compares all fields of the payload except these. It must be an object that has them.
     pub fn ignoring(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields = Fields::Ignoring(fields.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Sets the treatment of a twin. Default: [`Clash::Keep`].
+    /// Sets what happens to a twin. Default: [`Clash::Keep`].
     pub fn on_clash(mut self, clash: Clash) -> Self {
         self.clash = clash;
         self
@@ -141,12 +141,12 @@ mod tests {
     }
 }
 
-/// The first half of a SHA-256. A user who writes payloads cannot find two that are the same under
-/// it, so nobody can keep the job of another one from running.
+/// The first half of a SHA-256. A user cannot construct two payloads with the same one, and so
+/// cannot keep the job of another user from running.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub(crate) [u8; 16]);
 
-/// The fields of a payload that count. Twins may differ in the others.
+/// Which fields of a payload count. Twins may differ in the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fields {
     #[default]

@@ -1,4 +1,4 @@
-//! The limits of a queue and how full they are, and the jobs before and behind a job.
+//! The limits of a queue and how full they are, and the jobs before and after a job.
 
 use crate::types::job::JobId;
 use crate::types::limit::LimitOf;
@@ -8,19 +8,19 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LimitUse {
-    /// The jobs that it is for.
+    /// The jobs that it applies to.
     pub limit: LimitOf,
-    /// The most jobs that may run at once.
+    /// How many jobs may run at once.
     pub at_once: Option<u32>,
-    /// The jobs that run and count for it.
+    /// How many running jobs count for it.
     pub running: u64,
-    /// The attempts that may begin, and the time in which they may.
+    /// How many attempts may start, and in which period.
     pub rate: Option<(u32, Duration)>,
-    /// The most tokens that the rate keeps.
+    /// How many tokens the rate keeps at most.
     pub burst: Option<u32>,
-    /// The tokens that are there. Below 0: a job that cost more than all of them has begun.
+    /// How many tokens there are. Below 0 if a job that cost more than all of them has started.
     pub tokens: Option<f64>,
-    /// The jobs that it holds.
+    /// How many jobs it holds.
     pub held: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct LimitUse {
 #[non_exhaustive]
 pub struct Related {
     /// The jobs whose ends it waits for. For a dead job, those that it still waited for when it
-    /// died: it waits for them again if it is requeued and they live.
+    /// died: if it is requeued, it waits again for those of them that have not ended.
     pub waits_for: Vec<JobId>,
     /// The jobs that wait for its end.
     pub awaited_by: Vec<JobId>,

@@ -3,18 +3,18 @@
 use crate::types::row::Row;
 use std::sync::Arc;
 
-/// The jobs that a claim takes. Without a setting it takes each one that is due.
+/// Which jobs a claim takes: by default each one that is due.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The time by which a job must be due, in milliseconds since 1970; a time to come hands out
-    /// jobs before they are due. `None`: those that are due.
+    /// The time by which a job must be due, in milliseconds since 1970; a future time hands out
+    /// jobs before they are due. `None`: now.
     pub due_by: Option<u64>,
-    /// The kinds that a job may have; `None`: each.
+    /// The kinds that a job may have; `None`: any.
     pub kinds: Option<Arc<[String]>>,
 }
 
 impl Wanted {
-    /// True if of the jobs that are due only those are wanted that were due by an earlier time.
+    /// True if only jobs are wanted that were already due at a time in the past.
     pub fn is_older(&self, wall: u64) -> bool {
         self.due_by.is_some_and(|due_by| due_by < wall)
     }
@@ -29,13 +29,13 @@ impl Wanted {
         self.due_by.is_none_or(|most| most >= wall || row.due <= most) && self.has_kind(&row.kind)
     }
 
-    /// Returns the time to come by which jobs are wanted before they are due.
+    /// Returns the future time by which jobs are wanted before they are due.
     pub fn early(&self, wall: u64) -> Option<u64> {
         self.due_by.filter(|due_by| *due_by >= wall)
     }
 }
 
-/// True if a kind is one of these; `None`: they are all kinds.
+/// True if a kind is one of these; `None`: any.
 pub(crate) fn is_among(kind: &str, kinds: Option<&[String]>) -> bool {
     kinds.is_none_or(|kinds| kinds.iter().any(|wanted| wanted == kind))
 }
