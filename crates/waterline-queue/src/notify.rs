@@ -1,4 +1,4 @@
-//! Those who wait, in memory: for a job, for a change, for a line of the log.
+//! Waiters in memory: for a job, for a change, for a log line.
 
 pub(crate) mod averages;
 pub(crate) mod bell;

@@ -1,5 +1,5 @@
-//! The rules of a queue. They are pure: no store, no clock, no thread. So a queue on another
-//! database can share them.
+//! The rules of a queue. They are pure (no store, no clock, no thread), so that queues on other
+//! databases can share them.
 
 pub(crate) mod bucket;
 pub(crate) mod causes;

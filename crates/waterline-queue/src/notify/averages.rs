@@ -1,4 +1,4 @@
-//! The averages of the durations, in memory.
+//! The average durations, in memory.
 
 use crate::types::durations::Durations;
 use crate::types::run_times::RunTimes;
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-/// The time between two records of a kind.
+/// How much time passes between two records of a kind.
 const STORE_EVERY: Duration = Duration::from_secs(10);
 
 /// The durations of all kinds of a queue.
@@ -16,9 +16,9 @@ pub(crate) struct Averages(Mutex<HashMap<String, Average>>);
 #[derive(Default)]
 struct Average {
     durations: Durations,
-    /// Those of this process.
+    /// How long the attempts of this process took.
     times: RunTimes,
-    /// The time of the last record of this process.
+    /// When this process wrote the last record.
     stored: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ impl Averages {
         });
     }
 
-    /// Returns the durations to be stored with the end of this attempt, if a record is due now.
+    /// Returns the durations to store with the end of this attempt, if a record is due now.
     pub(crate) fn due(&self, kind: &str, took: Duration, now: Instant) -> Option<Durations> {
         self.change(kind, |average| {
             if average.stored.is_some_and(|stored| now.saturating_duration_since(stored) < STORE_EVERY) {
@@ -56,21 +56,22 @@ impl Averages {
         })
     }
 
-    /// Returns those of all kinds. An attempt whose end is being written is not in them yet.
+    /// Returns the durations of all kinds. An attempt whose end is being written is not in them
+    /// yet.
     pub(crate) fn all(&self) -> BTreeMap<String, Durations> {
         let averages = self.0.lock();
         let durations = averages.iter().map(|(kind, average)| (kind.clone(), average.durations));
         durations.filter(|(_, durations)| durations.count > 0).collect()
     }
 
-    /// Returns the distribution of each kind that has any attempt of this process.
+    /// Returns the distribution for each kind with an attempt in this process.
     pub(crate) fn run_times(&self) -> BTreeMap<String, RunTimes> {
         let averages = self.0.lock();
         let times = averages.iter().map(|(kind, average)| (kind.clone(), average.times.clone()));
         times.filter(|(_, times)| times.count() > 0).collect()
     }
 
-    /// Returns the duration to be expected of an attempt; `None` for a kind without any so far.
+    /// Returns the expected duration of an attempt; `None` for a kind without any so far.
     pub(crate) fn expected(&self, kind: &str) -> Option<Duration> {
         let durations = self.0.lock().get(kind).map(|average| average.durations)?;
         (durations.count > 0).then_some(durations.mean)

@@ -1,4 +1,4 @@
-//! A wait for jobs of several queues at once: each of them rings.
+//! Waiting for jobs of several queues at once: each of them rings.
 
 use crate::notify::waiting::wait_until;
 use crate::types::wanted::Wanted;
@@ -8,16 +8,17 @@ use std::time::Instant;
 use waterline::seam::wait_at;
 use waterline::seam::{Called, Tasks};
 
-/// The place where the threads of a group sleep. Each queue of the group rings it whenever it wakes
-/// its own threads, so nobody asks one queue after the other.
+/// Where the threads of a group sleep. Each queue of the group rings it whenever it wakes its own
+/// threads, so no thread has to poll the queues in turn.
 ///
-/// A queue rings under its own lock. So nobody asks a queue while it holds the lock in here.
+/// A queue rings under its own lock. So a thread must not ask a queue while it holds the lock in
+/// here.
 #[derive(Default)]
 pub(crate) struct Bell {
     heard: Mutex<Heard>,
     /// Threads that wait for a job sleep here.
     changed: Condvar,
-    /// Threads that could take no job now sleep here, so that they use up no wake-up of another.
+    /// Threads without a free slot sleep here, so that they use up no wake-up of another.
     called: Condvar,
     /// Threads that wait for room sleep here.
     room: Condvar,
@@ -28,20 +29,20 @@ struct Heard {
     /// Counts the changes that a sleeper has to look at.
     news: u64,
     asleep: usize,
-    /// The number of those who are asleep, but do not take each job.
+    /// How many sleepers do not take every job.
     picky: usize,
-    /// The number of those who sleep although there may be a job.
+    /// How many sleep although there may be a job.
     full: usize,
-    /// The number of those who wait for room for a job of theirs.
+    /// How many wait for room to push a job.
     blocked: usize,
-    /// The tasks that wait for a job. Those that do not take each job count as picky too.
+    /// The tasks that wait for a job. Those that do not take every job count as picky, too.
     tasks: Tasks,
     /// The tasks that wait for room.
     blocked_tasks: Tasks,
 }
 
 impl Bell {
-    /// Returns the number of changes so far. A thread asks before it looks at the queues.
+    /// Returns the number of changes so far. A thread reads it before it looks at the queues.
     pub(crate) fn news(&self) -> u64 {
         self.heard.lock().news
     }
@@ -58,12 +59,12 @@ impl Bell {
         self.heard.lock().asleep
     }
 
-    /// Notes so many new jobs, and wakes a thread and a task for each.
+    /// Notes this many new jobs, and wakes a thread and a task for each.
     pub(crate) fn ring(&self, jobs: u64, called: &mut Called) {
         let mut heard = self.heard.lock();
         heard.news += 1;
         if heard.picky > 0 {
-            // The one who is woken may not take the job that another one takes.
+            // The one that is woken may not take the job that another one takes.
             self.changed.notify_all();
             heard.tasks.call(usize::MAX, called);
             return;
@@ -74,7 +75,7 @@ impl Bell {
         }
     }
 
-    /// Makes every thread that waits look again.
+    /// Makes every waiting thread look again.
     pub(crate) fn ring_all(&self) {
         let mut heard = self.heard.lock();
         heard.news += 1;
@@ -89,7 +90,7 @@ impl Bell {
         }
     }
 
-    /// Makes every task that waits look again.
+    /// Makes every waiting task look again.
     #[cfg(any(feature = "tokio", test, feature = "testing"))]
     pub(crate) fn call_all(&self, called: &mut Called) {
         let mut heard = self.heard.lock();
@@ -98,7 +99,7 @@ impl Bell {
         heard.blocked_tasks.call(usize::MAX, called);
     }
 
-    /// Makes those look again who wait for room.
+    /// Wakes callers that wait for queue capacity.
     pub(crate) fn ring_room(&self, called: &mut Called) {
         let mut heard = self.heard.lock();
         heard.blocked_tasks.call(usize::MAX, called);
@@ -108,7 +109,7 @@ impl Bell {
         }
     }
 
-    /// Makes the threads look again that could take no job, since a slot may be free now.
+    /// Wakes threads without a free slot, since one may be free now.
     pub(crate) fn slot_is_free(&self) {
         let mut heard = self.heard.lock();
         // A thread that falls asleep for want of a slot has not counted itself yet.
@@ -118,9 +119,9 @@ impl Bell {
         }
     }
 
-    /// Sleeps until there may be room, or until the time that the answer of `until` has, without an
-    /// end for `None` in it. It is asked with the lock, so that no change is missed. Without an
-    /// answer nobody sleeps.
+    /// Sleeps until there may be room, or until the time that `until` returns (`Some(None)`:
+    /// without end). It is called under the lock, so that no change is missed. If it returns
+    /// `None`, this does not sleep.
     pub(crate) fn sleep_for_room(&self, until: impl FnOnce() -> Option<Option<Instant>>) {
         let mut heard = self.heard.lock();
         heard.blocked += 1;
@@ -130,7 +131,7 @@ impl Bell {
         heard.blocked -= 1;
     }
 
-    /// Sleeps until there is news, or until this time; `None`: without an end.
+    /// Sleeps until there is news, or until this time; `None`: without end.
     pub(crate) fn sleep(&self, news: u64, until: Option<Instant>, takes: Takes) {
         let mut heard = self.heard.lock();
         if takes == Takes::Nothing {
@@ -160,15 +161,15 @@ impl Bell {
         wait_at(&self.heard, |heard| &mut heard.tasks, |heard| (heard.news != news).then_some(())).await;
     }
 
-    /// Waits, as a task, until this is true, which is looked at whenever there may be room, or
-    /// until there is news.
+    /// Waits, as a task, until there is news, or until `has_room` is true, which is checked
+    /// whenever there may be room.
     pub(crate) async fn room(&self, news: u64, has_room: impl Fn() -> bool) {
         let look = |heard: &mut Heard| (heard.news != news || has_room()).then_some(());
         wait_at(&self.heard, |heard| &mut heard.blocked_tasks, look).await;
     }
 }
 
-/// A task that may not take each job, until it is dropped.
+/// Counts as a task that may not take every job, until it is dropped.
 #[cfg(feature = "tokio")]
 struct Picky<'a>(&'a Bell, usize);
 
@@ -179,11 +180,11 @@ impl Drop for Picky<'_> {
     }
 }
 
-/// The jobs that a thread takes when it is woken.
+/// Which jobs a thread takes when it is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     Each,
-    /// Those that are due by a time of its own, or of some kinds.
+    /// Only those of some kinds, or due by a time of its own.
     Some,
     /// None, since its slots are taken.
     Nothing,

@@ -1,17 +1,17 @@
-//! The tasks that wait in a queue, as the one sees them that looks after what time brings.
+//! The tasks that wait in a queue, and their keeper.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use waterline::seam::{Called, Tasks, wait_at};
 
-/// The tasks that wait in a queue. While there is one, a *keeper* looks after what time brings, for
-/// all of them: so a thousand that wait look at the clock no more often than one does.
+/// The tasks that wait in a queue. While there is one, a *keeper* runs what falls due, for all of
+/// them: so a thousand waiting tasks look at the clock no more often than one does.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The number of the tasks that wait.
+    /// How many tasks wait.
     waiting: usize,
     is_kept: bool,
     /// Counts the calls of the keeper.
@@ -28,12 +28,12 @@ impl State {
 }
 
 impl Kept {
-    /// Makes the keeper look again, since time brings something sooner.
+    /// Makes the keeper look again, since something falls due sooner.
     pub(crate) fn ring(&self, called: &mut Called) {
         self.0.lock().ring(called);
     }
 
-    /// Takes the duty of the keeper, if nobody has it. True: the caller has it now.
+    /// Takes the duty of the keeper if it is free. Returns whether the caller has it now.
     pub(crate) fn take(&self) -> bool {
         !std::mem::replace(&mut self.0.lock().is_kept, true)
     }
@@ -53,13 +53,13 @@ impl Kept {
         state.is_kept.then_some(state.rings)
     }
 
-    /// Sleeps, as the keeper, until there was a call after this one.
+    /// Sleeps, as the keeper, until it was called after this call.
     pub(crate) async fn rung(&self, after: u64) {
         wait_at(&self.0, |state| &mut state.keeper, |state| (state.rings != after).then_some(())).await;
     }
 }
 
-/// A task that waits, until it is dropped.
+/// Counts as a waiting task until it is dropped.
 pub(crate) struct Attendance(Arc<Kept>);
 
 impl Attendance {

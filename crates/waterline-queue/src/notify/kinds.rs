@@ -1,11 +1,11 @@
-//! The kinds of jobs that were pushed, beside those that the runner has handlers for.
+//! Which kinds were pushed, and which of them the runner has handlers for.
 
 use crate::types::events::{Fate, Line};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most kinds without a handler that are kept. A program has fewer, unless it makes up kinds.
+/// How many kinds without a handler are kept. A program has fewer, unless it makes up kinds.
 const MOST: usize = 64;
 
 /// The kinds of a queue, since it was opened.
@@ -15,9 +15,9 @@ pub(crate) struct Kinds(RwLock<Known>);
 #[derive(Default)]
 struct Known {
     all: HashMap<String, Kind>,
-    /// The fate of a job that the runner has no handler for. `None`: there is no runner.
+    /// What happens to a job that the runner has no handler for. `None`: there is no runner.
     unknown: Option<Fate>,
-    /// True if no kind without a handler has room.
+    /// True if there is no room for another kind without a handler.
     is_full: bool,
 }
 
@@ -27,20 +27,19 @@ struct Kind {
 }
 
 impl Kinds {
-    /// Notes that a job of this kind is pushed. True if there is nothing more to be done: the kind
-    /// is known, or there is no room for it.
+    /// Notes that a job of this kind is pushed. Returns true if nothing more is to be done: the
+    /// kind is known, or there is no room for it.
     pub(crate) fn has(&self, kind: &str) -> bool {
         let known = self.0.read();
         let Some(kind) = known.all.get(kind) else { return known.is_full };
-        // A write would take the line of the cache from the other threads that push.
+        // A write would take the cache line from the other threads that push.
         if !kind.is_pushed.load(Ordering::Relaxed) {
             kind.is_pushed.store(true, Ordering::Relaxed);
         }
         true
     }
 
-    /// Notes the first push of a kind. Returns the line that tells of it, if the runner has no
-    /// handler for it.
+    /// Notes the first push of a kind. Returns the line to log if the runner has no handler for it.
     pub(crate) fn add(&self, kind: &str) -> Option<Line> {
         let mut known = self.0.write();
         if known.is_full || known.all.contains_key(kind) {
@@ -52,7 +51,7 @@ impl Kinds {
         known.unknown.map(|fate| Line::Unhandled { kind: kind.to_owned(), fate })
     }
 
-    /// Notes the kinds that the runner has handlers for. Returns a line about each other one that
+    /// Notes the kinds that the runner has handlers for. Returns a line for each other kind that
     /// was pushed so far.
     pub(crate) fn begin<'a>(&self, handled: impl Iterator<Item = &'a String>, fate: Fate) -> Vec<Line> {
         let mut known = self.0.write();
@@ -70,7 +69,7 @@ impl Kinds {
         known.unhandled().into_iter().map(|kind| Line::Unhandled { kind, fate }).collect()
     }
 
-    /// Forgets the runner. Those of its kinds that were pushed stay, if there is room.
+    /// Forgets the runner. Its kinds that were pushed stay, if there is room.
     pub(crate) fn end(&self) {
         let mut known = self.0.write();
         let mut room = MOST.saturating_sub(known.count());
@@ -89,8 +88,7 @@ impl Kinds {
         self.0.read().all.get(kind).is_some_and(|kind| kind.is_handled)
     }
 
-    /// Returns the kinds that were pushed and that the runner has no handler for; none if there is
-    /// no runner.
+    /// Returns the pushed kinds that the runner has no handler for; none if there is no runner.
     pub(crate) fn unhandled(&self) -> Vec<String> {
         let known = self.0.read();
         if known.unknown.is_some() { known.unhandled() } else { Vec::new() }

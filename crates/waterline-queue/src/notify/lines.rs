@@ -1,4 +1,4 @@
-//! Lines of the log, which wait until their batch is written.
+//! Log lines, which wait until their batch is written.
 
 use crate::types::ended::AttemptEnd;
 use crate::types::events::{About, Damaged, Fate, Line, Passed};
@@ -13,18 +13,18 @@ use tracing::level_filters::LevelFilter;
 use waterline::seam as time;
 use waterline::seam::guarded;
 
-/// True if somebody wants lines of this level. Otherwise nobody has to make them.
+/// True if a subscriber wants lines of this level. Otherwise they need not be made.
 pub(crate) fn is_wanted(level: Level) -> bool {
     level <= LevelFilter::current()
 }
 
-/// The time between two lines about dead jobs, if many die.
+/// The pause between two lines about dead jobs, if many die.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The number of such lines that may come at once, each with its job.
+/// How many such lines may come at once, each with its job.
 const BURST: u32 = 10;
 
-/// The lines of a queue that are not written so far.
+/// The lines of a queue that are not written yet.
 #[derive(Default)]
 pub(crate) struct Lines {
     waiting: Mutex<VecDeque<Line>>,
@@ -35,15 +35,15 @@ pub(crate) struct Lines {
 /// The pace of the lines about dead jobs, and of others that may be many.
 #[derive(Default)]
 struct BatchSizer {
-    /// The time at which the lines so far would have been written, one after each pause.
+    /// When the lines so far would have been written, one after each pause.
     until: Option<Instant>,
-    /// The number of dead jobs since the last line.
+    /// How many dead jobs there were since the last line.
     left_out: u64,
 }
 
 impl BatchSizer {
-    /// Returns the number of jobs that a line written now stands for, which is about so many more;
-    /// `None`: it is too soon for one.
+    /// Adds `of` jobs. Returns how many a line written now stands for; `None`: it is too soon for
+    /// one.
     fn count(&mut self, now: Instant, of: u64) -> Option<u64> {
         self.left_out += of;
         let until = self.until.map_or(now, |until| until.max(now));
@@ -64,8 +64,8 @@ impl Lines {
     pub(crate) fn write(&self, queue: &str) {
         loop {
             let Some(line) = self.waiting.lock().pop_front() else { return };
-            // The work of the caller is done by now, whatever the subscriber does. No line can tell
-            // of a subscriber that panics, and the hook for panics has done so.
+            // The work of the caller is done by now, whatever the subscriber does. If it panics, no
+            // line can report it, and the panic hook has done so.
             let _ = guarded(|| {
                 line.write(self, queue);
                 Ok(())
@@ -75,8 +75,8 @@ impl Lines {
 }
 
 impl Lines {
-    /// Writes a line about a dead job: after the first ones at most one a second. It stands for
-    /// those since the last line, too.
+    /// Writes a line about a dead job: after the first ones at most one a second. It also stands
+    /// for those since the last line.
     fn dead(&self, queue: &str, (id, kind, attempt): (&str, &str, u32), error: &str) {
         let Some(count) = self.dead.lock().count(time::now(), 1) else { return };
         tracing::warn!(target: "waterline", queue, id, kind, attempt, error, count, "a job is dead: mend its cause and requeue it, or remove it");

@@ -1,5 +1,5 @@
-//! Jobs that a worker loses while they run: they were removed, or taken back. The runner hears of
-//! it from whoever has seen it, since the thread of such a job may never come back.
+//! Jobs that a worker loses while they run: they were removed, or taken back. Whoever notices it
+//! tells the runner, since the thread of such a job may never come back.
 
 use crate::types::job::JobId;
 use parking_lot::Mutex;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 /// A runner, as its queues see it.
 pub(crate) trait Runs: Send + Sync {
-    /// Hears that these leases of the queue with this number are over. The caller holds no lock.
+    /// Handles that these leases of the queue with this number are over. The caller holds no lock.
     fn lost(self: Arc<Self>, queue: u32, tokens: &[u64]);
 
     /// Returns the jobs of this queue that are lost and still run.
     fn stuck(&self, queue: u32) -> Option<Stuck>;
 
-    /// Returns the number of its slots that have jobs of other queues than this one.
+    /// Returns how many of its slots have jobs of other queues than this one.
     fn elsewhere(&self, queue: u32) -> usize;
 
     /// Returns its slots, if all of them are busy.
@@ -25,9 +25,9 @@ pub(crate) trait Runs: Send + Sync {
 /// The slots of a runner, all of them busy.
 pub(crate) struct AllBusy {
     pub(crate) slots: usize,
-    /// The time of the last end, or of the claim that took the last slot if that came later.
+    /// When the last job ended, or when the last slot was taken if that was later.
     pub(crate) since: Instant,
-    /// The time without an end after which it stands still.
+    /// After this time without an end it stands still.
     pub(crate) patience: Duration,
     /// The job that has run longest, since when, and its kind.
     pub(crate) oldest: (Instant, JobId),
@@ -39,7 +39,7 @@ pub(crate) struct Stuck {
     pub(crate) count: usize,
     /// The one that was lost first, and when.
     pub(crate) first: (Instant, JobId),
-    /// The one that began first, and when.
+    /// The one that started first, and when.
     pub(crate) oldest: (Instant, JobId),
 }
 
@@ -48,9 +48,9 @@ pub(crate) struct Stuck {
 pub(crate) struct Losses {
     /// The runner of the queue, and the number by which it knows the queue.
     runner: Mutex<Option<(u32, Weak<dyn Runs>)>>,
-    /// Those that the runner is still to hear of.
+    /// The tokens that the runner has not been told yet.
     tokens: Mutex<Vec<u64>>,
-    /// True if there are any. The end of each write looks here.
+    /// True if there are any. The end of each write checks it.
     are_any: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! The part that this process takes in the work on a queue, for those who look at its workers.
+//! What this process does for a queue, for the list of its workers.
 
 use crate::types::job::{JobId, time};
 use crate::types::worker::{WorkerInfo, WorkerJob};
@@ -7,26 +7,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline::seam::{Moment, host};
 
-/// The runner of a queue in this process, or those who wait there in `accept`.
+/// The runner of a queue in this process, or its callers of `accept`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
-    /// The most jobs that it runs at once; `None`: it is no runner, and has no bound.
+    /// How many jobs it runs at once; `None`: it is no runner, and has no bound.
     pub slots: Option<usize>,
     /// The kinds that it takes; `None`: all.
     pub kinds: Option<Arc<[String]>>,
-    /// The slots without a job of this queue: of jobs that are no longer its own, and of those of
-    /// the other queues of its group.
+    /// How many slots have no job of this queue: those of lost jobs, and those of the other queues
+    /// of its group.
     pub stuck: usize,
     /// True if it claims no more jobs.
     pub is_stopping: bool,
-    /// The time at which it began, in milliseconds since 1970; 0: that is not known.
+    /// When it started, in milliseconds since 1970; 0: unknown.
     pub began: u64,
 }
 
-/// One who claims by hand, once.
+/// A single call that claims by hand.
 pub const NO_PRESENCE: Presence = Presence { slots: None, kinds: None, stuck: 0, is_stopping: false, began: 0 };
 
-/// The runner of a queue, as it has said what it is.
+/// The runner of a queue, as it has registered itself.
 #[derive(Default)]
 pub(crate) struct AtWork(Mutex<Begun>);
 
@@ -38,7 +38,7 @@ struct Begun {
 }
 
 impl AtWork {
-    /// Notes that a runner begins, which takes these kinds.
+    /// Notes that a runner starts that takes these kinds.
     pub(crate) fn begin(&self, at: u64, kinds: Option<Arc<[String]>>) {
         *self.0.lock() = Begun { at, kinds, is_stopping: false };
     }
@@ -56,16 +56,18 @@ impl AtWork {
         *self.0.lock() = Begun::default();
     }
 
-    /// Returns the runner with these slots, of which so many are stuck.
+    /// Returns the runner with this many slots, of which `stuck` are stuck.
     pub(super) fn presence(&self, slots: Option<usize>, stuck: usize) -> Presence {
         let Begun { at, kinds, is_stopping } = self.0.lock().clone();
         Presence { slots, kinds, stuck, is_stopping, began: at }
     }
 }
 
-/// Returns the worker that this process is, if it is one: `presence` is what it does, and it has
-/// these jobs. `is_here`: false where another process has the store, of which nothing but its jobs
-/// is known. So many of the jobs are shown, each with its kind.
+/// Returns this process as a worker, if it is one: `presence` is what it does, and it has these
+/// jobs.
+///
+/// `is_here` is false if another process has the store, of which only its jobs are known. At most
+/// `most` of the jobs are listed, each with its kind.
 pub(crate) fn own_worker(
     at: &Moment,
     presence: Option<Presence>,
@@ -84,7 +86,7 @@ pub(crate) fn own_worker(
     let oldest = running.first().map_or(Duration::ZERO, |(since, _)| ran(since));
     let began = presence.as_ref().map(|presence| presence.began).filter(|began| *began > 0);
     let began = began.unwrap_or_else(|| at.wall.saturating_sub(oldest.as_millis() as u64));
-    // A job that is damaged has no kind that can be read.
+    // A damaged job has no readable kind.
     let job = |(since, id): &(Instant, JobId)| {
         let kind = kind(id).unwrap_or_default();
         WorkerJob { id: id.clone(), kind, ran_for: ran(since) }

@@ -1,5 +1,4 @@
-//! The part of an open queue that stands above its engine: those who wait, the averages, the lines
-//! of the log, and the runner.
+//! The part of an open queue above its engine: waiters, averages, log lines, and the runner.
 
 use crate::notify::averages::Averages;
 use crate::notify::bell::Bell;
@@ -32,13 +31,13 @@ use waterline::seam::{Called, ClockExt, ClockWaits as Waits, Moment, describe};
 #[derive(Default)]
 pub struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
 
-/// The state of an open queue that all who have it open share.
+/// The state that all handles of an open queue share.
 pub struct Shared {
     /// The name of the queue.
     pub name: String,
     /// Its options.
     pub options: QueueOptions,
-    /// The place where its threads sleep.
+    /// Where its threads sleep.
     pub(crate) bell: Arc<Bell>,
     /// The bells of the groups that it is in.
     bells: Mutex<Vec<Weak<Bell>>>,
@@ -47,9 +46,9 @@ pub struct Shared {
     pub(crate) kinds: Kinds,
     lines: Lines,
     pub(crate) losses: Losses,
-    /// The tasks that are to be woken once no lock is held.
+    /// The tasks to wake once no lock is held.
     called: Mutex<Called>,
-    /// The tasks that wait.
+    /// The waiting tasks.
     #[cfg(feature = "tokio")]
     pub(crate) kept: Arc<Kept>,
     /// The slots of the runner; 0: there is none.
@@ -58,29 +57,29 @@ pub struct Shared {
     trouble: Mutex<Trouble>,
 }
 
-/// The reasons for which a queue may stand still, beside those of its engine.
+/// Why a queue may stand still, besides the reasons of its engine.
 #[derive(Clone, Default)]
 pub(crate) struct Trouble {
-    /// The reason why the last write failed, and the time of the first such failure.
+    /// Why the last write failed, and when the first such failure was.
     pub(crate) failing: Option<(String, Instant)>,
     /// The gate of the runner that is closed, and since when.
     pub(crate) closed: Option<(String, Instant)>,
-    /// The time by which the clock was set back last, and when that was noticed.
+    /// By how much the clock was last set back, and when that was noticed.
     pub(crate) set_back: Option<(Duration, Instant)>,
 }
 
-/// The reasons to wake threads after a write.
+/// Why to wake threads after a write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wake {
-    /// The jobs that may begin now.
+    /// How many jobs may start now.
     pub jobs: u64,
-    /// Each thread has to look: time brings something sooner, or a pause has begun or ended.
+    /// Every thread has to look: something falls due sooner, or a pause has begun or ended.
     pub all: bool,
     /// Threads that take jobs before they are due have to look.
     pub early: bool,
-    /// A job more may wait.
+    /// One more job may wait.
     pub room: bool,
-    /// Those who wait for a change have to look, since time brings one sooner.
+    /// Waiters for a change have to look, since one falls due sooner.
     pub sooner: bool,
 }
 
@@ -98,10 +97,10 @@ impl Drop for RunnerName {
 }
 
 impl OpenQueues {
-    /// Returns the queue of this name if it is open, or opens it. With it comes what keeps it open.
+    /// Returns the queue with this name if it is open, or opens it.
     ///
     /// # Errors
-    /// [`ConfigError::QueueOptions`] if it is open with other options, and those of `load`.
+    /// [`ConfigError::QueueOptions`] if it is open with other options, and the errors of `load`.
     pub fn open<E: From<ConfigError>>(
         &self,
         name: &str,
@@ -123,7 +122,8 @@ impl OpenQueues {
 }
 
 impl Shared {
-    /// Makes the shared part of a queue that is opened, with the durations that its engine has.
+    /// Makes the shared part of a queue that is being opened, with the durations that its engine
+    /// has.
     #[must_use]
     pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
         let shared = Arc::new(Self {
@@ -155,8 +155,8 @@ impl Shared {
 
     // The engine.
 
-    /// Tells those who wait what a write has brought, so many changes without saying which. The
-    /// lines of the log, the tasks and the runner wait until somebody [settles](Self::settle).
+    /// Announces to waiters what a write has changed, and `untold` changes without details. Log
+    /// lines, tasks and the runner wait for [`settle`](Self::settle).
     pub fn told(&self, mut told: Vec<Event>, untold: u64) {
         let (mut lines, mut lost) = (Vec::new(), Vec::new());
         let is_for_later = |happened: &mut Event| matches!(happened, Event::Line(_) | Event::Lost { .. });
@@ -179,14 +179,13 @@ impl Shared {
         });
     }
 
-    /// Tells of the progress that a worker shows. The tasks wait until somebody
-    /// [settles](Self::settle).
+    /// Announces the progress that a worker shows. The tasks wait for [`settle`](Self::settle).
     pub fn told_progress(&self, id: &str, progress: &JobProgress) {
         self.call(|called| self.subscribers.tell_progress(id, progress, called));
     }
 
-    /// Wakes those who have to look at what a write has brought. The tasks wait until somebody
-    /// [settles](Self::settle).
+    /// Wakes the threads that have to look after a write. The tasks wait for
+    /// [`settle`](Self::settle).
     pub fn wake(&self, wake: Wake) {
         self.call(|called| {
             if wake.room {
@@ -208,24 +207,24 @@ impl Shared {
         });
     }
 
-    /// True if somebody waits for a change of a job.
+    /// True if anything waits for a change of a job.
     pub fn is_watched(&self) -> bool {
         self.subscribers.is_any()
     }
 
-    /// True if somebody has subscribed to a job.
+    /// True if any job has a subscription.
     pub fn has_subscribers(&self) -> bool {
         self.subscribers.has_slots()
     }
 
-    /// Returns the jobs that somebody waits for, before a look at them.
+    /// Returns the jobs with subscriptions, before they are read.
     #[must_use]
     pub fn watched(&self) -> Vec<Watched> {
         self.subscribers.watched()
     }
 
-    /// Tells what a look has found of them. Returns true if something is new. The tasks wait until
-    /// somebody [settles](Self::settle).
+    /// Announces what a read has found of them. Returns true if something is new. The tasks wait
+    /// for [`settle`](Self::settle).
     pub fn told_by_look(&self, seen: Vec<(Watched, Option<Read>)>) -> bool {
         let mut is_new = false;
         self.call(|called| {
@@ -236,8 +235,7 @@ impl Shared {
         is_new
     }
 
-    /// Makes everybody who waits for a job look again. The tasks wait until somebody
-    /// [settles](Self::settle).
+    /// Makes every waiter for a job look again. The tasks wait for [`settle`](Self::settle).
     pub(crate) fn ring(&self) {
         self.wake(Wake { all: true, ..Wake::default() });
     }
@@ -250,13 +248,13 @@ impl Shared {
         }
     }
 
-    /// True if tasks, or the runner, wait until somebody [settles](Self::settle).
+    /// True if tasks, or the runner, wait for [`settle`](Self::settle).
     pub(crate) fn has_called(&self) -> bool {
         !self.called.lock().is_empty() || self.losses.are_any()
     }
 
-    /// Writes the lines of the log that wait, tells the runner of the jobs that it has lost, and
-    /// wakes the tasks that were called. The caller holds no lock.
+    /// Writes the waiting log lines, tells the runner which jobs it has lost, and wakes the called
+    /// tasks. The caller holds no lock.
     pub fn settle(&self) {
         self.lines.write(&self.name);
         self.losses.tell();
@@ -264,12 +262,12 @@ impl Shared {
         called.wake();
     }
 
-    /// Tells the log of the end of an attempt.
+    /// Logs the end of an attempt.
     pub(crate) fn log_end(&self, job: (&str, &str, u32), ended: &AttemptEnd) {
         lines::ended(&self.lines, &self.name, job, ended);
     }
 
-    /// Notes that a write failed, for this reason and its causes, or that one succeeded.
+    /// Notes that a write failed with this error, or that one succeeded.
     pub fn note_failing(&self, error: Option<&QueueError>) {
         let (now, error) = (self.moment().now, error.map(|error| describe(error)));
         let mut trouble = self.trouble.lock();
@@ -284,7 +282,7 @@ impl Shared {
         self.trouble.lock().clone()
     }
 
-    /// Makes all tasks that wait look again.
+    /// Makes all waiting tasks look again.
     #[cfg(any(feature = "tokio", test, feature = "testing"))]
     pub(crate) fn call_all_tasks(&self) {
         self.call(|called| {
@@ -321,21 +319,20 @@ impl Shared {
 
     // The runner.
 
-    /// Takes the right to run the queue, with so many slots. `None` while another runner has it.
+    /// Takes the right to run the queue with this many slots. `None` while another runner has it.
     pub(crate) fn take_runner(self: &Arc<Self>, slots: usize) -> Option<RunnerName> {
         let taken = self.slots.compare_exchange(0, slots, Ordering::AcqRel, Ordering::Acquire);
         taken.ok().map(|_| RunnerName(self.clone()))
     }
 
-    /// Notes the kinds that the runner has handlers for, and the fate of others. The caller holds
-    /// no lock.
+    /// Notes the kinds that the runner has handlers for, and what happens to others. The caller
+    /// holds no lock.
     pub(crate) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String>, fate: Fate) {
         self.lines.add(self.kinds.begin(kinds, fate));
         self.settle();
     }
 
-    /// Notes the kind of a job that is pushed, unless that is refused, or that nobody takes. The
-    /// caller holds no lock.
+    /// Notes the kind of a pushed job, unless the push is refused. The caller holds no lock.
     pub fn note_kind(&self, kind: &str, is_sound: impl FnOnce() -> bool) {
         if !self.kinds.has(kind) && is_sound() {
             self.lines.add(self.kinds.add(kind));
@@ -343,7 +340,7 @@ impl Shared {
         }
     }
 
-    /// Changes the number of slots of the runner that there is.
+    /// Changes the number of slots of the current runner.
     pub(crate) fn set_slots(&self, slots: usize) {
         self.slots.store(slots, Ordering::Release);
     }
@@ -359,8 +356,8 @@ impl Shared {
         self.at_work.is_stopping()
     }
 
-    /// Returns the part that this process takes in the work on the queue: its runner, or those who
-    /// wait in `accept`. `None`: it has none.
+    /// Returns what this process does for the queue: its runner, or its callers of `accept`.
+    /// `None`: nothing.
     #[must_use]
     pub fn presence(&self) -> Option<Presence> {
         let slots = self.slots();
@@ -368,7 +365,7 @@ impl Shared {
         (slots.is_some() || self.is_awaited()).then(|| self.at_work.presence(slots, stuck))
     }
 
-    /// Notes which gate of the runner is closed. True if it was another one before, or none.
+    /// Notes which gate of the runner is closed. Returns true if that has changed.
     pub(crate) fn note_gate(&self, name: Option<&str>) -> bool {
         let mut trouble = self.trouble.lock();
         if trouble.closed.as_ref().map(|(name, _)| name.as_str()) == name {

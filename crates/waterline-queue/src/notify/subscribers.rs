@@ -1,4 +1,4 @@
-//! Those who wait for a change of a job.
+//! Waiters for a change of a job.
 
 use crate::notify::watchers::Watchers;
 use crate::types::events::Event;
@@ -26,7 +26,7 @@ pub(crate) struct Told {
     /// The error of a job that is dead.
     pub(crate) error: Option<String>,
     pub(crate) progress: Option<JobProgress>,
-    /// A look has told this state, and whoever has made it may tell of it yet.
+    /// True if a read has announced this state, which the write that made it may announce again.
     pub(crate) is_by_look: bool,
     /// Wakes a thread that waits for several jobs at once.
     pub(crate) bell: Option<Arc<Bell>>,
@@ -35,7 +35,7 @@ pub(crate) struct Told {
 }
 
 impl Slot {
-    /// Wakes the threads that wait, and adds the tasks to the list of those that are to be woken.
+    /// Wakes the waiting threads, and adds the tasks to the list of those to wake.
     fn call(&self, told: &mut Told, called: &mut Called) {
         self.ring(told);
         told.tasks.call(usize::MAX, called);
@@ -58,7 +58,7 @@ pub(crate) struct Bell {
     pub(crate) changed: Condvar,
 }
 
-/// A job that somebody waits for, and the number of the changes that were told when a look began.
+/// A job with a subscription, and how many changes were announced when a read of it began.
 pub struct Watched {
     id: JobId,
     slot: Arc<Slot>,
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Watched {
 /// A job as it is stored: its state, its data, its error and its progress.
 pub type Read = (JobState, Option<Vec<u8>>, Option<String>, Option<JobProgress>);
 
-/// Those who wait for jobs, by id.
+/// The waiters for jobs, by id.
 #[derive(Default)]
 pub(crate) struct Subscribers {
     slots: Mutex<HashMap<JobId, Vec<Arc<Slot>>>>,
@@ -89,7 +89,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// True if somebody waits. Otherwise nobody is told of new jobs.
+    /// True if there is any waiter. Otherwise new jobs are not announced.
     pub(crate) fn is_any(&self) -> bool {
         self.watchers.is_any() || !self.slots.lock().is_empty()
     }
@@ -103,7 +103,7 @@ impl Subscribers {
         for happened in told {
             let (id, state, data, error) = match happened {
                 Event::Seen { id, state, data, error } => (id, state, data, error),
-                // The state that it has then is told next.
+                // The state that it has then is announced next.
                 Event::Anew { id } => {
                     let of_id = slots.get(&id).into_iter().flatten();
                     of_id.for_each(|slot| slot.state.lock().progress = None);
@@ -138,7 +138,7 @@ impl Subscribers {
         }
     }
 
-    /// Tells the progress of a job that runs.
+    /// Announces the progress of a running job.
     pub(crate) fn tell_progress(&self, id: &str, progress: &JobProgress, called: &mut Called) {
         let slots = self.slots.lock();
         if slots.is_empty() {
@@ -152,13 +152,13 @@ impl Subscribers {
         }
     }
 
-    /// True if somebody waits for one job.
+    /// True if any job has a subscription.
     pub(crate) fn has_slots(&self) -> bool {
         !self.slots.lock().is_empty()
     }
 
-    /// Returns the jobs that somebody waits for, but for those whose first state is still being
-    /// read: it is no news.
+    /// Returns the jobs with subscriptions, except those whose first state is still being read: it
+    /// is no news.
     pub(crate) fn watched(&self) -> Vec<Watched> {
         let watched = |(id, slot): (&JobId, &Arc<Slot>)| {
             let told = slot.state.lock();
@@ -169,14 +169,14 @@ impl Subscribers {
         slots.iter().flat_map(|(id, of_id)| of_id.iter().map(move |slot| (id, slot))).filter_map(watched).collect()
     }
 
-    /// Tells what a look has found of a job, unless its changes were told since that began. `None`:
-    /// there is no such job. Returns true if that is new.
+    /// Announces what a read has found of a job (`None`: there is no such job), unless changes were
+    /// announced since the read began. Returns true if that is new.
     pub(crate) fn correct(&self, watched: &Watched, read: Option<Read>, called: &mut Called) -> bool {
         let mut told = watched.slot.state.lock();
         let has_ended = told.state.is_some_and(JobState::is_ended);
         let (state, data, error, progress) = match read {
             Some((state, data, error, progress)) => (Some(state), data, error, progress),
-            // An ended job that is kept no longer is no other news.
+            // An ended job that is no longer kept is no news.
             None if has_ended || told.state.is_none() => return false,
             None => (None, told.data.clone(), None, None),
         };
@@ -193,7 +193,7 @@ impl Subscribers {
         true
     }
 
-    /// Makes the threads that wait look at the clock again, and at what time brings.
+    /// Makes the waiting threads look at the clock, and at what is due, again.
     pub(crate) fn ring(&self) {
         self.watchers.ring();
         for slot in self.slots.lock().values().flatten() {
@@ -203,7 +203,7 @@ impl Subscribers {
         }
     }
 
-    /// Makes the tasks that wait look at the clock again.
+    /// Makes the waiting tasks look at the clock again.
     #[cfg(any(feature = "tokio", test, feature = "testing"))]
     pub(crate) fn ring_tasks(&self, called: &mut Called) {
         self.watchers.ring_tasks(called);

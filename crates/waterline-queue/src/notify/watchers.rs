@@ -1,4 +1,4 @@
-//! Those who wait for a change of any job.
+//! Waiters for a change of any job.
 
 use crate::types::events::Event;
 use crate::types::job::{JobId, JobState, time};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 use waterline::seam::{Called, Tasks};
 
-/// The most changes that wait for one who watches. It bounds the memory of one who is too slow.
+/// How many changes are kept for a watch. It bounds the memory of a slow one.
 const MOST: usize = 4096;
 
-/// A change in a queue, for one who watches it.
+/// A change in a queue, from a [`Watch`](crate::Watch).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueChange {
-    /// A job is in this state, with another one or with other data before. `None`: it is gone.
+    /// A job has a new state or new data. `None`: it is gone.
     #[non_exhaustive]
     Job {
         /// The id of the job.
@@ -24,19 +24,19 @@ pub enum QueueChange {
         /// Its state.
         state: Option<JobState>,
     },
-    /// The queue hands out no job until this time; `None`: until somebody resumes it.
+    /// The queue hands out no job until this time; `None`: until it is resumed.
     #[non_exhaustive]
     Paused {
-        /// The time at which it ends.
+        /// When it ends.
         until: Option<SystemTime>,
     },
-    /// Somebody has ended the pause of the queue. (Nothing tells that its time is over.)
+    /// The pause of the queue was ended. (A pause that ends by its time is not announced.)
     Resumed,
-    /// So many changes were lost here, since nobody took them in time, or since they were being
-    /// written when the watch began.
+    /// Some changes were lost here: they were not taken in time, or were being written when the
+    /// watch began.
     #[non_exhaustive]
     Missed {
-        /// The number of changes.
+        /// How many changes were lost.
         changes: u64,
     },
 }
@@ -68,7 +68,7 @@ impl Waiting {
 }
 
 impl Buffer {
-    /// Wakes those who wait: the threads now, and the tasks later, by this list.
+    /// Wakes the waiting threads now, and the tasks later, by this list.
     fn call(&self, waiting: &mut Waiting, called: &mut Called) {
         waiting.calls += 1;
         self.changed.notify_all();
@@ -76,11 +76,11 @@ impl Buffer {
     }
 }
 
-/// Those who watch a queue.
+/// The watches of a queue.
 #[derive(Default)]
 pub(crate) struct Watchers {
     buffers: Mutex<Vec<Arc<Buffer>>>,
-    /// Their number, which every push looks at.
+    /// Their number, which every push checks.
     count: AtomicUsize,
 }
 
@@ -104,7 +104,7 @@ impl Watchers {
         }
     }
 
-    /// Tells those who watch by now that they have missed so many changes.
+    /// Notes in all current watches that they have missed this many changes.
     pub(crate) fn miss(&self, changes: u64, called: &mut Called) {
         if changes == 0 || !self.is_any() {
             return;
@@ -116,7 +116,7 @@ impl Watchers {
         }
     }
 
-    /// Makes the threads that wait look at the clock again.
+    /// Makes the waiting threads look at the clock again.
     pub(crate) fn ring(&self) {
         for buffer in self.buffers.lock().iter() {
             buffer.waiting.lock().calls += 1;
@@ -124,7 +124,7 @@ impl Watchers {
         }
     }
 
-    /// Makes the tasks that wait look at the clock again.
+    /// Makes the waiting tasks look at the clock again.
     #[cfg(any(feature = "tokio", test, feature = "testing"))]
     pub(crate) fn ring_tasks(&self, called: &mut Called) {
         for buffer in self.buffers.lock().iter() {

@@ -1,6 +1,6 @@
-//! The token bucket of a rate. It is pure: the caller hands in the time.
+//! The token bucket of a rate. It is pure: the caller passes the time.
 //!
-//! A bucket counts in parts of a token, so many that a millisecond brings a whole number of them.
+//! A bucket counts in such fractions of a token that each millisecond adds a whole number of them.
 //! So nothing is rounded, and a rate is exact in the long run.
 
 use crate::types::job::LATEST;
@@ -12,11 +12,12 @@ const MILLI: i128 = 1_000_000;
 /// The tokens of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// The parts of tokens that are there. A job that costs more than a full bucket leaves a debt.
+    /// How many fractions of tokens there are. A job that costs more than a full bucket leaves a
+    /// debt.
     pub(crate) level: i128,
-    /// The parts of one token: the nanoseconds of the period.
+    /// How many fractions make one token: the nanoseconds of the period.
     pub(crate) unit: u128,
-    /// The time of this level, in milliseconds since 1970.
+    /// When it had this level, in milliseconds since 1970.
     pub(crate) since: u64,
 }
 
@@ -26,7 +27,7 @@ impl Bucket {
         Self { level: i128::from(rate.burst) * parts(unit), unit, since: wall }
     }
 
-    /// Adds the tokens that have come until now.
+    /// Adds the tokens of the time that has passed.
     pub(crate) fn fill(&mut self, rate: Rate, wall: u64) {
         let unit = rate.per.as_nanos();
         if self.unit != unit {
@@ -34,20 +35,20 @@ impl Bucket {
             let tokens = self.level.div_euclid(parts(self.unit.max(1)));
             (self.level, self.unit) = (tokens.saturating_mul(parts(unit)), unit);
         }
-        // After a jump back of the clock, tokens come from then on.
+        // After the clock was set back, tokens are refilled from then on.
         let passed = i128::from(wall.saturating_sub(self.since));
         let most = i128::from(rate.burst) * parts(unit) + per_milli(rate) - 1;
         self.level = self.level.saturating_add(passed * per_milli(rate)).min(most);
         self.since = wall;
     }
 
-    /// True if a job of this cost may begin. One that costs more than a full bucket needs a full
+    /// True if a job of this cost may start. One that costs more than a full bucket needs a full
     /// one.
     pub(crate) fn has(&self, rate: Rate, cost: u32) -> bool {
         self.level >= self.needed(rate, cost)
     }
 
-    /// Returns the tokens that are there.
+    /// Returns how many tokens there are.
     pub(crate) fn tokens(&self) -> f64 {
         self.level as f64 / parts(self.unit.max(1)) as f64
     }
@@ -56,7 +57,7 @@ impl Bucket {
         self.level = self.level.saturating_sub(i128::from(cost) * parts(self.unit));
     }
 
-    /// Returns the first time at which a job of this cost may begin.
+    /// Returns the first time at which a job of this cost may start.
     pub(crate) fn has_at(&self, rate: Rate, cost: u32) -> u64 {
         let missing = self.needed(rate, cost).saturating_sub(self.level).max(0);
         let millis = missing / per_milli(rate) + i128::from(missing % per_milli(rate) > 0);
@@ -69,7 +70,7 @@ impl Bucket {
 }
 
 fn parts(unit: u128) -> i128 {
-    // The nanoseconds of the longest time are far below.
+    // The nanoseconds of the longest duration are far below.
     i128::try_from(unit).unwrap_or(i128::MAX >> 32)
 }
 
@@ -86,12 +87,12 @@ mod tests {
     /// The naive model: tokens as fractions, in nanoseconds of the period.
     struct Naive {
         rate: Rate,
-        /// The times of the tokens that were taken.
+        /// When tokens were taken, and how many.
         taken: Vec<(u64, u32)>,
     }
 
     impl Naive {
-        /// The tokens at a time, by going through everything that was taken.
+        /// Returns the level at a time, by going through everything that was taken.
         fn level(&self, wall: u64) -> i128 {
             let unit = self.rate.per.as_nanos() as i128;
             let gain = i128::from(self.rate.count) * 1_000_000;

@@ -3,13 +3,13 @@
 use crate::types::job::JobId;
 use std::collections::HashSet;
 
-/// Dead jobs in an order in which none comes before a dead one that it still waited for. It keeps
-/// its place between two writes, so each of these may be short, however long a chain is.
+/// Dead jobs in an order in which none comes before a dead one that it still waited for. It can be
+/// resumed after each write, so each write may be short, however long a chain is.
 pub(crate) struct CausesFirst {
-    /// The jobs that are to come, the next one at the end. True: those that it waited for are
-    /// above it, or have come.
+    /// The next jobs, the first one at the end. True: those that it waited for are above it, or
+    /// have come.
     stack: Vec<(JobId, bool)>,
-    /// The jobs that were looked at. Two that waited for each other come in some order.
+    /// The jobs that were visited. Two that waited for each other come in any order.
     seen: HashSet<JobId>,
 }
 
@@ -18,8 +18,8 @@ impl CausesFirst {
         Self { stack: jobs.into_iter().rev().map(|id| (id, false)).collect(), seen: HashSet::new() }
     }
 
-    /// Returns the next job. It asks for the jobs that a dead one still waited for when it died;
-    /// `None`: that job is not dead.
+    /// Returns the next job. `waited_for` returns the jobs that a dead one still waited for when it
+    /// died; `None`: that job is not dead.
     pub(crate) fn next<E>(
         &mut self,
         mut waited_for: impl FnMut(&str) -> Result<Option<Vec<JobId>>, E>,
@@ -45,7 +45,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::convert::Infallible;
 
-    /// Returns the order of the jobs in this list, each of which waited for those behind it.
+    /// Returns the order of the jobs in this list, each of which waited for those after it.
     fn order(list: &[&str], waited_for: &[(&str, &[&str])]) -> Vec<String> {
         let waited_for: BTreeMap<_, _> = waited_for.iter().copied().collect();
         let mut order = CausesFirst::new(list.iter().map(|id| (*id).to_owned()).collect());
@@ -59,15 +59,15 @@ mod tests {
     fn each_dead_job_comes_once_and_behind_all_that_it_waited_for() {
         let (none, b): (&[&str], &[&str]) = (&[], &["b"]);
         for (list, waited_for, expected) in [
-            // As they are listed, if nobody waited.
+            // In the order of the list, if none waited.
             (&["b", "a"][..], &[("a", none), ("b", none)][..], &["b", "a"][..]),
-            // Behind those that the list has later, or not at all.
+            // After those that the list has later, or not at all.
             (&["a", "b", "c"], &[("a", b), ("b", &["c"]), ("c", none)], &["c", "b", "a"]),
             (&["a"], &[("a", b), ("b", none)], &["b", "a"]),
             (&["d", "a"], &[("a", none), ("d", &["b", "c"]), ("b", &["a"]), ("c", &["a"])], &["a", "b", "c", "d"]),
-            // One that lives, or is gone, is not among them.
+            // One that is alive, or gone, is not among them.
             (&["a", "gone"], &[("a", b)], &["a"]),
-            // Neither of two that waited for each other keeps the other one for ever.
+            // Neither of two that waited for each other blocks the other one.
             (&["a", "b"], &[("a", b), ("b", &["a"])], &["b", "a"]),
             (&["a"], &[("a", &["a"])], &["a"]),
         ] {

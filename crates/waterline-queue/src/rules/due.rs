@@ -1,29 +1,28 @@
-//! The ticks of a periodic job that are due. Pure: the caller hands in the time.
+//! Which ticks of a periodic job are due. It is pure: the caller passes the time.
 
 use crate::types::schedule::{CatchUp, Overlap, Schedule};
 
-/// The lateness from which on a tick counts as missed. It is far above the pauses of a healthy
-/// process, which looks for due ticks once a second.
+/// From this lateness on a tick counts as missed. It is far above the pauses of a healthy process,
+/// which looks for due ticks once a second.
 const LATE: u64 = 60_000;
 
-/// The ticks that are due.
+/// The due ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The ticks that make a job.
     pub run: Vec<u64>,
-    /// The last tick that is dealt with, by a job or without one.
+    /// The last tick that is dealt with, with or without a job.
     pub last: u64,
     /// The next tick, which may be due as well; `u64::MAX`: there is none.
     pub next: u64,
-    /// True if a tick makes no job since the last run has not ended.
+    /// True if a tick makes no job because the last run has not ended.
     pub skipped: bool,
-    /// The first tick that makes no job since it was missed.
+    /// The first tick that makes no job because it was missed.
     pub missed: Option<u64>,
 }
 
 /// Decides which ticks are due, if the last one was at `last`, in milliseconds since 1970. A clock
-/// that was set back brings no tick a second time. Nothing is decided about more than `most` ticks
-/// that make a job.
+/// that was set back repeats no tick. At most `most` ticks make a job per call.
 pub fn due(
     schedule: &Schedule,
     (overlap, catch_up): (Overlap, CatchUp),

@@ -1,4 +1,4 @@
-//! The ends of attempts, and what becomes of the job. Pure: no store, no clock, no thread.
+//! The ends of attempts, and what they make of the job. Pure: no store, no clock, no thread.
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::types::ended::AttemptEnd;
@@ -7,20 +7,20 @@ use crate::types::progress::JobProgress;
 use std::time::Duration;
 use waterline::Retry;
 
-/// The back-off after the second and each further crash, with full jitter. A job that kills its
-/// process then does not take the same neighbours down with it again and again.
+/// The back-off after the second and each further crash, with full jitter: so a job that kills its
+/// process does not take down the same neighbours again and again.
 const AFTER_CRASH: Retry = Retry::exponential(Duration::from_secs(1), Duration::from_secs(300)).jitter(1.0);
 
-/// The time at which a job that was not ready runs again.
+/// When a job that was not ready runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// A time that the user named, in milliseconds since 1970.
     At(u64),
-    /// So long after the end of the attempt.
+    /// This long after the end of the attempt.
     After(Duration),
 }
 
-/// The end of an attempt, as its worker reports it.
+/// How an attempt ended, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Finished,
@@ -45,17 +45,18 @@ pub enum End {
     Crashed,
 }
 
-/// The reason why the lease of a running job is over although its worker has ended no attempt.
+/// Why the lease of a running job is over although its worker has ended no attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Its process died.
     Died,
-    /// Its worker, or who had it after that one, was silent for this time.
+    /// Its worker was silent for this time.
     Silent(Duration),
 }
 
-/// Returns the end of an attempt whose lease is over. A stop wins: it has cut the attempt short, so
-/// neither the silence behind it nor the death of the process says anything of the job.
+/// Returns the end of an attempt whose lease is over. A stop takes precedence: it has cut the
+/// attempt short, so neither the silence after it nor the death of the process says anything about
+/// the job.
 pub fn end_of_lease(over: Over, is_stopping: bool) -> End {
     match over {
         _ if is_stopping => End::PutBack { error: String::new() },
@@ -64,17 +65,18 @@ pub fn end_of_lease(over: Over, is_stopping: bool) -> End {
     }
 }
 
-/// A run that has ended, as far as it is known beside its end.
+/// What is known of a run besides its end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// The time for which its worker was seen at it. After a crash nobody knows how long it was.
+    /// How long its worker was seen at it. After a crash the duration is unknown.
     pub(crate) lasted: Duration,
-    /// The progress that it showed last, if it is to be written.
+    /// Its last progress, if it is to be written.
     pub(crate) progress: Option<JobProgress>,
 }
 
-/// True if a job that had so many crashes before is to run alone after this end of an attempt. One
-/// crash says little: its neighbours died with it. After the second one, an attempt alone shows
+/// True if a job with this many crashes before is to run alone after this end of an attempt.
+///
+/// One crash says little: its neighbours died with it. After the second one, an attempt alone shows
 /// whether the job is to blame. An attempt that ends without a crash clears it.
 pub(crate) fn is_suspect(was_suspect: bool, crashes: u32, end: &End) -> bool {
     match end {
@@ -85,17 +87,17 @@ pub(crate) fn is_suspect(was_suspect: bool, crashes: u32, end: &End) -> bool {
     }
 }
 
-/// The part of a row that decides what comes next.
+/// The part of a row that decides the next state.
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
     pub failures: u32,
     pub crashes: u32,
     pub retry: Retry,
     pub max_crashes: Option<u32>,
-    /// It was pushed once more meanwhile, for this time.
+    /// Set if it was pushed once more meanwhile, for this time.
     pub resubmit: Option<u64>,
-    /// True if this run was so long that the failures before it count no more. (After a crash
-    /// nobody knows how long it was.)
+    /// True if this run was so long that earlier failures no longer count. (After a crash its
+    /// duration is unknown.)
     pub is_healed: bool,
 }
 
@@ -109,7 +111,7 @@ pub enum Next {
         crashes: u32,
         error: Option<String>,
     },
-    /// It waits until this time; 0: for nothing. `named`: the user named it.
+    /// It waits until this time (0: it is ready). `named`: the user named it.
     Wait {
         due: u64,
         named: bool,
@@ -124,7 +126,7 @@ pub enum Next {
     },
 }
 
-/// Decides what becomes of a job whose attempt has ended.
+/// Decides the next state of a job whose attempt has ended.
 pub fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     let crashes = past.crashes;
     let failures = if past.is_healed { 0 } else { past.failures };
@@ -161,7 +163,7 @@ pub fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     };
     match (next, past.resubmit) {
         (Next::Finish, Some(due)) => Next::Anew { due, crashes: 0, error: None },
-        // The push asked for a new run, which has attempts of its own.
+        // The push requested a new run, which has attempts of its own.
         (Next::Die { error, crashes: before, .. }, Some(due)) if before == crashes => {
             Next::Anew { due, crashes, error: Some(error) }
         }
@@ -169,12 +171,12 @@ pub fn next(past: &Past, end: End, wall: u64, chance: f64) -> Next {
     }
 }
 
-/// Returns the time after this pause. A pause beyond the end of the calendar is the end of it.
+/// Returns the time after this pause, at most the end of the calendar.
 fn soon(wall: u64, pause: Duration) -> u64 {
     after(wall, pause).unwrap_or(LATEST)
 }
 
-/// Returns the time at which the row of a finished job goes away; `None`: at once.
+/// Returns when the row of a finished job is removed; `None`: at once.
 pub(crate) fn kept_until(retention: Retention, wall: u64) -> Option<u64> {
     match retention {
         Retention::Drop => None,
@@ -184,7 +186,7 @@ pub(crate) fn kept_until(retention: Retention, wall: u64) -> Option<u64> {
     }
 }
 
-/// Returns the state of a job that waits. A job is due when its time has come, to the millisecond.
+/// Returns the state of a waiting job. It is due when its time has come, to the millisecond.
 pub(crate) fn waiting(due: u64, wall: u64) -> JobState {
     if due <= wall { JobState::Ready } else { JobState::Scheduled }
 }

@@ -1,28 +1,27 @@
-//! The choice among queues that have jobs. It is pure: no store, no clock, no chance of its own.
+//! Choosing among queues that have jobs. It is pure: no store, no clock, no randomness of its own.
 
 use crate::types::config::ConfigError;
 use crate::types::error::unknown_queue;
 use std::time::Duration;
 
-/// The choice of a [`Group`](crate::Group) among its queues that have a job to claim. Each
-/// claim chooses anew.
+/// How a [`Group`](crate::Group) chooses among its queues that have a job to claim. Each claim
+/// chooses anew.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Fair {
-    /// Each of them has the same chance. The default, since nothing starves, and a long queue is
-    /// not a loud one.
+    /// All have the same chance. The default, since nothing starves, and a long queue gets no more
+    /// claims than a short one.
     #[default]
     Shuffle,
-    /// The chance of each is its weight, as a part of the weights of those that have a job. A queue
-    /// that is not named has the weight 1. One with the weight 0 is served only while no other one
-    /// has a job.
+    /// The chance of each is its share of the weights of those that have a job. A queue that is not
+    /// named has the weight 1. One with the weight 0 is served only while no other one has a job.
     Weighted(Vec<(String, f64)>),
-    /// The first one, in the order in which the group has them.
+    /// The first one, in the order of the group.
     ///
     /// A low queue would starve under constant load. So the queues whose first job has waited for
     /// longer than `ageing` get every second claim, the one that has waited longest first.
     Strict {
-        /// The time after which a queue counts as aged. [`Duration::MAX`]: never.
+        /// After this time a queue counts as aged. [`Duration::MAX`]: never.
         ageing: Duration,
     },
 }
@@ -39,7 +38,7 @@ impl Fair {
         Self::Strict { ageing }
     }
 
-    /// Returns the rule for queues of these names.
+    /// Returns the rule for queues with these names.
     pub(crate) fn rule(&self, names: &[&str]) -> Result<Rule, ConfigError> {
         let weights = match self {
             Self::Shuffle => return Ok(Rule::Shuffle),
@@ -61,7 +60,7 @@ impl Fair {
     }
 }
 
-/// The rule of a group. It knows its queues by their places.
+/// The rule of a group. It knows its queues by their indexes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rule {
     Shuffle,
@@ -72,7 +71,7 @@ pub(crate) enum Rule {
     },
 }
 
-/// The number of a choice, and its chance in 0..1.
+/// The number of a choice, and a random number in 0..1 for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
     pub(crate) turn: u64,
@@ -80,8 +79,8 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Makes the chance of a choice from its number: by splitmix64, which spreads even numbers that
-    /// follow each other.
+    /// Derives the random number of a choice from its number by splitmix64, which spreads even
+    /// consecutive numbers.
     pub(crate) fn new(seed: u64, turn: u64) -> Self {
         let mut bits = seed.wrapping_add(turn.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -92,7 +91,7 @@ impl Draw {
 }
 
 impl Rule {
-    /// Returns the rule for the queues at these places alone.
+    /// Returns the rule for only the queues with these indexes.
     pub(crate) fn of(&self, places: &[usize]) -> Self {
         match self {
             Self::Weighted(weights) => Self::Weighted(places.iter().map(|place| weights[*place]).collect()),
@@ -100,13 +99,14 @@ impl Rule {
         }
     }
 
-    /// True if this choice goes by age, so that the ages have to be known.
+    /// True if this choice depends on ages, so that they have to be known.
     pub(crate) fn goes_by_age(&self, turn: u64) -> bool {
         matches!(self, Self::Strict { ageing } if *ageing < u64::MAX) && turn % 2 == 1
     }
 
-    /// Chooses one of these places, which are in ascending order. `age` returns the milliseconds
-    /// for which the first job of a queue has waited. It is asked only if the choice goes by age.
+    /// Chooses one of these indexes, which are in ascending order. `age` returns for how many
+    /// milliseconds the first job of a queue has waited. It is called only if the choice depends on
+    /// ages.
     pub(crate) fn choose(&self, ready: &[usize], draw: Draw, mut age: impl FnMut(usize) -> u64) -> Option<usize> {
         let first = *ready.first()?;
         Some(match self {
@@ -115,7 +115,7 @@ impl Rule {
             Self::Weighted(weights) => by_weight(ready, weights, draw.chance),
             Self::Strict { ageing } if self.goes_by_age(draw.turn) => {
                 let aged = ready.iter().map(|place| (age(*place), *place)).filter(|(age, _)| age > ageing);
-                // The first one of those that have waited for the same time.
+                // Among equal ages, the first one.
                 aged.rev().max_by_key(|(age, _)| *age).map_or(first, |(_, place)| place)
             }
             Self::Strict { .. } => first,
@@ -123,9 +123,9 @@ impl Rule {
     }
 }
 
-/// Chooses a place by its weight. If none has any weight, all have the same chance.
+/// Chooses an index by its weight. If none has any weight, all have the same chance.
 fn by_weight(ready: &[usize], weights: &[f64], chance: f64) -> usize {
-    // The largest one is 1 then, so no sum is infinite.
+    // This scales the largest one to 1, so no sum is infinite.
     let most = ready.iter().map(|place| weights[*place]).fold(0.0, f64::max);
     let weight = |place: usize| if most > 0.0 { weights[place] / most } else { 1.0 };
     let mut left = chance * ready.iter().map(|place| weight(*place)).sum::<f64>();

@@ -7,12 +7,13 @@ use sha2::{Digest, Sha256};
 
 impl Fingerprint {
     /// Returns the fingerprint of a job. The order of the fields of an object does not matter, also
-    /// within other objects. (MediaWiki forgot that in one of two places.)
+    /// in nested objects. (MediaWiki forgot that in one of two places.)
     ///
     /// # Errors
     /// [`ConfigError::FingerprintField`] for a chosen field that the payload does not have.
     pub(crate) fn of(kind: &str, payload: &[u8], fields: &Fields) -> Result<Self, ConfigError> {
-        // Text that is no JSON is of a caller who wrote its own, and it stands for itself.
+        // A payload that is not JSON comes from a caller with an encoding of its own, and is
+        // compared byte by byte.
         let value = serde_json::from_slice(payload).unwrap_or_else(|_| payload.into());
         let value = fields.chosen(value)?;
         let mut hasher = Sha256::new();
@@ -44,8 +45,8 @@ impl Fields {
     }
 }
 
-/// Appends a value as JSON whose objects have their fields in order. `serde_json` sorts them only
-/// if no crate of the program wants to preserve their order.
+/// Appends a value as JSON whose objects have sorted fields. `serde_json` sorts them only if no
+/// crate of the program enables preserving their order.
 fn write_sorted(value: &Value, text: &mut Vec<u8>) {
     match value {
         Value::Object(object) => {

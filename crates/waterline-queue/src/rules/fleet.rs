@@ -1,46 +1,47 @@
-//! All workers of a queue, summed up: what its status says of them.
+//! A summary of all workers of a queue, for its status.
 
 use crate::types::worker::{WorkerInfo, WorkerJob};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The most silent workers that are named.
+/// How many silent workers are named at most.
 const NAMED: usize = 8;
 
-/// The workers of a queue, summed up.
+/// A summary of the workers of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// Those that are heard of and take jobs.
+    /// How many active workers take jobs.
     pub workers: usize,
-    /// Those that are heard of and stop: they take no more jobs.
+    /// How many active workers are stopping, and take no more jobs.
     pub stopping: usize,
     /// The slots of those that take jobs; `None`: one of them has no bound.
     pub slots: Option<u64>,
-    /// The slots of theirs that are taken.
+    /// How many of these slots are taken.
     pub busy: u64,
-    /// One of them has a free slot, as far as is known: who has no bound may have none.
+    /// True if one of them has a free slot, as far as is known: a worker without a bound may have
+    /// none.
     pub has_free: bool,
-    /// The kinds that they take together, in their order; `None`: one of them takes all.
+    /// The kinds that they take together, in ascending order; `None`: one of them takes all.
     pub kinds: Option<Vec<String>>,
-    /// Those that are no longer heard of and still have jobs.
+    /// How many workers are silent and still have jobs.
     pub silent_count: usize,
-    /// The first of these, the one before the others whose leases end first: up to 8.
+    /// The silent workers whose leases end first: up to 8.
     pub silent: Vec<SilentWorker>,
-    /// The job of those that take jobs that began first, with its worker. A worker that is silent,
-    /// or that stops, holds none of their slots.
+    /// The job that started first among those of workers that take jobs, with its worker. A silent
+    /// or stopping worker holds none of their slots.
     pub oldest: Option<(WorkerInfo, WorkerJob)>,
-    /// The time for which the job of theirs runs that began last.
+    /// How long the job of theirs has run that started last.
     pub newest_ran_for: Option<Duration>,
 }
 
-/// A worker that is no longer heard of and still has jobs.
+/// A silent worker that still has jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SilentWorker {
     /// Its name, or its process and host.
     pub name: String,
     /// The number of its jobs.
     pub jobs: u64,
-    /// The time since it was heard of last.
+    /// How long ago it gave the last sign of life.
     pub silent_for: Duration,
     /// The time until others may take its jobs.
     pub lease_left: Duration,
@@ -57,7 +58,7 @@ impl Fleet {
         self.slots.filter(|slots| *slots > 0 && self.busy >= *slots)
     }
 
-    /// Sums up these workers.
+    /// Summarizes these workers.
     #[must_use]
     pub fn of(workers: &[WorkerInfo]) -> Self {
         let heard = workers.iter().filter(|worker| !worker.is_silent);
@@ -82,7 +83,8 @@ impl Fleet {
         silent.truncate(NAMED);
         let oldest = takers.iter().filter_map(|worker| Some((*worker, worker.jobs.first()?)));
         let oldest = oldest.max_by_key(|(_, job)| job.ran_for);
-        // What a worker has said of slots without a job here may be old by a third of a lease.
+        // What a worker has reported about slots without a job here may be old by a third of a
+        // lease.
         let busy = |worker: &WorkerInfo| worker.slots.map_or(worker.busy, |slots| worker.busy.min(slots));
         Self {
             workers: takers.len(),
@@ -106,7 +108,7 @@ pub(crate) mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A worker of this name that has a job for each of these seconds for which one runs.
+    /// A worker with this name, with one job per number of seconds that it has run.
     pub(crate) fn worker(name: &str, slots: Option<u32>, kinds: Option<&[&str]>, jobs: &[u32]) -> WorkerInfo {
         let job = |ran: &u32| WorkerJob { id: format!("{name}{ran}"), kind: "k".to_owned(), ran_for: SECOND * *ran };
         WorkerInfo {

@@ -1,17 +1,17 @@
-//! The limit of a whole queue, as it is in memory. While it is full, no claim looks for a job.
+//! The limit of a whole queue in memory. While it is full, no claim looks for a job.
 
 /// The part of a queue's limit that every thread sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gate {
-    /// The jobs that run in this life of the process.
+    /// How many jobs run in this process.
     pub(crate) running: u64,
-    /// The most jobs that may run; `u64::MAX`: any number.
+    /// How many jobs may run; `u64::MAX`: any number.
     pub(crate) most: u64,
     alone: Alone,
-    /// The times between which the queue has too few tokens for its next job.
+    /// From when until when the queue has too few tokens for its next job.
     shut: (u64, u64),
-    /// The ends of jobs that have a limit, and the times that scheduled jobs have got. A thread
-    /// that takes jobs before they are due looks again.
+    /// Counts ends of jobs that have a limit, and new times of scheduled jobs. A thread that takes
+    /// jobs before they are due looks again.
     pub(crate) released: u64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alone {
     No,
-    /// It begins once nothing else runs. Nothing else begins before.
+    /// It starts once nothing else runs. Nothing else starts before.
     Next,
     Runs,
 }
@@ -30,7 +30,7 @@ impl Gate {
         Self { running: 0, most, alone: Alone::No, shut: (0, 0), released: 0 }
     }
 
-    /// Returns the number of jobs that may begin.
+    /// Returns how many jobs may start.
     pub(crate) fn room(&self) -> u64 {
         match self.alone {
             Alone::Runs => 0,
@@ -40,13 +40,13 @@ impl Gate {
         }
     }
 
-    /// A job begins.
+    /// Notes that a job starts.
     pub(crate) fn begin(&mut self, is_alone: bool) {
         self.running += 1;
         self.alone = if is_alone { Alone::Runs } else { Alone::No };
     }
 
-    /// A job has ended.
+    /// Notes that a job has ended.
     pub(crate) fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
         if self.alone == Alone::Runs {
@@ -54,21 +54,22 @@ impl Gate {
         }
     }
 
-    /// A job that is to run alone is the next one. True if it has to wait for those that run.
+    /// Notes that the next job is to run alone. Returns true if it has to wait for the running
+    /// ones.
     pub(crate) fn holds_alone(&mut self) -> bool {
         let is_held = self.running > 0;
         self.alone = if is_held { Alone::Next } else { Alone::No };
         is_held
     }
 
-    /// A job that was to run alone has left its place.
+    /// Notes that a job that was to run alone has left its place.
     pub(crate) fn expects_none_alone(&mut self) {
         if self.alone == Alone::Next {
             self.alone = Alone::No;
         }
     }
 
-    /// Says whether a job runs alone (true), or is to (false); `None`: neither.
+    /// Returns whether a job runs alone (true) or is to (false); `None`: neither.
     pub(crate) fn alone(&self) -> Option<bool> {
         match self.alone {
             Alone::Runs => Some(true),
@@ -77,18 +78,18 @@ impl Gate {
         }
     }
 
-    /// True if no job may begin now.
+    /// True if no job may start now.
     pub(crate) fn is_full(&self, wall: u64) -> bool {
         self.room() == 0 || self.shut_until(wall).is_some()
     }
 
-    /// Shuts it from one time to another one.
+    /// Shuts it between these times.
     pub(crate) fn shut(&mut self, from: u64, until: u64) {
         self.shut = (from, until);
     }
 
-    /// Returns the time until which there are too few tokens. A clock that was set back says
-    /// nothing about that.
+    /// Returns until when there are too few tokens. A clock that was set back says nothing about
+    /// that.
     pub(crate) fn shut_until(&self, wall: u64) -> Option<u64> {
         let (from, until) = self.shut;
         (from <= wall && wall < until).then_some(until)

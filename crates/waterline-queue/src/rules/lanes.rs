@@ -1,12 +1,12 @@
-//! The ready logs, and the one that the next claim takes from.
+//! The ready logs, and which one the next claim takes from.
 
 /// The number of ready logs: one for each priority.
 pub(crate) const LANES: usize = 4;
 
-/// Each claim with a number that this divides takes the lowest priority that has a job.
+/// Each claim in this many takes the lowest priority that has a job.
 const TURN_OF_THE_LOWEST: u64 = 8;
 
-/// Returns the ready log that the next claim takes from, by the number of claims so far.
+/// Returns the ready log for the next claim, by the number of claims so far.
 pub(crate) fn lane(lanes: &[Lane; 4], claims: u64) -> Option<usize> {
     let mut full = (0..lanes.len()).filter(|lane| lanes[*lane].next < lanes[*lane].end);
     if is_turn_of_the_lowest(claims) { full.next_back() } else { full.next() }
@@ -19,7 +19,7 @@ pub(crate) fn lanes(claims: u64) -> [usize; 4] {
 }
 
 /// True if a held job of this priority is claimed before the next one of this ready log. It was met
-/// earlier, so it is the first one among equals.
+/// earlier, so it comes first among equals.
 pub(crate) fn is_before(priority: usize, lane: Option<usize>, claims: u64) -> bool {
     lane.is_none_or(|lane| if is_turn_of_the_lowest(claims) { priority >= lane } else { priority <= lane })
 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 /// A note as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noted {
-    /// The time at which it goes away, in milliseconds since 1970; 0: it stays.
+    /// When it expires, in milliseconds since 1970; 0: never.
     pub until: u64,
-    /// The time at which it was given that one; 0: it stays.
+    /// When that time was set; 0: it does not expire.
     pub since: u64,
     pub value: Value,
 }
@@ -23,19 +23,18 @@ impl Noted {
 /// A change of a note.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Another value, until this time; 0: it stays.
+    /// Sets a value, until this time; 0: it stays.
     Set(Value, u64),
     Add(i64),
-    /// Another time.
+    /// Sets when it expires.
     Keep(u64),
     Remove,
 }
 
-/// Returns the note that a change makes of another one at this time. Pure: a note whose time is
-/// over is none.
+/// Returns the note after a change at this time. Pure: an expired note counts as none.
 ///
 /// # Errors
-/// The reason why there is nothing to be counted.
+/// Why the note cannot be counted.
 pub(crate) fn changed(old: Option<&Noted>, change: &Change, wall: u64) -> Result<Option<Noted>, String> {
     let until =
         |until: u64, value: &Value| Noted { until, since: if until > 0 { wall } else { 0 }, value: value.clone() };
@@ -54,7 +53,7 @@ pub(crate) fn changed(old: Option<&Noted>, change: &Change, wall: u64) -> Result
 }
 
 /// Returns the last part of the key of a note: the length of the kind as two digits, the kind, and
-/// the key that the user gave. It is text, since the entry of its time has it as an id.
+/// the user's key. It is text, since the entry of its time has it as an id.
 pub(crate) fn place(kind: &str, key: &str) -> String {
     format!("{:02x}{kind}{key}", kind.len())
 }

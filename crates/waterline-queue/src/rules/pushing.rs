@@ -1,5 +1,4 @@
-//! The rules of a push. A new job becomes one: its settings are checked, and it gets an id and a
-//! row.
+//! The rules of a push: the settings of a new job are checked, and it gets an id and a row.
 #![allow(missing_docs, reason = "no user sees these types, and the names say it")]
 
 use crate::rules::set_back::{Latest, SetBack};
@@ -13,7 +12,7 @@ use crate::types::unique::{Clash, Fields, Fingerprint};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The treatment of a push whose id is there already.
+/// What happens to a push whose id exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
     /// The job waits and is due at the same time: nothing changes.
@@ -26,7 +25,7 @@ pub(crate) enum Again {
     Renew,
 }
 
-/// These are the rules of CouchDB's `add`.
+/// Returns it by the rules of CouchDB's `add`.
 pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
     match state {
         state if state.waits() && due == new_due => Again::Same,
@@ -36,12 +35,12 @@ pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
     }
 }
 
-/// True if one job more may wait.
+/// True if one more job may wait.
 pub(crate) fn has_room(waiting: u64, most: Option<u64>) -> bool {
     most.is_none_or(|most| waiting < most)
 }
 
-/// A job to be pushed, whose settings are checked.
+/// A job to be pushed, with checked settings.
 #[derive(Clone, Debug)]
 pub struct Push {
     pub id: JobId,
@@ -51,26 +50,26 @@ pub struct Push {
     pub payload: Vec<u8>,
     /// The text of its metadata, if it has some.
     pub meta: Vec<u8>,
-    /// The treatment of a twin of a unique job.
+    /// What happens to a twin of a unique job.
     pub clash: Clash,
-    /// The milliseconds for which it refuses twins, if a time decides that.
+    /// For how many milliseconds it refuses twins, if a time decides that.
     pub window: u64,
-    /// The ids of the jobs that it is to wait for, each once.
+    /// The ids of the jobs to wait for, each once.
     pub after: Vec<JobId>,
-    /// A job of this setting will wait for it, which is pushed in the same batch.
+    /// A job with this setting, which is pushed in the same batch, will wait for it.
     pub awaited_by: Option<OnDead>,
-    /// It was pushed with a delay: its due time is that long behind `row.pushed`.
+    /// True if it was pushed with a delay: its due time is that long after `row.pushed`.
     pub is_delayed: bool,
 }
 
 impl Push {
-    /// Returns the time from which its due time was reckoned; 0: the user named that.
+    /// Returns the time from which its due time was computed; 0: the user named that.
     pub(crate) fn reckoned_at(&self, wall: u64) -> u64 {
         if self.row.named || self.row.due == 0 { 0 } else { wall }
     }
 
-    /// Returns it as it is for a queue that has this time now. If it was made ready at a later one,
-    /// the clock was set back since.
+    /// Returns it adjusted to a queue whose time is `wall`. If it was prepared at a later time, the
+    /// clock was set back since.
     pub(crate) fn of_time(&self, wall: u64) -> Cow<'_, Self> {
         let Some(set) = Latest::stored(self.row.pushed).set_back_to(wall) else { return Cow::Borrowed(self) };
         let mut push = self.clone();
@@ -80,8 +79,8 @@ impl Push {
 }
 
 impl Row {
-    /// Moves the times that were written at a time that is ahead, since the clock was set back.
-    /// Those that the user named stay. Returns true if one has changed.
+    /// Moves the times that were written ahead of a clock that was set back. Those that the user
+    /// named stay. Returns true if one has changed.
     pub(crate) fn go_back(&mut self, set: &SetBack) -> bool {
         let has_moved = match self.state {
             JobState::Finished | JobState::Dead => set.move_both(&mut self.since, &mut self.place),
@@ -102,7 +101,7 @@ impl Row {
 /// Checks a job, and gives it an id if it has none.
 ///
 /// # Errors
-/// Those of a job that no queue takes.
+/// The errors of an invalid job.
 pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
     new.check()?;
     let (due, is_delayed) = (new.due.at(wall)?, matches!(new.due, Due::After(_)));

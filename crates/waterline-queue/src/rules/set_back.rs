@@ -1,15 +1,14 @@
-//! A clock on the wall that was set back, and the times that go back with it. Pure: the caller
-//! hands in the time.
+//! How times move back with a wall clock that was set back. Pure: the caller passes the time.
 //!
-//! A time that was reckoned from the clock on the wall while it was ahead (a back-off, a pause, the
-//! time for which a row is kept) would be as far ahead. So it goes back by as much as the clock:
-//! what had a minute left has a minute left. A time that the user named stays.
+//! A time that was computed from the wall clock while it was ahead (a back-off, a pause, how long a
+//! row is kept) would be too far ahead. So it moves back by as much as the clock: what had a minute
+//! left still has a minute left. A time that the user named stays.
 
 use crate::types::schedule::Schedule;
 use std::time::{Duration, Instant};
 
-/// A clock that goes back by more has been set. Threads come to the queue in another order than
-/// that in which they have read the clock, and a time server corrects a little.
+/// A clock that goes back by more has been set. Threads may reach the queue in another order than
+/// they have read the clock, and a time server makes small corrections.
 const BACK: u64 = 1_000;
 
 const DAY: u64 = 24 * 60 * 60 * 1_000;
@@ -17,14 +16,14 @@ const DAY: u64 = 24 * 60 * 60 * 1_000;
 /// The latest moment that a queue has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latest {
-    /// By the clock on the wall, in milliseconds since 1970; 0: there was none.
+    /// By the wall clock, in milliseconds since 1970; 0: there was none.
     wall: u64,
-    /// By the steady clock; `None`: an earlier process has seen it.
+    /// By the monotonic clock; `None`: an earlier process has seen it.
     steady: Option<Instant>,
 }
 
 impl Latest {
-    /// The time that an earlier process has seen last.
+    /// The last time that an earlier process has seen.
     pub(crate) fn stored(wall: u64) -> Self {
         Self { wall, steady: None }
     }
@@ -33,26 +32,27 @@ impl Latest {
         self.wall
     }
 
-    /// Notes a moment. One that is earlier says nothing, unless the clock was set back.
+    /// Notes a moment. An earlier one is ignored, unless the clock was set back.
     pub(crate) fn note(&mut self, wall: u64, now: Instant) {
         if wall >= self.wall {
             self.begin_at(wall, now);
         }
     }
 
-    /// Begins anew with a moment, since the clock was set back.
+    /// Starts over with a moment, since the clock was set back.
     pub(crate) fn begin_at(&mut self, wall: u64, now: Instant) {
         (self.wall, self.steady) = (wall, Some(now));
     }
 
-    /// Does the same as [`set_back`](Self::set_back), where no steady clock was seen.
+    /// Does the same as [`set_back`](Self::set_back), but without a monotonic clock.
     pub(crate) fn set_back_to(&self, wall: u64) -> Option<SetBack> {
         let by = self.wall.checked_sub(wall).filter(|by| *by > BACK)?;
         Some(SetBack { to: wall, by })
     }
 
-    /// Returns how the clock was set back since the latest moment; `None`: it was not. The steady
-    /// clock says what it would show else. A call that was overtaken by others is earlier by both.
+    /// Returns how the clock was set back since the latest moment; `None`: it was not. The
+    /// monotonic clock tells what it would show otherwise. A call that was overtaken by others is
+    /// earlier by both.
     pub(crate) fn set_back(&self, wall: u64, now: Instant) -> Option<SetBack> {
         let SetBack { to, by } = self.set_back_to(wall)?;
         let Some(steady) = self.steady else { return Some(SetBack { to, by }) };
@@ -70,40 +70,41 @@ impl Latest {
 pub struct SetBack {
     /// The time that it shows, in milliseconds since 1970.
     pub to: u64,
-    /// The milliseconds by which it went back.
+    /// By how many milliseconds it was set back.
     pub by: u64,
 }
 
 impl SetBack {
-    /// Returns the time at which something was written, and the time until which it holds, as they
-    /// are by the clock now; `None`: both stay, since it was written at a time that has been. One
-    /// that holds for ever (`u64::MAX`) holds for ever.
+    /// Returns when something was written and until when it holds, adjusted to the clock now;
+    /// `None`: both stay, since it was written at a past time. What holds forever (`u64::MAX`)
+    /// stays so.
     #[must_use]
     pub fn moved(&self, written: u64, until: u64) -> Option<(u64, u64)> {
         let ahead = written.checked_sub(self.to).filter(|ahead| *ahead > 0)?;
-        // One of before an earlier jump, which nobody has noticed, is further ahead.
+        // One from before an earlier jump that was not noticed is further ahead.
         let by = self.by.max(ahead);
         let until = if until == u64::MAX { until } else { until.saturating_sub(by) };
         Some((written.saturating_sub(by), until))
     }
 
-    /// Moves both times. Returns true if they have changed.
+    /// Adjusts both times. Returns true if they have changed.
     pub(crate) fn move_both(&self, written: &mut u64, until: &mut u64) -> bool {
         let moved = self.moved(*written, *until);
         moved.into_iter().for_each(|(since, then)| (*written, *until) = (since, then));
         moved.is_some()
     }
 
-    /// Moves the time at which something was written.
+    /// Adjusts the time at which something was written.
     pub(crate) fn move_one(&self, written: &mut u64) -> bool {
         self.move_both(written, &mut 0)
     }
 }
 
-/// Returns the last tick of a periodic job as it counts now. If it is ahead, the clock was set back
-/// since. Then an interval is counted from now. A time that the schedule names has had its tick,
-/// so that a clock that is corrected a little brings no second one, unless that was another day
-/// or another tick lies between.
+/// Returns the last tick of a periodic job as it counts now.
+///
+/// If it is ahead, the clock was set back since. Then an interval is counted from now. A time that
+/// the schedule names has had its tick, so that a small correction of the clock brings no second
+/// one, unless that was another day or another tick lies between.
 #[must_use]
 pub fn last_tick(schedule: &Schedule, last: u64, now: u64) -> u64 {
     let Some(ahead) = last.checked_sub(now).filter(|ahead| *ahead > BACK) else { return last };
@@ -125,7 +126,7 @@ mod tests {
         Duration::from_millis(time)
     }
 
-    /// The latest moment of a clock that showed this, and the steady one.
+    /// The latest moment of a clock that showed this, and the monotonic time.
     fn seen(wall: u64) -> (Latest, Instant) {
         let (mut latest, now) = (Latest::default(), time::now() + millis(100_000));
         latest.note(wall, now);
@@ -170,8 +171,8 @@ mod tests {
     }
 
     proptest! {
-        /// The true time goes on evenly. The clock is wrong by `before`, then by `wrong`, and then
-        /// by `after`: it was set back.
+        /// The true time goes on evenly. The clock is wrong by `before`, then by `wrong`, and then,
+        /// after it was set back, by `after`.
         #[test]
         fn what_was_left_is_left_and_what_was_written_before_the_wrong_time_stays(
             before in 0..1_000_000i64, wrong in 0..400_000_000_000i64, after in -90_000_000..400_000_000_000i64,
@@ -194,7 +195,7 @@ mod tests {
                 return Ok(());
             };
             prop_assert!(!was_right && since < wrote && since <= set.to);
-            // What has passed since by the steady clock has passed.
+            // What has passed since by the monotonic clock has passed.
             prop_assert_eq!(i128::from(until) - i128::from(set.to), i128::from(lasts) - i128::from(back - write));
             prop_assert_eq!(set.moved(since, until), None, "it is done once");
         }

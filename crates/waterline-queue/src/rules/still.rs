@@ -1,26 +1,26 @@
 //! When a queue stands still: all slots are busy, and no job ends.
 //!
-//! The line of the log and the sentence of the status go by this rule, whether the slots are those
-//! of one runner or of all workers of a database.
+//! Log and status share this rule, whether the slots are those of one runner or of all workers of a
+//! database.
 
 use std::time::Duration;
 
-/// The usual runs of a kind in which a job of it ends, however slow it is.
+/// How many usual runs of its kind a job may take, however slow it is.
 const RUNS: u32 = 10;
 
-/// Returns how long it may take until one of the jobs ends that hold all slots. After that the
-/// queue stands still. `usual` is the longest usual run of their kinds, as far as it is known.
+/// Returns after which time without an end the queue stands still if jobs hold all slots. `usual`
+/// is the longest usual run of their kinds, if known.
 pub(crate) fn patience(lease: Duration, usual: Option<Duration>) -> Duration {
     usual.map_or(lease, |usual| lease.max(usual.saturating_mul(RUNS)))
 }
 
-/// True if all slots have been busy for so long without an end that the queue stands still.
+/// True if all slots have been busy for this long without an end, so that the queue stands still.
 pub(crate) fn stands_still(no_end: Duration, patience: Duration) -> bool {
     no_end >= patience
 }
 
-/// Returns the time without an end after which the next line is due, behind so many that have told
-/// of it: each after twice the time of the one before.
+/// Returns the time without an end after which the next log line is due, after `told` lines: each
+/// comes after twice the time of the one before.
 pub(crate) fn next_line(patience: Duration, told: u32) -> Duration {
     patience.saturating_mul(1_u32.checked_shl(told).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,4 @@
-//! The decision against a naive model, which goes from tick to tick.
+//! The decision against a naive model that goes from tick to tick.
 
 use super::*;
 use crate::types::schedule::every::Every;
@@ -31,11 +31,11 @@ fn ticks_that_were_missed_make_no_job_or_one_or_one_each() {
     let due = |catch_up, now| due(&hourly(), (Overlap::Allow, catch_up), (0, false), now, 3);
     assert_eq!(due(CatchUp::None, late), Due { missed: Some(HOUR), ..of(&[], 5 * HOUR, 6 * HOUR) });
     assert_eq!(due(CatchUp::One, late), Due { missed: Some(HOUR), ..of(&[5 * HOUR], 5 * HOUR, 6 * HOUR) });
-    // The rest is due still.
+    // The rest is still due.
     assert_eq!(due(CatchUp::All, late), of(&[HOUR, 2 * HOUR, 3 * HOUR], 3 * HOUR, 4 * HOUR));
     // The newest one is in time.
     assert_eq!(due(CatchUp::None, 5 * HOUR), Due { missed: Some(HOUR), ..of(&[5 * HOUR], 5 * HOUR, 6 * HOUR) });
-    // One that is late alone is not given up for `One`.
+    // A late tick alone is not given up with `One`.
     let late = HOUR + LATE + 1;
     assert_eq!(due(CatchUp::One, late), of(&[HOUR], HOUR, 2 * HOUR));
     assert_eq!(due(CatchUp::None, late), Due { missed: Some(HOUR), ..of(&[], HOUR, 2 * HOUR) });
@@ -86,7 +86,7 @@ proptest! {
     fn the_newest_tick_is_the_one_that_is_found_step_by_step(schedule in schedules(), last in 0..90_000_000_000u64, time in 1..1000u64) {
         let ticks = schedule.ticks(last);
         let first = ticks.next(last).unwrap();
-        // So many ticks at most, and sometimes a moment between two of them.
+        // At most `time / 3` ticks, and sometimes a moment between two of them.
         let until = first + (schedule.next(first).unwrap() - first) * time / 3;
         let naive = std::iter::successors(Some(first), |tick| ticks.next(*tick)).take_while(|tick| *tick <= until).last();
         prop_assert_eq!(Some(ticks.newest(first, until)), naive);

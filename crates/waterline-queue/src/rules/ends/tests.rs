@@ -1,5 +1,5 @@
-//! What becomes of a job, end by end. Each engine and the model of a queue go by these rules, so
-//! only numbers that stand here tell whether they are right.
+//! What each end makes of a job. Each engine and the model of a queue follow these rules, so only
+//! literal numbers here tell whether they are right.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The choice among queues, against what each rule says of it.
+//! The choice among queues, against what each rule promises.
 
 use super::*;
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const NO_AGE: fn(usize) -> u64 = |_| 0;
 
-/// Counts the choices of so many turns.
+/// Counts the choices of this many turns.
 fn shares(rule: &Rule, ready: &[usize], seed: u64, turns: u64) -> Vec<u64> {
     let mut shares = vec![0; ready.last().map_or(0, |last| last + 1)];
     for turn in 0..turns {
@@ -72,8 +72,8 @@ proptest! {
         prop_assert_eq!(shares.iter().sum::<u64>(), 200);
     }
 
-    /// Each queue has its own number of jobs at the beginning, and gets a new one for each that is
-    /// claimed. The first job of a queue is claimed at last, however much there is before it.
+    /// Each queue starts with its own number of jobs, and gets a new one for each that is claimed.
+    /// The first job of a queue is claimed at last, however many are before it.
     #[test]
     fn no_queue_starves_in_the_strict_order(backlogs in vec(1..40u64, 2..12), ageing in 0..50u64, seed: u64) {
         let rule = Rule::Strict { ageing };
@@ -85,7 +85,7 @@ proptest! {
         for now in 0..ageing + 2 * before + 4 {
             let draw = Draw::new(seed, now);
             let chosen = rule.choose(&ready, draw, |place| now - queues[place][0]).unwrap();
-            // Without anybody aged, and in every other turn, it is the first one.
+            // If none is aged, and in every other turn, it is the first one.
             prop_assert!(now % 2 == 1 && now > ageing || chosen == 0);
             queues[chosen].pop_front();
             queues[chosen].push_back(now);

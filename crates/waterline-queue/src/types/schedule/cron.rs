@@ -2,7 +2,7 @@
 //!
 //! The crate `croner` reads an expression and searches the calendar for the days, hours and minutes
 //! that it names. The crate `jiff` has the time zones. This file decides what a clock change does
-//! to a tick, since each library has rules of its own for that.
+//! to a tick, since each library has its own rules for that.
 
 use crate::types::config::ConfigError;
 use crate::types::job;
@@ -21,22 +21,21 @@ use std::time::SystemTime;
 /// `*`, a number, a range `1-5`, a step `*/15` or `8-18/2`, or a list of them. `L` is the last day
 /// of the month, `15W` the working day next to the 15th, `FRI#2` the second Friday, `FRI#L` the
 /// last one. If both days are named, one of them is enough, as in every cron; with `+FRI` both must
-/// hold.
-/// `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` are expressions, too.
+/// match. `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` are expressions, too.
 ///
 /// # Time zones and clock changes
 ///
 /// The time is UTC unless there is a [zone](Self::in_zone). Where a clock change skips or repeats a
 /// local time, the minutes and hours of the expression decide, however they are written:
 ///
-/// * With all 24 hours, the job goes by the time that passes: it runs in each hour that there is.
-///   So an hourly job runs 23 or 25 times on such a day.
+/// * With all 24 hours, the job follows elapsed time: it runs in each hour that passes. So an
+///   hourly job runs 23 or 25 times on such a day.
 /// * Otherwise each local time is one tick. If it is skipped, the job runs right after the gap
-///   (once, also if several of its times are skipped). If it is repeated, the job runs the first
-///   time alone.
-/// * A frequent job does not pause while the clock repeats an hour: one with two runs an hour or
-///   more, in the hour that is repeated and in the one before or after it. It runs the second time,
-///   too. So `*/15 0-6` keeps its 15 minutes there, and `0,30 1` and `30 */2` run once.
+///   (once, even if several of its times are skipped). If it is repeated, the job runs only the
+///   first time.
+/// * A frequent job does not pause while the clock repeats an hour: one with two or more runs per
+///   hour, in the repeated hour and in the one before or after it. It runs the second time, too. So
+///   `*/15 0-6` keeps its 15 minutes there, and `0,30 1` and `30 */2` run once.
 ///
 /// ```
 /// use waterline_queue::Cron;
@@ -97,11 +96,11 @@ impl Cron {
         Ok(Self { pattern, zone: TimeZone::UTC, is_each_hour })
     }
 
-    /// Sets the time zone, by its name in the IANA time zone database: "Europe/Berlin". It may be
-    /// written in small letters.
+    /// Sets the time zone, by its name in the IANA time zone database: "Europe/Berlin". Case does
+    /// not matter.
     ///
     /// # Errors
-    /// [`ConfigError::Cron`] if there is no zone of this name.
+    /// [`ConfigError::Cron`] if there is no zone with this name.
     pub fn in_zone(mut self, name: impl AsRef<str>) -> Result<Self, ConfigError> {
         let name = name.as_ref();
         let instead = "use a name of the IANA time zone database, for example \"Europe/Berlin\"";
@@ -110,8 +109,8 @@ impl Cron {
         Ok(self)
     }
 
-    /// Returns the first tick after this time, to look at. `None`: there is none before the year
-    /// 5000.
+    /// Returns the first tick after this time, for inspection. `None`: there is none before the
+    /// year 5000.
     #[must_use]
     pub fn next_after(&self, time: SystemTime) -> Option<SystemTime> {
         self.next(millis(time).ok()?).map(job::time)
@@ -130,18 +129,18 @@ impl Cron {
         u64::try_from(next?.as_millisecond()).ok()
     }
 
-    /// True if it has two runs an hour or more.
+    /// True if it has two or more runs per hour.
     fn is_often(&self) -> bool {
         self.pattern.pattern.minutes.values().len() > 1
     }
 
-    /// Returns the first moment by the clock, or one before it at which the clock shows a local
-    /// time for the second time, in an hour in which a pause would be noticed.
+    /// Returns the next tick by the clock, or an earlier moment at which the clock shows a local
+    /// time for the second time, in an hour in which a frequent job must not pause.
     fn next_with_repeats(&self, after: Timestamp) -> Option<Timestamp> {
         let by_clock = self.next_by_clock(after);
         let mut passing = self.next_in_passing(after);
         while let Some(next) = passing.filter(|next| by_clock.is_none_or(|by_clock| *next < by_clock)) {
-            // It is not one by the clock, so its local time has been before.
+            // It is no tick by the clock, so its local time has come before.
             if self.goes_on_in(self.zone.to_datetime(next).hour()) {
                 return Some(next);
             }
@@ -150,14 +149,14 @@ impl Cron {
         by_clock
     }
 
-    /// True if it runs in the hour before or after this one of its hours, too.
+    /// True if it also runs in the hour before or after this one.
     fn goes_on_in(&self, hour: i8) -> bool {
         let hour = u16::from(hour.unsigned_abs());
         let beside = [(hour + 23) % 24, (hour + 1) % 24];
         self.pattern.pattern.hours.values().iter().any(|other| beside.contains(other))
     }
 
-    /// Returns the first moment whose local time matches.
+    /// Returns the next moment whose local time matches.
     fn next_in_passing(&self, after: Timestamp) -> Option<Timestamp> {
         let (mut from, mut is_included) = (after, false);
         loop {
@@ -165,19 +164,19 @@ impl Cron {
             let local = self.pattern.find_next_occurrence(&offset.to_datetime(from), is_included).ok()?;
             let next = offset.to_timestamp(local).ok()?;
             match self.zone.following(from).next() {
-                // The search goes on with the offset that holds from the change on.
+                // The search goes on with the offset that applies after the change.
                 Some(change) if change.timestamp() <= next => (from, is_included) = (change.timestamp(), true),
                 _ => return Some(next),
             }
         }
     }
 
-    /// Returns the first moment of a local time that matches.
+    /// Returns the next moment of a matching local time, without repeats.
     fn next_by_clock(&self, after: Timestamp) -> Option<Timestamp> {
         let mut local = self.zone.to_datetime(after);
         loop {
             local = self.pattern.find_next_occurrence(&local, false).ok()?;
-            // While a time is repeated, the moments of the local times to come have passed.
+            // While a time is repeated, the moments of the next local times have passed.
             let moment = self.moment(local)?;
             if moment > after {
                 return Some(moment);
@@ -185,12 +184,12 @@ impl Cron {
         }
     }
 
-    /// Returns the moment of a local time: the first one if it is repeated, and that right after
-    /// the gap if it is skipped.
+    /// Returns the moment of a local time: the first one if it is repeated, and the end of the gap
+    /// if it is skipped.
     fn moment(&self, local: DateTime) -> Option<Timestamp> {
         let moment = self.zone.to_ambiguous_timestamp(local);
         let AmbiguousOffset::Gap { after, .. } = moment.offset() else { return moment.earlier().ok() };
-        // With the offset of after the gap, the time is before it.
+        // With the offset that applies after the gap, the time lies before it.
         let before = after.to_timestamp(local).ok()?;
         let mut changes = self.zone.following(before).map(|change| change.timestamp());
         changes.find(|change| self.zone.to_datetime(*change) > local)
@@ -226,7 +225,7 @@ fn refused(fault: &'static str, expression: &str, value: &str, why: String) -> C
 struct Field {
     name: &'static str,
     lowest: u32,
-    /// The highest number in it, which is the longest step, too.
+    /// The highest number in it, which is also the longest step.
     highest: u32,
     /// The words that it may have.
     words: &'static [&'static str],
@@ -245,14 +244,14 @@ const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AU
 const DAYS: [&str; 8] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT", "L"];
 
 impl Field {
-    /// Returns the values that it takes, for one who wrote another one.
+    /// Returns the valid values, for an error.
     fn reason(&self) -> String {
         format!("it takes {} to {}, alone or as `*`, `a-b`, `*/step` and `a,b`", self.lowest, self.highest)
     }
 
     /// Refuses a value that cannot be read, or that would be read as something else.
     fn check(&self, at: usize, value: &str) -> Result<(), String> {
-        // The parser takes a month in each field, as its number.
+        // The parser accepts a month in each field, as its number.
         let words = value.split(|letter: char| !letter.is_alphabetic()).filter(|word| !word.is_empty());
         for word in words {
             if !self.words.contains(&word.to_uppercase().as_str()) {

@@ -9,8 +9,8 @@ use waterline::seam::check_zero;
 /// A fixed interval, as a schedule of [`Queue::periodic`](crate::Queue::periodic).
 ///
 /// The first tick is at once, when the name is registered for the first time, and the others are
-/// whole intervals after it, also over restarts: a tick that is made late does not delay those
-/// after it. So an interval does not drift.
+/// whole intervals after it, also across restarts: a late tick does not delay those after it. So an
+/// interval does not drift.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -29,29 +29,29 @@ pub struct Every {
 }
 
 impl Every {
-    /// Makes an interval of this length, counted in milliseconds and rounded up. An interval of
-    /// zero is refused by [`PeriodicBuilder::start`](crate::PeriodicBuilder::start).
+    /// Makes an interval of this length, rounded up to milliseconds.
+    /// [`PeriodicBuilder::start`](crate::PeriodicBuilder::start) refuses an interval of zero.
     pub const fn new(interval: Duration) -> Self {
         Self { interval, anchor: None }
     }
 
-    /// Makes an interval of so many seconds.
+    /// Makes an interval of this many seconds.
     pub const fn seconds(seconds: u32) -> Self {
         Self::new(Duration::from_secs(seconds as u64))
     }
 
-    /// Makes an interval of so many minutes.
+    /// Makes an interval of this many minutes.
     pub const fn minutes(minutes: u32) -> Self {
         Self::new(Duration::from_secs(minutes as u64 * 60))
     }
 
-    /// Makes an interval of so many hours.
+    /// Makes an interval of this many hours.
     pub const fn hours(hours: u32) -> Self {
         Self::new(Duration::from_secs(hours as u64 * 60 * 60))
     }
 
-    /// Makes an interval of so many days of 24 hours. For days of the calendar, where clocks
-    /// change, use a [`Cron`](crate#periodic-jobs).
+    /// Makes an interval of this many days of 24 hours. For calendar days, whose length changes
+    /// with the clocks, use a [`Cron`](crate#periodic-jobs).
     pub const fn days(days: u32) -> Self {
         Self::new(Duration::from_secs(days as u64 * 24 * 60 * 60))
     }
@@ -72,7 +72,7 @@ impl Every {
         self.anchor.is_some()
     }
 
-    /// Returns the ticks, if the last one was at this time.
+    /// Returns the ticks after a last tick at this time.
     pub(super) fn ticks(&self, last: u64) -> Grid {
         let interval = self.interval.as_nanos().div_ceil(1_000_000).clamp(1, u128::from(LATEST) + 1) as u64;
         let anchor = self.anchor.map_or(i128::from(last), signed_millis);
@@ -91,7 +91,7 @@ impl fmt::Display for Every {
     }
 }
 
-/// Returns a time in milliseconds since 1970, which are below 0 before that.
+/// Returns a time in milliseconds since 1970, negative before that.
 fn signed_millis(time: SystemTime) -> i128 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => after.as_millis() as i128,
@@ -99,7 +99,7 @@ fn signed_millis(time: SystemTime) -> i128 {
     }
 }
 
-/// Times at the same distance from each other, in milliseconds since 1970.
+/// Equidistant times, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
     interval: u64,

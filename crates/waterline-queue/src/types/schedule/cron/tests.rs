@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 const MINUTE: SignedDuration = SignedDuration::from_secs(60);
 
 /// The zones of the model: none, whole hours in both hemispheres, half an hour, a change at
-/// midnight, a whole day that was skipped, and a summer that is interrupted for a month.
+/// midnight, a whole day that was skipped, and a summer time that is interrupted for a month.
 const ZONES: [&str; 9] = [
     "UTC",
     "Europe/Berlin",
@@ -64,7 +64,7 @@ impl Fields {
         day && minute && hour && self.months.contains(&local.month())
     }
 
-    /// Looks at each minute from a moment on.
+    /// Looks at each minute after a moment.
     fn naive(&self, minutes: &[Minute], from: Timestamp) -> Vec<Timestamp> {
         let met = |local: &DateTime| local.second() == 0 && self.is_met(*local);
         let frequent =
@@ -74,8 +74,8 @@ impl Fields {
         };
         let mut ticks: BTreeSet<_> = minutes.iter().filter(passing).map(|minute| minute.at).collect();
         if self.hours.len() < 24 {
-            // The local times in the order of a calendar that knows no zone, and for each the first
-            // moment at which the clock shows it or a later time.
+            // The local times in calendar order, and for each the first moment at which the clock
+            // shows it or a later time.
             let (begin, end) = (minutes[0].shown, minutes[minutes.len() - 1].latest);
             let locals =
                 std::iter::successors(Some(begin), |local| Some(*local + MINUTE)).take_while(|local| *local <= end);
@@ -96,8 +96,8 @@ struct Minute {
     is_repeated: bool,
 }
 
-/// Returns the minutes up to a moment, from a day before another one: the clock may show a time
-/// that it has shown before.
+/// Returns the minutes up to `to`, from a day before `from`: the clock may show a time that it has
+/// shown before.
 fn minutes(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<Minute> {
     let early = from - SignedDuration::from_hours(24);
     let moments = std::iter::successors(Some(early), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
@@ -159,7 +159,7 @@ proptest! {
         for _ in 0..50 {
             let next = cron.next(last).unwrap();
             prop_assert!(next > last, "{:?} {} {}", cron, last, next);
-            // Any moment before a tick and after the one before it leads to it.
+            // Any moment between two ticks leads to the second one.
             prop_assert_eq!(cron.next(last + (next - last) / 2), Some(next));
             prop_assert_eq!(cron.next(next - 1), Some(next));
             last = next;
