@@ -16,17 +16,17 @@ use waterline::seam::{
 
 /// The runner of an attempt, as the attempt sees it.
 pub(super) trait Desk: Send + Sync {
-    /// Makes the calling thread one of the runner's own until the answer is dropped.
+    /// Makes the calling thread one of the runner's own until the returned guard is dropped.
     fn enter(&self) -> Own;
 
     fn hooks(&self) -> &Hooks;
 
-    /// True if the runner stops.
+    /// True if the runner is stopping.
     fn is_stopping(&self) -> bool;
 
     fn moment(&self) -> Moment;
 
-    /// Takes the right to report the end of a job. Only one of those who try has it.
+    /// Takes the right to report the end of a job. Only one caller gets it.
     fn claim_end(&self, flight: FlightId) -> bool;
 
     /// Takes a report whose right was claimed.
@@ -48,8 +48,8 @@ impl Attempt {
         &self.job
     }
 
-    /// Makes the calling thread one of the runner's own until the answer is dropped. User code that
-    /// stops the runner there must not wait for this very attempt.
+    /// Makes the calling thread one of the runner's own until the returned guard is dropped. User
+    /// code that stops the runner there must not wait for this very attempt.
     pub(super) fn enter(&self) -> Own {
         self.desk.enter()
     }
@@ -58,24 +58,24 @@ impl Attempt {
         self.desk.hooks()
     }
 
-    /// True if the runner stops.
+    /// True if the runner is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.desk.is_stopping()
     }
 
-    /// The time since the claim.
+    /// Returns the time since the claim.
     pub(super) fn elapsed(&self) -> Duration {
         self.desk.moment().now.saturating_duration_since(self.job.begun())
     }
 
-    /// Hands the end to the threads of the pool, unless its time was over before.
+    /// Hands the end to the threads of the pool, unless the attempt has timed out before.
     pub(super) fn report(self, report: impl FnOnce(&Self) -> Report) {
         if self.claim_end() {
             self.hand_in(report);
         }
     }
 
-    /// Takes the right to report the end. Only one of those who try has it.
+    /// Takes the right to report the end. Only one caller gets it.
     pub(super) fn claim_end(&self) -> bool {
         self.desk.claim_end(self.job.flight())
     }
@@ -99,12 +99,12 @@ pub(super) struct Report {
     pub(super) took: Duration,
     /// The writes that belong to it.
     pub(super) effects: Changes,
-    /// The state of the job, if its end is written already; `None` in it: the lease was over.
+    /// Set if the end is written already.
     pub(super) written: Option<Written>,
 }
 
-/// The state of a job after the end of an attempt, or `None` where its row is gone. `None` in place
-/// of that: the lease was over.
+/// The state of a job after the end of an attempt (`Some(None)`: its row is gone), or `None` if the
+/// lease was over.
 pub(crate) type Written = Option<Option<JobState>>;
 
 impl Report {
@@ -121,7 +121,7 @@ impl Report {
             Ok(ended) => ended,
             Err(error) => {
                 let end = end_of_failure(attempt, &error);
-                // Its destructor must not end a thread of the runner, with the report.
+                // Its destructor must not end a thread of the runner, and the report with it.
                 drop_guarded(error);
                 (end, None)
             }
@@ -130,8 +130,8 @@ impl Report {
         Self { job, end, data, took, effects, written: None }
     }
 
-    /// Returns the report of an end that somebody else has written, or could not write. The hooks
-    /// have seen its outcome.
+    /// Returns the report of an end that was written elsewhere, or could not be. The hooks have
+    /// seen its outcome.
     pub(super) fn written_elsewhere(attempt: &Attempt, written: Result<Written, BoxError>) -> Self {
         let (job, took) = (attempt.job().clone(), attempt.elapsed());
         let (end, written) = match written {
@@ -165,7 +165,7 @@ fn end_of(job: &Running, outcome: Outcome) -> Result<(End, Option<Vec<u8>>), Box
     })
 }
 
-/// Returns the end of an attempt that has failed. While the runner stops, the job is put back.
+/// Returns the end of a failed attempt. While the runner is stopping, the job is put back.
 fn end_of_failure(attempt: &Attempt, error: &BoxError) -> End {
     match end_of_error(error) {
         End::Failed { error, .. } if attempt.is_stopping() => End::PutBack { error },
@@ -173,7 +173,7 @@ fn end_of_failure(attempt: &Attempt, error: &BoxError) -> End {
     }
 }
 
-/// Returns what an error makes of its attempt: see [`Failure`](waterline::Failure).
+/// Returns how an error ends its attempt: see [`Failure`](waterline::Failure).
 fn end_of_error(error: &BoxError) -> End {
     let text = describe(&**error);
     match verdict(&**error) {

@@ -1,4 +1,4 @@
-//! The calls that wait for the end of a runner, as futures: no thread is blocked meanwhile.
+//! Futures that wait for the end of a runner, without blocking a thread.
 
 use crate::runner::handle::Runner;
 use crate::runner::pool::Pool;
@@ -10,11 +10,11 @@ use waterline::seam as time;
 use waterline::seam::within;
 
 impl Runner {
-    /// Stops the runner and waits for its end without a thread: the future of [`stop`](Self::stop).
-    /// It asks for the stop when it is first polled.
+    /// Stops the runner and waits for its end: the future of [`stop`](Self::stop). It requests the
+    /// stop when it is first polled.
     ///
     /// The future owns the runner. If it is dropped before it is ready, the runner is asked to
-    /// stop, and nobody waits.
+    /// stop, and is not waited for.
     ///
     /// ```
     /// use waterline::Store;
@@ -32,8 +32,8 @@ impl Runner {
     /// ```
     ///
     /// # Errors
-    /// Those of [`stop`](Self::stop). Within a job of this same runner it is
-    /// [`QueueError::Config`]: there it only asks, and does not wait.
+    /// The same as [`stop`](Self::stop). Within a job of this same runner it is
+    /// [`QueueError::Config`]: there it only requests the stop, and does not wait.
     pub fn stop_async(mut self) -> impl Future<Output = Result<(), QueueError>> + Send + 'static {
         let leaving = Leaving(self.pool.take());
         async move {
@@ -42,11 +42,11 @@ impl Runner {
         }
     }
 
-    /// Does the same, and waits for so long at most: the future of
+    /// Stops the runner and waits for this time at most: the future of
     /// [`stop_within`](Self::stop_within). The limit begins when it is first polled.
     ///
     /// # Errors
-    /// Those of [`stop_within`](Self::stop_within) and of [`stop_async`](Self::stop_async).
+    /// The same as [`stop_within`](Self::stop_within) and [`stop_async`](Self::stop_async).
     ///
     /// # Panics
     /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
@@ -64,7 +64,7 @@ impl Runner {
 }
 
 /// A runner that a future owns until its end. If the future is dropped before that, the runner is
-/// let go: to wait would block a thread of the runtime.
+/// released without waiting, which would block a thread of the runtime.
 pub(super) struct Leaving(pub(super) Option<Arc<Pool>>);
 
 impl Leaving {
@@ -74,11 +74,11 @@ impl Leaving {
 
     pub(super) async fn end(mut self, limit: Option<Duration>) -> Result<(), QueueError> {
         let Some(pool) = self.0.clone() else { return Ok(()) };
-        // On a thread of its own it waits for nothing.
+        // On one of the runner's own threads it does not wait.
         let gone = pool.is_own_thread() || within(limit.unwrap_or(Duration::MAX), pool.gone()).await.is_some();
         if gone {
             self.0 = None;
-            // There is nothing left to wait for.
+            // Nothing is left to wait for.
             return pool.wait(None);
         }
         let running = pool.abandon(true);

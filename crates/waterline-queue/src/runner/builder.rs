@@ -37,7 +37,7 @@ use waterline::seam::{describe, guarded};
 use waterline::{BoxError, Effects};
 
 impl Runner {
-    /// Returns the settings of a runner of this queue. It needs a handler at least.
+    /// Returns the settings of a runner of this queue. It needs at least one handler.
     pub fn builder(queue: &Queue) -> RunnerBuilder {
         Self::of(Source::new(Arc::new(Members::of_one(queue.clone()))), None)
     }
@@ -83,29 +83,30 @@ impl Runner {
 #[must_use]
 pub struct RunnerBuilder {
     pub(super) source: Source,
-    /// The group whose queues it runs, if it is not one queue.
+    /// The group whose queues it runs, if it is not a single queue.
     pub(super) group: Option<Group>,
     pub(super) handlers: HashMap<String, Handler>,
     hooks: Hooks,
     unknown: Unknown,
     max_processing: Option<usize>,
     pub(super) times: Times,
-    /// The limits that types have, which a queue must have too, and the names of the types.
+    /// The limits of types, which their queue must have too, and the names of the types.
     pub(super) wanted: Vec<(Limit, &'static str)>,
     gates: Vec<RunnerGate>,
     #[cfg(feature = "metrics")]
     gauges: Option<Arc<Gauges>>,
-    /// The first setting that was refused. [`start`](Self::start) returns it.
+    /// The first refused setting, which [`start`](Self::start) returns.
     refused: Option<ConfigError>,
 }
 
 impl RunnerBuilder {
-    /// Runs jobs of this kind with this function, on a thread of the runner. An error, and a panic,
-    /// is a failed attempt: the [`Retry`](waterline::Retry) of the job decides, unless the error is
-    /// or contains a [`Failure`]. A payload that does not fit the type makes the job dead, since no
-    /// retry mends it. An attempt that fails while the runner stops does not count, so a handler
-    /// that obeys [`Running::is_stopping`] returns an error. With [`job`](Self::job) the kind comes
-    /// from the type.
+    /// Runs jobs of this kind with this function, on a thread of the runner.
+    ///
+    /// An error or a panic is a failed attempt: the [`Retry`](waterline::Retry) of the job decides,
+    /// unless the error is or contains a [`Failure`]. A payload that does not fit the type
+    /// makes the job dead, since no retry can help. An attempt that fails while the runner is
+    /// stopping does not count, so a handler that obeys [`Running::is_stopping`] returns an error.
+    /// With [`job`](Self::job) the kind comes from the type.
     pub fn on<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -114,9 +115,9 @@ impl RunnerBuilder {
         self.add(kind, Handler::Direct(Box::new(move |job, payload| handler(job, decoded(job.id(), payload)?))))
     }
 
-    /// Does the same with writes of the job's, of up to 64 MiB: they are made in one atomic write
-    /// with its end if that is [`Outcome::Done`] or [`Outcome::DoneWith`], and otherwise not at
-    /// all. The [module](crate) has an example.
+    /// Runs jobs of this kind with a function that may also write, up to 64 MiB: the writes are
+    /// made in one atomic write with the end of the job if that is [`Outcome::Done`] or
+    /// [`Outcome::DoneWith`], and otherwise not at all. The [module](crate) has an example.
     pub fn on_transactional<P, F>(self, kind: impl Into<String>, handler: F) -> Self
     where
         P: DeserializeOwned,
@@ -128,7 +129,7 @@ impl RunnerBuilder {
         self.add(kind, Handler::Transactional(Box::new(handler)))
     }
 
-    /// Runs jobs of this kind with a function that only begins them: a job ends when its
+    /// Runs jobs of this kind with a function that only starts them: a job ends when its
     /// [`Finisher`] is used, on any thread. It takes one of `max_processing`, and no thread.
     /// [`Finisher`] has an example.
     pub fn on_deferred<P, F>(self, kind: impl Into<String>, handler: F) -> Self
@@ -147,8 +148,8 @@ impl RunnerBuilder {
     /// [`start`](Self::start) is called. A job takes one of `max_processing`, and no thread.
     ///
     /// [`Runner::stop`], [`stop_within`](Runner::stop_within) and [`drain`](Self::drain) block
-    /// their thread until the futures are done: on a runtime with one thread they would wait for
-    /// ever. In async code use [`Runner::stop_async`],
+    /// their thread until the futures are done: on a single-threaded runtime they would wait
+    /// forever. In async code use [`Runner::stop_async`],
     /// [`stop_within_async`](Runner::stop_within_async) and [`drain_async`](Self::drain_async).
     ///
     /// ```
@@ -191,63 +192,63 @@ impl RunnerBuilder {
         self
     }
 
-    /// Keeps the first setting that was refused, for the start.
+    /// Keeps the first refused setting, for the start.
     pub(super) fn refuse(&mut self, checked: Result<(), ConfigError>) {
         self.refused = self.refused.take().or(checked.err());
     }
 
-    /// Sets the treatment of jobs whose kind has no handler. Default: [`Unknown::Leave`], since
+    /// Sets what happens to jobs whose kind has no handler. Default: [`Unknown::Leave`], since
     /// another program may have one.
     pub fn unknown(mut self, unknown: Unknown) -> Self {
         self.unknown = unknown;
         self
     }
 
-    /// Sets the most jobs that run at once, at least 1. No more are claimed. Jobs that take less
-    /// time than a write of the store share one thread and their writes, up to this number. A job
-    /// that has met a crash is claimed alone. Default: the available parallelism, for functions
-    /// compute. If all handlers are async or deferred, their jobs take no thread and mostly wait
-    /// for a network: 64 then, which at 50 ms each is 1,280 jobs a second.
+    /// Sets how many jobs run at once, at least 1. No more are claimed. Jobs that take less time
+    /// than a write of the store share one thread and their writes, up to this number. A job with
+    /// an earlier crash is claimed alone. Default: the available parallelism, since functions
+    /// usually compute. If all handlers are async or deferred, their jobs take no thread and mostly
+    /// wait for a network: 64 then, which at 50 ms each is 1,280 jobs a second.
     pub fn max_processing(mut self, jobs: usize) -> Self {
         self.max_processing = Some(jobs);
         self
     }
 
-    /// Sets a limit to the time of an attempt; 0 is refused. Default: none, since only you know how
-    /// long a job may take. An attempt that is deferred or async
-    /// fails then, and what it reports later changes nothing. A function cannot be stopped: it sees
-    /// [`Running::is_stopping`], and its answer counts. A kind may have a time of its own:
+    /// Sets how long an attempt may take; 0 is refused. Default: without limit, since only you know
+    /// how long a job may take. After it a deferred or async attempt fails, and what it reports
+    /// later changes nothing. A function cannot be stopped: it sees [`Running::is_stopping`], and
+    /// its result counts. A kind may have its own limit:
     /// [`attempt_timeout_of`](Self::attempt_timeout_of).
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.times.all = Some(timeout);
         self
     }
 
-    /// Calls this before each attempt, on the thread that runs it, in the order of the calls here.
-    /// An error or a panic fails the attempt, and the handler does not run.
+    /// Calls this before each attempt, on its thread, in the order in which hooks were added. An
+    /// error or a panic fails the attempt, and the handler does not run.
     pub fn before(mut self, hook: impl Fn(&Running) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         self.hooks.before.push(Box::new(hook));
         self
     }
 
     /// Calls this after each attempt and before its end is written, also after a panic (which is
-    /// the error then). A panic in it fails the attempt. So `Ok` is what the handler made, and not
-    /// yet what counts: a write that belongs to the end may be refused, or the lease may be over.
-    /// [`teardown`](Self::teardown) is told what was written.
+    /// the error then). A panic in it fails the attempt. `Ok` is the result of the handler, and not
+    /// yet final: a write that belongs to the end may be refused, or the lease may be over.
+    /// [`teardown`](Self::teardown) gets what was written.
     pub fn after_each(mut self, hook: impl Fn(&Running, &Result<Outcome, BoxError>) + Send + Sync + 'static) -> Self {
         self.hooks.after.push(Box::new(hook));
         self
     }
 
-    /// Calls this once the end of each attempt is written, in the order of the calls here, on a
-    /// thread that runs jobs too: it must not wait for another job. The jobs that were claimed in
-    /// the same write begin after it, so a slow one holds them up. A panic in it is logged.
+    /// Calls this once the end of each attempt is written, in the order in which hooks were added,
+    /// on a thread that runs jobs too: it must not wait for another job. Jobs that were claimed in
+    /// the same write start after it, so a slow hook delays them. A panic in it is logged.
     pub fn teardown(mut self, hook: impl Fn(&Running, &AttemptEnd) + Send + Sync + 'static) -> Self {
         self.hooks.teardown.push(Box::new(hook));
         self
     }
 
-    /// Tells this of each [`QueueEvent`], for metrics and logs. It should be quick, as
+    /// Calls this with each [`QueueEvent`], for metrics and logs. It should be quick, as
     /// [`teardown`](Self::teardown) should. A panic in it is logged.
     pub fn observe(mut self, observer: impl Fn(&QueueEvent<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.observers.push(Box::new(observer));
@@ -257,7 +258,7 @@ impl RunnerBuilder {
     /// Starts the runner.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a setting that cannot be, [`QueueError::Store`] with
+    /// [`QueueError::Config`] for an invalid setting, [`QueueError::Store`] with
     /// [`Error::InUse`](waterline::Error::InUse) while the queue has another runner, with
     /// [`Error::Runtime`](waterline::Error::Runtime) for an async handler outside of a runtime,
     /// with [`Error::ReadOnly`](waterline::Error::ReadOnly) for a queue of a read-only store, and
@@ -269,12 +270,12 @@ impl RunnerBuilder {
     /// Runs ready jobs until there are none, or a limit is reached, and returns the numbers. Jobs
     /// that are scheduled for later stay. It blocks its thread. [`DrainLimits`] has an example.
     ///
-    /// While the store cannot be written, the drain tries it again after pauses of up to a second,
-    /// and the log says so. That ends when the store is well again. With [`DrainLimits::time`] it
-    /// also ends when the time is over, once the ends of the jobs that have run are written.
+    /// While the store cannot be written, the drain retries after pauses of up to a second, and
+    /// logs it, until the store works again. With [`DrainLimits::time`] it also ends when the time
+    /// is over, once the ends of the jobs that have run are written.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start) and of [`Runner::stop`].
+    /// The same as [`start`](Self::start) and [`Runner::stop`].
     pub fn drain(self, limits: DrainLimits) -> Result<Summary, QueueError> {
         let pool = self.start_pool(Some(limits))?;
         pool.wait(None)?;
@@ -323,16 +324,15 @@ impl RunnerBuilder {
         )
     }
 
-    /// Adds a condition without which no job is claimed. All gates must be open. [`RunnerGate`] has
-    /// an example.
+    /// Adds a gate: no job is claimed unless all gates are open. [`RunnerGate`] has an example.
     pub fn gate(mut self, gate: RunnerGate) -> Self {
         self.refuse(gate.check());
         self.gates.push(gate);
         self
     }
 
-    /// Keeps metrics with the recorder of the crate [`metrics`](https://docs.rs/metrics) that is
-    /// there now: the global one, or that of
+    /// Reports metrics to the current recorder of the crate [`metrics`](https://docs.rs/metrics):
+    /// the global one, or that of
     /// [`with_local_recorder`](https://docs.rs/metrics/0.24/metrics/fn.with_local_recorder.html).
     /// Without a recorder they cost next to nothing. Default: none.
     ///
@@ -343,17 +343,17 @@ impl RunnerBuilder {
     /// | `waterline_queue_jobs` | gauge | the jobs in each [state](crate::JobState), by the label `state`: `scheduled`, `ready`, `running`, `finished`, `dead`, `waiting`, `damaged` |
     /// | `waterline_queue_verdict` | gauge | 0 if it goes well, 1 if it waits, 2 if it [needs you](waterline::Verdict), by the label `on`: `movement` (why no job starts), `unknown_kinds`, `dead`, `damaged` |
     /// | `waterline_queue_oldest_ready_seconds` | gauge | the age of the oldest ready job, or 0 |
-    /// | `waterline_queue_workers` | gauge | the [workers](crate::Queue::workers) of all processes, by the label `state`: `taking` jobs, `stopping`, `silent` (no longer heard of, and they still have jobs) |
+    /// | `waterline_queue_workers` | gauge | the [workers](crate::Queue::workers) of all processes, by the label `state`: `taking` jobs, `stopping`, `silent` (without a sign of life, but still with jobs) |
     /// | `waterline_queue_slots` | gauge | the slots of the workers of all processes that take jobs, or 0 if one of them has no bound |
     /// | `waterline_queue_slots_busy` | gauge | those slots that are taken |
     /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended`: `finished`, `retried`, `snoozed`, `dead`, `lost`, `put back` (see [`AttemptEnd`]) |
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
     ///
-    /// The label `queue` is the name of the queue. Queues of the same name in two stores need two
+    /// The label `queue` is the name of the queue. Queues with the same name in two stores need two
     /// recorders.
     ///
-    /// A thread sets the gauges once a second, or, where many workers look at one database, once a
-    /// minute at least. When the runner ends, `waterline_queue_up` becomes 0 and the other gauges
+    /// A thread sets the gauges once a second, or, where many workers share one database, at least
+    /// once a minute. When the runner ends, `waterline_queue_up` becomes 0 and the other gauges
     /// stay, so alert on it too. A recorder that panics is logged, and gets no gauges from then on.
     ///
     /// ```
@@ -391,19 +391,19 @@ impl RunnerBuilder {
     }
 
     /// Drains as [`drain`](Self::drain) does, and returns the numbers of each queue of a
-    /// [`Group`](crate::Group), beside its name. The limits are for all of them together.
+    /// [`Group`](crate::Group) with its name. The limits are for all of them together.
     ///
     /// # Errors
-    /// Those of [`drain`](Self::drain).
+    /// The same as [`drain`](Self::drain).
     pub fn drain_by_queue(self, limits: DrainLimits) -> Result<Vec<(String, Summary)>, QueueError> {
         let pool = self.start_pool(Some(limits))?;
         pool.wait(None)?;
         Ok(pool.summaries())
     }
 
-    /// Drains the queue without blocking a thread: the future of [`drain`](Self::drain). It begins
+    /// Drains the queue without blocking a thread: the future of [`drain`](Self::drain). It starts
     /// when it is first polled. If it is dropped before it is ready, the runner is asked to stop,
-    /// and nobody waits.
+    /// and is not waited for.
     ///
     /// ```
     /// use waterline::Store;
@@ -419,7 +419,7 @@ impl RunnerBuilder {
     /// ```
     ///
     /// # Errors
-    /// Those of [`drain`](Self::drain).
+    /// The same as [`drain`](Self::drain).
     #[cfg(feature = "tokio")]
     pub async fn drain_async(self, limits: DrainLimits) -> Result<Summary, QueueError> {
         let pool = self.start_pool(Some(limits))?;
@@ -441,8 +441,8 @@ impl fmt::Debug for RunnerBuilder {
 
 impl Group {
     /// Returns the settings of a runner of all queues that the group claims from: one pool of
-    /// threads, with one `max_processing`. It needs a handler at least. A queue has one runner at
-    /// most, also in two groups.
+    /// threads, with one `max_processing`. It needs at least one handler. A queue has at most one
+    /// runner, even if it is in two groups.
     pub fn runner(&self) -> RunnerBuilder {
         Runner::of(Source::new(self.members().clone()), Some(self.clone()))
     }

@@ -6,8 +6,8 @@ use std::fmt;
 use std::time::Duration;
 use waterline::seam::fields;
 
-/// The limits of [`RunnerBuilder::drain`](crate::RunnerBuilder::drain). Each is looked at
-/// before a job is claimed; jobs that run go on. By default there are none.
+/// The limits of [`RunnerBuilder::drain`](crate::RunnerBuilder::drain). Each is checked before a
+/// job is claimed; running jobs go on. By default there are none.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,20 +30,20 @@ pub struct DrainLimits {
 }
 
 impl DrainLimits {
-    /// Runs so many attempts at most.
+    /// Runs this many attempts at most.
     pub fn jobs(mut self, jobs: u64) -> Self {
         self.jobs = Some(jobs);
         self
     }
 
-    /// Claims no job once so much time has passed since the start.
+    /// Claims no job once this time has passed since the start.
     pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);
         self
     }
 }
 
-/// The reason why a drain has ended.
+/// Why a drain has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reached {
@@ -53,32 +53,31 @@ pub enum Reached {
     Paused,
     /// Jobs are ready, and a [gate](crate::RunnerBuilder::gate) is closed.
     Gate,
-    /// Limits hold the jobs that are ready, until there are more tokens or others than this runner
-    /// end their jobs.
+    /// Limits hold the ready jobs, until there are more tokens or other workers end their jobs.
     Limited,
-    /// The limit of attempts.
+    /// The limit of attempts was reached.
     Jobs,
-    /// The limit of time.
+    /// The limit of time was reached.
     Time,
 }
 
-/// The numbers of a drain.
+/// The results of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The attempts that succeeded.
+    /// How many attempts succeeded.
     pub finished: u64,
-    /// The attempts that failed, and whose jobs run again.
+    /// How many attempts failed, so that their jobs run again.
     pub retried: u64,
-    /// The attempts that do not count, since the job was not ready.
+    /// How many attempts do not count, since the job was not ready.
     pub snoozed: u64,
-    /// The jobs that died.
+    /// How many jobs died.
     pub dead: u64,
-    /// The attempts whose jobs were removed while they ran.
+    /// How many attempts lost their job, since it was removed.
     pub lost: u64,
     /// The time from the start to the end.
     pub elapsed: Duration,
-    /// The reason of the end.
+    /// Why it ended.
     pub reached: Reached,
 }
 

@@ -8,19 +8,19 @@ use std::fmt;
 use std::time::{Duration, Instant};
 use waterline::seam::{check_zero, describe, guarded};
 
-/// The time for which an answer holds: short enough for a disk that fills up, and long enough that
-/// a gate which asks the system costs nothing beside the jobs.
+/// How long an answer holds: short enough for a disk that fills up, and long enough that a gate
+/// which asks the system costs nothing compared to the jobs.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// A condition for [`RunnerBuilder::gate`]: while it is closed, the runner claims no job, so
-/// nothing is counted. Jobs that run go on.
+/// A condition for [`RunnerBuilder::gate`]: while it is closed, the runner claims no job, so no
+/// attempt is counted. Running jobs go on.
 ///
 /// A gate is asked before a claim, and its answer holds for 2 seconds ([`every`](Self::every)). It
-/// is asked on a thread of the runner, one call at a time. Let it answer at once: nothing is
+/// is asked on a thread of the runner, one call at a time. It should answer at once: nothing is
 /// claimed meanwhile, and the ends of deferred jobs and of futures wait too. A gate that panics is
-/// closed, and that is logged each time.
+/// closed, and each panic is logged.
 ///
-/// No gate hears that a job has ended. One that counts what jobs use counts it in the hooks
+/// A gate is not told that a job has ended. To count what jobs use, use the hooks
 /// [`before`](RunnerBuilder::before) and [`teardown`](RunnerBuilder::teardown).
 ///
 /// ```
@@ -54,33 +54,33 @@ pub struct RunnerGate {
 }
 
 impl RunnerGate {
-    /// Makes a gate that is open while this returns true. The name, of 1 to 255 bytes, is what
-    /// [`Queue::status`](crate::Queue::status) and the log say when it is closed.
+    /// Makes a gate that is open while this returns true. [`Queue::status`](crate::Queue::status)
+    /// and the log name a closed gate by its name, of 1 to 255 bytes.
     pub fn new(name: impl Into<String>, is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { name: name.into(), every: EVERY, is_open: Box::new(is_open) }
     }
 
     /// Makes a gate that is open while this value is below the threshold: memory in use, a load, a
-    /// replica's lag. It is closed at the threshold, above it, and for a value that is no number.
+    /// replica's lag. It is closed at the threshold, above it, and for NaN.
     pub fn below(name: impl Into<String>, threshold: f64, value: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
         Self::new(name, move || value() < threshold)
     }
 
-    /// Sets for how long an answer holds, and so how soon a gate that opens is noticed. Default: 2
+    /// Sets how long an answer holds, and so how soon a gate that opens is noticed. Default: 2
     /// seconds. 0 is refused: a closed gate would be asked without a pause.
     pub fn every(mut self, time: Duration) -> Self {
         self.every = time;
         self
     }
 
-    /// Refuses a gate that cannot be.
+    /// Refuses an invalid gate.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         check_name("gate", &self.name)?;
         let why = format!("the answers of the gate {:?} hold for no time: use some milliseconds at least", self.name);
         Ok(check_zero("gate", self.every.is_zero(), &why)?)
     }
 
-    /// Asks the user's code.
+    /// Calls the user's code.
     fn ask(&self, queue: &str) -> bool {
         guarded(|| Ok((self.is_open)())).unwrap_or_else(|panic| {
             let error = describe(&*panic);
@@ -107,14 +107,14 @@ pub(super) struct Gates {
 #[derive(Clone, Copy)]
 struct Answer {
     is_open: bool,
-    /// The time from which it holds no more.
+    /// Until when it holds; `None`: forever.
     until: Option<Instant>,
 }
 
 /// A gate that is closed.
 pub(super) struct Closed<'a> {
     pub(super) name: &'a str,
-    /// The time at which it is asked again; `None`: beyond the end of the clock.
+    /// When it is asked again; `None`: never, since that is beyond the end of the clock.
     pub(super) until: Option<Instant>,
 }
 
@@ -134,13 +134,13 @@ impl Gates {
         self.gates.is_empty()
     }
 
-    /// True if all are open by answers that still hold. It asks nobody.
+    /// True if all are open by answers that still hold. It calls no gate.
     pub(super) fn are_open(&self, now: Instant) -> bool {
         self.answers.lock().iter().all(|answer| answer.is_some_and(|answer| answer.is_open && answer.holds(now)))
     }
 
-    /// Returns the first gate that is closed. It asks those whose answers hold no more, without a
-    /// lock: one thread alone may call it at a time.
+    /// Returns the first closed gate. It asks those whose answers no longer hold, without a lock:
+    /// only one thread may call it at a time.
     pub(super) fn closed(&self, queue: &str, now: Instant) -> Option<Closed<'_>> {
         for (n, gate) in self.gates.iter().enumerate() {
             let kept = self.answers.lock()[n].filter(|answer| answer.holds(now));

@@ -1,4 +1,4 @@
-//! A runner as its user holds it.
+//! The handle of a runner.
 
 use crate::runner::pool::Pool;
 use crate::types::config::ConfigError;
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; there is
-/// one at most for each queue.
+/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; a queue has
+/// at most one.
 ///
-/// A runner that is dropped stops, as [`stop`](Self::stop) does, and waits as long. If its jobs are
-/// futures and it is dropped within a runtime, it is only asked to stop, since to wait there could
+/// Dropping a runner stops it, as [`stop`](Self::stop) does, and waits as long. If its jobs are
+/// futures and it is dropped within a runtime, it is only asked to stop, since waiting there could
 /// hold up those futures.
 ///
 /// ```
@@ -41,10 +41,10 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Hands out no more jobs, waits for those that run, and returns when their ends are written.
-    /// It blocks the calling thread, so a runtime with one thread never ends futures meanwhile.
+    /// Hands out no more jobs, waits for the running ones, and returns when their ends are written.
+    /// It blocks the calling thread, so a single-threaded runtime completes no futures meanwhile.
     ///
-    /// On a thread of the runner itself, and in a hook or a future of a job, it waits for nothing.
+    /// On a thread of the runner itself, and in a hook or a future of a job, it does not wait.
     ///
     /// # Errors
     /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
@@ -55,21 +55,21 @@ impl Runner {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
     }
 
-    /// Does the same, and waits for so long at most. Then it gives up the jobs that still run:
+    /// Stops as [`stop`](Self::stop) does, but gives up the jobs that still run after this time:
     ///
     /// * A future is dropped. Once it is gone, its job is handed back: it is ready, the attempt
     ///   does not count, and its data and progress stay.
-    /// * A function keeps its lease for the time of
-    ///   [`QueueOptions::lease`](crate::QueueOptions::lease), and its answer by then counts.
-    ///   After it the job is handed back, too, and so is that of a future that blocks its thread.
-    /// * A [`Finisher`] changes nothing any more, and its job is handed back after the same time.
+    /// * A function keeps its lease for [`QueueOptions::lease`](crate::QueueOptions::lease), and
+    ///   its result by then counts. After that its job is handed back, too, and so is that of a
+    ///   future that blocks its thread.
+    /// * A [`Finisher`] no longer has an effect, and its job is handed back after the same time.
     ///
     /// If the process ends before that, it is no crash of these jobs: each stop notes in the store
-    /// which jobs run. They are ready in the next life, or, on PostgreSQL, once their leases are
-    /// over, and nothing is counted. Only a death without a stop is a crash.
+    /// which jobs run. They are ready when the program starts again, or, on PostgreSQL, once their
+    /// leases are over, and nothing is counted. Only a death without a stop is a crash.
     ///
-    /// It blocks the calling thread: on a runtime of one thread no future ends meanwhile, so call
-    /// `stop_within_async` there.
+    /// It blocks the calling thread: a single-threaded runtime completes no futures meanwhile, so
+    /// call `stop_within_async` there.
     ///
     /// # Errors
     /// [`QueueError::StopTimeout`] with the jobs that still run.
@@ -78,10 +78,10 @@ impl Runner {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(Some(limit)))
     }
 
-    /// Sets the most jobs that run at once, at least 1, while the runner runs: see
-    /// [`RunnerBuilder::max_processing`]. More jobs start at once. If it is less than before, those
-    /// that run go on, and none starts until fewer are left. It never waits, so a handler may call
-    /// it too.
+    /// Sets how many jobs run at once, at least 1, while the runner runs: see
+    /// [`RunnerBuilder::max_processing`]. If it is raised, more jobs start at once. If it is
+    /// lowered, running jobs go on, and none starts until fewer are left. It never waits, so a
+    /// handler may call it too.
     ///
     /// ```
     /// # use waterline::Store;
@@ -95,15 +95,15 @@ impl Runner {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::Zero`](waterline::ConfigError::Zero): a runner
-    /// that is to claim nothing is [paused](Queue::pause).
+    /// [`QueueError::Config`] with [`ConfigError::Zero`](waterline::ConfigError::Zero): to claim
+    /// nothing, [pause](Queue::pause) the queue.
     pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
         waterline::seam::check_max_processing(jobs)?;
         self.pool.iter().for_each(|pool| pool.resize(jobs));
         Ok(())
     }
 
-    /// Returns the number of jobs that run.
+    /// Returns how many jobs run.
     #[must_use]
     pub fn processing(&self) -> usize {
         self.pool.as_ref().map_or(0, |pool| pool.in_flight())
@@ -111,8 +111,8 @@ impl Runner {
 }
 
 impl Runner {
-    /// Returns a handle, with which any thread can watch the runner and change how many jobs it
-    /// runs at once. It keeps nothing alive.
+    /// Returns a handle to watch the runner, and to change how many jobs it runs at once, from any
+    /// thread. It keeps nothing alive.
     ///
     /// ```
     /// # use waterline::Store;
@@ -148,23 +148,23 @@ impl RunnerHandle {
         &self.queues
     }
 
-    /// Returns the number of jobs that run.
+    /// Returns how many jobs run.
     #[must_use]
     pub fn processing(&self) -> usize {
         self.pool.upgrade().map_or(0, |pool| pool.in_flight())
     }
 
-    /// Returns the most jobs that run at once; `None` once the runner has ended.
+    /// Returns how many jobs run at once at most; `None` once the runner has ended.
     #[must_use]
     pub fn slots(&self) -> Option<usize> {
         self.pool.upgrade().and_then(|pool| pool.source().first().shared.slots())
     }
 
-    /// Sets the most jobs that run at once: see [`Runner::set_max_processing`]. Once the runner has
-    /// ended, it does nothing.
+    /// Sets how many jobs run at once: see [`Runner::set_max_processing`]. It does nothing once the
+    /// runner has ended.
     ///
     /// # Errors
-    /// Those of [`Runner::set_max_processing`].
+    /// The same as [`Runner::set_max_processing`].
     pub fn set_max_processing(&self, jobs: usize) -> Result<(), QueueError> {
         waterline::seam::check_max_processing(jobs)?;
         self.pool.upgrade().iter().for_each(|pool| pool.resize(jobs));
@@ -186,7 +186,7 @@ impl Drop for Runner {
         }
         let Some(pool) = self.pool.take() else { return };
         match pool.stop(None) {
-            // On its own thread it stops without a wait.
+            // On its own thread it stops without waiting.
             Ok(()) | Err(QueueError::Config(ConfigError::OwnThread)) => {}
             Err(error) => {
                 let (queue, error) = (pool.source().name(), error.report());

@@ -1,4 +1,4 @@
-//! The user's code of a runner: handlers and hooks. A panic in them is an error.
+//! The user's code of a runner: handlers and hooks. A panic in them is turned into an error.
 
 use crate::runner::attempt::{Attempt, Report};
 use crate::runner::outcome::Outcome;
@@ -33,11 +33,11 @@ pub(super) enum Handler {
     Async(Box<Async>),
 }
 
-/// The jobs that run at once by default if none of them takes a thread.
+/// How many jobs run at once by default if none of them takes a thread.
 const WITHOUT_THREADS: usize = 64;
 
 impl Handler {
-    /// Returns the number of jobs that run at once by default, with these handlers.
+    /// Returns how many jobs run at once by default, with these handlers.
     pub(super) fn slots<'a>(mut all: impl Iterator<Item = &'a Self>) -> usize {
         let takes_thread = |handler: &Self| matches!(handler, Self::Direct(_) | Self::Transactional(_));
         if all.any(takes_thread) {
@@ -47,7 +47,7 @@ impl Handler {
         }
     }
 
-    /// The error of a runner with two handlers for one kind of jobs, or with none at all.
+    /// Makes the error for a runner with two handlers for one kind of jobs, or with none at all.
     pub(super) fn refused(kind: Option<String>) -> ConfigError {
         let (fault, why) = match &kind {
             Some(kind) => ("twice", format!("the runner has two handlers for the kind {kind:?}: use one")),
@@ -57,10 +57,8 @@ impl Handler {
     }
 }
 
-/// The way in which a deferred job ends: see
-/// [`RunnerBuilder::on_deferred`](crate::RunnerBuilder::on_deferred).
-///
-/// A finisher that is dropped unused fails its attempt.
+/// Ends a deferred job: see [`RunnerBuilder::on_deferred`](crate::RunnerBuilder::on_deferred).
+/// Dropping it unused fails the attempt.
 ///
 /// ```
 /// use waterline::Store;
@@ -86,8 +84,9 @@ impl Finisher {
         Self(Some(attempt))
     }
 
-    /// Ends the attempt, as the answer of a function does. It never waits: a thread of the runner
-    /// writes the end. If the attempt is over already, by its timeout say, it changes nothing.
+    /// Ends the attempt, as the result of a function does. It never waits: a thread of the runner
+    /// writes the end. If the attempt is over already, for example by its timeout, it has no
+    /// effect.
     pub fn end(mut self, outcome: Result<Outcome, BoxError>) {
         if let Some(attempt) = self.0.take() {
             attempt.report(|attempt| Report::of(attempt, outcome));
@@ -120,7 +119,7 @@ impl fmt::Debug for Finisher {
     }
 }
 
-/// Returns the payload as its type. No retry mends a payload that does not fit.
+/// Returns the payload as its type. No retry can help if it does not fit.
 pub(super) fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError> {
     let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
     Ok(from_json(payload).map_err(misfit)?)

@@ -42,12 +42,12 @@ impl Hooks {
         outcome
     }
 
-    /// True if somebody is called after an end was written.
+    /// True if any hook is called after an end was written.
     pub(super) fn hear_of_ends(&self) -> bool {
         !self.teardown.is_empty() || !self.observers.is_empty()
     }
 
-    /// Calls all hooks after the end of an attempt was written, which nothing changes any more.
+    /// Calls all hooks after the end of an attempt was written, which they cannot change.
     pub(super) fn teardown(&self, job: &Running, ended: &AttemptEnd) {
         for hook in &self.teardown {
             let called = guarded(|| {

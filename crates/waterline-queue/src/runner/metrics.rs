@@ -15,13 +15,13 @@ use std::time::Duration;
 use waterline::Verdict;
 use waterline::seam::{Recorder, VERDICT, describe, guarded, now};
 
-/// The time between two looks at the queue, if they cost little, and the longest one.
+/// The pause between two reads of the queue if they cost little, and the longest one.
 const EVERY: Duration = Duration::from_secs(1);
 const AT_LAST: Duration = Duration::from_secs(60);
 
-/// Returns the pause behind looks that have taken so long, while so many workers look. A look reads
-/// all workers, so without this, their looks together would cost the square of their number. With
-/// it they keep a tenth of one connection busy.
+/// Returns the pause after reads that took this long, while this many workers read. A read covers
+/// all workers, so without this, the reads of all of them would cost the square of their number.
+/// With it they keep a tenth of one connection busy.
 fn pause(taken: Duration, workers: usize) -> Duration {
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
     taken.saturating_mul(10).saturating_mul(workers).clamp(EVERY, AT_LAST)
@@ -49,7 +49,7 @@ fn place(ended: &AttemptEnd) -> usize {
     }
 }
 
-/// The metrics that the ends of attempts move.
+/// The metrics of ended attempts.
 pub(super) struct Attempts {
     ended: [Counter; 6],
     seconds: Histogram,
@@ -77,9 +77,9 @@ impl Attempts {
     }
 }
 
-/// The metrics that show how the queues of a runner are now.
+/// The metrics that show the current state of the queues of a runner.
 pub(super) struct Gauges {
-    /// Those of each queue, in the order of the source.
+    /// The gauges of each queue, in the order of the source.
     queues: Vec<OfQueue>,
     /// True once the runner has ended.
     over: Mutex<bool>,
@@ -97,11 +97,11 @@ struct OfQueue {
     busy: Gauge,
 }
 
-/// The states of workers as labels: they take jobs, they stop, or they are no longer heard of and
-/// still have jobs.
+/// The states of workers as labels: they take jobs, they are stopping, or they are silent and still
+/// have jobs.
 const WORKERS: [&str; 3] = ["taking", "stopping", "silent"];
 
-/// What a verdict is on: why no job starts, and the reasons of what is left over.
+/// What a verdict is about: why no job starts, and the reasons of what is left over.
 const ON: [&str; 4] = ["movement", "unknown_kinds", "dead", "damaged"];
 
 impl OfQueue {
@@ -128,7 +128,7 @@ impl OfQueue {
         })
     }
 
-    /// Returns the number of workers that the queue has.
+    /// Sets the gauges, and returns how many workers the queue has.
     fn set(&self, queue: &Queue, in_flight: usize) -> usize {
         for (gauge, number) in self.jobs.iter().zip(numbers(&queue.counts())) {
             gauge.set(as_f64(number));
@@ -142,7 +142,7 @@ impl OfQueue {
             let verdict = if fails { Verdict::NeedsYou } else { worst(&advice, is_it) };
             gauge.set(as_f64(verdict as u64));
         }
-        // A store that cannot be read now says nothing of the age and of the workers.
+        // If the store cannot be read now, the age and the workers are unknown.
         let Ok(QueueStatus { oldest_ready, fleet, .. }) = status else { return 0 };
         self.oldest.set(oldest_ready.map_or(Duration::ZERO, |(_, age)| age));
         let Fleet { workers, stopping, slots, busy, silent_count, .. } = fleet;
@@ -161,14 +161,14 @@ impl Gauges {
         Self { queues, over: Mutex::new(false), bell: Condvar::new() }
     }
 
-    /// Ends the thread. The caller may hold the lock of the pool, so this side never asks the pool
-    /// while it holds its own.
+    /// Ends the thread. The caller may hold the lock of the pool, so this side must never call the
+    /// pool while it holds its own.
     pub(super) fn close(&self) {
         *self.over.lock() = true;
         self.bell.notify_all();
     }
 
-    /// The loop of the thread.
+    /// Runs the loop of the thread.
     pub(super) fn watch(&self, queues: &[&Queue], in_flight: impl Fn(&Queue) -> usize) {
         loop {
             let is_over = *self.over.lock();
@@ -176,7 +176,8 @@ impl Gauges {
             let set = guarded(|| {
                 for (gauges, queue) in self.queues.iter().zip(queues) {
                     workers = workers.max(gauges.set(queue, in_flight(queue)));
-                    // This comes last: who sees it at 1 sees the other gauges of this life.
+                    // This comes last: a reader that sees it at 1 sees current values of the other
+                    // gauges.
                     gauges.up.set(f64::from(u8::from(!is_over)));
                 }
                 Ok(())

@@ -1,4 +1,4 @@
-//! The answer of a handler, and the events of an attempt.
+//! The results of handlers, and the events of attempts.
 
 use crate::types::data::JobData;
 use crate::types::ended::AttemptEnd;
@@ -7,20 +7,19 @@ use crate::types::events::Fate;
 use crate::types::json::from_json;
 use std::time::{Duration, SystemTime};
 
-/// The answer of a handler that did not fail. (`Err` is a failed attempt: see
-/// [`RunnerBuilder::on`](crate::RunnerBuilder::on).) A time beyond the year 9999 is taken as
-/// the end of that year.
+/// The result of a handler that did not fail. (`Err` is a failed attempt: see
+/// [`RunnerBuilder::on`](crate::RunnerBuilder::on).) A time beyond the year 9999 is taken as the
+/// end of that year.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The job is finished.
     Done,
-    /// The job is finished, and leaves this data, which [`Queue::get`](crate::Queue::get)
-    /// and a [`Subscription`](crate::Subscription) show. Data that is nested too deep to be
-    /// read again (127 arrays and objects) fails the attempt. See also
-    /// [`done_with`](Self::done_with).
+    /// The job is finished, and leaves this data, which [`Queue::get`](crate::Queue::get) and a
+    /// [`Subscription`](crate::Subscription) show. Data that is nested too deeply to be read again
+    /// (127 arrays and objects) fails the attempt. See also [`done_with`](Self::done_with).
     DoneWith(serde_json::Value),
-    /// The attempt failed, and the next one is at this time, whatever the back-off says.
+    /// The attempt failed, and the next one is at this time, whatever the back-off is.
     RetryAt(SystemTime),
     /// The job was not ready: it runs again at this time, and the attempt does not count.
     Snooze(SystemTime),
@@ -29,8 +28,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Makes the outcome of a job that is finished and leaves a value of yours. It is
-    /// [`DoneWith`](Self::DoneWith) with the value as JSON, and [`Done`](Self::Done) for `None`.
+    /// Makes the outcome of a finished job that leaves a value of yours:
+    /// [`DoneWith`](Self::DoneWith) with the value as JSON, or [`Done`](Self::Done) for `None`.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -51,26 +50,27 @@ impl Outcome {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Payload`] for a value that is no JSON, or is nested too deep to be read again.
+    /// [`QueueError::Payload`] for a value that is not JSON, or is nested too deeply to be read
+    /// again.
     pub fn done_with(data: impl Into<JobData>) -> Result<Self, QueueError> {
         let Some(json) = data.into().json_of_any_size("")? else { return Ok(Self::Done) };
         from_json(&json).map(Self::DoneWith).map_err(|source| QueueError::Payload { id: String::new(), source })
     }
 }
 
-/// The treatment of jobs whose kind has no handler. The first push of such a kind is a line of the
-/// log, and [`QueueStatus::unknown_kinds`](crate::QueueStatus::unknown_kinds) has the kind.
+/// What happens to jobs whose kind has no handler. The first push of such a kind is logged, and
+/// [`QueueStatus::unknown_kinds`](crate::QueueStatus::unknown_kinds) lists it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unknown {
-    /// The runner does not take them: they wait for one that has a handler for them. So two
-    /// services may share a queue, and during a deploy a new kind waits for the new program. The
-    /// runner finds its own jobs behind any number of others, and
-    /// [`QueueStatus::untaken`](crate::QueueStatus::untaken) has the kinds that nobody here
-    /// takes. The default.
+    /// The runner does not take them: they wait for one that has a handler for them. The default.
+    ///
+    /// So two services may share a queue, and during a deploy a new kind waits for the new program.
+    /// The runner finds its own jobs behind any number of others, and
+    /// [`QueueStatus::untaken`](crate::QueueStatus::untaken) lists the kinds that no worker takes.
     #[default]
     Leave,
-    /// The runner takes jobs of all kinds, and such a job is dead at once, which everybody sees.
+    /// The runner takes jobs of all kinds, and such a job is dead at once, which is visible.
     Dead,
     /// The runner takes jobs of all kinds, and such a job runs again after this time, when a
     /// program with its handler may run. The attempt does not count.
@@ -87,12 +87,11 @@ impl Unknown {
     }
 }
 
-/// A thing that happened in a runner, for
-/// [`RunnerBuilder::observe`](crate::RunnerBuilder::observe).
+/// An event of a runner, for [`RunnerBuilder::observe`](crate::RunnerBuilder::observe).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum QueueEvent<'a> {
-    /// An attempt begins, on the thread that runs it.
+    /// An attempt starts, on the thread that runs it.
     #[non_exhaustive]
     AttemptBegun {
         /// The name of the queue.
@@ -103,8 +102,8 @@ pub enum QueueEvent<'a> {
         kind: &'a str,
         /// The number of the attempt, from 1.
         attempt: u32,
-        /// The mean duration of the attempts of this kind that succeeded; `None`: there was none.
-        /// See [`Queue::durations`](crate::Queue::durations).
+        /// The mean duration of successful attempts of this kind; `None`: there was none. See
+        /// [`Queue::durations`](crate::Queue::durations).
         expected: Option<Duration>,
     },
     /// The end of an attempt is written.
@@ -124,13 +123,13 @@ pub enum QueueEvent<'a> {
         ended: &'a AttemptEnd,
     },
     /// The queue stands still: all slots of the runner are busy, and no job has ended for longer
-    /// than the lease and than ten usual runs of the kinds that run. It comes on a thread of its
-    /// own when a line of the log says so, and again after twice the time, until a job ends.
+    /// than the lease and than ten usual runs of the running kinds. It comes on its own thread
+    /// together with a log line, and again after twice the time, until a job ends.
     #[non_exhaustive]
     Stalled {
         /// The name of the queue of the job that has run longest.
         queue: &'a str,
-        /// The slots of the runner.
+        /// How many slots the runner has.
         slots: usize,
         /// The id of that job.
         id: &'a str,
@@ -140,7 +139,7 @@ pub enum QueueEvent<'a> {
         attempt: u32,
         /// The time since its claim.
         elapsed: Duration,
-        /// The time since the last end of a job; since the claim of the last slot if that came
+        /// The time since the last end of a job, or since the claim of the last slot if that came
         /// later.
         no_end: Duration,
     },

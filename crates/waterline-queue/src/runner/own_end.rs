@@ -1,4 +1,4 @@
-//! The end of a deferred job that somebody else writes, beside writes of the user's.
+//! The end of a deferred job that its holder writes together with other writes.
 
 use crate::runner::attempt::{Attempt, Report, Written};
 use crate::runner::handler::Finisher;
@@ -6,12 +6,12 @@ use crate::runner::outcome::Outcome;
 use std::fmt;
 use waterline::BoxError;
 
-/// The end of a deferred job that its holder writes itself, with writes of its own.
+/// The end of a deferred job that its holder writes, together with writes of its own.
 #[must_use = "an end that is dropped fails its job"]
 pub struct OwnEnd(Option<Attempt>);
 
 impl Finisher {
-    /// Takes the end of the job from everybody else. `None`: somebody else has it.
+    /// Takes the right to end the job; `None` if it was taken before.
     pub(crate) fn take(mut self) -> Option<OwnEnd> {
         let attempt = self.0.take()?;
         attempt.claim_end().then(|| OwnEnd(Some(attempt)))
@@ -22,16 +22,16 @@ impl OwnEnd {
     /// Calls the hooks that come before the end is written.
     ///
     /// # Errors
-    /// That of the outcome, and the panic of a hook, which fails the attempt.
+    /// The error of the outcome, and the panic of a hook, which fails the attempt.
     pub fn after(&self, outcome: Result<Outcome, BoxError>) -> Result<Outcome, BoxError> {
         let Some(attempt) = &self.0 else { return outcome };
         let _own = attempt.enter();
         attempt.hooks().after(attempt.job(), outcome)
     }
 
-    /// Tells the runner that the end is written: the state of the job then, or `None` where its row
-    /// is gone. `None` in place of that: the lease was over. An error is the end of the attempt,
-    /// and the runner writes it.
+    /// Tells the runner that the end is written, and the state of the job (`Some(None)`: its row is
+    /// gone; `None`: the lease was over). An error ends the attempt, and the runner writes that
+    /// end.
     pub fn written(mut self, written: Result<Written, BoxError>) {
         if let Some(attempt) = self.0.take() {
             attempt.hand_in(|attempt| Report::written_elsewhere(attempt, written));

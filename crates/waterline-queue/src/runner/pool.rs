@@ -1,5 +1,5 @@
 //! The threads of a runner. Each reports the end of its job and claims the next one in the same
-//! atomic write, so a job costs one write beside its push. Short jobs cost less: see
+//! atomic write, so a job costs one write besides its push. Short jobs cost less: see
 //! [`claim_batch`].
 
 use crate::handle::Queue;
@@ -41,7 +41,7 @@ pub(super) mod stopping;
 mod tried;
 mod writing;
 
-/// The settings of a runner, which are checked.
+/// The checked settings of a runner.
 pub(super) struct Settings {
     pub(super) source: Source,
     pub(super) handlers: HashMap<String, Handler>,
@@ -62,10 +62,10 @@ pub(super) struct Pool {
     settings: Settings,
     crew: Crew<Self>,
     state: Mutex<State>,
-    /// The line of the threads without a job. The one that has the lock is the first in it, and
+    /// The line of the threads without a job. The one that has the lock is the first in it, and it
     /// alone looks for a job.
     line: Mutex<()>,
-    /// Threads that wait for the end of a pause after a failed write sleep here.
+    /// Threads sleep here during the pause after a failed write.
     stirred: Condvar,
     /// The first in the line sleeps here while it watches the other threads.
     watching: Condvar,
@@ -108,7 +108,7 @@ impl Host for Pool {
             (state.drain.panicked, state.drain.ending) = (true, true);
             (state.slots.reserved, state.outbox.writes) = (0, 0);
         }
-        // Nobody reports its job, or what it had to report, so others must not wait for that.
+        // Its job and its reports are lost, so others must not wait for them.
         self.abandon(false);
     }
 
@@ -223,7 +223,7 @@ impl Pool {
         self.state.lock().slots.flights.len()
     }
 
-    /// Returns the number of jobs of this queue that run.
+    /// Returns how many jobs of this queue run.
     #[cfg(feature = "metrics")]
     pub(super) fn in_flight_of(&self, queue: &Queue) -> usize {
         let number = queue.number;
@@ -236,7 +236,7 @@ impl Pool {
         wait_until(&self.stirred, &mut state, until);
     }
 
-    /// Returns how many jobs a thread may claim, now that it reports so many.
+    /// Returns how many jobs a thread may claim while it reports this many.
     fn room(&self, state: &mut State, reports: usize) -> usize {
         if state.drain.ending {
             return 0;
@@ -267,7 +267,7 @@ impl Pool {
         )
     }
 
-    /// Returns the time at which a drain claims no more, if that is to come.
+    /// Returns when a drain stops claiming, if that is still to come.
     fn drain_deadline(&self) -> Option<Instant> {
         if self.state.lock().drain.ending {
             return None;
@@ -275,8 +275,8 @@ impl Pool {
         self.settings.limits.and_then(|limits| limits.time).and_then(|time| self.begun.checked_add(time))
     }
 
-    /// Ends a drain that has found no job while none is in flight, which could push one. True if it
-    /// has ended.
+    /// Ends a drain that has found no job while none is in flight, which could push one. Returns
+    /// true if it has ended.
     fn drained(&self, news: u64, otherwise: Reached) -> bool {
         if self.settings.limits.is_none() {
             return false;
@@ -309,7 +309,7 @@ impl Pool {
         self.end_if_over(state);
     }
 
-    /// True if no job is left that has to be reported. The threads then end.
+    /// Returns true if no job is left to be reported. The threads then end.
     fn end_if_over(&self, state: &mut State) -> bool {
         let is_over = state.drain.ending && state.slots.are_free() && state.outbox.inbox.is_empty();
         if is_over && !state.drain.over {
@@ -330,7 +330,7 @@ impl Pool {
         self.summary_of(all)
     }
 
-    /// Returns the numbers of each queue, beside its name.
+    /// Returns the numbers of each queue, with its name.
     pub(super) fn summaries(&self) -> Vec<(String, Summary)> {
         let tallies = self.state.lock().drain.tallies.clone();
         let tallies = tallies.into_iter().chain(std::iter::repeat(Tally::default()));

@@ -1,4 +1,4 @@
-//! A job that a runner runs, as its handler sees it.
+//! A running job, as its handler sees it.
 
 use crate::engine::{Claimed, Edit, Held};
 use crate::handle::Queue;
@@ -14,8 +14,8 @@ use waterline::seam::{ClockExt, Home};
 
 /// A running job, as its handler sees it. A clone is the same job.
 ///
-/// Its lease renews itself for as long as the job runs. A long job leaves data for its next
-/// attempt, and ends early when it is asked to:
+/// Its lease is renewed for as long as the job runs. A long job leaves data for its next attempt,
+/// and ends early when it is asked to:
 ///
 /// ```
 /// use waterline::Store;
@@ -48,16 +48,16 @@ shows_its_job!(Running);
 /// The next job of a thread, and its payload.
 pub(super) type Next = (Running, Vec<u8>);
 
-/// The name of a run: the number of its queue, and the token of its lease.
+/// Identifies a run: the number of its queue, and the token of its lease.
 pub(super) type FlightId = (u32, u64);
 
 struct Inner {
     job: InHand,
     /// The time of the claim.
     begun: Instant,
-    /// The runner stops.
+    /// True if the runner is stopping.
     stopping: Arc<AtomicBool>,
-    /// This attempt is to end.
+    /// True if this attempt is to end.
     overdue: AtomicBool,
 }
 
@@ -83,7 +83,7 @@ impl Running {
         &self.job().queue
     }
 
-    /// Returns the name that its run has within the runner.
+    /// Returns the id of its run within the runner.
     pub(super) fn flight(&self) -> FlightId {
         (self.queue().number, self.token())
     }
@@ -93,7 +93,7 @@ impl Running {
         self.queue().name()
     }
 
-    /// The job and the token of the lease.
+    /// Returns the job and the token of the lease.
     pub(super) fn held(&self) -> Held {
         self.job().held()
     }
@@ -111,10 +111,12 @@ impl Running {
         self.job().row.place
     }
 
-    /// True if the job is asked to come to its end: the runner stops, the time of the attempt is
-    /// over, or the job was removed or taken back. The handler then returns an error. While the
-    /// runner stops that attempt does not count, and the job is ready for the next life. The answer
-    /// of one whose job is lost counts for nothing ([`check`](Self::check) tells it apart).
+    /// True if the job is asked to end: the runner is stopping, the time of the attempt is over, or
+    /// the job was removed or taken back.
+    ///
+    /// The handler then returns an error. While the runner is stopping that attempt does not count,
+    /// and the job is ready when the program starts again. If the job is lost, the result of the
+    /// handler is ignored ([`check`](Self::check) tells the difference).
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.0.stopping.load(Ordering::Relaxed) || self.0.overdue.load(Ordering::Relaxed)
@@ -124,11 +126,11 @@ impl Running {
         self.0.overdue.store(true, Ordering::Relaxed);
     }
 
-    /// Replaces the data of the job, which the next attempt and [`Queue::get`] show. `None` leaves
-    /// it as it is.
+    /// Replaces the data of the job, which the next attempt and [`Queue::get`] show. `None` keeps
+    /// it.
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is no
+    /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is not
     /// JSON, [`QueueError::Store`] when the database fails.
     pub fn update(&self, data: impl Into<JobData>) -> Result<(), QueueError> {
         let data = data.into().json(self.id(), &self.job().queue.shared.options)?;
@@ -136,10 +138,10 @@ impl Running {
         data.map_or(Ok(()), |data| self.job().edit(Edit::Data(data)))
     }
 
-    /// Sets a value of the metadata of the job; `None` takes it away. It is one atomic write.
+    /// Sets a value of the metadata of the job; `None` removes it. It is one atomic write.
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the job was removed, and the others of
+    /// [`QueueError::Halt`] if the job was removed; otherwise the same as
     /// [`Queue::set_meta`](crate::Queue::set_meta).
     pub fn set_meta(&self, key: impl Into<String>, value: Option<serde_json::Value>) -> Result<(), QueueError> {
         let key = key.into();
@@ -148,15 +150,15 @@ impl Running {
         self.job().edit(Edit::Meta(key, value))
     }
 
-    /// Shows how far the job is: a fraction from 0 to 1, and a note of 1,024 bytes at most, which
-    /// may be empty. [`Queue::get`], [`Queue::list`] and a
-    /// [`Subscription`](crate::Subscription) show it from outside.
+    /// Shows how far the job is: a fraction from 0 to 1, and a note of at most 1,024 bytes, which
+    /// may be empty. [`Queue::get`], [`Queue::list`] and a [`Subscription`](crate::Subscription)
+    /// show it.
     ///
-    /// Call it as often as you like. Everybody in this process sees each call at once. The store
-    /// gets the first one of an attempt, one each half second, and the last one with the end of the
+    /// Call it as often as you like. Each call is visible in this process at once. The store gets
+    /// the first one of an attempt, one each half second, and the last one with the end of the
     /// attempt. So after a failure the next attempt ([`last_progress`](Self::last_progress)) and an
     /// operator see how far this one came; after a crash, how far it was half a second before. A
-    /// job that begins anew, since it was pushed or requeued, has none.
+    /// job that starts anew, since it was pushed or requeued, has none.
     ///
     /// ```
     /// use waterline::Store;
@@ -179,16 +181,16 @@ impl Running {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a fraction below 0, above 1 or that is no number, and for a note
-    /// that is too long; [`QueueError::Halt`] if the job was removed, or the runner has given it
-    /// up; [`QueueError::Store`] when the database fails: everybody in this process sees it all the
-    /// same, and the next call writes it.
+    /// [`QueueError::Config`] for a fraction below 0, above 1 or that is NaN, and for a note that
+    /// is too long; [`QueueError::Halt`] if the job was removed, or the runner has given it up;
+    /// [`QueueError::Store`] when the database fails: it is visible in this process all the same,
+    /// and the next call writes it.
     pub fn progress(&self, fraction: f64, note: impl AsRef<str>) -> Result<(), QueueError> {
         self.job().show(fraction, note.as_ref())
     }
 
     /// Returns an error if the job is no longer this worker's. It costs no read of the store, so a
-    /// long job may ask often.
+    /// long job may call it often.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, or the runner has given it up.

@@ -15,7 +15,8 @@ use std::time::Instant;
 use waterline::seam::Moment;
 use waterline::{Clock, Error};
 
-/// The queues whose jobs a runner runs, and the kinds of these jobs. The queues have one clock.
+/// The queues whose jobs a runner runs (one, or those of a group), and the kinds of these jobs. The
+/// queues have one clock.
 #[derive(Clone)]
 pub(super) struct Source {
     members: Arc<Members>,
@@ -29,14 +30,14 @@ impl Source {
         Self { members, kinds: None }
     }
 
-    /// Takes jobs of these kinds alone from now on.
+    /// Takes only jobs of these kinds from now on.
     pub(super) fn take_only<'a>(&mut self, kinds: impl Iterator<Item = &'a String>) {
         let mut kinds: Vec<_> = kinds.cloned().collect();
         kinds.sort_unstable();
         self.kinds = Some(kinds.into());
     }
 
-    /// Returns the jobs that it claims.
+    /// Returns which jobs it claims.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted { due_by: None, kinds: self.kinds.clone() }
     }
@@ -49,7 +50,7 @@ impl Source {
         self.members.queues().collect()
     }
 
-    /// Returns the name of the queue; of a group, that of its first one.
+    /// Returns the name of the queue, or that of the first one of a group.
     pub(super) fn name(&self) -> &str {
         self.first().name()
     }
@@ -67,7 +68,7 @@ impl Source {
         self.first().moment()
     }
 
-    /// Returns the queue with this number, and its place.
+    /// Returns the queue with this number, and its index.
     pub(super) fn by_number(&self, number: u32) -> (usize, &Queue) {
         let found = self.members.queues().enumerate().find(|(_, queue)| queue.number == number);
         found.unwrap_or_else(|| (0, self.first()))
@@ -90,7 +91,7 @@ impl Source {
 
     // The right to run.
 
-    /// Takes the right to run the queues, with so many slots for all of them.
+    /// Takes the right to run the queues, with this many slots for all of them.
     pub(super) fn take_names(&self, slots: usize) -> Result<Box<dyn Any + Send>, QueueError> {
         let mut names = Vec::new();
         for queue in self.members.queues() {
@@ -100,17 +101,17 @@ impl Source {
         Ok(Box::new(names))
     }
 
-    /// Tells the queues which kinds have a handler, and what becomes of the others.
+    /// Tells the queues which kinds have a handler, and what happens to the others.
     pub(super) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String> + Clone, unknown: Unknown) {
         self.members.queues().for_each(|queue| queue.shared.note_handlers(kinds.clone(), unknown.fate()));
     }
 
-    /// Makes the queues tell this runner of the jobs that it loses.
+    /// Makes the queues tell this runner which jobs it loses.
     pub(super) fn tell_losses_to(&self, runner: &Weak<dyn Runs>) {
         self.members.queues().for_each(|queue| queue.shared.losses.begin(queue.number, runner.clone()));
     }
 
-    /// Tells the queues that this runner begins, and which kinds it takes.
+    /// Tells the queues that this runner starts, and which kinds it takes.
     pub(super) fn note_begin(&self) {
         let at = self.moment().wall;
         self.members.queues().for_each(|queue| queue.shared.at_work.begin(at, self.kinds.clone()));
@@ -121,7 +122,7 @@ impl Source {
         self.members.queues().for_each(|queue| queue.shared.at_work.stop());
     }
 
-    /// Notes in the database that this runner stops, which has these jobs.
+    /// Notes in the database that this runner, with these jobs, is stopping.
     pub(super) fn note_stop(&self, jobs: &[Held]) -> Result<(), QueueError> {
         let queues: Vec<_> = self.members.queues().map(|queue| queue.number).collect();
         self.first().engine.note_stop(&queues, jobs)
@@ -131,15 +132,15 @@ impl Source {
         self.members.queues().for_each(|queue| queue.shared.set_slots(slots));
     }
 
-    /// Notes the gate that is closed. Returns true if that is another one than before.
+    /// Notes which gate is closed. Returns true if that has changed.
     pub(super) fn note_gate(&self, gate: Option<&str>) -> bool {
         self.members.queues().fold(false, |is_new, queue| queue.shared.note_gate(gate) | is_new)
     }
 
     // Claims.
 
-    /// Returns the queue that the next claim takes from, and its place; `None`: no queue of the
-    /// group has a job, beside those that were tried.
+    /// Returns the queue that the next claim takes from, and its index; `None`: no queue of the
+    /// group has a job, except those that were tried.
     pub(super) fn choose(&self, tried: &[usize]) -> Option<(usize, &Queue)> {
         if self.members.is_one() {
             return Some((0, self.first()));
@@ -153,8 +154,8 @@ impl Source {
         !self.members.is_one() && self.members.have_work(&self.without(tried), self.kinds.as_deref())
     }
 
-    /// Returns the queues from which nothing is claimed now. Time may bring a job into one that was
-    /// tried.
+    /// Returns the queues from which nothing is claimed now. One that was tried may get a job that
+    /// falls due.
     fn without(&self, tried: &[usize]) -> Vec<usize> {
         let tried = tried.iter().filter(|place| !self.members.queue(**place).glance().is_due());
         self.members.aside().0.into_iter().chain(tried.copied()).collect()
@@ -167,12 +168,11 @@ impl Source {
 
     /// True if a claim that found nothing leaves work in other queues.
     pub(super) fn has_more(&self, tried: &[usize]) -> bool {
-        // Somebody has to mend a queue that is left aside, as it is with a single one.
+        // A queue that is set aside needs repair, as a single one would.
         self.has_others(tried) || !self.members.is_one() && self.members.aside().1.is_some()
     }
 
-    /// True if limits hold each ready job of the queues, or some of them while nothing else is
-    /// ready.
+    /// True if limits hold all ready jobs of a queue, or some of them while nothing else is ready.
     pub(super) fn are_limited(&self) -> bool {
         self.members.queues().any(|queue| queue.glance().is_limited)
     }
@@ -181,8 +181,8 @@ impl Source {
         self.members.queues().all(|queue| queue.glance_for(self.kinds.as_deref()).is_paused)
     }
 
-    /// Leaves a queue of a group aside for a while, since a record of it cannot be read: the others
-    /// go on. False: there is no other one.
+    /// Sets a queue of a group aside for a while, since it has an unreadable record: the others go
+    /// on. Returns false if there is no other one.
     pub(super) fn set_aside(&self, error: &QueueError) -> bool {
         let QueueError::Store(Error::Corrupt { name, .. }) = error else { return false };
         let is_aside = !self.members.is_one() && self.members.set_aside(name);
@@ -193,7 +193,7 @@ impl Source {
         is_aside
     }
 
-    /// Does what time has brought, for a runner that claims nothing.
+    /// Runs due maintenance, for a runner that claims nothing.
     pub(super) fn tidy(&self) -> Result<(), QueueError> {
         match self.members.tidy() {
             Err(error) if self.set_aside(&error) => Ok(()),
@@ -207,12 +207,12 @@ impl Source {
         self.members.bell().news()
     }
 
-    /// Sleeps until there is news, until time brings something, or until the deadline, after these
-    /// queues were tried. True: there is something to do that time has brought.
+    /// Sleeps until there is news, until maintenance is due, or until the deadline, after these
+    /// queues were tried. Returns true if maintenance is due now.
     pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes, tried: &[usize]) -> bool {
         let (aside, until) = self.members.aside();
         let deadline = deadline.into_iter().chain(until).min();
-        // The only queue was just looked at, and more than what it had is news.
+        // The only queue was just looked at, and anything more than it had is news.
         let looked: &[usize] = if self.members.is_one() { &[0] } else { tried };
         self.members.sleep(news, deadline, (takes, self.kinds.as_deref()), looked, &aside)
     }

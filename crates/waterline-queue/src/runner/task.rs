@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use waterline::BoxError;
 use waterline::seam::{drop_guarded, guarded};
 
-/// A job as a task. It reports its end also if it panics, or if the runtime drops it.
+/// A job as a task. It reports its end even if it panics, or if the runtime drops it.
 struct Task {
     future: Option<Boxed>,
     attempt: Option<Attempt>,

@@ -1,4 +1,4 @@
-//! The timeouts of attempts, and the thread that notices their ends.
+//! The timeouts of attempts, and the thread that notices them.
 
 use crate::notify::waiting::wait_until;
 use crate::runner::running::FlightId;
@@ -9,10 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use waterline::seam::{ClockExt, ClockWaits as Waits, check_attempt_timeout};
 
-/// The times that attempts may take.
+/// How long attempts may take.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// That of each kind without one of its own.
+    /// The limit of each kind without its own.
     pub(super) all: Option<Duration>,
     pub(super) of_kinds: HashMap<String, Duration>,
 }
@@ -23,7 +23,7 @@ impl Times {
         Ok(all.try_for_each(|after| check_attempt_timeout(Some(after)))?)
     }
 
-    /// True if some attempts may take only a time.
+    /// True if any attempts have a limit.
     pub(super) fn are_any(&self) -> bool {
         self.all.is_some() || !self.of_kinds.is_empty()
     }
@@ -39,13 +39,13 @@ pub(super) struct Timeouts {
     bell: Condvar,
 }
 
-/// The ends of the attempts in flight.
+/// When the attempts in flight time out.
 #[derive(Default)]
 struct Ends {
     by_time: BTreeSet<(Instant, FlightId)>,
-    /// The end of each, and the time that it may take.
+    /// Per attempt, when it times out and after how long.
     by_flight: HashMap<FlightId, (Instant, Duration)>,
-    /// True once no attempt is left, and none will begin.
+    /// True once no attempt is left, and none will start.
     over: bool,
 }
 
@@ -54,15 +54,15 @@ impl Timeouts {
         Self { times, ends: Mutex::default(), bell: Condvar::new() }
     }
 
-    /// Notes that an attempt of this kind begins. Returns true if its end is the next one.
+    /// Notes that an attempt of this kind starts. Returns true if it is the next one to time out.
     pub(super) fn begin(&self, flight: FlightId, kind: &str, now: Instant) -> bool {
         let Some(after) = self.times.of(kind) else { return false };
-        // An end beyond the end of the clock never comes.
+        // A time beyond the end of the clock never comes.
         let Some(end) = now.checked_add(after) else { return false };
         let mut ends = self.ends.lock();
         ends.by_flight.insert(flight, (end, after));
         ends.by_time.insert((end, flight));
-        // Attempts of a kind have the same time, so that is mostly the only one.
+        // Attempts of a kind have the same limit, so usually only a first one is the next.
         let is_next = ends.by_time.first() == Some(&(end, flight));
         if is_next {
             self.bell.notify_one();
@@ -77,14 +77,14 @@ impl Timeouts {
         }
     }
 
-    /// Ends the thread. The caller may hold the lock of the pool, so this side never asks the pool
-    /// while it holds its own.
+    /// Ends the thread. The caller may hold the lock of the pool, so this side must never call the
+    /// pool while it holds its own.
     pub(super) fn close(&self) {
         self.ends.lock().over = true;
         self.bell.notify_all();
     }
 
-    /// The loop of the thread.
+    /// Runs the loop of the thread.
     pub(super) fn watch(&self, source: &Source, overdue: impl Fn(FlightId, Duration)) {
         loop {
             let (flight, after) = {
@@ -92,7 +92,7 @@ impl Timeouts {
                 if ends.over {
                     return;
                 }
-                // Read under the lock, so that a clock which is set from now on rings a sleeper.
+                // Read under the lock, so that setting the clock from now on rings a sleeper.
                 let at = source.moment();
                 match ends.by_time.first().copied() {
                     Some((end, flight)) if end <= at.now => {
@@ -114,7 +114,7 @@ impl Timeouts {
 
 impl Waits for Timeouts {
     fn clock_was_set(&self) {
-        // The lock makes sure that the thread sleeps, or has not looked yet.
+        // With the lock, the thread either sleeps or has not looked yet.
         drop(self.ends.lock());
         self.bell.notify_all();
     }

@@ -1,4 +1,4 @@
-//! Handlers whose kinds are types, and what the types say of their kinds.
+//! Handlers whose kinds are types, and the settings that the types have.
 
 use crate::handle::Queue;
 use crate::runner::builder::RunnerBuilder;
@@ -14,7 +14,9 @@ use waterline::{BoxError, Effects};
 
 impl RunnerBuilder {
     /// Runs jobs of this type with this function, as [`on`](Self::on) does for a kind that is a
-    /// string. [`TypedJob`] has an example. The type says what an attempt may take
+    /// string.
+    ///
+    /// [`TypedJob`] has an example. The type sets how long an attempt may take
     /// ([`ATTEMPT_TIMEOUT`](TypedJob::ATTEMPT_TIMEOUT)), and its [`limit`](TypedJob::limit) must be
     /// one of the queue.
     pub fn job<J, F>(self, handler: F) -> Self
@@ -25,7 +27,7 @@ impl RunnerBuilder {
         self.typed::<J>().on(J::KIND, handler)
     }
 
-    /// Runs jobs of this type with a function that has writes of its own, as
+    /// Runs jobs of this type with a function that may also write, as
     /// [`on_transactional`](Self::on_transactional) does.
     ///
     /// ```
@@ -69,7 +71,7 @@ impl RunnerBuilder {
         self.typed::<J>().on_transactional(J::KIND, handler)
     }
 
-    /// Runs jobs of this type with a function that only begins them, as
+    /// Runs jobs of this type with a function that only starts them, as
     /// [`on_deferred`](Self::on_deferred) does.
     ///
     /// ```
@@ -101,9 +103,9 @@ impl RunnerBuilder {
     /// Runs jobs of this type as futures, as [`on_async`](Self::on_async) does.
     ///
     /// The future of a job that is removed, or whose lease is lost, is dropped at its next await
-    /// point, and its slot is free: at once if this process removes it, else with the next renewal
-    /// of leases ([`Queue::remove`](crate::Queue::remove)). So a piece of work that must not
-    /// be cut short has no await point in it.
+    /// point, and its slot is free: at once if this process removes it, otherwise with the next
+    /// renewal of leases ([`Queue::remove`](crate::Queue::remove)). So work that must not be cut
+    /// short must have no await point in it.
     ///
     /// ```
     /// # use waterline::Store;
@@ -133,19 +135,19 @@ impl RunnerBuilder {
         self.typed::<J>().on_async(J::KIND, handler)
     }
 
-    /// Notes what the type says of its kind.
+    /// Notes the settings that the type has for its kind.
     fn typed<J: TypedJob>(mut self) -> Self {
         let noted = limit_of::<J>().map(|limit| self.wanted.extend(limit.map(|limit| (limit, type_name::<J>()))));
         self.refuse(noted);
         if let Some(after) = J::ATTEMPT_TIMEOUT {
-            // A time that the runner was given for the kind wins, wherever the call stands.
+            // The runner's own setting for the kind wins, wherever the call stands.
             self.times.of_kinds.entry(J::KIND.to_owned()).or_insert(after);
         }
         self
     }
 
-    /// Sets the limit to the time of an attempt of this kind, in place of that of the
-    /// [runner](Self::attempt_timeout) and of that of its type. [`Duration::MAX`] is none. 0 is
+    /// Sets how long an attempt of this kind may take, in place of the limit of the
+    /// [runner](Self::attempt_timeout) and of its type. [`Duration::MAX`] is no limit. 0 is
     /// refused, and so is a kind without a handler, which may be misspelt.
     ///
     /// ```
@@ -166,8 +168,8 @@ impl RunnerBuilder {
         self
     }
 
-    /// Refuses a timeout of a kind without a handler, and a type whose limit is none of the queue
-    /// that takes its kind.
+    /// Refuses a timeout of a kind without a handler, and a type whose limit is missing in the
+    /// queue that takes its kind.
     pub(super) fn check_kinds(&self) -> Result<(), ConfigError> {
         if let Some(kind) = self.times.of_kinds.keys().filter(|kind| !self.handlers.contains_key(*kind)).min() {
             let why =
@@ -180,7 +182,7 @@ impl RunnerBuilder {
             let lacks = |queue: &&&Queue| !queue.shared.options.limits.contains(limit);
             let lacking = match self.group.as_ref().and_then(|group| group.queue_of(kind)) {
                 Some(taker) => queues.iter().find(|queue| queue.number == taker.number).filter(lacks),
-                // Somebody pushes such jobs into a queue itself.
+                // Such jobs are pushed into a queue directly.
                 None if queues.iter().all(|queue| lacks(&queue)) => queues.first(),
                 None => None,
             };
