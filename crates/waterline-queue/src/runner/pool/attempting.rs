@@ -13,7 +13,7 @@ use waterline::seam::guarded;
 use waterline::{BoxError, seam};
 
 impl Pool {
-    /// Runs a job. `None`: somebody else reports it.
+    /// Runs a job. Returns `None` if its end is reported elsewhere.
     pub(super) fn run(self: &Arc<Self>, job: Running, payload: &[u8]) -> Option<Report> {
         let (queue, id, kind, attempt) = (job.queue().name(), job.id(), job.kind(), job.attempt());
         if !self.hooks().observers.is_empty() {
@@ -27,7 +27,7 @@ impl Pool {
         let handler = self.settings.handlers.get(job.kind());
         let attempt = Attempt::new(self.clone(), job.clone());
         if !is_direct(handler) && self.is_ended(job.flight()) {
-            // Its time was over before it began.
+            // It timed out before it started.
             return None;
         }
         if let Err(error) = before {
@@ -74,8 +74,8 @@ impl Pool {
         }
     }
 
-    /// Returns the report of an attempt whose handler has not begun. If others could report it too,
-    /// since its time is over, only one does.
+    /// Returns the report of an attempt whose handler has not started. If it may be reported
+    /// elsewhere, too, since it has timed out, only one report counts.
     fn report_here(&self, attempt: Attempt, handler: Option<&Handler>, error: BoxError) -> Option<Report> {
         let is_mine = is_direct(handler) || self.claim_end(attempt.job().flight());
         is_mine.then(|| Report::of(&attempt, Err(error)))
@@ -85,8 +85,7 @@ impl Pool {
         self.state.lock().slots.flights.get(&flight).is_none_or(|flight| flight.ended)
     }
 
-    /// Keeps the task of a job, to drop it when its time is over or the job is lost. That may be
-    /// now.
+    /// Keeps the task of a job, to drop it when it times out or the job is lost, which may be now.
     #[cfg(feature = "tokio")]
     fn keep_task(&self, flight: FlightId, task: tokio::task::AbortHandle) {
         let mut state = self.state.lock();
@@ -103,7 +102,7 @@ impl Pool {
 
     pub(super) fn unknown(&self, job: &Running) -> Outcome {
         match self.settings.unknown {
-            // Nobody has claimed it.
+            // Nothing claims such a job.
             Unknown::Leave => Outcome::Snooze(time(self.source().moment().wall)),
             Unknown::Dead => Outcome::Dead(format!("no handler has the kind {:?}", job.kind())),
             Unknown::Snooze(delay) => {

@@ -1,8 +1,8 @@
-//! The claim batch: jobs that a thread has claimed beside the one that it runs, and the ends that
+//! The claim batch: jobs that a thread has claimed besides the one that it runs, and the ends that
 //! it has not written yet. A write costs as much as several short jobs, so a thread that runs short
 //! ones claims several in one write, and writes their ends in the next one.
 //!
-//! Nobody owns what lies in the claim batch. A job in it has a slot, so each of the other threads
+//! No thread owns what is in the claim batch. A job in it has a slot, so each of the other threads
 //! may run it. The first thread in the line watches, and takes a job or writes the ends as soon as
 //! a job turns out to be long.
 
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub(super) struct ClaimBatch {
-    /// The jobs that were claimed and have not begun, in the order of their claims. A slot is
-    /// reserved for each.
+    /// Claimed jobs that have not started, in the order of their claims. Each has a reserved slot.
     jobs: VecDeque<Claimed>,
     ends: Vec<Report>,
 }
@@ -32,7 +31,7 @@ impl ClaimBatch {
         self.jobs.extend(jobs);
     }
 
-    /// Takes the next job. The ends of the caller then stay in the claim batch.
+    /// Takes the next job. In exchange the ends of the caller stay in the claim batch.
     pub(super) fn swap(&mut self, ends: &mut Vec<Report>) -> Option<Claimed> {
         let job = self.jobs.pop_front()?;
         self.ends.append(ends);
@@ -43,18 +42,18 @@ impl ClaimBatch {
         ends.append(&mut self.ends);
     }
 
-    /// Takes out the jobs that nobody has begun.
+    /// Takes out the jobs that have not started.
     pub(super) fn take_jobs(&mut self) -> VecDeque<Claimed> {
         std::mem::take(&mut self.jobs)
     }
 }
 
-/// The number of jobs that are claimed in one write: it grows while the jobs of a claim take less
-/// time than the write. So no end waits for much longer than it takes to write it, whatever the
-/// database is. Jobs that take longer are claimed one by one, each by the thread that runs it.
+/// How many jobs are claimed in one write: more and more while the jobs of a claim take less time
+/// than the write. So no end waits much longer than writing it takes, whatever the database is.
+/// Longer jobs are claimed one by one, each by the thread that runs it.
 pub(super) struct BatchSizer {
     most: usize,
-    /// The end of the last write, and the time that it took.
+    /// When the last write ended, and how long it took.
     last: Option<(Instant, Duration)>,
 }
 
@@ -65,7 +64,7 @@ impl Default for BatchSizer {
 }
 
 impl BatchSizer {
-    /// Returns the number of jobs to be claimed in the write that begins now.
+    /// Returns how many jobs to claim in the write that starts now.
     pub(super) fn next(&mut self, now: Instant) -> usize {
         if let Some((ended, wrote)) = self.last {
             let ran = now.saturating_duration_since(ended);
@@ -78,7 +77,7 @@ impl BatchSizer {
         self.most
     }
 
-    /// Notes a write that began then and ends now, which claimed so many jobs.
+    /// Notes a write that started at `begun`, ended now, and claimed this many jobs.
     pub(super) fn wrote(&mut self, begun: Instant, now: Instant, claimed: usize) {
         self.last = Some((now, now.saturating_duration_since(begun)));
         // It does not grow while there are no more jobs.
@@ -90,8 +89,8 @@ impl BatchSizer {
 mod tests {
     use super::*;
 
-    /// The numbers of jobs that are claimed in the next writes, of 40 that are there, if each job
-    /// and each write takes this time.
+    /// Returns how many of 40 jobs the next writes claim, if each job and each write takes this
+    /// time.
     fn claims(batch_sizer: &mut BatchSizer, now: &mut Instant, job: u64, write: u64) -> [usize; 6] {
         std::array::from_fn(|_| {
             let jobs = batch_sizer.next(*now).min(40);

@@ -1,4 +1,4 @@
-//! Attempts that end before their handlers do: their time is over, or their jobs are lost.
+//! Attempts that end before their handlers do: they time out, or their jobs are lost.
 
 use crate::notify::losses::{AllBusy, Runs, Stuck};
 use crate::runner::attempt::{Attempt, Desk, Report};
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use waterline::BoxError;
 
-/// The error of an attempt whose job was lost. The store has none of it: that job is not its own.
+/// The error of an attempt whose job was lost. It is never stored: the job is no longer its own.
 const LOST: &str = "its job was removed, or taken back, while it ran";
 
 impl Pool {
-    /// Ends an attempt whose time is over: see
+    /// Ends an attempt that has timed out: see
     /// [`RunnerBuilder::attempt_timeout`](crate::RunnerBuilder::attempt_timeout).
     pub(super) fn overdue(self: &Arc<Self>, flight: FlightId, after: Duration) {
         let Some(job) = self.state.lock().slots.flights.get(&flight).map(|flight| flight.job.clone()) else { return };
@@ -61,7 +61,7 @@ impl Runs for Pool {
                 let id = (queue, *token);
                 let Some(flight) = state.slots.flights.get_mut(&id) else {
                     if state.slots.reserved > 0 {
-                        // It may be one of those that are claimed and have not begun.
+                        // It may be one of the claimed jobs that have not started.
                         let until = state.drain.claims + state.slots.reserved as u64;
                         state.slots.lost_early.push((id, until));
                     }
@@ -82,7 +82,8 @@ impl Runs for Pool {
         if deferred.is_empty() {
             return;
         }
-        // Hooks hear of the ends, and the caller, who may be anybody, may hold what they wait for.
+        // Hooks are called with the ends, and the caller, which may be any thread, may hold what
+        // they wait for.
         let (me, jobs) = (self.clone(), deferred.clone());
         if self.crew.spawn("wl-lost", move || me.report_lost(jobs)).is_err() {
             self.report_lost(deferred);
@@ -121,10 +122,10 @@ mod tests {
         let pool = pool(&queue, 3);
         let claimed = claim_three(&pool);
         let tokens: Vec<_> = claimed.iter().map(|claimed| claimed.row.place).collect();
-        // The claim is written, and none of the jobs has begun.
+        // The claim is written, and none of the jobs has started.
         pool.clone().lost(queue.number, &tokens[..1]);
         let (first, _) = pool.take_up(claimed).unwrap();
-        // Two of them lie in the claim batch. One lease is none of this runner's.
+        // Two of them are in the claim batch. One lease does not belong to this runner.
         pool.clone().lost(queue.number, &[tokens[2], 99]);
         let [(second, _), (third, _)] = [(); 2].map(|()| pool.take_claimed(&mut Vec::new()).unwrap());
         assert_eq!([first, second, third].map(|job| job.is_stopping()), [true, false, true]);

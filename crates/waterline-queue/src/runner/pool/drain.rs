@@ -1,4 +1,4 @@
-//! The end of a runner: what asks for it, and what it has done until then.
+//! The end of a runner, and what it has done until then.
 
 use crate::runner::drain::Reached;
 use crate::types::ended::AttemptEnd;
@@ -7,13 +7,13 @@ use crate::types::ended::AttemptEnd;
 pub(super) struct Drain {
     /// True once no more jobs are claimed.
     pub(super) ending: bool,
-    /// The notes of the stop that are being written.
+    /// How many notes of the stop are being written.
     pub(super) noting: usize,
     /// True once the jobs that still run are given up.
     pub(super) abandoned: bool,
     pub(super) over: bool,
     pub(super) claims: u64,
-    /// The number of claims at the last look that found the queue paused.
+    /// How many claims there were when the queue was last found paused.
     pub(super) paused_at: Option<u64>,
     /// The ends of the jobs of each queue.
     pub(super) tallies: Vec<Tally>,
@@ -22,7 +22,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Returns the numbers of the queue at this place of the source.
+    /// Returns the tally of the queue at this index of the source.
     pub(super) fn tally(&mut self, place: usize) -> &mut Tally {
         if self.tallies.len() <= place {
             self.tallies.resize(place + 1, Tally::default());

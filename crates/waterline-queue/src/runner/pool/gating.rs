@@ -6,11 +6,11 @@ use crate::runner::pool::Pool;
 use crate::types::error::QueueError;
 use std::time::Instant;
 
-/// The time at which a closed gate is asked again; `None`: beyond the end of the clock.
+/// When a closed gate is asked again; `None`: never, since that is beyond the end of the clock.
 pub(super) type Again = Option<Instant>;
 
 impl Pool {
-    /// True if a thread that does not stand in the line may claim: it asks no gate.
+    /// True if a thread that is not in the line may claim: this asks no gate.
     pub(super) fn gates_are_open(&self) -> bool {
         let gates = &self.settings.gates;
         gates.is_empty() || gates.are_open(self.source().moment().now)
@@ -36,14 +36,14 @@ impl Pool {
         closed.map(|closed| closed.until)
     }
 
-    /// Waits while a gate is closed, or ends a drain. Time may make jobs due meanwhile. A thread
-    /// that was woken for a job leaves it to somebody else.
+    /// Waits while a gate is closed, or ends a drain. Meanwhile jobs may fall due. A thread that
+    /// was woken for a job leaves it to another waiter.
     pub(super) fn wait_at_gate(&self, news: u64, again: Again, woken: bool) -> Result<(), QueueError> {
         if woken {
             self.source().pass_on();
         }
         if self.settings.limits.is_some() {
-            // The jobs that are due count as ready.
+            // Due jobs count as ready.
             self.source().tidy()?;
             let news = self.source().news();
             let reached = if self.is_ready() { Reached::Gate } else { Reached::NothingReady };

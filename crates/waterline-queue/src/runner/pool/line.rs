@@ -1,7 +1,7 @@
 //! The line in which the threads of a runner wait for the next job.
 //!
-//! To wake a thread costs as much as several short jobs. So one thread alone looks for a job, the
-//! first in the line, and it leaves short ones to the threads that are awake.
+//! Waking a thread costs as much as several short jobs. So only one thread, the first in the line,
+//! looks for a job, and it leaves short ones to the threads that are awake.
 
 use crate::notify::bell::Takes;
 use crate::notify::waiting::wait_until;
@@ -16,35 +16,35 @@ use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The pause after a write that failed: the first one, and the longest.
+/// The pause after a failed write: the first one, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// The time between two claims that needs no further thread: most of it is the write.
 const BRISK: Duration = Duration::from_micros(20);
 
-/// The time for which the first thread in the line watches the others, and the claims in that time
-/// by which they cope.
+/// How long the first thread in the line watches the others, and how many claims in that time show
+/// that they cope.
 const LOOK: Duration = Duration::from_micros(200);
 
 const ENOUGH: u64 = 8;
 
-/// The result of a look by the first thread in the line.
+/// What the first thread in the line has found.
 pub(super) enum Turn {
     /// It has claimed a job.
     Job(Next),
-    /// It has so many slots, which may be none. It claims jobs that are ready, and writes ends.
+    /// It may claim this many ready jobs, or none, and writes ends.
     Claim(usize),
     /// No job will come.
     End,
-    /// The runner has more threads than it may run jobs, since it was told to run fewer.
+    /// The runner has more threads than it may run jobs, since its limit was lowered.
     Leave,
 }
 
 impl Pool {
-    /// The loop of a thread.
+    /// Runs the loop of a thread.
     pub(super) fn work(self: &Arc<Self>) {
         let mut reports = Vec::new();
-        // The time at which the job before this one began, while it goes from job to job.
+        // When the job before this one started, while it goes from job to job.
         let (mut before, mut begun) = (None, None);
         loop {
             let next = if begun.is_some() && self.goes_on(before) { self.go_on(&mut reports) } else { None };
@@ -59,7 +59,7 @@ impl Pool {
     }
 
     /// True if a thread that has ended a job claims the next one at once. If several threads take
-    /// jobs faster than they can be written, one thread less is none the slower.
+    /// jobs faster than they can be written, one thread less is not slower.
     fn goes_on(&self, before: Option<Instant>) -> bool {
         let Some(before) = before else { return true };
         let active = {
@@ -86,14 +86,15 @@ impl Pool {
         }
     }
 
-    /// Takes the ends that other threads have left, and returns how many jobs are to be claimed.
-    /// Then a slot is taken for each, and the write is counted that the caller makes. None may be
-    /// claimed while a gate is closed, or before the jobs in the claim batch begin: they would wait
-    /// for as long as others come. A group chooses a queue for each job.
+    /// Takes the ends that other threads have left, and returns how many jobs to claim.
+    ///
+    /// It reserves a slot for each, and counts the write that the caller makes. None may be claimed
+    /// while a gate is closed, or before the jobs in the claim batch start: they would wait for as
+    /// long as others come. A group chooses a queue for each job.
     pub(super) fn prepare(&self, reports: &mut Vec<Report>, is_open: bool) -> usize {
         let mut state = self.state.lock();
         if state.outbox.leave(reports, self.source().writes_at_once()) {
-            // A drain whose time is over ends, or the thread that looks would not sleep.
+            // A drain whose time is over must end, or the thread that looks would not sleep.
             self.room(&mut state, 0);
             return 0;
         }
@@ -112,9 +113,8 @@ impl Pool {
         wants
     }
 
-    /// Takes a job from the claim batch, and leaves these ends in it. Ends that have writes of the
-    /// user's are written first, each in a write of its own. Once no more jobs are claimed, none
-    /// begins.
+    /// Takes a job from the claim batch, and leaves these ends in it. Ends with writes of the
+    /// user's are written first, each in its own write. Once no more jobs are claimed, none starts.
     pub(super) fn take_claimed(&self, reports: &mut Vec<Report>) -> Option<Next> {
         if reports.iter().any(|report| !report.effects.is_empty()) {
             return None;
@@ -132,10 +132,10 @@ impl Pool {
         self.begin(claimed)
     }
 
-    /// Takes the next job from the claim batch. If there is none, it writes the ends of jobs, and
-    /// claims the next ones in the same write. Ends that cannot be left in the claim batch are
-    /// written before. `None`: there is none, or the write failed. Then the list still has the ends
-    /// that could not be written.
+    /// Takes the next job from the claim batch. If it is empty, writes the ends of jobs, and claims
+    /// the next ones in the same write. Ends that cannot be left in the claim batch are written
+    /// before. `None`: there is none, or the write failed. Then the list still has the ends that
+    /// could not be written.
     pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         if let Some(next) = self.take_claimed(reports) {
             return Some(next);
@@ -179,8 +179,8 @@ impl Pool {
                     return Some(next);
                 }
                 Turn::Claim(wants) => {
-                    // A claim may take as long as a flush of the disk, so the next one in the line
-                    // looks meanwhile.
+                    // A claim may take as long as a disk flush, so the next one in the line looks
+                    // meanwhile.
                     self.grow();
                     match self.write(reports, wants) {
                         Ok(Answer::Jobs(claimed)) => return self.take_up(claimed),
@@ -197,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// Counts this thread as one in the line. The one that watches the others hears it once all of
+    /// Counts this thread as one in the line. The one that watches the others is woken once all of
     /// them are.
     fn get_in_line(&self) {
         let mut state = self.state.lock();
@@ -221,7 +221,7 @@ impl Pool {
                 state.outbox.writes += 1;
             }
             if let Err(error) = self.write(reports, 0) {
-                // The first in the line tries it again.
+                // The first in the line retries it.
                 self.warn(&error, PAUSES.0);
                 self.state.lock().outbox.inbox.append(reports);
             }
@@ -232,7 +232,7 @@ impl Pool {
 
     /// Looks for the next job, as the first in the line.
     pub(super) fn look_for_job(self: &Arc<Self>, reports: &mut Vec<Report>) -> Turn {
-        // True once it may have been woken for a job, in place of somebody who accepts jobs.
+        // True once it may have been woken for a job, in place of a caller of accept.
         let mut woken = false;
         let mut pause = PAUSES.0;
         loop {
@@ -248,11 +248,11 @@ impl Pool {
             }
             let closed = self.closed_gate();
             let wants = self.prepare(reports, closed.is_none());
-            // Hooks of ends may take long, so a thread that is to call some leaves the line before.
+            // Hooks of ends may take long, so a thread that has to call some leaves the line first.
             let leaves = wants > 0 && self.is_ready_anew() || !reports.is_empty() && self.hooks().hear_of_ends();
             if leaves && self.may_look_meanwhile() {
                 if wants == 0 && woken {
-                    // It takes no job, so somebody else hears of the one that woke it.
+                    // It takes no job, so another waiter is woken for the one that woke it.
                     self.source().pass_on();
                 }
                 return Turn::Claim(wants);
@@ -288,7 +288,7 @@ impl Pool {
         }
     }
 
-    /// Sleeps until there may be a job. A job of another kind is left to others who are asleep.
+    /// Sleeps until there may be a job. A job of another kind is left to other sleepers.
     fn sleep_for_job(&self, news: u64) {
         self.note_pause();
         let (takes, tried) = (Takes::of(&self.source().wanted()), self.state.lock().outbox.tried.since(news));
@@ -296,7 +296,7 @@ impl Pool {
         self.state.lock().outbox.tried.forget();
     }
 
-    /// Tells the log if the queue is paused, once until a job has begun.
+    /// Logs that the queue is paused, once until a job has started.
     fn note_pause(&self) {
         let is_paused = self.source().are_paused();
         let mut state = self.state.lock();
@@ -314,8 +314,8 @@ impl Pool {
         !self.state.lock().outbox.tried.is_vain && self.is_ready()
     }
 
-    /// Waits while all slots are taken. Time may make jobs due meanwhile, and no claim of this
-    /// runner sees to that. A thread that was woken for a job leaves it to somebody else.
+    /// Waits while all slots are taken. Meanwhile jobs may fall due, which no claim of this runner
+    /// would promote. A thread that was woken for a job leaves it to another waiter.
     fn wait_for_slot(&self, news: u64, woken: bool) -> Result<(), QueueError> {
         if woken {
             self.source().pass_on();
@@ -325,19 +325,19 @@ impl Pool {
     }
 
     /// True if the next one in the line may look while this thread claims a job. If the store
-    /// fails, one thread alone tries it again, after each pause.
+    /// fails, only one thread retries, after each pause.
     pub(super) fn may_look_meanwhile(&self) -> bool {
         self.source().works()
     }
 
-    /// Returns the number of entries that a claim may find now.
+    /// True if a claim may find a job now.
     pub(super) fn is_ready(&self) -> bool {
         self.source().is_ready()
     }
 
     /// Watches the other threads for a moment, if some of them are not in the line, and jobs are
-    /// ready or something is in the claim batch. True if they take jobs so fast that one thread
-    /// more would not help: jobs of a few microseconds are limited by their writes.
+    /// ready or something is in the claim batch. Returns true if they take jobs so fast that one
+    /// more thread would not help: jobs of a few microseconds are limited by their writes.
     pub(super) fn others_cope(&self) -> bool {
         let before = {
             let state = self.state.lock();

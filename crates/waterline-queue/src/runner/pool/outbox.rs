@@ -4,40 +4,40 @@ use super::claim_batch::{BatchSizer, ClaimBatch};
 use super::tried::Tried;
 use crate::runner::attempt::Report;
 
-/// The most ends in one write. Those that fail go one by one, so more would take long, and all
-/// others would wait for them.
+/// How many ends one write has at most. Those that fail go one by one, so more would take long, and
+/// all others would wait for them.
 const MOST_ENDS: usize = 512;
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// The ends that others have reported, or threads have left since enough writes were under way,
-    /// and that no thread has taken yet.
+    /// Ends that were reported elsewhere, or that threads have left because enough writes were
+    /// under way, and that no thread has taken yet.
     pub(super) inbox: Vec<Report>,
     pub(super) claim_batch: ClaimBatch,
     pub(super) batch_sizer: BatchSizer,
-    /// The writes that are under way, or about to begin.
+    /// How many writes are under way, or about to start.
     pub(super) writes: usize,
-    /// True once somebody waits for the end of one of them.
+    /// True once a thread waits for the end of one of them.
     pub(super) is_full: bool,
     pub(super) tried: Tried,
-    /// The number of ends that are written, and that hooks hear of now. A hook may push a job.
+    /// How many written ends hooks are being called for. A hook may push a job.
     pub(super) telling: usize,
 }
 
 impl Outbox {
-    /// Takes all ends that wait, or as many as one write has.
+    /// Takes all waiting ends, or as many as fit in one write.
     pub(super) fn take(&mut self, reports: &mut Vec<Report>) {
         self.claim_batch.take_ends(reports);
         reports.append(&mut self.inbox);
         if reports.len() > MOST_ENDS {
-            // The others wait for this write, or go along with one that begins meanwhile.
+            // The others wait for this write, or join one that starts meanwhile.
             self.inbox.extend(reports.split_off(MOST_ENDS));
             self.is_full = true;
         }
     }
 
-    /// Leaves the ends to the next write, if as many are under way as there may be at once. One of
-    /// them rings when it ends, and the first in the line takes the ends.
+    /// Leaves the ends to the next write, if as many are under way as are allowed. One of them
+    /// rings when it ends, and the first in the line takes the ends.
     pub(super) fn leave(&mut self, reports: &mut Vec<Report>, at_once: Option<usize>) -> bool {
         let leaves = at_once.is_some_and(|most| self.writes >= most);
         if leaves {

@@ -1,11 +1,11 @@
-//! The number of jobs that run at once, and the threads for them, while the runner runs.
+//! Changing how many jobs run at once, and the threads for them, while the runner runs.
 
 use crate::runner::pool::line::Turn;
 use crate::runner::pool::{Pool, State};
 use std::sync::Arc;
 
 impl Pool {
-    /// Sets the most jobs in flight. Threads that are too many end when they have no job.
+    /// Sets how many jobs are in flight at most. Surplus threads end when they have no job.
     pub(in crate::runner) fn resize(self: &Arc<Self>, max_processing: usize) {
         let is_first_full = {
             let mut state = self.state.lock();
@@ -16,19 +16,19 @@ impl Pool {
         if is_first_full {
             self.spawn_watch();
         }
-        // All threads may be in handlers, so nobody looks for a job that may start now.
+        // All threads may be in handlers, so none looks for a job that may start now.
         self.grow();
         self.source().ring();
     }
 
-    /// Takes a thread out of the line. True if it ends: then it is counted out in the same critical
-    /// section, so that nobody counts on it to look for a job.
+    /// Takes a thread out of the line. Returns true if it ends: then it is counted out in the same
+    /// critical section, so that no other thread relies on it to look for a job.
     pub(super) fn leave_line(&self, turn: &Turn) -> bool {
         let mut state = self.state.lock();
         state.slots.in_line -= 1;
         let ends = match turn {
             Turn::End => true,
-            // More jobs may be allowed meanwhile.
+            // More jobs may be allowed by now.
             Turn::Leave => state.has_too_many(),
             Turn::Job(_) | Turn::Claim(_) => false,
         };
@@ -42,8 +42,8 @@ impl Pool {
 }
 
 impl State {
-    /// True if a thread in the line may end. Jobs in flight may be more than are allowed now, and
-    /// for each there is a thread, so that one is left in the line for the ends of deferred jobs.
+    /// True if a thread in the line may end. More jobs may be in flight than are allowed now. There
+    /// is a thread for each, so that one is left in the line for the ends of deferred jobs.
     fn has_too_many(&self) -> bool {
         !self.drain.ending && self.slots.threads > self.slots.needed()
     }
@@ -60,10 +60,10 @@ mod tests {
     use std::time::{Duration, Instant};
     use waterline::Store;
 
-    /// Longer than anything here takes; only a test that fails waits for it.
+    /// Longer than anything here takes; only a failing test waits this long.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A runner of so many long jobs of the kind `k`: each says that it runs, and ends by the other
+    /// A runner of long jobs of the kind `k`: each reports that it runs, and ends by the other
     /// channel.
     fn runner(jobs: usize, max_processing: usize) -> (Queue, Runner, Receiver<()>, Sender<()>) {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
@@ -78,7 +78,7 @@ mod tests {
         (queue, runner, begins, end)
     }
 
-    /// Waits until the pool counts so many threads, and the others have ended.
+    /// Waits until the pool counts this many threads, and the others have ended.
     #[track_caller]
     fn until_threads(runner: &Runner, wanted: usize) {
         let (pool, until) = (runner.pool.as_ref().unwrap(), Instant::now() + LONG);
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// A test beside this one may listen, so that a thread watches.
+    /// A test beside this one may subscribe to the log, so that a thread watches.
     fn watchers(runner: &Runner) -> usize {
         usize::from(runner.pool.as_ref().unwrap().state.lock().slots.is_watched)
     }

@@ -6,33 +6,34 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(super) struct Slots {
-    /// The most jobs in flight.
+    /// How many jobs are in flight at most.
     pub(super) max_processing: usize,
     pub(super) threads: usize,
-    /// The threads beside one for each job: one, if others than threads of the runner end jobs. A
-    /// handler that waits for such an end does not hold it up then.
+    /// How many threads there are besides one for each job: one, if other threads than the runner's
+    /// end jobs. So a handler that waits for such an end does not block it.
     pub(super) spare: usize,
-    /// The threads that wait for their turn to claim a job.
+    /// How many threads wait for their turn to claim a job.
     pub(super) in_line: usize,
     /// The jobs in flight.
     pub(super) flights: HashMap<FlightId, Flight>,
-    /// The slots of claims that are under way, and of the jobs in the claim batch.
+    /// How many slots are reserved for claims under way, and for the jobs in the claim batch.
     pub(super) reserved: usize,
-    /// Jobs that were lost and may not have begun yet. Once so many jobs have begun, they have.
+    /// Jobs that were lost and may not have started yet. Once this many jobs have started, they
+    /// have.
     pub(super) lost_early: Vec<(FlightId, u64)>,
-    /// The time of the last end.
+    /// When the last job ended.
     pub(super) last_end: Option<Instant>,
     /// True once there is a thread that notices a standstill.
     pub(super) is_watched: bool,
 }
 
 impl Slots {
-    /// True if no job is in flight, or is being claimed.
+    /// True if no job is in flight or being claimed.
     pub(super) fn are_free(&self) -> bool {
         self.flights.is_empty() && self.reserved == 0
     }
 
-    /// The most threads: one for each job that may run, or that is claimed already.
+    /// Returns how many threads are needed: one for each job that may run, or is claimed already.
     pub(super) fn needed(&self) -> usize {
         self.max_processing.max(self.flights.len() + self.reserved) + self.spare
     }
@@ -41,11 +42,11 @@ impl Slots {
 /// A job in flight.
 pub(super) struct Flight {
     pub(super) job: Running,
-    /// True once somebody reports its end.
+    /// True once a thread has the right to report its end.
     pub(super) ended: bool,
-    /// True once it is noted that the runner stops.
+    /// True once it is noted that the runner is stopping.
     pub(super) is_noted: bool,
-    /// The time at which its job was removed, or taken back.
+    /// When its job was removed, or taken back.
     pub(super) lost: Option<Instant>,
     /// Ends its task.
     #[cfg(feature = "tokio")]

@@ -1,9 +1,9 @@
 //! The thread that notices a standstill: all slots are busy, and no job ends.
 //!
 //! No other thread can notice it, since all of them may be in handlers. So when all slots are busy
-//! for the first time, the thread `wl-watch` begins, if a subscriber wants its line or an observer
-//! listens. It looks once a lease, and when the rule may hold. The times that it looks at are those
-//! of the claims, and of the write of the last end, so no job costs a look at the clock.
+//! for the first time, the thread `wl-watch` starts, if a subscriber wants its line or there is an
+//! observer. It looks once per lease, and when the rule may apply. It uses the times of the claims,
+//! and of the write of the last end, so no job costs an extra clock read.
 
 use crate::notify::lines::is_wanted;
 use crate::notify::losses::AllBusy;
@@ -20,14 +20,14 @@ use waterline::seam::{ClockExt, ClockWaits as Waits, guarded};
 /// The slots of a runner, all of them busy.
 struct Full {
     slots: usize,
-    /// The time of the last end, or of the claim of the last slot if that came later.
+    /// When the last job ended, or when the last slot was claimed if that was later.
     since: Instant,
     patience: Duration,
-    /// The job that has run for the longest time.
+    /// The job that has run longest.
     oldest: Running,
 }
 
-/// The lines so far, of the time without an end that began then.
+/// The lines so far, for the time without an end that began at `since`.
 #[derive(Default)]
 struct Told {
     since: Option<Instant>,
@@ -35,7 +35,7 @@ struct Told {
 }
 
 impl Told {
-    /// Returns the time at which the next line is due; `None`: beyond the end of the clock.
+    /// Returns when the next line is due; `None`: beyond the end of the clock.
     fn due(&mut self, full: &Full) -> Option<Instant> {
         if self.since.replace(full.since) != Some(full.since) {
             self.lines = 0;
@@ -52,7 +52,7 @@ impl Told {
 }
 
 impl Pool {
-    /// Notes that all slots are busy for the first time. Then the caller has to start the thread
+    /// Notes that all slots are busy for the first time. If so, the caller has to start the thread
     /// that watches, once it holds no lock.
     pub(super) fn is_first_full(&self, state: &mut State) -> bool {
         let is_full = !state.slots.is_watched && state.slots.flights.len() >= state.slots.max_processing;
@@ -63,20 +63,20 @@ impl Pool {
     pub(super) fn spawn_watch(&self) {
         let Some(me) = self.crew.host().upgrade() else { return };
         if let Err(error) = self.crew.spawn("wl-watch", move || me.watch()) {
-            // The next claim that takes the last slot tries it again.
+            // The next claim that takes the last slot retries it.
             self.state.lock().slots.is_watched = false;
             tracing::warn!(target: "waterline", queue = self.source().name(), %error, "no thread can be started that would tell if the queue stands still");
         }
     }
 
-    /// The loop of the thread.
+    /// Runs the loop of the thread.
     fn watch(&self) {
         let (clock, mut told) = (self.source().clock(), Told::default());
         let mut state = self.state.lock();
         while !state.drain.over {
             let now = clock.now();
             let full = self.full(&state);
-            // If all are busy right after this look, that lasts for a lease at the soonest.
+            // If all slots get busy right after this look, a standstill is at least a lease away.
             let until =
                 full.as_ref().and_then(|full| told.due(full)).or_else(|| now.checked_add(self.shortest_lease()));
             match full.filter(|_| until.is_some_and(|until| until <= now)) {
@@ -118,7 +118,7 @@ impl Pool {
     fn tell_standstill(&self, Full { slots, since, oldest, .. }: &Full, now: Instant) {
         let (queue, id, kind, attempt) = (oldest.queue().name(), oldest.id(), oldest.kind(), oldest.attempt());
         let (elapsed, no_end) = (now.saturating_duration_since(oldest.begun()), now.saturating_duration_since(*since));
-        // A subscriber that panics has told of it.
+        // A panic of the subscriber has been reported by the panic hook.
         let _ = guarded(|| {
             let (ran, slots) = (Long(elapsed).to_string(), *slots);
             tracing::warn!(
@@ -143,7 +143,7 @@ impl Pool {
 
 impl Waits for Pool {
     fn clock_was_set(&self) {
-        // The lock makes sure that the thread sleeps, or has not looked yet.
+        // With the lock, the thread either sleeps or has not looked yet.
         drop(self.state.lock());
         self.standing.notify_all();
     }

@@ -1,8 +1,8 @@
 //! The end of a runner: it waits for its jobs, or gives them up.
 //!
-//! It notes in the store that it stops while these jobs run, so that the next process knows that
-//! they have not killed this one. A thread of its own writes the note: whoever asks for the stop
-//! may be a job, or a task of a runtime, and waits for no disk.
+//! It notes in the store that it is stopping while these jobs run, so that the next process knows
+//! that they have not killed this one. A separate thread writes the note: whoever requests the stop
+//! may be a job, or a task of a runtime, and must not wait for a disk.
 
 use crate::engine::{Beside, Claimed, Ending, Held};
 use crate::notify::waiting::wait_until;
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use waterline::Error;
 use waterline::seam::describe;
 
-/// The time for which a stop that gives up its jobs waits for its note, and until dropped futures
-/// are handed back, should the disk be slow. A program that ends before that closes the store on
-/// one thread while it ends on another one.
+/// How long a stop that gives up its jobs waits for its note, and until dropped futures are handed
+/// back, should the disk be slow. A program that ends before that may close the store on one thread
+/// while it ends on another.
 pub(in crate::runner) const HAND_BACK: Duration = Duration::from_secs(1);
 
 impl Pool {
@@ -33,7 +33,8 @@ impl Pool {
         {
             let mut state = self.state.lock();
             self.end(&mut state, None);
-            // Not before: the thread of a job that ends since it sees this must claim no other one.
+            // Not before: the thread of a job that ends because it sees this must not claim another
+            // one.
             self.stopping.store(true, Ordering::Relaxed);
         }
         self.stirred.notify_all();
@@ -41,7 +42,7 @@ impl Pool {
         self.begin_note();
     }
 
-    /// Makes a thread note that the jobs in flight run while the runner stops.
+    /// Starts a thread that notes that the jobs in flight run while the runner is stopping.
     fn begin_note(&self) {
         let jobs: Vec<_> = {
             let mut state = self.state.lock();
@@ -68,7 +69,7 @@ impl Pool {
         self.crew.awaited().wake_all();
     }
 
-    /// Notes that these jobs run while the runner stops. The caller has counted the note.
+    /// Notes that these jobs run while the runner is stopping. The caller has counted the note.
     pub(super) fn note_stop(&self, jobs: &[Running]) {
         let jobs: Vec<_> = jobs.iter().map(Running::held).collect();
         if let Err(error) = self.source().note_stop(&jobs) {
@@ -77,8 +78,9 @@ impl Pool {
         self.note_is_over();
     }
 
-    /// Notes that the runner has ended, for those who look at the workers of many processes. The
-    /// last of its threads does. Nobody waits for a database that fails: it is soon not heard of.
+    /// Notes that the runner has ended, for the list of workers of many processes. The last of its
+    /// threads does this. It does not wait for a database that fails: the worker soon counts as
+    /// silent.
     pub(super) fn note_end(&self) {
         let is_last = {
             let state = self.state.lock();
@@ -123,8 +125,8 @@ impl Pool {
         self.finish(&running, until)
     }
 
-    /// Ends the runner, of which these jobs were given up. It waits until the deadline for the
-    /// threads that are about to end.
+    /// Ends the runner, after these jobs were given up. It waits until the deadline for the threads
+    /// that are about to end.
     pub(in crate::runner) fn finish(&self, running: &[Running], deadline: Option<Instant>) -> Result<(), QueueError> {
         let gone = self.state.lock().roster.is_gone();
         let joined = gone && self.crew.join(deadline);
@@ -139,8 +141,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives up the jobs that still run, and returns them. The threads stay for the ends of those
-    /// futures that are still to be dropped, unless no thread `stays`.
+    /// Gives up the jobs that still run, and returns them. The threads stay for the ends of the
+    /// futures that are still to be dropped, unless `stays` is false.
     pub(in crate::runner) fn abandon(&self, stays: bool) -> Vec<Running> {
         let mut jobs = Vec::new();
         #[cfg(feature = "tokio")]
@@ -182,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// Makes these jobs ready again, which were claimed and never begin. If that cannot be written,
+    /// Makes these claimed jobs, which will not start, ready again. If that cannot be written,
     /// their leases end by silence.
     pub(super) fn put_back(&self, jobs: Vec<Held>) {
         if jobs.is_empty() {
@@ -201,8 +203,8 @@ impl Pool {
         self.end_if_over(&mut state);
     }
 
-    /// Lets the leases of jobs end by silence. A stop comes along with it, since its note may be
-    /// late, or never be written. The caller holds no lock.
+    /// Lets the leases of jobs end by silence. It also passes on whether the runner is stopping,
+    /// since the note of that may be late, or never be written. The caller holds no lock.
     pub(super) fn give_up(&self, jobs: Vec<Held>) {
         if !jobs.is_empty() {
             self.source().first().engine.give_up(&jobs, self.stopping.load(Ordering::Relaxed));
@@ -210,32 +212,32 @@ impl Pool {
     }
 }
 
-/// The lease of a job that was claimed.
+/// Returns the lease of a claimed job.
 pub(super) fn held(job: &Claimed) -> Held {
     Held { queue: job.queue, id: job.id.clone(), token: job.row.place }
 }
 
-/// The calls of those who wait for the end without a thread.
+/// The calls that await the end without a thread.
 #[cfg(feature = "tokio")]
 impl Pool {
     pub(in crate::runner) fn is_own_thread(&self) -> bool {
         self.crew.is_own_thread()
     }
 
-    /// True within a runtime, if jobs are futures: to wait might hold up those very jobs.
+    /// True within a runtime, if jobs are futures: waiting might hold up those very jobs.
     pub(in crate::runner) fn must_not_wait(&self) -> bool {
         let mut handlers = self.settings.handlers.values();
         handlers.any(|handler| matches!(handler, Handler::Async(_))) && tokio::runtime::Handle::try_current().is_ok()
     }
 
-    /// Asks for the stop, and waits for nothing. The owner has left when this returns.
+    /// Requests the stop, and does not wait. The owner has left when this returns.
     pub(in crate::runner) fn let_go(&self) {
         self.request_stop();
         self.crew.leave_as_owner();
     }
 
-    /// Waits until it is noted that these jobs were given up, and until the futures among them are
-    /// handed back, if there is nothing else.
+    /// Waits until it is noted that these jobs were given up and, if all of them are futures, until
+    /// they are handed back.
     pub(in crate::runner) async fn handed_back(&self, jobs: &[Running]) {
         let are_futures = self.are_futures(jobs);
         let is_over = || {
@@ -245,7 +247,7 @@ impl Pool {
         self.crew.awaited().wait(is_over).await;
     }
 
-    /// Waits until everybody is gone.
+    /// Waits until all threads are gone.
     pub(in crate::runner) async fn gone(&self) {
         self.crew.awaited().wait(|| self.state.lock().roster.is_gone().then_some(())).await;
     }
@@ -265,7 +267,7 @@ mod tests {
     use std::time::SystemTime;
     use waterline::Store;
 
-    /// The note may be late, or the disk takes it never.
+    /// The note may be late, or never reach the disk.
     #[test]
     fn a_job_that_is_given_up_before_the_stop_is_noted_is_put_back_and_without_a_stop_it_has_failed() {
         for (is_stopping, on_model) in [(true, false), (true, true), (false, false), (false, true)] {

@@ -17,10 +17,10 @@ use std::time::SystemTime;
 use waterline::Store;
 use waterline::seam::{self, Changes, MemoryKv};
 
-/// Longer than anything here takes; only a test that fails waits for it.
+/// Longer than anything here takes; only a failing test waits this long.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
-/// A runner that has no threads. Each test makes their steps.
+/// A runner without threads. Each test makes their steps.
 pub(super) fn pool(queue: &Queue, max_processing: usize) -> Arc<Pool> {
     pool_with(queue, max_processing, None, Hooks::default())
 }
@@ -68,7 +68,7 @@ pub(super) fn queue(jobs: u32) -> Queue {
     queue
 }
 
-/// Writes these ends, and claims a job that is ready.
+/// Writes these ends, and claims a ready job.
 fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
     let Ok(Answer::Jobs(claimed)) = pool.write(reports, 1) else { panic!("no job was claimed") };
     pool.take_up(claimed).unwrap().0
@@ -120,7 +120,7 @@ pub(super) fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
     claimed
 }
 
-/// The model allows one write at once.
+/// The model allows one write at a time.
 #[test]
 fn a_hook_that_takes_long_holds_up_no_other_write_and_no_slot() {
     let queue = QueueModel::new().open("q", QueueOptions::default()).unwrap();
@@ -143,7 +143,7 @@ fn a_hook_that_takes_long_holds_up_no_other_write_and_no_slot() {
     assert_eq!((seen.lock().as_slice(), third.0.id()), (&[(0, 1, 2), (0, 1, 1)][..], "~2"));
 }
 
-/// The model allows one write at once.
+/// The model allows one write at a time.
 #[test]
 fn an_end_waits_for_the_write_under_way_and_the_next_one_takes_all_along_and_claims_as_many() {
     let queue = QueueModel::new().open("q", QueueOptions::default()).unwrap();
@@ -277,9 +277,9 @@ fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
 
 #[test]
 fn a_job_in_the_tray_is_the_next_one_also_after_a_job_whose_end_has_writes() {
-    // The thread that has run the job goes on, or it has got in the line.
+    // The thread that has run the job goes on, or it is in the line.
     for is_in_line in [false, true] {
-        // Once with a further job that is ready, and once without one.
+        // Once with another ready job, and once without one.
         for jobs in [4, 3] {
             let queue = queue(jobs);
             let pool = pool(&queue, 3);
@@ -410,8 +410,8 @@ fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() 
         stops.request_stop();
     });
     begins.recv().unwrap();
-    // It goes as far as it can without the lock. A pause that is too short hides a mistake, and
-    // makes none.
+    // It goes as far as it can without the lock. Too short a pause hides a mistake, but never
+    // fails.
     std::thread::park_timeout(Duration::from_millis(20));
     assert_eq!((pool.stopping.load(Ordering::Relaxed), state.drain.ending), (false, false));
     drop(state);
@@ -419,7 +419,7 @@ fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() 
     assert_eq!((pool.stopping.load(Ordering::Relaxed), pool.state.lock().drain.ending), (true, true));
 }
 
-/// Waits until so many threads sleep until there is a job.
+/// Waits until this many threads sleep until there is a job.
 #[track_caller]
 pub(super) fn until_asleep(queue: &Queue, threads: usize) {
     let until = Instant::now() + LONG;

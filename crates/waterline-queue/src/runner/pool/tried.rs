@@ -1,22 +1,22 @@
-//! The claims of a runner that found nothing, although there seemed to be a job.
+//! Claims of a runner that found nothing although there seemed to be a job.
 //!
-//! A look at a queue in memory is cheap, and not exact: it counts a job that no claim may take now.
-//! A thread that went by such looks alone would claim again and again, and never sleep.
+//! Looking at a queue in memory is cheap, but not exact: it counts a job that no claim may take
+//! now. A thread that relied only on it would claim again and again, and never sleep.
 
 /// The claims that found nothing.
 #[derive(Default)]
 pub(super) struct Tried {
     /// True if the last claim did. The next one is made in the line, where the thread then sleeps.
     pub(super) is_vain: bool,
-    /// The queues of a group that were claimed from in vain, by their places, while there was no
-    /// news since this.
+    /// The indexes of the queues of a group that were claimed from in vain, with this as the latest
+    /// news.
     news: u64,
     places: Vec<usize>,
 }
 
 impl Tried {
-    /// Notes that a claim from the queue at this place has found nothing. It was asked for the news
-    /// before.
+    /// Notes that a claim from the queue at this index has found nothing. `news` was read before
+    /// it.
     pub(super) fn note(&mut self, news: u64, place: usize) {
         if self.news < news {
             (self.news, self.places) = (news, Vec::new());
@@ -31,7 +31,7 @@ impl Tried {
         if self.news == news { self.places.clone() } else { Vec::new() }
     }
 
-    /// Forgets the queues: time has passed, and may have brought a job without any news.
+    /// Forgets the queues: meanwhile a job may have fallen due, which is no news.
     pub(super) fn forget(&mut self) {
         self.places.clear();
     }
@@ -78,7 +78,7 @@ mod tests {
         let wants = pool.prepare(&mut reports, true);
         assert!(matches!(pool.write(&mut reports, wants), Ok(Answer::Nothing)));
         queue.push(NewJob::new("k", &1).unwrap()).unwrap();
-        // A write that claims nothing says nothing about it.
+        // A write that claims nothing does not change that.
         assert!(matches!(pool.write(&mut reports, 0), Ok(Answer::Nothing)));
         let in_line = pool.look_for_job(&mut reports);
         assert!(matches!(in_line, Turn::Job(_)), "the thread would never sleep if it found nothing again");
@@ -86,7 +86,7 @@ mod tests {
         assert!(matches!(pool.look_for_job(&mut reports), Turn::Claim(_)), "others look meanwhile");
     }
 
-    /// A limit that has a place has a job of another kind alone: its key, or its kind, has it.
+    /// The only job of a limit with room is of another kind: its key, or its kind, has the limit.
     #[test]
     fn a_runner_sleeps_beside_a_held_job_of_a_kind_that_it_does_not_take() {
         for limit in [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)] {
@@ -98,7 +98,7 @@ mod tests {
             let runner = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
             until_asleep(&queue, 1);
             let news = queue.shared.bell.news();
-            // A pause that is too short hides a mistake, and makes none.
+            // Too short a pause hides a mistake, but never fails.
             std::thread::park_timeout(Duration::from_millis(20));
             assert_eq!(queue.shared.bell.news(), news, "it claims again and again");
             runner.stop().unwrap();

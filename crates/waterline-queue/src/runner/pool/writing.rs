@@ -19,12 +19,12 @@ use std::time::Duration;
 use waterline::Error;
 use waterline::seam::{Changes, ClockExt, describe};
 
-/// The work of a write beside the ends of attempts.
+/// What a write does besides the ends of attempts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// It does what time has brought, and claims so many jobs at most.
+    /// Maintenance, and it claims this many jobs at most.
     Claim(usize),
-    /// It does what time has brought.
+    /// Maintenance.
     Tidy,
     Nothing,
 }
@@ -35,41 +35,40 @@ impl Beside {
     }
 }
 
-/// The answer to a claim.
+/// The result of a claim.
 pub(super) enum Answer {
-    /// These, and at least one.
+    /// At least one job.
     Jobs(Vec<Claimed>),
     Nothing,
     /// No job so far: look again.
     Again,
 }
 
-/// An end that is written, and of which nobody was told.
+/// A written end that was not announced yet.
 struct Ended {
     report: Report,
     ended: AttemptEnd,
-    /// The time since the attempt began.
+    /// The time since the attempt started.
     elapsed: Duration,
 }
 
-/// The answer to one write: the ends of attempts, and the next jobs.
+/// The result of one write: the ends of attempts, and the next jobs.
 type Written = (Vec<Option<Option<JobState>>>, Answer);
 
-/// The milliseconds for which a job is snoozed that pushes into a queue that is full.
+/// How long a job is snoozed that pushes into a full queue.
 const FULL: Duration = Duration::from_secs(1);
 
 impl Pool {
-    /// Writes the ends of attempts, and claims so many jobs in the same batch, for which slots are
-    /// reserved. The caller has counted the write. Reports that are written are taken from the
-    /// list.
+    /// Writes the ends of attempts, and claims this many jobs in the same batch, for which slots
+    /// are reserved. The caller has counted the write. Written reports are taken from the list.
     pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: usize) -> Result<Answer, QueueError> {
         let begun = waterline::seam::now();
         let mut ended = Vec::new();
         let mut answer = self.try_write(reports, Beside::of(wants), &mut ended);
         if let Err(error @ QueueError::Store(Error::Corrupt { .. })) = &answer {
-            // The queue of a group that the job is in holds up no claims from the others.
+            // The queue of a group that the job is in must not hold up claims from the others.
             let others_go_on = self.source().set_aside(error);
-            // A job that cannot be read holds up claims, and no ends of others.
+            // A job that cannot be read holds up claims, but not the ends of others.
             let ends = if reports.is_empty() {
                 Ok(Answer::Again)
             } else {
@@ -84,7 +83,7 @@ impl Pool {
             state.outbox.writes = state.outbox.writes.saturating_sub(1);
             std::mem::take(&mut state.outbox.is_full)
         };
-        // Hooks may take long, and hold up no other write.
+        // Hooks may take long, and must not hold up another write.
         if rings {
             self.source().ring();
         }
@@ -99,7 +98,7 @@ impl Pool {
         answer
     }
 
-    /// Begins the first of the jobs that were claimed, and lays the others into the claim batch.
+    /// Starts the first of the claimed jobs, and puts the others into the claim batch.
     pub(super) fn take_up(&self, claimed: Vec<Claimed>) -> Option<Next> {
         let mut claimed = claimed.into_iter();
         let next = self.begin(claimed.next()?);
@@ -116,15 +115,15 @@ impl Pool {
         self.source().slot_is_free();
         self.source().pass_on();
         if is_shared {
-            // Somebody has to see to them if the first one is long.
+            // Another thread has to take them if the first one is long.
             self.source().ring();
         }
         next
     }
 
-    /// Makes a job that was claimed one in flight. The handler gets the same [`Running`], so it
-    /// sees when it is asked to end. `None`: a stop has given up all jobs meanwhile, so this one,
-    /// which may have been handed back by that stop, goes back without a wait for its lease.
+    /// Puts a claimed job in flight. The handler gets the same [`Running`], so it sees when it is
+    /// asked to end. `None`: a stop has given up all jobs meanwhile, so this one, which that stop
+    /// may have handed back, goes back without waiting for its lease.
     pub(super) fn begin(&self, claimed: Claimed) -> Option<Next> {
         let (job, payload) = self.claimed(claimed);
         let mut is_lost = false;
@@ -167,7 +166,7 @@ impl Pool {
         Some((job, payload))
     }
 
-    /// Makes the writes, and adds the ends that are written to the list.
+    /// Makes the writes, and adds the written ends to the list.
     fn try_write(
         self: &Arc<Self>,
         reports: &mut Vec<Report>,
@@ -206,7 +205,7 @@ impl Pool {
                     continue;
                 }
                 Err(QueueError::Full { queue: full, .. }) => {
-                    // Jobs that run make room, so this one gives its slot to another one.
+                    // Running jobs make room, so this one frees its slot for another one.
                     let report = &mut reports[at];
                     let at = When::After(FULL);
                     (report.end, report.effects, report.data) = (End::Snoozed { at }, Changes::default(), None);
@@ -227,8 +226,8 @@ impl Pool {
         Ok(claim)
     }
 
-    /// Tells everybody of these ends, while nobody runs the jobs that were claimed beside them. If
-    /// this thread panics, those are given up as those in flight are.
+    /// Announces these ends, before any thread runs the jobs that were claimed with them. If this
+    /// thread panics, those are given up as those in flight are.
     fn tell_beside(&self, ended: Vec<Ended>, answer: &Result<Answer, QueueError>) {
         let told = catch_unwind(AssertUnwindSafe(|| ended.into_iter().for_each(|ended| self.tell(ended))));
         if let Err(panic) = told {
@@ -274,7 +273,7 @@ impl Pool {
         Ok((turned.ended, answer))
     }
 
-    /// Notes that a claim from the queue at this place has found nothing, since this news.
+    /// Notes that a claim from the queue at this index has found nothing, since this news.
     fn found_nothing(&self, news: u64, place: usize) -> Answer {
         let tried = {
             let mut state = self.state.lock();
@@ -320,13 +319,13 @@ impl Pool {
     }
 }
 
-/// True if no retry makes the writes of a job. A record that cannot be read may be one of another
-/// job, unless nothing is done beside the end of this one.
+/// True if no retry can make the writes of a job succeed. An unreadable record may be one of
+/// another job, unless nothing is done besides the end of this one.
 fn is_for_good(error: &Error, beside: Beside) -> bool {
     error.is_for_good() || beside == Beside::Nothing && matches!(error, Error::Corrupt { .. })
 }
 
-/// Returns the end of an attempt as it is written, with the durations to be stored with it.
+/// Returns the end of an attempt as it is written, with the durations to store with it.
 fn ending(report: &Report) -> Ending {
     let Report { job, end, data, took, .. } = report;
     let due = || {
