@@ -1,4 +1,4 @@
-//! Bytes as records of queues, and in the places of them.
+//! Arbitrary bytes as records of queues, and in their places.
 
 use crate::embedded::stored::StoredKind;
 use crate::{Accept, JobState, NewJob, Queue, QueueOptions, Retention, Unique};
@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use waterline::Store;
 use waterline::fuzzing::{Disk, Input};
 
-/// Takes the bytes as records of queues: some that were never ours, some of ours that were damaged,
-/// and a database in which one record is damaged.
+/// Takes the bytes as records of queues: foreign ones, damaged ones of ours, and a database in
+/// which one record is damaged.
 ///
 /// # Panics
 /// If a record is read that would not be written so; if damage that the checksum always shows is
-/// not refused; and if a call on a damaged database ends with neither an answer nor an error.
+/// not refused; and if a call on a damaged database ends with neither a result nor an error.
 pub fn queue(bytes: &[u8]) {
     let mut input = Input(bytes);
     match input.byte() % 3 {
@@ -27,7 +27,7 @@ fn kind(input: &mut Input<'_>) -> StoredKind {
     kinds[usize::from(input.byte()) % kinds.len()]
 }
 
-/// Checks a record that was never ours, with a checksum that fits.
+/// Checks a foreign record, with a checksum that fits.
 fn foreign(input: &mut Input<'_>) {
     let (kind, name, id) = (kind(input), input.name(), input.name());
     let bodies = [input.0.to_vec(), body(kind, input)];
@@ -166,8 +166,7 @@ fn damaged(input: &mut Input<'_>) {
     assert_eq!(kind.rewritten(&name, &id, &whole[..cut]), None, "promise 8: a record that is cut off");
 }
 
-/// Damages one record of a small store with a queue, or puts another one beside them, and uses the
-/// queue.
+/// Damages one record of a small store with a queue, or adds another one, and uses the queue.
 fn database(input: &mut Input<'_>) {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).expect("the memory is read");
@@ -202,7 +201,7 @@ fn database(input: &mut Input<'_>) {
             record.2.iter_mut().skip(at).zip(change).for_each(|(byte, change)| *byte ^= change);
         }
         _ => {
-            // The number of the queue stays, so that the record is one of it.
+            // The number of the queue stays, so that the record belongs to it.
             record.1.truncate(4 + usize::from(input.byte() % 2));
             record.1.extend(input.some());
         }

@@ -1,4 +1,4 @@
-//! A database of queues in plain maps, with which engines are compared.
+//! A database of queues in plain maps, against which engines are compared.
 
 mod model;
 

@@ -22,10 +22,10 @@ mod time;
 
 /// A database of queues in plain maps under one lock.
 ///
-/// It is the model with which each engine is compared: the same tests run on both. It has no
-/// durability and no speed, and no call of it fails for want of a disk. So it is small, and a
-/// reader can check it against the documentation. A queue that is opened on it is as any other
-/// one, but for its [`Capabilities`]: those that [`like`](Self::like) does not name it lacks.
+/// It is the model against which each engine is compared: the same tests run on both. It has no
+/// durability and no speed, and no call fails because of a disk. So it is small, and a reader can
+/// check it against the documentation. A queue on it works like any other, but for its
+/// [`Capabilities`]: it lacks those that [`like`](Self::like) does not name.
 ///
 /// ```
 /// use waterline_queue::{Accept, NewJob, QueueOptions};
@@ -46,7 +46,7 @@ struct Model {
     queues: Mutex<BTreeMap<QueueNo, Kept>>,
 }
 
-/// A queue, and those who have it open.
+/// A queue, and its open handles.
 struct Kept {
     jobs: Jobs,
     shared: Option<Arc<Shared>>,
@@ -60,14 +60,14 @@ impl QueueModel {
         Self::like(Capabilities::ALL)
     }
 
-    /// Makes a database without a queue which is the model of an engine that can do this. It goes
-    /// by two of them, for which the rules differ:
+    /// Makes a database without a queue that models an engine with these capabilities. Two of them
+    /// change its rules:
     ///
-    /// * [`one_process`](Capabilities::one_process): the opening of a queue counts a crash for the
-    ///   jobs that ran, and a job that is to run alone waits for all others. Without it, many
-    ///   processes share the queue: a crash is seen when the lease ends, nothing moves a job when
-    ///   its time comes, and a job that is to run alone does so in its process.
-    /// * [`steady_clock`](Capabilities::steady_clock): a clock that is set ends no lease.
+    /// * [`one_process`](Capabilities::one_process): opening a queue counts a crash for the jobs
+    ///   that ran, and a job that is to run alone waits for all others. Without it, many processes
+    ///   share the queue: a crash is seen when the lease ends, nothing moves a job when its time
+    ///   comes, and a job that is to run alone does so in its process.
+    /// * [`steady_clock`](Capabilities::steady_clock): setting a clock ends no lease.
     ///
     /// The limits of a model hold the first job of their queue, whatever its key.
     #[must_use]
@@ -76,11 +76,11 @@ impl QueueModel {
         Self(Arc::new(Model { can, open: OpenQueues::default(), queues: Mutex::default() }))
     }
 
-    /// Opens a queue of it: see [`Queue::open`]. A queue whose handles are gone is opened as in the
-    /// next life of a process: jobs that ran count a crash, if it has one process.
+    /// Opens a queue of it: see [`Queue::open`]. A queue whose handles are gone is opened as after
+    /// a restart of its process: jobs that ran count a crash, if it has one process.
     ///
     /// # Errors
-    /// Those of [`Queue::open`].
+    /// The same as [`Queue::open`].
     pub fn open(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, PublicError> {
         Queue::on(self.0.clone(), name.as_ref(), options)
     }

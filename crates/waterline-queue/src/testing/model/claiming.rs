@@ -41,7 +41,7 @@ impl Jobs {
                     self.end_unrun(&candidate, end, at);
                     has_ended = true;
                     if is_early {
-                        // All that are not due yet are gone through before the next look.
+                        // All jobs that are not due yet are tried before the next round.
                         continue;
                     }
                     break;
@@ -59,7 +59,7 @@ impl Jobs {
                     }
                 }
                 self.meet_others(wanted, Some(&candidate), at);
-                // The first one that is wanted may cost more than the first one of all.
+                // The first wanted job may cost more than the first of all.
                 return self.has_tokens(QUEUE, cost, at).then(|| self.begin(candidate, at));
             }
             if !has_ended {
@@ -70,8 +70,8 @@ impl Jobs {
         None
     }
 
-    /// Notes the jobs of other kinds that a claim meets before this one; `None`: before any that it
-    /// takes.
+    /// Notes the jobs of other kinds that a claim meets before this one; `None`: before it gives
+    /// up.
     fn meet_others(&mut self, wanted: &Wanted, found: Option<&JobId>, at: &Moment) {
         if wanted.is_older(at.wall) {
             return;
@@ -112,7 +112,7 @@ impl Jobs {
         !self.in_state(JobState::Ready).any(|(_, job)| wanted.has_kind(&job.row.kind))
     }
 
-    /// True if no job may begin, since a limit of the queue is full or a job runs alone.
+    /// True if no job may start, since a limit of the queue is full or a job runs alone.
     pub(super) fn is_full(&self, at: &Moment) -> bool {
         let running = || self.in_state(JobState::Running);
         let is_alone = match self.is_shared() {
@@ -137,7 +137,7 @@ impl Jobs {
         rate.zip(self.bucket(name, at)).is_none_or(|(rate, bucket)| bucket.has(rate, cost))
     }
 
-    /// True if the limits of its key and its kind have a place for a job.
+    /// True if the limits of its key and its kind have room for a job.
     pub(super) fn has_place(&self, id: &str, at: &Moment) -> bool {
         if !self.limits.has_records() {
             return true;

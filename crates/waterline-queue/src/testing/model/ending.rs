@@ -90,7 +90,7 @@ impl Jobs {
         state
     }
 
-    /// Ends a job that waits and is not to run: it finished without a run, or it is dead.
+    /// Ends a waiting job that is not to run: it finishes without a run, or is dead.
     pub(super) fn end_unrun(&mut self, id: &str, end: Result<Skipped, String>, at: &Moment) {
         let Some(mut row) = self.all.get(id).map(|job| job.row.clone()) else { return };
         let retention = match end {
@@ -110,7 +110,7 @@ impl Jobs {
         self.settle(id, row, kept, None, at);
     }
 
-    /// Puts a job into the state of this row, and does what its end brings to others.
+    /// Puts a job into the state of this row, and applies its end to those that wait for it.
     pub(super) fn settle(
         &mut self,
         id: &str,
@@ -166,7 +166,7 @@ impl Jobs {
         Ok(true)
     }
 
-    /// Returns those of the jobs for which a dead one waited that live, and do not wait for it.
+    /// Returns the jobs for which a dead one waited that have not ended and do not wait for it.
     fn waits_again(&self, id: &str) -> BTreeSet<JobId> {
         let lives = |other: &str| self.all.get(other).is_some_and(|job| !job.row.state.is_ended());
         let others = self.all.get(id).map(|job| &job.after).into_iter().flatten();
@@ -174,7 +174,7 @@ impl Jobs {
     }
 
     pub(super) fn requeue_dead(&mut self, at: &Moment) -> Answer<u64> {
-        // In the order of their list, but for those that others waited for, which come first.
+        // In the order of their list, except that those that others waited for come first.
         let is_dead = |job: &Job| job.row.state == JobState::Dead;
         let mut ids = self.ids(is_dead);
         ids.sort_by_key(|id| self.list_place(id, &self.all[id]));

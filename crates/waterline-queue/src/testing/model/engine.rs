@@ -1,4 +1,4 @@
-//! The model as an engine: each call is one change, or one look, under the lock.
+//! The model as an engine: each call is one change, or one read, under the lock.
 
 use crate::engine::{
     Beside, Claim, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
@@ -43,7 +43,7 @@ fn of<'a>(queues: &'a mut Queues<'_>, queue: QueueNo) -> &'a mut Kept {
 }
 
 impl Model {
-    /// Makes a change of a queue, and tells those who wait.
+    /// Makes a change of a queue, and wakes its waiters.
     fn change<R>(&self, queue: QueueNo, change: impl FnOnce(&mut Jobs, &Moment) -> R) -> R {
         let mut queues = self.queues.lock();
         let kept = of(&mut queues, queue);
@@ -62,7 +62,7 @@ impl Model {
     }
 }
 
-/// Tells those who wait for a queue what has happened, without the lock.
+/// Announces to the waiters of a queue what has happened, without the lock.
 fn tell(mut queues: Queues<'_>, changed: impl IntoIterator<Item = QueueNo>) {
     let mut all = Vec::new();
     for queue in changed {

@@ -1,4 +1,4 @@
-//! A job of the model, and what is remembered of jobs.
+//! A job of the model, and what is remembered about jobs.
 
 use crate::types::job::JobId;
 use crate::types::meta::Meta;
@@ -7,7 +7,7 @@ use crate::types::row::Row;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// A job with all that belongs to it.
+/// A job with all its records.
 #[derive(Clone)]
 pub(super) struct Job {
     pub(super) row: Row,
@@ -24,11 +24,11 @@ pub(super) struct Job {
 /// The lease of a running job, by the clock that measures leases.
 #[derive(Clone, Copy)]
 pub(super) struct Lease {
-    /// The time of its claim.
+    /// When it was claimed.
     pub(super) since: Instant,
-    /// Its end; `None`: there is none.
+    /// When it ends; `None`: never.
     pub(super) until: Option<Instant>,
-    /// It ends by the silence of its holder, who alone renews it.
+    /// True if it ends by the silence of its holder, who alone renews it.
     pub(super) by_silence: bool,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Beside {
     pub(super) number: u64,
     /// The process that has it, or has taken it up.
     pub(super) worker: Option<u64>,
-    /// The time until which that process keeps a job that is to run alone from the others.
+    /// Until when that process keeps a job that is to run alone from the others.
     pub(super) alone_until: u64,
 }
 
-/// A thing that is remembered of jobs: a unique job, a run that has succeeded, or a root.
+/// What is remembered about jobs: a unique job, a run that has succeeded, or a root.
 #[derive(Clone)]
 pub(super) struct Mark {
     pub(super) number: u64,

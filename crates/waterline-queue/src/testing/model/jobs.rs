@@ -32,7 +32,7 @@ pub(super) struct Jobs {
     pub(super) can: Capabilities,
     /// The number of the process that has the queue open.
     pub(super) process: u64,
-    /// The first moment, from which the clock on the wall measures leases.
+    /// The first moment, from which the wall clock measures leases.
     pub(super) origin: (Instant, u64),
     pub(super) options: QueueOptions,
     pub(super) limits: LimitSet,
@@ -41,27 +41,28 @@ pub(super) struct Jobs {
     pub(super) periodics: BTreeMap<String, (Tick, Option<Arc<Periodic>>)>,
     pub(super) paused_until: u64,
     pub(super) paused_since: u64,
-    /// The latest moment, by which a clock is noticed that was set back.
+    /// The latest moment, which shows whether the clock was set back.
     pub(super) latest: Latest,
-    /// The ids that have gone, the times at which they have, and those at which they are forgotten.
+    /// The ids of removed jobs, when they were removed, and when they are forgotten.
     pub(super) gone: HashMap<JobId, (u64, u64)>,
     pub(super) marks: HashMap<(char, String), Mark>,
     pub(super) buckets: HashMap<String, Bucket>,
-    /// The number behind those of the made ids that were pushed.
+    /// One more than the largest made id that was pushed.
     pub(super) next_id: u64,
-    /// The next number for an id. A push that is refused leaves its number unused in this life.
+    /// The next number for an id. A refused push leaves its number unused in this process.
     pub(super) next_made: u64,
     /// The next number for a lease, or for a place among the ready jobs.
     pub(super) next: u64,
     pub(super) claims: u64,
     pub(super) told: Vec<Event>,
-    /// The ends that are still to be told to those who wait: the job, if it died, and if those are
-    /// told who are held up by a dead job.
+    /// The ends that waiting jobs still have to be told: the job, whether it died, and whether the
+    /// jobs that hold on its death are told.
     pub(super) endings: VecDeque<(JobId, bool, bool)>,
     pub(super) is_telling: bool,
     /// The ready jobs that claims of other kinds have met, and their places then.
     pub(super) met: BTreeSet<(JobId, u64)>,
-    /// True once a claim has met a job that is to run alone while others ran: none begins first.
+    /// True once a claim has met a job that is to run alone while others ran: none starts before
+    /// it.
     pub(super) is_next_alone: bool,
 }
 
@@ -120,7 +121,7 @@ impl Jobs {
         prepare(new, wall, || self.make_id())
     }
 
-    /// The time since which one of these kinds is ready, or at which one is due.
+    /// Returns since when one of these kinds is ready, or when a job is due.
     pub(super) fn oldest(&self, kinds: Option<&[String]>) -> u64 {
         let ready = self.in_state(JobState::Ready).filter(|(_, job)| is_among(&job.row.kind, kinds));
         let ready = ready.map(|(_, job)| self.ready_since(job)).min();
@@ -174,7 +175,7 @@ impl Jobs {
         self.enter_given(id, at.wall, at);
     }
 
-    /// Does the same with a job that was given its due time before, if it is not due so far.
+    /// Does the same for a job that was given its due time before, if it is not due yet.
     pub(super) fn enter_given(&mut self, id: &str, given: u64, at: &Moment) {
         let Some(job) = self.all.get_mut(id) else { return };
         // A job that was to run alone has left its place.
@@ -210,7 +211,7 @@ impl Jobs {
         self.told.push(Event::Paused { until });
     }
 
-    /// Removes a job, since somebody wants that, or because its time to be kept is over.
+    /// Removes a job, on request, or because its retention is over.
     pub(super) fn remove(&mut self, id: &str, is_wanted: bool, at: &Moment) -> Answer<()> {
         let Some(job) = self.all.remove(id) else { return Err(self.not_found(id)) };
         self.is_next_alone &= !job.row.extras().is_suspect || !job.row.state.waits();
@@ -233,14 +234,14 @@ impl Jobs {
         self.end_waits(id, false, at);
     }
 
-    // Looks.
+    // Reads.
 
-    /// Begins the next life of the queue, with these options.
+    /// Opens the queue again in a new process, with these options.
     pub(super) fn reopen(&mut self, options: &QueueOptions) {
         (self.options, self.limits) = (options.clone(), LimitSet::new(&options.limits));
         self.next_made = self.next_id;
         self.is_next_alone = false;
-        // The steady clock is one of a process.
+        // The monotonic clock belongs to a process.
         self.latest = Latest::stored(self.latest.wall());
     }
 
@@ -253,7 +254,7 @@ impl Jobs {
         self.all.values().filter_map(expires).any(|expires| expires <= at.wall)
     }
 
-    /// Returns the time until time brings something; `None`: it will not.
+    /// Returns the time until something falls due; `None`: nothing does.
     pub(super) fn next_time(&self, at: &Moment) -> Option<Duration> {
         if self.latest.set_back(at.wall, at.now).is_some() {
             return Some(Duration::ZERO);
@@ -278,7 +279,7 @@ impl Jobs {
         wall.into_iter().chain(silent.map(|end| end.saturating_duration_since(now))).min()
     }
 
-    /// Returns the time at which the limits of a ready job have the tokens that it lacks now.
+    /// Returns when the limits of a ready job have the tokens that it lacks now.
     pub(super) fn tokens_at(&self, id: &str, at: &Moment) -> Option<u64> {
         let row = &self.all[id].row;
         let names = self.limits.names(row);
@@ -340,7 +341,7 @@ impl Jobs {
         self.met.contains(&(id.clone(), job.row.place))
     }
 
-    /// Returns the kinds of the ready jobs that claims of other kinds have met, with the number of
+    /// Returns the kinds of the ready jobs that claims of other kinds have met, and how many of
     /// each.
     fn lines(&self) -> Vec<(String, u64)> {
         let mut lines = BTreeMap::new();

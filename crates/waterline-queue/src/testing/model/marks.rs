@@ -1,4 +1,4 @@
-//! The things that are remembered of jobs: unique ones, runs that have succeeded, and roots.
+//! What is remembered about jobs: unique ones, runs that have succeeded, and roots.
 
 use crate::rules::pushing::Push;
 use crate::testing::model::job::Mark;
@@ -12,7 +12,7 @@ use waterline::seam::Moment;
 pub(super) const DAY: u64 = 24 * 60 * 60 * 1000;
 
 impl Mark {
-    /// A mark that names no job, and is kept for so many milliseconds.
+    /// Makes a mark that names no job, and is kept for this many milliseconds.
     pub(super) fn kept_for(time: u64, number: u64, at: &Moment) -> Self {
         Self { number, until: at.wall.saturating_add(time), since: at.wall, id: JobId::new() }
     }

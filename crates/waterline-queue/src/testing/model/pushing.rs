@@ -1,4 +1,4 @@
-//! Pushes: what a push does to a job of its id, to its twin, and to those that it waits for.
+//! Pushes: what a push does to a job with its id, to its twin, and to those that it waits for.
 
 use crate::rules::ends;
 use crate::rules::pushing::{Again, Push, has_room, push_again};
@@ -80,7 +80,7 @@ impl Jobs {
         }
     }
 
-    /// Puts a job into the place of a new one, or of an old one of its id.
+    /// Puts a job into the place of a new one, or of an old one with its id.
     pub(super) fn place(&mut self, id: &str, push: &Push, (waits, died): Waits, is_moved: bool, at: &Moment) {
         let mut row = push.row.clone();
         row.state =
@@ -188,7 +188,7 @@ impl Jobs {
         }
     }
 
-    /// True if a job waits for another one, also through others.
+    /// True if a job waits for another one, directly or through others.
     pub(super) fn waits_for(&self, id: &str, of: &str) -> bool {
         let (mut search, mut seen) = (vec![id], BTreeSet::new());
         while let Some(next) = search.pop() {
@@ -205,8 +205,8 @@ impl Jobs {
         false
     }
 
-    /// Tells the end of a job to those who wait for it. A job that dies with it tells its own end
-    /// behind that. Those who are held up are told last.
+    /// Applies the end of a job to those that wait for it. A job that dies with it applies its own
+    /// end after that. Those that hold on its death come last.
     pub(super) fn end_waits(&mut self, of: &str, died: bool, at: &Moment) {
         self.endings.extend([false, true].map(|held_up| (of.to_owned(), died, held_up)));
         if std::mem::replace(&mut self.is_telling, true) {

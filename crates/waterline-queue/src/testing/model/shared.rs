@@ -1,14 +1,14 @@
-//! What differs where many processes share the queue, each with its reason.
+//! What differs where many processes share the queue, and why.
 //!
-//! * Nothing moves a job when its time comes, since no process may be there. So a job is ready by
+//! * Nothing moves a job when its time comes, since there may be no process. So a job is ready by
 //!   the clock, from that time on, and the ready ones are in the order of these times.
-//! * Of the jobs that are due at one time, those come first that failed: by their pushes. Then
-//!   those that were pushed or moved, in that order. (A store has them by their ids.)
-//! * Nobody knows that a process has died. Its jobs are taken back when their leases end, and that
-//!   is a crash, unless their holder had to renew them: then it is a failure.
-//! * A job that is to run alone does so in its process. The one that takes it up lets its others
-//!   end first, and leaves it to the others if that takes longer than a lease.
-//! * Where no clock is steady, leases are measured by that on the wall.
+//! * Of the jobs that are due at the same time, failed ones come first: by their pushes. Then those
+//!   that were pushed or moved, in that order. (A store orders them by their ids.)
+//! * The death of a process is not seen. Its jobs are taken back when their leases end, and that is
+//!   a crash, unless their holder had to renew them: then it is a failure.
+//! * A job that is to run alone does so in its process. The one that takes it up lets its other
+//!   jobs end first, and leaves it to other processes if that takes longer than a lease.
+//! * Without a steady clock, leases are measured by the wall clock.
 
 use crate::rules::ends::{Over, waiting};
 use crate::rules::set_back::SetBack;
@@ -24,7 +24,7 @@ use waterline::seam::Moment;
 pub(super) type ListPlace = (usize, u64, u64, JobId);
 
 impl Beside {
-    /// What is known of a job behind the end of an attempt.
+    /// Returns what is known of a job after the end of an attempt.
     pub(super) fn ended(&self) -> Self {
         Self { worker: None, alone_until: 0, ..self.clone() }
     }
@@ -37,15 +37,15 @@ impl Lease {
 }
 
 impl Jobs {
-    /// What is known of a job before it comes into its place, which may be that of an old one.
+    /// Returns what is known of a job before it takes its place, which may be that of an old one.
     pub(super) fn beside_of(&self, id: &str, is_moved: bool) -> Beside {
-        // It takes the place of one that has ended in those who wait for that.
+        // For the jobs that wait for an ended one, it takes its place.
         let is_awaited = || self.in_state(JobState::Waiting).any(|(_, job)| job.after.contains(id));
         let old = self.all.get(id).filter(|_| is_moved || is_awaited());
         Beside { number: old.map_or(0, |old| old.beside.number), ..Beside::default() }
     }
 
-    /// The time since which a job is in its state.
+    /// Returns since when a job is in its state.
     pub(super) fn ready_since(&self, job: &Job) -> u64 {
         let by_time = self.is_shared() && job.row.state == JobState::Ready;
         if by_time { job.row.since.max(job.beside.at) } else { job.row.since }
@@ -55,12 +55,12 @@ impl Jobs {
         !self.can.one_process
     }
 
-    /// The queue as the next process finds it.
+    /// Returns the queue as the next process finds it.
     pub(super) fn in_next_process(&self) -> Self {
         Self { process: self.process + 1, ..self.clone() }
     }
 
-    /// The time by the clock that measures leases.
+    /// Returns the time by the clock that measures leases.
     pub(super) fn lease_time(&self, at: &Moment) -> Instant {
         if self.can.steady_clock {
             return at.now;
@@ -74,7 +74,7 @@ impl Jobs {
         lease.is_over(self.lease_time(at))
     }
 
-    /// Renews a lease for so long by the silence of its holder, or by its process.
+    /// Renews a lease for this silence of its holder, or as its process does.
     pub(super) fn prolong(&mut self, id: &str, token: u64, silence: Option<Duration>, at: &Moment) -> bool {
         let now = self.lease_time(at);
         // A process that has died renews nothing.
@@ -84,13 +84,13 @@ impl Jobs {
         true
     }
 
-    /// The reason why a lease has ended.
+    /// Returns why a lease has ended.
     pub(super) fn over(&self, lease: Option<Lease>) -> Over {
         let is_silent = lease.is_none_or(|lease| lease.by_silence);
         if is_silent { Over::Silent(self.options.lease) } else { Over::Died }
     }
 
-    /// Gives a job that comes into a state its place there.
+    /// Gives a job that enters a state its place there.
     pub(super) fn enter_by_time(&mut self, id: &str, at: &Moment) {
         let (shared, process, place) = (self.is_shared(), self.process, self.next);
         let Some(job) = self.all.get_mut(id).filter(|_| shared) else { return };
@@ -110,7 +110,7 @@ impl Jobs {
         }
     }
 
-    /// Puts a job whose attempt has ended, and which is not due, behind those that were pushed
+    /// Puts a job whose attempt has ended, and which is not due, after those that were pushed
     /// before it.
     pub(super) fn leave_attempt(&mut self, id: &str) {
         let shared = self.is_shared();
@@ -121,7 +121,7 @@ impl Jobs {
         }
     }
 
-    /// Says of each job that waits for its time whether that has come.
+    /// Updates each job that waits for its time, by whether it has come.
     pub(super) fn follow_time(&mut self, at: &Moment) {
         if !self.is_shared() {
             return;
@@ -152,7 +152,7 @@ impl Jobs {
         }
         let is_ahead = match job.row.state {
             JobState::Running => ahead(job.row.since) || ahead(job.row.resubmitted),
-            // Those that are kept for ever are in no index by their time.
+            // Those that are kept forever are in no index by their time.
             JobState::Finished | JobState::Dead => {
                 job.row.place < u64::MAX && ahead(job.row.place) && ahead(job.row.since)
             }
@@ -167,12 +167,12 @@ impl Jobs {
         job.beside.at = if job.row.named { job.row.due.max(job.row.since) } else { moved };
     }
 
-    /// The order of a ready job among those of its priority.
+    /// Returns the order of a ready job among those of its priority.
     pub(super) fn order(&self, job: &Job) -> (u64, u64) {
         (if self.is_shared() { job.beside.at } else { 0 }, job.row.place)
     }
 
-    /// A job as it is shown.
+    /// Returns a job as it is shown.
     pub(super) fn info(&self, id: &str, job: &Job) -> JobInfo {
         let data = job.data.as_ref().and_then(|data| from_json(data).ok());
         let (meta, progress) = (job.meta.clone(), job.progress.clone());
@@ -181,7 +181,7 @@ impl Jobs {
         JobInfo { meta, progress, place, tie, since, ..JobInfo::of(id, &job.row, job.payload.clone(), data) }
     }
 
-    /// The place of a job in the list of its state.
+    /// Returns the place of a job in the list of its state.
     pub(super) fn list_place(&self, id: &str, job: &Job) -> ListPlace {
         let (state, beside) = (job.row.state, &job.beside);
         let of_lane = matches!(state, JobState::Ready) || self.is_shared() && state == JobState::Waiting;
@@ -216,18 +216,18 @@ impl Jobs {
         self.in_state(JobState::Running).any(|(_, job)| job.beside.worker == Some(self.process))
     }
 
-    /// True if this process begins no job, since one of its jobs runs alone or is to.
+    /// True if this process starts no job, since one of its jobs runs alone or is to.
     pub(super) fn is_kept_alone(&self, at: &Moment) -> bool {
         self.has_alone(at) && self.is_busy()
     }
 
-    /// True if a claim passes this job by: it, or another one, is to run alone.
+    /// True if a claim skips this job: it, or another one, is to run alone.
     pub(super) fn is_passed_by(&self, id: &str, at: &Moment) -> bool {
         let job = &self.all[id];
         if job.row.extras().is_suspect { self.is_others(job, at) } else { self.has_alone(at) }
     }
 
-    /// Takes up a job that is to run alone. True: jobs of this process are to end first.
+    /// Takes up a job that is to run alone. Returns true if jobs of this process must end first.
     pub(super) fn takes_up(&mut self, id: &str, at: &Moment) -> bool {
         let (is_busy, process, lease) = (self.is_busy(), self.process, self.options.lease);
         let Some(job) = self.all.get_mut(id) else { return false };

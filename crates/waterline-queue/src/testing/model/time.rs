@@ -1,4 +1,4 @@
-//! The things that time brings: ticks, due times, expiries, and workers that are silent.
+//! What falls due: ticks, scheduled jobs, expiries, and leases of silent workers.
 
 use crate::rules::due::due;
 use crate::rules::ends::{End, Over, Run, end_of_lease};
@@ -15,8 +15,8 @@ use std::time::Duration;
 use waterline::seam::Moment;
 
 impl Jobs {
-    /// Does all that time has brought. Where many processes share the queue, each of them first
-    /// makes the ticks of its schedules, which only it knows.
+    /// Runs all maintenance. Where many processes share the queue, each of them first makes the
+    /// ticks of its schedules, which only it knows.
     pub(super) fn keep_up(&mut self, at: &Moment) {
         if self.is_shared() {
             self.tick_all(at);
@@ -31,7 +31,7 @@ impl Jobs {
         }
     }
 
-    /// Does what time has brought, but for leases.
+    /// Runs all maintenance but that of leases.
     pub(super) fn tidy(&mut self, at: &Moment) {
         self.follow_clock(at);
         self.tick_all(at);
@@ -68,7 +68,7 @@ impl Jobs {
         }
     }
 
-    /// If the clock was set back, what was written ahead of it goes back, too.
+    /// Moves the times that were written ahead of a clock that was set back.
     fn follow_clock(&mut self, at: &Moment) {
         let Some(set) = self.latest.set_back(at.wall, at.now) else { return };
         self.latest.begin_at(at.wall, at.now);
@@ -102,7 +102,7 @@ impl Jobs {
         self.all.iter().filter(|(_, job)| wanted(job)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Takes back the jobs whose workers were silent, in the order in which their leases ended.
+    /// Takes back the jobs of silent workers, in the order in which their leases ended.
     pub(super) fn take_back(&mut self, at: &Moment) {
         let mut silent = self.ids(|job| job.lease.is_some_and(|lease| self.is_over(&lease, at)));
         silent.sort_by_key(|id| (self.all[id].lease.map(|lease| lease.until), self.all[id].row.place));
@@ -119,7 +119,7 @@ impl Jobs {
         }
     }
 
-    /// Notes that the runner of a job stops, unless its lease is over.
+    /// Notes that the runner of a job is stopping, unless its lease is over.
     pub(super) fn note_stop(&mut self, id: &str, token: u64) {
         if let Ok(job) = self.leased(id, token) {
             job.row.extras_mut().is_stopping = true;
